@@ -1,0 +1,142 @@
+// Package logline is the log format of every role of a job, ElasticDL's:
+//
+//	[2020-04-14 02:46:21,836] [INFO] [master.go:192:prepare] message key=value
+//
+// Tools that read ElasticDL's logs find the message where they look for it;
+// the attributes that slog adds stand behind it.
+package logline
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Handler is a slog.Handler that writes one line per record, each by one Write.
+type Handler struct {
+	mu     *sync.Mutex // shared by the handlers that With and WithGroup derive
+	out    io.Writer
+	level  slog.Leveler
+	prefix string // open groups, as "group."
+	attrs  string // attributes of With, formatted
+}
+
+// New writes records of level and above to out.
+func New(out io.Writer, level slog.Leveler) *Handler {
+	return &Handler{mu: new(sync.Mutex), out: out, level: level}
+}
+
+// Enabled implements slog.Handler.
+func (h *Handler) Enabled(_ context.Context, level slog.Level) bool {
+	return level >= h.level.Level()
+}
+
+// WithAttrs implements slog.Handler.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	derived := *h
+	line := []byte(h.attrs)
+	for _, a := range attrs {
+		line = appendAttr(line, h.prefix, a)
+	}
+	derived.attrs = string(line)
+	return &derived
+}
+
+// WithGroup implements slog.Handler.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	if name == "" {
+		return h
+	}
+	derived := *h
+	derived.prefix += name + "."
+	return &derived
+}
+
+// Handle implements slog.Handler.
+func (h *Handler) Handle(_ context.Context, r slog.Record) error {
+	line := make([]byte, 0, 256)
+	if !r.Time.IsZero() {
+		line = append(line, '[')
+		line = r.Time.AppendFormat(line, "2006-01-02 15:04:05,000")
+		line = append(line, "] "...)
+	}
+	line = append(line, '[')
+	line = append(line, r.Level.String()...)
+	line = append(line, "] "...)
+	if r.PC != 0 {
+		line = appendSource(line, r.PC)
+	}
+	line = appendText(line, r.Message)
+	line = append(line, h.attrs...)
+	r.Attrs(func(a slog.Attr) bool {
+		line = appendAttr(line, h.prefix, a)
+		return true
+	})
+	line = append(line, '\n')
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err := h.out.Write(line)
+	return err
+}
+
+// appendSource writes "[file:line:function] ".
+func appendSource(line []byte, pc uintptr) []byte {
+	frame, _ := runtime.CallersFrames([]uintptr{pc}).Next()
+	function := frame.Function[strings.LastIndexByte(frame.Function, '/')+1:]
+	if _, name, ok := strings.Cut(function, "."); ok { // without the package
+		function = name
+	}
+	if _, name, ok := strings.Cut(function, ")."); ok { // without the receiver
+		function = name
+	}
+	line = append(line, '[')
+	line = append(line, path.Base(frame.File)...)
+	line = append(line, ':')
+	line = strconv.AppendInt(line, int64(frame.Line), 10)
+	line = append(line, ':')
+	line = append(line, function...)
+	return append(line, "] "...)
+}
+
+func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
+	value := a.Value.Resolve()
+	if value.Kind() == slog.KindGroup {
+		if a.Key != "" {
+			prefix += a.Key + "."
+		}
+		for _, member := range value.Group() {
+			line = appendAttr(line, prefix, member)
+		}
+		return line
+	}
+	if a.Equal(slog.Attr{}) {
+		return line
+	}
+	line = append(line, ' ')
+	line = append(line, prefix...)
+	line = append(line, a.Key...)
+	line = append(line, '=')
+	text := value.String()
+	if value.Kind() == slog.KindTime {
+		text = value.Time().Format(time.RFC3339Nano)
+	}
+	if text == "" || strings.ContainsAny(text, " =\"\n\r\t") {
+		return strconv.AppendQuote(line, text)
+	}
+	return append(line, text...)
+}
+
+// appendText keeps a message on its line.
+func appendText(line []byte, text string) []byte {
+	if !strings.ContainsAny(text, "\n\r") {
+		return append(line, text...)
+	}
+	quoted := strconv.AppendQuote(nil, text)
+	return append(line, quoted[1:len(quoted)-1]...)
+}
