@@ -1,0 +1,212 @@
+// Package safetensors reads and writes trained parameters in the safetensors
+// format (https://huggingface.co/docs/safetensors), which PyTorch, JAX and
+// TensorFlow load without any code of ours.
+//
+//	uint64     length of the header, little endian
+//	header     JSON: {"name": {"dtype":"F32","shape":[…],"data_offsets":[from,to]}, …, "__metadata__": {…}}
+//	payload    the tensors, little endian, back to back, in the order of their offsets
+//
+// Only float32 is written and read: that is what this trainer trains.
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/elasticdl/elasticdl/trainer/param"
+)
+
+// maxHeader bounds what a reader allocates before it has checked anything; the format's own limit.
+const maxHeader = 100 << 20
+
+// stateKey is the metadata entry that names the state variables, which the format has no room for.
+const stateKey = "state_variables"
+
+type entry struct {
+	DType   string   `json:"dtype"`
+	Shape   []int    `json:"shape"`
+	Offsets [2]int64 `json:"data_offsets"`
+}
+
+// Write writes the variables of layout, whose flat array is values, and metadata.
+func Write(w io.Writer, layout param.Layout, values []float32, metadata map[string]string) error {
+	if len(values) != layout.Len() {
+		return fmt.Errorf("write safetensors: %d values, the layout has %d", len(values), layout.Len())
+	}
+	header, err := header(layout, metadata)
+	if err != nil {
+		return fmt.Errorf("write safetensors: %w", err)
+	}
+	if err := binary.Write(w, binary.LittleEndian, uint64(len(header))); err != nil {
+		return fmt.Errorf("write safetensors: %w", err)
+	}
+	if _, err := w.Write(header); err != nil {
+		return fmt.Errorf("write safetensors: %w", err)
+	}
+	const chunk = 64 << 10
+	buf := make([]byte, 0, 4*chunk)
+	for part := range slices.Chunk(values, chunk) {
+		buf = buf[:0]
+		for _, v := range part {
+			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
+		}
+		if _, err := w.Write(buf); err != nil {
+			return fmt.Errorf("write safetensors: %w", err)
+		}
+	}
+	return nil
+}
+
+func header(layout param.Layout, metadata map[string]string) ([]byte, error) {
+	entries := make(map[string]any, len(layout)+1)
+	meta := map[string]string{"format": "pt"}
+	for k, v := range metadata {
+		meta[k] = v
+	}
+	var state []string
+	at := int64(0)
+	for _, v := range layout {
+		end := at + 4*int64(v.Len())
+		entries[v.Name] = entry{"F32", slices.Concat([]int{}, v.Shape), [2]int64{at, end}}
+		at = end
+		if !v.Trainable {
+			state = append(state, v.Name)
+		}
+	}
+	if len(state) > 0 {
+		names, err := json.Marshal(state)
+		if err != nil {
+			return nil, err
+		}
+		meta[stateKey] = string(names)
+	}
+	entries["__metadata__"] = meta
+	data, err := json.Marshal(entries)
+	if err != nil {
+		return nil, err
+	}
+	// The payload starts at a multiple of eight bytes.
+	return append(data, bytes.Repeat([]byte{' '}, -len(data)&7)...), nil
+}
+
+// Read reads a file of size bytes: its variables in the order in which they
+// lie, their flat array, and the metadata.
+func Read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string, error) {
+	layout, values, metadata, err := read(r, size)
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("read safetensors: %w", err)
+	}
+	return layout, values, metadata, nil
+}
+
+func read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string, error) {
+	var prefix [8]byte
+	if _, err := r.ReadAt(prefix[:], 0); err != nil {
+		return nil, nil, nil, fmt.Errorf("length of the header: %w", err)
+	}
+	n := binary.LittleEndian.Uint64(prefix[:])
+	if n > maxHeader || int64(n) > size-8 {
+		return nil, nil, nil, fmt.Errorf("a header of %d bytes in a file of %d", n, size)
+	}
+	head := make([]byte, n)
+	if _, err := r.ReadAt(head, 8); err != nil {
+		return nil, nil, nil, fmt.Errorf("header: %w", err)
+	}
+	layout, metadata, err := parseHeader(head, size-8-int64(n))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	payload := make([]byte, 4*layout.Len())
+	if _, err := r.ReadAt(payload, 8+int64(n)); err != nil && !errors.Is(err, io.EOF) {
+		return nil, nil, nil, fmt.Errorf("payload: %w", err)
+	}
+	values := make([]float32, layout.Len())
+	for i := range values {
+		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(payload[4*i:]))
+	}
+	return layout, values, metadata, nil
+}
+
+// parseHeader checks that the tensors cover the payload without gap or overlap.
+func parseHeader(head []byte, payload int64) (param.Layout, map[string]string, error) {
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(head, &raw); err != nil {
+		return nil, nil, fmt.Errorf("header: %w", err)
+	}
+	metadata, state, err := parseMetadata(raw["__metadata__"])
+	if err != nil {
+		return nil, nil, err
+	}
+	delete(raw, "__metadata__")
+	type named struct {
+		name string
+		entry
+	}
+	var tensors []named
+	for name, data := range raw {
+		t := named{name: name}
+		if err := json.Unmarshal(data, &t.entry); err != nil {
+			return nil, nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if t.DType != "F32" {
+			return nil, nil, fmt.Errorf("tensor %q is %q, only F32 is read", name, t.DType)
+		}
+		tensors = append(tensors, t)
+	}
+	slices.SortFunc(tensors, func(a, b named) int {
+		return cmp.Or(cmp.Compare(a.Offsets[0], b.Offsets[0]), cmp.Compare(a.name, b.name))
+	})
+	var layout param.Layout
+	at := int64(0)
+	for _, t := range tensors {
+		v := param.Variable{Name: t.name, Shape: t.Shape, Trainable: !slices.Contains(state, t.name)}
+		n, err := elements(t.Shape, payload)
+		if err != nil {
+			return nil, nil, fmt.Errorf("tensor %q: %w", t.name, err)
+		}
+		if t.Offsets != [2]int64{at, at + 4*n} {
+			return nil, nil, fmt.Errorf("tensor %q of %d elements lies at %v, expected [%d %d]", t.name, n, t.Offsets, at, at+4*n)
+		}
+		at += 4 * n
+		layout = append(layout, v)
+	}
+	if at != payload {
+		return nil, nil, fmt.Errorf("the tensors take %d bytes, the file holds %d", at, payload)
+	}
+	return layout, metadata, nil
+}
+
+func parseMetadata(data json.RawMessage) (metadata map[string]string, state []string, err error) {
+	if data == nil {
+		return nil, nil, nil
+	}
+	if err := json.Unmarshal(data, &metadata); err != nil {
+		return nil, nil, fmt.Errorf("metadata: %w", err)
+	}
+	if names, ok := metadata[stateKey]; ok {
+		if err := json.Unmarshal([]byte(names), &state); err != nil {
+			return nil, nil, fmt.Errorf("metadata %s: %w", stateKey, err)
+		}
+		delete(metadata, stateKey)
+	}
+	return metadata, state, nil
+}
+
+// elements multiplies a shape whose tensor fits in payload bytes.
+func elements(shape []int, payload int64) (int64, error) {
+	n := int64(1)
+	for _, d := range shape {
+		if d <= 0 || int64(d) > payload/4 || n > payload/4/int64(d) {
+			return 0, fmt.Errorf("shape %v in a payload of %d bytes", shape, payload)
+		}
+		n *= int64(d)
+	}
+	return n, nil
+}
