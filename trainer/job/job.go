@@ -1,0 +1,172 @@
+// Package job says what a training job is: one plain value, [Job], that the
+// command line, the master, the parameter servers, the workers and the
+// infrastructure all read. It is written to and read from JSON as it stands.
+//
+// [Parse] makes a Job from the flags of `elasticdl train`, which are ElasticDL's
+// by name and meaning; the table behind it ([Flags]) also makes the help text.
+//
+// Laws:
+//
+//  1. Validate and Parse report every problem at once, each by the flag's name,
+//     with what was given and what is expected.
+//  2. A flag has its effect, is reported as having none here, or is refused.
+//  3. A valid Job survives JSON unchanged.
+package job
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Job is a training, evaluation or prediction job. Counts are of records,
+// minibatches, pods or model versions, as each field says; the zero value of
+// an optional field means off or automatic. [Default] has ElasticDL's defaults.
+type Job struct {
+	Name      string `json:"name"`               // --job_name: unique where it runs; part of the pods' names
+	Namespace string `json:"namespace,omitzero"` // --namespace: of the cluster
+	Type      Type   `json:"type"`               // what the command was
+
+	// The model, and the functions that make it up.
+	ModelZoo         string            `json:"modelZoo,omitzero"`         // --model_zoo: a directory
+	ModelDef         string            `json:"modelDef"`                  // --model_def: "mnist.mnist_functional_api.custom_model"
+	Feed             string            `json:"feed,omitzero"`             // --feed: records to batch
+	Loss             string            `json:"loss,omitzero"`             // --loss
+	Optimizer        string            `json:"optimizer,omitzero"`        // --optimizer
+	Callbacks        string            `json:"callbacks,omitzero"`        // --callbacks
+	EvalMetricsFn    string            `json:"evalMetricsFn,omitzero"`    // --eval_metrics_fn
+	CustomDataReader string            `json:"customDataReader,omitzero"` // --custom_data_reader
+	DataReaderParams map[string]string `json:"dataReaderParams,omitzero"` // --data_reader_params
+
+	// Where data comes from and where the result goes: paths as the pods see them.
+	TrainingData   string `json:"trainingData,omitzero"`   // --training_data: RecordIO directory or file, or .csv
+	ValidationData string `json:"validationData,omitzero"` // --validation_data: likewise; "" = no evaluation
+	PredictionData string `json:"predictionData,omitzero"` // --prediction_data: likewise
+	Output         string `json:"output,omitzero"`         // --output: directory for the trained model; "" = none
+
+	// How it is trained.
+	Strategy              Strategy `json:"strategy"`                       // --distribution_strategy
+	NumWorkers            int      `json:"numWorkers"`                     // --num_workers: workers wanted
+	NumPS                 int      `json:"numPS,omitzero"`                 // --num_ps_pods: parameter servers
+	NumEpochs             int      `json:"numEpochs"`                      // --num_epochs: passes over the training data
+	MinibatchSize         int      `json:"minibatchSize"`                  // --minibatch_size: records
+	NumMinibatchesPerTask int      `json:"numMinibatchesPerTask"`          // --num_minibatches_per_task
+	MaxStep               int      `json:"maxStep,omitzero"`               // --max_step: minibatches in all; 0 = off
+	EvaluationSteps       int      `json:"evaluationSteps,omitzero"`       // --evaluation_steps: versions between evaluations; 0 = only at the end
+	GradsToWait           int      `json:"gradsToWait"`                    // --grads_to_wait: gradients per synchronous update
+	UseAsync              bool     `json:"useAsync,omitzero"`              // --use_async; see Synchronous
+	SyncVersionTolerance  *int     `json:"syncVersionTolerance,omitempty"` // --sync_version_tolerance: versions; nil = not given; see Synchronous
+	LRStalenessModulation bool     `json:"lrStalenessModulation,omitzero"` // --lr_staleness_modulation: learning rate / staleness
+	GetModelSteps         int      `json:"getModelSteps"`                  // --get_model_steps: local updates between pulls
+	LogLossSteps          int      `json:"logLossSteps,omitzero"`          // --log_loss_steps: minibatches between loss lines; 0 = none
+	Seed                  uint64   `json:"seed,omitzero"`                  // --seed: of initial values, shuffling and dropout
+	Shuffle               bool     `json:"shuffle,omitzero"`               // --shuffle: order of tasks, and of records within a task, anew each epoch
+	NumThreads            int      `json:"numThreads,omitzero"`            // --num_threads: of each worker's engine; 0 = automatic
+
+	// What happens when something dies or hangs.
+	TaskTimeout             Duration `json:"taskTimeout"`             // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
+	MaxTaskRetries          int      `json:"maxTaskRetries"`          // --max_task_retries: failures of one task before the job fails
+	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"` // --relaunch_on_worker_failure: replacements of a worker that failed by itself
+
+	// Checkpoints.
+	CheckpointDir        string `json:"checkpointDir,omitzero"`        // --checkpoint_dir
+	CheckpointSteps      int    `json:"checkpointSteps,omitzero"`      // --checkpoint_steps: versions between checkpoints; 0 = off
+	KeepCheckpointMax    int    `json:"keepCheckpointMax,omitzero"`    // --keep_checkpoint_max: newest kept; 0 = all
+	CheckpointDirForInit string `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: one version's directory
+
+	// The pods.
+	Image            string            `json:"image,omitzero"`            // --image_name
+	ImagePullPolicy  string            `json:"imagePullPolicy,omitzero"`  // --image_pull_policy: Always, IfNotPresent, Never
+	RestartPolicy    string            `json:"restartPolicy,omitzero"`    // --restart_policy: Never, OnFailure, Always
+	Master           Pod               `json:"master,omitzero"`           // --master_*
+	PS               Pod               `json:"ps,omitzero"`               // --ps_*
+	Worker           Pod               `json:"worker,omitzero"`           // --worker_*
+	Volumes          []Volume          `json:"volumes,omitempty"`         // --volume: of every pod
+	Envs             map[string]string `json:"envs,omitzero"`             // --envs: of every pod
+	PopulateEnvNames string            `json:"populateEnvNames,omitzero"` // --populate_env_names: regexp of names that servers and workers take over from the master
+	ClusterSpec      string            `json:"clusterSpec,omitzero"`      // --cluster_spec: a file
+	ClusterSpecJSON  json.RawMessage   `json:"clusterSpecJSON,omitzero"`  // --cluster_spec_json
+	LogLevel         string            `json:"logLevel,omitzero"`         // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
+}
+
+// Type is what a job is for.
+type Type string
+
+const (
+	Train    Type = "train"
+	Evaluate Type = "evaluate"
+	Predict  Type = "predict"
+)
+
+// Strategy is how workers share what they learn; values are ElasticDL's.
+type Strategy string
+
+const (
+	ParameterServer Strategy = "ParameterServerStrategy"
+	AllReduce       Strategy = "AllreduceStrategy"
+)
+
+// Pod is what is particular to the pods of one role.
+type Pod struct {
+	Image    string    `json:"image,omitzero"`    // "" = the job's
+	Request  Resources `json:"request,omitzero"`  // guaranteed
+	Limit    Resources `json:"limit,omitzero"`    // nil = as requested
+	Priority Priority  `json:"priority,omitzero"` // zero = the cluster's default
+}
+
+// Duration is a [time.Duration] that JSON holds as text, "5m0s".
+type Duration struct{ time.Duration }
+
+// MarshalText is [time.Duration.String].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
+
+// UnmarshalText is [ParseDuration].
+func (d *Duration) UnmarshalText(text []byte) (err error) {
+	d.Duration, err = ParseDuration(string(text))
+	return err
+}
+
+// Default is a job with ElasticDL's defaults and no name, model or data.
+// One parameter server where ElasticDL has none: there none means AllReduce.
+func Default() *Job {
+	return &Job{
+		Namespace: "default", Type: Train,
+		Feed: "feed", Loss: "loss", Optimizer: "optimizer", Callbacks: "callbacks",
+		EvalMetricsFn: "eval_metrics_fn", CustomDataReader: "custom_data_reader",
+		Strategy: ParameterServer, NumWorkers: 2, NumPS: 1,
+		NumEpochs: 1, MinibatchSize: 64, NumMinibatchesPerTask: 8,
+		GradsToWait: 1, GetModelSteps: 1, LogLossSteps: 100, Shuffle: true,
+		TaskTimeout: Duration{5 * time.Minute}, MaxTaskRetries: 3, RelaunchOnWorkerFailure: 1,
+		ImagePullPolicy: "Always", RestartPolicy: "Never", LogLevel: "INFO",
+		Master: Pod{Request: Resources{"cpu": "100m", "memory": "1024Mi"}},
+		PS:     Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},
+		Worker: Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},
+	}
+}
+
+// RecordsPerTask is how many records a task has, but the last of a shard.
+func (j *Job) RecordsPerTask() int64 {
+	return int64(j.MinibatchSize) * int64(j.NumMinibatchesPerTask)
+}
+
+// MaxRecords is how many records --max_step allows; 0 = no limit.
+func (j *Job) MaxRecords() int64 { return int64(j.MaxStep) * int64(j.MinibatchSize) }
+
+// Synchronous tells whether the servers gather gradients and refuse stale ones.
+// Without --use_async a job is synchronous if it waits for more than one
+// gradient or says how stale one may be. One gradient and no word of staleness,
+// the tutorials' case, is not: each gradient is applied as it comes and none is
+// thrown away.
+func (j *Job) Synchronous() bool {
+	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
+}
+
+// Tolerance is how many versions behind a gradient of a synchronous job may be.
+func (j *Job) Tolerance() int {
+	if j.SyncVersionTolerance == nil {
+		return 0
+	}
+	return *j.SyncVersionTolerance
+}
+
+// Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at the end.
+func (j *Job) Evaluates() bool { return j.ValidationData != "" }

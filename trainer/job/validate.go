@@ -1,0 +1,134 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// MaxName is the longest job name: elasticdl-<job>-worker-<n> is a label of at most 63 characters.
+const MaxName = 40
+
+var (
+	jobName  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
+	modelDef = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
+)
+
+// problems gathers what is wrong; check adds one if ok is false.
+type problems []error
+
+func (p *problems) check(ok bool, format string, args ...any) {
+	if !ok {
+		*p = append(*p, fmt.Errorf(format, args...))
+	}
+}
+
+func (p *problems) atLeast(low, n int, flag string) {
+	p.check(n >= low, "--%s=%d: expected %d or more", flag, n, low)
+}
+
+func (p *problems) oneOf(value, flag string, choices ...string) {
+	p.check(slices.Contains(choices, value), "--%s=%s: expected %s", flag, value, strings.Join(choices, ", "))
+}
+
+// Validate reports everything that is wrong with the job, joined: by flag,
+// with what was given and what is expected.
+func (j *Job) Validate() error {
+	var p problems
+	j.checkNames(&p)
+	j.checkData(&p)
+	j.checkNumbers(&p)
+	j.checkUpdates(&p)
+	j.checkPods(&p)
+	return errors.Join(p...)
+}
+
+func (j *Job) checkNames(p *problems) {
+	switch {
+	case j.Name == "":
+		p.check(false, "--job_name is missing: give the job a name")
+	default:
+		p.check(jobName.MatchString(j.Name) && len(j.Name) <= MaxName,
+			"--job_name=%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", j.Name, MaxName)
+	}
+	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace),
+		"--namespace=%s: expected lower-case letters, digits and '-'", j.Namespace)
+	switch {
+	case j.ModelDef == "":
+		p.check(false, "--model_def is missing: name a model, as --model_def=mnist.mnist_functional_api.custom_model")
+	default:
+		p.check(modelDef.MatchString(j.ModelDef), "--model_def=%s: expected names joined by dots, as mnist.mnist_functional_api.custom_model", j.ModelDef)
+	}
+	p.oneOf(string(j.Strategy), "distribution_strategy", string(ParameterServer), string(AllReduce))
+	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+}
+
+func (j *Job) checkData(p *problems) {
+	switch j.Type {
+	case Train:
+		p.check(j.TrainingData != "", "--training_data is missing: name a RecordIO directory or a .csv file")
+		p.check(j.PredictionData == "", "--prediction_data=%s: goes with predict, not with train", j.PredictionData)
+		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "", "--evaluation_steps=%d needs --validation_data", j.EvaluationSteps)
+	case Evaluate:
+		p.check(j.ValidationData != "", "--validation_data is missing")
+	case Predict:
+		p.check(j.PredictionData != "", "--prediction_data is missing")
+	default:
+		p.check(false, "job type %q: expected %s, %s or %s", j.Type, Train, Evaluate, Predict)
+	}
+}
+
+func (j *Job) checkNumbers(p *problems) {
+	p.atLeast(1, j.NumWorkers, "num_workers")
+	p.atLeast(1, j.NumEpochs, "num_epochs")
+	p.atLeast(1, j.MinibatchSize, "minibatch_size")
+	p.atLeast(1, j.NumMinibatchesPerTask, "num_minibatches_per_task")
+	p.atLeast(0, j.MaxStep, "max_step")
+	p.atLeast(0, j.EvaluationSteps, "evaluation_steps")
+	p.atLeast(0, j.LogLossSteps, "log_loss_steps")
+	p.atLeast(0, j.NumThreads, "num_threads")
+	p.atLeast(1, j.MaxTaskRetries, "max_task_retries")
+	p.atLeast(0, j.RelaunchOnWorkerFailure, "relaunch_on_worker_failure")
+	p.atLeast(0, j.CheckpointSteps, "checkpoint_steps")
+	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
+	p.check(j.TaskTimeout.Duration >= time.Second, "--task_timeout=%v: expected 1s or more", j.TaskTimeout)
+	if j.Strategy == ParameterServer {
+		p.check(j.NumPS >= 1, "--num_ps_pods=%d: expected 1 or more with --distribution_strategy=%s", j.NumPS, ParameterServer)
+	}
+}
+
+// checkUpdates refuses what cannot all be had: ElasticDL changes such values silently.
+func (j *Job) checkUpdates(p *problems) {
+	p.atLeast(1, j.GradsToWait, "grads_to_wait")
+	p.atLeast(1, j.GetModelSteps, "get_model_steps")
+	if j.SyncVersionTolerance != nil {
+		p.atLeast(0, *j.SyncVersionTolerance, "sync_version_tolerance")
+	}
+	if j.UseAsync {
+		p.check(j.GradsToWait <= 1, "--grads_to_wait=%d: with --use_async each gradient is applied by itself; drop one of the two", j.GradsToWait)
+		p.check(j.SyncVersionTolerance == nil, "--sync_version_tolerance=%d: with --use_async no gradient is refused; drop one of the two", j.Tolerance())
+	}
+	if j.Synchronous() {
+		why := fmt.Sprintf("--grads_to_wait=%d", j.GradsToWait)
+		if j.GradsToWait <= 1 {
+			why = fmt.Sprintf("--sync_version_tolerance=%d", j.Tolerance())
+		}
+		p.check(j.GetModelSteps <= 1, "--get_model_steps=%d: local updates need asynchronous ones at the servers; drop %s or this", j.GetModelSteps, why)
+		p.check(!j.LRStalenessModulation, "--lr_staleness_modulation: needs asynchronous updates; drop %s or this", why)
+	}
+}
+
+func (j *Job) checkPods(p *problems) {
+	p.oneOf(j.ImagePullPolicy, "image_pull_policy", "Always", "IfNotPresent", "Never")
+	p.oneOf(j.RestartPolicy, "restart_policy", "Never", "OnFailure", "Always")
+	p.check(j.Master.Priority.Share == 0, "--master_pod_priority=%v: a share goes with workers only", j.Master.Priority)
+	p.check(j.PS.Priority.Share == 0, "--ps_pod_priority=%v: a share goes with workers only", j.PS.Priority)
+	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
+		p.check(false, "--populate_env_names=%s: expected a regular expression", j.PopulateEnvNames)
+	}
+	p.check(len(j.ClusterSpecJSON) == 0 || json.Valid(j.ClusterSpecJSON), "--cluster_spec_json: expected a JSON object")
+}
