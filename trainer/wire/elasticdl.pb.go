@@ -1311,6 +1311,8 @@ type DeclareRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Variables     []*Variable            `protobuf:"bytes,2,rep,name=variables,proto3" json:"variables,omitempty"` // the whole model, in order
+	Server        int32                  `protobuf:"varint,3,opt,name=server,proto3" json:"server,omitempty"`      // the index and
+	Servers       int32                  `protobuf:"varint,4,opt,name=servers,proto3" json:"servers,omitempty"`    // the number of servers, as the worker has them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1357,6 +1359,20 @@ func (x *DeclareRequest) GetVariables() []*Variable {
 		return x.Variables
 	}
 	return nil
+}
+
+func (x *DeclareRequest) GetServer() int32 {
+	if x != nil {
+		return x.Server
+	}
+	return 0
+}
+
+func (x *DeclareRequest) GetServers() int32 {
+	if x != nil {
+		return x.Servers
+	}
+	return 0
 }
 
 type DeclareReply struct {
@@ -1509,7 +1525,7 @@ func (x *ProgressReply) GetLeases() []*LeaseProgress {
 
 type ControlRequest struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Contributors    int32                  `protobuf:"varint,1,opt,name=contributors,proto3" json:"contributors,omitempty"`                              // workers that hold training leases: never wait for more gradients than these
+	Contributors    int32                  `protobuf:"varint,1,opt,name=contributors,proto3" json:"contributors,omitempty"`                              // workers that hold training leases: never wait for more gradients than these; 0: as before
 	Flush           bool                   `protobuf:"varint,2,opt,name=flush,proto3" json:"flush,omitempty"`                                            // apply what is gathered, however little
 	ReleaseSnapshot int64                  `protobuf:"varint,3,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // drop snapshots up to this version
 	unknownFields   protoimpl.UnknownFields
@@ -1705,10 +1721,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x1c\n" +
-	"\ttrainable\x18\x03 \x01(\bR\ttrainable\"[\n" +
+	"\ttrainable\x18\x03 \x01(\bR\ttrainable\"\x8d\x01\n" +
 	"\x0eDeclareRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x121\n" +
-	"\tvariables\x18\x02 \x03(\v2\x13.elasticdl.VariableR\tvariables\"d\n" +
+	"\tvariables\x18\x02 \x03(\v2\x13.elasticdl.VariableR\tvariables\x12\x16\n" +
+	"\x06server\x18\x03 \x01(\x05R\x06server\x12\x18\n" +
+	"\aservers\x18\x04 \x01(\x05R\aservers\"d\n" +
 	"\fDeclareReply\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12 \n" +
 	"\vinitialized\x18\x02 \x01(\bR\vinitialized\x12\x18\n" +
