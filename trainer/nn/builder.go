@@ -1,0 +1,139 @@
+package nn
+
+import (
+	"fmt"
+	"hash/fnv"
+	"math"
+	"math/rand/v2"
+
+	"github.com/elasticdl/elasticdl/trainer/param"
+)
+
+// Param is one variable of a model. Value and Grad are views into the model's
+// flat arrays; they are nil until [Builder.Build].
+type Param struct {
+	param.Variable
+	Value []float32
+	Grad  []float32 // of the mean loss; of state: what its owner subtracts from it
+
+	init    Initializer
+	written bool // by this step's backward pass
+}
+
+// Initializer fills the first value of a variable.
+type Initializer func(r *rand.Rand, shape []int, dst []float32)
+
+// Zeros is the initial value of biases.
+func Zeros(_ *rand.Rand, _ []int, dst []float32) { clear(dst) }
+
+// Ones is the initial value of scales.
+func Ones(_ *rand.Rand, _ []int, dst []float32) {
+	for i := range dst {
+		dst[i] = 1
+	}
+}
+
+// GlorotUniform is Keras' initial value of kernels: uniform in ±√(6/(in+out)), where
+// the last two dimensions of shape, times the window before them, are in and out.
+func GlorotUniform(r *rand.Rand, shape []int, dst []float32) {
+	in, out := 1, 1
+	if n := len(shape); n >= 2 {
+		window := 1
+		for _, d := range shape[:n-2] {
+			window *= d
+		}
+		in, out = window*shape[n-2], window*shape[n-1]
+	} else if n == 1 {
+		in, out = shape[0], shape[0]
+	}
+	limit := math.Sqrt(6 / float64(in+out))
+	for i := range dst {
+		dst[i] = float32((2*r.Float64() - 1) * limit)
+	}
+}
+
+// Builder collects the variables that a model declares. Layers are declared by
+// its methods ([Builder.Dense], [Builder.Conv2D], [Builder.BatchNorm]); a model
+// with parameters of its own takes them from [Builder.Variable] and [Builder.State].
+type Builder struct {
+	seed     uint64
+	declared []*Param
+	used     map[string]int // layer names
+}
+
+// NewBuilder returns an empty builder. Initial values depend on seed and on the
+// names of the variables, and on nothing else.
+func NewBuilder(seed uint64) *Builder {
+	return &Builder{seed: seed, used: make(map[string]int)}
+}
+
+// Variable declares a trainable variable.
+func (b *Builder) Variable(name string, init Initializer, shape ...int) *Param {
+	return b.add(name, init, true, shape)
+}
+
+// State declares a variable that training moves without a gradient, as BatchNorm's moving mean.
+func (b *Builder) State(name string, init Initializer, shape ...int) *Param {
+	return b.add(name, init, false, shape)
+}
+
+func (b *Builder) add(name string, init Initializer, trainable bool, shape []int) *Param {
+	p := &Param{Variable: param.Variable{Name: name, Shape: shape, Trainable: trainable}, init: init}
+	b.declared = append(b.declared, p)
+	return p
+}
+
+// name is what the next layer of a kind is called unless the model names it:
+// dense, dense_1, dense_2, as in Keras.
+func (b *Builder) name(given, kind string) string {
+	if given != "" {
+		return given
+	}
+	n := b.used[kind]
+	b.used[kind]++
+	if n == 0 {
+		return kind
+	}
+	return fmt.Sprintf("%s_%d", kind, n)
+}
+
+// Params is a model's variables, built.
+type Params struct {
+	Layout param.Layout
+	Values []float32 // flat: the trainable variables, then the state
+	Grads  []float32 // the same for what the backward pass found
+
+	vars []*Param
+}
+
+// Build lays out what was declared, trainable variables first, and fills in the initial values.
+func (b *Builder) Build() (*Params, error) {
+	p := &Params{}
+	for _, trainable := range []bool{true, false} {
+		for _, v := range b.declared {
+			if v.Trainable == trainable {
+				p.vars = append(p.vars, v)
+				p.Layout = append(p.Layout, v.Variable)
+			}
+		}
+	}
+	if err := p.Layout.Validate(); err != nil {
+		return nil, err
+	}
+	n := p.Layout.Len()
+	p.Values, p.Grads = make([]float32, n), make([]float32, n)
+	at := 0
+	for _, v := range p.vars {
+		end := at + v.Len()
+		v.Value, v.Grad = p.Values[at:end:end], p.Grads[at:end:end]
+		v.init(rand.New(rand.NewPCG(b.seed, hash(v.Name))), v.Shape, v.Value)
+		at = end
+	}
+	return p, nil
+}
+
+func hash(s string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(s))
+	return h.Sum64()
+}

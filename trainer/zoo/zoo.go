@@ -1,0 +1,107 @@
+// Package zoo holds the built-in models and runs any model that is written like them.
+//
+// A [Model] is ElasticDL's model contract in Go: what a module of the model zoo
+// defines in Python as custom_model, loss, optimizer, feed and eval_metrics_fn
+// are the fields of one struct. Each built-in model is one file and is meant to be read
+// as an example. An [Engine] runs a model with trainer/nn.
+package zoo
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/nn"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+)
+
+// Mode says what a batch is for.
+type Mode int
+
+// Modes. A record to predict may have no label.
+const (
+	Training Mode = iota + 1
+	Evaluation
+	Prediction
+)
+
+// Model is what a user writes.
+type Model struct {
+	Package string // "mnist"
+	Name    string // "mnist_functional_api"
+	Class   string // what --model_def ends with: "custom_model", or the class of a subclassed model
+
+	// New declares the parameters and returns the forward pass.
+	New func(b *nn.Builder) nn.Module
+	// Loss is the mean loss over the batch, a scalar.
+	Loss func(t *nn.Tape, outputs *nn.Tensor, b *Batch) *nn.Tensor
+	// Optimizer says how the parameter server applies gradients.
+	Optimizer func() optim.Config
+	// Feed turns records into b, reusing its memory. An error names the index of the record in records.
+	Feed func(mode Mode, records [][]byte, b *Batch) error
+	// Metrics are what an evaluation measures, always in the same order.
+	Metrics func() []Metric
+	// LearningRate is the rate at a version of the model; nil means the optimizer's.
+	LearningRate func(version int64) float64
+}
+
+// Def is the model's --model_def.
+func (m *Model) Def() string { return m.Package + "." + m.Name + "." + m.Class }
+
+// Batch is some records as arrays.
+type Batch struct {
+	Size   int
+	Inputs []nn.Array // the first dimension of each is Size
+	Labels []int32    // Size of them, or none
+}
+
+// Reset makes b a batch of size examples with one input of the given shape
+// each, and returns the memory of that input, to be filled. Labels is size long.
+func (b *Batch) Reset(size int, shape ...int) []float32 {
+	b.Size = size
+	if len(b.Inputs) != 1 {
+		b.Inputs = make([]nn.Array, 1)
+	}
+	in := &b.Inputs[0]
+	in.Shape = append(append(in.Shape[:0], size), shape...)
+	n := size
+	for _, d := range shape {
+		n *= d
+	}
+	in.Data = slices.Grow(in.Data[:0], n)[:n]
+	b.Labels = slices.Grow(b.Labels[:0], size)[:size]
+	return in.Data
+}
+
+// Metric measures outputs. Its state is additive: the states of disjoint sets
+// of records, added element by element, are the state of their union.
+type Metric struct {
+	Name   string
+	Size   int                                               // of a state
+	Update func(state []float64, outputs nn.Array, b *Batch) // adds a batch to a state that starts as zeros
+	Result func(state []float64) float64                     // NaN if there is nothing in the state
+}
+
+// models in the order in which Names lists them.
+var models = []*Model{}
+
+// Lookup finds a built-in model by its --model_def, as
+// "mnist.mnist_functional_api.custom_model", or by its name alone.
+func Lookup(modelDef string) (*Model, error) {
+	for _, m := range models {
+		switch modelDef {
+		case m.Def(), m.Package + "." + m.Name, m.Name + "." + m.Class, m.Name:
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("model %q: unknown; there are %s", modelDef, strings.Join(Names(), ", "))
+}
+
+// Names lists what Lookup finds, as --model_def would say it.
+func Names() []string {
+	names := make([]string, len(models))
+	for i, m := range models {
+		names[i] = m.Def()
+	}
+	return names
+}
