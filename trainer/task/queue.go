@@ -1,0 +1,440 @@
+package task
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+// Queue is the machine. It is not safe for concurrent use: the shell holds a lock round it.
+type Queue struct {
+	policy Policy
+	shards []Shard // for training, none empty
+	count  int64   // their records
+
+	epoch  int // 0 with nothing to train on
+	closed bool
+	err    error
+
+	training    fifo // this epoch's
+	evaluations fifo
+	exports     fifo
+
+	leases  map[int64]*Lease
+	holders map[int]*holder
+	lastID  int64
+	longest time.Duration // of completed leases, from when the worker began it
+
+	leased   map[Kind]int // how many of leases
+	trainers int          // holders with a training lease
+	stats    Stats
+}
+
+// holder is a worker with a lease or more.
+type holder struct {
+	leases   []*Lease // in the order of their ids; the worker is at the first
+	training int      // how many of them
+	progress time.Time
+	began    time.Time // with its first lease
+}
+
+// New makes a queue whose first epoch is open. Shards without records are left out. With no
+// shards at all there is no training to be done: a job that only evaluates.
+func New(shards []Shard, p Policy) (*Queue, error) {
+	if err := p.validate(); err != nil {
+		return nil, fmt.Errorf("task policy: %w", err)
+	}
+	q := &Queue{
+		policy:  p,
+		leases:  make(map[int64]*Lease),
+		holders: make(map[int]*holder),
+		leased:  make(map[Kind]int),
+	}
+	q.policy.MaxAttempts = cmp.Or(p.MaxAttempts, 3)
+	for _, s := range shards {
+		if s.Start < 0 || s.Count < 0 {
+			return nil, fmt.Errorf("shard %s: %d records from %d", s.Name, s.Count, s.Start)
+		}
+		if s.Count > 0 {
+			q.shards = append(q.shards, s)
+			q.count += s.Count
+		}
+	}
+	switch {
+	case len(shards) > 0 && q.count == 0:
+		return nil, errors.New("training data has no records")
+	case q.count == 0:
+		q.closed = true
+		return q, nil
+	}
+	q.plan()
+	q.open()
+	return q, nil
+}
+
+// plan computes what the epochs amount to.
+func (q *Queue) plan() {
+	q.stats.Epochs = max(0, q.policy.Epochs)
+	all := int64(q.stats.Epochs) * q.count
+	q.stats.Total = all
+	if limit := q.policy.MaxRecords; limit > 0 && (all == 0 || limit < all) {
+		q.stats.Total = limit
+		q.stats.Skipped = max(0, all-limit)
+	}
+}
+
+// open fills the next epoch, as far as MaxRecords allows.
+func (q *Queue) open() {
+	q.epoch++
+	tasks := cut(q.shards, q.policy.RecordsPerTask, Task{Kind: Training, Epoch: q.epoch})
+	if q.policy.Shuffle {
+		r := rand.New(rand.NewPCG(q.policy.Seed, uint64(q.epoch)))
+		r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
+	}
+	room := q.count
+	if q.policy.MaxRecords > 0 {
+		room = min(room, q.policy.MaxRecords-q.stats.Done)
+	}
+	q.stats.EpochDone, q.stats.EpochTotal = 0, room
+	for i := range tasks {
+		tasks[i].End = min(tasks[i].End, tasks[i].Start+room)
+		if room -= tasks[i].Records(); room == 0 {
+			tasks = tasks[:i+1]
+			break
+		}
+	}
+	q.training = fifo{items: tasks}
+	q.stats.Settled = 0
+}
+
+// cut makes tasks like t of at most n records each.
+func cut(shards []Shard, n int64, t Task) []Task {
+	var tasks []Task
+	for _, s := range shards {
+		t.Shard = s.Name
+		for at, end := s.Start, s.Start+s.Count; at < end; at = t.End {
+			t.Start, t.End = at, min(end, at+n)
+			tasks = append(tasks, t)
+		}
+	}
+	return tasks
+}
+
+// Lease gives worker the next task: evaluation before training, so that a snapshot is held
+// no longer than needed, and the export when all else is settled. False: nothing to do now.
+func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
+	t, ok := q.next()
+	if !ok {
+		return Lease{}, false
+	}
+	q.lastID++
+	l := &Lease{ID: q.lastID, Worker: worker, Task: t, Granted: now}
+	q.leases[l.ID] = l
+	q.leased[t.Kind]++
+	h := q.holders[worker]
+	if h == nil {
+		h = &holder{progress: now, began: now}
+		q.holders[worker] = h
+	}
+	h.leases = append(h.leases, l)
+	if t.Kind == Training {
+		if h.training++; h.training == 1 {
+			q.trainers++
+		}
+	}
+	return h.lease(l), true
+}
+
+func (q *Queue) next() (Task, bool) {
+	switch {
+	case q.err != nil:
+		return Task{}, false
+	case q.evaluations.len() > 0:
+		return q.evaluations.pop(), true
+	case q.training.len() > 0:
+		return q.training.pop(), true
+	case q.exports.len() > 0 && q.closed && q.leased[Evaluation] == 0:
+		return q.exports.pop(), true
+	}
+	return Task{}, false
+}
+
+// lease is what the world sees of l.
+func (h *holder) lease(l *Lease) Lease {
+	out := *l
+	out.Touched = l.Granted
+	if h.progress.After(out.Touched) {
+		out.Touched = h.progress
+	}
+	return out
+}
+
+// Touch tells that done records of the lease's task, those credited before included, are
+// done. Progress is monotone: less than was told before changes nothing, more than
+// the task has is an error. It keeps all the worker's leases from expiring.
+func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	if done > l.Records() {
+		return fmt.Errorf("touch lease %d: %d records done of %d", lease, done, l.Records())
+	}
+	if done > l.Done {
+		q.credit(l, done)
+		q.holders[worker].progress = now
+	}
+	return nil
+}
+
+// Done settles a lease: every record of its task is done.
+func (q *Queue) Done(lease int64, worker int, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	h := q.holders[worker]
+	q.longest = max(q.longest, now.Sub(h.began))
+	h.progress = now
+	q.drop(l, now)
+	q.credit(l, l.Records())
+	q.settle(l)
+	return nil
+}
+
+// Fail takes a lease back whose worker could not do it, and charges the task. The task is
+// tried again after the others; when it failed MaxAttempts times, the queue fails.
+func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	q.drop(l, now)
+	q.fail(l, reason)
+	return nil
+}
+
+// Lose takes back every lease of a worker that is gone, and returns them. Progress says, by lease,
+// how many records of the task are known to be done (what the servers have of it);
+// more than that may have been told by Touch, and counts.
+//
+// charge is empty for a worker that was lost: preempted, deleted, its node gone. Otherwise it
+// is why the worker crashed, and the lease that it was at is charged with it;
+// those that it held in reserve are not.
+func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now time.Time) []Lease {
+	h := q.holders[worker]
+	if h == nil {
+		return nil
+	}
+	return q.take(h, progress, charge, now)
+}
+
+// Expire takes back, uncharged, the leases of the workers that showed no progress for too
+// long: max(Timeout, 3 × the longest completed lease). Their late reports are stale.
+func (q *Queue) Expire(now time.Time) []Lease {
+	var lost []Lease
+	for _, worker := range slices.Sorted(maps.Keys(q.holders)) {
+		h := q.holders[worker]
+		if at, ok := q.expiry(h); ok && !now.Before(at) {
+			lost = append(lost, q.take(h, nil, "", now)...)
+		}
+	}
+	return lost
+}
+
+// Deadline is when Expire has something to do next, if nothing happens before.
+func (q *Queue) Deadline() (time.Time, bool) {
+	var first time.Time
+	found := false
+	for _, h := range q.holders {
+		if at, ok := q.expiry(h); ok && (!found || at.Before(first)) {
+			first, found = at, true
+		}
+	}
+	return first, found
+}
+
+func (q *Queue) expiry(h *holder) (time.Time, bool) {
+	if q.policy.Timeout <= 0 {
+		return time.Time{}, false
+	}
+	return h.progress.Add(max(q.policy.Timeout, stragglerFactor*q.longest)), true
+}
+
+func (q *Queue) take(h *holder, progress map[int64]int64, charge string, now time.Time) []Lease {
+	var lost []Lease
+	// Backwards, so that the first lease comes first when they are put in front again.
+	held := slices.Clone(h.leases)
+	for i, l := range slices.Backward(held) {
+		q.credit(l, min(l.Records(), progress[l.ID]))
+		lost = append(lost, h.lease(l))
+		q.drop(l, now)
+		switch {
+		case l.Kind == Training && l.Done == l.Records():
+			q.settle(l)
+		case charge != "" && i == 0:
+			q.fail(l, charge)
+		default:
+			q.stats.Requeued++
+			q.queue(l).pushFront(again(l))
+		}
+	}
+	slices.Reverse(lost)
+	return lost
+}
+
+func (q *Queue) fail(l *Lease, reason string) {
+	q.stats.Failed++
+	t := again(l)
+	t.Attempts++
+	q.queue(l).push(t)
+	if t.Attempts >= q.policy.MaxAttempts && q.err == nil {
+		q.err = fmt.Errorf("%v: failed %d times, at last by worker %d: %s", t, t.Attempts, l.Worker, reason)
+	}
+}
+
+// again is the task of a lease that was taken back. What an evaluation measured is gone with its worker.
+func again(l *Lease) Task {
+	t := l.Task
+	if t.Kind != Training {
+		t.Done = 0
+	}
+	return t
+}
+
+func (q *Queue) held(lease int64, worker int) (*Lease, error) {
+	if l := q.leases[lease]; l != nil && l.Worker == worker {
+		return l, nil
+	}
+	return nil, ErrStale
+}
+
+// credit raises the records done of l to done.
+func (q *Queue) credit(l *Lease, done int64) {
+	if done <= l.Done {
+		return
+	}
+	if l.Kind == Training {
+		q.stats.Done += done - l.Done
+		q.stats.EpochDone += done - l.Done
+	}
+	l.Done = done
+}
+
+func (q *Queue) settle(l *Lease) {
+	if l.Kind == Training {
+		q.stats.Settled++
+	}
+}
+
+// drop ends a lease, whatever becomes of its task.
+func (q *Queue) drop(l *Lease, now time.Time) {
+	delete(q.leases, l.ID)
+	q.leased[l.Kind]--
+	h := q.holders[l.Worker]
+	if h.leases[0] == l {
+		h.began = now
+	}
+	h.leases = slices.DeleteFunc(h.leases, func(x *Lease) bool { return x == l })
+	if l.Kind == Training {
+		if h.training--; h.training == 0 {
+			q.trainers--
+		}
+	}
+	if len(h.leases) == 0 {
+		delete(q.holders, l.Worker)
+	}
+}
+
+func (q *Queue) queue(l *Lease) *fifo {
+	switch l.Kind {
+	case Evaluation:
+		return &q.evaluations
+	case Export:
+		return &q.exports
+	}
+	return &q.training
+}
+
+// Settled says that every record of this epoch is credited and no lease of it is out: the
+// barrier. The shell makes the servers apply what they gathered, and calls NextEpoch.
+func (q *Queue) Settled() bool {
+	return !q.closed && q.training.len() == 0 && q.leased[Training] == 0
+}
+
+// NextEpoch passes the barrier and says whether another epoch was opened; if not, training
+// is done. It panics before the epoch is settled.
+func (q *Queue) NextEpoch() bool {
+	if !q.Settled() {
+		panic(fmt.Sprintf("task: next epoch before the last is settled: %v", q.Stats()))
+	}
+	last := q.policy.Epochs > 0 && q.epoch == q.policy.Epochs
+	full := q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords
+	if last || full {
+		q.closed = true
+		return false
+	}
+	q.open()
+	return true
+}
+
+// TrainingDone says that the last epoch is settled and its barrier passed. Then is the time
+// for the last evaluation and for Export.
+func (q *Queue) TrainingDone() bool { return q.closed }
+
+// Finished says that nothing is left: training done, evaluations and export settled.
+func (q *Queue) Finished() bool {
+	return q.err == nil && q.closed && q.evaluating() == 0
+}
+
+func (q *Queue) evaluating() int {
+	return q.evaluations.len() + q.exports.len() + q.leased[Evaluation] + q.leased[Export]
+}
+
+// Err is why the queue failed, naming the task and the last reason; nil if it did not.
+// A queue that failed leases nothing more; what is leased can still be settled.
+func (q *Queue) Err() error { return q.err }
+
+// Evaluate queues the evaluation of a version of the model on shards, and returns how many tasks
+// that is. What is measured is the shell's business: Done settles the task,
+// the report that came with it is then the only one for its records.
+func (q *Queue) Evaluate(version int64, shards []Shard) int {
+	tasks := cut(shards, q.policy.RecordsPerTask, Task{Kind: Evaluation, Version: version})
+	for _, t := range tasks {
+		q.evaluations.push(t)
+	}
+	return len(tasks)
+}
+
+// Withdraw forgets the evaluation of a version, leased or not: the snapshot is gone.
+func (q *Queue) Withdraw(version int64, now time.Time) {
+	q.evaluations.remove(func(t Task) bool { return t.Version == version })
+	for _, l := range q.leases {
+		if l.Kind == Evaluation && l.Version == version {
+			q.drop(l, now)
+		}
+	}
+}
+
+// Export queues the one task that writes the model. It is leased when all else is settled.
+func (q *Queue) Export(version int64) {
+	q.exports.push(Task{Kind: Export, Version: version})
+}
+
+// Holders is the number of workers that hold a training lease: what the servers can
+// expect gradients from.
+func (q *Queue) Holders() int { return q.trainers }
+
+// Stats is the queue as users see it.
+func (q *Queue) Stats() Stats {
+	s := q.stats
+	s.Epoch = q.epoch
+	s.Todo = q.training.len()
+	s.Leased = q.leased[Training]
+	s.Evaluating = q.evaluating()
+	return s
+}
