@@ -182,8 +182,7 @@ func momentumGeneric(p, g, v []float32, lr, mu float32, nesterov bool) {
 	}
 }
 
-func adamGeneric(p, g, m, v []float32, lr, b1, b2, eps float32) {
-	c1, c2 := 1-b1, 1-b2
+func adamGeneric(p, g, m, v []float32, lr, c1, c2, eps float32) {
 	for i := range p {
 		m[i] += float32(c1 * (g[i] - m[i]))
 		v[i] += float32(c2 * (float32(g[i]*g[i]) - v[i]))
@@ -191,8 +190,7 @@ func adamGeneric(p, g, m, v []float32, lr, b1, b2, eps float32) {
 	}
 }
 
-func amsgradGeneric(p, g, m, v, vhat []float32, lr, b1, b2, eps float32) {
-	c1, c2 := 1-b1, 1-b2
+func amsgradGeneric(p, g, m, v, vhat []float32, lr, c1, c2, eps float32) {
 	for i := range p {
 		m[i] += float32(c1 * (g[i] - m[i]))
 		v[i] += float32(c2 * (float32(g[i]*g[i]) - v[i]))

@@ -28,8 +28,8 @@ type set struct {
 	firstNonFinite func(x []float32) int
 	sgd            func(p, g []float32, lr float32)
 	momentum       func(p, g, v []float32, lr, mu float32, nesterov bool)
-	adam           func(p, g, m, v []float32, lr, b1, b2, eps float32)
-	amsgrad        func(p, g, m, v, vhat []float32, lr, b1, b2, eps float32)
+	adam           func(p, g, m, v []float32, lr, c1, c2, eps float32)
+	amsgrad        func(p, g, m, v, vhat []float32, lr, c1, c2, eps float32)
 	adagrad        func(p, g, acc []float32, lr, eps float32)
 	fmaPeak        func(iterations int) int
 }
