@@ -1,0 +1,123 @@
+package pod
+
+import (
+	"fmt"
+	"time"
+)
+
+// Exit is how a pod ended, as far as the shell can tell.
+type Exit struct {
+	Code   int
+	Signal int // that ended it; 128 + Signal in Code says the same
+	// What the cluster says about it.
+	OOM, Evicted, Preempted, NodeLost, Deleted bool
+	Reason                                     string // in words: the last line it wrote, the cluster's message
+}
+
+// signal is the signal that ended the pod, 0 if none.
+func (e Exit) signal() int {
+	if e.Signal == 0 && e.Code > 128 && e.Code < 128+65 {
+		return e.Code - 128
+	}
+	return e.Signal
+}
+
+// String says why in words, as in "exit code 1: no such file".
+func (e Exit) String() string {
+	text := e.cause().text
+	switch text {
+	case crashed:
+		text = fmt.Sprintf("exit code %d", e.Code)
+		if s := e.signal(); s != 0 {
+			text = fmt.Sprintf("crashed (signal %d)", s)
+		}
+	case killed:
+		text = fmt.Sprintf("killed (signal %d)", e.signal())
+	}
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return text
+}
+
+const (
+	killed  = "killed"
+	crashed = "crashed"
+)
+
+// cause is a row of the table of what can end a pod.
+type cause struct {
+	text    string
+	charged bool // its own fault
+	is      func(Exit) bool
+}
+
+// causes: the first that applies does. Whoever sends KILL, TERM, INT or HUP is not the pod itself; a signal
+// that a program earns (SEGV, ABRT, FPE, …) is.
+var causes = []cause{
+	{"node lost", false, func(e Exit) bool { return e.NodeLost }},
+	{"preempted", false, func(e Exit) bool { return e.Preempted }},
+	{"evicted", false, func(e Exit) bool { return e.Evicted }},
+	{"deleted", false, func(e Exit) bool { return e.Deleted }},
+	{"out of memory", true, func(e Exit) bool { return e.OOM }},
+	{killed, false, func(e Exit) bool {
+		switch e.signal() {
+		case 1, 2, 9, 15:
+			return true
+		}
+		return false
+	}},
+	{"left with work to do", true, func(e Exit) bool { return e.Code == 0 && e.Signal == 0 }},
+	{crashed, true, func(Exit) bool { return true }},
+}
+
+func (e Exit) cause() cause {
+	for _, c := range causes {
+		if c.is(e) {
+			return c
+		}
+	}
+	panic("pod: no cause applies")
+}
+
+// Policy is how a table behaves.
+type Policy struct {
+	Servers, Workers int
+	Relaunches       int           // charged relaunches of each line (--relaunch_on_worker_failure)
+	Backoff          time.Duration // least time between two launches of a line, doubled with each charge; 0: a second
+}
+
+// maxBackoff is what doubling stops at.
+const maxBackoff = 5 * time.Minute
+
+// delay is what a line waits after its n-th charge, or its n-th refused creation.
+func (p Policy) delay(n int) time.Duration {
+	d := p.Backoff
+	for range n - 1 {
+		if d *= 2; d >= maxBackoff {
+			return maxBackoff
+		}
+	}
+	return d
+}
+
+// Verdict is what to do about a pod that ended while the job had work for it.
+type Verdict struct {
+	Relaunch bool
+	Charged  bool
+	Fatal    bool // the job cannot go on without it
+	Reason   string
+}
+
+// Judge is the one place that decides about relaunches; charged is what the pod's line was charged before.
+//
+//	node lost, preempted, evicted, deleted, killed (signal 1, 2, 9, 15)  relaunch, uncharged
+//	out of memory, exit code, other signals, code 0 with work left       charged; relaunch if charged < Relaunches
+//
+// A server that cannot be relaunched is fatal; a worker is not: the others go on without it.
+func Judge(role Role, e Exit, p Policy, charged int) Verdict {
+	c := e.cause()
+	v := Verdict{Charged: c.charged, Relaunch: !c.charged || charged < p.Relaunches, Reason: e.String()}
+	v.Fatal = !v.Relaunch && role == PS
+	return v
+}

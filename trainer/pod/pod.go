@@ -1,0 +1,149 @@
+package pod
+
+import (
+	"fmt"
+	"time"
+)
+
+// Role is what a pod does in the job.
+type Role int
+
+const (
+	Master Role = iota + 1
+	PS
+	Worker
+)
+
+func (r Role) String() string {
+	switch r {
+	case Master:
+		return "master"
+	case PS:
+		return "ps"
+	case Worker:
+		return "worker"
+	}
+	return fmt.Sprintf("Role(%d)", int(r))
+}
+
+// ID names a pod within its job.
+type ID struct {
+	Role  Role
+	Index int
+}
+
+func (id ID) String() string {
+	if id.Role == Master {
+		return "master"
+	}
+	return fmt.Sprintf("%v-%d", id.Role, id.Index)
+}
+
+// Phase is how far a pod is in its life. Phases only go forward.
+type Phase int
+
+const (
+	Initial Phase = iota + 1 // wanted; not seen yet
+	Pending                  // created, not running
+	Running
+	Succeeded // ended with code 0
+	Failed    // ended otherwise
+	Deleted   // gone
+)
+
+func (p Phase) String() string {
+	switch p {
+	case Initial:
+		return "Initial"
+	case Pending:
+		return "Pending"
+	case Running:
+		return "Running"
+	case Succeeded:
+		return "Succeeded"
+	case Failed:
+		return "Failed"
+	case Deleted:
+		return "Deleted"
+	}
+	return fmt.Sprintf("Phase(%d)", int(p))
+}
+
+// Ended says that the pod's life is over.
+func (p Phase) Ended() bool { return p >= Succeeded }
+
+// moves is the life table: where a phase can go. What is not in it changes nothing.
+var moves = map[Phase][]Phase{
+	Initial: {Pending, Running, Succeeded, Failed, Deleted},
+	Pending: {Pending, Running, Succeeded, Failed, Deleted},
+	Running: {Running, Succeeded, Failed, Deleted},
+}
+
+// Event is what became of a pod.
+type Event struct {
+	ID      ID
+	Launch  int // which launch of the pod it is about; 0: the latest
+	Phase   Phase
+	Exit    Exit   // of an ended pod
+	Address string // where it listens, once known
+	PID     int    // of a local process, once known
+}
+
+// Pod is a pod as users see it.
+type Pod struct {
+	ID       ID
+	Original int // the slot of its line: the index of the line's first pod, which priorities go by
+	Launch   int // from 1
+	Phase    Phase
+	Exit     Exit
+	Address  string
+	PID      int
+
+	Created, Started, Ended time.Time
+}
+
+// Verb is what an [Action] does.
+type Verb int
+
+const (
+	Create Verb = iota + 1 // start the pod
+	Delete                 // end the pod, if it is still there
+	Lost                   // the pod is gone: take its leases back
+)
+
+func (v Verb) String() string {
+	switch v {
+	case Create:
+		return "create"
+	case Delete:
+		return "delete"
+	case Lost:
+		return "lost"
+	}
+	return fmt.Sprintf("Verb(%d)", int(v))
+}
+
+// Action is what the shell has to do, in the order given.
+type Action struct {
+	Verb     Verb
+	ID       ID
+	Launch   int
+	Original int    // Create: the slot that priorities go by
+	Address  string // Create: where its predecessor listened, for a server to listen there again
+	Charged  bool   // Lost: by its own fault, so that the lease it was at is charged
+	Reason   string // Delete, Lost
+}
+
+func (a Action) String() string {
+	s := fmt.Sprintf("%v %v", a.Verb, a.ID)
+	if a.Launch > 1 {
+		s += fmt.Sprintf(" (launch %d)", a.Launch)
+	}
+	if a.Charged {
+		s += " charged"
+	}
+	if a.Reason != "" {
+		s += ": " + a.Reason
+	}
+	return s
+}

@@ -1,0 +1,320 @@
+package pod
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Table is the machine. It is not safe for concurrent use: the shell holds a lock round it.
+type Table struct {
+	policy     Policy
+	pods       []*entry // in the order in which they were wanted
+	byID       map[ID]*entry
+	next       int // worker number
+	relaunched int
+	failed     []string // lines of workers that ended by their own fault
+	err        error
+	over       bool
+	leaveBy    time.Time // when over: what is still there then is deleted
+	swept      bool      // when over: that was done
+}
+
+// entry is one pod of the table. A server that is launched again keeps its entry.
+type entry struct {
+	Pod
+	line    *line
+	created bool      // Create was handed out
+	due     time.Time // if not: when it will be
+	refused int       // how often it could not be performed
+	doomed  string    // why its Delete was handed out
+}
+
+// line is a pod and those that replaced it.
+type line struct {
+	charged  int
+	unwanted bool // scaled down
+}
+
+// New makes an empty table.
+func New(p Policy) *Table {
+	p.Backoff = cmp.Or(p.Backoff, time.Second)
+	return &Table{policy: p, byID: make(map[ID]*entry)}
+}
+
+// Start creates the job's pods, servers first.
+func (t *Table) Start(now time.Time) []Action {
+	for i := range t.policy.Servers {
+		t.add(ID{PS, i}, i, new(line), now)
+	}
+	return append(t.Tick(now), t.Scale(t.policy.Workers, now)...)
+}
+
+func (t *Table) add(id ID, original int, l *line, due time.Time) {
+	e := &entry{Pod: Pod{ID: id, Original: original, Launch: 1, Phase: Initial}, line: l, due: due}
+	t.pods = append(t.pods, e)
+	t.byID[id] = e
+}
+
+// Scale makes the number of worker lines n. More are created at once, in the lowest free slots;
+// of more than n the newest are deleted.
+func (t *Table) Scale(n int, now time.Time) []Action {
+	if t.over {
+		return nil
+	}
+	var actions []Action
+	workers := t.workers()
+	for _, e := range workers[min(n, len(workers)):] {
+		e.line.unwanted = true
+		actions = append(actions, t.remove(e, "scaled down", now)...)
+	}
+	used := make(map[int]bool)
+	for _, e := range workers {
+		used[e.Original] = true
+	}
+	for slot, missing := 0, n-len(workers); missing > 0; slot++ {
+		if !used[slot] {
+			t.add(ID{Worker, t.next}, slot, new(line), now)
+			t.next++
+			missing--
+		}
+	}
+	return append(actions, t.Tick(now)...)
+}
+
+// workers is those that are wanted and not ended, oldest first.
+func (t *Table) workers() []*entry {
+	return slices.DeleteFunc(slices.Clone(t.pods), func(e *entry) bool {
+		return e.ID.Role != Worker || e.line.unwanted || e.Phase.Ended()
+	})
+}
+
+// remove ends a pod: one that was never created is gone with that.
+func (t *Table) remove(e *entry, reason string, now time.Time) []Action {
+	if e.Phase.Ended() {
+		return nil
+	}
+	if !e.created {
+		e.Phase, e.Exit, e.Ended = Deleted, Exit{Deleted: true, Reason: reason}, now
+		return nil
+	}
+	e.doomed = reason
+	return []Action{{Verb: Delete, ID: e.ID, Launch: e.Launch, Reason: reason}}
+}
+
+// Observe takes an event and answers what is to be done about it.
+func (t *Table) Observe(ev Event, now time.Time) []Action {
+	e := t.byID[ev.ID]
+	switch {
+	case e == nil && ev.Phase.Ended():
+		return nil
+	case e == nil:
+		return []Action{{Verb: Delete, ID: ev.ID, Launch: ev.Launch, Reason: "not one of the job's pods"}}
+	case ev.Launch != 0 && ev.Launch != e.Launch, !slices.Contains(moves[e.Phase], ev.Phase):
+		return nil
+	}
+	e.created = true
+	e.Phase = ev.Phase
+	e.Address = cmp.Or(ev.Address, e.Address)
+	e.PID = cmp.Or(ev.PID, e.PID)
+	if e.Phase.Ended() {
+		return t.ended(e, ev.Exit, now)
+	}
+	if e.Phase == Running && e.Started.IsZero() {
+		e.Started = now
+	}
+	return nil
+}
+
+// Relist takes the state of all pods that there are, one event each. What the table has
+// seen and the list has not is gone; what was deleted and is still there is deleted again.
+func (t *Table) Relist(events []Event, now time.Time) []Action {
+	var actions []Action
+	there := make(map[ID]bool, len(events))
+	for _, ev := range events {
+		there[ev.ID] = true
+		actions = append(actions, t.Observe(ev, now)...)
+		if e := t.byID[ev.ID]; e != nil && e.doomed != "" {
+			actions = append(actions, t.remove(e, e.doomed, now)...)
+		}
+	}
+	for _, e := range slices.Clone(t.pods) {
+		if !there[e.ID] && (e.Phase == Pending || e.Phase == Running) {
+			gone := Event{ID: e.ID, Launch: e.Launch, Phase: Deleted, Exit: Exit{Deleted: true}}
+			actions = append(actions, t.Observe(gone, now)...)
+		}
+	}
+	return actions
+}
+
+// ended decides what follows the end of a pod.
+func (t *Table) ended(e *entry, exit Exit, now time.Time) []Action {
+	e.Exit, e.Ended = exit, now
+	if e.doomed != "" || e.Phase == Deleted { // it was told to go: how it went is no matter
+		e.Exit.Deleted = true
+		e.Exit.Reason = cmp.Or(e.Exit.Reason, e.doomed)
+	}
+	lost := Action{Verb: Lost, ID: e.ID, Launch: e.Launch, Reason: e.Exit.String()}
+	if t.over || e.line.unwanted {
+		if e.Phase == Succeeded {
+			lost.Reason = "left"
+		}
+		return append([]Action{lost}, t.Tick(now)...)
+	}
+	v := Judge(e.ID.Role, e.Exit, t.policy, e.line.charged)
+	lost.Charged, lost.Reason = v.Charged, v.Reason
+	due := e.Created.Add(t.policy.Backoff)
+	if v.Charged {
+		e.line.charged++
+		due = now.Add(t.policy.delay(e.line.charged))
+	}
+	if !v.Relaunch {
+		t.endLine(e, v)
+		return []Action{lost}
+	}
+	t.relaunched++
+	if e.ID.Role == Worker {
+		t.add(ID{Worker, t.next}, e.Original, e.line, due)
+		t.next++
+	} else {
+		e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Initial, Address: e.Address}
+		e.created, e.refused, e.doomed, e.due = false, 0, "", due
+	}
+	return append([]Action{lost}, t.Tick(now)...)
+}
+
+// endLine notes that a line has no relaunch left, and fails the job if it cannot go on.
+func (t *Table) endLine(e *entry, v Verdict) {
+	text := fmt.Sprintf("%v: %s", e.ID, v.Reason)
+	if t.policy.Relaunches > 0 {
+		text += fmt.Sprintf(" (relaunched %d of %d times)", e.line.charged-1, t.policy.Relaunches)
+	}
+	if e.ID.Role == Worker {
+		t.failed = append(t.failed, text)
+	}
+	switch {
+	case t.err != nil:
+	case v.Fatal:
+		t.err = fmt.Errorf("a parameter server is lost: %s", text)
+	case len(t.workers()) == 0:
+		const last = 4
+		t.err = fmt.Errorf("no worker is left: %s", strings.Join(t.failed[max(0, len(t.failed)-last):], "; "))
+	}
+}
+
+// Refused tells that a Create could not be performed: no quota, no answer. It is tried
+// again, later each time, without end and without charge.
+func (t *Table) Refused(id ID, launch int, reason string, now time.Time) []Action {
+	e := t.byID[id]
+	if e == nil || e.Launch != launch || e.Phase != Initial || !e.created {
+		return nil
+	}
+	e.created = false
+	if t.over || e.line.unwanted {
+		t.remove(e, e.doomed, now)
+		return t.Tick(now)
+	}
+	e.refused++
+	e.Exit.Reason = reason
+	e.due = now.Add(t.policy.delay(e.refused))
+	return nil
+}
+
+// Replace deletes a pod that is there and does not do its work: a straggler, one that is silent.
+// When it is gone, it is replaced as any deleted pod is.
+func (t *Table) Replace(id ID, reason string, now time.Time) []Action {
+	e := t.byID[id]
+	if e == nil || !e.created || e.doomed != "" {
+		return nil
+	}
+	return t.remove(e, reason, now)
+}
+
+// End tells that the job is over. Workers may leave by themselves for as long as grace lasts; then, or when
+// the last of them is gone, what is still there is deleted.
+func (t *Table) End(grace time.Duration, now time.Time) []Action {
+	if !t.over {
+		t.over, t.leaveBy = true, now.Add(grace)
+	} else if by := now.Add(grace); by.Before(t.leaveBy) {
+		t.leaveBy = by
+	}
+	for _, e := range t.pods {
+		if !e.created {
+			t.remove(e, "the job is over", now)
+		}
+	}
+	return t.Tick(now)
+}
+
+// Tick answers what is due: creations that were put off, and after End the deletions.
+func (t *Table) Tick(now time.Time) []Action {
+	var actions []Action
+	for _, e := range t.pods {
+		if e.waits() && !now.Before(e.due) {
+			e.created, e.Created = true, now
+			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address})
+		}
+	}
+	if t.over && !t.swept && (!now.Before(t.leaveBy) || !t.live(Worker)) {
+		t.swept = true
+		for _, e := range t.pods {
+			if e.doomed == "" {
+				actions = append(actions, t.remove(e, "the job is over", now)...)
+			}
+		}
+	}
+	return actions
+}
+
+// waits says that the pod is yet to be created.
+func (e *entry) waits() bool { return e.Phase == Initial && !e.created }
+
+// live says that a pod of the role is, or may be, there.
+func (t *Table) live(r Role) bool {
+	return slices.ContainsFunc(t.pods, func(e *entry) bool { return e.ID.Role == r && !e.Phase.Ended() })
+}
+
+// Deadline is when Tick has something to do next, if nothing happens before.
+func (t *Table) Deadline() (time.Time, bool) {
+	var first time.Time
+	for _, e := range t.pods {
+		if e.waits() && (first.IsZero() || e.due.Before(first)) {
+			first = e.due
+		}
+	}
+	if t.over && !t.swept && (first.IsZero() || t.leaveBy.Before(first)) {
+		first = t.leaveBy
+	}
+	return first, !first.IsZero()
+}
+
+// Gone says that the job is over and no pod of it is left.
+func (t *Table) Gone() bool { return t.over && !t.live(Worker) && !t.live(PS) }
+
+// Err is why the job cannot go on, naming the pods and how they ended; nil while it can.
+func (t *Table) Err() error { return t.err }
+
+// Get is one pod.
+func (t *Table) Get(id ID) (Pod, bool) {
+	if e := t.byID[id]; e != nil {
+		return e.Pod, true
+	}
+	return Pod{}, false
+}
+
+// List is every pod that there was, servers first, in the order of their numbers.
+func (t *Table) List() []Pod {
+	pods := make([]Pod, len(t.pods))
+	for i, e := range t.pods {
+		pods[i] = e.Pod
+	}
+	slices.SortStableFunc(pods, func(a, b Pod) int {
+		return cmp.Or(cmp.Compare(a.ID.Role, b.ID.Role), cmp.Compare(a.ID.Index, b.ID.Index))
+	})
+	return pods
+}
+
+// Relaunched is how many pods were put in the place of others.
+func (t *Table) Relaunched() int { return t.relaunched }
