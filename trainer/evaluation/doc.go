@@ -1,0 +1,21 @@
+// Package evaluation decides which version of the model is measured when, and folds what the workers measured.
+//
+// While training goes on, the servers take a snapshot each Steps versions and hold it until
+// they are told to release it, so that all records are measured on one and the same model:
+//
+//	 every server holds v        Begin             Report of the last task
+//	─────────────────────> due ─────────> running ────────────────────────> Result[v]; release v
+//	                         ^               │
+//	  Final: the model as ───┘               └── a server lost its snapshot: withdrawn; release v
+//	  it stands at the end
+//
+// Laws:
+//
+//  1. One evaluation at a time; no version is measured twice. The last one, by Final, is of the
+//     model as it stands when training is done, unless that version was measured already.
+//  2. The result is the metric of all records together, in whatever order their tasks are reported,
+//     and a task that is reported twice counts once.
+//  3. A result has all its tasks in it, or it does not exist.
+//  4. A snapshot that is no use is released: one that was measured or withdrawn, and one
+//     that not all servers can have, since some are past it. Release never goes back.
+package evaluation

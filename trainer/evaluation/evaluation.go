@@ -1,0 +1,195 @@
+package evaluation
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Policy is what is measured when.
+type Policy struct {
+	Steps   int64 // versions between snapshots (--evaluation_steps); 0: only Final
+	Servers int   // that take them
+}
+
+// Run is one evaluation.
+type Run struct {
+	Version  int64 // of the model
+	Snapshot int64 // that has it, 0: the model as it stands
+}
+
+// State is the sum of one metric's state over records.
+type State struct {
+	Name string
+	Sum  []float64
+}
+
+// Result is the states of one version over all the records, in the order of the first report's names.
+type Result struct {
+	Version int64
+	States  []State
+}
+
+// Schedule is the machine. It is not safe for concurrent use: the shell holds a lock round it.
+type Schedule struct {
+	policy   Policy
+	held     []int64 // by server: the version of its snapshot, 0 if none
+	released int64   // snapshots up to this one are of no use
+
+	measured map[int64]bool
+	final    *Run // asked for, not begun
+
+	run     *Run
+	tasks   int // of run
+	reports map[Part]bool
+	states  []State
+}
+
+// Part names the records of one report.
+type Part struct {
+	Shard string
+	Start int64
+}
+
+// New makes a schedule for which nothing is due.
+func New(p Policy) *Schedule {
+	return &Schedule{policy: p, held: make([]int64, p.Servers), measured: make(map[int64]bool)}
+}
+
+// Snapshot tells which snapshot a server holds, 0: none. True: the evaluation that ran on it cannot
+// be completed and is given up, so its tasks are to be withdrawn.
+func (s *Schedule) Snapshot(server int, version int64) (withdrawn bool) {
+	if server < 0 || server >= len(s.held) || s.policy.Steps <= 0 {
+		return false
+	}
+	if version <= s.released {
+		version = 0 // told before it was released
+	}
+	s.held[server] = version
+	if s.run != nil && s.run.Snapshot > 0 && version != s.run.Snapshot {
+		s.release(s.run.Snapshot)
+		s.run = nil
+		withdrawn = true
+	}
+	if slices.Contains(s.held, 0) {
+		return withdrawn
+	}
+	newest := slices.Max(s.held)
+	if s.measured[newest] {
+		s.release(newest)
+	} else {
+		s.release(newest - 1)
+	}
+	return withdrawn
+}
+
+func (s *Schedule) release(version int64) {
+	s.released = max(s.released, version)
+	for i, v := range s.held {
+		if v <= s.released {
+			s.held[i] = 0
+		}
+	}
+}
+
+// Release is up to which version the servers may drop their snapshots. It never decreases.
+func (s *Schedule) Release() int64 { return s.released }
+
+// Final asks for the evaluation of the model as it stands, at version, after what is running.
+func (s *Schedule) Final(version int64) {
+	if !s.measured[version] && !(s.run != nil && s.run.Version == version) {
+		s.final = &Run{Version: version}
+	}
+}
+
+// Due is the evaluation to begin now, if there is one.
+func (s *Schedule) Due() (Run, bool) {
+	switch {
+	case s.run != nil:
+		return Run{}, false
+	case len(s.held) > 0 && s.held[0] > 0 && !slices.ContainsFunc(s.held, func(v int64) bool { return v != s.held[0] }):
+		return Run{Version: s.held[0], Snapshot: s.held[0]}, true
+	case s.final != nil:
+		return *s.final, true
+	}
+	return Run{}, false
+}
+
+// Begin starts what is due, in so many tasks. It panics if nothing is.
+func (s *Schedule) Begin(tasks int) Run {
+	r, ok := s.Due()
+	if !ok || tasks <= 0 {
+		panic(fmt.Sprintf("evaluation: begin with %d tasks, due: %t", tasks, ok))
+	}
+	if r.Snapshot == 0 {
+		s.final = nil
+	}
+	s.run, s.tasks = &r, tasks
+	s.reports, s.states = make(map[Part]bool), nil
+	return r
+}
+
+// Running is the evaluation that is not complete yet.
+func (s *Schedule) Running() (Run, bool) {
+	if s.run == nil {
+		return Run{}, false
+	}
+	return *s.run, true
+}
+
+// Report adds what a worker measured on one part of the records. The report that completes the evaluation
+// gives its result. A report for another version, or for a part that was reported before, changes nothing;
+// one whose metrics are not those of the others is an error.
+func (s *Schedule) Report(version int64, part Part, states []State) (*Result, error) {
+	if s.run == nil || s.run.Version != version || s.reports[part] {
+		return nil, nil
+	}
+	if err := s.add(states); err != nil {
+		return nil, fmt.Errorf("fold metrics of records from %d of %s: %w", part.Start, part.Shard, err)
+	}
+	s.reports[part] = true
+	if len(s.reports) < s.tasks {
+		return nil, nil
+	}
+	result := &Result{Version: version, States: s.states}
+	s.measured[version] = true
+	s.release(s.run.Snapshot)
+	if s.final != nil && s.final.Version == version {
+		s.final = nil
+	}
+	s.run, s.reports, s.states = nil, nil, nil
+	return result, nil
+}
+
+func (s *Schedule) add(states []State) error {
+	if s.states == nil {
+		s.states = make([]State, len(states))
+		for i, x := range states {
+			s.states[i] = State{x.Name, slices.Clone(x.Sum)}
+		}
+		return nil
+	}
+	same := func(a, b State) bool { return a.Name == b.Name && len(a.Sum) == len(b.Sum) }
+	if !slices.EqualFunc(s.states, states, same) {
+		return fmt.Errorf("%v where others have %v", names(states), names(s.states))
+	}
+	for i, x := range states {
+		for j, v := range x.Sum {
+			s.states[i].Sum[j] += v
+		}
+	}
+	return nil
+}
+
+func names(states []State) []string {
+	var out []string
+	for _, x := range states {
+		out = append(out, fmt.Sprintf("%s[%d]", x.Name, len(x.Sum)))
+	}
+	return out
+}
+
+// Idle says that nothing is running and nothing due.
+func (s *Schedule) Idle() bool {
+	_, due := s.Due()
+	return !due && s.run == nil
+}
