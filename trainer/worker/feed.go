@@ -1,0 +1,177 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// ahead is how many minibatches are read before they are needed.
+const ahead = 2
+
+// item is one minibatch of a lease, or why the rest of the lease cannot be read.
+type item struct {
+	task  *wire.Task
+	batch *zoo.Batch // nil with an error, and for the export
+	done  int64      // records of the task that are done when this is
+	last  bool
+	err   error
+}
+
+// feeder turns leases into minibatches. Batches go round: items carries full
+// ones, free empty ones.
+type feeder struct {
+	*worker
+	items   chan item
+	free    chan *zoo.Batch
+	records [][]byte
+}
+
+func newFeeder(w *worker) *feeder {
+	f := &feeder{worker: w, items: make(chan item, ahead), free: make(chan *zoo.Batch, ahead+2)}
+	for range cap(f.free) {
+		f.free <- new(zoo.Batch)
+	}
+	return f
+}
+
+func (f *feeder) recycle(b *zoo.Batch) {
+	if b != nil {
+		f.free <- b
+	}
+}
+
+// run leases and reads until the master says DONE; it closes items then.
+// After an error items stays open: the loop ends by ctx.
+func (f *feeder) run(ctx context.Context) error {
+	for {
+		t, err := f.lease(ctx)
+		if err != nil {
+			return err
+		}
+		switch t.Kind {
+		case wire.TaskKind_DONE:
+			close(f.items)
+			return nil
+		case wire.TaskKind_TRAINING, wire.TaskKind_EVALUATION:
+			f.leases.hold(t.Lease, t.Done)
+			err = f.read(ctx, t)
+		case wire.TaskKind_EXPORT:
+			f.leases.hold(t.Lease, 0)
+			err = f.send(ctx, item{task: t, last: true})
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lease asks the master for a task until it answers.
+func (f *feeder) lease(ctx context.Context) (*wire.Task, error) {
+	var task *wire.Task
+	err := retry(ctx, func() error {
+		reply, err := f.Master.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(f.Index)})
+		task = reply.GetTask()
+		return err
+	})
+	return task, err
+}
+
+// read sends the minibatches of a task, the records that are done already left out.
+func (f *feeder) read(ctx context.Context, t *wire.Task) error {
+	reader, mode := f.Training, zoo.Training
+	if t.Kind == wire.TaskKind_EVALUATION {
+		reader, mode = f.Validation, zoo.Evaluation
+	}
+	order := f.order(t)[t.Done:]
+	if len(order) == 0 { // lost after its last push, before its report
+		return f.settle(ctx, t, nil, nil)
+	}
+	for at := 0; at < len(order); {
+		if f.leases.abandoned(t.Lease) {
+			return nil
+		}
+		n := min(f.Job.MinibatchSize, len(order)-at)
+		it := item{task: t, done: t.Done + int64(at+n), last: at+n == len(order)}
+		select {
+		case it.batch = <-f.free:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		it.err = f.fill(reader, mode, it.batch, t.Shard, order[at:at+n])
+		at += n
+		if err := f.send(ctx, it); err != nil || it.err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// order is the indices of a task's records within its shard, as they are taken.
+func (f *feeder) order(t *wire.Task) []int64 {
+	kind := task.Training
+	if t.Kind == wire.TaskKind_EVALUATION {
+		kind = task.Evaluation
+	}
+	policy := task.Policy{Shuffle: f.Job.Shuffle, Seed: f.Job.Seed}
+	return policy.Order(task.Task{Kind: kind, Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
+}
+
+// fill reads the records at the given indices into a batch.
+func (f *feeder) fill(reader data.Reader, mode zoo.Mode, b *zoo.Batch, shard string, indices []int64) error {
+	f.records = f.records[:0]
+	for _, i := range indices {
+		record, err := reader.ReadAt(shard, i)
+		if err != nil {
+			return err
+		}
+		f.records = append(f.records, record)
+	}
+	if err := f.Model.Feed(mode, f.records, b); err != nil {
+		return fmt.Errorf("feed records %d… of %s: %w", indices[0], shard, err)
+	}
+	return nil
+}
+
+func (f *feeder) send(ctx context.Context, it item) error {
+	select {
+	case f.items <- it:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// retry calls f until the master answers, a moment longer apart each time.
+// An answer that repeating cannot change is returned.
+func retry(ctx context.Context, f func() error) error {
+	const first, last = 10 * time.Millisecond, time.Second
+	for pause := first; ; pause = min(2*pause, last) {
+		err := f()
+		if err == nil {
+			return nil
+		}
+		switch status.Code(err) {
+		case codes.NotFound:
+			return ErrReplaced
+		case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+			return err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return errors.Join(context.Cause(ctx), err)
+		}
+	}
+}

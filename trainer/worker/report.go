@@ -1,0 +1,145 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// heartbeat is how often a worker says how far it is.
+const heartbeat = 500 * time.Millisecond
+
+// leases is what this worker holds, from the grant to the delivered report.
+type leases struct {
+	mu   sync.Mutex
+	held map[int64]*lease
+}
+
+type lease struct {
+	done      int64 // records accepted by the servers
+	abandoned bool  // failed: what the feeder has read of it is dropped
+}
+
+func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
+
+func (l *leases) hold(id, done int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.held[id] = &lease{done: done}
+}
+
+func (l *leases) advance(id, done int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[id]; h != nil {
+		h.done = done
+	}
+}
+
+func (l *leases) abandon(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[id]; h != nil {
+		h.abandoned = true
+	}
+}
+
+// abandoned says whether a lease is not worth working on: it failed, or is settled.
+func (l *leases) abandoned(id int64) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	h := l.held[id]
+	return h == nil || h.abandoned
+}
+
+func (l *leases) release(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.held, id)
+}
+
+func (l *leases) progress() []*wire.LeaseProgress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var all []*wire.LeaseProgress
+	for id, h := range l.held {
+		all = append(all, &wire.LeaseProgress{Lease: id, Done: h.done})
+	}
+	slices.SortFunc(all, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
+	return all
+}
+
+// progress is what the loop has done, for the heartbeats.
+type progress struct {
+	mu       sync.Mutex
+	steps    int64
+	rejected int64
+	loss     float32
+}
+
+func (p *progress) step(loss float32) (steps int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.steps++
+	p.loss = loss
+	return p.steps
+}
+
+func (p *progress) reject() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rejected++
+}
+
+func (p *progress) snapshot() (steps, rejected int64, loss float32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.steps, p.rejected, p.loss
+}
+
+// report delivers the ends of leases, in order, until there are no more or ctx is done.
+func (w *worker) report(ctx context.Context) {
+	for r := range w.reports {
+		err := retry(ctx, func() error {
+			_, err := w.Master.ReportTask(ctx, r)
+			return err
+		})
+		switch {
+		case status.Code(err) == codes.FailedPrecondition:
+			w.Log.Warn("The lease was taken back before its report", "lease", r.Lease)
+		case err != nil && !errors.Is(err, ErrReplaced) && ctx.Err() == nil:
+			w.Log.Error("Report refused", "lease", r.Lease, "error", err)
+		}
+		w.leases.release(r.Lease)
+	}
+}
+
+// heartbeats tells the master how far this worker is. It cancels the worker
+// that the master does not know any more.
+func (w *worker) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(heartbeat)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		steps, rejected, loss := w.progress.snapshot()
+		reply, err := w.Master.Heartbeat(ctx, &wire.HeartbeatRequest{
+			Role: wire.Role_WORKER, Index: int32(w.Index),
+			Steps: steps, Rejected: rejected, Loss: loss, Leases: w.leases.progress(),
+		})
+		if err == nil && reply.Unknown {
+			cancel(ErrReplaced)
+			return
+		}
+	}
+}
