@@ -13,10 +13,7 @@
 //  3. A valid Job survives JSON unchanged.
 package job
 
-import (
-	"encoding/json"
-	"time"
-)
+import "time"
 
 // Job is a training, evaluation or prediction job. Counts are of records,
 // minibatches, pods or model versions, as each field says; the zero value of
@@ -84,7 +81,7 @@ type Job struct {
 	Envs             map[string]string `json:"envs,omitzero"`             // --envs: of every pod
 	PopulateEnvNames string            `json:"populateEnvNames,omitzero"` // --populate_env_names: regexp of names that servers and workers take over from the master
 	ClusterSpec      string            `json:"clusterSpec,omitzero"`      // --cluster_spec: a file
-	ClusterSpecJSON  json.RawMessage   `json:"clusterSpecJSON,omitzero"`  // --cluster_spec_json
+	ClusterSpecJSON  string            `json:"clusterSpecJSON,omitzero"`  // --cluster_spec_json: a JSON object
 	LogLevel         string            `json:"logLevel,omitzero"`         // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 }
 

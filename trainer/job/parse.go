@@ -213,11 +213,11 @@ var envName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 // before something like NAME= starts the next variable.
 func ParseEnvs(s string) (map[string]string, error) {
 	envs := map[string]string{}
-	for s = strings.TrimSpace(s); s != ""; {
+	for strings.TrimSpace(s) != "" {
 		key, rest, ok := strings.Cut(s, "=")
 		key = strings.TrimSpace(key)
 		if !ok || !envName.MatchString(key) {
-			return nil, fmt.Errorf("expected NAME=value at %q", s)
+			return nil, fmt.Errorf("expected NAME=value at %q", strings.TrimSpace(s))
 		}
 		if _, ok := envs[key]; ok {
 			return nil, fmt.Errorf("%s occurs twice", key)

@@ -130,5 +130,10 @@ func (j *Job) checkPods(p *problems) {
 	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
 		p.check(false, "--populate_env_names=%s: expected a regular expression", j.PopulateEnvNames)
 	}
-	p.check(len(j.ClusterSpecJSON) == 0 || json.Valid(j.ClusterSpecJSON), "--cluster_spec_json: expected a JSON object")
+	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), "--cluster_spec_json: expected a JSON object")
+}
+
+func isObject(text string) bool {
+	var object map[string]any
+	return json.Unmarshal([]byte(text), &object) == nil && object != nil
 }

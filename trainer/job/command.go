@@ -1,0 +1,224 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+)
+
+// Command is what `elasticdl train` was asked to do.
+type Command struct {
+	Job     *Job
+	Runtime string   // "kubernetes" or "local"
+	Detach  bool     // leave it running
+	DryRun  bool     // print the job, start nothing
+	Notes   []string // what was given and has no effect: a line each
+
+	given          []*Flag // in the order of the command line
+	recordsPerTask int     // --record_per_task
+	repository     string  // --repository
+}
+
+func newCommand() *Command {
+	return &Command{Job: Default(), Runtime: "kubernetes"}
+}
+
+// Parse reads the arguments of `elasticdl train`: --name=value or --name value,
+// dashes as good as underscores, --name alone for true. It reports all problems,
+// those of Validate included, joined.
+func Parse(args []string) (*Command, error) {
+	c := newCommand()
+	var p problems
+	c.readAll(args, &p)
+	c.finish(&p)
+	c.refuseLater(&p)
+	p = append(p, c.missing(p)...)
+	c.note()
+	if len(p) > 0 {
+		return nil, errors.Join(p...)
+	}
+	return c, nil
+}
+
+// readAll takes every argument in.
+func (c *Command) readAll(args []string, p *problems) {
+	for len(args) > 0 {
+		arg := args[0]
+		args = args[1:]
+		name, ok := strings.CutPrefix(arg, "--")
+		if !ok || name == "" {
+			p.check(false, "unexpected argument %q: expected --name=value", arg)
+			continue
+		}
+		name, value, hasValue := strings.Cut(name, "=")
+		f := Find(name)
+		takes := f == nil || f.TakesValue()
+		if !hasValue && len(args) > 0 && !strings.HasPrefix(args[0], "--") {
+			// An unknown flag has its value taken too, so that it makes one problem and not two.
+			if _, err := ParseBool(args[0]); takes || err == nil {
+				value, hasValue, args = args[0], true, args[1:]
+			}
+		}
+		switch {
+		case f == nil:
+			p.check(false, "--%s: unknown flag%s", name, suggest(name))
+		case !hasValue && takes:
+			p.check(false, "--%s needs a value", name)
+		default:
+			c.set(f, name, value, hasValue, p)
+		}
+	}
+}
+
+// set gives one flag its value; name is as the user spelled it.
+func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
+	if !hasValue {
+		value = "true"
+	}
+	v := f.bind(c)
+	err := v.set(value)
+	p.check(err == nil, "--%s=%s: %w", name, value, err)
+	if err == nil && f.Effect == Later && v.get() != f.Default() {
+		p.check(false, "--%s: not available in this version yet%s", f.Name, f.Instead)
+	}
+	if !slices.Contains(c.given, f) {
+		c.given = append(c.given, f)
+	}
+}
+
+// finish settles what depends on two flags.
+func (c *Command) finish(p *problems) {
+	j := c.Job
+	if n := c.recordsPerTask; c.has("record_per_task") && j.MinibatchSize > 0 {
+		p.check(n > 0 && n%j.MinibatchSize == 0, "--record_per_task=%d: expected a multiple of --minibatch_size=%d", n, j.MinibatchSize)
+		j.NumMinibatchesPerTask = max(1, n/j.MinibatchSize)
+	}
+	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" && !strings.HasPrefix(j.Image, prefix) {
+		j.Image = prefix + j.Image
+	}
+}
+
+// refuseLater refuses values that this version does not have yet.
+func (c *Command) refuseLater(p *problems) {
+	if c.Runtime != "local" {
+		p.check(c.Runtime == "kubernetes", "--runtime=%s: expected kubernetes or local", c.Runtime)
+		p.check(c.Runtime != "kubernetes", "--runtime=kubernetes (the default): not available in this version yet; give --runtime=local")
+	}
+	switch c.Job.Strategy {
+	case AllReduce, "Local", "":
+		p.check(false, "--distribution_strategy=%s: not available in this version yet; give --distribution_strategy=%s", c.Job.Strategy, ParameterServer)
+		c.Job.Strategy = ParameterServer // and no second complaint
+		c.Job.NumPS = max(1, c.Job.NumPS)
+	}
+}
+
+// missing is what Validate finds, but for flags that p complains of already.
+func (c *Command) missing(p problems) []error {
+	err := c.Job.Validate()
+	if err == nil {
+		return nil
+	}
+	var rest []error
+	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
+		if !slices.ContainsFunc(p, func(o error) bool { return flagOf(o) == flagOf(e) }) {
+			rest = append(rest, e)
+		}
+	}
+	return rest
+}
+
+// flagOf is the flag that a problem begins with.
+func flagOf(problem error) string {
+	text := problem.Error()
+	if i := strings.IndexAny(text, "=: "); i >= 0 {
+		text = text[:i]
+	}
+	return text
+}
+
+// note says which of the given flags do nothing here.
+func (c *Command) note() {
+	var cluster, gone []string
+	for _, f := range c.given {
+		switch {
+		case f.Effect == Cluster && c.Runtime == "local":
+			cluster = append(cluster, "--"+f.Name)
+		case f.Effect == Gone:
+			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
+		}
+	}
+	if len(cluster) > 0 {
+		c.Notes = append(c.Notes, "no effect with --runtime=local: "+strings.Join(cluster, ", "))
+	}
+	if len(gone) > 0 {
+		c.Notes = append(c.Notes, "no effect in this version: "+strings.Join(gone, ", "))
+	}
+}
+
+func (c *Command) has(name string) bool {
+	return slices.ContainsFunc(c.given, func(f *Flag) bool { return f.Name == name })
+}
+
+// Find is the flag of that name or alias, with dashes or underscores; nil if there is none.
+func Find(name string) *Flag {
+	name = strings.ReplaceAll(name, "-", "_")
+	for i := range flags {
+		if flags[i].Name == name || slices.Contains(flags[i].Aliases, name) {
+			return &flags[i]
+		}
+	}
+	return nil
+}
+
+// suggest is "; did you mean --x?" for the flag nearest to an unknown name, or nothing.
+func suggest(name string) string {
+	name = strings.ReplaceAll(name, "-", "_")
+	best, nearest := max(2, len(name)/3)+1, ""
+	for i := range flags {
+		for _, known := range append([]string{flags[i].Name}, flags[i].Aliases...) {
+			d := distance(name, known)
+			if strings.HasPrefix(known, name) && len(name) > 3 {
+				d = min(d, 1)
+			}
+			if d < best {
+				best, nearest = d, flags[i].Name
+			}
+		}
+	}
+	if nearest == "" {
+		return "; see elasticdl train --help"
+	}
+	return "; did you mean --" + nearest + "?"
+}
+
+// distance is how many single letters differ between a and b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := corner
+			if a[i] != b[j] {
+				cost++
+			}
+			corner = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}
+
+// file is a model named by its source file: "zoo/mnist_functional_api.py" is mnist_functional_api.
+func file(p *string) value {
+	set := func(s string) error {
+		*p = strings.TrimSuffix(path.Base(s), path.Ext(s))
+		return nil
+	}
+	return value{"PATH", set, func() string { return "" }}
+}

@@ -1,0 +1,279 @@
+package job
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+)
+
+// The commands of the tutorials, word for word but for --runtime.
+var (
+	cloud = `--image_name=gcr.io/p/elasticdl:mnist --model_zoo=model_zoo
+		--model_def=mnist_functional_api.mnist_functional_api.custom_model
+		--training_data=/data/mnist/train --validation_data=/data/mnist/test --num_epochs=5
+		--master_resource_request=cpu=2,memory=2048Mi --master_resource_limit=cpu=2,memory=2048Mi --master_pod_priority=high
+		--worker_resource_request=cpu=2,memory=2048Mi --worker_resource_limit=cpu=2,memory=2048Mi --worker_pod_priority=low
+		--ps_resource_request=cpu=2,memory=2048Mi --ps_resource_limit=cpu=2,memory=2048Mi --ps_pod_priority=high
+		--minibatch_size=64 --num_minibatches_per_task=64 --num_ps_pods=2 --num_workers=4 --evaluation_steps=200
+		--grads_to_wait=1 --job_name=test-mnist --log_level=INFO --image_pull_policy=Always
+		--volume=mount_path=/data,claim_name=fileserver-claim --distribution_strategy=ParameterServerStrategy`
+	cloudOld = strings.Replace(cloud, "--image_name=gcr.io/p/elasticdl:mnist", "--image_base=elasticdl:mnist --docker_image_repository=gcr.io/p", 1)
+	minikube = `--image_name=elasticdl:mnist_ps --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
+		--training_data=/data/mnist/train --validation_data=/data/mnist/test --num_epochs=2
+		--master_resource_request=cpu=0.2,memory=1024Mi --master_resource_limit=cpu=1,memory=2048Mi
+		--worker_resource_request=cpu=0.4,memory=1024Mi --worker_resource_limit=cpu=1,memory=2048Mi
+		--ps_resource_request=cpu=0.2,memory=1024Mi --ps_resource_limit=cpu=1,memory=2048Mi
+		--minibatch_size=64 --num_minibatches_per_task=2 --num_ps_pods=1 --num_workers=1 --evaluation_steps=50
+		--job_name=test-mnist --image_pull_policy=Never --volume=host_path=/data,mount_path=/data
+		--distribution_strategy=ParameterServerStrategy`
+	allReduce = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
+		--training_data=/data/mnist/train --num_epochs=1 --minibatch_size=64 --num_minibatches_per_task=2 --num_workers=2
+		--job_name=test-mnist-allreduce --image_pull_policy=Never --volume=host_path=/data,mount_path=/data
+		--distribution_strategy=AllreduceStrategy`
+	elastic = `--job_name=low-prio-job --model_file=elasticdl/python/examples/mnist_functional_api.py
+		--train_data_dir=/data/mnist/train --master_pod_priority=high-priority --worker_pod_priority=low-priority
+		--num_epoch=1 --minibatch_size=10 --record_per_task=100 --num_worker=2
+		--master_cpu_request=1000m --master_cpu_limit=1000m --master_memory_request=1024Mi --master_memory_limit=1024Mi
+		--worker_cpu_request=3000m --worker_cpu_limit=3000m --worker_memory_request=4096Mi --worker_memory_limit=4096Mi
+		--grads_to_wait=2 --codec_type=bytes --repository=gcr.io --image_base=gcr.io/elasticdl/elasticdl:dev`
+)
+
+func local(command string) []string {
+	return append(strings.Fields(command), "--runtime=local")
+}
+
+func TestTutorials(t *testing.T) {
+	for name, command := range map[string]string{"cloud": cloud, "older cloud": cloudOld} {
+		c, err := Parse(local(command))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		want := Default()
+		want.Name, want.Image = "test-mnist", "gcr.io/p/elasticdl:mnist"
+		want.ModelZoo, want.ModelDef = "model_zoo", "mnist_functional_api.mnist_functional_api.custom_model"
+		want.TrainingData, want.ValidationData, want.NumEpochs = "/data/mnist/train", "/data/mnist/test", 5
+		want.NumMinibatchesPerTask, want.NumPS, want.NumWorkers, want.EvaluationSteps = 64, 2, 4, 200
+		each := Resources{"cpu": "2", "memory": "2048Mi"}
+		want.Master = Pod{Request: each, Limit: each, Priority: Priority{Class: "high"}}
+		want.PS = want.Master
+		want.Worker = Pod{Request: each, Limit: each, Priority: Priority{Class: "low"}}
+		want.Volumes = []Volume{{ClaimName: "fileserver-claim", MountPath: "/data"}}
+		if !reflect.DeepEqual(c.Job, want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", name, c.Job, want)
+		}
+		if c.Job.Synchronous() {
+			t.Errorf("%s: synchronous, want each gradient applied as it comes", name)
+		}
+	}
+}
+
+func TestTutorialMinikube(t *testing.T) {
+	c, err := Parse(local(minikube))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Job.Worker.Request.String(); got != "cpu=0.4,memory=1024Mi" {
+		t.Errorf("worker requests %s", got)
+	}
+	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--volume") {
+		t.Errorf("notes %q, want one that names --volume", c.Notes)
+	}
+	if _, err := Parse(local(allReduce)); err == nil || lines(err) != 1 || !strings.Contains(err.Error(), "--distribution_strategy=AllreduceStrategy: not available") {
+		t.Errorf("AllReduce: %v, want one problem, naming --distribution_strategy", err)
+	}
+	if _, err := Parse(strings.Fields(minikube)); err == nil || lines(err) != 1 || !strings.Contains(err.Error(), "give --runtime=local") {
+		t.Errorf("without --runtime: %v, want one problem that says --runtime=local", err)
+	}
+}
+
+func TestTutorialElastic(t *testing.T) {
+	c, err := Parse(local(elastic))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := c.Job
+	if j.ModelDef != "mnist_functional_api" || j.NumMinibatchesPerTask != 10 || j.NumWorkers != 2 || j.NumPS != 1 ||
+		j.Image != "gcr.io/elasticdl/elasticdl:dev" || j.Worker.Priority.Class != "low-priority" || !j.Synchronous() {
+		t.Errorf("got %+v", j)
+	}
+	if got := j.Worker.Limit.String(); got != "cpu=3000m,memory=4096Mi" {
+		t.Errorf("worker limit %s", got)
+	}
+	if len(c.Notes) != 2 || !strings.Contains(c.Notes[1], "--codec_type") {
+		t.Errorf("notes %q, want a second one that names --codec_type", c.Notes)
+	}
+}
+
+func lines(err error) int { return strings.Count(err.Error(), "\n") + 1 }
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	_, err := Parse([]string{"--job_name=Not OK", "--num_wrkers=3", "--minibatch-size=0", "--num_epochs=many", "--use_async=perhaps",
+		"--volume=host_path=/d", "--worker_resource_request=cpu=lots", "--checkpoint_steps=100", "--evaluation_steps=10",
+		"--yaml=x.yaml", "stray", "--runtime=moon", "--grads_to_wait"})
+	want := []string{
+		`--num_wrkers: unknown flag; did you mean --num_workers?`,
+		`--num_epochs=many: expected a whole number`,
+		`--use_async=perhaps: expected true or false`,
+		`--volume=host_path=/d: volume "host_path=/d": expected a mount_path that starts with /`,
+		`--worker_resource_request=cpu=lots: cpu=lots: expected a number of cores like 2, 0.5 or 250m`,
+		`--checkpoint_steps: not available in this version yet`,
+		`--yaml: not available in this version yet; --dry_run prints the job`,
+		`unexpected argument "stray": expected --name=value`,
+		`--grads_to_wait needs a value`,
+		`--runtime=moon: expected kubernetes or local`,
+		`--job_name=Not OK: expected at most 40 lower-case letters, digits and '-', beginning and ending with a letter or digit`,
+		`--model_def is missing: name a model, as --model_def=mnist.mnist_functional_api.custom_model`,
+		`--training_data is missing: name a RecordIO directory or a .csv file`,
+		`--evaluation_steps=10 needs --validation_data`,
+		`--minibatch_size=0: expected 1 or more`,
+	}
+	if err == nil || err.Error() != strings.Join(want, "\n") {
+		t.Errorf("got:\n%v\nwant:\n%s", err, strings.Join(want, "\n"))
+	}
+}
+
+func TestParseForms(t *testing.T) {
+	base := []string{"--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"}
+	for _, test := range []struct {
+		args string
+		ok   func(c *Command) bool
+	}{
+		{"--num-workers 7", func(c *Command) bool { return c.Job.NumWorkers == 7 }},
+		{"--num_workers=7 --num_workers=8", func(c *Command) bool { return c.Job.NumWorkers == 8 }},
+		{"--use_async", func(c *Command) bool { return c.Job.UseAsync }},
+		{"--use_async=False", func(c *Command) bool { return !c.Job.UseAsync }},
+		{"--use_async yes --seed 3", func(c *Command) bool { return c.Job.UseAsync && c.Job.Seed == 3 }},
+		{"--shuffle=n", func(c *Command) bool { return !c.Job.Shuffle }},
+		{"--detach --dry-run", func(c *Command) bool { return c.Detach && c.DryRun }},
+		{"--task_timeout=90", func(c *Command) bool { return c.Job.TaskTimeout.Seconds() == 90 }},
+		{"--need_elasticdl_job_service=true", func(c *Command) bool { return len(c.Notes) == 1 }},
+		{"--checkpoint_steps=0 --keep_checkpoint_max=0 --need_tf_config=false", func(c *Command) bool { return len(c.Notes) == 0 }},
+		{"--sync_version_tolerance=0", func(c *Command) bool { return c.Job.Synchronous() && c.Job.Tolerance() == 0 }},
+		{"--grads_to_wait=3", func(c *Command) bool { return c.Job.Synchronous() }},
+		{"--grads_to_wait=1 --use_async=false", func(c *Command) bool { return !c.Job.Synchronous() }},
+		{"--worker_image=w", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" }},
+		{"--worker_cpu_request=2", func(c *Command) bool { return c.Job.Worker.Request.String() == "cpu=2,memory=4096Mi" }},
+	} {
+		c, err := Parse(append(base[:len(base):len(base)], strings.Fields(test.args)...))
+		if err != nil || !test.ok(c) {
+			t.Errorf("%s: %+v, %v", test.args, c, err)
+		}
+	}
+}
+
+func TestRefused(t *testing.T) {
+	for args, want := range map[string]string{
+		"--use_async --grads_to_wait=2":                        "--grads_to_wait=2: with --use_async",
+		"--use_async --sync_version_tolerance=2":               "--sync_version_tolerance=2: with --use_async",
+		"--grads_to_wait=2 --get_model_steps=5":                "drop --grads_to_wait=2 or this",
+		"--sync_version_tolerance=1 --lr_staleness_modulation": "drop --sync_version_tolerance=1 or this",
+		"--loss=my_loss":                     "models are built in",
+		"--num_ps_pods=0":                    "--num_ps_pods=0: expected 1 or more",
+		"--record_per_task=100":              "expected a multiple of --minibatch_size=64",
+		"--distribution_strategy=Local":      "not available",
+		"--distribution_strategy=Horovod":    "expected ParameterServerStrategy, AllreduceStrategy",
+		"--ps_pod_priority=0.5":              "a share goes with workers only",
+		"--cluster_spec_json=[1]":            "expected a JSON object",
+		"--populate_env_names=(":             "expected a regular expression",
+		"--aux_params=disable_relaunch=True": "--relaunch_on_worker_failure=0",
+		"--job_command=sh":                   "--job_command: not available",
+		"--prediction_data=x":                "--prediction_data: not available",
+		"--image_pull_policy=Sometimes":      "expected Always, IfNotPresent, Never",
+		"--log_level=LOUD":                   "expected DEBUG, INFO",
+		"--task_timeout=0":                   "expected 1s or more",
+		"--seed=-1":                          "expected a whole number of 0 or more",
+		"--num_workers=99999999999":          "expected a whole number",
+		"--frobnicate=1":                     "--frobnicate: unknown flag; see elasticdl train --help",
+		"--num_ps_pod 3":                     "did you mean --num_ps_pods?",
+		"--training-dta=x":                   "did you mean --training_data?",
+	} {
+		_, err := Parse(append(strings.Fields(args), "--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"))
+		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want one problem with %q", args, err, want)
+		}
+	}
+}
+
+// Law 3, on the jobs of the tutorials.
+func TestJSON(t *testing.T) {
+	for _, command := range []string{cloud, minikube, elastic, cloud + ` --envs=A=b=c,D=e --cluster_spec_json={"a":1} --sync_version_tolerance=0 --data_reader_params=k=v`} {
+		c, err := Parse(local(command))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(c.Job)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got Job
+		if err := json.Unmarshal(text, &got); err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(&got, c.Job) {
+			t.Errorf("from %s\ngot  %+v\nwant %+v", text, got, *c.Job)
+		}
+		if err := got.Validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// The table holds each name once, in the one spelling, and each flag's own default is accepted.
+func TestFlagTable(t *testing.T) {
+	seen := map[string]bool{}
+	for _, f := range Flags() {
+		for _, name := range append([]string{f.Name}, f.Aliases...) {
+			if seen[name] || strings.ContainsAny(name, "- =") {
+				t.Errorf("--%s occurs twice, or is misspelled", name)
+			}
+			seen[name] = true
+			if Find(strings.ReplaceAll(name, "_", "-")).Name != f.Name {
+				t.Errorf("--%s is not found", name)
+			}
+		}
+		if f.Usage == "" || f.Topic == "" || f.Effect == 0 {
+			t.Errorf("--%s has no usage, topic or effect", f.Name)
+		}
+		if def := f.Default(); def != "" {
+			if err := f.bind(newCommand()).set(def); err != nil {
+				t.Errorf("--%s=%s, its default: %v", f.Name, def, err)
+			}
+		}
+	}
+}
+
+func TestHelp(t *testing.T) {
+	help := Help()
+	for _, f := range Flags() {
+		if want := f.Effect != Later; strings.Contains(help, "--"+f.Name) != want {
+			t.Errorf("--%s in the help text: %t, want %t", f.Name, !want, want)
+		}
+	}
+	for line := range strings.Lines(help) {
+		if len(line) > 141 {
+			t.Errorf("a line of %d characters: %s", len(line), line)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async perhaps --x"} {
+		f.Add(strings.Join(local(command), "\n"))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse(strings.Split(text, "\n"))
+		if (c == nil) == (err == nil) {
+			t.Fatalf("%v, %v: want one of the two", c, err)
+		}
+		if err != nil {
+			return
+		}
+		if err := c.Job.Validate(); err != nil {
+			t.Fatalf("parsed, and not valid: %v", err)
+		}
+		if _, err := json.Marshal(c.Job); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,158 @@
+package job
+
+// Flag is one flag of `elasticdl train`.
+type Flag struct {
+	Name    string   // as ElasticDL spells it
+	Topic   Topic    // heading in the help text
+	Aliases []string // other names of the same flag
+	Usage   string   // what it does, in a line
+	Effect  Effect   // where it does it
+	Instead string   // Later: "; " and what there is instead, or ""
+	bind    func(*Command) value
+}
+
+// Topic is a heading of the help text.
+type Topic string
+
+const (
+	General   Topic = "General"
+	Model     Topic = "Model"
+	Data      Topic = "Data"
+	Training  Topic = "Training"
+	Tolerance Topic = "Fault tolerance"
+	Chkpoints Topic = "Checkpoints"
+	Pods      Topic = "Pods"
+	Remnants  Topic = "Older flags"
+)
+
+// Effect is where a flag has its effect.
+type Effect int
+
+const (
+	Everywhere Effect = iota + 1
+	Cluster           // on Kubernetes; --runtime=local says that it has none
+	Gone              // nowhere: what it asked for is always so, or has no sense any more; said so
+	Later             // not in this version: refused
+)
+
+// TakesValue tells whether the flag needs one; booleans do not.
+func (f *Flag) TakesValue() bool { return f.Kind() != "" }
+
+// Kind is what the help text shows for the flag's value, "" for a boolean.
+func (f *Flag) Kind() string { return f.bind(newCommand()).kind }
+
+// Default is the value that the flag has if it is not given, "" for none.
+func (f *Flag) Default() string { return f.bind(newCommand()).get() }
+
+// Flags is every flag, in the order of the help text.
+func Flags() []Flag {
+	return flags
+}
+
+var flags = append([]Flag{
+	{Name: "job_name", Topic: General, Effect: Everywhere, Usage: "name of the job, part of its pods' names (required)", bind: func(c *Command) value { return text(&c.Job.Name) }},
+	{Name: "runtime", Topic: General, Effect: Everywhere, Usage: "where pods run: kubernetes, or local for processes of this machine", bind: func(c *Command) value { return text(&c.Runtime) }},
+	{Name: "detach", Topic: General, Effect: Everywhere, Usage: "leave the job running and return", bind: func(c *Command) value { return boolean(&c.Detach) }},
+	{Name: "dry_run", Topic: General, Effect: Everywhere, Usage: "print the job as JSON and start nothing", bind: func(c *Command) value { return boolean(&c.DryRun) }},
+	{Name: "log_level", Topic: General, Effect: Everywhere, Usage: "DEBUG, INFO, WARNING, ERROR or CRITICAL", bind: func(c *Command) value { return text(&c.Job.LogLevel) }},
+	{Name: "yaml", Topic: General, Effect: Later, Usage: "write the master's manifest to this file and submit nothing", Instead: "; --dry_run prints the job", bind: toNowhere},
+
+	{Name: "model_def", Topic: Model, Effect: Everywhere, Usage: "the model, as mnist.mnist_functional_api.custom_model (required)", bind: func(c *Command) value { return text(&c.Job.ModelDef) }},
+	{Name: "model_zoo", Topic: Model, Effect: Cluster, Usage: "directory of models in the image", bind: func(c *Command) value { return place(&c.Job.ModelZoo) }},
+	{Name: "feed", Topic: Model, Effect: Everywhere, Usage: "the model's function from records to a batch", bind: func(c *Command) value { return only(&c.Job.Feed) }},
+	{Name: "loss", Topic: Model, Effect: Everywhere, Usage: "the model's loss function", bind: func(c *Command) value { return only(&c.Job.Loss) }},
+	{Name: "optimizer", Topic: Model, Effect: Everywhere, Usage: "the model's optimizer function", bind: func(c *Command) value { return only(&c.Job.Optimizer) }},
+	{Name: "callbacks", Topic: Model, Effect: Everywhere, Usage: "the model's callbacks function", bind: func(c *Command) value { return only(&c.Job.Callbacks) }},
+	{Name: "eval_metrics_fn", Topic: Model, Effect: Everywhere, Usage: "the model's metrics function", bind: func(c *Command) value { return only(&c.Job.EvalMetricsFn) }},
+	{Name: "custom_data_reader", Topic: Model, Effect: Everywhere, Usage: "the model's data reader function", bind: func(c *Command) value { return only(&c.Job.CustomDataReader) }},
+	{Name: "output", Topic: Model, Effect: Everywhere, Usage: "directory for the trained model", bind: func(c *Command) value { return place(&c.Job.Output) }},
+	{Name: "prediction_outputs_processor", Topic: Model, Effect: Later, Usage: "the model's function that takes predictions", bind: toNowhere},
+
+	{Name: "training_data", Topic: Data, Effect: Everywhere, Aliases: []string{"train_data_dir"}, Usage: "RecordIO directory or file, or .csv file (required)", bind: func(c *Command) value { return place(&c.Job.TrainingData) }},
+	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"}, Usage: "likewise, to evaluate on", bind: func(c *Command) value { return place(&c.Job.ValidationData) }},
+	{Name: "prediction_data", Topic: Data, Effect: Later, Usage: "likewise, to predict on", bind: func(c *Command) value { return place(&c.Job.PredictionData) }},
+	{Name: "data_reader_params", Topic: Data, Effect: Everywhere, Usage: "parameters of the data reader", bind: func(c *Command) value { return params(&c.Job.DataReaderParams) }},
+	{Name: "shuffle", Topic: Data, Effect: Everywhere, Usage: "another order of tasks and records in each epoch", bind: func(c *Command) value { return boolean(&c.Job.Shuffle) }},
+	{Name: "seed", Topic: Data, Effect: Everywhere, Usage: "seed of initial values, order and dropout", bind: func(c *Command) value { return seed(&c.Job.Seed) }},
+
+	{Name: "distribution_strategy", Topic: Training, Effect: Everywhere, Usage: "ParameterServerStrategy", bind: func(c *Command) value { return strategy(&c.Job.Strategy) }},
+	{Name: "num_workers", Topic: Training, Effect: Everywhere, Aliases: []string{"num_worker"}, Usage: "workers", bind: func(c *Command) value { return number(&c.Job.NumWorkers) }},
+	{Name: "num_ps_pods", Topic: Training, Effect: Everywhere, Aliases: []string{"num_ps"}, Usage: "parameter servers", bind: func(c *Command) value { return number(&c.Job.NumPS) }},
+	{Name: "num_epochs", Topic: Training, Effect: Everywhere, Aliases: []string{"num_epoch"}, Usage: "passes over the training data", bind: func(c *Command) value { return number(&c.Job.NumEpochs) }},
+	{Name: "minibatch_size", Topic: Training, Effect: Everywhere, Usage: "records per minibatch", bind: func(c *Command) value { return number(&c.Job.MinibatchSize) }},
+	{Name: "num_minibatches_per_task", Topic: Training, Effect: Everywhere, Usage: "minibatches that a worker is given at a time", bind: func(c *Command) value { return number(&c.Job.NumMinibatchesPerTask) }},
+	{Name: "max_step", Topic: Training, Effect: Everywhere, Usage: "end after so many minibatches, 0 for never", bind: func(c *Command) value { return number(&c.Job.MaxStep) }},
+	{Name: "evaluation_steps", Topic: Training, Effect: Everywhere, Usage: "evaluate every so many model versions, and at the end; 0: at the end", bind: func(c *Command) value { return number(&c.Job.EvaluationSteps) }},
+	{Name: "grads_to_wait", Topic: Training, Effect: Everywhere, Usage: "gradients that the servers gather for an update; more than 1 is synchronous training", bind: func(c *Command) value { return number(&c.Job.GradsToWait) }},
+	{Name: "use_async", Topic: Training, Effect: Everywhere, Usage: "apply each gradient as it comes, and refuse none as stale", bind: func(c *Command) value { return boolean(&c.Job.UseAsync) }},
+	{Name: "sync_version_tolerance", Topic: Training, Effect: Everywhere, Usage: "versions that a gradient may be behind; giving it makes training synchronous", bind: func(c *Command) value { return optional(&c.Job.SyncVersionTolerance) }},
+	{Name: "lr_staleness_modulation", Topic: Training, Effect: Everywhere, Usage: "divide the learning rate by a gradient's staleness", bind: func(c *Command) value { return boolean(&c.Job.LRStalenessModulation) }},
+	{Name: "get_model_steps", Topic: Training, Effect: Everywhere, Usage: "minibatches that a worker trains by itself between pulls of the model", bind: func(c *Command) value { return number(&c.Job.GetModelSteps) }},
+	{Name: "log_loss_steps", Topic: Training, Effect: Everywhere, Usage: "minibatches between a worker's loss lines, 0 for none", bind: func(c *Command) value { return number(&c.Job.LogLossSteps) }},
+	{Name: "num_threads", Topic: Training, Effect: Everywhere, Usage: "threads of each worker, 0 for a fair share of the cores", bind: func(c *Command) value { return number(&c.Job.NumThreads) }},
+
+	{Name: "relaunch_on_worker_failure", Topic: Tolerance, Effect: Everywhere, Usage: "replacements of a worker that fails by itself; a lost one is always replaced", bind: func(c *Command) value { return number(&c.Job.RelaunchOnWorkerFailure) }},
+	{Name: "max_task_retries", Topic: Tolerance, Effect: Everywhere, Usage: "failures of one task before the job fails", bind: func(c *Command) value { return number(&c.Job.MaxTaskRetries) }},
+	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a task is given to another worker after this, or 3 times the longest one so far", bind: func(c *Command) value { return duration(&c.Job.TaskTimeout) }},
+
+	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Later, Usage: "directory for checkpoints", bind: func(c *Command) value { return place(&c.Job.CheckpointDir) }},
+	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Later, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},
+	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Later, Usage: "checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
+	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Later, Usage: "checkpoint to start from", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
+}, append(podFlags, oldFlags...)...)
+
+var podFlags = []Flag{
+	{Name: "image_name", Topic: Pods, Effect: Cluster, Aliases: []string{"image_base"}, Usage: "image of every pod", bind: func(c *Command) value { return text(&c.Job.Image) }},
+	{Name: "worker_image", Topic: Pods, Effect: Cluster, Usage: "image of workers and parameter servers", bind: func(c *Command) value { return both(text(&c.Job.Worker.Image), text(&c.Job.PS.Image)) }},
+	{Name: "namespace", Topic: Pods, Effect: Cluster, Usage: "namespace of the cluster", bind: func(c *Command) value { return text(&c.Job.Namespace) }},
+	{Name: "master_resource_request", Topic: Pods, Effect: Cluster, Usage: "as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value { return resources(&c.Job.Master.Request) }},
+	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster, Usage: "likewise; as requested if not given", bind: func(c *Command) value { return resources(&c.Job.Master.Limit) }},
+	{Name: "ps_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a parameter server", bind: func(c *Command) value { return resources(&c.Job.PS.Request) }},
+	{Name: "ps_resource_limit", Topic: Pods, Effect: Cluster, Usage: "of a parameter server", bind: func(c *Command) value { return resources(&c.Job.PS.Limit) }},
+	{Name: "worker_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a worker", bind: func(c *Command) value { return resources(&c.Job.Worker.Request) }},
+	{Name: "worker_resource_limit", Topic: Pods, Effect: Cluster, Usage: "of a worker", bind: func(c *Command) value { return resources(&c.Job.Worker.Limit) }},
+	{Name: "master_pod_priority", Topic: Pods, Effect: Cluster, Usage: "PriorityClass of the master", bind: func(c *Command) value { return priority(&c.Job.Master.Priority) }},
+	{Name: "ps_pod_priority", Topic: Pods, Effect: Cluster, Usage: "PriorityClass of parameter servers", bind: func(c *Command) value { return priority(&c.Job.PS.Priority) }},
+	{Name: "worker_pod_priority", Topic: Pods, Effect: Cluster, Usage: "PriorityClass of workers, or the share of them that is high and not low, as 0.5", bind: func(c *Command) value { return priority(&c.Job.Worker.Priority) }},
+	{Name: "volume", Topic: Pods, Effect: Cluster, Usage: "as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s", bind: func(c *Command) value { return volumes(&c.Job.Volumes) }},
+	{Name: "image_pull_policy", Topic: Pods, Effect: Cluster, Usage: "Always, IfNotPresent or Never", bind: func(c *Command) value { return text(&c.Job.ImagePullPolicy) }},
+	{Name: "restart_policy", Topic: Pods, Effect: Cluster, Usage: "Never, OnFailure or Always", bind: func(c *Command) value { return text(&c.Job.RestartPolicy) }},
+	{Name: "envs", Topic: Pods, Effect: Everywhere, Usage: "environment of every pod, as A=1,B=2", bind: func(c *Command) value { return envs(&c.Job.Envs) }},
+	{Name: "populate_env_names", Topic: Pods, Effect: Cluster, Usage: "regular expression of variables that pods take over from the master", bind: func(c *Command) value { return text(&c.Job.PopulateEnvNames) }},
+	{Name: "cluster_spec", Topic: Pods, Effect: Cluster, Usage: "file that completes the pods' manifests", bind: func(c *Command) value { return place(&c.Job.ClusterSpec) }},
+	{Name: "cluster_spec_json", Topic: Pods, Effect: Cluster, Usage: "the same as JSON", bind: func(c *Command) value { return object(&c.Job.ClusterSpecJSON) }},
+	{Name: "force_use_kube_config_file", Topic: Pods, Effect: Cluster, Usage: "read the kube config file also inside a cluster", bind: toBool},
+	{Name: "job_command", Topic: Pods, Effect: Later, Usage: "command that every pod runs instead of a model", bind: toNowhere},
+	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
+}
+
+// oldFlags are ElasticDL's early names whose meaning changed with the name, and what it needed and we do not.
+var oldFlags = []Flag{
+	{Name: "model_file", Topic: Remnants, Effect: Everywhere, Usage: "--model_def, as a file", bind: func(c *Command) value { return file(&c.Job.ModelDef) }},
+	{Name: "record_per_task", Topic: Remnants, Effect: Everywhere, Aliases: []string{"records_per_task"}, Usage: "--num_minibatches_per_task, in records", bind: func(c *Command) value { return number(&c.recordsPerTask) }},
+	{Name: "repository", Topic: Remnants, Effect: Cluster, Aliases: []string{"docker_image_repository"}, Usage: "what --image_name begins with", bind: func(c *Command) value { return text(&c.repository) }},
+	{Name: "master_cpu_request", Topic: Remnants, Effect: Cluster, Usage: "--master_resource_request=cpu=...", bind: func(c *Command) value { return quantity(&c.Job.Master.Request, "cpu") }},
+	{Name: "master_cpu_limit", Topic: Remnants, Effect: Cluster, Usage: "--master_resource_limit=cpu=...", bind: func(c *Command) value { return quantity(&c.Job.Master.Limit, "cpu") }},
+	{Name: "master_memory_request", Topic: Remnants, Effect: Cluster, Usage: "--master_resource_request=memory=...", bind: func(c *Command) value { return quantity(&c.Job.Master.Request, "memory") }},
+	{Name: "master_memory_limit", Topic: Remnants, Effect: Cluster, Usage: "--master_resource_limit=memory=...", bind: func(c *Command) value { return quantity(&c.Job.Master.Limit, "memory") }},
+	{Name: "worker_cpu_request", Topic: Remnants, Effect: Cluster, Usage: "--worker_resource_request=cpu=...", bind: func(c *Command) value { return quantity(&c.Job.Worker.Request, "cpu") }},
+	{Name: "worker_cpu_limit", Topic: Remnants, Effect: Cluster, Usage: "--worker_resource_limit=cpu=...", bind: func(c *Command) value { return quantity(&c.Job.Worker.Limit, "cpu") }},
+	{Name: "worker_memory_request", Topic: Remnants, Effect: Cluster, Usage: "--worker_resource_request=memory=...", bind: func(c *Command) value { return quantity(&c.Job.Worker.Request, "memory") }},
+	{Name: "worker_memory_limit", Topic: Remnants, Effect: Cluster, Usage: "--worker_resource_limit=memory=...", bind: func(c *Command) value { return quantity(&c.Job.Worker.Limit, "memory") }},
+	{Name: "need_elasticdl_job_service", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "need_task_manager", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "need_pod_manager", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "relaunch_timeout_worker", Topic: Remnants, Effect: Gone, Usage: "always so; see --task_timeout", bind: toBool},
+	{Name: "codec_type", Topic: Remnants, Effect: Gone, Usage: "records are read as they are", bind: toNowhere},
+	{Name: "use_go_ps", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
+	{Name: "push_image", Topic: Remnants, Effect: Gone, Usage: "train builds no image", bind: toBool},
+	{Name: "extra_pypi_index", Topic: Remnants, Effect: Gone, Usage: "train installs nothing", bind: toNowhere},
+	{Name: "log_file_path", Topic: Remnants, Effect: Later, Usage: "file that logs are copied to", Instead: "; see elasticdl logs", bind: toNowhere},
+	{Name: "aux_params", Topic: Remnants, Effect: Later, Usage: "further parameters", Instead: "; for disable_relaunch give --relaunch_on_worker_failure=0", bind: toNowhere},
+	{Name: "tensorboard_log_dir", Topic: Remnants, Effect: Later, Usage: "directory for TensorBoard", bind: toNowhere},
+	{Name: "model_params", Topic: Remnants, Effect: Later, Usage: "arguments of the model function", bind: toNowhere},
+}
+
+func toNowhere(*Command) value { return text(new(string)) }
+func toBool(*Command) value    { return boolean(new(bool)) }

@@ -1,0 +1,67 @@
+package job
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Help is the flags of `elasticdl train` by topic. The older ones are one paragraph.
+func Help() string {
+	var b strings.Builder
+	var topic Topic
+	var old []string
+	for i := range flags {
+		f := &flags[i]
+		if f.Effect == Later {
+			continue
+		}
+		if f.Topic == Remnants {
+			old = append(old, "--"+f.Name)
+			continue
+		}
+		if f.Topic != topic {
+			topic = f.Topic
+			fmt.Fprintf(&b, "\n%s:\n", topic)
+		}
+		f.help(&b)
+	}
+	fmt.Fprintf(&b, "\n%s, understood as well:\n%s", Remnants, wrap(strings.Join(old, " "), "  ", 100))
+	return b.String()
+}
+
+func (f *Flag) help(b *strings.Builder) {
+	head := "  --" + f.Name
+	if kind := f.Kind(); kind != "" {
+		head += "=" + kind
+	}
+	usage := f.Usage
+	if def := f.Default(); def != "" && def != "0" && def != "false" {
+		usage += " [" + def + "]"
+	}
+	if f.Effect == Cluster {
+		usage += " (Kubernetes)"
+	}
+	if len(f.Aliases) > 0 {
+		usage += " (older: --" + strings.Join(f.Aliases, ", --") + ")"
+	}
+	if len(head) > 34 {
+		fmt.Fprintf(b, "%s\n%36s%s\n", head, "", usage)
+		return
+	}
+	fmt.Fprintf(b, "%-36s%s\n", head, usage)
+}
+
+// wrap breaks text at spaces into lines of at most width, each behind indent.
+func wrap(text, indent string, width int) string {
+	var b strings.Builder
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if len(line)+len(word) > width && line != indent {
+			b.WriteString(strings.TrimRight(line, " ") + "\n")
+			line = indent
+		}
+		line += word + " "
+	}
+	b.WriteString(strings.TrimRight(line, " ") + "\n")
+	return b.String()
+}
