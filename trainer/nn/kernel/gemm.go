@@ -13,87 +13,99 @@ const (
 
 // GemmArgs is one C = A·B (+ initial C). All strides are in elements, none negative.
 //
-// The inner loop has two levels, so that a convolution over an NHWC image needs no copy of it:
-// Segs segments (0 means 1) of K steps; step k of segment s is row s*K+k of B.
+// Rows come in Blocks (0 means 1) of M rows, the inner loop in Segs (0 means 1) segments of K steps, so
+// that a convolution over an NHWC image [H, W, C] is one call and needs no copy of the image:
 //
-//	dense layer            Segs 1, ARow = inputs, AStep 1 (dW: ARow 1, AStep = inputs)
-//	convolution, output row y   M = output x, ARow = stride*C, segment = kernel row, ASeg = W*C,
-//	                       K = KW*C, AStep 1, B = weights [KH*KW*C, F]
-//	dW of kernel row r     M = (kw,c) of KW*C, ARow 1, segment = output row, ASeg = stride*W*C,
-//	                       K = output x, AStep = stride*C, B = dY [OH*OW, F]
-//	dX                     the convolution of zero-padded dY with flipped weights [KH*KW*F, C]
+//	          row i of block o is         segment s, step k are     B
+//	forward   output pixel (o, i)         kernel row, (kw, c)       weights [KH*KW*C, F]
+//	          ABlock stride*W*C           ASeg W*C
+//	          ARow stride*C               AStep 1, K = KW*C
+//	dW        (kernel row o, (kw, c))     output row, column        dY [OH*OW, F]
+//	          ABlock W*C                  ASeg stride*W*C
+//	          ARow 1, M = KW*C            AStep stride*C
+//	dX        the forward pass of zero-padded dY with flipped weights [KH*KW*F, C]
+//
+// A dense layer has one block and one segment: ARow = inputs, AStep 1; its dW has ARow 1, AStep = inputs.
 type GemmArgs struct {
-	M, N, K, Segs     int
-	A                 []float32 // element (i, s, k) is A[i*ARow + s*ASeg + k*AStep]
-	ARow, ASeg, AStep int
-	B                 []float32 // element (s*K+k, j) is B[(s*K+k)*BRow + j]
-	BRow              int
-	C                 []float32 // element (i, j) is C[i*CRow + j]; overlaps neither A nor B
-	CRow              int
-	Init              Init
-	Bias              []float32 // N elements, for Init Bias
-	ReLU              bool      // negative results become 0
-	Scratch           *Scratch  // for large matrices: nil does without packing
+	M, N, K      int
+	Blocks, Segs int
+	A            []float32 // element (o, i, s, k) is A[o*ABlock + i*ARow + s*ASeg + k*AStep]
+	ABlock, ARow int
+	ASeg, AStep  int
+	B            []float32 // element (s, k, j) is B[(s*K+k)*BRow + j]
+	BRow         int
+	C            []float32 // element (o, i, j) is C[o*CBlock + i*CRow + j]; overlaps neither A nor B
+	CBlock, CRow int
+	Init         Init
+	Bias         []float32 // N elements, for Init Bias
+	ReLU         bool      // negative results become 0
+	Scratch      *Scratch  // lets large matrices be packed; without it they are slower
 }
 
 // Scratch is memory that calls of [Gemm] reuse, grown as needed: one for each thread.
 type Scratch struct{ a, b []float32 }
 
-// Gemm computes g.C. M, N or K may be 0; with no K it stores the initial C (after ReLU).
+// Gemm computes g.C. With no K it stores the initial C (after ReLU).
 func Gemm(g *GemmArgs) {
-	g.check()
-	if g.M == 0 || g.N == 0 {
-		return
-	}
 	a := *g
-	a.Segs = max(a.Segs, 1)
-	active.gemm(a)
+	a.Blocks, a.Segs = max(a.Blocks, 1), max(a.Segs, 1)
+	a.check()
+	if a.M > 0 && a.N > 0 {
+		active.gemm(a)
+	}
 }
 
+// check panics unless every element that g names exists, once in C.
 func (g *GemmArgs) check() {
-	if min(g.M, g.N, g.K, g.Segs, g.ARow, g.ASeg, g.AStep, g.BRow, g.CRow) < 0 {
-		panic(fmt.Sprintf("kernel.Gemm: negative size or stride: %d×%d×%d×%d, A %d %d %d, B %d, C %d",
-			g.M, g.N, g.Segs, g.K, g.ARow, g.ASeg, g.AStep, g.BRow, g.CRow))
+	if min(g.M, g.N, g.K, g.ABlock, g.ARow, g.ASeg, g.AStep, g.BRow, g.CBlock, g.CRow) < 0 {
+		panic(fmt.Sprintf("kernel.Gemm: negative size or stride: M %d N %d K %d, A %d %d %d %d, B %d, C %d %d",
+			g.M, g.N, g.K, g.ABlock, g.ARow, g.ASeg, g.AStep, g.BRow, g.CBlock, g.CRow))
 	}
 	if g.M == 0 || g.N == 0 {
 		return
 	}
-	if g.M > 1 && g.CRow < g.N {
-		panic(fmt.Sprintf("kernel.Gemm: rows of C, %d apart, overlap: N is %d", g.CRow, g.N))
+	block := (g.M-1)*g.CRow + g.N // elements of C from the first to the last of a block
+	if g.M > 1 && g.CRow < g.N || g.Blocks > 1 && g.CBlock < g.N {
+		panic(fmt.Sprintf("kernel.Gemm: rows of C overlap: N %d, C %d %d", g.N, g.CBlock, g.CRow))
 	}
-	segs := max(g.Segs, 1)
 	if g.K > 0 {
-		check("Gemm", "A", len(g.A), (g.M-1)*g.ARow+(segs-1)*g.ASeg+(g.K-1)*g.AStep+1)
-		check("Gemm", "B", len(g.B), (segs*g.K-1)*g.BRow+g.N)
+		check("Gemm", "A", len(g.A), (g.Blocks-1)*g.ABlock+(g.M-1)*g.ARow+(g.Segs-1)*g.ASeg+(g.K-1)*g.AStep+1)
+		check("Gemm", "B", len(g.B), (g.Segs*g.K-1)*g.BRow+g.N)
 	}
-	check("Gemm", "C", len(g.C), (g.M-1)*g.CRow+g.N)
+	check("Gemm", "C", len(g.C), (g.Blocks-1)*g.CBlock+block)
 	if g.Init == Bias {
 		check("Gemm", "Bias", len(g.Bias), g.N)
 	}
 }
 
 func gemmGeneric(g GemmArgs) {
-	for i := range g.M {
-		c := g.C[i*g.CRow:][:g.N]
-		switch g.Init {
-		case Zero:
-			clear(c)
-		case Bias:
-			copy(c, g.Bias)
+	for o := range g.Blocks {
+		for i := range g.M {
+			g.row(g.A[o*g.ABlock+i*g.ARow:], g.C[o*g.CBlock+i*g.CRow:][:g.N])
 		}
-		for s := range g.Segs {
-			for k := range g.K {
-				a := g.A[i*g.ARow+s*g.ASeg+k*g.AStep]
-				for j, b := range g.B[(s*g.K+k)*g.BRow:][:g.N] {
-					c[j] += a * b
-				}
+	}
+}
+
+// row computes one row of C from A, which begins at the row's first element.
+func (g *GemmArgs) row(a, c []float32) {
+	switch g.Init {
+	case Zero:
+		clear(c)
+	case Bias:
+		copy(c, g.Bias)
+	}
+	for s := range g.Segs {
+		for k := range g.K {
+			x := a[s*g.ASeg+k*g.AStep]
+			for j, b := range g.B[(s*g.K+k)*g.BRow:][:g.N] {
+				c[j] += x * b
 			}
 		}
-		if g.ReLU {
-			for j, v := range c {
-				if v < 0 {
-					c[j] = 0
-				}
+	}
+	if g.ReLU {
+		for j, v := range c {
+			if v < 0 {
+				c[j] = 0
 			}
 		}
 	}
