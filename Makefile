@@ -52,7 +52,7 @@ bench: build ## ratios beside peers and physical limits, into build/bench.json; 
 	$(GO) run ./test/bench -only '$(ONLY)' -out $(BUILD)/bench.json
 
 bench-peers: ## install what the bench compares with (PyTorch, from Debian)
-	apt-get install -y --no-install-recommends python3-torch python3-numpy
+	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-pthread
 
 accuracy: build ## the whole of MNIST: 2 servers and 4 workers, one worker, and a worker killed every 5 s
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy

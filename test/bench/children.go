@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/ps"
+)
+
+// runChild is bench as a process of its own, so that its memory is its own:
+//
+//	server OPTIMIZER          a parameter server; prints its address
+//	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
+func runChild(ctx context.Context, name string, args []string) error {
+	switch name {
+	case "server":
+		return serve(ctx, args[0])
+	case "process":
+		return oneProcess(args[0])
+	}
+	return fmt.Errorf("child %q: unknown", name)
+}
+
+// serve ends with its standard input.
+func serve(ctx context.Context, optimizer string) error {
+	server, err := ps.NewServer(ps.ServerConfig{Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3}})
+	if err != nil {
+		return err
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(lis.Addr())
+	go func() {
+		bufio.NewReader(os.Stdin).ReadString(0)
+		server.Stop()
+	}()
+	return server.Serve(lis)
+}
+
+// child is a running runChild.
+type child struct {
+	cmd  *exec.Cmd
+	line string // the first line it printed
+	end  func()
+}
+
+func startChild(ctx context.Context, args ...string) (*child, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, append([]string{"-child"}, args...)...)
+	cmd.Stderr = os.Stderr
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	c := &child{cmd: cmd, end: func() { in.Close(); cmd.Wait() }}
+	if c.line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+		c.end()
+		return nil, fmt.Errorf("child %v: %w", args, err)
+	}
+	c.line = strings.TrimSpace(c.line)
+	return c, nil
+}
+
+// peakMemory is the largest resident set of a process so far, in MB.
+func peakMemory(pid int) (float64, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmHWM:"); ok {
+			var kb float64
+			_, err := fmt.Sscan(value, &kb)
+			return kb * 1024 / 1e6, err
+		}
+	}
+	return 0, fmt.Errorf("process %d has no VmHWM", pid)
+}

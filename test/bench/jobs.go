@@ -1,0 +1,301 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+func jobBenchmarks() []benchmark {
+	return []benchmark{
+		{"job/4 workers", fourWorkers},
+		{"job/kill worker", killWorker},
+		{"binary", binarySize},
+	}
+}
+
+// mnist makes the shipped digits into RecordIO, once.
+func (b *bench) mnist(ctx context.Context) (string, error) {
+	dir := filepath.Join(b.dir, "mnist")
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	out, err := exec.CommandContext(ctx, b.binary, "dataset", "mnist", dir, "--source", "examples/mnist/data").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("elasticdl dataset: %w: %s", err, out)
+	}
+	return dir, nil
+}
+
+// start starts the main job on the shipped digits.
+func (b *bench) start(ctx context.Context, epochs int) (*job.Job, *local.Handle, error) {
+	dir, err := b.mnist(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.Setenv("ELASTICDL_HOME", b.dir); err != nil {
+		return nil, nil, err
+	}
+	j := job.Default()
+	j.Name, j.ModelDef = "bench", "mnist.mnist_functional_api.custom_model"
+	j.TrainingData = filepath.Join(dir, "train")
+	j.NumWorkers, j.NumPS, j.NumEpochs, j.NumMinibatchesPerTask = 4, 2, epochs, 16
+	h, err := local.Start(ctx, j, local.StartOptions{Binary: b.binary})
+	return j, h, err
+}
+
+// fourWorkers is the main job, all its processes, beside one process that does
+// nothing but train on both cores: no server, no master, no report.
+func fourWorkers(ctx context.Context, b *bench) error {
+	dir, err := b.mnist(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := Result{Name: "job/4 workers and 2 servers", PeerName: "one process", Unit: "records/s", Threads: 2, Target: ">= 0.85"}.turns(3,
+		func() (float64, error) { return b.jobRate(ctx, 3) },
+		func() (rate float64, err error) {
+			c, err := startChild(ctx, "process", filepath.Join(dir, "train"), "3")
+			if err != nil {
+				return 0, err
+			}
+			c.end()
+			_, err = fmt.Sscan(c.line, &rate)
+			return rate, err
+		})
+	if err != nil {
+		return err
+	}
+	b.add(r)
+	return nil
+}
+
+// jobRate is the records per second of the main job between a fifth and nine
+// tenths of its way: all workers are at work then.
+func (b *bench) jobRate(ctx context.Context, epochs int) (float64, error) {
+	j, h, err := b.start(ctx, epochs)
+	if err != nil {
+		return 0, err
+	}
+	defer local.Stop(context.WithoutCancel(ctx), j.Name)
+	var from, to point
+	for to.records == 0 {
+		status, err := nextStatus(ctx, j.Name)
+		if err != nil {
+			return 0, err
+		}
+		now := point{time.Now(), status.RecordsDone}
+		switch share := float64(status.RecordsDone) / float64(max(status.RecordsTotal, 1)); {
+		case from.records == 0 && share >= 0.2:
+			from = now
+		case share >= 0.9:
+			to = now
+		}
+	}
+	status, err := h.Wait(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if status.State != "Succeeded" {
+		return 0, fmt.Errorf("job %s: %s", status.State, status.Reason)
+	}
+	return float64(to.records-from.records) / to.at.Sub(from.at).Seconds(), nil
+}
+
+type point struct {
+	at      time.Time
+	records int64
+}
+
+// nextStatus is the status of a job a moment later.
+func nextStatus(ctx context.Context, name string) (*wire.JobStatus, error) {
+	select {
+	case <-time.After(20 * time.Millisecond):
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	status, err := local.Status(ctx, name)
+	if err == nil && local.Ended(status) && status.State != "Succeeded" {
+		err = fmt.Errorf("job %s: %s", status.State, status.Reason)
+	}
+	return status, err
+}
+
+// oneProcess trains on two threads of one process and prints its rate over the
+// same stretch of its way.
+func oneProcess(dir string, epochs string) error {
+	model, err := zoo.Lookup("mnist_functional_api")
+	if err != nil {
+		return err
+	}
+	engine, err := zoo.NewEngine(model, 2, 1)
+	if err != nil {
+		return err
+	}
+	defer engine.Close()
+	update, err := optim.New(model.Optimizer())
+	if err != nil {
+		return err
+	}
+	n := engine.Layout().Trainable()
+	var slots [][]float32
+	for range model.Optimizer().Slots() {
+		slots = append(slots, make([]float32, n))
+	}
+	batches, err := readBatches(dir, model)
+	if err != nil {
+		return err
+	}
+	var rounds int
+	if _, err := fmt.Sscan(epochs, &rounds); err != nil {
+		return err
+	}
+	total := rounds * len(batches)
+	var start time.Time
+	first, last := total/5, total*9/10
+	for i := range last {
+		if i == first {
+			start = time.Now()
+		}
+		if _, err := engine.Step(batches[i%len(batches)]()); err != nil {
+			return err
+		}
+		values, grads := engine.Values(), engine.Grads()
+		update.Apply(values[:n], grads[:n], slots, int64(i+1), 0)
+		for k := n; k < len(values); k++ {
+			values[k] -= grads[k]
+		}
+	}
+	fmt.Println(float64((last-first)*batch) / time.Since(start).Seconds())
+	return nil
+}
+
+// readBatches returns what reads each minibatch of the data, in order, into one batch.
+func readBatches(dir string, model *zoo.Model) ([]func() *zoo.Batch, error) {
+	reader, err := data.Open(dir, nil)
+	if err != nil {
+		return nil, err
+	}
+	shards, err := reader.Shards()
+	if err != nil {
+		return nil, err
+	}
+	var into zoo.Batch
+	var all []func() *zoo.Batch
+	for _, s := range shards {
+		for at := s.Start; at+batch <= s.Start+s.Count; at += batch {
+			all = append(all, func() *zoo.Batch {
+				var records [][]byte
+				for i := range int64(batch) {
+					record, err := reader.ReadAt(s.Name, at+i)
+					if err != nil {
+						panic(err)
+					}
+					records = append(records, record)
+				}
+				if err := model.Feed(zoo.Training, records, &into); err != nil {
+					panic(err)
+				}
+				return &into
+			})
+		}
+	}
+	return all, nil
+}
+
+// killWorker kills workers of a running job and waits for the first loss line of
+// each one's replacement; it also takes the memory of the workers.
+func killWorker(ctx context.Context, b *bench) error {
+	const kills = 8
+	j, _, err := b.start(ctx, 100)
+	if err != nil {
+		return err
+	}
+	defer local.Stop(context.WithoutCancel(ctx), j.Name)
+	var delays []float64
+	memory := 0.0
+	for n := range kills {
+		if err := b.awaitLoss(ctx, n+j.NumWorkers-1); err != nil {
+			return err
+		}
+		victim, mb, err := running(ctx, j.Name)
+		if err != nil {
+			return err
+		}
+		memory = max(memory, mb)
+		start := time.Now()
+		if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
+			return err
+		}
+		if err := b.awaitLoss(ctx, n+j.NumWorkers); err != nil {
+			return err
+		}
+		delays = append(delays, time.Since(start).Seconds())
+	}
+	slices.Sort(delays)
+	b.add(Result{Name: fmt.Sprintf("job/kill -9 to the replacement's first report, worst of %d", kills), Unit: "s", Threads: 2,
+		Ours: delays[kills-1], OursMedian: delays[kills/2], Peer: 1.5, PeerMedian: 1.5, PeerName: "wanted", Target: "<= 1"})
+	b.add(Result{Name: "job/peak memory of a worker", Unit: "MB", Threads: 1,
+		Ours: memory, OursMedian: memory, Peer: 150, PeerMedian: 150, PeerName: "wanted", Target: "<= 1"})
+	return nil
+}
+
+// running is a live worker of the job and the most memory that any of them has had.
+func running(ctx context.Context, name string) (pid int, mb float64, err error) {
+	status, err := local.Status(ctx, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	for _, p := range status.Pods {
+		if p.Role != wire.Role_WORKER || p.State != "Running" {
+			continue
+		}
+		pid = int(p.Pid)
+		if used, err := peakMemory(pid); err == nil {
+			mb = max(mb, used)
+		}
+	}
+	if pid == 0 {
+		return 0, 0, fmt.Errorf("job %s has no running worker", name)
+	}
+	return pid, mb, nil
+}
+
+// awaitLoss waits for the first loss line of a worker.
+func (b *bench) awaitLoss(ctx context.Context, worker int) error {
+	path := filepath.Join(b.dir, "jobs", "bench", "logs", fmt.Sprintf("worker-%d.log", worker))
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte("Loss = ")) {
+			return nil
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("worker-%d has not reported a loss: %w", worker, context.Cause(ctx))
+		}
+	}
+}
+
+func binarySize(_ context.Context, b *bench) error {
+	info, err := os.Stat(b.binary)
+	if err != nil {
+		return err
+	}
+	mb := float64(info.Size()) / 1e6
+	b.add(Result{Name: "binary", Ours: mb, OursMedian: mb, Peer: 40, PeerMedian: 40, PeerName: "wanted", Unit: "MB", Target: "<= 1"})
+	return nil
+}

@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/ps"
+)
+
+// modelFloats is the size of the model that is pushed and pulled: 100 MB.
+const (
+	modelFloats = 25_000_000
+	modelBytes  = 4 * modelFloats
+)
+
+func serverBenchmarks() []benchmark {
+	return []benchmark{
+		{"ps/push+pull 100 MB", pushPull},
+		{"ps/adam", adam},
+		{"ps/memory SGD", func(ctx context.Context, b *bench) error { return serverMemory(ctx, b, "SGD", "<= 2.5") }},
+		{"ps/memory Adam", func(ctx context.Context, b *bench) error { return serverMemory(ctx, b, "Adam", "<= 4.5") }},
+		{"master/leases", leases},
+	}
+}
+
+func modelLayout() param.Layout {
+	return param.Layout{{Name: "dense/kernel", Shape: []int{modelFloats / 1000, 1000}, Trainable: true}}
+}
+
+func connect(ctx context.Context, addr string, worker int) (*ps.Client, []float32, error) {
+	client, err := ps.Dial(ctx, ps.ClientConfig{Worker: worker, Addresses: []string{addr}, Layout: modelLayout()})
+	if err != nil {
+		return nil, nil, err
+	}
+	values := make([]float32, modelFloats)
+	for i := range values {
+		values[i] = 1e-3
+	}
+	if err := client.Init(ctx, values); err != nil {
+		client.Close()
+		return nil, nil, err
+	}
+	return client, values, nil
+}
+
+// pushPull moves a model to a server, which applies it, and back; the peer is
+// the same bytes through one plain TCP connection on loopback.
+func pushPull(ctx context.Context, b *bench) error {
+	server, err := startChild(ctx, "server", "SGD")
+	if err != nil {
+		return err
+	}
+	defer server.end()
+	client, values, err := connect(ctx, server.line, 0)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	versions, err := client.Pull(ctx, values, ps.PullOptions{})
+	if err != nil {
+		return err
+	}
+	tcp, err := newLoopback()
+	if err != nil {
+		return err
+	}
+	defer tcp.close()
+	r, err := Result{Name: "ps/push+pull 100 MB, SGD", PeerName: "plain TCP", Unit: "GB/s", Threads: 1, Target: ">= 0.40"}.turns(9,
+		func() (float64, error) {
+			ms, err := fastest(2, func() error {
+				if _, _, err := client.Push(ctx, values, ps.Gradient{Versions: versions}); err != nil {
+					return err
+				}
+				versions, err = client.Pull(ctx, values, ps.PullOptions{})
+				return err
+			})
+			return 2 * modelBytes / ms / 1e6, err
+		},
+		func() (float64, error) {
+			ms, err := fastest(2, func() error { return tcp.copy(values) })
+			return modelBytes / ms / 1e6, err
+		})
+	if err != nil {
+		return err
+	}
+	b.add(r)
+	return nil
+}
+
+// adam is the server's update by bytes moved (four arrays read, three written)
+// beside a memory copy (one read, one written) of arrays as large.
+func adam(_ context.Context, b *bench) error {
+	optimizer, err := optim.New(optim.Config{Name: "Adam", LearningRate: 1e-3})
+	if err != nil {
+		return err
+	}
+	p, g, m, v := make([]float32, modelFloats), make([]float32, modelFloats), make([]float32, modelFloats), make([]float32, modelFloats)
+	for i := range g {
+		g[i] = 1e-3
+	}
+	step := int64(0)
+	r, err := Result{Name: "ps/adam by bytes moved", PeerName: "memory copy", Unit: "GB/s", Threads: 1, Target: ">= 0.60"}.turns(7,
+		func() (float64, error) {
+			ms, err := fastest(2, func() error {
+				step++
+				optimizer.Apply(p, g, [][]float32{m, v}, step, 0)
+				return nil
+			})
+			return 7 * modelBytes / ms / 1e6, err
+		},
+		func() (float64, error) {
+			ms, err := fastest(2, func() error { copy(p, g); return nil })
+			return 2 * modelBytes / ms / 1e6, err
+		})
+	if err != nil {
+		return err
+	}
+	b.add(r)
+	return nil
+}
+
+// serverMemory is a server's peak memory while four workers push and pull, by its parameters.
+func serverMemory(ctx context.Context, b *bench, optimizer, target string) error {
+	server, err := startChild(ctx, "server", optimizer)
+	if err != nil {
+		return err
+	}
+	defer server.end()
+	const workers, rounds = 4, 5
+	failures := make(chan error, workers)
+	var all sync.WaitGroup
+	for i := range workers {
+		all.Go(func() {
+			client, values, err := connect(ctx, server.line, i)
+			if err != nil {
+				failures <- err
+				return
+			}
+			defer client.Close()
+			for range rounds {
+				versions, err := client.Pull(ctx, values, ps.PullOptions{})
+				if err == nil {
+					_, _, err = client.Push(ctx, values, ps.Gradient{Versions: versions})
+				}
+				if err != nil {
+					failures <- err
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+	select {
+	case err := <-failures:
+		return err
+	default:
+	}
+	memory, err := peakMemory(server.cmd.Process.Pid)
+	if err != nil {
+		return err
+	}
+	b.add(Result{Name: "ps/peak memory, " + optimizer, Ours: memory, OursMedian: memory, Peer: modelBytes / 1e6, PeerMedian: modelBytes / 1e6,
+		PeerName: "its parameters", Unit: "MB", Threads: 1, Target: target})
+	return nil
+}
+
+// leases asks the master's own benchmark, which has its 64 callers on loopback.
+func leases(ctx context.Context, b *bench) error {
+	var rates []float64
+	for range 3 {
+		out, err := exec.CommandContext(ctx, "go", "test", "./trainer/master", "-run", "^$", "-bench", "Leases", "-benchtime", "2s").Output()
+		if err != nil {
+			return fmt.Errorf("go test -bench: %w", err)
+		}
+		rate, err := metric(string(out), "leases/s")
+		if err != nil {
+			return err
+		}
+		rates = append(rates, rate)
+	}
+	i := 0
+	next := func() (float64, error) { i++; return rates[i-1], nil }
+	r, err := Result{Name: "master/task leases", PeerName: "wanted", Unit: "leases/s", Threads: 2, Target: ">= 1"}.turns(len(rates), next,
+		func() (float64, error) { return 10_000, nil })
+	if err != nil {
+		return err
+	}
+	b.add(r)
+	return nil
+}
+
+// metric finds "VALUE UNIT" in the output of go test -bench.
+func metric(out, unit string) (value float64, err error) {
+	fields := strings.Fields(out)
+	for i, f := range fields {
+		if f == unit && i > 0 {
+			_, err := fmt.Sscan(fields[i-1], &value)
+			return value, err
+		}
+	}
+	return 0, fmt.Errorf("no %s in %q", unit, out)
+}
+
+// loopback is one TCP connection whose far end counts what it is sent.
+type loopback struct {
+	lis      net.Listener
+	conn     net.Conn
+	received chan int
+	chunk    []byte
+}
+
+func newLoopback() (*loopback, error) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	l := &loopback{lis: lis, received: make(chan int, 1), chunk: make([]byte, 1<<20)}
+	go func() {
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		into := make([]byte, modelBytes)
+		for {
+			n, err := io.ReadFull(conn, into)
+			if err != nil {
+				return
+			}
+			l.received <- n
+		}
+	}()
+	l.conn, err = net.DialTimeout("tcp", lis.Addr().String(), 5*time.Second)
+	if err != nil {
+		lis.Close()
+	}
+	return l, err
+}
+
+// copy sends as many bytes as values has, in writes of 1 MiB.
+func (l *loopback) copy(values []float32) error {
+	for sent := 0; sent < 4*len(values); {
+		n, err := l.conn.Write(l.chunk[:min(len(l.chunk), 4*len(values)-sent)])
+		if err != nil {
+			return err
+		}
+		sent += n
+	}
+	<-l.received
+	return nil
+}
+
+func (l *loopback) close() {
+	l.conn.Close()
+	l.lis.Close()
+}
+
+var _ = os.Stderr
