@@ -9,3 +9,82 @@
 //     slots that the caller holds, and the count of updates is the caller's.
 //  3. Nothing is allocated.
 package optim
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+)
+
+// An Optimizer applies gradients as its Config says. It may be used by any
+// number of goroutines.
+type Optimizer struct {
+	c Config
+}
+
+// New makes the optimizer of a valid configuration.
+func New(c Config) (*Optimizer, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Optimizer{c.withDefaults()}, nil
+}
+
+// Config is the configuration with the defaults in it.
+func (o *Optimizer) Config() Config { return o.c }
+
+// Init gives the slots of a stretch of parameters their values before the
+// first update. There must be Slots of them.
+func (o *Optimizer) Init(slots [][]float32) {
+	for _, slot := range slots {
+		clear(slot)
+		if o.c.Name == Adagrad {
+			for i := range slot {
+				slot[i] = float32(o.c.InitialAccumulator)
+			}
+		}
+	}
+}
+
+// Apply updates the parameters p by the gradient g, which is as long, with the
+// learning rate lr, or the configuration's where lr is not more than 0. Every
+// slot is as long as p. It is the update number step of these parameters,
+// from 1, which corrects Adam's bias.
+//
+//	SGD       p -= lr·g
+//	Momentum  v = μ·v + g; p -= lr·v                  Polyak 1964
+//	Nesterov  v = μ·v + g; p -= lr·(g + μ·v)          Sutskever et al. 2013
+//	Adam      m, v = moving means of g, g²;           Kingma and Ba 2015, section 2
+//	          p -= lr·√(1-β₂ᵗ)/(1-β₁ᵗ)·m/(√v + ε)
+//	AMSGrad   with the largest v so far under the root  Reddi et al. 2018
+//	Adagrad   a += g²; p -= lr·g/(√a + ε)             Duchi et al. 2011
+//
+// ε is added as Keras does, which for Adam is "ε hat" of the paper.
+func (o *Optimizer) Apply(p, g []float32, slots [][]float32, step int64, lr float64) {
+	if len(slots) != o.c.Slots() {
+		panic(fmt.Sprintf("optim: %d slots for %s, want %d", len(slots), o.c.Name, o.c.Slots()))
+	}
+	if !(lr > 0) {
+		lr = o.c.LearningRate
+	}
+	c := o.c
+	switch c.Name {
+	case Adam:
+		t := float64(max(step, 1))
+		lr *= math.Sqrt(1-math.Pow(c.Beta2, t)) / (1 - math.Pow(c.Beta1, t))
+		if c.AMSGrad {
+			kernel.AMSGrad(p, g, slots[0], slots[1], slots[2], lr, c.Beta1, c.Beta2, c.Epsilon)
+		} else {
+			kernel.Adam(p, g, slots[0], slots[1], lr, c.Beta1, c.Beta2, c.Epsilon)
+		}
+	case Adagrad:
+		kernel.Adagrad(p, g, slots[0], lr, c.Epsilon)
+	default:
+		if c.Momentum > 0 {
+			kernel.Momentum(p, g, slots[0], lr, c.Momentum, c.Nesterov)
+		} else {
+			kernel.SGD(p, g, lr)
+		}
+	}
+}
