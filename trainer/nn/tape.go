@@ -1,7 +1,374 @@
 package nn
 
-// Tape records a forward pass, to run it backward.
-type Tape struct{}
+import (
+	"fmt"
+	"slices"
 
-// Tensor is a value on a tape.
-type Tensor struct{}
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+)
+
+// Tape records what a pass over a batch computes, and runs it: forward when a
+// value is asked for, backward from a loss. It keeps the memory of a pass for
+// the next one, operation by operation, so that passes which do the same allocate nothing.
+// It is for one goroutine; its threads are its own.
+type Tape struct {
+	params  *Params
+	team    *team
+	scratch []kernel.Scratch // one for each thread
+	noise   uint64
+	step    uint64
+
+	training bool
+	batch    int
+	inputs   []Tensor
+	ops      []op // those of this pass are ops[:n]
+	n        int
+	ran      int // ops[:ran] have run forward
+	job      job
+}
+
+// job is what the team runs, part by part: operations forward in order, then
+// operations backward in reverse order, then folds.
+type job struct{ forward, backward, fold stretch }
+
+type stretch struct{ from, to int }
+
+// Tensor is a value on a tape, valid until the tape's next pass.
+type Tensor struct {
+	tape *Tape
+	dims []int // the first is the batch; none: a scalar
+	size int   // elements of one example
+	data []float32
+	grad []float32 // planned by Backward; nil: not wanted
+	live bool      // depends on a parameter
+
+	dataMemory, gradMemory []float32
+}
+
+// op is one operation: it computes the examples of a span, from inputs that are
+// computed there, and the gradients of its inputs there, from that of its output.
+type op interface {
+	base() *node
+	forward(s span)
+	backward(s span)
+}
+
+// An op may also have any of these. gather runs once between all forwards and
+// whatever is recorded later; gatherGrad once between all backwards and those of earlier
+// operations. fold runs when all is done, for each part once and with no span: it
+// completes that part of the parameters' gradients.
+type (
+	gatherer     interface{ gather() }
+	gradGatherer interface{ gatherGrad() }
+	folder       interface{ fold(part int) }
+	preparer     interface{ prepare() } // before any backward
+)
+
+// span is the examples [lo, hi) of the batch, all of one part.
+type span struct{ worker, part, lo, hi int }
+
+// node is what all operations have.
+type node struct {
+	in      []edge
+	out     Tensor
+	vars    []*Param
+	add     []bool // vars[i] has been written by an operation that folds before
+	inPlace bool   // backward may write the gradient of in[0] over that of out
+	view    bool   // out is in[0] in another shape
+	dead    bool   // out does not lead to the loss
+}
+
+// edge is an input and where its gradient goes.
+type edge struct {
+	from   *Tensor
+	grad   []float32 // nil: not wanted
+	add    bool      // grad is memory, to be added to from.grad
+	memory []float32
+}
+
+func (n *node) base() *node { return n }
+
+// failure is a mistake of the model or the batch, on its way to Pass.
+type failure struct{ error }
+
+func (t *Tape) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// NewTape returns a tape over p and starts its threads; fewer than one means one. Noise, as of
+// [Tape.Dropout], depends on the seed and on how many training passes came before.
+func NewTape(p *Params, threads int, seed uint64) *Tape {
+	t := &Tape{params: p, noise: seed}
+	t.team = newTeam(threads, t.work)
+	t.scratch = make([]kernel.Scratch, t.team.size())
+	return t
+}
+
+// Close ends the threads.
+func (t *Tape) Close() { t.team.close() }
+
+// SetNoise starts the noise anew, from seed.
+func (t *Tape) SetNoise(seed uint64) { t.noise, t.step = seed, 0 }
+
+// Training reports whether this pass trains.
+func (t *Tape) Training() bool { return t.training }
+
+// Batch is the number of examples of this pass.
+func (t *Tape) Batch() int { return t.batch }
+
+// Input is the i-th input of this pass.
+func (t *Tape) Input(i int) *Tensor { return &t.inputs[i] }
+
+// Pass calls f to record one pass over inputs, of any number of examples but 0, and computes what is
+// recorded. An input, layer or label that does not fit is its error.
+func (t *Tape) Pass(training bool, inputs []Array, f func(t *Tape)) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			failed, ok := r.(failure)
+			if !ok {
+				panic(r)
+			}
+			err = failed.error
+		}
+	}()
+	t.training, t.n, t.ran = training, 0, 0
+	if training {
+		t.step++
+	}
+	t.feed(inputs)
+	f(t)
+	t.flush()
+	return nil
+}
+
+func (t *Tape) feed(inputs []Array) {
+	if len(inputs) == 0 {
+		t.fail("batch has no input")
+	}
+	if len(t.inputs) != len(inputs) {
+		t.inputs = make([]Tensor, len(inputs))
+	}
+	for i, a := range inputs {
+		if len(a.Shape) == 0 || a.Shape[0] < 1 || a.Shape[0] != inputs[0].Shape[0] {
+			t.fail("input %d has shape %v: want a number of examples first, that of input 0", i, a.Shape)
+		}
+		x := &t.inputs[i]
+		x.tape, x.grad = t, nil
+		x.setShape(a.Shape[0], a.Shape[1:]...)
+		if x.data = a.Data; len(x.data) != a.Shape[0]*x.size {
+			t.fail("input %d of shape %v has %d elements", i, a.Shape, len(a.Data))
+		}
+	}
+	t.batch = inputs[0].Shape[0]
+}
+
+func (x *Tensor) setShape(batch int, example ...int) {
+	x.dims = append(append(x.dims[:0], batch), example...)
+	x.size = 1
+	for _, d := range example {
+		x.size *= d
+	}
+}
+
+// Shape is the tensor's dimensions, the batch first.
+func (x *Tensor) Shape() []int { return x.dims }
+
+// Data computes and returns the tensor's elements, row-major. They are not to be changed.
+func (x *Tensor) Data() []float32 {
+	x.tape.flush()
+	return x.data
+}
+
+// part is the i-th of the tensor's examples of a span.
+func (s span) of(data []float32, size int) []float32 { return data[s.lo*size : s.hi*size] }
+
+// next returns the operation at the tape's position, with the memory of the
+// one that was there in the last pass if that is of the same type.
+func next[T any, P interface {
+	*T
+	op
+}](t *Tape) P {
+	if t.n < len(t.ops) {
+		if o, ok := t.ops[t.n].(P); ok {
+			return o
+		}
+		t.ops = t.ops[:t.n] // the model does something else now
+	}
+	o := P(new(T))
+	t.ops = append(t.ops, o)
+	return o
+}
+
+// record puts o, from next, on the tape: x in, an output whose examples have the given shape.
+func (t *Tape) record(o op, vars []*Param, x *Tensor, example ...int) *Tensor {
+	n := o.base()
+	if n.in == nil {
+		n.in = make([]edge, 1)
+	}
+	n.in[0].from = x
+	out := &n.out
+	out.tape, out.grad = t, nil
+	out.setShape(t.batch, example...)
+	out.live = x.live || len(vars) > 0
+	n.vars = vars
+	if n.view {
+		out.data = x.data
+	} else {
+		out.dataMemory = resize(out.dataMemory, t.batch*out.size)
+		out.data = out.dataMemory
+	}
+	t.n++
+	return out
+}
+
+// resize returns n elements, of memory's if it has them.
+func resize[E any](memory []E, n int) []E {
+	if cap(memory) < n {
+		return make([]E, n)
+	}
+	return memory[:n]
+}
+
+// flush runs what is recorded and has not run.
+func (t *Tape) flush() {
+	for t.ran < t.n {
+		to, last := t.stage()
+		t.run(job{forward: stretch{t.ran, to}})
+		t.gather(to, last)
+	}
+}
+
+// stage is how far operations can run forward now: up to one that gathers.
+func (t *Tape) stage() (to int, last gatherer) {
+	for to = t.ran; to < t.n && last == nil; to++ {
+		last, _ = t.ops[to].(gatherer)
+	}
+	return to, last
+}
+
+func (t *Tape) gather(to int, last gatherer) {
+	t.ran = to
+	if last != nil {
+		last.gather()
+	}
+}
+
+// Backward computes the gradients of loss, a scalar, into the Grads of the
+// tape's parameters: what loss does not depend on gets 0.
+func (t *Tape) Backward(loss *Tensor) {
+	if !t.training || len(loss.dims) != 0 {
+		t.fail("backward from shape %v: want a scalar of a training pass", loss.dims)
+	}
+	t.plan(loss)
+	to, last := t.stage()
+	for ; to < t.n; to, last = t.stage() {
+		t.run(job{forward: stretch{t.ran, to}})
+		t.gather(to, last)
+	}
+	// The last stage forward and the first one backward are one job: an example's values are still in
+	// the cache. The gradients of the loss do not wait for its value.
+	j := job{forward: stretch{t.ran, to}}
+	for from := t.n; from > 0; {
+		to, last := t.stageBack(from)
+		j.backward = stretch{from, to}
+		t.run(j)
+		if last != nil {
+			last.gatherGrad()
+		}
+		from, j = to, job{}
+	}
+	t.gather(t.n, last)
+	t.run(job{fold: stretch{t.n, 0}})
+	for _, p := range t.params.vars {
+		if !p.written {
+			clear(p.Grad)
+		}
+	}
+}
+
+// stageBack is how far operations can run backward from there.
+func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
+	for to = from; to > 0 && last == nil; {
+		to--
+		if !t.ops[to].base().dead {
+			last, _ = t.ops[to].(gradGatherer)
+		}
+	}
+	return to, last
+}
+
+// plan says where every gradient goes: into the memory of its tensor, over the gradient of the
+// operation's output, or, if a later operation has been there before, aside, to be added.
+func (t *Tape) plan(loss *Tensor) {
+	for _, p := range t.params.vars {
+		p.written = false
+	}
+	loss.gradMemory = append(loss.gradMemory[:0], 1)
+	loss.grad = loss.gradMemory
+	for _, o := range slices.Backward(t.ops[:t.n]) {
+		n := o.base()
+		n.dead = n.out.grad == nil
+		if n.dead {
+			continue
+		}
+		n.add = n.add[:0]
+		for _, p := range n.vars {
+			n.add = append(n.add, p.written)
+			p.written = true
+		}
+		for i := range n.in {
+			e := &n.in[i]
+			x := e.from
+			e.grad, e.add = nil, x.grad != nil
+			size := t.batch * x.size
+			switch {
+			case !x.live:
+			case e.add:
+				e.memory = resize(e.memory, size)
+				e.grad = e.memory
+			case n.inPlace && i == 0:
+				e.grad = n.out.grad
+				x.grad = e.grad
+			default:
+				x.gradMemory = resize(x.gradMemory, size)
+				e.grad = x.gradMemory
+				x.grad = e.grad
+			}
+		}
+		if p, ok := o.(preparer); ok {
+			p.prepare()
+		}
+	}
+}
+
+func (t *Tape) run(j job) {
+	t.job = j
+	t.team.run()
+}
+
+// work is one part of the job; the team calls it.
+func (t *Tape) work(worker, part int) {
+	s := span{worker, part, part * t.batch / parts, (part + 1) * t.batch / parts}
+	if s.lo < s.hi {
+		for _, o := range t.ops[t.job.forward.from:t.job.forward.to] {
+			o.forward(s)
+		}
+		for i := t.job.backward.from - 1; i >= t.job.backward.to; i-- {
+			if o := t.ops[i]; !o.base().dead {
+				o.backward(s)
+				o.base().addUp(s)
+			}
+		}
+	}
+	for i := t.job.fold.from - 1; i >= t.job.fold.to; i-- {
+		if o, ok := t.ops[i].(folder); ok && !t.ops[i].base().dead {
+			o.fold(part)
+		}
+	}
+}
+
+func (n *node) addUp(s span) {
+	for i := range n.in {
+		if e := &n.in[i]; e.add && e.grad != nil {
+			kernel.Add(s.of(e.from.grad, e.from.size), s.of(e.grad, e.from.size))
+		}
+	}
+}

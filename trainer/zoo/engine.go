@@ -2,6 +2,7 @@ package zoo
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -9,14 +10,39 @@ import (
 
 // Engine runs a model: its parameters, its tape, its threads. It is for one goroutine.
 type Engine struct {
-	model  *Model
-	params *nn.Params
+	model   *Model
+	module  nn.Module
+	params  *nn.Params
+	tape    *nn.Tape
+	metrics []Metric
+
+	// Of the pass that runs. The functions are made once, so that a pass allocates nothing.
+	batch   *Batch
+	loss    *nn.Tensor
+	outputs *nn.Tensor
+	train   func(t *nn.Tape)
+	infer   func(t *nn.Tape)
 }
 
 // NewEngine declares m's parameters, with initial values that depend on m and
 // seed alone, and starts the threads; fewer than one means one.
 func NewEngine(m *Model, threads int, seed uint64) (*Engine, error) {
-	return nil, errors.New("not yet")
+	b := nn.NewBuilder(seed)
+	e := &Engine{model: m, module: m.New(b)}
+	var err error
+	if e.params, err = b.Build(); err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	if m.Metrics != nil {
+		e.metrics = m.Metrics()
+	}
+	e.tape = nn.NewTape(e.params, threads, seed)
+	e.train = func(t *nn.Tape) {
+		e.loss = e.model.Loss(t, e.module.Forward(t, t.Input(0)), e.batch)
+		t.Backward(e.loss)
+	}
+	e.infer = func(t *nn.Tape) { e.outputs = e.module.Forward(t, t.Input(0)) }
+	return e, nil
 }
 
 // Layout is what the flat arrays hold.
@@ -28,18 +54,53 @@ func (e *Engine) Values() []float32 { return e.params.Values }
 // Grads is what the last Step found, flat.
 func (e *Engine) Grads() []float32 { return e.params.Grads }
 
-// SetNoise chooses the noise of dropout. Workers of one job, which have the
+// SetNoise chooses the noise of dropout. The workers of one job, which have the
 // model's seed in common, are given different ones.
-func (e *Engine) SetNoise(seed uint64) {}
+func (e *Engine) SetNoise(seed uint64) { e.tape.SetNoise(seed) }
 
 // Step computes the loss of a batch of any size, and the gradients.
-func (e *Engine) Step(b *Batch) (loss float32, err error) { return 0, errors.New("not yet") }
+func (e *Engine) Step(b *Batch) (loss float32, err error) {
+	if err := e.pass(true, b, e.train); err != nil {
+		return 0, err
+	}
+	return e.loss.Scalar(), nil
+}
 
 // Evaluate adds a batch to states, one for each of the model's Metrics, in inference mode.
-func (e *Engine) Evaluate(b *Batch, states [][]float64) error { return errors.New("not yet") }
+func (e *Engine) Evaluate(b *Batch, states [][]float64) error {
+	if len(states) != len(e.metrics) {
+		return fmt.Errorf("evaluate: %d states for %d metrics", len(states), len(e.metrics))
+	}
+	outputs, err := e.Predict(b)
+	if err != nil {
+		return err
+	}
+	for i, m := range e.metrics {
+		if len(states[i]) != m.Size {
+			return fmt.Errorf("evaluate: state of %s has %d elements: want %d", m.Name, len(states[i]), m.Size)
+		}
+		if err := m.Update(states[i], outputs, b); err != nil {
+			return fmt.Errorf("evaluate %s: %w", m.Name, err)
+		}
+	}
+	return nil
+}
 
 // Predict returns the outputs of a batch, in inference mode. They are valid until the next call.
-func (e *Engine) Predict(b *Batch) (nn.Array, error) { return nn.Array{}, errors.New("not yet") }
+func (e *Engine) Predict(b *Batch) (nn.Array, error) {
+	if err := e.pass(false, b, e.infer); err != nil {
+		return nn.Array{}, err
+	}
+	return nn.Array{Shape: e.outputs.Shape(), Data: e.outputs.Data()}, nil
+}
+
+func (e *Engine) pass(training bool, b *Batch, f func(*nn.Tape)) error {
+	if len(b.Inputs) == 0 || len(b.Inputs[0].Shape) == 0 || b.Inputs[0].Shape[0] != b.Size {
+		return errors.New("batch: its size is not that of its inputs")
+	}
+	e.batch = b
+	return e.tape.Pass(training, b.Inputs, f)
+}
 
 // Close ends the threads.
-func (e *Engine) Close() {}
+func (e *Engine) Close() { e.tape.Close() }

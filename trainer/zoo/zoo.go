@@ -77,13 +77,13 @@ func (b *Batch) Reset(size int, shape ...int) []float32 {
 // of records, added element by element, are the state of their union.
 type Metric struct {
 	Name   string
-	Size   int                                               // of a state
-	Update func(state []float64, outputs nn.Array, b *Batch) // adds a batch to a state that starts as zeros
-	Result func(state []float64) float64                     // NaN if there is nothing in the state
+	Size   int                                                     // of a state
+	Update func(state []float64, outputs nn.Array, b *Batch) error // adds a batch to a state that starts as zeros
+	Result func(state []float64) float64                           // NaN if there is nothing in the state
 }
 
 // models in the order in which Names lists them.
-var models = []*Model{}
+var models = []*Model{mnistFunctional, mnistSubclass, mnistMLP}
 
 // Lookup finds a built-in model by its --model_def, as
 // "mnist.mnist_functional_api.custom_model", or by its name alone.

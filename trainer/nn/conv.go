@@ -1,0 +1,223 @@
+package nn
+
+import "github.com/elasticdl/elasticdl/trainer/nn/kernel"
+
+// Conv2D is a convolution with bias over images [batch height width channels], to
+// [batch height width Filters]. The kernel is [height width channels Filters], as in Keras.
+type Conv2D struct {
+	Name    string // "" is conv2d, conv2d_1 and so on
+	Filters int
+	Kernel  [2]int // height, width
+	Stride  [2]int // zero is 1, 1
+	Padding Padding
+	ReLU    bool
+
+	in   int
+	vars []*Param // kernel, bias
+}
+
+// Conv2D declares a convolution of images of in channels.
+func (b *Builder) Conv2D(in int, c Conv2D) *Conv2D {
+	c.Name = b.name(c.Name, "conv2d")
+	c.in = in
+	c.vars = []*Param{
+		b.Variable(c.Name+"/kernel", GlorotUniform, c.Kernel[0], c.Kernel[1], in, c.Filters),
+		b.Variable(c.Name+"/bias", Zeros, c.Filters),
+	}
+	return &c
+}
+
+// Forward convolves x.
+func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
+	stride := c.Stride
+	if stride == [2]int{} {
+		stride = [2]int{1, 1}
+	}
+	g := t.window(c.Name, x, c.Kernel, stride, c.Padding)
+	if g.c != c.in {
+		t.fail("%s: input %v: want %d channels", c.Name, x.dims, c.in)
+	}
+	o := next[conv](t)
+	o.window, o.filters, o.relu, o.threads = g, c.Filters, c.ReLU, t.team.size()
+	o.kernel, o.bias = c.vars[0], c.vars[1]
+	o.ph, o.pw = g.padded()
+	if o.ph != g.h || o.pw != g.w {
+		o.padding = resize(o.padding, o.threads*o.ph*o.pw*g.c)
+		clear(o.padding)
+	}
+	return t.record(o, c.vars, x, g.oh, g.ow, c.Filters)
+}
+
+// conv reads an image as it lies: for one row of the output the rows of A are overlapping stretches
+// of kw*c elements, one for each output pixel, and kernel rows are segments of the sum. So
+// nothing is rearranged, in any of the three products. Only padding needs a copy, of one image per thread.
+type conv struct {
+	node
+	window
+	filters int
+	relu    bool
+	threads int
+
+	kernel, bias *Param
+	ph, pw       int       // the image with its padding
+	padding      []float32 // that image for each thread
+	flipped      []float32 // the kernel as the gradient of the input reads it
+	sums         []float32 // of the gradients of kernel and bias, for each part
+}
+
+// image is the input's i-th image, padded.
+func (o *conv) image(s span, i int) []float32 {
+	size := o.h * o.w * o.c
+	x := o.in[0].from.data[i*size : (i+1)*size]
+	if o.ph == o.h && o.pw == o.w {
+		return x
+	}
+	padded := o.padding[s.worker*o.ph*o.pw*o.c:][:o.ph*o.pw*o.c]
+	for y := range o.h {
+		copy(padded[((y+o.top)*o.pw+o.left)*o.c:], x[y*o.w*o.c:(y+1)*o.w*o.c])
+	}
+	return padded
+}
+
+func (o *conv) forward(s span) {
+	row := o.ow * o.filters
+	g := kernel.GemmArgs{
+		M: o.ow, N: o.filters, K: o.kw * o.c, Segs: o.kh,
+		ARow: o.sw * o.c, ASeg: o.pw * o.c, AStep: 1,
+		B: o.kernel.Value, BRow: o.filters, CRow: o.filters,
+		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.relu,
+	}
+	for i := s.lo; i < s.hi; i++ {
+		x := o.image(s, i)
+		for y := range o.oh {
+			g.A = x[y*o.sh*o.pw*o.c:]
+			g.C = o.out.data[(i*o.oh+y)*row:][:row]
+			kernel.Gemm(&g)
+		}
+	}
+}
+
+func (o *conv) prepare() {
+	o.sums = resize(o.sums, parts*(o.kernel.Len()+o.filters))
+	if o.in[0].grad != nil {
+		o.flip()
+	}
+}
+
+func (o *conv) backward(s span) {
+	size := o.oh * o.ow * o.filters
+	sum := o.sums[s.part*(o.kernel.Len()+o.filters):][:o.kernel.Len()+o.filters]
+	dw, db := sum[:o.kernel.Len()], sum[o.kernel.Len():]
+	clear(db)
+	for i := s.lo; i < s.hi; i++ {
+		dy := o.out.grad[i*size : (i+1)*size]
+		if o.relu {
+			kernel.ReluGrad(dy, o.out.data[i*size:(i+1)*size])
+		}
+		kernel.AddRows(db, dy)
+		o.backwardKernel(dw, dy, o.image(s, i), i == s.lo)
+		if dx := o.in[0].grad; dx != nil {
+			size := o.h * o.w * o.c
+			o.backwardInput(dx[i*size:(i+1)*size], dy)
+		}
+	}
+}
+
+// backwardKernel adds one image to the kernel's gradient.
+func (o *conv) backwardKernel(dw, dy, x []float32, first bool) {
+	rows := o.kw * o.c
+	g := kernel.GemmArgs{
+		M: rows, N: o.filters, K: o.ow, Segs: o.oh,
+		ARow: 1, ASeg: o.sh * o.pw * o.c, AStep: o.sw * o.c,
+		B: dy, BRow: o.filters, CRow: o.filters,
+	}
+	if !first {
+		g.Init = kernel.Accumulate
+	}
+	for r := range o.kh {
+		g.A = x[r*o.pw*o.c:]
+		g.C = dw[r*rows*o.filters:][:rows*o.filters]
+		kernel.Gemm(&g)
+	}
+}
+
+// flip lays the kernel out as backwardInput reads it: for each kernel column the kernel rows as output
+// rows pass over an input row, which is from below and in steps of the stride, each [filters c].
+func (o *conv) flip() {
+	block := o.filters * o.c
+	o.flipped = resize(o.flipped, o.kh*o.kw*block)
+	for k := range o.kw {
+		for r := range o.kh {
+			dst := o.flipped[(k*o.kh+o.place(r))*block:][:block]
+			src := o.kernel.Value[(r*o.kw+k)*block:][:block]
+			kernel.Transpose(dst, o.c, src, o.filters, o.c, o.filters)
+		}
+	}
+}
+
+// place is where kernel row r stands among those of its column in flipped: by r modulo the stride, then from below.
+func (o *conv) place(r int) int {
+	at := 0
+	for group := range r % o.sh {
+		at += (o.kh - group + o.sh - 1) / o.sh
+	}
+	return at + (o.kh-1-r)/o.sh
+}
+
+// backwardInput computes the gradient of one image. A row of it is the sum over the kernel's columns
+// k of a product, whose segments are the output rows above it and which lands where the column lies: on every
+// sw-th pixel from the first that it reaches. No product is with padding.
+func (o *conv) backwardInput(dx, dy []float32) {
+	g := kernel.GemmArgs{
+		N: o.c, K: o.filters, ARow: o.filters, ASeg: o.ow * o.filters, AStep: 1,
+		BRow: o.c, CRow: o.sw * o.c, Init: kernel.Accumulate,
+	}
+	clear(dx)
+	for y := range o.h {
+		// Output row v lays kernel row y+top-v*sh here.
+		first := max(0, floorDiv(y+o.top-o.kh, o.sh)+1)
+		g.Segs = min(o.oh-1, (y+o.top)/o.sh) - first + 1
+		if g.Segs < 1 {
+			continue
+		}
+		from := o.place(y + o.top - first*o.sh)
+		for k := range o.kw {
+			lo, hi := covers(k, o.w, o.sw, o.left, o.ow)
+			if g.M = hi - lo; g.M == 0 {
+				continue
+			}
+			g.A = dy[(first*o.ow+lo)*o.filters:]
+			g.B = o.flipped[(k*o.kh+from)*o.filters*o.c:]
+			g.C = dx[(y*o.w+lo*o.sw-o.left+k)*o.c:]
+			kernel.Gemm(&g)
+		}
+	}
+}
+
+// fold adds the parts up.
+func (o *conv) fold(part int) {
+	total := o.kernel.Len() + o.filters
+	foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])
+	if part == 0 {
+		for i := range parts {
+			foldSums(o.bias.Grad, o.sums[o.kernel.Len():], total, o.in[0].from.dims[0], i, o.add[1])
+		}
+	}
+}
+
+// foldSums adds up, or adds to grad, one part of the elements of a gradient: the sums of those
+// parts of the batch that have examples, which lie every elements apart.
+func foldSums(grad, sums []float32, every, batch, part int, add bool) {
+	lo, hi := part*len(grad)/parts, (part+1)*len(grad)/parts
+	for p := range parts {
+		if p*batch/parts == (p+1)*batch/parts {
+			continue
+		}
+		if sum := sums[p*every:][lo:hi]; add {
+			kernel.Add(grad[lo:hi], sum)
+		} else {
+			copy(grad[lo:hi], sum)
+			add = true
+		}
+	}
+}

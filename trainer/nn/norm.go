@@ -1,0 +1,197 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+)
+
+// BatchNorm normalises every channel, the last dimension, over the batch and all other dimensions: in
+// training by the batch's own mean and variance, through which the gradient flows, otherwise by
+// moving averages. The averages are state: their gradient is (1-Momentum)*(average - batch's).
+type BatchNorm struct {
+	Name     string  // "" is batch_normalization and so on
+	Momentum float64 // 0 is 0.99
+	Epsilon  float64 // 0 is 1e-3
+
+	channels int
+	vars     []*Param // gamma, beta, moving_mean, moving_variance
+}
+
+// BatchNorm declares a normalisation of inputs of that many channels.
+func (b *Builder) BatchNorm(channels int, n BatchNorm) *BatchNorm {
+	n.Name = b.name(n.Name, "batch_normalization")
+	n.channels = channels
+	if n.Momentum == 0 {
+		n.Momentum = 0.99
+	}
+	if n.Epsilon == 0 {
+		n.Epsilon = 1e-3
+	}
+	n.vars = []*Param{
+		b.Variable(n.Name+"/gamma", Ones, channels),
+		b.Variable(n.Name+"/beta", Zeros, channels),
+		b.State(n.Name+"/moving_mean", Zeros, channels),
+		b.State(n.Name+"/moving_variance", Ones, channels),
+	}
+	return &n
+}
+
+// Forward normalises x.
+func (n *BatchNorm) Forward(t *Tape, x *Tensor) *Tensor {
+	if len(x.dims) < 2 || x.dims[len(x.dims)-1] != n.channels {
+		t.fail("%s: input %v: want %d channels", n.Name, x.dims, n.channels)
+	}
+	m := next[moments](t)
+	m.layer, m.training = n, t.training
+	m.view, m.inPlace = true, true
+	m.reset(n.channels)
+	through := t.record(m, n.vars[2:], x, x.dims[1:]...)
+	o := next[normalize](t)
+	o.inPlace = true
+	o.moments = m
+	return t.record(o, n.vars[:2], through, x.dims[1:]...)
+}
+
+// moments passes x through to normalize, and finds its mean and variance on the way. On
+// the way back normalize finds the sums that its gradient needs, and moments applies them.
+type moments struct {
+	node
+	layer    *BatchNorm
+	training bool
+
+	sums           []float64 // two for each channel, for each part
+	mean, variance []float64
+	inverse        []float64 // 1/standard deviation
+	a, b           []float32 // y = x*a + b
+	k1, k2, k3     []float32 // dx = dy*k1 + x*k2 + k3
+}
+
+func (o *moments) reset(channels int) {
+	if len(o.a) != channels {
+		o.sums = make([]float64, parts*2*channels)
+		o.mean, o.variance, o.inverse = make([]float64, channels), make([]float64, channels), make([]float64, channels)
+		o.a, o.b = make([]float32, channels), make([]float32, channels)
+		o.k1, o.k2, o.k3 = make([]float32, channels), make([]float32, channels), make([]float32, channels)
+	}
+	clear(o.sums)
+}
+
+// sum adds the sums of x and of x*z to those of the span's part.
+func (o *moments) sum(s span, x, z []float32) {
+	c, size := len(o.a), o.out.size
+	sums := o.sums[s.part*2*c:]
+	kernel.ColumnStats(sums[:c], sums[c:2*c], s.of(x, size), s.of(z, size))
+}
+
+// total folds the parts' sums into those of part 0, clears the others, and returns both sums.
+func (o *moments) total() (s1, s2 []float64) {
+	c := len(o.a)
+	total := o.sums[:2*c]
+	for p := 1; p < parts; p++ {
+		for i, v := range o.sums[p*2*c:][:2*c] {
+			total[i] += v
+		}
+	}
+	clear(o.sums[2*c:])
+	return total[:c], total[c:]
+}
+
+func (o *moments) rows() float64 { return float64(len(o.out.data) / len(o.a)) }
+
+func (o *moments) forward(s span) {
+	if o.training {
+		o.sum(s, o.out.data, o.out.data)
+	}
+}
+
+func (o *moments) gather() {
+	if o.training {
+		s1, s2 := o.total()
+		n := o.rows()
+		for c := range o.mean {
+			o.mean[c] = s1[c] / n
+			o.variance[c] = max(0, s2[c]/n-o.mean[c]*o.mean[c])
+		}
+		clear(o.sums)
+	} else {
+		for c, v := range o.layer.vars[2].Value {
+			o.mean[c], o.variance[c] = float64(v), float64(o.layer.vars[3].Value[c])
+		}
+	}
+	gamma, beta := o.layer.vars[0].Value, o.layer.vars[1].Value
+	for c, v := range o.variance {
+		o.inverse[c] = 1 / math.Sqrt(v+o.layer.Epsilon)
+		a := float64(gamma[c]) * o.inverse[c]
+		o.a[c], o.b[c] = float32(a), float32(float64(beta[c])-o.mean[c]*a)
+	}
+}
+
+func (o *moments) backward(s span) {
+	if dx := o.in[0].grad; dx != nil {
+		size := o.out.size
+		kernel.BatchNormGrad(s.of(dx, size), s.of(o.out.grad, size), s.of(o.out.data, size), o.k1, o.k2, o.k3, false)
+	}
+}
+
+func (o *moments) fold(part int) {
+	if part > 0 {
+		return
+	}
+	for i, batch := range [][]float64{o.mean, o.variance} {
+		moving := o.layer.vars[2+i]
+		for c, v := range moving.Value {
+			delta := float32((1 - o.layer.Momentum) * (float64(v) - batch[c]))
+			if o.add[i] {
+				delta += moving.Grad[c]
+			}
+			moving.Grad[c] = delta
+		}
+	}
+}
+
+type normalize struct {
+	node
+	moments       *moments
+	dgamma, dbeta []float32
+}
+
+func (o *normalize) forward(s span) {
+	size := o.out.size
+	kernel.ScaleShift(s.of(o.out.data, size), s.of(o.in[0].from.data, size), o.moments.a, o.moments.b, false)
+}
+
+func (o *normalize) backward(s span) {
+	o.moments.sum(s, o.out.grad, o.in[0].from.data)
+	if o.in[0].add {
+		copy(s.of(o.in[0].grad, o.out.size), s.of(o.out.grad, o.out.size))
+	}
+}
+
+// gatherGrad: with x' = (x-mean)/deviation, dgamma = Σdy*x', dbeta = Σdy and
+// dx = gamma/deviation * (dy - dbeta/n - x'*dgamma/n).
+func (o *normalize) gatherGrad() {
+	m := o.moments
+	s1, s2 := m.total()
+	n := m.rows()
+	gamma, beta := o.vars[0], o.vars[1]
+	o.dgamma, o.dbeta = resize(o.dgamma, len(s1)), resize(o.dbeta, len(s1))
+	for c, inverse := range m.inverse {
+		dgamma := (s2[c] - m.mean[c]*s1[c]) * inverse
+		k := float64(gamma.Value[c]) * inverse
+		m.k1[c] = float32(k)
+		m.k2[c] = float32(-k * inverse * dgamma / n)
+		m.k3[c] = float32(k * (m.mean[c]*inverse*dgamma - s1[c]) / n)
+		o.dgamma[c], o.dbeta[c] = float32(dgamma), float32(s1[c])
+	}
+	setGrad(gamma, o.dgamma, o.add[0])
+	setGrad(beta, o.dbeta, o.add[1])
+}
+
+func setGrad(p *Param, grad []float32, add bool) {
+	if add {
+		kernel.Add(p.Grad, grad)
+	} else {
+		copy(p.Grad, grad)
+	}
+}

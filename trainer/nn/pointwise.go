@@ -1,0 +1,155 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+)
+
+// Flatten makes one dimension of all but the batch.
+type Flatten struct{}
+
+// Forward flattens x.
+func (Flatten) Forward(t *Tape, x *Tensor) *Tensor { return t.Reshape(x, x.size) }
+
+// ReLU is max(x, 0). Dense and Conv2D have their own, which costs nothing.
+type ReLU struct{}
+
+// Forward rectifies x.
+func (ReLU) Forward(t *Tape, x *Tensor) *Tensor { return t.ReLU(x) }
+
+// Dropout is [Tape.Dropout] as a module.
+type Dropout struct{ Rate float64 }
+
+// Forward drops some of x.
+func (d Dropout) Forward(t *Tape, x *Tensor) *Tensor { return t.Dropout(x, d.Rate) }
+
+// Reshape gives every example another shape of as many elements.
+func (t *Tape) Reshape(x *Tensor, example ...int) *Tensor {
+	size := 1
+	for _, d := range example {
+		size *= d
+	}
+	if size != x.size {
+		t.fail("reshape of %v to %v: want as many elements", x.dims, example)
+	}
+	o := next[through](t)
+	o.view, o.inPlace = true, true
+	return t.record(o, nil, x, example...)
+}
+
+// through is its input.
+type through struct{ node }
+
+func (o *through) forward(span) {}
+
+func (o *through) backward(s span) { o.copyGrad(s, 0) }
+
+// copyGrad passes the output's gradient on to input i.
+func (n *node) copyGrad(s span, i int) {
+	if e := &n.in[i]; e.grad != nil && &e.grad[0] != &n.out.grad[0] {
+		copy(s.of(e.grad, n.out.size), s.of(n.out.grad, n.out.size))
+	}
+}
+
+// ReLU is max(x, 0).
+func (t *Tape) ReLU(x *Tensor) *Tensor {
+	if len(x.dims) < 2 {
+		t.fail("relu: input %v: want [batch ...]", x.dims)
+	}
+	o := next[relu](t)
+	o.inPlace = true
+	channels := x.dims[len(x.dims)-1]
+	if len(o.one) != channels {
+		o.one, o.zero = make([]float32, channels), make([]float32, channels)
+		Ones(nil, nil, o.one)
+	}
+	return t.record(o, nil, x, x.dims[1:]...)
+}
+
+type relu struct {
+	node
+	one, zero []float32
+}
+
+func (o *relu) forward(s span) {
+	size := o.out.size
+	kernel.ScaleShift(s.of(o.out.data, size), s.of(o.in[0].from.data, size), o.one, o.zero, true)
+}
+
+func (o *relu) backward(s span) {
+	if o.in[0].grad == nil {
+		return
+	}
+	o.copyGrad(s, 0)
+	kernel.ReluGrad(s.of(o.in[0].grad, o.out.size), s.of(o.out.data, o.out.size))
+}
+
+// Add is a + b, of one shape.
+func (t *Tape) Add(a, b *Tensor) *Tensor {
+	if len(a.dims) != len(b.dims) || a.size != b.size {
+		t.fail("add %v to %v: want one shape", b.dims, a.dims)
+	}
+	o := next[add](t)
+	o.inPlace = true
+	out := t.record(o, nil, a, a.dims[1:]...)
+	if len(o.in) < 2 {
+		o.in = append(o.in, edge{})
+	}
+	o.in[1].from = b
+	out.live = a.live || b.live
+	return out
+}
+
+type add struct{ node }
+
+func (o *add) forward(s span) {
+	y := s.of(o.out.data, o.out.size)
+	copy(y, s.of(o.in[0].from.data, o.out.size))
+	kernel.Add(y, s.of(o.in[1].from.data, o.out.size))
+}
+
+func (o *add) backward(s span) {
+	o.copyGrad(s, 0)
+	o.copyGrad(s, 1)
+}
+
+// Dropout sets elements to 0, each with probability rate, and divides the others by 1-rate; outside of training it
+// does nothing. Which elements is a function of the noise's seed, the training pass, how many
+// operations came before in it, and the element.
+func (t *Tape) Dropout(x *Tensor, rate float64) *Tensor {
+	if !(rate >= 0 && rate < 1) {
+		t.fail("dropout: rate %v: want at least 0, less than 1", rate)
+	}
+	if !t.training || rate == 0 {
+		return t.Reshape(x, x.dims[1:]...)
+	}
+	o := next[dropout](t)
+	o.inPlace = true
+	o.threshold = uint32(math.Ldexp(rate, 32))
+	o.scale = float32(1 / (1 - rate))
+	o.seed = t.noise + t.step<<16 + uint64(t.n)
+	return t.record(o, nil, x, x.dims[1:]...)
+}
+
+type dropout struct {
+	node
+	seed      uint64
+	threshold uint32
+	scale     float32
+}
+
+func (o *dropout) forward(s span) {
+	o.drop(s, o.out.data, o.in[0].from.data)
+}
+
+func (o *dropout) backward(s span) {
+	if o.in[0].grad != nil {
+		o.drop(s, o.in[0].grad, o.out.grad)
+	}
+}
+
+func (o *dropout) drop(s span, dst, src []float32) {
+	size := o.out.size
+	kernel.Dropout(s.of(dst, size), s.of(src, size), o.seed, uint32(s.lo*size), o.threshold, o.scale)
+}

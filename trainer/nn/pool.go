@@ -1,0 +1,119 @@
+package nn
+
+import "github.com/elasticdl/elasticdl/trainer/nn/kernel"
+
+// MaxPool takes the maximum of every window of an image, channel by channel. Padding never is the maximum.
+type MaxPool struct {
+	Window  [2]int // height, width; zero is 2, 2
+	Stride  [2]int // zero is Window
+	Padding Padding
+}
+
+// Forward pools x.
+func (p MaxPool) Forward(t *Tape, x *Tensor) *Tensor {
+	if p.Window == [2]int{} {
+		p.Window = [2]int{2, 2}
+	}
+	if p.Stride == [2]int{} {
+		p.Stride = p.Window
+	}
+	g := t.window("max_pooling2d", x, p.Window, p.Stride, p.Padding)
+	if two := [2]int{2, 2}; p.Window == two && p.Stride == two && g.oh*2 <= g.h && g.ow*2 <= g.w {
+		o := next[pool2x2](t)
+		o.window = g
+		o.index = resize(o.index, t.batch*g.oh*g.ow*g.c)
+		return t.record(o, nil, x, g.oh, g.ow, g.c)
+	}
+	o := next[pool](t)
+	o.window = g
+	o.index = resize(o.index, t.batch*g.oh*g.ow*g.c)
+	return t.record(o, nil, x, g.oh, g.ow, g.c)
+}
+
+// pool2x2 is the common case: each pair of rows to one.
+type pool2x2 struct {
+	node
+	window
+	index []uint8
+}
+
+func (o *pool2x2) forward(s span) {
+	in, out := o.w*o.c, o.ow*o.c
+	x := o.in[0].from.data
+	for i := s.lo; i < s.hi; i++ {
+		for y := range o.oh {
+			at := (i*o.oh + y) * out
+			top := x[(i*o.h+2*y)*in:]
+			kernel.MaxPool2x2(o.out.data[at:at+out], o.index[at:at+out], top[:2*out], top[in:][:2*out], o.c)
+		}
+	}
+}
+
+func (o *pool2x2) backward(s span) {
+	dx := o.in[0].grad
+	if dx == nil {
+		return
+	}
+	in, out := o.w*o.c, o.ow*o.c
+	if o.h&1 != 0 || o.w&1 != 0 {
+		clear(s.of(dx, o.h*in))
+	}
+	for i := s.lo; i < s.hi; i++ {
+		for y := range o.oh {
+			at := (i*o.oh + y) * out
+			top := dx[(i*o.h+2*y)*in:]
+			kernel.MaxPool2x2Grad(top[:2*out], top[in:][:2*out], o.out.grad[at:at+out], o.index[at:at+out], o.c)
+		}
+	}
+}
+
+// pool is any window.
+type pool struct {
+	node
+	window
+	index []int32 // of the maximum, in its image
+}
+
+func (o *pool) forward(s span) {
+	image, out := o.h*o.w*o.c, o.out.size
+	for i := s.lo; i < s.hi; i++ {
+		x := o.in[0].from.data[i*image : (i+1)*image]
+		at := i * out
+		for y := range o.oh {
+			for v := range o.ow {
+				o.pixel(o.out.data[at:at+o.c], o.index[at:at+o.c], x, y*o.sh-o.top, v*o.sw-o.left)
+				at += o.c
+			}
+		}
+	}
+}
+
+// pixel pools the window at (top, left), as far as it lies on the image: the first of equals.
+func (o *pool) pixel(out []float32, index []int32, x []float32, top, left int) {
+	first := true
+	for y := max(0, top); y < min(o.h, top+o.kh); y++ {
+		for v := max(0, left); v < min(o.w, left+o.kw); v++ {
+			at := (y*o.w + v) * o.c
+			for c, e := range x[at : at+o.c] {
+				if first || e > out[c] {
+					out[c], index[c] = e, int32(at+c)
+				}
+			}
+			first = false
+		}
+	}
+}
+
+func (o *pool) backward(s span) {
+	if o.in[0].grad == nil {
+		return
+	}
+	image, out := o.h*o.w*o.c, o.out.size
+	for i := s.lo; i < s.hi; i++ {
+		dx := o.in[0].grad[i*image : (i+1)*image]
+		clear(dx)
+		for j, dy := range o.out.grad[i*out : (i+1)*out] {
+			dx[o.index[i*out+j]] += dy
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package nn
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// parts is into how many stretches a batch is cut, whatever the number of
+// threads: sums over the batch are sums over parts, folded in order.
+const parts = 8
+
+// team is the threads of a tape: the caller's and helpers, who sleep between jobs.
+type team struct {
+	work func(worker, part int)
+	next atomic.Int32
+	wake []chan struct{} // one for each helper
+	busy sync.WaitGroup
+}
+
+func newTeam(threads int, work func(worker, part int)) *team {
+	t := &team{work: work}
+	for worker := 1; worker < min(threads, parts); worker++ {
+		wake := make(chan struct{}, 1)
+		t.wake = append(t.wake, wake)
+		go func() {
+			for range wake {
+				t.drain(worker)
+				t.busy.Done()
+			}
+		}()
+	}
+	return t
+}
+
+// run does every part once and returns when all are done.
+func (t *team) run() {
+	t.next.Store(0)
+	t.busy.Add(len(t.wake))
+	for _, wake := range t.wake {
+		wake <- struct{}{}
+	}
+	t.drain(0)
+	t.busy.Wait()
+}
+
+func (t *team) drain(worker int) {
+	for {
+		part := int(t.next.Add(1)) - 1
+		if part >= parts {
+			return
+		}
+		t.work(worker, part)
+	}
+}
+
+func (t *team) size() int { return len(t.wake) + 1 }
+
+func (t *team) close() {
+	for _, wake := range t.wake {
+		close(wake)
+	}
+}

@@ -1,0 +1,64 @@
+package nn
+
+// Padding is what a window does at the border of an image.
+type Padding int
+
+const (
+	Valid Padding = iota // stays inside
+	Same                 // zeros around, so that the output is ⌈input/stride⌉, as TensorFlow pads: the odd one below and right
+)
+
+// window is a kernel's or a pool's way over an NHWC image.
+type window struct {
+	h, w, c   int // input
+	kh, kw    int
+	sh, sw    int // stride
+	top, left int // padding before
+	oh, ow    int // output
+}
+
+// window lays kernel over x, or fails in the name of the layer. No stride is the given default.
+func (t *Tape) window(layer string, x *Tensor, kernel, stride [2]int, padding Padding) window {
+	if len(x.dims) != 4 {
+		t.fail("%s: input %v: want [batch height width channels]", layer, x.dims)
+	}
+	g := window{h: x.dims[1], w: x.dims[2], c: x.dims[3], kh: kernel[0], kw: kernel[1], sh: stride[0], sw: stride[1]}
+	switch {
+	case min(g.kh, g.kw, g.sh, g.sw) < 1:
+		t.fail("%s: window %v with stride %v: want at least 1", layer, kernel, stride)
+	case padding == Valid && (g.h < g.kh || g.w < g.kw):
+		t.fail("%s: input %v is smaller than the window %v", layer, x.dims, kernel)
+	}
+	g.oh, g.top = along(g.h, g.kh, g.sh, padding)
+	g.ow, g.left = along(g.w, g.kw, g.sw, padding)
+	return g
+}
+
+// along is the size of the output and the padding before, in one dimension.
+func along(size, kernel, stride int, padding Padding) (out, before int) {
+	if padding == Valid {
+		return (size-kernel)/stride + 1, 0
+	}
+	out = (size + stride - 1) / stride
+	return out, max(0, (out-1)*stride+kernel-size) / 2
+}
+
+// covers is the outputs [lo, hi) whose window, in one dimension, lays its element k on the input.
+func covers(k, size, stride, before, out int) (lo, hi int) {
+	if k < before {
+		lo = (before - k + stride - 1) / stride
+	}
+	return lo, max(lo, min(out, floorDiv(size-1+before-k, stride)+1))
+}
+
+// padded is the size of the input with the padding that windows reach.
+func (g *window) padded() (h, w int) {
+	return max(g.h+g.top, (g.oh-1)*g.sh+g.kh), max(g.w+g.left, (g.ow-1)*g.sw+g.kw)
+}
+
+func floorDiv(a, b int) int {
+	if a < 0 {
+		return -((b - 1 - a) / b)
+	}
+	return a / b
+}
