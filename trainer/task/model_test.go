@@ -1,0 +1,415 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// record is one record of one shard.
+type record struct {
+	shard string
+	index int64
+}
+
+// model is the dumb queue: it counts every record, and looks through everything.
+type model struct {
+	t        *rapid.T
+	q, twin  *Queue // the twin is told the same
+	policy   Policy
+	shards   []Shard
+	now      time.Time
+	leases   map[int64]Lease
+	settled  []Lease        // no longer held
+	credited map[record]int // in this epoch
+	charged  map[string]int // by task
+	fatal    string         // the reason that failed the queue
+	total    int            // tasks of this epoch
+	exports  int
+}
+
+func newModel(t *rapid.T) *model {
+	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int)}
+	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
+		m.shards = append(m.shards, Shard{
+			Name:  fmt.Sprintf("shard-%c", 'a'+i),
+			Start: rapid.Int64Range(0, 5).Draw(t, "start"),
+			Count: rapid.Int64Range(0, 12).Draw(t, "count"),
+		})
+	}
+	m.shards[0].Count++
+	m.policy = Policy{
+		RecordsPerTask: rapid.Int64Range(1, 6).Draw(t, "records per task"),
+		Epochs:         rapid.IntRange(0, 3).Draw(t, "epochs"),
+		MaxAttempts:    rapid.IntRange(0, 4).Draw(t, "attempts"),
+		Timeout:        time.Duration(rapid.IntRange(0, 20).Draw(t, "timeout")) * time.Second,
+		Shuffle:        rapid.Bool().Draw(t, "shuffle"),
+		Seed:           rapid.Uint64().Draw(t, "seed"),
+		MaxRecords:     rapid.SampledFrom([]int64{0, 0, 1, 7, 40}).Draw(t, "limit"),
+	}
+	var errs [2]error
+	m.q, errs[0] = New(m.shards, m.policy)
+	m.twin, errs[1] = New(m.shards, m.policy)
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	m.epoch()
+	return m
+}
+
+func (m *model) epoch() {
+	m.credited = make(map[record]int)
+	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
+	s := m.q.Stats()
+	m.total = s.Todo + s.Leased + s.Settled
+}
+
+func (m *model) worker() int { return rapid.IntRange(0, 3).Draw(m.t, "worker") }
+
+// lease is one of the live ones, if there is one.
+func (m *model) lease() Lease {
+	ids := slices.Sorted(maps.Keys(m.leases))
+	if len(ids) == 0 {
+		m.t.Skip("nothing is leased")
+	}
+	return m.leases[rapid.SampledFrom(ids).Draw(m.t, "lease")]
+}
+
+// credit counts the records of l up to done.
+func (m *model) credit(l Lease, done int64) {
+	if l.Kind != Training {
+		return
+	}
+	for _, i := range m.policy.Order(l.Task)[l.Done:max(l.Done, done)] {
+		m.credited[record{l.Shard, i}]++
+	}
+}
+
+func (m *model) charge(l Lease, reason string) {
+	m.charged[l.String()]++
+	if m.charged[l.String()] >= m.q.policy.MaxAttempts && m.fatal == "" {
+		m.fatal = reason
+	}
+}
+
+func (m *model) end(l Lease) {
+	delete(m.leases, l.ID)
+	m.settled = append(m.settled, l)
+}
+
+func (m *model) check(err error) {
+	if err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *model) both(f func(q *Queue) error) {
+	m.check(f(m.q))
+	m.check(f(m.twin))
+}
+
+func (m *model) Lease(t *rapid.T) {
+	w := m.worker()
+	l, ok := m.q.Lease(w, m.now)
+	other, _ := m.twin.Lease(w, m.now)
+	if l != other {
+		t.Fatalf("same calls, other lease: %v and %v", l, other)
+	}
+	if !ok {
+		if s := m.q.Stats(); m.q.Err() == nil && (s.Todo > 0 || m.q.evaluations.len() > 0) {
+			t.Fatalf("no lease, although %v", s)
+		}
+		return
+	}
+	if m.fatal != "" {
+		t.Fatalf("%v leased by a queue that failed", l)
+	}
+	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] {
+		t.Fatalf("lease %+v, charged %d", l, m.charged[l.String()])
+	}
+	if l.Kind == Export && (!m.q.TrainingDone() || len(m.leases) > 0) {
+		t.Fatalf("export with %d leases out", len(m.leases))
+	}
+	if l.Kind == Training {
+		for k, i := range m.policy.Order(l.Task) {
+			want := 0
+			if int64(k) < l.Done {
+				want = 1
+			}
+			if got := m.credited[record{l.Shard, i}]; got != want {
+				t.Fatalf("%v, %d done: its record %d (%d) was credited %d times", l, l.Done, k, i, got)
+			}
+		}
+	}
+	for _, x := range m.leases {
+		if x.Kind == l.Kind && x.Shard == l.Shard && x.Version == l.Version && x.Start < l.End && l.Start < x.End {
+			t.Fatalf("%v is leased twice: %v", l, x)
+		}
+	}
+	m.leases[l.ID] = l
+}
+
+func (m *model) Touch(t *rapid.T) {
+	l := m.lease()
+	done := rapid.Int64Range(0, l.Records()).Draw(t, "done")
+	m.both(func(q *Queue) error { return q.Touch(l.ID, l.Worker, done, m.now) })
+	m.credit(l, done)
+	l.Done = max(l.Done, done)
+	m.leases[l.ID] = l
+}
+
+func (m *model) TouchTooMuch(t *rapid.T) {
+	l := m.lease()
+	before := m.q.Stats()
+	if err := m.q.Touch(l.ID, l.Worker, l.Records()+1, m.now); err == nil || before != m.q.Stats() {
+		t.Fatalf("%v for more than the task; %v, then %v", err, before, m.q.Stats())
+	}
+}
+
+func (m *model) Done(*rapid.T) {
+	l := m.lease()
+	m.both(func(q *Queue) error { return q.Done(l.ID, l.Worker, m.now) })
+	m.credit(l, l.Records())
+	m.end(l)
+}
+
+func (m *model) Fail(*rapid.T) {
+	l := m.lease()
+	m.both(func(q *Queue) error { return q.Fail(l.ID, l.Worker, "bad record", m.now) })
+	m.charge(l, "bad record")
+	m.end(l)
+}
+
+func (m *model) Lose(t *rapid.T) {
+	w := m.worker()
+	charge := rapid.SampledFrom([]string{"", "", "exit code 1"}).Draw(t, "charge")
+	progress := make(map[int64]int64)
+	var held []Lease
+	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
+		if l := m.leases[id]; l.Worker == w {
+			progress[id] = rapid.Int64Range(0, l.Records()+3).Draw(t, "progress")
+			m.credit(l, min(l.Records(), progress[id]))
+			l.Done = max(l.Done, min(l.Records(), progress[id]))
+			held = append(held, l)
+			m.end(l)
+		}
+	}
+	lost := m.q.Lose(w, progress, charge, m.now)
+	m.twin.Lose(w, progress, charge, m.now)
+	m.taken(lost, held)
+	if len(held) > 0 && charge != "" && (held[0].Kind != Training || held[0].Done < held[0].Records()) {
+		m.charge(held[0], charge)
+	}
+}
+
+// taken compares what was taken back with what was held.
+func (m *model) taken(got, want []Lease) {
+	same := func(a, b Lease) bool { return a.ID == b.ID && a.Task == b.Task && a.Worker == b.Worker }
+	if !slices.EqualFunc(got, want, same) {
+		m.t.Fatalf("took back %v, held were %v", got, want)
+	}
+}
+
+func (m *model) Expire(t *rapid.T) {
+	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
+	at, ok := m.q.Deadline()
+	lost := m.q.Expire(m.now)
+	m.twin.Expire(m.now)
+	if due := ok && !m.now.Before(at); due != (len(lost) > 0) {
+		t.Fatalf("deadline %v (%t), now %v: %d leases expired", at, ok, m.now, len(lost))
+	}
+	for _, l := range lost {
+		m.taken([]Lease{l}, []Lease{m.leases[l.ID]})
+		m.end(l)
+	}
+	if at, ok := m.q.Deadline(); ok && !m.now.Before(at) {
+		t.Fatalf("still due at %v after Expire at %v", at, m.now)
+	}
+}
+
+// Stale reports something about a lease that is not held, or is another's.
+func (m *model) Stale(t *rapid.T) {
+	id, w := int64(1e6), 0
+	if len(m.settled) > 0 && rapid.Bool().Draw(t, "settled") {
+		l := rapid.SampledFrom(m.settled).Draw(t, "lease")
+		id, w = l.ID, l.Worker
+	} else if len(m.leases) > 0 {
+		l := m.lease()
+		id, w = l.ID, l.Worker+1
+	}
+	before := m.q.Stats()
+	for _, err := range []error{
+		m.q.Done(id, w, m.now),
+		m.q.Fail(id, w, "late", m.now),
+		m.q.Touch(id, w, 1, m.now),
+	} {
+		if !errors.Is(err, ErrStale) {
+			t.Fatalf("report on lease %d by worker %d: %v", id, w, err)
+		}
+	}
+	if after := m.q.Stats(); before != after {
+		t.Fatalf("stale reports changed %v to %v", before, after)
+	}
+}
+
+func (m *model) NextEpoch(t *rapid.T) {
+	if !m.q.Settled() {
+		t.Skip("not settled")
+	}
+	s := m.q.Stats()
+	if int64(len(m.credited)) != s.EpochTotal {
+		t.Fatalf("%d records credited, %v", len(m.credited), s)
+	}
+	more := m.q.NextEpoch()
+	if more != m.twin.NextEpoch() || more == m.q.TrainingDone() {
+		t.Fatalf("another epoch: %t; training done: %t", more, m.q.TrainingDone())
+	}
+	if more {
+		m.epoch()
+		return
+	}
+	if s := m.q.Stats(); s.Done != s.Total && s.Total > 0 || s.Skipped > 0 && s.Done != m.policy.MaxRecords {
+		t.Fatalf("training is done with %d records of %d, %d skipped", s.Done, s.Total, s.Skipped)
+	}
+}
+
+func (m *model) Evaluate(t *rapid.T) {
+	version := int64(m.q.Stats().Evaluating + len(m.settled) + 1)
+	if len(m.settled) > 0 && m.settled[len(m.settled)-1].Version == version {
+		t.Skip("once a version")
+	}
+	m.both(func(q *Queue) error { q.Withdraw(version, m.now); return nil })
+	m.withdrawn(version)
+	shards := []Shard{{"test", 0, 3}}
+	n := m.q.Evaluate(version, shards)
+	if m.twin.Evaluate(version, shards) != n || int64(n) != (2+m.policy.RecordsPerTask)/m.policy.RecordsPerTask {
+		t.Fatalf("%d evaluation tasks", n)
+	}
+}
+
+func (m *model) withdrawn(version int64) {
+	for _, l := range m.leases {
+		if l.Kind == Evaluation && l.Version == version {
+			m.end(l)
+		}
+	}
+}
+
+func (m *model) Withdraw(t *rapid.T) {
+	l := m.lease()
+	if l.Kind != Evaluation {
+		t.Skip("not an evaluation")
+	}
+	m.both(func(q *Queue) error { q.Withdraw(l.Version, m.now); return nil })
+	m.withdrawn(l.Version)
+}
+
+func (m *model) Export(t *rapid.T) {
+	if m.exports++; m.exports > 1 {
+		t.Skip("once")
+	}
+	m.both(func(q *Queue) error { q.Export(0); return nil })
+}
+
+// Check is what holds after every step.
+func (m *model) Check(t *rapid.T) {
+	s := m.q.Stats()
+	if sum := s.Todo + s.Leased + s.Settled; sum != m.total {
+		t.Fatalf("%d tasks of %d: %v", sum, m.total, s)
+	}
+	if s != m.twin.Stats() {
+		t.Fatalf("same calls, other state: %v and %v", s, m.twin.Stats())
+	}
+	leased, holders := 0, make(map[int]bool)
+	for _, l := range m.leases {
+		if l.Kind == Training {
+			leased++
+			holders[l.Worker] = true
+		}
+	}
+	if s.Leased != leased || m.q.Holders() != len(holders) {
+		t.Fatalf("%d leased, %d holders; the model has %d, %d", s.Leased, m.q.Holders(), leased, len(holders))
+	}
+	for r, n := range m.credited {
+		if n != 1 {
+			t.Fatalf("record %v was credited %d times", r, n)
+		}
+	}
+	if s.EpochDone != int64(len(m.credited)) {
+		t.Fatalf("%d records done of the epoch, the model has %d", s.EpochDone, len(m.credited))
+	}
+	err := m.q.Err()
+	if (err != nil) != (m.fatal != "") {
+		t.Fatalf("queue says %v, the model %q", err, m.fatal)
+	}
+	if err != nil && !strings.HasSuffix(err.Error(), m.fatal) {
+		t.Fatalf("%v does not tell the reason %q", err, m.fatal)
+	}
+	if settled := s.Todo == 0 && leased == 0 && !m.q.TrainingDone(); settled != m.q.Settled() {
+		t.Fatalf("settled: %t, %v", m.q.Settled(), s)
+	}
+	if finished := err == nil && m.q.TrainingDone() && s.Evaluating == 0; finished != m.q.Finished() {
+		t.Fatalf("finished: %t, %v", m.q.Finished(), s)
+	}
+}
+
+// TestLaws runs the queue beside the model.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"":             m.Check,
+			"lease":        m.Lease,
+			"lease more":   m.Lease,
+			"touch":        m.Touch,
+			"too much":     m.TouchTooMuch,
+			"done":         m.Done,
+			"done more":    m.Done,
+			"fail":         m.Fail,
+			"lose":         m.Lose,
+			"expire":       m.Expire,
+			"stale":        m.Stale,
+			"next epoch":   m.NextEpoch,
+			"evaluate":     m.Evaluate,
+			"withdraw":     m.Withdraw,
+			"export":       m.Export,
+			"lease gently": m.Lease,
+		})
+	})
+}
+
+// TestEveryRecordOnce plays whole jobs with workers that are lost, slow and wrong, to their end.
+func TestEveryRecordOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		m.policy.MaxAttempts = 1 << 30
+		m.q.policy.MaxAttempts, m.twin.policy.MaxAttempts = 1<<30, 1<<30
+		m.q.policy.Epochs = max(1, m.policy.Epochs)
+		m.twin.policy.Epochs = m.q.policy.Epochs
+		m.q.plan()
+		m.twin.plan()
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Expire, m.Stale}
+		steps := 0
+		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
+			if m.q.Settled() {
+				m.NextEpoch(t)
+				continue
+			}
+			mood := rapid.IntRange(0, len(moods)-1).Draw(t, "mood")
+			if len(m.leases) == 0 {
+				mood = 0
+			}
+			moods[mood](t)
+			m.Check(t)
+		}
+		if !m.q.Finished() {
+			t.Fatalf("not finished after %d steps: %v", steps, m.q.Stats())
+		}
+	})
+}
