@@ -361,6 +361,7 @@ func (x *Task) GetVersion() int64 {
 type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Held          []int64                `protobuf:"varint,2,rep,packed,name=held,proto3" json:"held,omitempty"` // leases that it has; one that it was granted and has not, its reply being lost, is given again
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -400,6 +401,13 @@ func (x *GetTaskRequest) GetWorker() int32 {
 		return x.Worker
 	}
 	return 0
+}
+
+func (x *GetTaskRequest) GetHeld() []int64 {
+	if x != nil {
+		return x.Held
+	}
+	return nil
 }
 
 type GetTaskReply struct {
@@ -1648,9 +1656,10 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03end\x18\x05 \x01(\x03R\x03end\x12\x12\n" +
 	"\x04done\x18\x06 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12\x18\n" +
-	"\aversion\x18\b \x01(\x03R\aversion\"(\n" +
+	"\aversion\x18\b \x01(\x03R\aversion\"<\n" +
 	"\x0eGetTaskRequest\x12\x16\n" +
-	"\x06worker\x18\x01 \x01(\x05R\x06worker\"3\n" +
+	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
+	"\x04held\x18\x02 \x03(\x03R\x04held\"3\n" +
 	"\fGetTaskReply\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.elasticdl.TaskR\x04task\"2\n" +
 	"\x06Metric\x12\x12\n" +

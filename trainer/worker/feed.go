@@ -79,7 +79,7 @@ func (f *feeder) run(ctx context.Context) error {
 func (f *feeder) lease(ctx context.Context) (*wire.Task, error) {
 	var task *wire.Task
 	err := retry(ctx, func() error {
-		reply, err := f.Master.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(f.Index)})
+		reply, err := f.Master.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(f.Index), Held: f.leases.ids()})
 		task = reply.GetTask()
 		return err
 	})

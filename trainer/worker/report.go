@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -63,6 +64,12 @@ func (l *leases) release(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.held, id)
+}
+
+func (l *leases) ids() []int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Sorted(maps.Keys(l.held))
 }
 
 func (l *leases) progress() []*wire.LeaseProgress {
