@@ -7,7 +7,7 @@
 //     in any order, it gives the same bits as applied to all of them.
 //  2. An optimizer has no state: what it remembers of a parameter lies in the
 //     slots that the caller holds, and the count of updates is the caller's.
-//  3. Nothing is allocated.
+//  3. An update allocates nothing.
 package optim
 
 import (
@@ -34,17 +34,18 @@ func New(c Config) (*Optimizer, error) {
 // Config is the configuration with the defaults in it.
 func (o *Optimizer) Config() Config { return o.c }
 
-// Init gives the slots of a stretch of parameters their values before the
-// first update. There must be Slots of them.
-func (o *Optimizer) Init(slots [][]float32) {
-	for _, slot := range slots {
-		clear(slot)
+// NewSlots makes the slots of n parameters as they are before the first update.
+func (o *Optimizer) NewSlots(n int) [][]float32 {
+	slots := make([][]float32, o.c.Slots())
+	for i := range slots {
+		slots[i] = make([]float32, n)
 		if o.c.Name == Adagrad {
-			for i := range slot {
-				slot[i] = float32(o.c.InitialAccumulator)
+			for j := range slots[i] {
+				slots[i][j] = float32(o.c.InitialAccumulator)
 			}
 		}
 	}
+	return slots
 }
 
 // Apply updates the parameters p by the gradient g, which is as long, with the

@@ -74,15 +74,6 @@ func configGen() *rapid.Generator[Config] {
 	})
 }
 
-func newSlots(o *Optimizer, n int) [][]float32 {
-	slots := make([][]float32, o.Config().Slots())
-	for i := range slots {
-		slots[i] = make([]float32, n)
-	}
-	o.Init(slots)
-	return slots
-}
-
 // kernels runs a test with each set of kernels that this machine has.
 func kernels(t *testing.T, test func(t *testing.T)) {
 	for _, name := range []string{"generic", "avx2", "avx512"} {
@@ -117,7 +108,7 @@ func checkReference(t *rapid.T) {
 	for i := range refs {
 		refs[i] = newReference(o.Config(), p[i])
 	}
-	slots, g := newSlots(o, n), make([]float32, n)
+	slots, g := o.NewSlots(n), make([]float32, n)
 	travelled := make([]float64, n) // rounding errors grow with the way, not with where it ends
 	for step := 1; step <= steps; step++ {
 		lr, given := o.Config().LearningRate, 0.0 // 0: the configuration's
@@ -155,7 +146,7 @@ func checkStretches(t *rapid.T) {
 	whole := rapid.SliceOfN(rapid.Float32Range(-2, 2), n, n).Draw(t, "p")
 	g := rapid.SliceOfN(rapid.Float32Range(-3, 3), n, n).Draw(t, "g")
 	parts := slices.Clone(whole)
-	wholeSlots, partSlots := newSlots(o, n), newSlots(o, n)
+	wholeSlots, partSlots := o.NewSlots(n), o.NewSlots(n)
 	for step := range int64(3) {
 		o.Apply(whole, g, wholeSlots, step+1, 0)
 		cut := rapid.IntRange(0, n).Draw(t, "cut")
@@ -189,7 +180,7 @@ func TestFirstSteps(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, slots := []float32{1}, newSlots(o, 1)
+		p, slots := []float32{1}, o.NewSlots(1)
 		for i, want := range c.want {
 			o.Apply(p, []float32{2}, slots, int64(i+1), 0)
 			if math.Abs(float64(p[0])-want) > 1e-6 {
@@ -206,7 +197,7 @@ func TestAMSGradRemembers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, slots := []float32{0}, newSlots(o, 1)
+		p, slots := []float32{0}, o.NewSlots(1)
 		o.Apply(p, []float32{100}, slots, 1, 0)
 		for step := range int64(40) {
 			o.Apply(p, []float32{1}, slots, step+2, 0)
@@ -310,7 +301,7 @@ func BenchmarkApply(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			p, g, slots := make([]float32, n), make([]float32, n), newSlots(o, n)
+			p, g, slots := make([]float32, n), make([]float32, n), o.NewSlots(n)
 			b.SetBytes(int64(4 * n * (3 + 2*len(slots)))) // p and slots are read and written, g is read
 			for step := int64(1); b.Loop(); step++ {
 				o.Apply(p, g, slots, step, 0)

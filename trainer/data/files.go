@@ -1,0 +1,208 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"golang.org/x/sync/errgroup"
+)
+
+// An index tells where the records of a file are: in blocks, each of which is
+// read at once. It does not change.
+type index interface {
+	Records() int64
+	Find(i int64) (block int)
+	First(block int) int64 // number of its first record
+	ReadBlock(r io.ReaderAt, block int) ([][]byte, error)
+}
+
+// recordIO is the index of a RecordIO file; its blocks are the chunks.
+type recordIO struct{ *recordio.Index }
+
+func (x recordIO) First(block int) int64 { return x.Chunks()[block].First }
+
+func (x recordIO) ReadBlock(r io.ReaderAt, block int) ([][]byte, error) {
+	return x.Chunks()[block].Read(r)
+}
+
+// files reads the files of a directory.
+type files struct {
+	path string // as it was given
+	dir  string
+	only string // the one file that there is; empty: all of dir
+	root *os.Root
+	options
+
+	mu      sync.Mutex
+	indexes map[string]index
+	cache   cache
+}
+
+func (f *files) Close() error { return f.root.Close() }
+
+// indexers is how many files are indexed at once: a disk far away has latency.
+const indexers = 8
+
+// Shards indexes all files.
+func (f *files) Shards() ([]task.Shard, error) {
+	names, err := f.names()
+	if err != nil {
+		return nil, err
+	}
+	shards := make([]task.Shard, len(names))
+	var g errgroup.Group
+	g.SetLimit(indexers)
+	for i, name := range names {
+		g.Go(func() error {
+			x, err := f.index(name)
+			if err != nil {
+				return err
+			}
+			shards[i] = task.Shard{Name: name, Count: x.Records()}
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	full := shards[:0]
+	for _, s := range shards {
+		if s.Count > 0 {
+			full = append(full, s)
+		}
+	}
+	if len(full) == 0 {
+		return nil, fmt.Errorf("read data %s: no record in %d files; want RecordIO files, as elasticdl dataset writes them, or .csv files", f.path, len(names))
+	}
+	return full, nil
+}
+
+// names lists the files, sorted.
+func (f *files) names() ([]string, error) {
+	if f.only != "" {
+		return []string{f.only}, nil
+	}
+	var names []string
+	err := fs.WalkDir(f.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && strings.HasPrefix(path.Base(name), "."):
+			if d.IsDir() {
+				return fs.SkipDir
+			}
+			return nil
+		case d.IsDir():
+			return nil
+		}
+		info, err := f.root.Stat(name) // of what a link leads to
+		if err == nil && info.Mode().IsRegular() {
+			names = append(names, name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read data %s: %w", f.path, err)
+	}
+	return names, nil
+}
+
+// ReadAt implements Reader.
+func (f *files) ReadAt(shard string, i int64) ([]byte, error) {
+	x, err := f.index(shard)
+	if err != nil {
+		return nil, err
+	}
+	if i < 0 || i >= x.Records() {
+		return nil, fmt.Errorf("read %s: record %d of %d", f.name(shard), i, x.Records())
+	}
+	key := blockKey{shard, x.Find(i)}
+	f.mu.Lock()
+	records, ok := f.cache.get(key)
+	f.mu.Unlock()
+	if !ok {
+		err := f.open(shard, func(r io.ReaderAt, _ int64) error {
+			records, err = x.ReadBlock(r, key.block)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		f.mu.Lock()
+		f.cache.put(key, records)
+		f.mu.Unlock()
+	}
+	return records[i-x.First(key.block)], nil
+}
+
+// index is the index of a file, made when it is first asked for.
+func (f *files) index(shard string) (index, error) {
+	f.mu.Lock()
+	x, ok := f.indexes[shard]
+	f.mu.Unlock()
+	if ok {
+		return x, nil
+	}
+	if f.only != "" && shard != f.only {
+		return nil, fmt.Errorf("read %s: not the file %s", f.name(shard), f.path)
+	}
+	err := f.open(shard, func(r io.ReaderAt, size int64) (err error) {
+		if f.csv(shard) {
+			x, err = indexCSV(r, size, f.delimiter, f.header)
+			return err
+		}
+		chunks, err := recordio.ReadIndex(r, size)
+		x = recordIO{chunks}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	f.indexes[shard] = x
+	f.mu.Unlock()
+	return x, nil
+}
+
+// open calls use with an open file; its error comes back with the file's name.
+// Files are open only while they are read, so that there may be many.
+func (f *files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
+	// A pipe would block Open.
+	if info, err := f.root.Stat(filepath.FromSlash(shard)); err != nil {
+		return fmt.Errorf("read %s: %w", f.name(shard), cause(err))
+	} else if !info.Mode().IsRegular() {
+		return fmt.Errorf("read %s: not a regular file", f.name(shard))
+	}
+	file, err := f.root.Open(filepath.FromSlash(shard))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.name(shard), cause(err))
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err == nil {
+		err = use(file, info.Size())
+	}
+	if err != nil {
+		return fmt.Errorf("read %s: %w", f.name(shard), err)
+	}
+	return nil
+}
+
+func (f *files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
+
+// cause is err without operation and path, which the caller tells better.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}

@@ -1,0 +1,185 @@
+package data
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+)
+
+// Fields appends the fields of a row to dst, unquoted. They are views of the
+// row, but for those with a doubled quote or a CRLF, which becomes LF.
+func Fields(dst [][]byte, row []byte, delimiter byte) ([][]byte, error) {
+	for {
+		var field []byte
+		if len(row) > 0 && row[0] == '"' {
+			var err error
+			if field, row, err = quotedField(row[1:]); err != nil {
+				return dst, err
+			}
+			if len(row) > 0 && row[0] != delimiter {
+				return dst, errAfter
+			}
+		} else {
+			n := bytes.IndexByte(row, delimiter)
+			if n < 0 {
+				n = len(row)
+			}
+			field, row = row[:n:n], row[n:]
+			if bytes.IndexByte(field, '"') >= 0 {
+				return dst, errBareQuote
+			}
+		}
+		dst = append(dst, field)
+		if len(row) == 0 {
+			return dst, nil
+		}
+		row = row[1:] // the delimiter
+	}
+}
+
+// quotedField reads a field whose opening quote is gone, up to behind the closing one.
+func quotedField(b []byte) (field, rest []byte, err error) {
+	doubled := false
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(b[i:], '"')
+		if n < 0 {
+			return nil, nil, errUnclosed
+		}
+		i += n
+		if i+1 == len(b) || b[i+1] != '"' {
+			field, rest = b[:i:i], b[i+1:]
+			break
+		}
+		doubled = true
+		i++
+	}
+	if doubled {
+		field = bytes.ReplaceAll(field, []byte(`""`), []byte(`"`))
+	}
+	if bytes.Contains(field, []byte("\r\n")) {
+		field = bytes.ReplaceAll(field, []byte("\r\n"), []byte("\n"))
+	}
+	return field, rest, nil
+}
+
+// maxLine is the longest line that is taken for CSV.
+const maxLine = 64 << 20
+
+// A rowScanner finds the rows of a file and checks their quotes.
+type rowScanner struct {
+	br        *bufio.Reader
+	delimiter byte
+	offset    int64 // of what was not read yet
+	line      int   // how many were read
+	long      []byte
+}
+
+type rowSpan struct {
+	start, end int64 // in the file, without the line end
+	line       int   // in which it begins, from 1
+	fields     int
+}
+
+// scanState is where in a row the scanner is.
+type scanState int
+
+const (
+	fieldStart scanState = iota
+	inField
+	inQuotes
+	quoteInQuotes // the closing one, or the first of two
+)
+
+// next is the next row, or io.EOF.
+func (s *rowScanner) next() (rowSpan, error) {
+	for {
+		r := rowSpan{start: s.offset, line: s.line + 1, fields: 1}
+		line, err := s.readLine()
+		if err != nil {
+			return r, err
+		}
+		text := trimLineEnd(line)
+		if len(text) == 0 {
+			continue
+		}
+		state := fieldStart
+		for {
+			var more int
+			if state, more, err = scanLine(text, s.delimiter, state); err != nil {
+				return r, &RowError{s.line, err}
+			}
+			r.fields += more
+			if state != inQuotes {
+				r.end = s.offset - int64(len(line)-len(text))
+				return r, nil
+			}
+			if line, err = s.readLine(); err == io.EOF {
+				return r, &RowError{r.line, errUnclosed}
+			} else if err != nil {
+				return r, err
+			}
+			text = trimLineEnd(line)
+		}
+	}
+}
+
+// readLine is the next line with its end, valid until the next call.
+func (s *rowScanner) readLine() ([]byte, error) {
+	line, err := s.br.ReadSlice('\n')
+	if err == bufio.ErrBufferFull {
+		s.long = append(s.long[:0], line...)
+		for err == bufio.ErrBufferFull {
+			line, err = s.br.ReadSlice('\n')
+			s.long = append(s.long, line...)
+			if len(s.long) > maxLine {
+				return nil, &RowError{s.line + 1, fmt.Errorf("more than %d bytes", maxLine)}
+			}
+		}
+		line = s.long
+	}
+	if err == io.EOF && len(line) > 0 {
+		err = nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	s.offset += int64(len(line))
+	s.line++
+	return line, nil
+}
+
+// trimLineEnd takes LF or CRLF off, and a CR at the end of the file.
+func trimLineEnd(line []byte) []byte {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	return bytes.TrimSuffix(line, []byte("\r"))
+}
+
+// scanLine goes through a line from the given state; delimiters is how many fields ended.
+func scanLine(text []byte, delimiter byte, state scanState) (end scanState, delimiters int, err error) {
+	if state == fieldStart && bytes.IndexByte(text, '"') < 0 {
+		return inField, bytes.Count(text, []byte{delimiter}), nil
+	}
+	for _, c := range text {
+		switch {
+		case state == inQuotes:
+			if c == '"' {
+				state = quoteInQuotes
+			}
+		case c == delimiter:
+			state = fieldStart
+			delimiters++
+		case state == quoteInQuotes && c == '"':
+			state = inQuotes
+		case state == quoteInQuotes:
+			return state, delimiters, errAfter
+		case c == '"' && state == inField:
+			return state, delimiters, errBareQuote
+		case c == '"':
+			state = inQuotes
+		default:
+			state = inField
+		}
+	}
+	return state, delimiters, nil
+}
