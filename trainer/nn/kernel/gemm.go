@@ -81,13 +81,13 @@ func (g *GemmArgs) check() {
 func gemmGeneric(g GemmArgs) {
 	for o := range g.Blocks {
 		for i := range g.M {
-			g.row(g.A[o*g.ABlock+i*g.ARow:], g.C[o*g.CBlock+i*g.CRow:][:g.N])
+			g.row(o*g.ABlock+i*g.ARow, g.C[o*g.CBlock+i*g.CRow:][:g.N])
 		}
 	}
 }
 
-// row computes one row of C from A, which begins at the row's first element.
-func (g *GemmArgs) row(a, c []float32) {
+// row computes one row of C from the row of A that begins at element a.
+func (g *GemmArgs) row(a int, c []float32) {
 	switch g.Init {
 	case Zero:
 		clear(c)
@@ -96,7 +96,7 @@ func (g *GemmArgs) row(a, c []float32) {
 	}
 	for s := range g.Segs {
 		for k := range g.K {
-			x := a[s*g.ASeg+k*g.AStep]
+			x := g.A[a+s*g.ASeg+k*g.AStep]
 			for j, b := range g.B[(s*g.K+k)*g.BRow:][:g.N] {
 				c[j] += x * b
 			}
