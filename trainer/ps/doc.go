@@ -21,10 +21,9 @@
 // rule.go is the pure part: what becomes of a gradient. Two numbers decide, how
 // many gradients make an update (wait) and how old one may be (bound):
 //
-//	--use_async, or --grads_to_wait=1      wait 1
-//	--use_async=false --grads_to_wait=K    wait K
+//	--use_async                            wait 1, no bound
+//	--grads_to_wait=K                      wait K, bound 0; no bound if K is 1
 //	--sync_version_tolerance=T             bound T
-//	not given                              bound 0 if wait > 1, else none
 //
 // Laws:
 //
@@ -36,7 +35,8 @@
 //     started anew: the first worker brings the version with its values.
 //  4. A push of (worker, lease, done) has its effect once, however often it is
 //     repeated. A push that did not arrive whole, or holds a NaN or an infinity, has none.
-//  5. Where --lr_staleness_modulation is on, a gradient of age a > 1 counts 1/a.
+//  5. With --lr_staleness_modulation a gradient of age a > 1 weighs 1/a: its
+//     learning rate if it is an update by itself, its part of the mean otherwise.
 //  6. Elements past the layout's trainable ones are moved by the mean delta,
 //     value -= delta: no optimizer, no slots.
 //  7. A pull that is not torn is the state between two updates. A torn one (an

@@ -1,15 +1,25 @@
 package ps
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"fmt"
+	"io"
 	"log/slog"
+	"math"
 	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ServerConfig is what a server is. The zero value of what is optional is ElasticDL's default.
+// ServerConfig is what a server is.
 type ServerConfig struct {
 	Index, Servers int          // Servers 0: 1
 	Layout         param.Layout // nil: the first worker's
@@ -17,29 +27,305 @@ type ServerConfig struct {
 	// LearningRate is of the version that an update starts from; nil: the optimizer's.
 	LearningRate func(version int64) float64
 
-	Async                 bool // every gradient is an update
+	Async                 bool // every gradient is an update, none is too old
 	GradsToWait           int  // gradients in an update; 0: 1
 	SyncVersionTolerance  *int // nil: not given
 	LRStalenessModulation bool
-	EvaluationSteps       int // a snapshot at every such version, if none is held; 0: none
+
+	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
+	OnSnapshot      func(version int64) // called when one was taken; must not block
 
 	Log *slog.Logger // nil: none
 }
 
 // Server is one parameter server.
-type Server struct{ config ServerConfig }
+type Server struct {
+	config ServerConfig
+	store  store
+	log    *slog.Logger
+
+	// turn is held by the one who receives a push, and until it is applied; by
+	// whoever else changes the store, too. The other pushes wait in their sockets.
+	turn chan struct{}
+
+	ctx     context.Context // until Stop
+	cancel  context.CancelFunc
+	control *grpc.Server
+	handoff *handoff // connections for control
+	wg      sync.WaitGroup
+
+	mu          sync.Mutex
+	rule        *rule
+	layout      param.Layout
+	span        param.Range // of the layout: this server's
+	initialized bool
+	updating    bool
+	changed     chan struct{}      // closed, and replaced, when an update is done
+	sessions    map[uint64]int     // worker by session
+	workers     map[int]uint64     // session by worker
+	open        map[io.Closer]bool // listeners and connections
+}
 
 // NewServer checks the configuration.
-func NewServer(config ServerConfig) (*Server, error) { return nil, errors.ErrUnsupported }
+func NewServer(config ServerConfig) (*Server, error) {
+	config.Servers = cmp.Or(config.Servers, 1)
+	if config.Index < 0 || config.Index >= config.Servers {
+		return nil, fmt.Errorf("parameter server %d of %d: no such index", config.Index, config.Servers)
+	}
+	if config.Async && (config.GradsToWait > 1 || config.SyncVersionTolerance != nil) {
+		return nil, fmt.Errorf("parameter server %d: asynchronous, and told to wait for gradients or to refuse some", config.Index)
+	}
+	optimizer, err := optim.New(config.Optimizer)
+	if err != nil {
+		return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
+	}
+	s := &Server{
+		config:   config,
+		store:    store{optimizer: optimizer},
+		log:      config.Log,
+		turn:     make(chan struct{}, 1),
+		control:  grpc.NewServer(),
+		rule:     newRule(config),
+		changed:  make(chan struct{}),
+		sessions: make(map[uint64]int),
+		workers:  make(map[int]uint64),
+		open:     make(map[io.Closer]bool),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if config.Layout != nil {
+		if err := s.adopt(config.Layout); err != nil {
+			return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
+		}
+	}
+	s.ctx, s.cancel = context.WithCancel(context.Background())
+	s.handoff = &handoff{conns: make(chan net.Conn), done: s.ctx.Done()}
+	wire.RegisterParameterServerServer(s.control, &control{server: s})
+	return s, nil
+}
 
-// Serve accepts connections, both kinds, until Stop. It closes lis.
-func (s *Server) Serve(lis net.Listener) error { return errors.ErrUnsupported }
+// adopt makes layout the server's.
+func (s *Server) adopt(layout param.Layout) error {
+	if err := layout.Validate(); err != nil {
+		return err
+	}
+	s.layout = layout
+	s.span = param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
+	return nil
+}
+
+// Serve accepts connections, for control and for data, until Stop. It closes lis.
+func (s *Server) Serve(lis net.Listener) error {
+	if !s.own(lis) {
+		return nil
+	}
+	defer s.disown(lis)
+	s.handoff.addr = lis.Addr()
+	s.wg.Go(func() { s.control.Serve(s.handoff) })
+	for {
+		conn, err := lis.Accept()
+		if s.ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("accept: %w", err)
+		}
+		if s.own(conn) {
+			go s.greet(conn)
+		}
+	}
+}
 
 // Stop ends Serve, every connection and every call, and waits for them.
-func (s *Server) Stop() {}
+func (s *Server) Stop() {
+	s.mu.Lock()
+	s.cancel()
+	for c := range s.open {
+		c.Close()
+	}
+	s.mu.Unlock()
+	s.control.Stop()
+	s.wg.Wait()
+}
+
+// own makes Stop close c and wait until it is disowned; after Stop it closes c itself.
+func (s *Server) own(c io.Closer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ctx.Err() != nil {
+		c.Close()
+		return false
+	}
+	s.open[c] = true
+	s.wg.Add(1)
+	return true
+}
+
+// disown closes c, once.
+func (s *Server) disown(c io.Closer) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.open[c] {
+		delete(s.open, c)
+		c.Close()
+		s.wg.Done()
+	}
+}
+
+// greeting is how long a connection may take to say what it is.
+const greeting = 5 * time.Second
+
+// greet tells a data connection from one for control by its first bytes.
+func (s *Server) greet(conn net.Conn) {
+	var first [len(requestMagic)]byte
+	conn.SetReadDeadline(time.Now().Add(greeting))
+	if _, err := io.ReadFull(conn, first[:]); err != nil {
+		s.disown(conn)
+		return
+	}
+	conn.SetReadDeadline(time.Time{})
+	if first != requestMagic {
+		s.handoff.give(&prefixed{Conn: conn, prefix: first[:], closed: func() { s.disown(conn) }})
+		return
+	}
+	defer s.disown(conn)
+	d := dataConn{server: s, conn: conn, worker: -1}
+	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
+		s.log.Debug("Data connection ended", "worker", d.worker, "error", err)
+	}
+}
 
 // Version is the number of updates applied.
-func (s *Server) Version() int64 { return 0 }
+func (s *Server) Version() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rule.version
+}
 
 // Snapshot is the version whose snapshot is held, 0 if none.
-func (s *Server) Snapshot() int64 { return 0 }
+func (s *Server) Snapshot() int64 {
+	s.store.mu.RLock()
+	defer s.store.mu.RUnlock()
+	return s.store.held
+}
+
+// takeTurn waits for the turn.
+func (s *Server) takeTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Server) yieldTurn() { <-s.turn }
+
+// gather adds what was received, which is p's, to the sum, and applies that if it is
+// due. The caller has the turn, and the rule takes p.
+func (s *Server) gather(p push) {
+	s.mu.Lock()
+	s.rule.take(p)
+	weights, due := s.rule.weights(), s.rule.due()
+	s.mu.Unlock()
+	s.store.add(weights)
+	if due {
+		s.update()
+	}
+}
+
+// update applies the sum. The caller has the turn.
+func (s *Server) update() {
+	s.mu.Lock()
+	weights, version := s.rule.weights(), s.rule.version
+	s.updating = true
+	s.mu.Unlock()
+
+	rate := s.store.optimizer.Config().LearningRate
+	if s.config.LearningRate != nil {
+		// To the optimizer 0 means its own.
+		rate = max(s.config.LearningRate(version), math.SmallestNonzeroFloat64)
+	}
+	s.store.apply(weights, rate)
+
+	s.mu.Lock()
+	s.rule.applied()
+	version = s.rule.version
+	s.updating = false
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.mu.Unlock()
+
+	if steps := int64(s.config.EvaluationSteps); steps > 0 && version%steps == 0 && s.store.keep(version) && s.config.OnSnapshot != nil {
+		s.config.OnSnapshot(version)
+	}
+}
+
+// flush applies what is gathered, however little.
+func (s *Server) flush(ctx context.Context) error {
+	return s.settle(ctx, func() bool { return len(s.rule.gathered) > 0 })
+}
+
+// settle applies the sum if it is due, which is asked with mu held.
+func (s *Server) settle(ctx context.Context, due func() bool) error {
+	if err := s.takeTurn(ctx); err != nil {
+		return err
+	}
+	defer s.yieldTurn()
+	s.mu.Lock()
+	now := due()
+	s.mu.Unlock()
+	if now {
+		s.update()
+	}
+	return nil
+}
+
+// handoff is the listener of the control plane: it accepts what greet gives.
+type handoff struct {
+	conns chan net.Conn
+	done  <-chan struct{}
+	addr  net.Addr
+}
+
+func (h *handoff) give(conn net.Conn) {
+	select {
+	case h.conns <- conn:
+	case <-h.done:
+		conn.Close()
+	}
+}
+
+func (h *handoff) Accept() (net.Conn, error) {
+	select {
+	case conn := <-h.conns:
+		return conn, nil
+	case <-h.done:
+		return nil, net.ErrClosed
+	}
+}
+
+func (h *handoff) Close() error   { return nil }
+func (h *handoff) Addr() net.Addr { return h.addr }
+
+// prefixed is a connection whose first bytes were read already.
+type prefixed struct {
+	net.Conn
+	prefix []byte
+	closed func()
+}
+
+func (p *prefixed) Read(b []byte) (int, error) {
+	if len(p.prefix) == 0 {
+		return p.Conn.Read(b)
+	}
+	n := copy(b, p.prefix)
+	p.prefix = p.prefix[n:]
+	return n, nil
+}
+
+func (p *prefixed) Close() error {
+	p.closed()
+	return nil
+}

@@ -1,0 +1,233 @@
+package ps
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"unsafe"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/param"
+)
+
+// A data connection carries requests of the worker, each answered by one reply
+// before the next. All numbers are little endian, what is reserved is zero.
+//
+//	request   0 "EDLP"  4 protocol u16  6 op u16       8 flags u32   12 reserved u32
+//	         16 payload bytes u64      24 session u64 32 version i64
+//	         40 lease i64              48 done i64    56 snapshot i64
+//	reply     0 "EDLR"  4 protocol u16  6 status u16   8 reserved u64
+//	         16 payload bytes u64      24 version i64
+//	trailer   0 torn u64    8 version i64
+//
+// The first request opens the connection with the session. The payload of an
+// init and of a push is the server's range of the values; so is that of the reply
+// to a pull, which a trailer follows. The payload of any other reply is the text of an error.
+const (
+	protocol = 1
+
+	requestSize = 64
+	replySize   = 32
+	trailerSize = 16
+	maxText     = 4096 // bytes of an error's text
+)
+
+var (
+	requestMagic = [4]byte{'E', 'D', 'L', 'P'}
+	replyMagic   = [4]byte{'E', 'D', 'L', 'R'}
+)
+
+type op uint16
+
+const (
+	opOpen op = 1 + iota
+	opInit
+	opPush
+	opPull
+	opEnd // not an op: one past the last
+)
+
+// Flags of a pull.
+const (
+	flagAfter uint32 = 1 << iota // wait until the worker's gradient is applied
+	flagWhole                    // do not begin within an update
+	flagFlush                    // apply what is gathered first
+	flagsEnd
+)
+
+type status uint16
+
+const (
+	statusOK status = 1 + iota
+	statusStale
+	statusWait // After: not yet; ask again
+	statusUninitialized
+	statusNoSnapshot
+	statusNoSession
+	statusRefused // the payload says why
+	statusEnd     // not a status: one past the last
+)
+
+type request struct {
+	op       op
+	flags    uint32
+	length   uint64 // of the payload, in bytes
+	session  uint64 // open
+	version  int64  // init: of the values; push: that the gradient was computed with
+	lease    int64  // push
+	done     int64  // push
+	snapshot int64  // pull; 0: the values as they stand
+}
+
+func (r request) appendTo(b []byte) []byte {
+	b = append(b, requestMagic[:]...)
+	b = binary.LittleEndian.AppendUint16(b, protocol)
+	b = binary.LittleEndian.AppendUint16(b, uint16(r.op))
+	b = binary.LittleEndian.AppendUint32(b, r.flags)
+	b = binary.LittleEndian.AppendUint32(b, 0)
+	for _, v := range []uint64{r.length, r.session, uint64(r.version), uint64(r.lease), uint64(r.done), uint64(r.snapshot)} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	return b
+}
+
+// parseRequest reads a request from its requestSize bytes. A number that has no
+// meaning for its op must be zero, so one request has one form.
+func parseRequest(b []byte) (request, error) {
+	le := binary.LittleEndian
+	if [4]byte(b) != requestMagic || le.Uint16(b[4:]) != protocol || le.Uint32(b[12:]) != 0 {
+		return request{}, fmt.Errorf("parse request: no frame of protocol %d: % x", protocol, b[:16])
+	}
+	r := request{
+		op:       op(le.Uint16(b[6:])),
+		flags:    le.Uint32(b[8:]),
+		length:   le.Uint64(b[16:]),
+		session:  le.Uint64(b[24:]),
+		version:  int64(le.Uint64(b[32:])),
+		lease:    int64(le.Uint64(b[40:])),
+		done:     int64(le.Uint64(b[48:])),
+		snapshot: int64(le.Uint64(b[56:])),
+	}
+	blank := r // what the op does not use
+	switch r.op {
+	case opOpen:
+		blank.session = 0
+	case opInit:
+		blank.length, blank.version = 0, 0
+	case opPush:
+		blank.length, blank.version, blank.lease, blank.done = 0, 0, 0, 0
+	case opPull:
+		blank.snapshot = 0
+		blank.flags &^= flagsEnd - 1
+	default:
+		return request{}, fmt.Errorf("parse request: unknown op %d", r.op)
+	}
+	if blank != (request{op: r.op}) || min(r.version, r.lease, r.done, r.snapshot) < 0 {
+		return request{}, fmt.Errorf("parse request: impossible %+v", r)
+	}
+	return r, nil
+}
+
+type reply struct {
+	status  status
+	length  uint64
+	version int64
+}
+
+func (r reply) appendTo(b []byte) []byte {
+	b = append(b, replyMagic[:]...)
+	b = binary.LittleEndian.AppendUint16(b, protocol)
+	b = binary.LittleEndian.AppendUint16(b, uint16(r.status))
+	b = binary.LittleEndian.AppendUint64(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, r.length)
+	return binary.LittleEndian.AppendUint64(b, uint64(r.version))
+}
+
+// parseReply reads a reply from its replySize bytes.
+func parseReply(b []byte) (reply, error) {
+	le := binary.LittleEndian
+	if [4]byte(b) != replyMagic || le.Uint16(b[4:]) != protocol || le.Uint64(b[8:]) != 0 {
+		return reply{}, fmt.Errorf("parse reply: no frame of protocol %d: % x", protocol, b[:16])
+	}
+	r := reply{status(le.Uint16(b[6:])), le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
+	if r.status == 0 || r.status >= statusEnd || r.version < 0 {
+		return reply{}, fmt.Errorf("parse reply: impossible %+v", r)
+	}
+	if r.status != statusOK && r.length > maxText {
+		return reply{}, fmt.Errorf("parse reply: text of %d bytes", r.length)
+	}
+	return r, nil
+}
+
+// trailer ends the values of a pull.
+type trailer struct {
+	torn    bool  // an update fell between the first value and the last
+	version int64 // at the end
+}
+
+func (t trailer) appendTo(b []byte) []byte {
+	torn := uint64(0)
+	if t.torn {
+		torn = 1
+	}
+	b = binary.LittleEndian.AppendUint64(b, torn)
+	return binary.LittleEndian.AppendUint64(b, uint64(t.version))
+}
+
+// parseTrailer reads a trailer from its trailerSize bytes.
+func parseTrailer(b []byte) (trailer, error) {
+	torn, version := binary.LittleEndian.Uint64(b), int64(binary.LittleEndian.Uint64(b[8:]))
+	if torn > 1 || version < 0 {
+		return trailer{}, fmt.Errorf("parse trailer: % x", b[:trailerSize])
+	}
+	return trailer{torn == 1, version}, nil
+}
+
+// littleEndian tells whether float32s lie in memory as they do on the wire. It
+// is a variable for the test of the other case.
+var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
+
+// chunk is how many float32s are read, written, copied or updated at a time: 256
+// KB, which stay in the second-level cache from one use to the next.
+const chunk = 64 << 10
+
+// raw is the memory of x.
+func raw(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// swap turns float32s between the order of the wire and of this machine.
+func swap(b []byte) {
+	for i := 0; i+4 <= len(b); i += 4 {
+		slices.Reverse(b[i : i+4])
+	}
+}
+
+// readFloats fills x from r, which gives it in the order of the wire.
+func readFloats(r io.Reader, x []float32) error {
+	_, err := io.ReadFull(r, raw(x))
+	if !littleEndian {
+		swap(raw(x))
+	}
+	return err
+}
+
+// wireBytes is x in the order of the wire: the memory of x itself where it lies
+// in that order.
+func wireBytes(x []float32) []byte {
+	b := raw(x)
+	if !littleEndian {
+		b = slices.Clone(b)
+		swap(b)
+	}
+	return b
+}
+
+// notFinite says which of x, the layout's elements from offset on, is NaN or infinite; "": none.
+func notFinite(layout param.Layout, offset int, x []float32) string {
+	if i := kernel.FirstNonFinite(x); i >= 0 {
+		return fmt.Sprintf("%s is %v", layout.At(offset+i), x[i])
+	}
+	return ""
+}

@@ -1,0 +1,583 @@
+package ps
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// fleet is the servers of a job on an in-memory network, by address.
+type fleet struct {
+	t         *testing.T
+	config    ServerConfig
+	mu        sync.Mutex
+	servers   []*Server
+	listeners []*bufconn.Listener
+	conns     []net.Conn // of the clients
+}
+
+// newFleet starts n servers. Everything ends with the test, or with the bubble.
+func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
+	f := &fleet{t: t, config: config, servers: make([]*Server, n), listeners: make([]*bufconn.Listener, n)}
+	f.config.Servers = n
+	if f.config.Optimizer.Name == "" {
+		f.config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
+	}
+	for i := range n {
+		f.start(i)
+	}
+	t.Cleanup(func() {
+		for i := range n {
+			f.kill(i)
+		}
+	})
+	return f
+}
+
+func (f *fleet) start(i int) {
+	config := f.config
+	config.Index = i
+	s, err := NewServer(config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	lis := bufconn.Listen(1 << 10) // small, so that senders feel the receiver
+	go s.Serve(lis)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.servers[i], f.listeners[i] = s, lis
+}
+
+// kill ends a server; nothing answers at its address until it is started again.
+func (f *fleet) kill(i int) {
+	f.mu.Lock()
+	s := f.servers[i]
+	f.servers[i], f.listeners[i] = nil, nil
+	f.mu.Unlock()
+	if s != nil {
+		s.Stop()
+	}
+}
+
+func (f *fleet) server(i int) *Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.servers[i]
+}
+
+func (f *fleet) dial(ctx context.Context, addr string) (net.Conn, error) {
+	var i int
+	fmt.Sscanf(addr, "ps-%d", &i)
+	f.mu.Lock()
+	lis := f.listeners[i]
+	f.mu.Unlock()
+	if lis == nil {
+		return nil, errors.New("connection refused")
+	}
+	conn, err := lis.DialContext(ctx)
+	if err == nil {
+		f.mu.Lock()
+		f.conns = append(f.conns, conn)
+		f.mu.Unlock()
+	}
+	return conn, err
+}
+
+// cut ends all connections that were opened so far.
+func (f *fleet) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, c := range f.conns {
+		c.Close()
+	}
+	f.conns = nil
+}
+
+func (f *fleet) clientConfig(worker int, layout param.Layout) ClientConfig {
+	c := ClientConfig{Worker: worker, Layout: layout, Dial: f.dial}
+	for i := range f.servers {
+		c.Addresses = append(c.Addresses, fmt.Sprintf("ps-%d", i))
+	}
+	return c
+}
+
+func (f *fleet) client(worker int, layout param.Layout) *Client {
+	f.t.Helper()
+	c, err := Dial(f.t.Context(), f.clientConfig(worker, layout))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// control is the master's line to a server.
+func (f *fleet) control(i int) wire.ParameterServerClient {
+	f.t.Helper()
+	conn, err := grpc.NewClient(fmt.Sprintf("passthrough:///ps-%d", i),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(f.dial))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { conn.Close() })
+	return wire.NewParameterServerClient(conn)
+}
+
+func (f *fleet) tell(i int, req *wire.ControlRequest) {
+	f.t.Helper()
+	if _, err := f.control(i).Control(f.t.Context(), req); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// dense is a layout of n trainable elements and m of state.
+func dense(n, m int) param.Layout {
+	l := param.Layout{{Name: "dense/kernel", Shape: []int{n}, Trainable: true}}
+	if m > 0 {
+		l = append(l, param.Variable{Name: "norm/mean", Shape: []int{m}})
+	}
+	return l
+}
+
+func filled(n int, v float32) []float32 { return slices.Repeat([]float32{v}, n) }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func (f *fleet) pull(c *Client, o PullOptions) ([]float32, Versions) {
+	f.t.Helper()
+	dst := make([]float32, c.layout.Len())
+	v, err := c.Pull(f.t.Context(), dst, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return dst, v
+}
+
+func (f *fleet) push(c *Client, grads []float32, g Gradient) (bool, Versions) {
+	f.t.Helper()
+	accepted, v, err := c.Push(f.t.Context(), grads, g)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return accepted, v
+}
+
+func (f *fleet) init(c *Client, values []float32) {
+	f.t.Helper()
+	if err := c.Init(f.t.Context(), values); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func want(t *testing.T, got, want []float32) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Fatalf("got %v, want %v", got, want)
+	}
+}
+
+// bubble runs test with virtual time.
+func bubble(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	synctest.Test(t, test)
+}
+
+func TestPushPull(t *testing.T) {
+	for _, servers := range []int{1, 2, 3} {
+		for _, n := range []int{1, 5, 100, chunk + 17, 2*chunk + 3} { // 1 and 5: some servers have nothing
+			t.Run(fmt.Sprint(servers, " servers ", n), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					f := newFleet(t, servers, ServerConfig{})
+					layout := dense(n, 3)
+					c := f.client(0, layout)
+					if c.Initialized() {
+						t.Fatal("initialized before Init")
+					}
+					values := make([]float32, n+3)
+					for i := range values {
+						values[i] = float32(i)
+					}
+					f.init(c, values)
+					got, v := f.pull(c, PullOptions{})
+					want(t, got, values)
+
+					accepted, after := f.push(c, filled(n+3, 0.5), Gradient{Versions: v, Lease: 1, Done: 1})
+					if !accepted || slices.Min(after) != 1 || slices.Max(after) != 1 {
+						t.Fatal(accepted, after)
+					}
+					got, v = f.pull(c, PullOptions{After: true, Whole: true})
+					for i := range values {
+						values[i] -= 0.5
+					}
+					want(t, got, values)
+					if !slices.Equal(v, after) {
+						t.Fatal(v, after)
+					}
+				})
+			})
+		}
+	}
+}
+
+func TestByteOrder(t *testing.T) {
+	defer func(was bool) { littleEndian = was }(littleEndian)
+	littleEndian = !littleEndian
+	x := []float32{1, -2.5}
+	if got := wireBytes(x); !bytes.Equal(got[:4], []byte{0x3f, 0x80, 0, 0}) && !bytes.Equal(got[:4], []byte{0, 0, 0x80, 0x3f}) || bytes.Equal(got, raw(x)) {
+		t.Fatalf("% x", got)
+	}
+	want(t, x, []float32{1, -2.5})
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{})
+		c := f.client(0, dense(40, 0))
+		f.init(c, filled(40, 3))
+		f.push(c, filled(40, 1), Gradient{Versions: Versions{0, 0}})
+		got, _ := f.pull(c, PullOptions{})
+		want(t, got, filled(40, 2))
+	})
+}
+
+func TestFirstInitWins(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{})
+		a, b := f.client(0, dense(50, 0)), f.client(1, dense(50, 0))
+		f.init(a, filled(50, 1))
+		f.init(b, filled(50, 2))
+		got, _ := f.pull(b, PullOptions{})
+		want(t, got, filled(50, 1))
+		if c := f.client(2, dense(50, 0)); !c.Initialized() {
+			t.Fatal("a later worker is told that there are no values")
+		}
+	})
+}
+
+func TestUninitialized(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{})
+		c := f.client(0, dense(50, 0))
+		if _, err := c.Pull(t.Context(), make([]float32, 50), PullOptions{}); !errors.Is(err, ErrUninitialized) {
+			t.Fatal(err)
+		}
+		if _, _, err := c.Push(t.Context(), make([]float32, 50), Gradient{Versions: Versions{0}}); !errors.Is(err, ErrUninitialized) {
+			t.Fatal(err)
+		}
+		f.init(c, filled(50, 1)) // on the same connection
+		got, _ := f.pull(c, PullOptions{})
+		want(t, got, filled(50, 1))
+	})
+}
+
+func TestNotFinite(t *testing.T) {
+	for _, servers := range []int{1, 2} {
+		bubble(t, func(t *testing.T) {
+			f := newFleet(t, servers, ServerConfig{})
+			c := f.client(0, param.Layout{
+				{Name: "a", Shape: []int{30}, Trainable: true},
+				{Name: "b", Shape: []int{4, 10}, Trainable: true},
+				{Name: "mean", Shape: []int{10}},
+			})
+			for at, name := range map[int]string{0: "a[0]", 29: "a[29]", 30: "b[0]", 79: "mean[9]"} {
+				for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+					values := filled(80, 1)
+					values[at] = float32(bad)
+					if err := c.Init(t.Context(), values); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name) {
+						t.Fatal(err)
+					}
+				}
+			}
+			f.init(c, filled(80, 1))
+			for at, name := range map[int]string{0: "a[0]", 29: "a[29]", 30: "b[0]", 79: "mean[9]"} {
+				grads := filled(80, 1)
+				grads[at] = float32(math.NaN())
+				_, _, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers), Lease: 1, Done: 1})
+				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name+" is NaN") {
+					t.Fatal(err)
+				}
+			}
+			got, v := f.pull(c, PullOptions{})
+			want(t, got, filled(80, 1))
+			if slices.Max(v) != 0 {
+				t.Fatal(v)
+			}
+			// The same records, computed again.
+			f.push(c, filled(80, 1), Gradient{Versions: v, Lease: 1, Done: 1})
+			got, _ = f.pull(c, PullOptions{})
+			want(t, got, filled(80, 0))
+		})
+	}
+}
+
+func TestDeclare(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{})
+		f.client(0, dense(50, 2))
+		refused := func(layout param.Layout, text string) {
+			t.Helper()
+			_, err := Dial(t.Context(), f.clientConfig(1, layout))
+			if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), text) {
+				t.Fatalf("got %v, want %q", err, text)
+			}
+		}
+		refused(dense(51, 2), "dense/kernel [51] has shape [50]")
+		refused(append(dense(50, 2), param.Variable{Name: "extra", Shape: []int{1}}), "unknown parameter extra [1]")
+		refused(dense(50, 0), "norm/mean [2] is missing")
+		refused(dense(math.MaxInt, 0), "more than")
+		swapped := f.clientConfig(1, dense(50, 2))
+		slices.Reverse(swapped.Addresses)
+		if _, err := Dial(t.Context(), swapped); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "declared to server") {
+			t.Fatal(err)
+		}
+		f.client(1, dense(50, 2))
+	})
+}
+
+func TestStateMovesByDelta(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		servers int
+		config  ServerConfig
+	}{
+		{"async", 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam}}},
+		{"sync", 1, ServerConfig{GradsToWait: 2, Optimizer: optim.Config{Name: optim.Adam}}},
+		{"split", 2, ServerConfig{GradsToWait: 2, LRStalenessModulation: true, Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t, c.servers, c.config)
+				w := f.client(0, dense(20, 30))
+				f.init(w, filled(50, 8))
+				v := make(Versions, c.servers)
+				grads := filled(50, 1)
+				f.push(w, grads, Gradient{Versions: v, Lease: 1, Done: 1})
+				f.push(w, filled(50, 3), Gradient{Versions: v, Lease: 1, Done: 2})
+				delta := float32(2) // the mean
+				if c.config.GradsToWait < 2 {
+					delta = 4
+				}
+				got, _ := f.pull(w, PullOptions{})
+				want(t, got[20:], filled(30, 8-delta))
+				if got[0] >= 8 || got[0] == 8-delta || !slices.Equal(got[:20], filled(20, got[0])) {
+					t.Fatal(got[:20])
+				}
+			})
+		})
+	}
+}
+
+func TestLearningRate(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{LearningRate: func(version int64) float64 { return []float64{4, 2, 0, 1}[version] }})
+		w := f.client(0, dense(20, 0))
+		f.init(w, filled(20, 100))
+		for i, left := range []float32{96, 94, 94, 93} {
+			f.push(w, filled(20, 1), Gradient{Versions: Versions{int64(i)}})
+			got, _ := f.pull(w, PullOptions{})
+			want(t, got, filled(20, left))
+		}
+	})
+}
+
+func TestStalenessModulation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{LRStalenessModulation: true})
+		w := f.client(0, dense(20, 0))
+		f.init(w, filled(20, 100))
+		left := float32(100)
+		for age := range 5 { // each with the values of version 0
+			f.push(w, filled(20, 60), Gradient{Versions: Versions{0}})
+			left -= 60 / float32(max(age, 1))
+			got, _ := f.pull(w, PullOptions{})
+			want(t, got, filled(20, left))
+		}
+	})
+}
+
+func TestSynchronous(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{GradsToWait: 2})
+		layout := dense(200, 0)
+		a, b := f.client(0, layout), f.client(1, layout)
+		f.init(a, filled(200, 10))
+		v0 := Versions{0, 0}
+		f.push(a, filled(200, 1), Gradient{Versions: v0, Lease: 1, Done: 8})
+		got, v := f.pull(a, PullOptions{})
+		want(t, got, filled(200, 10))
+		if !slices.Equal(v, v0) {
+			t.Fatal(v)
+		}
+		pulled := make(chan []float32)
+		go func() {
+			dst := make([]float32, 200)
+			must(a.Pull(t.Context(), dst, PullOptions{After: true, Whole: true}))
+			pulled <- dst
+		}()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		select {
+		case <-pulled:
+			t.Fatal("a synchronous pull did not wait")
+		default:
+		}
+		f.push(b, filled(200, 3), Gradient{Versions: v0, Lease: 2, Done: 8})
+		want(t, <-pulled, filled(200, 8))
+
+		accepted, v := f.push(b, filled(200, 3), Gradient{Versions: v0, Lease: 2, Done: 16})
+		if accepted || !slices.Equal(v, Versions{1, 1}) {
+			t.Fatal("a gradient of version 0 was accepted at version 1", v)
+		}
+		accepted, _ = f.push(b, filled(200, 3), Gradient{Versions: v, Lease: 2, Done: 16})
+		if !accepted {
+			t.Fatal("the same records were refused")
+		}
+		// What is left over.
+		for i := range 2 {
+			f.tell(i, &wire.ControlRequest{Flush: true})
+		}
+		got, v = f.pull(a, PullOptions{})
+		want(t, got, filled(200, 5))
+		if !slices.Equal(v, Versions{2, 2}) {
+			t.Fatal(v)
+		}
+		// A flush of nothing is nothing.
+		got, v = f.pull(a, PullOptions{Flush: true})
+		want(t, got, filled(200, 5))
+		if !slices.Equal(v, Versions{2, 2}) {
+			t.Fatal(v)
+		}
+	})
+}
+
+func TestFewerContributorsRelease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{GradsToWait: 3})
+		a, b := f.client(0, dense(20, 0)), f.client(1, dense(20, 0))
+		f.init(a, filled(20, 10))
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Lease: 1, Done: 8})
+		f.push(b, filled(20, 3), Gradient{Versions: Versions{0}, Lease: 2, Done: 8})
+		f.tell(0, &wire.ControlRequest{Contributors: 4})
+		if v := f.server(0).Version(); v != 0 {
+			t.Fatal(v)
+		}
+		f.tell(0, &wire.ControlRequest{Contributors: 2})
+		got, _ := f.pull(a, PullOptions{After: true})
+		want(t, got, filled(20, 8))
+		f.tell(0, &wire.ControlRequest{}) // no word of contributors: 2, as before
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{1}, Lease: 1, Done: 16})
+		if v := f.server(0).Version(); v != 1 {
+			t.Fatal(v)
+		}
+	})
+}
+
+// Two workers whose gradients wait at one server each, since a third one,
+// which is gone, stood beside the other at the other: see Client.Pull.
+func TestNobodyWaitsAcrossServers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{GradsToWait: 2})
+		layout := dense(32, 0)
+		a, b := f.client(0, layout), f.client(1, layout)
+		f.init(a, filled(32, 0))
+		one := func(c *Client, server int, done int64) { // what arrived at one server before the worker refused at the other computed again
+			p := c.servers[server]
+			must(p.call(t.Context(), &p.push, request{op: opPush, lease: int64(c.servers[0].request.Worker) + 1, done: done}, filled(16, 1), nil))
+		}
+		one(a, 0, 1)
+		one(b, 1, 1)
+		for i := range 2 {
+			f.tell(i, &wire.ControlRequest{Contributors: 2})
+		}
+		var wg sync.WaitGroup
+		for _, c := range []*Client{a, b} {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				if _, err := c.Pull(ctx, make([]float32, 32), PullOptions{After: true}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+func TestSnapshot(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var taken []int64
+		f := newFleet(t, 1, ServerConfig{EvaluationSteps: 2, OnSnapshot: func(v int64) { taken = append(taken, v) }})
+		w := f.client(0, dense(20, 0))
+		f.init(w, filled(20, 10))
+		for i := range 5 {
+			f.push(w, filled(20, 1), Gradient{Versions: Versions{int64(i)}})
+		}
+		got, v := f.pull(w, PullOptions{Snapshot: 2})
+		want(t, got, filled(20, 8))
+		if f.server(0).Snapshot() != 2 || v[0] != 5 {
+			t.Fatal(f.server(0).Snapshot(), v)
+		}
+		got, _ = f.pull(w, PullOptions{})
+		want(t, got, filled(20, 5))
+		if _, err := w.Pull(t.Context(), make([]float32, 20), PullOptions{Snapshot: 4}); !errors.Is(err, ErrNoSnapshot) {
+			t.Fatal(err)
+		}
+		f.tell(0, &wire.ControlRequest{ReleaseSnapshot: 1}) // an older one
+		if f.server(0).Snapshot() != 2 {
+			t.Fatal("released another one")
+		}
+		f.tell(0, &wire.ControlRequest{ReleaseSnapshot: 2})
+		if _, err := w.Pull(t.Context(), make([]float32, 20), PullOptions{Snapshot: 2}); !errors.Is(err, ErrNoSnapshot) {
+			t.Fatal(err)
+		}
+		f.push(w, filled(20, 1), Gradient{Versions: Versions{5}})
+		got, _ = f.pull(w, PullOptions{Snapshot: 6})
+		want(t, got, filled(20, 4))
+		if !slices.Equal(taken, []int64{2, 6}) {
+			t.Fatal(taken)
+		}
+	})
+}
+
+func TestProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{})
+		w := f.client(7, dense(20, 0))
+		f.init(w, filled(20, 10))
+		for lease := range int64(6) {
+			for done := range int64(3) {
+				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Lease: lease + 1, Done: 64 * (done + 1)})
+			}
+		}
+		r := must(f.control(0).Progress(t.Context(), &wire.ProgressRequest{Worker: 7}))
+		var got []string
+		for _, l := range r.Leases {
+			got = append(got, fmt.Sprint(l.Lease, ":", l.Done))
+		}
+		if !slices.Equal(got, []string{"3:192", "4:192", "5:192", "6:192"}) {
+			t.Fatal(got)
+		}
+		if r := must(f.control(0).Progress(t.Context(), &wire.ProgressRequest{Worker: 8})); len(r.Leases) != 0 {
+			t.Fatal(r)
+		}
+	})
+}

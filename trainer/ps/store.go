@@ -1,0 +1,134 @@
+package ps
+
+import (
+	"sync"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+)
+
+// store is a server's memory. One goroutine at a time, the holder of the
+// server's turn, calls its methods, read apart.
+type store struct {
+	optimizer *optim.Optimizer
+	trainable int // elements below it have a gradient
+	updates   int64
+
+	mu       sync.RWMutex // of what read reads, taken chunk by chunk
+	values   []float32
+	snapshot []float32
+	held     int64 // the version of snapshot, 0 if none
+
+	slots    [][]float32
+	received []float32 // the push that is being received
+	sum      []float32 // of the gradients gathered
+	views    [][]float32
+}
+
+// allocate makes room for n elements, of which trainable have a gradient.
+func (s *store) allocate(n, trainable int) {
+	s.trainable = trainable
+	s.values = make([]float32, n)
+	s.slots = s.optimizer.NewSlots(trainable)
+	s.views = make([][]float32, len(s.slots))
+}
+
+// room is where a push is received.
+func (s *store) room() []float32 {
+	if s.received == nil {
+		s.received = make([]float32, len(s.values))
+	}
+	return s.received
+}
+
+// add adds what was received to the sum, as the last of those that weigh weights.
+func (s *store) add(weights []float64) {
+	last := len(weights) - 1
+	if last == 0 {
+		s.sum, s.received = s.received, s.sum
+		return
+	}
+	if w := float32(weights[0]); last == 1 && w != 1 {
+		kernel.Scale(w, s.sum[:s.trainable])
+	}
+	kernel.Axpy(float32(weights[last]), s.received[:s.trainable], s.sum[:s.trainable])
+	kernel.Add(s.sum[s.trainable:], s.received[s.trainable:])
+}
+
+// apply updates the values by the sum of gradients with the weights, at the
+// learning rate.
+func (s *store) apply(weights []float64, rate float64) {
+	s.updates++
+	if len(weights) == 1 {
+		rate *= weights[0]
+	}
+	mean := 1 / float32(len(weights))
+	for a := 0; a < len(s.values); a += chunk {
+		b := min(a+chunk, len(s.values))
+		if mean != 1 {
+			kernel.Scale(mean, s.sum[a:b])
+		}
+		s.mu.Lock()
+		s.move(a, b, rate)
+		s.mu.Unlock()
+	}
+	if s.received == nil { // no second buffer unless gradients are summed
+		s.sum, s.received = nil, s.sum
+	}
+}
+
+// move applies the sum to the elements from a to b.
+func (s *store) move(a, b int, rate float64) {
+	if t := min(b, s.trainable); a < t {
+		for i, slot := range s.slots {
+			s.views[i] = slot[a:t]
+		}
+		s.optimizer.Apply(s.values[a:t], s.sum[a:t], s.views, s.updates, rate)
+	}
+	if t := max(a, s.trainable); t < b {
+		kernel.Axpy(-1, s.sum[t:b], s.values[t:b])
+	}
+}
+
+// keep takes the snapshot of version, if none is held.
+func (s *store) keep(version int64) bool {
+	s.mu.RLock()
+	held := s.held
+	s.mu.RUnlock()
+	if held != 0 {
+		return false
+	}
+	if s.snapshot == nil {
+		s.snapshot = make([]float32, len(s.values))
+	}
+	copy(s.snapshot, s.values)
+	s.mu.Lock()
+	s.held = version
+	s.mu.Unlock()
+	return true
+}
+
+// release drops the snapshot if it is of version or an older one.
+func (s *store) release(version int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.held <= version {
+		s.held = 0
+	}
+}
+
+// read copies the elements from a on, of the snapshot of that version or, if that
+// is 0, of the values. It may run beside everything else; false: the snapshot is gone.
+func (s *store) read(dst []float32, a int, snapshot int64) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	from := s.values
+	if snapshot != 0 {
+		if snapshot != s.held {
+			return false
+		}
+		from = s.snapshot
+	}
+	copy(dst, from[a:])
+	return true
+}
