@@ -1,0 +1,342 @@
+package pod
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// life is one launch of a pod in the cluster.
+type life struct {
+	Event
+	told []Event // what happened to it, in order
+}
+
+// cluster performs actions, in order but late, and is where pods die.
+type cluster struct {
+	t       *rapid.T
+	table   *Table
+	policy  Policy
+	now     time.Time
+	wanted  int
+	todo    []Action
+	lives   []*life
+	lost    map[string]int      // by pod and launch
+	created map[*line]time.Time // the last one
+	charged map[*line]int
+	over    bool
+}
+
+func launchName(id ID, launch int) string { return fmt.Sprintf("%v/%d", id, launch) }
+func lineName(r Role, original int) string {
+	return fmt.Sprintf("%v line %d", r, original)
+}
+
+func newCluster(t *rapid.T) *cluster {
+	c := &cluster{
+		t: t, now: start,
+		policy: Policy{
+			Servers: rapid.IntRange(0, 2).Draw(t, "servers"), Workers: rapid.IntRange(1, 4).Draw(t, "workers"),
+			Relaunches: rapid.IntRange(0, 3).Draw(t, "relaunches"), Backoff: time.Second,
+		},
+		lost: make(map[string]int), created: make(map[*line]time.Time), charged: make(map[*line]int),
+	}
+	c.table, c.wanted = New(c.policy), c.policy.Workers
+	c.take(c.table.Start(c.now))
+	return c
+}
+
+// take checks actions as they are handed out, and keeps them to be performed.
+func (c *cluster) take(actions []Action) {
+	for _, a := range actions {
+		name := launchName(a.ID, a.Launch)
+		switch a.Verb {
+		case Create:
+			if c.over {
+				c.t.Fatalf("%v after the end", a)
+			}
+			line := c.table.byID[a.ID].line
+			if last, ok := c.created[line]; ok && c.now.Sub(last) < c.policy.Backoff {
+				c.t.Fatalf("%v only %v after the last of its line", a, c.now.Sub(last))
+			}
+			c.created[line] = c.now
+		case Lost:
+			if c.lost[name]++; c.lost[name] > 1 {
+				c.t.Fatalf("%s is lost twice", name)
+			}
+			if c.life(a.ID, a.Launch) == nil {
+				c.t.Fatalf("%v, which never was", a)
+			}
+			if a.Charged {
+				c.charged[c.table.byID[a.ID].line]++
+			}
+			continue
+		}
+		c.todo = append(c.todo, a)
+	}
+}
+
+func (c *cluster) life(id ID, launch int) *life {
+	for _, l := range c.lives {
+		if l.ID == id && l.Launch == launch {
+			return l
+		}
+	}
+	return nil
+}
+
+func (c *cluster) live() []*life {
+	return slices.DeleteFunc(slices.Clone(c.lives), func(l *life) bool { return l.Phase.Ended() })
+}
+
+// Perform carries out the oldest action.
+func (c *cluster) Perform(t *rapid.T) {
+	if len(c.todo) == 0 {
+		t.Skip("nothing to do")
+	}
+	a := c.todo[0]
+	c.todo = c.todo[1:]
+	switch a.Verb {
+	case Create:
+		if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
+			c.take(c.table.Refused(a.ID, a.Launch, "no quota", c.now))
+			return
+		}
+		for _, l := range c.live() {
+			if l.ID == a.ID {
+				t.Fatalf("%v while launch %d is live", a, l.Launch)
+			}
+		}
+		if c.life(a.ID, a.Launch) != nil {
+			t.Fatalf("%v again", a)
+		}
+		l := &life{Event: Event{ID: a.ID, Launch: a.Launch, Phase: Initial}}
+		c.lives = append(c.lives, l)
+		c.happen(l, Pending, Exit{})
+	case Delete:
+		if l := c.life(a.ID, a.Launch); l != nil && !l.Phase.Ended() {
+			c.happen(l, rapid.SampledFrom([]Phase{Deleted, Failed}).Draw(t, "end"), Exit{Signal: 9})
+		}
+	}
+}
+
+// happen changes a pod's phase and tells the table.
+func (c *cluster) happen(l *life, p Phase, e Exit) {
+	l.Phase, l.Exit = p, e
+	l.told = append(l.told, l.Event)
+	c.take(c.table.Observe(l.Event, c.now))
+}
+
+func (c *cluster) Run(t *rapid.T) {
+	for _, l := range c.live() {
+		if l.Phase == Pending {
+			c.happen(l, Running, Exit{})
+			return
+		}
+	}
+	t.Skip("none is pending")
+}
+
+var exits = []Exit{{Signal: 9}, {Code: 143}, {Evicted: true}, {NodeLost: true}, {Code: 1}, {OOM: true}, {Code: 0}}
+
+func (c *cluster) Die(t *rapid.T) {
+	live := c.live()
+	if len(live) == 0 {
+		t.Skip("none is live")
+	}
+	l := rapid.SampledFrom(live).Draw(t, "pod")
+	e := rapid.SampledFrom(exits).Draw(t, "exit")
+	phase := Failed
+	if e == (Exit{}) {
+		phase = Succeeded
+	}
+	c.happen(l, phase, e)
+}
+
+// Again tells something a second time, late.
+func (c *cluster) Again(t *rapid.T) {
+	if len(c.lives) == 0 {
+		t.Skip("no pod yet")
+	}
+	l := rapid.SampledFrom(c.lives).Draw(t, "pod")
+	ev := rapid.SampledFrom(l.told).Draw(t, "event")
+	if actions := c.table.Observe(ev, c.now); len(actions) > 0 {
+		t.Fatalf("%+v told again: %v", ev, actions)
+	}
+}
+
+func (c *cluster) Wait(t *rapid.T) {
+	c.now = c.now.Add(time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond)
+	due, ok := c.table.Deadline()
+	did := c.table.Tick(c.now)
+	if (len(did) > 0) != (ok && !c.now.Before(due)) {
+		t.Fatalf("deadline %v (%t), now %v: %v", due, ok, c.now, did)
+	}
+	c.take(did)
+}
+
+func (c *cluster) Scale(t *rapid.T) {
+	c.wanted = rapid.IntRange(0, 5).Draw(t, "workers")
+	c.take(c.table.Scale(c.wanted, c.now))
+	if n := len(c.table.workers()); n != c.wanted && !c.over {
+		t.Fatalf("%d workers, scaled to %d", n, c.wanted)
+	}
+}
+
+func (c *cluster) list() []Event {
+	var events []Event
+	for _, l := range c.live() {
+		events = append(events, l.Event)
+	}
+	return events
+}
+
+func (c *cluster) Relist(*rapid.T) { c.take(c.table.Relist(c.list(), c.now)) }
+
+func (c *cluster) Check(t *rapid.T) {
+	numbers, slots := make(map[ID]bool), make(map[string]bool)
+	for _, p := range c.table.List() {
+		if numbers[p.ID] {
+			t.Fatalf("%v twice", p.ID)
+		}
+		numbers[p.ID] = true
+		if e := c.table.byID[p.ID]; !p.Phase.Ended() && !e.line.unwanted {
+			if name := lineName(p.ID.Role, p.Original); slots[name] {
+				t.Fatalf("%s has two pods", name)
+			} else {
+				slots[name] = true
+			}
+		}
+	}
+	for l, n := range c.charged {
+		if n > c.policy.Relaunches+1 || n != l.charged {
+			t.Fatalf("a line was charged %d times: %+v", n, l)
+		}
+	}
+	if c.over && c.table.Gone() && len(c.live()) > 0 {
+		t.Fatalf("gone, but %d are live", len(c.live()))
+	}
+}
+
+// settle performs everything, lets every pod run, and waits for what is due.
+func (c *cluster) settle(t *rapid.T) {
+	for range 1000 {
+		switch {
+		case len(c.todo) > 0:
+			c.Perform(t)
+		case slices.ContainsFunc(c.live(), func(l *life) bool { return l.Phase == Pending }):
+			c.Run(t)
+		default:
+			due, ok := c.table.Deadline()
+			if !ok {
+				return
+			}
+			c.now = due
+			c.take(c.table.Tick(c.now))
+		}
+	}
+	t.Fatal("does not settle")
+}
+
+// TestLaws runs the table beside a cluster where anything happens at any time.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		c := newCluster(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"": c.Check, "perform": c.Perform, "perform more": c.Perform, "run": c.Run, "run more": c.Run,
+			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "relist": c.Relist,
+		})
+		c.settle(t)
+		// Settled means that there is nothing to do, and that who is wanted is there.
+		if actions := append(c.table.Relist(c.list(), c.now), c.table.Tick(c.now)...); len(actions) > 0 {
+			t.Fatalf("settled, but %v", actions)
+		}
+		live := 0
+		for _, l := range c.live() {
+			if l.ID.Role == Worker {
+				live++
+			}
+		}
+		if want := len(c.table.workers()); live != want || live > c.wanted || live < c.wanted-len(c.table.failed) {
+			t.Fatalf("%d workers live, %d in the table, %d wanted, %d lines ended", live, want, c.wanted, len(c.table.failed))
+		}
+		if live == 0 && c.wanted > 0 && c.table.Err() == nil {
+			t.Fatal("no worker is left, and no error")
+		}
+		c.over = true
+		c.take(c.table.End(time.Second, c.now))
+		c.settle(t)
+		if !c.table.Gone() || len(c.live()) > 0 {
+			t.Fatalf("%d pods are left after the end", len(c.live()))
+		}
+		for _, l := range c.lives {
+			if c.lost[launchName(l.ID, l.Launch)] != 1 {
+				t.Fatalf("%v was not told lost", l.ID)
+			}
+		}
+	})
+}
+
+// TestRelistEqualsEvents tells one table every event, repeated and interleaved, and another only how it ended.
+func TestRelistEqualsEvents(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p := Policy{Servers: 2, Workers: 4, Relaunches: rapid.IntRange(0, 1).Draw(t, "relaunches")}
+		a, b := New(p), New(p)
+		actions := a.Start(start)
+		b.Start(start)
+		var stories [][]Event
+		var last []Event
+		for _, action := range actions {
+			story := []Event{{ID: action.ID, Launch: 1, Phase: Pending}, {ID: action.ID, Launch: 1, Phase: Running}}
+			if rapid.Bool().Draw(t, "ends") {
+				story = append(story, Event{ID: action.ID, Launch: 1, Phase: Failed, Exit: rapid.SampledFrom(exits).Draw(t, "exit")})
+			}
+			story = story[:rapid.IntRange(1, len(story)).Draw(t, "length")]
+			stories = append(stories, story)
+			last = append(last, story[len(story)-1])
+		}
+		now := at(5)
+		var didA []Action
+		for len(stories) > 0 {
+			i := rapid.IntRange(0, len(stories)-1).Draw(t, "whose")
+			didA = append(didA, a.Observe(stories[i][0], now)...)
+			if rapid.Bool().Draw(t, "repeat") {
+				didA = append(didA, a.Observe(stories[i][0], now)...)
+			}
+			if stories[i] = stories[i][1:]; len(stories[i]) == 0 {
+				stories = slices.Delete(stories, i, i+1)
+			}
+		}
+		didB := b.Relist(rapid.Permutation(last).Draw(t, "list"), now)
+		if x, y := summary(a, didA), summary(b, didB); !slices.Equal(x, y) {
+			t.Fatalf("events:\n%v\nlist:\n%v", x, y)
+		}
+		if again := b.Relist(last, now); len(again) > 0 {
+			t.Fatalf("the same list again: %v", again)
+		}
+	})
+}
+
+// summary is a table's state by line, and what it did, but for the numbers of new workers and the order.
+func summary(t *Table, did []Action) []string {
+	var out []string
+	for _, e := range t.pods {
+		s := fmt.Sprintf("%s: %v charged %d, exit %v, due %v", lineName(e.ID.Role, e.Original), e.Phase, e.line.charged, e.Exit, e.due)
+		if e.ID.Role == Worker && e.ID.Index >= t.policy.Workers {
+			s = "new " + s
+		}
+		out = append(out, s)
+	}
+	for _, a := range did {
+		if a.Verb == Create {
+			a.ID.Index = a.Original
+		}
+		out = append(out, a.String())
+	}
+	slices.SortFunc(out, cmp.Compare[string])
+	return append(out, fmt.Sprint(t.Err() != nil))
+}
