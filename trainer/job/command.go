@@ -27,7 +27,7 @@ func newCommand() *Command {
 
 // Parse reads the arguments of `elasticdl train`: --name=value or --name value,
 // dashes as good as underscores, --name alone for true. It reports all problems,
-// those of Validate included, joined.
+// those of Validate included, joined; the Command beside an error has what was right.
 func Parse(args []string) (*Command, error) {
 	c := newCommand()
 	var p problems
@@ -36,10 +36,7 @@ func Parse(args []string) (*Command, error) {
 	c.refuseLater(&p)
 	p = append(p, c.missing(p)...)
 	c.note()
-	if len(p) > 0 {
-		return nil, errors.Join(p...)
-	}
-	return c, nil
+	return c, errors.Join(p...)
 }
 
 // readAll takes every argument in.

@@ -62,8 +62,8 @@ func resource(key, value string) (name, quantity string, err error) {
 	if !form.MatchString(value) || value == "0" && form == cpuQuantity {
 		return "", "", fmt.Errorf("%s=%s: expected %s", key, value, want)
 	}
-	if strings.HasSuffix(value, "K") { // ElasticDL's; Kubernetes knows k
-		value = strings.TrimSuffix(value, "K") + "k"
+	if before, ok := strings.CutSuffix(value, "K"); ok { // ElasticDL's; Kubernetes knows k
+		value = before + "k"
 	}
 	return name, value, nil
 }

@@ -88,12 +88,12 @@ func TestPriorityOf(t *testing.T) {
 		n     int
 		want  string
 	}{{0.5, 10, "hhhlllllhh"}, {0.5, 4, "hllh"}, {0.5, 1, "h"}, {0.1, 4, "hlll"}, {0.75, 4, "hhlh"}} {
-		got := ""
+		var got strings.Builder
 		for i := range test.n {
-			got += Priority{"high", test.share}.Of(i, test.n)[:1]
+			got.WriteString(Priority{"high", test.share}.Of(i, test.n)[:1])
 		}
-		if got != test.want {
-			t.Errorf("%v of %d: %s, want %s", test.share, test.n, got, test.want)
+		if got.String() != test.want {
+			t.Errorf("%v of %d: %s, want %s", test.share, test.n, got.String(), test.want)
 		}
 	}
 	if got := (Priority{Class: "x"}).Of(3, 9); got != "x" {

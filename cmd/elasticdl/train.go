@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// refresh is how often a job is looked at.
+const refresh = 250 * time.Millisecond
+
+// trainCommand takes its flags from the table in package job, which reports all problems at once.
+func trainCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:                "train --job_name=NAME --model_def=MODEL --training_data=PATH [flags]",
+		Short:              "Train a model",
+		DisableFlagParsing: true,
+		ValidArgsFunction:  completeFlags,
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+				return cmd.Help()
+			}
+			return train(cmd, args)
+		}),
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  elasticdl %s\n%s", cmd.Short, cmd.Use, job.Help())
+	})
+	return cmd
+}
+
+func train(cmd *cobra.Command, args []string) error {
+	c, err := job.Parse(args)
+	if c.Runtime == "local" && !c.DryRun {
+		err = errors.Join(err, checkHere(c.Job))
+	}
+	if err != nil {
+		return usage(err)
+	}
+	for _, note := range c.Notes {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
+	}
+	if c.DryRun {
+		return printJSON(cmd.OutOrStdout(), c.Job)
+	}
+	ctx := cmd.Context()
+	h, err := local.Start(ctx, c.Job, local.StartOptions{Detach: c.Detach})
+	if errors.Is(err, local.ErrRunning) {
+		return fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl stop %[1]s", c.Job.Name, err)
+	} else if err != nil {
+		return err
+	}
+	if c.Detach {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started; elasticdl status %[1]s, logs %[1]s, wait %[1]s or stop %[1]s\n", c.Job.Name)
+		return err
+	}
+	return attend(ctx, h, c.Job, cmd.OutOrStdout())
+}
+
+// attend shows a job until it has ended. The end of ctx stops the job.
+func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
+	type end struct {
+		status *wire.JobStatus
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		status, err := h.Wait(ctx)
+		ended <- end{status, err}
+	}()
+	show := newDisplay(out)
+	tick := time.NewTicker(refresh)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			// The job is looked at until it has stopped, also after Ctrl-C.
+			if status, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && !local.Ended(status) {
+				show.show(status)
+			}
+		case e := <-ended:
+			if e.err != nil {
+				show.close(nil)
+				return e.err
+			}
+			show.close(e.status)
+			logs := ""
+			if home, err := local.Home(); err == nil {
+				logs = filepath.Join(home, "jobs", j.Name, "logs")
+			}
+			if _, err := io.WriteString(out, summary(e.status, logs, j.Output)); err != nil {
+				return err
+			}
+			return outcome(ctx, e.status)
+		}
+	}
+}
+
+// outcome is a job's exit code: an error, shown already, unless it succeeded.
+func outcome(ctx context.Context, s *wire.JobStatus) error {
+	switch {
+	case s.State == "Succeeded":
+		return nil
+	case ctx.Err() != nil:
+		return failure{errSilent, exitInterrupted}
+	}
+	return failure{errSilent, exitFailure}
+}
+
+// checkHere finds what is missing on this machine: the model, the data, a place for the output.
+func checkHere(j *job.Job) error {
+	var problems []error
+	add := func(flag, value string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("--%s=%s: %w", flag, value, err))
+		}
+	}
+	if j.ModelDef != "" {
+		_, err := zoo.Lookup(j.ModelDef)
+		add("model_def", j.ModelDef, err)
+	}
+	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}} {
+		if d[1] != "" {
+			add(d[0], d[1], readable(d[1], j.DataReaderParams))
+		}
+	}
+	if j.Output != "" {
+		add("output", j.Output, writable(j.Output))
+	}
+	return errors.Join(problems...)
+}
+
+func readable(path string, params map[string]string) error {
+	r, err := data.Open(path, params)
+	if err != nil {
+		return err
+	}
+	return r.Close()
+}
+
+// writable says why a directory cannot be written to or made.
+func writable(dir string) error {
+	for {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir:
+			dir = filepath.Dir(dir) // it will be made in there
+			continue
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is not a directory", dir)
+		}
+		if err := unix.Access(dir, unix.W_OK); err != nil {
+			return fmt.Errorf("write to %s: %w", dir, err)
+		}
+		return nil
+	}
+}
+
+func printJSON(w io.Writer, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(w, "%s\n", text)
+	return err
+}
+
+// completeFlags offers the flags, and paths after the '='.
+func completeFlags(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+	if !strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
+		return nil, cobra.ShellCompDirectiveDefault
+	}
+	var found []string
+	for _, f := range job.Flags() {
+		name := "--" + f.Name
+		if f.TakesValue() {
+			name += "="
+		}
+		if f.Topic != job.Remnants && f.Effect != job.Later && strings.HasPrefix(name, strings.ReplaceAll(word[2:], "-", "_")) || strings.HasPrefix(name, word) {
+			found = append(found, name+"\t"+f.Usage)
+		}
+	}
+	return found, cobra.ShellCompDirectiveNoSpace
+}

@@ -1,0 +1,382 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// Everything here is a function of a job's status and the time.
+
+// screen is the live view of a job, in lines no longer than width.
+func screen(s *wire.JobStatus, width int, now time.Time) string {
+	head := fmt.Sprintf("%s  %s", s.Name, s.State)
+	if s.Epochs > 0 {
+		head += fmt.Sprintf("  epoch %d of %d", s.Epoch, s.Epochs)
+	}
+	head += "  " + age(s, now)
+	lines := []string{head}
+	words := strings.Join(progress(s), "  ")
+	if cells := min(width-len(words)-2, 50); cells >= 10 {
+		words = bar(s, cells) + "  " + words
+	} else {
+		lines = append(lines, bar(s, width))
+	}
+	lines = append(lines, words)
+	state := learned(s)
+	if n := len(s.Evaluations); n > 0 {
+		state = append(state, measured(s.Evaluations[n-1]))
+	}
+	if len(state) > 0 {
+		lines = append(lines, strings.Join(state, "  "))
+	}
+	lines = append(lines, podLines(s, width)...)
+	for i, line := range lines {
+		lines[i] = cut(line, width)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// bar is how much of the records is done, in n cells.
+func bar(s *wire.JobStatus, n int) string {
+	full := 0
+	if s.RecordsTotal > 0 {
+		full = int(s.RecordsDone * int64(n) / s.RecordsTotal)
+	}
+	full = min(max(full, 0), n)
+	return strings.Repeat("█", full) + strings.Repeat("░", n-full)
+}
+
+// progress is how far the job is, in words.
+func progress(s *wire.JobStatus) []string {
+	if s.RecordsTotal == 0 {
+		return []string{"starting"}
+	}
+	parts := []string{percent(s), fmt.Sprintf("%s/%s records", commas(s.RecordsDone), commas(s.RecordsTotal))}
+	if s.RecordsPerSecond > 0 && s.EndedUnixMs == 0 {
+		parts = append(parts, commas(int64(s.RecordsPerSecond))+" records/s")
+		if left, ok := remaining(s); ok {
+			parts = append(parts, short(left)+" left")
+		}
+	}
+	return parts
+}
+
+// learned is how good the model is so far, in words.
+func learned(s *wire.JobStatus) []string {
+	var parts []string
+	if s.Version > 0 {
+		parts = append(parts, fmt.Sprintf("loss %.4g", s.Loss), fmt.Sprintf("version %d", s.Version))
+	}
+	if s.Rejected > 0 {
+		parts = append(parts, count(s.Rejected, "stale gradient"))
+	}
+	return parts
+}
+
+func measured(e *wire.Evaluation) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
+		parts = append(parts, fmt.Sprintf("%s %.4f", name, e.Metrics[name]))
+	}
+	return fmt.Sprintf("%s (v=%d)", strings.Join(parts, " "), e.Version)
+}
+
+// podLines is the pods that live with their state, and how many were replaced.
+func podLines(s *wire.JobStatus, width int) []string {
+	var words, lines []string
+	for _, p := range sorted(s.Pods) {
+		if p.EndedUnixMs == 0 {
+			words = append(words, podName(p)+" "+p.State)
+		}
+	}
+	if s.Relaunched > 0 {
+		words = append(words, fmt.Sprintf("(%d replaced)", s.Relaunched))
+	}
+	line := ""
+	for _, word := range words {
+		if line != "" && len(line)+2+len(word) > width {
+			lines = append(lines, line)
+			line = ""
+		}
+		if line != "" {
+			line += "  "
+		}
+		line += word
+	}
+	if line != "" {
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// progressLine is the live view for a log: one line.
+func progressLine(s *wire.JobStatus, now time.Time) string {
+	parts := []string{fmt.Sprintf("epoch %d/%d", s.Epoch, s.Epochs)}
+	parts = append(append(parts, progress(s)...), learned(s)...)
+	return fmt.Sprintf("[%s] %s", age(s, now), strings.Join(parts, "  "))
+}
+
+// news is what has happened between two statuses: pods, evaluations, epochs.
+func news(before, after *wire.JobStatus) []string {
+	var lines []string
+	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
+		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
+	}
+	type state struct{ name, state string }
+	known := make(map[state]int64)
+	for _, p := range before.GetPods() {
+		known[state{podName(p), p.State}] = p.StartedUnixMs
+	}
+	for _, p := range sorted(after.Pods) {
+		started, ok := known[state{podName(p), p.State}]
+		if ok && started == p.StartedUnixMs || p.State == "Initial" {
+			continue
+		}
+		line := podName(p) + " " + p.State
+		switch {
+		case p.Reason != "":
+			line += ": " + p.Reason
+		case p.State == "Running" && p.Pid > 0:
+			line += fmt.Sprintf(", process %d", p.Pid)
+		}
+		lines = append(lines, line)
+	}
+	for _, e := range after.Evaluations[min(len(before.GetEvaluations()), len(after.Evaluations)):] {
+		lines = append(lines, evaluation.Format(e.Version, metricsOf(e)))
+	}
+	return lines
+}
+
+// summary is what became of a job.
+func summary(s *wire.JobStatus, logs, output string) string {
+	var b strings.Builder
+	took := time.Duration(s.EndedUnixMs-s.StartedUnixMs) * time.Millisecond
+	fmt.Fprintf(&b, "job %s %s", s.Name, s.State)
+	if s.StartedUnixMs > 0 && took > 0 {
+		fmt.Fprintf(&b, " after %s", short(took))
+	}
+	if s.Reason != "" && s.State != "Succeeded" {
+		fmt.Fprintf(&b, ": %s", s.Reason)
+	}
+	b.WriteByte('\n')
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(w, "  records\t%s of %s, %s", commas(s.RecordsDone), commas(s.RecordsTotal), count(int64(s.Epochs), "epoch"))
+	if s.RecordsDone > 0 && took > 0 {
+		fmt.Fprintf(w, ", %s records/s", commas(int64(float64(s.RecordsDone)/took.Seconds())))
+	}
+	fmt.Fprintln(w)
+	if n := len(s.Evaluations); n > 0 {
+		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
+	}
+	if s.Relaunched > 0 || s.Requeued > 0 {
+		fmt.Fprintf(w, "  pods\t%d replaced, %s taken back\n", s.Relaunched, count(s.Requeued, "task"))
+	}
+	if output != "" && s.State == "Succeeded" {
+		fmt.Fprintf(w, "  output\t%s\n", output)
+	}
+	fmt.Fprintf(w, "  logs\t%s\n", logs)
+	w.Flush()
+	return b.String()
+}
+
+// statusText is a job for `elasticdl status`.
+func statusText(s *wire.JobStatus, now time.Time) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	row := func(key, value string) {
+		if value != "" {
+			fmt.Fprintf(w, "%s:\t%s\n", key, value)
+		}
+	}
+	row("Name", s.Name)
+	row("State", s.State)
+	row("Reason", s.Reason)
+	row("Strategy", s.Strategy)
+	row("Age", age(s, now))
+	if s.RecordsTotal > 0 {
+		row("Epoch", fmt.Sprintf("%d of %d", s.Epoch, s.Epochs))
+		row("Progress", strings.Join(progress(s), ", "))
+	}
+	row("Model", strings.Join(learned(s), ", "))
+	if s.Relaunched > 0 || s.Requeued > 0 {
+		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))
+	}
+	for i, e := range s.Evaluations {
+		key := "\t"
+		if i == 0 {
+			key = "Evaluation:\t"
+		}
+		fmt.Fprintf(w, "%s%s\n", key, measured(e))
+	}
+	w.Flush()
+	if len(s.Pods) > 0 {
+		b.WriteString("\n" + podTable(s.Pods, now))
+	}
+	return b.String()
+}
+
+func podTable(pods []*wire.PodStatus, now time.Time) string {
+	rows := [][]string{{"POD", "STATE", "PID", "AGE", "ADDRESS", "REASON"}}
+	for _, p := range sorted(pods) {
+		pid := ""
+		if p.Pid > 0 && p.EndedUnixMs == 0 {
+			pid = strconv.Itoa(int(p.Pid))
+		}
+		rows = append(rows, []string{podName(p), p.State, pid, span(p.StartedUnixMs, p.EndedUnixMs, now), p.Address, p.Reason})
+	}
+	return table(rows)
+}
+
+// listText is all jobs for `elasticdl list`.
+func listText(jobs []*wire.JobStatus, now time.Time) string {
+	rows := [][]string{{"NAME", "STATE", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE"}}
+	for _, s := range jobs {
+		alive := map[wire.Role]int{}
+		for _, p := range s.Pods {
+			if p.State == "Running" {
+				alive[p.Role]++
+			}
+		}
+		epoch := ""
+		if s.Epochs > 0 {
+			epoch = fmt.Sprintf("%d/%d", s.Epoch, s.Epochs)
+		}
+		rows = append(rows, []string{s.Name, s.State, percent(s), epoch,
+			strconv.Itoa(alive[wire.Role_WORKER]), strconv.Itoa(alive[wire.Role_PS]), age(s, now)})
+	}
+	return table(rows)
+}
+
+// table aligns rows; an empty cell stays empty.
+func table(rows [][]string) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		fmt.Fprintln(w, strings.Join(row, "\t"))
+	}
+	w.Flush()
+	var trimmed strings.Builder
+	for line := range strings.Lines(b.String()) {
+		trimmed.WriteString(strings.TrimRight(line, " \n") + "\n")
+	}
+	return trimmed.String()
+}
+
+// asJSON is a message with every field, indented, the same each time.
+func asJSON(m proto.Message) (json.RawMessage, error) {
+	text, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	return json.RawMessage(text), nil
+}
+
+// sorted is the pods in the order of their roles and numbers.
+func sorted(pods []*wire.PodStatus) []*wire.PodStatus {
+	return slices.SortedFunc(slices.Values(pods), func(a, b *wire.PodStatus) int {
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index), cmp.Compare(a.StartedUnixMs, b.StartedUnixMs))
+	})
+}
+
+func podName(p *wire.PodStatus) string {
+	if p.Role == wire.Role_MASTER {
+		return "master"
+	}
+	return fmt.Sprintf("%s-%d", strings.ToLower(p.Role.String()), p.Index)
+}
+
+func metricsOf(e *wire.Evaluation) []evaluation.Metric {
+	var metrics []evaluation.Metric
+	for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
+		metrics = append(metrics, evaluation.Metric{Name: name, Value: e.Metrics[name]})
+	}
+	return metrics
+}
+
+func percent(s *wire.JobStatus) string {
+	if s.RecordsTotal <= 0 {
+		return "0%"
+	}
+	return fmt.Sprintf("%d%%", s.RecordsDone*100/s.RecordsTotal)
+}
+
+// remaining is how long the records that are left take at the speed of now.
+func remaining(s *wire.JobStatus) (time.Duration, bool) {
+	seconds := float64(s.RecordsTotal-s.RecordsDone) / s.RecordsPerSecond
+	if !(seconds > 0 && seconds < 1e8) {
+		return 0, false
+	}
+	return time.Duration(math.Ceil(seconds)) * time.Second, true
+}
+
+func age(s *wire.JobStatus, now time.Time) string { return span(s.StartedUnixMs, s.EndedUnixMs, now) }
+
+// span is the time from start to end, or to now if there is no end; "" if it has not started.
+func span(start, end int64, now time.Time) string {
+	if start == 0 {
+		return ""
+	}
+	if end == 0 {
+		end = now.UnixMilli()
+	}
+	return short(time.Duration(max(0, end-start)) * time.Millisecond)
+}
+
+// short is a duration as kubectl writes ages: 35s, 2m3s, 5m, 3h20m, 4d.
+func short(d time.Duration) string {
+	d = d.Round(time.Second)
+	h, m, s := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
+	switch {
+	case h >= 48:
+		return fmt.Sprintf("%dd", h/24)
+	case h > 0 && m > 0:
+		return fmt.Sprintf("%dh%dm", h, m)
+	case h > 0:
+		return fmt.Sprintf("%dh", h)
+	case m >= 10 || m > 0 && s == 0:
+		return fmt.Sprintf("%dm", m)
+	case m > 0:
+		return fmt.Sprintf("%dm%ds", m, s)
+	}
+	return fmt.Sprintf("%ds", s)
+}
+
+// commas is n with its thousands apart.
+func commas(n int64) string {
+	s := strconv.FormatInt(n, 10)
+	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// count is "1 pod" or "3 pods".
+func count(n int64, noun string) string {
+	if n != 1 {
+		noun += "s"
+	}
+	return commas(n) + " " + noun
+}
+
+// cut shortens a line to width characters.
+func cut(line string, width int) string {
+	if utf8.RuneCountInString(line) <= width {
+		return line
+	}
+	return string([]rune(line)[:max(0, width)])
+}
