@@ -16,6 +16,7 @@
 //  2. The result is the metric of all records together, in whatever order their tasks are reported,
 //     and a task that is reported twice counts once.
 //  3. A result has all its tasks in it, or it does not exist.
-//  4. A snapshot that is no use is released: one that was measured or withdrawn, and one
-//     that not all servers can have, since some are past it. Release never goes back.
+//  4. A snapshot that is no use is released: one that was measured or withdrawn, and those of
+//     servers that missed each other. Release never goes back, and servers that keep on
+//     applying updates come to a snapshot that all of them hold.
 package evaluation

@@ -73,11 +73,11 @@ func (s *Schedule) Snapshot(server int, version int64) (withdrawn bool) {
 	if slices.Contains(s.held, 0) {
 		return withdrawn
 	}
-	newest := slices.Max(s.held)
-	if s.measured[newest] {
+	// Servers that missed each other begin anew together: if only the older snapshots
+	// were released, those servers would in turn miss the newest one, for ever.
+	newest, oldest := slices.Max(s.held), slices.Min(s.held)
+	if newest != oldest || s.measured[newest] {
 		s.release(newest)
-	} else {
-		s.release(newest - 1)
 	}
 	return withdrawn
 }
@@ -94,9 +94,10 @@ func (s *Schedule) release(version int64) {
 // Release is up to which version the servers may drop their snapshots. It never decreases.
 func (s *Schedule) Release() int64 { return s.released }
 
-// Final asks for the evaluation of the model as it stands, at version, after what is running.
+// Final asks for the evaluation of the model as it stands, at version, after what is running;
+// not if that version was measured, or is by what is running.
 func (s *Schedule) Final(version int64) {
-	if !s.measured[version] && !(s.run != nil && s.run.Version == version) {
+	if !s.measured[version] {
 		s.final = &Run{Version: version}
 	}
 }
@@ -106,7 +107,7 @@ func (s *Schedule) Due() (Run, bool) {
 	switch {
 	case s.run != nil:
 		return Run{}, false
-	case len(s.held) > 0 && s.held[0] > 0 && !slices.ContainsFunc(s.held, func(v int64) bool { return v != s.held[0] }):
+	case len(s.held) > 0 && slices.Min(s.held) > 0: // and all the same
 		return Run{Version: s.held[0], Snapshot: s.held[0]}, true
 	case s.final != nil:
 		return *s.final, true

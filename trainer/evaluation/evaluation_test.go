@@ -1,0 +1,347 @@
+package evaluation
+
+import (
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// hold tells the schedule what the servers hold, in order of index.
+func hold(s *Schedule, versions ...int64) (withdrawn bool) {
+	for i, v := range versions {
+		withdrawn = s.Snapshot(i, v) || withdrawn
+	}
+	return withdrawn
+}
+
+func due(t *testing.T, s *Schedule, want int64) {
+	t.Helper()
+	if r, ok := s.Due(); ok != (want > 0) || r.Version != want {
+		t.Fatalf("due: %+v (%t), want version %d", r, ok, want)
+	}
+}
+
+// complete reports the only task of what is running.
+func complete(t *testing.T, s *Schedule) {
+	t.Helper()
+	r, _ := s.Running()
+	result, err := s.Report(r.Version, Part{"test", 0}, []State{{"accuracy", []float64{1, 2}}})
+	if err != nil || result == nil || result.Version != r.Version {
+		t.Fatalf("result %+v, %v", result, err)
+	}
+}
+
+func TestSnapshotsOneByOne(t *testing.T) {
+	s := New(Policy{Steps: 50, Servers: 2})
+	hold(s, 50, 0)
+	due(t, s, 0) // the other one is not there yet
+	hold(s, 50, 50)
+	due(t, s, 50)
+	if s.Release() >= 50 {
+		t.Fatal("released before it was measured")
+	}
+	if r := s.Begin(1); r != (Run{50, 50}) {
+		t.Fatalf("begun %+v", r)
+	}
+	due(t, s, 0)
+	if s.Release() >= 50 || s.Idle() {
+		t.Fatal("released while it is measured")
+	}
+	complete(t, s)
+	if s.Release() != 50 || !s.Idle() {
+		t.Fatalf("released %d", s.Release())
+	}
+	hold(s, 50, 50) // told before the release came
+	due(t, s, 0)
+	hold(s, 150, 100) // a server missed 100
+	due(t, s, 0)
+	if s.Release() != 150 {
+		t.Fatalf("released %d", s.Release())
+	}
+	hold(s, 150, 150)
+	due(t, s, 0)
+	hold(s, 200, 200)
+	due(t, s, 200)
+}
+
+func TestSnapshotLost(t *testing.T) {
+	s := New(Policy{Steps: 50, Servers: 2})
+	hold(s, 50, 50)
+	s.Begin(2)
+	s.Report(50, Part{"test", 0}, []State{{"n", []float64{1}}})
+	if !hold(s, 50, 0) {
+		t.Fatal("not withdrawn")
+	}
+	if hold(s, 50, 0) {
+		t.Fatal("withdrawn twice")
+	}
+	if r, err := s.Report(50, Part{"test", 9}, nil); r != nil || err != nil {
+		t.Fatalf("report of what was withdrawn: %+v, %v", r, err)
+	}
+	if s.Release() != 50 || !s.Idle() {
+		t.Fatalf("released %d", s.Release())
+	}
+	hold(s, 100, 100)
+	due(t, s, 100)
+	s.Begin(1)
+	complete(t, s)
+}
+
+func TestFinal(t *testing.T) {
+	s := New(Policy{Steps: 50, Servers: 1})
+	hold(s, 50)
+	s.Begin(1)
+	s.Final(70)
+	due(t, s, 0)
+	complete(t, s)
+	due(t, s, 70)
+	if r := s.Begin(1); r != (Run{Version: 70}) {
+		t.Fatalf("begun %+v", r)
+	}
+	if hold(s, 0) {
+		t.Fatal("the last evaluation needs no snapshot")
+	}
+	complete(t, s)
+	s.Final(70)
+	s.Final(50)
+	if !s.Idle() {
+		t.Fatal("measured again")
+	}
+}
+
+func TestFinalIsTheSnapshot(t *testing.T) {
+	for name, ask := range map[string]func(*Schedule){
+		"before": func(s *Schedule) { s.Final(50); hold(s, 50); s.Begin(1) },
+		"while":  func(s *Schedule) { hold(s, 50); s.Begin(1); s.Final(50) },
+	} {
+		s := New(Policy{Steps: 50, Servers: 1})
+		ask(s)
+		complete(t, s)
+		if !s.Idle() {
+			t.Errorf("final asked for %s its snapshot ran: measured twice", name)
+		}
+	}
+	// If that snapshot is lost, the last evaluation is still wanted.
+	s := New(Policy{Steps: 50, Servers: 1})
+	hold(s, 50)
+	s.Begin(1)
+	s.Final(50)
+	s.Snapshot(0, 0)
+	due(t, s, 50)
+}
+
+func TestNoSteps(t *testing.T) {
+	s := New(Policy{Servers: 1})
+	hold(s, 50)
+	due(t, s, 0)
+	s.Final(9)
+	due(t, s, 9)
+}
+
+func TestMetricsMustAgree(t *testing.T) {
+	s := New(Policy{})
+	s.Final(1)
+	s.Begin(3)
+	s.Report(1, Part{"a", 0}, []State{{"accuracy", []float64{1, 2}}})
+	_, err := s.Report(1, Part{"a", 8}, []State{{"auc", []float64{1}}})
+	const want = "fold metrics of records from 8 of a: [auc[1]] where others have [accuracy[2]]"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if s.Report(1, Part{"a", 8}, []State{{"accuracy", []float64{1, 2}}}); len(s.reports) != 2 {
+		t.Error("a report that was refused counts")
+	}
+}
+
+func TestBeginPanics(t *testing.T) {
+	defer func() {
+		if r := recover(); r != "evaluation: begin with 1 tasks, due: false" {
+			t.Error(r)
+		}
+	}()
+	New(Policy{}).Begin(1)
+}
+
+// Whatever the order, and whatever is reported twice: the result is that of all records together.
+func TestFoldIsTheConcatenation(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		type report struct {
+			part   Part
+			states []State
+		}
+		var reports []report
+		total := []State{{"accuracy", make([]float64, 2)}, {"confusion", make([]float64, 4)}}
+		for i := range rapid.IntRange(1, 8).Draw(t, "tasks") {
+			r := report{part: Part{fmt.Sprintf("shard-%d", i%3), int64(i / 3)}}
+			for _, sum := range total {
+				x := State{Name: sum.Name}
+				for j := range sum.Sum {
+					v := float64(rapid.IntRange(0, 1000).Draw(t, "state"))
+					x.Sum = append(x.Sum, v)
+					sum.Sum[j] += v
+				}
+				r.states = append(r.states, x)
+			}
+			reports = append(reports, r)
+		}
+		n := len(reports)
+		told := slices.Clone(reports)
+		for range rapid.IntRange(0, 4).Draw(t, "repeats") {
+			told = append(told, rapid.SampledFrom(reports).Draw(t, "repeated"))
+		}
+		s := New(Policy{})
+		s.Final(7)
+		s.Begin(n)
+		seen := make(map[Part]bool)
+		var result *Result
+		for _, r := range rapid.Permutation(told).Draw(t, "order") {
+			s.Report(6, r.part, r.states) // another version
+			before := seen[r.part]
+			seen[r.part] = true
+			got, err := s.Report(7, r.part, r.states)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if (got != nil) != (!before && len(seen) == n) {
+				t.Fatalf("after %d of %d tasks: %+v", len(seen), n, got)
+			}
+			if got != nil {
+				result = got
+			}
+		}
+		if !reflect.DeepEqual(result.States, total) {
+			t.Fatalf("%v, all together %v", result.States, total)
+		}
+	})
+}
+
+// servers is a dumb picture of the parameter servers: each takes a snapshot at multiples of 50 when it holds none.
+type servers struct {
+	version, held []int64
+}
+
+// TestLaws runs the schedule beside servers that move, restart and are told late.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 3).Draw(t, "servers")
+		s := New(Policy{Steps: 50, Servers: n})
+		sv := servers{make([]int64, n), make([]int64, n)}
+		var released, running int64
+		measured := make(map[int64]bool)
+		one := func() int { return rapid.IntRange(0, n-1).Draw(t, "server") }
+		begin := func(t *rapid.T) {
+			r, ok := s.Due()
+			if !ok {
+				t.Skip("nothing due")
+			}
+			if running != 0 || measured[r.Version] {
+				t.Fatalf("%+v due, running %d, measured %t", r, running, measured[r.Version])
+			}
+			s.Begin(1)
+			running = r.Version
+		}
+		report := func(t *rapid.T) {
+			if running == 0 {
+				t.Skip("nothing is running")
+			}
+			if r, err := s.Report(running, Part{}, nil); r == nil || err != nil {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			measured[running], running = true, 0
+		}
+		push := func(*rapid.T) {
+			i := one()
+			if sv.version[i] += 10; sv.version[i]%50 == 0 && sv.held[i] == 0 {
+				sv.held[i] = sv.version[i]
+			}
+		}
+		heartbeat := func(t *rapid.T) {
+			i := one()
+			withdrawn := s.Snapshot(i, sv.held[i])
+			if withdrawn != (running != 0 && sv.held[i] != running) {
+				t.Fatalf("withdrawn: %t; server %d has %d, running %d", withdrawn, i, sv.held[i], running)
+			}
+			if withdrawn {
+				running = 0
+			}
+		}
+		control := func(*rapid.T) {
+			if i := one(); sv.held[i] <= s.Release() {
+				sv.held[i] = 0
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"begin": begin, "report": report, "push": push, "push more": push, "heartbeat": heartbeat,
+			"heartbeat more": heartbeat, "control": control, "control more": control,
+			"restart": func(*rapid.T) { i := one(); sv.held[i] = 0 },
+			"": func(t *rapid.T) {
+				if s.Release() < released || running != 0 && s.Release() >= running {
+					t.Fatalf("released %d, before %d, running %d", s.Release(), released, running)
+				}
+				released = s.Release()
+			},
+		})
+		// It never gets stuck: servers that move on in step come to an evaluation.
+		for step := range 1000 {
+			if running != 0 {
+				report(t)
+				return
+			}
+			if _, ok := s.Due(); ok {
+				begin(t)
+				continue
+			}
+			top := slices.Max(sv.version)
+			for i := range n {
+				s.Snapshot(i, sv.held[i])
+				if sv.held[i] <= s.Release() {
+					sv.held[i] = 0
+				}
+				if step > 0 {
+					sv.version[i] = top + 10
+				}
+				if sv.version[i]%50 == 0 && sv.held[i] == 0 {
+					sv.held[i] = sv.version[i]
+				}
+			}
+		}
+		t.Fatalf("no evaluation: servers at %v hold %v, released %d", sv.version, sv.held, s.Release())
+	})
+}
+
+func TestFormat(t *testing.T) {
+	for _, tt := range []struct {
+		metrics []Metric
+		want    string
+	}{
+		{nil, "{}"},
+		{[]Metric{{"accuracy", 0.21933}}, "{'accuracy': 0.2193}"},
+		{[]Metric{{"loss", 1}, {"auc", 0.97}}, "{'loss': 1.0, 'auc': 0.97}"},
+		{[]Metric{{"a'b", 0}, {"c", -12345.6789}}, `{'a\'b': 0.0, 'c': -12345.6789}`},
+		{[]Metric{{"small", 0.000012345}, {"big", 3e20}}, "{'small': 1.234e-05, 'big': 3e+20}"},
+		{[]Metric{{"n", math.NaN()}, {"p", math.Inf(1)}, {"m", math.Inf(-1)}}, "{'n': nan, 'p': inf, 'm': -inf}"},
+	} {
+		got := Format(50, tt.metrics)
+		if want := "Evaluation metrics[v=50]: " + tt.want; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestMetrics(t *testing.T) {
+	r := Result{Version: 1, States: []State{{"b", []float64{1, 4}}, {"a", []float64{3, 3}}}}
+	got := r.Metrics(func(name string, s []float64) float64 {
+		if strings.Contains("ab", name) {
+			return s[0] / s[1]
+		}
+		return -1
+	})
+	if want := []Metric{{"b", 0.25}, {"a", 1}}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
