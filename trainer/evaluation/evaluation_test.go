@@ -109,6 +109,9 @@ func TestFinal(t *testing.T) {
 	complete(t, s)
 	s.Final(70)
 	s.Final(50)
+	if s.Release() != 50 {
+		t.Errorf("released %d", s.Release())
+	}
 	if !s.Idle() {
 		t.Fatal("measured again")
 	}
@@ -216,6 +219,15 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 		}
 		if !reflect.DeepEqual(result.States, total) {
 			t.Fatalf("%v, all together %v", result.States, total)
+		}
+		again := New(Policy{}) // reports are not written to
+		again.Final(1)
+		again.Begin(n)
+		for _, r := range reports {
+			result, _ = again.Report(1, r.part, r.states)
+		}
+		if !reflect.DeepEqual(result.States, total) {
+			t.Fatalf("folded again: %v, all together %v", result.States, total)
 		}
 	})
 }
