@@ -1,15 +1,31 @@
 package master
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"sync"
+	"time"
 
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
+
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+const (
+	leaveGrace  = 10 * time.Second // what workers of a job that is done have to leave by themselves
+	endLimit    = 30 * time.Second // what the runtime has to end the pods of a job that is over
+	statusEvery = time.Second
 )
 
 // Pod is what a runtime starts.
@@ -47,9 +63,282 @@ type Config struct {
 	Log      *slog.Logger
 }
 
+// master is the shell. The mutex guards what is below it.
+type master struct {
+	wire.UnimplementedMasterServer
+	Config
+	spec []byte // the job, as JSON
+
+	poke       chan struct{} // the loop looks at the deadlines again
+	acting     chan struct{} // there are actions
+	background sync.WaitGroup
+
+	mu      sync.Mutex
+	queue   *task.Queue
+	table   *pod.Table
+	evals   *evaluation.Schedule
+	servers []*server
+	pods    map[pod.ID]*contact
+	actions []pod.Action  // not performed yet
+	changed chan struct{} // closed when a waiting call should look again
+	armed   time.Time     // what the timer is set to
+
+	trained bool  // the last barrier is passed, the last evaluation and the export are asked for
+	over    bool  // the job has ended; pods are leaving
+	err     error // why it did not succeed
+
+	state          string
+	started, ended time.Time
+	evaluations    []*wire.Evaluation
+	speed          speed
+	loss           float32
+}
+
+// contact is what a pod told of itself.
+type contact struct {
+	joined   bool
+	heard    time.Time // its last heartbeat, zero before the first
+	dismiss  bool      // it was deleted or replaced: it is told to leave
+	steps    int64
+	rejected int64
+	loss     float32
+}
+
 // Run runs the job and returns its last status when every pod is gone. The error is nil if and
 // only if every record of every epoch was trained on; a job that was stopped, by
 // Stop or by the end of ctx, has one too.
 func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
-	return nil, errors.ErrUnsupported
+	m, err := newMaster(c)
+	if err != nil {
+		c.Listener.Close()
+		return nil, err
+	}
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
+	srv := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	wire.RegisterMasterServer(srv, m)
+	m.background.Go(func() {
+		if err := srv.Serve(c.Listener); err != nil {
+			m.stop("Failed", fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))
+		}
+	})
+	m.background.Go(func() { m.execute(lasting) })
+	m.background.Go(func() { m.publish(lasting) })
+	for _, s := range m.servers {
+		m.background.Go(func() { m.command(lasting, s) })
+	}
+	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "workers", c.Job.NumWorkers, "servers", c.Job.NumPS)
+	m.begin()
+	m.loop(ctx)
+
+	force := time.AfterFunc(time.Second, srv.Stop)
+	srv.GracefulStop()
+	force.Stop()
+	cancel()
+	m.background.Wait()
+	for _, s := range m.servers {
+		s.close()
+	}
+	status := m.status(time.Now())
+	if m.OnStatus != nil {
+		m.OnStatus(status)
+	}
+	return status, m.err
+}
+
+func newMaster(c Config) (*master, error) {
+	spec, err := json.Marshal(c.Job)
+	if err != nil {
+		return nil, fmt.Errorf("encode the job: %w", err)
+	}
+	c.Validation = slices.DeleteFunc(slices.Clone(c.Validation), func(s task.Shard) bool { return s.Count == 0 })
+	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
+	m := &master{
+		Config: c, spec: spec, state: "Pending", started: time.Now(),
+		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
+		pods: make(map[pod.ID]*contact),
+	}
+	j := c.Job
+	if m.queue, err = task.New(c.Training, task.Policy{
+		RecordsPerTask: j.RecordsPerTask(),
+		Epochs:         j.NumEpochs,
+		MaxAttempts:    j.MaxTaskRetries,
+		Timeout:        j.TaskTimeout.Duration,
+		Shuffle:        j.Shuffle,
+		Seed:           j.Seed,
+		MaxRecords:     j.MaxRecords(),
+	}); err != nil {
+		return nil, fmt.Errorf("plan the job: %w", err)
+	}
+	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, Relaunches: j.RelaunchOnWorkerFailure})
+	steps := int64(j.EvaluationSteps)
+	if len(c.Validation) == 0 {
+		steps = 0
+	}
+	m.evals = evaluation.New(evaluation.Policy{Steps: steps, Servers: j.NumPS})
+	for i := range j.NumPS {
+		m.servers = append(m.servers, newServer(i))
+	}
+	return m, nil
+}
+
+// begin starts the pods.
+func (m *master) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.do(m.table.Start(now))
+	m.advance(now)
+}
+
+// loop takes the pods' events and the timer until every pod is gone.
+func (m *master) loop(ctx context.Context) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	done := ctx.Done()
+	events := m.Pods.Events()
+	for m.rearm(timer) {
+		select {
+		case <-done:
+			done = nil
+			m.stop("Stopped", fmt.Errorf("stopped: %w", context.Cause(ctx)))
+		case e, ok := <-events:
+			if !ok {
+				events = nil
+				m.stop("Failed", errors.New("the runtime tells no more of its pods"))
+				continue
+			}
+			m.observe(e)
+		case <-timer.C:
+			m.tick()
+		case <-m.poke:
+		}
+	}
+}
+
+// rearm sets the timer to the next deadline. False: there is nothing left to wait for.
+func (m *master) rearm(timer *time.Timer) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.over && (m.table.Gone() || !now.Before(m.ended.Add(endLimit))) {
+		return false
+	}
+	m.armed = m.deadline()
+	if m.armed.IsZero() {
+		timer.Stop()
+	} else {
+		timer.Reset(m.armed.Sub(now))
+	}
+	return true
+}
+
+// deadline is when something is to be done if nothing happens before; zero: never.
+func (m *master) deadline() time.Time {
+	var first time.Time
+	sooner := func(at time.Time, ok bool) {
+		if ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	sooner(m.table.Deadline())
+	if m.over {
+		sooner(m.ended.Add(endLimit), true)
+		return first
+	}
+	sooner(m.queue.Deadline())
+	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 {
+		for _, c := range m.pods {
+			sooner(c.heard.Add(timeout), !c.heard.IsZero())
+		}
+	}
+	return first
+}
+
+// tick does what is due.
+func (m *master) tick() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	m.do(m.table.Tick(now))
+	if !m.over {
+		m.replaceStragglers(now)
+		m.replaceSilent(now)
+	}
+	m.advance(now)
+}
+
+// replaceStragglers deletes the workers that show no progress. Their leases are taken back when they are
+// gone, so that no record they pushed is lost sight of; or when they are still there a timeout later.
+func (m *master) replaceStragglers(now time.Time) {
+	for _, worker := range m.queue.Overdue(now) {
+		id := pod.ID{Role: pod.Worker, Index: worker}
+		if m.contact(id).dismiss {
+			m.do([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
+			continue
+		}
+		m.replace(id, "no progress for too long", now)
+	}
+}
+
+func (m *master) replaceSilent(now time.Time) {
+	timeout := m.Job.TaskTimeout.Duration
+	if timeout <= 0 {
+		return
+	}
+	for id, c := range m.pods {
+		if !c.heard.IsZero() && now.Sub(c.heard) >= timeout {
+			m.replace(id, fmt.Sprintf("silent for %v", timeout), now)
+		}
+	}
+}
+
+// replace deletes a pod that does not do its work; its end brings its replacement.
+func (m *master) replace(id pod.ID, reason string, now time.Time) {
+	c := m.contact(id)
+	c.heard, c.dismiss = time.Time{}, true
+	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
+	m.do(m.table.Replace(id, reason, now))
+}
+
+// stop ends the job from outside, unless it is over.
+func (m *master) stop(state string, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.end(state, err, time.Now())
+}
+
+// observe takes a pod's event.
+func (m *master) observe(e pod.Event) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	before, known := m.table.Get(e.ID)
+	now := time.Now()
+	m.do(m.table.Observe(e, now))
+	if after, ok := m.table.Get(e.ID); ok && known && after.Launch == before.Launch && after.Phase != before.Phase && !after.Phase.Ended() {
+		m.Log.Info("Pod is "+after.Phase.String(), "pod", e.ID, "pid", after.PID)
+	}
+	m.advance(now)
+}
+
+// contact is what is known of a pod beside its life.
+func (m *master) contact(id pod.ID) *contact {
+	c := m.pods[id]
+	if c == nil {
+		c = new(contact)
+		m.pods[id] = c
+	}
+	return c
+}
+
+// wake makes every waiting call look again.
+func (m *master) wake() {
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
 }

@@ -1,0 +1,141 @@
+package master
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// advance does what is next, wherever the job stands. Every step of a machine is
+// followed by it; with nothing changed it does nothing. The mutex is held.
+func (m *master) advance(now time.Time) {
+	if !m.over {
+		m.passBarriers()
+		m.evaluate()
+		m.finish(now)
+		m.order()
+	}
+	// A new lease or heartbeat is due no sooner than the timeout: only then may the timer be set too late.
+	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 && (m.armed.IsZero() || m.armed.Sub(now) > timeout) {
+		signal(m.poke)
+	}
+}
+
+// passBarriers opens the next epoch when this one is settled and every server has applied all of it.
+func (m *master) passBarriers() {
+	for !m.trained {
+		if !m.queue.TrainingDone() {
+			if !m.queue.Settled() || !m.flushed(m.queue.Stats().Epoch) {
+				return
+			}
+			m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
+			if m.queue.NextEpoch() {
+				m.wake()
+				continue
+			}
+		} else if !m.allJoined() { // nothing to train on: the model is the servers' as it stands
+			return
+		}
+		m.trained = true
+		m.Log.Info("Training finished", "version", m.version())
+		if len(m.Validation) > 0 {
+			m.evals.Final(m.version())
+		}
+		if m.Job.Output != "" {
+			m.queue.Export(m.version())
+		}
+		m.wake()
+	}
+}
+
+// evaluate begins the evaluation that is due.
+func (m *master) evaluate() {
+	run, due := m.evals.Due()
+	if !due {
+		return
+	}
+	m.evals.Begin(m.queue.Evaluate(run.Version, m.Validation))
+	m.Log.Info("Evaluation service started", "version", run.Version)
+	m.wake()
+}
+
+// measured takes what a worker measured on the records of a task. The mutex is held.
+func (m *master) measured(t task.Task, metrics []*wire.Metric) error {
+	var states []evaluation.State
+	for _, metric := range metrics {
+		states = append(states, evaluation.State{Name: metric.Name, Sum: metric.State})
+	}
+	result, err := m.evals.Report(t.Version, evaluation.Part{Shard: t.Shard, Start: t.Start}, states)
+	if err != nil || result == nil {
+		return err
+	}
+	values := result.Metrics(m.Metric)
+	e := &wire.Evaluation{Version: result.Version, Metrics: make(map[string]float64)}
+	for _, v := range values {
+		e.Metrics[v.Name] = v.Value
+	}
+	m.evaluations = append(m.evaluations, e)
+	m.Log.Info(evaluation.Format(result.Version, values))
+	return nil
+}
+
+// snapshot takes which snapshot a server holds. The mutex is held.
+func (m *master) snapshot(server int, version int64) {
+	run, _ := m.evals.Running()
+	if m.trained && run.Snapshot == 0 {
+		return // the last evaluation is of a newer model
+	}
+	if m.evals.Snapshot(server, version) {
+		m.Log.Warn("Evaluation withdrawn: a server lost the snapshot", "version", run.Version, "server", server)
+		m.queue.Withdraw(run.Version, time.Now())
+	}
+}
+
+// finish ends the job that is done, or that cannot be.
+func (m *master) finish(now time.Time) {
+	switch err := cmp.Or(m.queue.Err(), m.table.Err()); {
+	case err != nil:
+		m.end("Failed", err, now)
+	case m.trained && m.queue.Finished() && m.evals.Idle():
+		stats := m.queue.Stats()
+		if stats.Done != stats.Total {
+			m.end("Failed", fmt.Errorf("%d records of %d were trained on", stats.Done, stats.Total), now)
+			return
+		}
+		m.end("Succeeded", nil, now)
+	}
+}
+
+// end is the end of the job: workers are told to leave, and deleted if they do not. The mutex is held.
+func (m *master) end(state string, err error, now time.Time) {
+	if m.over {
+		return
+	}
+	grace := leaveGrace
+	if err != nil {
+		grace = 0
+		err = errors.Join(err, m.undone())
+		m.Log.Error("Job "+state, "reason", err)
+	} else {
+		m.Log.Info("Job "+state, "records", m.queue.Stats().Done, "evaluations", len(m.evaluations))
+	}
+	m.over, m.err, m.state, m.ended = true, err, state, now
+	m.do(m.table.End(grace, now))
+	m.wake()
+	signal(m.poke)
+}
+
+// undone names what of the training was not done; nil if nothing.
+func (m *master) undone() error {
+	stats := m.queue.Stats()
+	rest := m.queue.Remaining()
+	if m.trained || len(rest) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d records were trained on; not done: %v, and %d tasks more in this epoch", stats.Done, stats.Total, rest[0], len(rest)-1)
+}

@@ -1,0 +1,259 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// longPoll is how long a call waits for something to change.
+const longPoll = 5 * time.Second
+
+var kinds = map[task.Kind]wire.TaskKind{
+	task.Training:   wire.TaskKind_TRAINING,
+	task.Evaluation: wire.TaskKind_EVALUATION,
+	task.Export:     wire.TaskKind_EXPORT,
+}
+
+// podID is the pod that a caller says it is.
+func podID(role wire.Role, index int32) pod.ID {
+	return pod.ID{Role: pod.Role(role), Index: int(index)}
+}
+
+// known says whether a caller is one of the job's living pods. The mutex is held.
+func (m *master) known(id pod.ID) error {
+	p, ok := m.table.Get(id)
+	if !ok || p.Phase.Ended() || m.contact(id).dismiss {
+		return status.Errorf(codes.NotFound, "%v is not one of the job's pods (any more)", id)
+	}
+	return nil
+}
+
+// wait calls ask under the mutex until it answers true, something is wrong, or the long poll is over.
+func (m *master) wait(ctx context.Context, ask func() (bool, error)) error {
+	var timeout <-chan time.Time
+	for {
+		m.mu.Lock()
+		ok, err := ask()
+		changed := m.changed
+		m.mu.Unlock()
+		if ok || err != nil {
+			return err
+		}
+		if timeout == nil {
+			timer := time.NewTimer(longPoll)
+			defer timer.Stop()
+			timeout = timer.C
+		}
+		select {
+		case <-changed:
+		case <-timeout:
+			return nil
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	}
+}
+
+// Join implements wire.MasterServer. A pod's first call is answered at once, so that a worker can
+// build its model while the servers start; its next ones wait for them.
+func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply, error) {
+	id := podID(r.Role, r.Index)
+	reply := &wire.JoinReply{Job: m.spec}
+	patient, noted := false, false
+	return reply, m.wait(ctx, func() (bool, error) {
+		if err := m.known(id); err != nil {
+			return false, err
+		}
+		if !noted {
+			noted, patient = true, m.contact(id).joined && id.Role == pod.Worker
+			if err := m.joined(id, r); err != nil {
+				return false, err
+			}
+		}
+		reply.PsAddresses = m.addresses()
+		return reply.PsAddresses != nil || !patient, nil
+	})
+}
+
+// joined notes that a pod is there. A server says where it listens.
+func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
+	if id.Role == pod.PS {
+		if r.Address == "" {
+			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
+		}
+		if err := m.connect(m.servers[id.Index], r.Address); err != nil {
+			return err
+		}
+	}
+	c := m.contact(id)
+	if !c.joined {
+		m.Log.Info("Pod joined", "pod", id, "address", r.Address, "pid", r.Pid)
+	}
+	c.joined = true
+	now := time.Now()
+	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
+	m.advance(now)
+	if m.allJoined() {
+		m.wake()
+	}
+	return nil
+}
+
+// addresses of all servers, nil until every one has joined.
+func (m *master) addresses() []string {
+	if !m.allJoined() {
+		return nil
+	}
+	var all []string
+	for _, s := range m.servers {
+		all = append(all, s.address)
+	}
+	return all
+}
+
+// GetTask implements wire.MasterServer.
+func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.GetTaskReply, error) {
+	reply := &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_WAIT}}
+	return reply, m.wait(ctx, func() (bool, error) {
+		if m.over {
+			reply.Task.Kind = wire.TaskKind_DONE
+			return true, nil
+		}
+		if err := m.known(pod.ID{Role: pod.Worker, Index: int(r.Worker)}); err != nil {
+			return false, err
+		}
+		if ctx.Err() != nil { // nobody would read the reply
+			return false, status.FromContextError(ctx.Err()).Err()
+		}
+		lease, ok := m.lease(int(r.Worker), r.Held)
+		if ok {
+			reply.Task = m.task(lease)
+		}
+		return ok, nil
+	})
+}
+
+// lease is a worker's next one: first what it was granted and does not know of.
+func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
+	for _, l := range m.queue.Held(worker) {
+		if !slices.Contains(holds, l.ID) {
+			return l, true
+		}
+	}
+	now := time.Now()
+	lease, ok := m.queue.Lease(worker, now)
+	if ok {
+		if m.state == "Pending" {
+			m.state = "Running"
+		}
+		m.advance(now)
+	}
+	return lease, ok
+}
+
+// task is a lease as the worker is told.
+func (m *master) task(l task.Lease) *wire.Task {
+	t := &wire.Task{
+		Kind: kinds[l.Kind], Lease: l.ID,
+		Shard: l.Shard, Start: l.Start, End: l.End, Done: l.Done, Epoch: int32(l.Epoch),
+	}
+	if run, ok := m.evals.Running(); ok && l.Kind == task.Evaluation && l.Version == run.Version {
+		t.Version = run.Snapshot
+	}
+	return t
+}
+
+// ReportTask implements wire.MasterServer.
+func (m *master) ReportTask(_ context.Context, r *wire.ReportTaskRequest) (*wire.ReportTaskReply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	err := m.settle(r, now)
+	m.speed.add(now, m.queue.Stats().Done)
+	m.advance(now)
+	if errors.Is(err, task.ErrStale) {
+		return nil, status.Errorf(codes.FailedPrecondition, "lease %d of worker %d: %v", r.Lease, r.Worker, err)
+	}
+	return &wire.ReportTaskReply{}, err
+}
+
+func (m *master) settle(r *wire.ReportTaskRequest, now time.Time) error {
+	worker := int(r.Worker)
+	held := m.queue.Held(worker)
+	i := slices.IndexFunc(held, func(l task.Lease) bool { return l.ID == r.Lease })
+	if i < 0 {
+		return task.ErrStale
+	}
+	t := held[i].Task
+	if r.Error == "" && t.Kind == task.Evaluation {
+		if err := m.measured(t, r.Metrics); err != nil {
+			r.Error = err.Error()
+		}
+	}
+	if t.Kind != task.Training {
+		defer m.wake() // the export waits for the evaluations
+	}
+	if r.Error == "" {
+		return m.queue.Done(r.Lease, worker, now)
+	}
+	m.Log.Warn("Task failed", "task", t, "worker", worker, "reason", r.Error)
+	m.wake()
+	return m.queue.Fail(r.Lease, worker, r.Error, now)
+}
+
+// Heartbeat implements wire.MasterServer.
+func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
+	id := podID(r.Role, r.Index)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known(id) != nil {
+		return &wire.HeartbeatReply{Unknown: true}, nil
+	}
+	now := time.Now()
+	c := m.contact(id)
+	c.heard = now
+	if m.over {
+		return &wire.HeartbeatReply{}, nil
+	}
+	switch id.Role {
+	case pod.Worker:
+		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
+		for _, l := range r.Leases {
+			if err := m.queue.Touch(l.Lease, id.Index, l.Done, now); err != nil && !errors.Is(err, task.ErrStale) {
+				return nil, status.Error(codes.InvalidArgument, err.Error())
+			}
+		}
+		m.speed.add(now, m.queue.Stats().Done)
+	case pod.PS:
+		s := m.servers[id.Index]
+		s.version = max(s.version, r.Version)
+		m.snapshot(id.Index, r.Snapshot)
+	}
+	m.advance(now)
+	return &wire.HeartbeatReply{}, nil
+}
+
+// Status implements wire.MasterServer.
+func (m *master) Status(context.Context, *wire.StatusRequest) (*wire.JobStatus, error) {
+	return m.status(time.Now()), nil
+}
+
+// Stop implements wire.MasterServer.
+func (m *master) Stop(_ context.Context, r *wire.StopRequest) (*wire.StopReply, error) {
+	reason := r.Reason
+	if reason == "" {
+		reason = "by request"
+	}
+	m.stop("Stopped", fmt.Errorf("stopped: %s", reason))
+	return &wire.StopReply{}, nil
+}

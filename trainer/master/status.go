@@ -1,0 +1,135 @@
+package master
+
+import (
+	"context"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// publish hands the status out each second.
+func (m *master) publish(ctx context.Context) {
+	if m.OnStatus == nil {
+		return
+	}
+	ticker := time.NewTicker(statusEvery)
+	defer ticker.Stop()
+	for {
+		m.OnStatus(m.status(time.Now()))
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// status is the job as users see it.
+func (m *master) status(now time.Time) *wire.JobStatus {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	stats := m.queue.Stats()
+	s := &wire.JobStatus{
+		Name:             m.Job.Name,
+		State:            m.state,
+		Strategy:         string(m.Job.Strategy),
+		Epoch:            int32(stats.Epoch),
+		Epochs:           int32(stats.Epochs),
+		RecordsDone:      stats.Done,
+		RecordsTotal:     stats.Total,
+		RecordsPerSecond: m.speed.rate(now, stats.Done),
+		Version:          m.version(),
+		Relaunched:       int64(m.table.Relaunched()),
+		Requeued:         int64(stats.Requeued),
+		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // which never change
+		StartedUnixMs:    m.started.UnixMilli(),
+		EndedUnixMs:      unixMilli(m.ended),
+	}
+	if m.err != nil {
+		s.Reason = m.err.Error()
+	}
+	for _, c := range m.pods {
+		s.Rejected += c.rejected
+	}
+	var loss float32
+	reporting := 0
+	for _, p := range m.table.List() {
+		s.Pods = append(s.Pods, podStatus(p))
+		if c := m.pods[p.ID]; c != nil && c.steps > 0 && !p.Phase.Ended() {
+			loss += c.loss
+			reporting++
+		}
+	}
+	if reporting > 0 {
+		m.loss = loss / float32(reporting)
+	}
+	s.Loss = m.loss // of the living, or of the last that lived
+	return s
+}
+
+func podStatus(p pod.Pod) *wire.PodStatus {
+	s := &wire.PodStatus{
+		Role:          wire.Role(p.ID.Role),
+		Index:         int32(p.ID.Index),
+		State:         p.Phase.String(),
+		Reason:        p.Exit.Reason,
+		Pid:           int32(p.PID),
+		Address:       p.Address,
+		StartedUnixMs: unixMilli(p.Started),
+		EndedUnixMs:   unixMilli(p.Ended),
+	}
+	switch {
+	case p.Phase == pod.Initial:
+		s.State = pod.Pending.String()
+	case p.Phase == pod.Succeeded:
+		s.Reason = ""
+	case p.Phase.Ended():
+		s.Reason = p.Exit.String()
+	}
+	return s
+}
+
+// unixMilli is 0 for a time that has not come.
+func unixMilli(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMilli()
+}
+
+// speed is records per second over a sliding window.
+type speed struct{ samples []sample }
+
+type sample struct {
+	at   time.Time
+	done int64
+}
+
+const (
+	speedWindow = 10 * time.Second
+	speedGrain  = 200 * time.Millisecond
+)
+
+// add notes that done records are done now.
+func (s *speed) add(now time.Time, done int64) {
+	if n := len(s.samples); n > 0 && now.Sub(s.samples[n-1].at) < speedGrain {
+		return
+	}
+	s.samples = append(s.samples, sample{now, done})
+	old := 0 // the window begins at a sample that is just older
+	for old+1 < len(s.samples) && now.Sub(s.samples[old+1].at) >= speedWindow {
+		old++
+	}
+	s.samples = s.samples[old:]
+}
+
+// rate is the records per second since the window began, 0 if nothing was done in it.
+func (s *speed) rate(now time.Time, done int64) float64 {
+	for _, first := range s.samples {
+		if age := now.Sub(first.at); age > 0 && age <= speedWindow+time.Second {
+			return float64(done-first.done) / age.Seconds()
+		}
+	}
+	return 0
+}
