@@ -37,7 +37,8 @@ func psCommand() *cobra.Command {
 }
 
 func workerCommand() *cobra.Command {
-	cmd, _ := roleCommand("worker", "Run a worker of a job (started by its master)", local.RunWorker)
+	cmd, role := roleCommand("worker", "Run a worker of a job (started by its master)", local.RunWorker)
+	cmd.Flags().IntVar(&role.Threads, "threads", 1, "of the engine, if the job does not say")
 	return cmd
 }
 
