@@ -82,7 +82,7 @@ func model() *zoo.Model {
 			return nil
 		},
 		Metrics: func() []zoo.Metric {
-			return []zoo.Metric{{Name: "count", Size: 1, Update: func([]float64, nn.Array, *zoo.Batch) {}}}
+			return []zoo.Metric{{Name: "count", Size: 1, Update: func([]float64, nn.Array, *zoo.Batch) error { return nil }}}
 		},
 	}
 }
