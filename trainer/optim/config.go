@@ -38,12 +38,15 @@ func (c Config) Validate() error {
 		return fmt.Errorf("optimizer Name %q: want one of %q", c.Name, names)
 	}
 	var problems []error
+	bad := func(field string, value any, why string) {
+		problems = append(problems, fmt.Errorf("%s = %v: %s", field, value, why))
+	}
 	check := func(field string, value float64, used bool, below float64) {
 		switch {
 		case !used && value != 0:
-			problems = append(problems, fmt.Errorf("%s = %v: %s has none", field, value, c.Name))
+			bad(field, value, c.Name+" has none")
 		case math.IsNaN(value) || value < 0 || value >= below:
-			problems = append(problems, fmt.Errorf("%s = %v: want at least 0, less than %v", field, value, below))
+			bad(field, value, fmt.Sprintf("want at least 0, less than %v", below))
 		}
 	}
 	sgd := c.Name == SGD || c.Name == Momentum
@@ -54,13 +57,13 @@ func (c Config) Validate() error {
 	check("Epsilon", c.Epsilon, !sgd, math.Inf(1))
 	check("InitialAccumulator", c.InitialAccumulator, c.Name == Adagrad, math.Inf(1))
 	if c.Name == Momentum && c.Momentum == 0 {
-		problems = append(problems, errors.New("Momentum = 0: want more than 0"))
+		bad("Momentum", 0, "want more than 0")
 	}
 	if c.Nesterov && !(c.Momentum > 0) {
-		problems = append(problems, errors.New("Nesterov = true: want SGD or Momentum with Momentum > 0"))
+		bad("Nesterov", true, "want SGD or Momentum with Momentum > 0")
 	}
 	if c.AMSGrad && c.Name != Adam {
-		problems = append(problems, fmt.Errorf("AMSGrad = true: %s has none", c.Name))
+		bad("AMSGrad", true, c.Name+" has none")
 	}
 	if err := errors.Join(problems...); err != nil {
 		return fmt.Errorf("optimizer %s: %w", c.Name, err)
