@@ -6,9 +6,11 @@
 // The launcher (elasticdl train --runtime=local) starts the master, the master
 // starts the rest. The role commands are hidden; their flags are
 //
-//	elasticdl master --job_dir=DIR                                     RunMaster(ctx, DIR)
-//	elasticdl ps     --master_address=HOST:PORT --index=I [--address=HOST:PORT]
-//	elasticdl worker --master_address=HOST:PORT --index=N
+//	elasticdl master --job_dir=DIR                                   [RunMaster]
+//	elasticdl ps     --master_address=HOST:PORT --index=I            [RunPS]
+//	                 [--address=HOST:PORT] [--log_level=INFO]
+//	elasticdl worker --master_address=HOST:PORT --index=N            [RunWorker]
+//	                 [--threads=N] [--log_level=INFO]
 //
 // A master reads its job from DIR/job.json; servers and workers get it from
 // the master's JoinReply. --address is where a server listens, 127.0.0.1:0 if
@@ -51,6 +53,6 @@
 //     not written by the holder of the lock, so the reuse of a pid harms nobody.
 //  2. One job of a name lives at a time; an ended one is replaced by the next of its name.
 //  3. A process that was started has an owner that waits for it, and that ends it when
-//     it ends itself. Its event is sent once, after its whole group is gone.
+//     it ends itself. Its end is told once, after its whole group was killed.
 //  4. A job whose master died before it wrote a final state is Failed: "master died".
 package local

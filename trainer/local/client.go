@@ -1,0 +1,324 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// What stopping allows a master that answers, and one that does not, before the next measure.
+const (
+	stopGrace = 2 * deleteGrace
+	termGrace = deleteGrace + time.Second
+)
+
+// answerLimit is how long a master may take to answer.
+const answerLimit = 2 * time.Second
+
+// StartOptions is how a job is started.
+type StartOptions struct {
+	Detach bool   // the job outlives this process
+	Binary string // elasticdl; "" = this program
+}
+
+// Handle is a job that this process has started.
+type Handle struct {
+	dir      dir
+	detached bool
+	ended    chan struct{} // closed when the master has ended
+}
+
+// Start starts the master of a job and returns when it listens. It is
+// [ErrRunning] if a job of that name runs; an ended one is replaced.
+func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
+	d, err := openDir(j.Name)
+	if err != nil {
+		return nil, err
+	}
+	if o.Binary == "" {
+		if o.Binary, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+		}
+	}
+	lock, err := d.lock()
+	if err != nil {
+		return nil, err
+	}
+	defer lock.Close() // the master has inherited it
+	if err := errors.Join(d.clear(), d.writeJSON("job.json", j)); err != nil {
+		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+	}
+	p, err := command{
+		binary: o.Binary, args: []string{"master", "--job_dir=" + string(d)},
+		log: d.logFile("master"), env: j.Envs, detached: o.Detach, lock: lock,
+	}.start()
+	if err != nil {
+		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+	}
+	h := &Handle{dir: d, detached: o.Detach, ended: make(chan struct{})}
+	go func() {
+		defer close(h.ended)
+		p.wait()
+	}()
+	if err := h.ready(ctx); err != nil {
+		p.signal(syscall.SIGKILL)
+		<-h.ended
+		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+	}
+	return h, nil
+}
+
+// ready waits until the master listens.
+func (h *Handle) ready(ctx context.Context) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for ended := false; ; {
+		var at address
+		if err := h.dir.readJSON("master.json", &at); err == nil && at.Address != "" {
+			return nil
+		}
+		if ended {
+			status, err := h.dir.stored()
+			if err != nil {
+				return err
+			}
+			return errors.New(status.Reason)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-h.ended:
+			ended = true
+		case <-tick.C:
+		}
+	}
+}
+
+// Wait returns the final status of the job. If ctx ends first the job is
+// stopped, unless it is detached: then Wait returns the context's cause.
+func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
+	select {
+	case <-h.ended:
+	case <-ctx.Done():
+		if h.detached {
+			return nil, context.Cause(ctx)
+		}
+		reason := context.Cause(ctx).Error()
+		if err := h.dir.stop(context.WithoutCancel(ctx), reason); err != nil {
+			return nil, err
+		}
+		<-h.ended
+	}
+	return h.dir.stored()
+}
+
+// Wait returns the final status of a job, whoever started it.
+func Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
+	d, err := existing(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.awaitEnd(ctx); err != nil {
+		return nil, err
+	}
+	return d.stored()
+}
+
+// Ended tells whether a status is final.
+func Ended(s *wire.JobStatus) bool {
+	return s.State == "Succeeded" || s.State == "Failed" || s.State == "Stopped"
+}
+
+// Status is how a job is: its master's answer while that lives, and what it
+// left behind after that. It is [ErrNotFound] if there is no such job.
+func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
+	d, err := existing(name)
+	if err != nil {
+		return nil, err
+	}
+	if d.alive() {
+		var status *wire.JobStatus
+		err := d.call(ctx, answerLimit, func(ctx context.Context, m wire.MasterClient) (err error) {
+			status, err = m.Status(ctx, &wire.StatusRequest{})
+			return err
+		})
+		if err == nil {
+			return status, nil
+		}
+	}
+	return d.stored()
+}
+
+// List is the status of every job of this user, by name.
+func List(ctx context.Context) ([]*wire.JobStatus, error) {
+	home, err := Home()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(filepath.Join(home, "jobs"))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	found := make([]*wire.JobStatus, len(entries))
+	var wg sync.WaitGroup
+	for i, e := range entries {
+		wg.Go(func() {
+			status, err := Status(ctx, e.Name())
+			switch {
+			case errors.Is(err, ErrNotFound): // not a job's directory
+			case err != nil:
+				found[i] = &wire.JobStatus{Name: e.Name(), State: "Unknown", Reason: err.Error()}
+			default:
+				found[i] = status
+			}
+		})
+	}
+	wg.Wait()
+	jobs := make([]*wire.JobStatus, 0, len(found))
+	for _, status := range found {
+		if status != nil {
+			jobs = append(jobs, status)
+		}
+	}
+	return jobs, nil
+}
+
+// Stop ends a job with all its processes and returns when they are gone. The
+// master is asked, then told by SIGTERM, then killed. A job that has ended is left as it is.
+func Stop(ctx context.Context, name string) error {
+	d, err := existing(name)
+	if err != nil {
+		return err
+	}
+	return d.stop(ctx, "stopped by the user")
+}
+
+func (d dir) stop(ctx context.Context, reason string) error {
+	measures := []struct {
+		grace time.Duration
+		take  func() error
+	}{
+		{stopGrace, func() error {
+			return d.call(ctx, answerLimit, func(ctx context.Context, m wire.MasterClient) error {
+				_, err := m.Stop(ctx, &wire.StopRequest{Reason: reason})
+				return err
+			})
+		}},
+		{termGrace, func() error { return d.kill(syscall.SIGTERM) }},
+		{termGrace, func() error { return d.kill(syscall.SIGKILL) }},
+	}
+	var failed error
+	for _, m := range measures {
+		if !d.alive() {
+			return nil
+		}
+		if failed = m.take(); failed != nil {
+			continue
+		}
+		grace, cancel := context.WithTimeout(ctx, m.grace)
+		failed = d.awaitEnd(grace)
+		cancel()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+	if d.alive() {
+		return fmt.Errorf("stop job %s: %w", d.name(), failed)
+	}
+	return nil
+}
+
+// kill signals the group of the master, which holds the lock: its pid is its own.
+func (d dir) kill(s syscall.Signal) error {
+	var at address
+	if err := d.readJSON("master.json", &at); err != nil {
+		return err
+	}
+	return syscall.Kill(-at.PID, s)
+}
+
+// awaitEnd returns when no master holds the lock.
+func (d dir) awaitEnd(ctx context.Context) error {
+	tick := time.NewTicker(pollInterval / 2)
+	defer tick.Stop()
+	for d.alive() {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// call asks the living master.
+func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Context, wire.MasterClient) error) error {
+	var at address
+	if err := d.readJSON("master.json", &at); err != nil {
+		return err
+	}
+	if at.Address == "" {
+		return fmt.Errorf("master of job %s does not listen yet", d.name())
+	}
+	conn, err := dial(at.Address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return f(ctx, wire.NewMasterClient(conn))
+}
+
+// existing is the directory of a job that was started.
+func existing(name string) (dir, error) {
+	d, err := openDir(name)
+	if err == nil && !d.exists() {
+		err = fmt.Errorf("job %s %w", name, ErrNotFound)
+	}
+	return d, err
+}
+
+// stored is the last status that a master has written. What it lacks is made up for:
+// a master that has written none is starting, or has died.
+func (d dir) stored() (*wire.JobStatus, error) {
+	alive := d.alive() // asked first: a master writes its last status before it lets go
+	status := &wire.JobStatus{Name: d.name(), State: "Pending"}
+	text, err := os.ReadFile(d.path("status.json"))
+	if err == nil {
+		status = &wire.JobStatus{}
+		err = protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal(text, status)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
+	}
+	if !alive && !Ended(status) {
+		status.State, status.Reason = "Failed", "master died"
+		for _, p := range status.Pods {
+			if p.State == "Running" || p.State == "Pending" {
+				p.State, p.Reason = "Deleted", "master died"
+			}
+		}
+	}
+	return status, nil
+}
+
+// store writes status.json.
+func (d dir) store(status *wire.JobStatus) error {
+	text, err := protojson.MarshalOptions{Multiline: true}.Marshal(status)
+	if err != nil {
+		return err
+	}
+	return d.write("status.json", append(text, '\n'))
+}

@@ -1,0 +1,212 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// useHome gives the test a state directory of its own.
+func useHome(t *testing.T) {
+	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	t.Setenv(helperEnv, "master") // of the processes that the test starts
+}
+
+func named(name string) *job.Job {
+	j := job.Default()
+	j.Name = name
+	return j
+}
+
+func startJob(t *testing.T, name string) *Handle {
+	t.Helper()
+	h, err := Start(t.Context(), named(name), StartOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// masterPID is known once a job has been started.
+func masterPID(t *testing.T, name string) int {
+	t.Helper()
+	d, err := openDir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var at address
+	if err := d.readJSON("master.json", &at); err != nil {
+		t.Fatal(err)
+	}
+	return at.PID
+}
+
+func TestJobFromStartToStop(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	h := startJob(t, "a")
+	if _, err := Start(t.Context(), named("a"), StartOptions{}); !errors.Is(err, ErrRunning) {
+		t.Errorf("a second start: %v, want ErrRunning", err)
+	}
+	if s, err := Status(t.Context(), "a"); err != nil || s.Reason != "says the master" {
+		t.Errorf("status of a living job: %v, %v", s, err)
+	}
+	if err := Stop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	for _, status := range []func(context.Context) (*wire.JobStatus, error){
+		h.Wait,
+		func(ctx context.Context) (*wire.JobStatus, error) { return Wait(ctx, "a") },
+		func(ctx context.Context) (*wire.JobStatus, error) { return Status(ctx, "a") },
+	} {
+		if s, err := status(t.Context()); err != nil || s.State != "Stopped" || s.Reason != "stopped by the user" {
+			t.Errorf("final status: %v, %v", s, err)
+		}
+	}
+	if err := Stop(t.Context(), "a"); err != nil {
+		t.Errorf("stopping what has ended: %v", err)
+	}
+	startJob(t, "a") // the ended one is replaced
+	if err := Stop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestStartSaysWhyAMasterDoesNotListen(t *testing.T) {
+	useHome(t)
+	_, err := Start(t.Context(), named("broken"), StartOptions{})
+	if err == nil || !strings.Contains(err.Error(), "no such file: /data") {
+		t.Errorf("start: %v", err)
+	}
+	if s, err := Status(t.Context(), "broken"); err != nil || s.State != "Failed" {
+		t.Errorf("status: %v, %v", s, err)
+	}
+}
+
+func TestWaitReturnsWhenTheJobEnds(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	s, err := startJob(t, "quick").Wait(t.Context())
+	if err != nil || s.State != "Succeeded" {
+		t.Errorf("final status: %v, %v", s, err)
+	}
+}
+
+func TestEndOfTheContextStopsAJob(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	h := startJob(t, "a")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupt"))
+	s, err := h.Wait(ctx)
+	if err != nil || s.State != "Stopped" || s.Reason != "interrupt" {
+		t.Errorf("final status: %v, %v", s, err)
+	}
+}
+
+func TestStopKillsAMasterThatDoesNotAnswer(t *testing.T) {
+	useHome(t)
+	l := newLife(t)
+	h := startJob(t, "hung")
+	if err := Stop(t.Context(), "hung"); err != nil {
+		t.Fatal(err)
+	}
+	l.gone(t)
+	if s, err := h.Wait(t.Context()); err != nil || s.State != "Failed" || s.Reason != "master died" {
+		t.Errorf("final status: %v, %v", s, err)
+	}
+}
+
+func TestStatusOfADeadMaster(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	for _, name := range []string{"killed", "vanished"} {
+		h := startJob(t, name)
+		syscall.Kill(masterPID(t, name), syscall.SIGKILL)
+		h.Wait(t.Context())
+	}
+	jobs, err := List(t.Context())
+	if err != nil || len(jobs) != 2 {
+		t.Fatalf("list: %v, %v", jobs, err)
+	}
+	for _, s := range jobs {
+		if s.State != "Failed" || s.Reason != "master died" {
+			t.Errorf("status of %s: %v", s.Name, s)
+		}
+		for _, p := range s.Pods {
+			if p.State != "Deleted" {
+				t.Errorf("pod of a dead master: %v", p)
+			}
+		}
+	}
+}
+
+func TestLauncherAndItsJob(t *testing.T) {
+	for _, name := range []string{"foreground", "detached"} {
+		t.Run(name, func(t *testing.T) {
+			useHome(t)
+			t.Setenv(childEnv, name)
+			l := newLife(t)
+			launcher := startHelper(t, "launcher")
+			l.begun(t)
+			awaitMaster(t, name)
+			syscall.Kill(launcher.pid(), syscall.SIGKILL)
+			launcher.wait()
+			if name == "detached" {
+				if s, err := Status(t.Context(), name); err != nil || s.State != "Running" {
+					t.Errorf("status: %v, %v", s, err)
+				}
+				if err := Stop(t.Context(), name); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.gone(t)
+			s, err := Wait(t.Context(), name)
+			want := map[string]string{"foreground": ErrOrphaned.Error(), "detached": "stopped by the user"}[name]
+			if err != nil || s.State != "Stopped" || s.Reason != want {
+				t.Errorf("final status: %v, %v", s, err)
+			}
+		})
+	}
+}
+
+// awaitMaster returns when the master of a job that another process has started listens.
+func awaitMaster(t *testing.T, name string) {
+	t.Helper()
+	d, err := openDir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Handle{dir: d}).ready(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestNames(t *testing.T) {
+	useHome(t)
+	for _, name := range []string{"", ".", "..", "a/b", "/a", `a\b`} {
+		if _, err := openDir(name); err == nil {
+			t.Errorf("job name %q was accepted", name)
+		}
+	}
+	if _, err := Status(t.Context(), "nobody"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("status of no job: %v", err)
+	}
+	if jobs, err := List(t.Context()); err != nil || len(jobs) != 0 {
+		t.Errorf("list of no jobs: %v, %v", jobs, err)
+	}
+	for home, want := range map[string]string{"": filepath.Join("/home/me", ".local/state/elasticdl"), "/x": "/x/elasticdl", "rel": "/home/me/.local/state/elasticdl"} {
+		t.Setenv("ELASTICDL_HOME", "")
+		t.Setenv("HOME", "/home/me")
+		t.Setenv("XDG_STATE_HOME", home)
+		if got, err := Home(); err != nil || got != want {
+			t.Errorf("home with XDG_STATE_HOME=%q: %q, %v; want %q", home, got, err, want)
+		}
+	}
+}

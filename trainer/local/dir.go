@@ -1,0 +1,159 @@
+package local
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+)
+
+// ErrRunning: a job of that name is running. ErrNotFound: there is no job of that name.
+var (
+	ErrRunning  = errors.New("is running")
+	ErrNotFound = errors.New("not found")
+)
+
+// Home is the directory that holds the state of this user's jobs.
+func Home() (string, error) {
+	if home := os.Getenv("ELASTICDL_HOME"); home != "" {
+		return filepath.Abs(home)
+	}
+	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "elasticdl"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find the state directory (set ELASTICDL_HOME): %w", err)
+	}
+	return filepath.Join(home, ".local", "state", "elasticdl"), nil
+}
+
+// dir is the state directory of one job.
+type dir string
+
+func openDir(name string) (dir, error) {
+	if name == "" || name == "." || !filepath.IsLocal(name) || strings.ContainsAny(name, `/\`) {
+		return "", fmt.Errorf("job name %q does not name a directory", name)
+	}
+	home, err := Home()
+	if err != nil {
+		return "", err
+	}
+	return dir(filepath.Join(home, "jobs", name)), nil
+}
+
+func (d dir) name() string              { return filepath.Base(string(d)) }
+func (d dir) path(file string) string   { return filepath.Join(string(d), file) }
+func (d dir) logs() string              { return d.path("logs") }
+func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".log") }
+
+// lock takes the job for a master, or says ErrRunning. Closing the file gives
+// it back, and so does the death of every process that has inherited it.
+func (d dir) lock() (*os.File, error) {
+	if err := os.MkdirAll(d.logs(), 0o755); err != nil {
+		return nil, err
+	}
+	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := flock(file, syscall.LOCK_EX)
+		if err == nil {
+			return file, nil
+		}
+		// A shared lock can be had while others only look whether the job is alive.
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = flock(file, syscall.LOCK_SH)
+		}
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			file.Close()
+			return nil, fmt.Errorf("job %s %w", d.name(), ErrRunning)
+		case err != nil:
+			file.Close()
+			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
+		}
+	}
+}
+
+// alive tells whether a master holds the lock.
+func (d dir) alive() bool {
+	file, err := os.Open(d.path("lock"))
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	return errors.Is(flock(file, syscall.LOCK_SH), syscall.EWOULDBLOCK)
+}
+
+func flock(file *os.File, how int) error {
+	for {
+		err := syscall.Flock(int(file.Fd()), how|syscall.LOCK_NB)
+		if !errors.Is(err, syscall.EINTR) {
+			return err
+		}
+	}
+}
+
+// clear removes what an earlier job of the name has left. The caller holds the lock.
+func (d dir) clear() error {
+	entries, err := os.ReadDir(string(d))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if e.Name() == "lock" {
+			continue
+		}
+		if err := os.RemoveAll(d.path(e.Name())); err != nil {
+			return err
+		}
+	}
+	return os.Mkdir(d.logs(), 0o755)
+}
+
+// address is where a master is found: master.json.
+type address struct {
+	PID     int    `json:"pid"`
+	Address string `json:"address"`
+}
+
+// readJSON decodes a file of the directory; fs.ErrNotExist if there is none.
+func (d dir) readJSON(file string, v any) error {
+	text, err := os.ReadFile(d.path(file))
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("read %s: %w", d.path(file), err)
+	}
+	return nil
+}
+
+func (d dir) writeJSON(file string, v any) error {
+	text, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", d.path(file), err)
+	}
+	return d.write(file, append(text, '\n'))
+}
+
+// write replaces a file of the directory whole.
+func (d dir) write(file string, text []byte) error {
+	aside := d.path(file + ".new")
+	if err := os.WriteFile(aside, text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(aside, d.path(file))
+}
+
+// exists tells whether a job of the name was ever started.
+func (d dir) exists() bool {
+	_, err := os.Stat(d.path("job.json"))
+	return !errors.Is(err, fs.ErrNotExist)
+}

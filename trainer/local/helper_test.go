@@ -1,0 +1,209 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+const (
+	helperEnv = "LOCAL_TEST_HELPER" // makes the test program what the variable says
+	lifeEnv   = "LOCAL_TEST_LIFE"   // a FIFO that a helper holds open for writing while it lives
+	childEnv  = "LOCAL_TEST_CHILD"  // what a parent starts
+)
+
+func TestMain(m *testing.M) {
+	if what := os.Getenv(helperEnv); what != "" {
+		os.Exit(helper(what))
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0") // of the helpers
+	os.Exit(m.Run())
+}
+
+// helper is the main of the test program as another program.
+func helper(what string) int {
+	if len(os.Args) > 1 && os.Args[1] == "master" {
+		what = "master"
+	}
+	switch what {
+	case "exit": // with --index as its code
+		_, index, _ := strings.Cut(os.Args[3], "=")
+		code, _ := strconv.Atoi(index)
+		fmt.Fprintln(os.Stderr, "the last word")
+		return code
+	case "parent": // of a child with a lifeline
+		_, err := command{binary: os.Args[0], log: os.DevNull, env: map[string]string{helperEnv: os.Getenv(childEnv)}}.start()
+		if err != nil {
+			panic(err)
+		}
+		select {}
+	case "family", "leaver": // a child in the same group; the leaver leaves it behind
+		child := exec.Command(os.Args[0])
+		child.Env = append(os.Environ(), helperEnv+"=hang")
+		out, err := child.StdoutPipe()
+		if err != nil {
+			panic(err)
+		}
+		if err := child.Start(); err != nil {
+			panic(err)
+		}
+		out.Read(make([]byte, 1)) // it lives
+		if what == "leaver" {
+			return 0
+		}
+		select {}
+	case "launcher": // the job's name is what its child would be
+		j := job.Default()
+		j.Name = os.Getenv(childEnv)
+		h, err := Start(context.Background(), j, StartOptions{Detach: j.Name == "detached"})
+		if err != nil {
+			panic(err)
+		}
+		h.Wait(context.Background())
+		return 0
+	case "master":
+		return fakeMaster(strings.TrimPrefix(os.Args[2], "--job_dir="))
+	}
+	if what == "deaf" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	life := holdLife()
+	switch what {
+	case "orphan": // leaves in good order
+		ctx, stop := Lifeline(context.Background())
+		defer stop()
+		<-ctx.Done()
+		fmt.Fprintln(life, context.Cause(ctx))
+		return 0
+	case "stubborn":
+		Lifeline(context.Background())
+	}
+	fmt.Fprintln(life, "alive")
+	fmt.Println("alive")
+	select {}
+}
+
+func holdLife() *os.File {
+	file, err := os.OpenFile(os.Getenv(lifeEnv), os.O_WRONLY, 0)
+	if err != nil {
+		panic(err)
+	}
+	return file
+}
+
+// fakeMaster does what RunMaster does, as its job's name says, but for the job.
+func fakeMaster(jobDir string) int {
+	d := dir(jobDir)
+	defer inherited(lockEnv).Close()
+	if d.name() == "broken" {
+		d.store(&wire.JobStatus{Name: d.name(), State: "Failed", Reason: "no such file: /data"})
+		return 1
+	}
+	holdLife()
+	ctx, stop := Lifeline(context.Background())
+	defer stop()
+	if d.name() == "hung" {
+		signal.Ignore(syscall.SIGTERM)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	m := &masterService{dir: d, stop: make(chan string, 1)}
+	server := grpc.NewServer()
+	wire.RegisterMasterServer(server, m)
+	go server.Serve(listener)
+	if d.name() != "vanished" {
+		d.store(&wire.JobStatus{Name: d.name(), State: "Running", Pods: []*wire.PodStatus{{State: "Running"}}})
+	}
+	d.writeJSON("master.json", address{PID: os.Getpid(), Address: listener.Addr().String()})
+	fmt.Fprintln(os.Stderr, "listening")
+	final := &wire.JobStatus{Name: d.name(), State: "Succeeded"}
+	switch d.name() {
+	case "quick":
+	default:
+		final.State = "Stopped"
+		select {
+		case <-ctx.Done():
+			final.Reason = context.Cause(ctx).Error()
+		case final.Reason = <-m.stop:
+		}
+	}
+	d.store(final)
+	return 0
+}
+
+type masterService struct {
+	wire.UnimplementedMasterServer
+	dir  dir
+	stop chan string
+}
+
+func (m *masterService) Status(context.Context, *wire.StatusRequest) (*wire.JobStatus, error) {
+	return &wire.JobStatus{Name: m.dir.name(), State: "Running", Reason: "says the master"}, nil
+}
+
+func (m *masterService) Stop(_ context.Context, r *wire.StopRequest) (*wire.StopReply, error) {
+	if m.dir.name() == "hung" {
+		return nil, errors.New("not now")
+	}
+	m.stop <- r.Reason
+	return &wire.StopReply{}, nil
+}
+
+// life is a FIFO that the helpers started from now on hold open while they live.
+type life struct {
+	path string
+	end  *os.File // which lets them open it
+}
+
+func newLife(t *testing.T) life {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "life")
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(lifeEnv, path)
+	return life{path, openLife(t, path, syscall.O_NONBLOCK)}
+}
+
+func openLife(t *testing.T, path string, flags int) *os.File {
+	t.Helper()
+	file, err := os.OpenFile(path, os.O_RDONLY|flags, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { file.Close() })
+	return file
+}
+
+// begun returns when a helper lives.
+func (l life) begun(t *testing.T) {
+	t.Helper()
+	openLife(t, l.path, 0)
+}
+
+// gone returns what the helpers wrote until the last of them was gone. One of them has begun.
+func (l life) gone(t *testing.T) string {
+	t.Helper()
+	text, err := io.ReadAll(l.end)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

@@ -1,0 +1,65 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// ErrOrphaned is the cause of a role's context when its parent has died.
+var ErrOrphaned = errors.New("parent process is gone")
+
+// lifelineEnv announces the descriptor of a child's lifeline.
+const lifelineEnv = "ELASTICDL_LIFELINE"
+
+// orphanGrace is how long an orphan may take to leave in good order.
+const orphanGrace = time.Second
+
+// Lifeline cancels the context that it returns, with [ErrOrphaned], when the
+// parent of this process dies, and ends the process a second later unless the
+// stop function was called before. Without a lifeline from the parent the context
+// ends with ctx or stop only.
+func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stopped := make(chan struct{})
+	stop := sync.OnceFunc(func() {
+		cancel(context.Canceled)
+		close(stopped)
+	})
+	line := inherited(lifelineEnv)
+	if line == nil {
+		return ctx, stop
+	}
+	go func() {
+		line.Read(make([]byte, 1)) // nobody writes: it returns when the last write end is closed
+		cancel(ErrOrphaned)
+		select {
+		case <-stopped:
+		case <-time.After(orphanGrace):
+			fmt.Fprintln(os.Stderr, "elasticdl:", ErrOrphaned)
+			os.Exit(1)
+		}
+	}()
+	return ctx, stop
+}
+
+// inherited is the file whose descriptor the parent announced in the environment
+// variable env, nil if it announced none. Children of this process do not get it.
+func inherited(env string) *os.File {
+	text, ok := os.LookupEnv(env)
+	if !ok {
+		return nil
+	}
+	os.Unsetenv(env)
+	fd, err := strconv.Atoi(text)
+	if err != nil || fd < 0 {
+		return nil
+	}
+	syscall.CloseOnExec(fd)
+	return os.NewFile(uintptr(fd), env)
+}

@@ -1,0 +1,144 @@
+package local
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// pollInterval is how often a follower looks for more.
+const pollInterval = 100 * time.Millisecond
+
+// Logs copies the log of one pod ("worker-0"), or those of all of them, each
+// line behind "[worker-0] ", if pod is empty. With follow it goes on, with the
+// logs of pods to come, until the job has ended or ctx is done.
+func Logs(ctx context.Context, name, pod string, follow bool, w io.Writer) error {
+	d, err := existing(name)
+	if err != nil {
+		return err
+	}
+	tails := make(map[string]*tail)
+	defer func() {
+		for _, t := range tails {
+			t.file.Close()
+		}
+	}()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		last := !follow || !d.alive() // asked before the reading: what a living job wrote is read
+		pods, err := d.pods()
+		if err != nil {
+			return err
+		}
+		if pod != "" {
+			if !slices.Contains(pods, pod) {
+				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", pod, name, ErrNotFound, strings.Join(pods, ", "))
+			}
+			pods = []string{pod}
+		}
+		for _, p := range pods {
+			if tails[p] == nil {
+				file, err := os.Open(d.logFile(p))
+				if err != nil {
+					return err
+				}
+				tails[p] = &tail{file: file}
+				if pod == "" {
+					tails[p].prefix = "[" + p + "] "
+				}
+			}
+			if err := tails[p].copy(w, last); err != nil {
+				return err
+			}
+		}
+		if last {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// pods lists the pods that have a log: the master, then servers, then workers, by number.
+func (d dir) pods() ([]string, error) {
+	entries, err := os.ReadDir(d.logs())
+	if err != nil {
+		return nil, err
+	}
+	var pods []string
+	for _, e := range entries {
+		if pod, ok := strings.CutSuffix(e.Name(), ".log"); ok {
+			pods = append(pods, pod)
+		}
+	}
+	slices.SortFunc(pods, func(a, b string) int {
+		roleA, indexA, _ := strings.Cut(a, "-")
+		roleB, indexB, _ := strings.Cut(b, "-")
+		numberA, _ := strconv.Atoi(indexA)
+		numberB, _ := strconv.Atoi(indexB)
+		return cmp.Or(cmp.Compare(roleA, roleB), cmp.Compare(numberA, numberB)) // the alphabet has them right
+	})
+	return pods, nil
+}
+
+// tail is how far a log has been read.
+type tail struct {
+	file   *os.File
+	prefix string
+	rest   []byte // of a line that is still being written
+}
+
+// copy writes the lines that have come; at the end also one that is not complete.
+func (t *tail) copy(w io.Writer, end bool) error {
+	chunk := make([]byte, 64<<10)
+	for {
+		n, err := t.file.Read(chunk)
+		t.rest = append(t.rest, chunk[:n]...)
+		if err == io.EOF && end && len(t.rest) > 0 {
+			t.rest = append(t.rest, '\n')
+		}
+		complete := t.rest[:bytes.LastIndexByte(t.rest, '\n')+1]
+		var out []byte
+		for line := range bytes.Lines(complete) {
+			out = append(append(out, t.prefix...), line...)
+		}
+		t.rest = t.rest[len(complete):]
+		if _, err := w.Write(out); err != nil {
+			return err
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// lastLine is the last line of a file, or what of it is in the last kilobyte.
+func lastLine(path string) string {
+	file, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return ""
+	}
+	end := make([]byte, min(info.Size(), 1024))
+	n, _ := file.ReadAt(end, info.Size()-int64(len(end)))
+	lines := strings.Split(strings.TrimSpace(string(end[:n])), "\n")
+	return lines[len(lines)-1]
+}

@@ -1,0 +1,128 @@
+package local
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// aliveJob is a job whose lock the test holds.
+func aliveJob(t *testing.T, name string) (d dir, end func()) {
+	t.Helper()
+	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	d, err := openDir(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lock, err := d.lock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.writeJSON("job.json", named(name)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { lock.Close() })
+	return d, func() { lock.Close() }
+}
+
+func appendLog(t *testing.T, d dir, pod, text string) {
+	t.Helper()
+	file, err := os.OpenFile(d.logFile(pod), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString(text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLogsOfAllPodsAreInOrder(t *testing.T) {
+	d, end := aliveJob(t, "a")
+	defer end()
+	for _, p := range []string{"worker-10", "ps-0", "worker-9", "master"} {
+		appendLog(t, d, p, "one\ntwo")
+	}
+	var out strings.Builder
+	if err := Logs(t.Context(), "a", "", false, &out); err != nil {
+		t.Fatal(err)
+	}
+	want := "[master] one\n[master] two\n[ps-0] one\n[ps-0] two\n[worker-9] one\n[worker-9] two\n[worker-10] one\n[worker-10] two\n"
+	if out.String() != want {
+		t.Errorf("logs are\n%swant\n%s", out.String(), want)
+	}
+	out.Reset()
+	if err := Logs(t.Context(), "a", "ps-0", false, &out); err != nil || out.String() != "one\ntwo\n" {
+		t.Errorf("log of ps-0 is %q, %v", out.String(), err)
+	}
+	if err := Logs(t.Context(), "a", "ps-1", false, &out); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "worker-10") {
+		t.Errorf("log of ps-1: %v", err)
+	}
+	if err := Logs(t.Context(), "b", "", false, &out); !errors.Is(err, ErrNotFound) {
+		t.Errorf("logs of no job: %v", err)
+	}
+}
+
+func TestLogsFollowUntilTheJobEnds(t *testing.T) {
+	d, end := aliveJob(t, "a")
+	appendLog(t, d, "master", "begin\nhalf a ")
+	read, write := io.Pipe()
+	followed := make(chan error, 1)
+	go func() {
+		followed <- Logs(t.Context(), "a", "", true, write)
+		write.Close()
+	}()
+	lines := bufio.NewScanner(read)
+	var got []string
+	next := func() {
+		if lines.Scan() {
+			got = append(got, lines.Text())
+		}
+	}
+	next()
+	appendLog(t, d, "master", "line\n")
+	next()
+	appendLog(t, d, "worker-4", "new\n")
+	next()
+	appendLog(t, d, "worker-4", "no end of line")
+	end()
+	next()
+	next() // the end
+	if err := <-followed; err != nil {
+		t.Error(err)
+	}
+	want := []string{"[master] begin", "[master] half a line", "[worker-4] new", "[worker-4] no end of line"}
+	if !slices.Equal(got, want) {
+		t.Errorf("followed %q, want %q", got, want)
+	}
+}
+
+func TestLogsFollowUntilCancelled(t *testing.T) {
+	_, end := aliveJob(t, "a")
+	defer end()
+	ctx, cancel := context.WithCancelCause(t.Context())
+	interrupt := errors.New("interrupt")
+	cancel(interrupt)
+	if err := Logs(ctx, "a", "", true, io.Discard); !errors.Is(err, interrupt) {
+		t.Errorf("follow: %v", err)
+	}
+}
+
+func TestLastLine(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "one": "one", "one\ntwo\n": "two", strings.Repeat("x", 3000) + "\nend\n\n": "end",
+	} {
+		path := t.TempDir() + "/log"
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastLine(path); got != want {
+			t.Errorf("last line of %.10q… is %q, want %q", text, got, want)
+		}
+	}
+}

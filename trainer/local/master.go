@@ -1,0 +1,142 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"net"
+	"os"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// lockEnv announces the descriptor of the job's lock.
+const lockEnv = "ELASTICDL_LOCK"
+
+// RunMaster is the main of a master: it runs the job of the directory --job_dir
+// and returns when every process of it is gone. It is nil if every record was done.
+func RunMaster(ctx context.Context, jobDir string, output io.Writer) error {
+	d := dir(jobDir)
+	lock := inherited(lockEnv)
+	if lock == nil {
+		var err error
+		if lock, err = d.lock(); err != nil {
+			return err
+		}
+	}
+	defer lock.Close()
+	started := time.Now()
+	m := localMaster{dir: d, status: &wire.JobStatus{
+		Name: d.name(), State: "Pending", StartedUnixMs: started.UnixMilli(),
+	}}
+	err := m.run(ctx, output)
+	if !Ended(m.status) {
+		m.status.State, m.status.EndedUnixMs = "Failed", time.Now().UnixMilli()
+		if err != nil {
+			m.status.Reason = err.Error()
+		}
+	}
+	return errors.Join(err, d.store(m.status))
+}
+
+// localMaster is a job in its directory.
+type localMaster struct {
+	dir    dir
+	status *wire.JobStatus
+}
+
+func (m *localMaster) run(ctx context.Context, output io.Writer) error {
+	if err := m.dir.writeJSON("master.json", address{PID: os.Getpid()}); err != nil {
+		return err
+	}
+	var j job.Job
+	if err := m.dir.readJSON("job.json", &j); err != nil {
+		return err
+	}
+	log := slog.New(logline.New(output, level(j.LogLevel)))
+	model, err := zoo.Lookup(j.ModelDef)
+	if err != nil {
+		return err
+	}
+	config := master.Config{Job: &j, Metric: results(model), Log: log}
+	if config.Training, err = shards(j.TrainingData, j.DataReaderParams); err != nil {
+		return err
+	}
+	if config.Validation, err = shards(j.ValidationData, j.DataReaderParams); err != nil {
+		return err
+	}
+	if config.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+		return err
+	}
+	defer config.Listener.Close()
+	at := config.Listener.Addr().String()
+	pods, err := NewRuntime(RuntimeConfig{
+		Master: at, Logs: m.dir.logs(), LogLevel: j.LogLevel, Threads: threads(&j), Env: j.Envs,
+	})
+	if err != nil {
+		return err
+	}
+	defer pods.Close()
+	// An orphan has a second: what would be asked to leave is killed.
+	defer context.AfterFunc(ctx, func() {
+		if context.Cause(ctx) == ErrOrphaned {
+			pods.Kill()
+		}
+	})()
+	config.Pods = pods
+	config.OnStatus = func(s *wire.JobStatus) {
+		if err := m.dir.store(s); err != nil {
+			log.Error("Write the job's status", "error", err)
+		}
+	}
+	if err := m.dir.writeJSON("master.json", address{PID: os.Getpid(), Address: at}); err != nil {
+		return err
+	}
+	final, err := master.Run(ctx, config)
+	if final != nil {
+		m.status = final
+	}
+	return err
+}
+
+// shards lists what a job reads, nothing if path is empty.
+func shards(path string, params map[string]string) ([]task.Shard, error) {
+	if path == "" {
+		return nil, nil
+	}
+	reader, err := data.Open(path, params)
+	if err != nil {
+		return nil, err
+	}
+	defer reader.Close()
+	found, err := reader.Shards()
+	if err != nil {
+		return nil, fmt.Errorf("read data %s: %w", path, err)
+	}
+	return found, nil
+}
+
+// results computes the metrics of a model by name. A name that the model does not have gives NaN.
+func results(model *zoo.Model) func(name string, state []float64) float64 {
+	metrics := make(map[string]zoo.Metric)
+	for _, m := range model.Metrics() {
+		metrics[m.Name] = m
+	}
+	return func(name string, state []float64) float64 {
+		m, ok := metrics[name]
+		if !ok || len(state) != m.Size {
+			return math.NaN()
+		}
+		return m.Result(state)
+	}
+}

@@ -1,0 +1,90 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// command is what start makes a process of.
+type command struct {
+	binary   string
+	args     []string
+	log      string            // appended to; created before the process is
+	env      map[string]string // beside this process's own
+	detached bool              // a session of its own and no lifeline
+	lock     *os.File          // inherited, nil for none
+}
+
+// process is a child, the leader of its process group.
+type process struct {
+	cmd      *exec.Cmd
+	lifeline *os.File // the only write end there is; nil if detached
+}
+
+func (c command) start() (*process, error) {
+	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(c.binary, c.args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // what this process inherited
+		return strings.HasPrefix(v, lifelineEnv+"=") || strings.HasPrefix(v, lockEnv+"=")
+	})
+	for name, value := range c.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.detached, Setsid: c.detached}
+	inherit := func(env string, file *os.File) {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", env, 3+len(cmd.ExtraFiles)))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
+	}
+	if c.lock != nil {
+		inherit(lockEnv, c.lock)
+	}
+	p := &process{cmd: cmd}
+	if !c.detached {
+		// Both ends are closed in every child but for the one that is handed over here.
+		var end *os.File
+		if end, p.lifeline, err = os.Pipe(); err != nil {
+			return nil, err
+		}
+		defer end.Close()
+		inherit(lifelineEnv, end)
+	}
+	if err := cmd.Start(); err != nil {
+		p.letGo()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// wait returns when the process has ended, and sees to it that what it started ends too.
+func (p *process) wait() *os.ProcessState {
+	err := p.cmd.Wait()
+	if _, exited := errors.AsType[*exec.ExitError](err); err != nil && !exited {
+		panic(fmt.Sprintf("local: wait for %d: %v", p.pid(), err)) // it is waited for once, and copies nothing
+	}
+	p.signal(syscall.SIGKILL)
+	p.letGo()
+	return p.cmd.ProcessState
+}
+
+// signal reaches the whole group. A group that is gone is no error.
+func (p *process) signal(s syscall.Signal) {
+	syscall.Kill(-p.pid(), s)
+}
+
+func (p *process) letGo() {
+	if p.lifeline != nil {
+		p.lifeline.Close()
+	}
+}

@@ -1,0 +1,129 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+func newRuntime(t *testing.T, helper string) *Runtime {
+	t.Helper()
+	r, err := NewRuntime(RuntimeConfig{
+		Binary: os.Args[0], Master: "127.0.0.1:1", Logs: t.TempDir(), Grace: 50 * time.Millisecond,
+		Env: map[string]string{helperEnv: helper},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Kill)
+	return r
+}
+
+func create(t *testing.T, r *Runtime, role pod.Role, index int) (pid int) {
+	t.Helper()
+	id := pod.ID{Role: role, Index: index}
+	if err := r.Create(t.Context(), master.Pod{ID: id, Launch: 7}); err != nil {
+		t.Fatal(err)
+	}
+	e := <-r.Events()
+	if e.ID != id || e.Launch != 7 || e.Phase != pod.Running || e.PID == 0 {
+		t.Fatalf("first event is %+v", e)
+	}
+	return e.PID
+}
+
+func TestRuntimeTellsHowPodsEnd(t *testing.T) {
+	for _, tt := range []struct {
+		helper string
+		index  int
+		end    func(r *Runtime, id pod.ID, pid int)
+		phase  pod.Phase
+		exit   pod.Exit
+	}{
+		{"exit", 0, nil, pod.Succeeded, pod.Exit{}},
+		{"exit", 3, nil, pod.Failed, pod.Exit{Code: 3, Reason: "the last word"}},
+		{"hang", 0, func(_ *Runtime, _ pod.ID, pid int) { syscall.Kill(pid, syscall.SIGKILL) },
+			pod.Failed, pod.Exit{Code: 137, Signal: 9}},
+		{"hang", 1, func(r *Runtime, id pod.ID, _ int) { r.Delete(t.Context(), id) },
+			pod.Deleted, pod.Exit{Code: 143, Signal: 15, Deleted: true}},
+		{"deaf", 0, func(r *Runtime, id pod.ID, _ int) { r.Delete(t.Context(), id) },
+			pod.Deleted, pod.Exit{Code: 137, Signal: 9, Deleted: true}},
+		{"deaf", 1, func(r *Runtime, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
+			pod.Deleted, pod.Exit{Code: 137, Signal: 9, Deleted: true}},
+	} {
+		t.Run(tt.helper+"/"+tt.phase.String(), func(t *testing.T) {
+			l := newLife(t)
+			r := newRuntime(t, tt.helper)
+			defer r.Close()
+			pid := create(t, r, pod.Worker, tt.index)
+			id := pod.ID{Role: pod.Worker, Index: tt.index}
+			if tt.end != nil {
+				l.begun(t)
+				tt.end(r, id, pid)
+			}
+			e := <-r.Events()
+			if e.ID != id || e.Launch != 7 || e.Phase != tt.phase || e.Exit != tt.exit {
+				t.Errorf("event %+v, want %v %+v", e, tt.phase, tt.exit)
+			}
+			if err := r.Delete(t.Context(), id); err != nil {
+				t.Errorf("deleting what is gone: %v", err)
+			}
+		})
+	}
+}
+
+func TestRuntimeKillsWhatAPodLeavesBehind(t *testing.T) {
+	for _, parent := range []string{"family", "leaver"} {
+		t.Run(parent, func(t *testing.T) {
+			l := newLife(t)
+			r := newRuntime(t, parent)
+			defer r.Close()
+			pid := create(t, r, pod.PS, 0)
+			l.begun(t)
+			if parent == "family" {
+				syscall.Kill(pid, syscall.SIGKILL)
+			}
+			l.gone(t)
+		})
+	}
+}
+
+func TestRuntimeCloseKillsEverybody(t *testing.T) {
+	l := newLife(t)
+	r := newRuntime(t, "deaf")
+	for i := range 3 {
+		create(t, r, pod.Worker, i)
+	}
+	l.begun(t)
+	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 1}}); err == nil || !strings.Contains(err.Error(), "worker-1") {
+		t.Errorf("creating a pod that runs: %v", err)
+	}
+	r.Close()
+	l.gone(t)
+	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 4}}); err == nil {
+		t.Error("a pod was created after Close")
+	}
+}
+
+func TestRuntimeAppendsToLogs(t *testing.T) {
+	newLife(t)
+	r := newRuntime(t, "exit")
+	defer r.Close()
+	for range 2 {
+		create(t, r, pod.PS, 1)
+		<-r.Events()
+	}
+	text, err := os.ReadFile(filepath.Join(r.config.Logs, "ps-1.log"))
+	if want := "the last word\nthe last word\n"; err != nil || string(text) != want {
+		t.Errorf("log is %q (%v), want %q", text, err, want)
+	}
+	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.PS, Index: 0}, Address: "127.0.0.1:7"}); err != nil {
+		t.Fatal(err)
+	}
+}
