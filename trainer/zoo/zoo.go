@@ -90,7 +90,8 @@ var models = []*Model{mnistFunctional, mnistSubclass, mnistMLP}
 func Lookup(modelDef string) (*Model, error) {
 	for _, m := range models {
 		switch modelDef {
-		case m.Def(), m.Package + "." + m.Name, m.Name + "." + m.Class, m.Name:
+		case m.Def(), m.Name + "." + m.Name + "." + m.Class, // as in ElasticDL's older directory layout
+			m.Package + "." + m.Name, m.Name + "." + m.Class, m.Name:
 			return m, nil
 		}
 	}
