@@ -1,0 +1,115 @@
+package dataset
+
+import (
+	"bufio"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// An IDX file is 0, 0, the type of the elements, the number of dimensions, the
+// dimensions as big-endian uint32, and the elements; here, of unsigned bytes.
+
+const (
+	idxUbyte = 0x08
+	maxItems = 1 << 28
+)
+
+// idxReader reads an IDX file item by item along the first dimension.
+type idxReader struct {
+	r     io.Reader
+	items int
+	read  int
+}
+
+// newIDX reads the header; item is the shape that an item must have, nothing for one byte.
+func newIDX(file io.Reader, item ...int) (*idxReader, error) {
+	r, err := gunzip(file)
+	if err != nil {
+		return nil, err
+	}
+	header := make([]byte, 4+4*(1+len(item)))
+	if _, err := io.ReadFull(r, header[:4]); err != nil {
+		return nil, fmt.Errorf("read IDX header: %w", ended(err))
+	}
+	if header[0] != 0 || header[1] != 0 || header[2] != idxUbyte || int(header[3]) != 1+len(item) {
+		return nil, fmt.Errorf("IDX magic %#x, want %#x", header[:4], []byte{0, 0, idxUbyte, byte(1 + len(item))})
+	}
+	if _, err := io.ReadFull(r, header[4:]); err != nil {
+		return nil, fmt.Errorf("read IDX header: %w", ended(err))
+	}
+	items := binary.BigEndian.Uint32(header[4:])
+	if items == 0 || items > maxItems {
+		return nil, fmt.Errorf("%d items, want 1 to %d", items, maxItems)
+	}
+	for i, want := range item {
+		if got := binary.BigEndian.Uint32(header[8+4*i:]); int64(got) != int64(want) {
+			return nil, fmt.Errorf("dimension %d is %d, want %d", i+1, got, want)
+		}
+	}
+	return &idxReader{r: r, items: int(items)}, nil
+}
+
+// next fills item with the next one.
+func (x *idxReader) next(item []byte) error {
+	if _, err := io.ReadFull(x.r, item); err != nil {
+		return fmt.Errorf("item %d of %d: %w", x.read, x.items, ended(err))
+	}
+	x.read++
+	return nil
+}
+
+// end checks that nothing comes behind the last item; gzip checks its own sum there.
+func (x *idxReader) end() error {
+	var b [1]byte
+	switch _, err := io.ReadFull(x.r, b[:]); err {
+	case io.EOF:
+		return nil
+	case nil:
+		return fmt.Errorf("more bytes than the header's %d items have", x.items)
+	default:
+		return err
+	}
+}
+
+// gunzip reads through gzip if file is that.
+func gunzip(file io.Reader) (io.Reader, error) {
+	r := bufio.NewReaderSize(file, 1<<16)
+	if b, err := r.Peek(2); err == nil && b[0] == 0x1f && b[1] == 0x8b {
+		z, err := gzip.NewReader(r)
+		if err != nil {
+			return nil, fmt.Errorf("gunzip: %w", err)
+		}
+		return bufio.NewReaderSize(z, 1<<16), nil
+	}
+	return r, nil
+}
+
+func ended(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// sumOf is the SHA-256 of a file without gzip.
+func sumOf(open func() (io.ReadCloser, error)) (string, error) {
+	file, err := open()
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	r, err := gunzip(file)
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	if _, err := io.Copy(h, r); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
