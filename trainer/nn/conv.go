@@ -38,11 +38,11 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 		t.fail("%s: input %v: want %d channels", c.Name, x.dims, c.in)
 	}
 	o := next[conv](t)
-	o.window, o.filters, o.relu, o.threads = g, c.Filters, c.ReLU, t.team.size()
+	o.window, o.filters, o.relu, o.tape = g, c.Filters, c.ReLU, t
 	o.kernel, o.bias = c.vars[0], c.vars[1]
 	o.ph, o.pw = g.padded()
 	if o.ph != g.h || o.pw != g.w {
-		o.padding = resize(o.padding, o.threads*o.ph*o.pw*g.c)
+		o.padding = resize(o.padding, t.team.size()*o.ph*o.pw*g.c)
 		clear(o.padding)
 	}
 	return t.record(o, c.vars, x, g.oh, g.ow, c.Filters)
@@ -56,7 +56,7 @@ type conv struct {
 	window
 	filters int
 	relu    bool
-	threads int
+	tape    *Tape
 
 	kernel, bias *Param
 	ph, pw       int       // the image with its padding
@@ -80,20 +80,18 @@ func (o *conv) image(s span, i int) []float32 {
 }
 
 func (o *conv) forward(s span) {
-	row := o.ow * o.filters
+	size := o.out.size
 	g := kernel.GemmArgs{
-		M: o.ow, N: o.filters, K: o.kw * o.c, Segs: o.kh,
-		ARow: o.sw * o.c, ASeg: o.pw * o.c, AStep: 1,
-		B: o.kernel.Value, BRow: o.filters, CRow: o.filters,
-		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.relu,
+		Blocks: o.oh, M: o.ow, N: o.filters, Segs: o.kh, K: o.kw * o.c,
+		ABlock: o.sh * o.pw * o.c, ARow: o.sw * o.c, ASeg: o.pw * o.c, AStep: 1,
+		B: o.kernel.Value, BRow: o.filters,
+		CBlock: o.ow * o.filters, CRow: o.filters,
+		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.relu, Scratch: &o.tape.scratch[s.worker],
 	}
 	for i := s.lo; i < s.hi; i++ {
-		x := o.image(s, i)
-		for y := range o.oh {
-			g.A = x[y*o.sh*o.pw*o.c:]
-			g.C = o.out.data[(i*o.oh+y)*row:][:row]
-			kernel.Gemm(&g)
-		}
+		g.A = o.image(s, i)
+		g.C = o.out.data[i*size : (i+1)*size]
+		kernel.Gemm(&g)
 	}
 }
 
@@ -105,9 +103,17 @@ func (o *conv) prepare() {
 }
 
 func (o *conv) backward(s span) {
-	size := o.oh * o.ow * o.filters
-	sum := o.sums[s.part*(o.kernel.Len()+o.filters):][:o.kernel.Len()+o.filters]
+	size := o.out.size
+	total := o.kernel.Len() + o.filters
+	sum := o.sums[s.part*total:][:total]
 	dw, db := sum[:o.kernel.Len()], sum[o.kernel.Len():]
+	g := kernel.GemmArgs{
+		Blocks: o.kh, M: o.kw * o.c, N: o.filters, Segs: o.oh, K: o.ow,
+		ABlock: o.pw * o.c, ARow: 1, ASeg: o.sh * o.pw * o.c, AStep: o.sw * o.c,
+		BRow: o.filters,
+		C:    dw, CBlock: o.kw * o.c * o.filters, CRow: o.filters,
+		Init: kernel.Zero, Scratch: &o.tape.scratch[s.worker],
+	}
 	clear(db)
 	for i := s.lo; i < s.hi; i++ {
 		dy := o.out.grad[i*size : (i+1)*size]
@@ -115,29 +121,13 @@ func (o *conv) backward(s span) {
 			kernel.ReluGrad(dy, o.out.data[i*size:(i+1)*size])
 		}
 		kernel.AddRows(db, dy)
-		o.backwardKernel(dw, dy, o.image(s, i), i == s.lo)
-		if dx := o.in[0].grad; dx != nil {
-			size := o.h * o.w * o.c
-			o.backwardInput(dx[i*size:(i+1)*size], dy)
-		}
-	}
-}
-
-// backwardKernel adds one image to the kernel's gradient.
-func (o *conv) backwardKernel(dw, dy, x []float32, first bool) {
-	rows := o.kw * o.c
-	g := kernel.GemmArgs{
-		M: rows, N: o.filters, K: o.ow, Segs: o.oh,
-		ARow: 1, ASeg: o.sh * o.pw * o.c, AStep: o.sw * o.c,
-		B: dy, BRow: o.filters, CRow: o.filters,
-	}
-	if !first {
-		g.Init = kernel.Accumulate
-	}
-	for r := range o.kh {
-		g.A = x[r*o.pw*o.c:]
-		g.C = dw[r*rows*o.filters:][:rows*o.filters]
+		g.A, g.B = o.image(s, i), dy
 		kernel.Gemm(&g)
+		g.Init = kernel.Accumulate
+		if dx := o.in[0].grad; dx != nil {
+			size := o.in[0].from.size
+			o.backwardInput(s, dx[i*size:(i+1)*size], dy)
+		}
 	}
 }
 
@@ -166,19 +156,27 @@ func (o *conv) place(r int) int {
 
 // backwardInput computes the gradient of one image. A row of it is the sum over the kernel's columns
 // k of a product, whose segments are the output rows above it and which lands where the column lies: on every
-// sw-th pixel from the first that it reaches. No product is with padding.
-func (o *conv) backwardInput(dx, dy []float32) {
+// sw-th pixel from the first that it reaches. No product is with padding. Rows in the middle of an image are alike,
+// and one call.
+func (o *conv) backwardInput(s span, dx, dy []float32) {
 	g := kernel.GemmArgs{
-		N: o.c, K: o.filters, ARow: o.filters, ASeg: o.ow * o.filters, AStep: 1,
-		BRow: o.c, CRow: o.sw * o.c, Init: kernel.Accumulate,
+		N: o.c, K: o.filters,
+		ABlock: o.ow * o.filters, ARow: o.filters, ASeg: o.ow * o.filters, AStep: 1,
+		BRow: o.c, CBlock: o.w * o.c, CRow: o.sw * o.c,
+		Init: kernel.Accumulate, Scratch: &o.tape.scratch[s.worker],
 	}
 	clear(dx)
-	for y := range o.h {
-		// Output row v lays kernel row y+top-v*sh here.
-		first := max(0, floorDiv(y+o.top-o.kh, o.sh)+1)
-		g.Segs = min(o.oh-1, (y+o.top)/o.sh) - first + 1
-		if g.Segs < 1 {
+	for y := 0; y < o.h; y += max(1, g.Blocks) {
+		first, segs := o.above(y)
+		g.Segs, g.Blocks = segs, 1
+		if segs < 1 {
 			continue
+		}
+		for o.sh == 1 && y+g.Blocks < o.h {
+			if f, s := o.above(y + g.Blocks); f != first+g.Blocks || s != segs {
+				break
+			}
+			g.Blocks++
 		}
 		from := o.place(y + o.top - first*o.sh)
 		for k := range o.kw {
@@ -192,6 +190,12 @@ func (o *conv) backwardInput(dx, dy []float32) {
 			kernel.Gemm(&g)
 		}
 	}
+}
+
+// above is the output rows whose window lies on input row y: row v lays kernel row y+top-v*sh there.
+func (o *conv) above(y int) (first, rows int) {
+	first = max(0, floorDiv(y+o.top-o.kh, o.sh)+1)
+	return first, min(o.oh-1, (y+o.top)/o.sh) - first + 1
 }
 
 // fold adds the parts up.

@@ -2,6 +2,7 @@ package nn
 
 import (
 	"math"
+	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
@@ -31,7 +32,7 @@ func (t *Tape) Reshape(x *Tensor, example ...int) *Tensor {
 		size *= d
 	}
 	if size != x.size {
-		t.fail("reshape of %v to %v: want as many elements", x.dims, example)
+		t.fail("reshape of %v to %v: want as many elements", x.dims, slices.Clone(example))
 	}
 	o := next[through](t)
 	o.view, o.inPlace = true, true

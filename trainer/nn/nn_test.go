@@ -1,0 +1,322 @@
+package nn
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// small is a network of every kind of operation.
+func small(b *Builder) Module {
+	return Sequential{
+		b.Conv2D(2, Conv2D{Filters: 8, Kernel: [2]int{3, 3}, Padding: Same, ReLU: true}),
+		b.BatchNorm(8, BatchNorm{}),
+		MaxPool{},
+		b.Conv2D(8, Conv2D{Filters: 5, Kernel: [2]int{2, 2}}),
+		ReLU{},
+		Dropout{Rate: .4},
+		Flatten{},
+		b.Dense(5*3*2, Dense{Units: 20, ReLU: true}),
+		b.Dense(20, Dense{Units: 4}),
+	}
+}
+
+func smallModel(batch, threads int) model {
+	labels := make([]int32, batch)
+	for i := range labels {
+		labels[i] = int32(i % 4)
+	}
+	return model{build: small, input: array(1, 1, .3, batch, 9, 7, 2), labels: labels, threads: threads}
+}
+
+func (r result) equal(other result) error {
+	if r.loss != other.loss || !slices.Equal(r.output, other.output) {
+		return fmt.Errorf("loss %v and output differ from loss %v", r.loss, other.loss)
+	}
+	for i, g := range r.grads {
+		if !slices.Equal(g, other.grads[i]) {
+			return fmt.Errorf("gradient %d differs", i)
+		}
+	}
+	return nil
+}
+
+// TestThreads: the number of threads changes no bit.
+func TestThreads(t *testing.T) {
+	eachKernels(t, func(t *testing.T) {
+		for _, batch := range []int{1, 3, 64} {
+			want := smallModel(batch, 1).run(t)
+			for _, threads := range []int{2, 3, 8, 20} {
+				if err := smallModel(batch, threads).run(t).equal(want); err != nil {
+					t.Errorf("%d threads, batch %d: %v", threads, batch, err)
+				}
+			}
+		}
+	})
+}
+
+// TestMemoryIsReused: a tape that has seen other batches computes what a new one does, and allocates nothing.
+func TestMemoryIsReused(t *testing.T) {
+	tape, module := smallModel(1, 2).tape(t)
+	for _, batch := range []int{1, 64, 5, 64, 63, 2} {
+		m := smallModel(batch, 2)
+		tape.SetNoise(0)
+		if err := m.pass(t, tape, module).equal(m.run(t)); err != nil {
+			t.Errorf("batch %d: %v", batch, err)
+		}
+	}
+	m := smallModel(64, 2)
+	inputs := []Array{m.input}
+	train := func(t *Tape) { t.Backward(t.SoftmaxCrossEntropy(module.Forward(t, t.Input(0)), m.labels)) }
+	allocs := testing.AllocsPerRun(20, func() {
+		if err := tape.Pass(true, inputs, train); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 0 {
+		t.Errorf("a pass allocates %v times", allocs)
+	}
+}
+
+// TestBatchSizes: without operations across the batch, the gradient is the mean of its examples' gradients.
+func TestBatchSizes(t *testing.T) {
+	build := func(b *Builder) Module {
+		return Sequential{
+			b.Conv2D(2, Conv2D{Filters: 8, Kernel: [2]int{3, 3}, ReLU: true}),
+			MaxPool{},
+			Flatten{},
+			b.Dense(8*3*2, Dense{Units: 4}),
+		}
+	}
+	example := func(batch, i int) model {
+		m := smallModel(batch, 2)
+		m.build = build
+		if i >= 0 {
+			m.input = Array{[]int{1, 9, 7, 2}, m.input.Data[i*126 : (i+1)*126]}
+			m.labels = m.labels[i : i+1]
+		}
+		return m
+	}
+	tape, module := example(1, -1).tape(t)
+	var sums [][]float64
+	for n := 1; n <= 70; n++ {
+		for i, g := range example(70, n-1).pass(t, tape, module).grads[1:] {
+			if n == 1 {
+				sums = append(sums, make([]float64, len(g)))
+			}
+			for j, v := range g {
+				sums[i][j] += float64(v)
+			}
+		}
+		for i, g := range example(n, -1).pass(t, tape, module).grads[1:] {
+			for j, v := range g {
+				if want := sums[i][j] / float64(n); math.Abs(float64(v)-want) > 1e-6 {
+					t.Fatalf("batch %d: gradient %d[%d] = %v, its examples have %v", n, i, j, v, want)
+				}
+			}
+		}
+	}
+}
+
+// TestDropout: the rate, the scale, the same elements on the way back, and others in the next pass.
+func TestDropout(t *testing.T) {
+	m := model{build: one(Dropout{Rate: .25}), input: Array{[]int{4, 10000}, values(1, 40000, .1, 1)}}
+	tape, module := m.tape(t)
+	first := m.pass(t, tape, module)
+	zeros := 0
+	weights := values(99, 40000, 1, 0)
+	for i, v := range first.output {
+		x, dx := m.input.Data[i], first.grads[0][i]
+		switch {
+		case v == 0 && dx == 0:
+			zeros++
+		case math.Abs(float64(v-x/.75)) > 1e-6 || math.Abs(float64(dx-weights[i]/.75)) > 1e-6:
+			t.Fatalf("element %d: %v became %v, gradient %v", i, x, v, dx)
+		}
+	}
+	if math.Abs(float64(zeros)-10000) > 400 { // more than 4 deviations
+		t.Errorf("%d of 40000 elements dropped", zeros)
+	}
+	if second := m.pass(t, tape, module); slices.Equal(first.output, second.output) {
+		t.Error("two passes drop the same elements")
+	}
+	tape.SetNoise(0)
+	if again := m.pass(t, tape, module); !slices.Equal(first.output, again.output) {
+		t.Error("the same noise drops other elements")
+	}
+	tape.SetNoise(1)
+	if other := m.pass(t, tape, module); slices.Equal(first.output, other.output) {
+		t.Error("other noise drops the same elements")
+	}
+}
+
+// TestInference: moving statistics, no dropout, and no gradient.
+func TestInference(t *testing.T) {
+	m := smallModel(6, 2)
+	m.build = func(b *Builder) Module {
+		return Sequential{Dropout{Rate: .5}, b.BatchNorm(2, BatchNorm{})}
+	}
+	tape, module := m.tape(t)
+	mean, variance := tape.params.vars[2], tape.params.vars[3]
+	copy(mean.Value, []float32{.5, -1})
+	copy(variance.Value, []float32{4, .25})
+	err := tape.Pass(false, []Array{m.input}, func(tape *Tape) {
+		y := module.Forward(tape, tape.Input(0))
+		for i, v := range y.Data() {
+			c := i % 2
+			want := float64(m.input.Data[i]-mean.Value[c]) / math.Sqrt(float64(variance.Value[c])+1e-3)
+			if math.Abs(float64(v)-want) > 1e-5 {
+				t.Fatalf("element %d is %v, want %v", i, v, want)
+			}
+		}
+		tape.Backward(tape.SoftmaxCrossEntropy(tape.Reshape(y, 126), m.labels))
+	})
+	if err == nil || !strings.Contains(err.Error(), "training pass") {
+		t.Errorf("backward outside of training: %v", err)
+	}
+}
+
+// TestMovingStatistics: subtracting the state's gradient is Keras' update of the averages.
+func TestMovingStatistics(t *testing.T) {
+	m := models["batch norm, two dimensions"]
+	tape, module := m.tape(t)
+	m.pass(t, tape, module)
+	for c := range 4 {
+		var mean, square float64
+		for r := range 9 {
+			v := float64(m.input.Data[r*4+c])
+			mean += v / 9
+			square += v * v / 9
+		}
+		for i, want := range []float64{.99*0 + .01*mean, .99*1 + .01*(square-mean*mean)} {
+			p := tape.params.vars[2+i]
+			if got := float64(p.Value[c] - p.Grad[c]); math.Abs(got-want) > 1e-6 {
+				t.Errorf("%s[%d] becomes %v, want %v", p.Name, c, got, want)
+			}
+		}
+	}
+}
+
+// TestControlFlow: a model may look at values and do something else in every pass; what
+// a pass does not use has no gradient.
+func TestControlFlow(t *testing.T) {
+	b := NewBuilder(1)
+	positive, negative := b.Dense(1, Dense{Name: "positive", Units: 2}), b.Dense(1, Dense{Name: "negative", Units: 2})
+	p, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tape := NewTape(p, 1, 0)
+	defer tape.Close()
+	for _, v := range []float32{1, -1, 1} {
+		err := tape.Pass(true, []Array{{[]int{1, 1}, []float32{v}}}, func(t *Tape) {
+			x := t.ReLU(t.Input(0))
+			if x.Data()[0] > 0 {
+				x = positive.Forward(t, x)
+			} else {
+				x = t.ReLU(negative.Forward(t, t.Input(0)))
+			}
+			t.Backward(t.SoftmaxCrossEntropy(x, []int32{1}))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, layer := range []*Dense{positive, negative} {
+			zero := !slices.ContainsFunc(layer.vars[1].Grad, func(g float32) bool { return g != 0 })
+			if used := (v > 0) == (layer == positive); used == zero {
+				t.Errorf("input %v: gradient of %s is %v", v, layer.Name, layer.vars[1].Grad)
+			}
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	labels := func(l ...int32) func(*Tape, Module) {
+		return func(t *Tape, m Module) { t.Backward(t.SoftmaxCrossEntropy(m.Forward(t, t.Input(0)), l)) }
+	}
+	forward := func(t *Tape, m Module) { m.Forward(t, t.Input(0)) }
+	dense := func(b *Builder) Module { return b.Dense(3, Dense{Units: 2}) }
+	image := array(1, 1, 0, 2, 4, 4, 3)
+	for _, c := range []struct {
+		build func(*Builder) Module
+		input Array
+		f     func(*Tape, Module)
+		want  string
+	}{
+		{dense, array(1, 1, 0, 2, 3), labels(0, 2), "example 1 has label 2: want 0 to 1"},
+		{dense, array(1, 1, 0, 2, 3), labels(-1, 0), "example 0 has label -1"},
+		{dense, array(1, 1, 0, 2, 3), labels(1), "1 labels for 2 examples"},
+		{dense, image, labels(1, 1), "want [batch classes]"},
+		{dense, array(1, 1, 0, 2, 4), forward, "dense: input [2 4]: want 3 in the last dimension"},
+		{dense, Array{[]int{2, 3}, make([]float32, 5)}, forward, "input 0 of shape [2 3] has 5 elements"},
+		{dense, Array{[]int{0, 3}, nil}, forward, "input 0 has shape [0 3]"},
+		{dense, Array{}, forward, "input 0 has shape []"},
+		{convolution(2, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), image, forward, "conv2d: input [2 4 4 3]: want 2 channels"},
+		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{5, 1}}), image, forward, "conv2d: input [2 4 4 3] is smaller than the window [5 1]"},
+		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), array(1, 1, 0, 2, 3), forward, "conv2d: input [2 3]: want [batch height width channels]"},
+		{one(MaxPool{Window: [2]int{-1, 2}}), image, forward, "max_pooling2d: window [-1 2]"},
+		{func(b *Builder) Module { return b.BatchNorm(2, BatchNorm{}) }, image, forward, "batch_normalization: input [2 4 4 3]: want 2 channels"},
+		{one(Dropout{Rate: 1}), image, forward, "dropout: rate 1"},
+		{one(ReLU{}), Array{[]int{2}, make([]float32, 2)}, forward, "relu: input [2]"},
+		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Reshape(t.Input(0), 5) }, "reshape of [2 4 4 3] to [5]"},
+		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Add(t.Input(0), t.Reshape(t.Input(0), 48)) }, "add [2 48] to [2 4 4 3]"},
+		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Backward(t.Input(0)) }, "backward from shape [2 4 4 3]"},
+	} {
+		tape, module := model{build: c.build}.tape(t)
+		err := tape.Pass(true, []Array{c.input}, func(t *Tape) { c.f(t, module) })
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("error %v, want %s", err, c.want)
+		}
+	}
+}
+
+func TestBuilder(t *testing.T) {
+	build := func(seed uint64, names ...string) *Params {
+		b := NewBuilder(seed)
+		for _, name := range names {
+			b.BatchNorm(3, BatchNorm{})
+			b.Dense(20, Dense{Name: name, Units: 30})
+		}
+		p, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	p := build(1, "a", "b")
+	var names []string
+	for _, v := range p.Layout {
+		names = append(names, v.Name)
+	}
+	const want = "batch_normalization/gamma batch_normalization/beta a/kernel a/bias " +
+		"batch_normalization_1/gamma batch_normalization_1/beta b/kernel b/bias " +
+		"batch_normalization/moving_mean batch_normalization/moving_variance " +
+		"batch_normalization_1/moving_mean batch_normalization_1/moving_variance"
+	if got := strings.Join(names, " "); got != want {
+		t.Errorf("variables are\n%s\nwant\n%s", got, want)
+	}
+	a, b := p.vars[2], p.vars[6]
+	limit := float32(math.Sqrt(6. / 50))
+	if top := slices.Max(a.Value); top > limit || top < .95*limit {
+		t.Errorf("kernel reaches %v, want about %v", top, limit)
+	}
+	if slices.Equal(a.Value, b.Value) {
+		t.Error("two kernels are the same")
+	}
+	if q := build(1, "b", "c"); !slices.Equal(q.vars[2].Value, b.Value) {
+		t.Error("the initial value depends on more than seed and name")
+	}
+	if q := build(2, "a"); slices.Equal(q.vars[2].Value, a.Value) {
+		t.Error("the initial value does not depend on the seed")
+	}
+	if &p.Grads[0] != &p.vars[0].Grad[0] || &p.Values[6] != &a.Value[0] {
+		t.Error("variables are not views of the flat arrays")
+	}
+	bad := NewBuilder(1)
+	bad.Dense(0, Dense{Units: 2})
+	if _, err := bad.Build(); err == nil {
+		t.Error("a layer of no inputs is built")
+	}
+}
