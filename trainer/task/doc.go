@@ -7,7 +7,7 @@
 //	              Lease                      Done
 //	   todo ─────────────────────> leased ─────────────> settled
 //	    ^                            │
-//	    ├── first again ── Lose, Expire (uncharged)
+//	    ├── first again ── Lose (uncharged)
 //	    └── last again ─── Fail, Lose with a charge ──> Attempts = MaxAttempts: the queue fails
 //
 //	epoch 1 ── Settled ── NextEpoch ──> epoch 2 ── … ── Settled ── NextEpoch = false ──> TrainingDone

@@ -190,10 +190,16 @@ func (m *model) Lose(t *rapid.T) {
 	w := m.worker()
 	charge := rapid.SampledFrom([]string{"", "", "exit code 1"}).Draw(t, "charge")
 	progress := make(map[int64]int64)
+	for _, l := range m.q.Held(w) {
+		progress[l.ID] = rapid.Int64Range(0, l.Records()+3).Draw(t, "progress")
+	}
+	m.lose(w, progress, charge)
+}
+
+func (m *model) lose(w int, progress map[int64]int64, charge string) {
 	var held []Lease
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		if l := m.leases[id]; l.Worker == w {
-			progress[id] = rapid.Int64Range(0, l.Records()+3).Draw(t, "progress")
 			m.credit(l, min(l.Records(), progress[id]))
 			l.Done = max(l.Done, min(l.Records(), progress[id]))
 			held = append(held, l)
@@ -202,34 +208,41 @@ func (m *model) Lose(t *rapid.T) {
 	}
 	lost := m.q.Lose(w, progress, charge, m.now)
 	m.twin.Lose(w, progress, charge, m.now)
-	m.taken(lost, held)
+	m.same("took back", lost, held)
 	if len(held) > 0 && charge != "" && (held[0].Kind != Training || held[0].Done < held[0].Records()) {
 		m.charge(held[0], charge)
 	}
 }
 
-// taken compares what was taken back with what was held.
-func (m *model) taken(got, want []Lease) {
+// same compares leases with the model's.
+func (m *model) same(what string, got, want []Lease) {
 	same := func(a, b Lease) bool { return a.ID == b.ID && a.Task == b.Task && a.Worker == b.Worker }
 	if !slices.EqualFunc(got, want, same) {
-		m.t.Fatalf("took back %v, held were %v", got, want)
+		m.t.Fatalf("%s %v, the model has %v", what, got, want)
 	}
 }
 
-func (m *model) Expire(t *rapid.T) {
+// Overdue lets time pass, and ends the workers that are named then.
+func (m *model) Overdue(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
 	at, ok := m.q.Deadline()
-	lost := m.q.Expire(m.now)
-	m.twin.Expire(m.now)
-	if due := ok && !m.now.Before(at); due != (len(lost) > 0) {
-		t.Fatalf("deadline %v (%t), now %v: %d leases expired", at, ok, m.now, len(lost))
+	workers := m.q.Overdue(m.now)
+	if twins := m.twin.Overdue(m.now); !slices.Equal(workers, twins) {
+		t.Fatalf("same calls, other workers overdue: %v and %v", workers, twins)
 	}
-	for _, l := range lost {
-		m.taken([]Lease{l}, []Lease{m.leases[l.ID]})
-		m.end(l)
+	if due := ok && !m.now.Before(at); due != (len(workers) > 0) {
+		t.Fatalf("deadline %v (%t), now %v: %v are overdue", at, ok, m.now, workers)
+	}
+	for _, w := range workers {
+		if len(m.q.Held(w)) == 0 {
+			t.Fatalf("worker %d is overdue and holds nothing", w)
+		}
+		if rapid.Bool().Draw(t, "end it") {
+			m.lose(w, nil, "")
+		}
 	}
 	if at, ok := m.q.Deadline(); ok && !m.now.Before(at) {
-		t.Fatalf("still due at %v after Expire at %v", at, m.now)
+		t.Fatalf("still due at %v, now %v", at, m.now)
 	}
 }
 
@@ -336,6 +349,22 @@ func (m *model) Check(t *rapid.T) {
 	if s.Leased != leased || m.q.Holders() != len(holders) {
 		t.Fatalf("%d leased, %d holders; the model has %d, %d", s.Leased, m.q.Holders(), leased, len(holders))
 	}
+	for w := range 4 {
+		var held []Lease
+		for _, id := range slices.Sorted(maps.Keys(m.leases)) {
+			if l := m.leases[id]; l.Worker == w {
+				held = append(held, l)
+			}
+		}
+		m.same("held", m.q.Held(w), held)
+	}
+	var rest int64
+	for _, task := range m.q.Remaining() {
+		rest += task.Records() - task.Done
+	}
+	if rest != s.EpochTotal-s.EpochDone {
+		t.Fatalf("%d records remain, %v", rest, s)
+	}
 	for r, n := range m.credited {
 		if n != 1 {
 			t.Fatalf("record %v was credited %d times", r, n)
@@ -373,7 +402,7 @@ func TestLaws(t *testing.T) {
 			"done more":    m.Done,
 			"fail":         m.Fail,
 			"lose":         m.Lose,
-			"expire":       m.Expire,
+			"overdue":      m.Overdue,
 			"stale":        m.Stale,
 			"next epoch":   m.NextEpoch,
 			"evaluate":     m.Evaluate,
@@ -394,7 +423,7 @@ func TestEveryRecordOnce(t *testing.T) {
 		m.twin.policy.Epochs = m.q.policy.Epochs
 		m.q.plan()
 		m.twin.plan()
-		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Expire, m.Stale}
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale}
 		steps := 0
 		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
 			if m.q.Settled() {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -175,7 +174,7 @@ func (h *holder) lease(l *Lease) Lease {
 
 // Touch tells that done records of the lease's task, those credited before included, are
 // done. Progress is monotone: less than was told before changes nothing, more than
-// the task has is an error. It keeps all the worker's leases from expiring.
+// the task has is an error. It keeps the worker from being overdue.
 func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -230,42 +229,6 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 	if h == nil {
 		return nil
 	}
-	return q.take(h, progress, charge, now)
-}
-
-// Expire takes back, uncharged, the leases of the workers that showed no progress for too
-// long: max(Timeout, 3 × the longest completed lease). Their late reports are stale.
-func (q *Queue) Expire(now time.Time) []Lease {
-	var lost []Lease
-	for _, worker := range slices.Sorted(maps.Keys(q.holders)) {
-		h := q.holders[worker]
-		if at, ok := q.expiry(h); ok && !now.Before(at) {
-			lost = append(lost, q.take(h, nil, "", now)...)
-		}
-	}
-	return lost
-}
-
-// Deadline is when Expire has something to do next, if nothing happens before.
-func (q *Queue) Deadline() (time.Time, bool) {
-	var first time.Time
-	found := false
-	for _, h := range q.holders {
-		if at, ok := q.expiry(h); ok && (!found || at.Before(first)) {
-			first, found = at, true
-		}
-	}
-	return first, found
-}
-
-func (q *Queue) expiry(h *holder) (time.Time, bool) {
-	if q.policy.Timeout <= 0 {
-		return time.Time{}, false
-	}
-	return h.progress.Add(max(q.policy.Timeout, stragglerFactor*q.longest)), true
-}
-
-func (q *Queue) take(h *holder, progress map[int64]int64, charge string, now time.Time) []Lease {
 	var lost []Lease
 	// Backwards, so that the first lease comes first when they are put in front again.
 	held := slices.Clone(h.leases)
@@ -424,10 +387,6 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 func (q *Queue) Export(version int64) {
 	q.exports.push(Task{Kind: Export, Version: version})
 }
-
-// Holders is the number of workers that hold a training lease: what the servers can
-// expect gradients from.
-func (q *Queue) Holders() int { return q.trainers }
 
 // Stats is the queue as users see it.
 func (q *Queue) Stats() Stats {

@@ -232,18 +232,27 @@ func TestStragglers(t *testing.T) {
 	must(t, q.Done(a.ID, 0, at(6))) // 6 seconds: 18 from now on
 	deadline(24)
 	c := lease(t, q, 1, at(7))
-	if lost := q.Expire(at(23)); len(lost) != 0 {
-		t.Fatalf("expired early: %v", lost)
+	if held := q.Held(0); len(held) != 1 || !held[0].Touched.Equal(at(6)) {
+		t.Fatalf("held %+v", held)
 	}
-	if lost := q.Expire(at(24)); len(lost) != 1 || lost[0].ID != b.ID || !lost[0].Touched.Equal(at(6)) {
-		t.Fatalf("expired %v", lost)
+	if workers := q.Overdue(at(23)); len(workers) != 0 {
+		t.Fatalf("overdue early: %v", workers)
+	}
+	if workers := q.Overdue(at(24)); !slices.Equal(workers, []int{0}) {
+		t.Fatalf("overdue: %v", workers)
+	}
+	if workers := q.Overdue(at(24)); len(workers) != 0 {
+		t.Fatalf("overdue again: %v", workers)
 	}
 	deadline(25)
+	if lost := q.Lose(0, nil, "", at(24)); len(lost) != 1 || lost[0].ID != b.ID {
+		t.Fatalf("lost %v", lost)
+	}
 	if err := q.Done(b.ID, 0, at(24)); !errors.Is(err, ErrStale) {
 		t.Fatalf("late report: %v", err)
 	}
 	if again := lease(t, q, 1, at(24)); again.Start != b.Start || again.Attempts != 0 {
-		t.Fatalf("%v after %v expired", again, b)
+		t.Fatalf("%v after %v was lost", again, b)
 	}
 	must(t, q.Done(c.ID, 1, at(24)))
 	if s := q.Stats(); s.Requeued != 1 || s.Failed != 0 {

@@ -7,6 +7,10 @@ import (
 	"time"
 )
 
+// Holders is the number of workers that hold a training lease: what the servers can
+// expect gradients from.
+func (q *Queue) Holders() int { return q.trainers }
+
 // Held is the leases of a worker, in the order of their ids.
 func (q *Queue) Held(worker int) []Lease {
 	h := q.holders[worker]
@@ -20,9 +24,9 @@ func (q *Queue) Held(worker int) []Lease {
 	return held
 }
 
-// Overdue names the workers that Expire would take the leases from, takes nothing, and
-// gives them as much time again: for a shell that ends such a worker first, asks how far it
-// came, and then tells it by Lose.
+// Overdue names the workers that showed no progress for too long, which is
+// max(Timeout, 3 × the longest completed lease), and gives them as much time again. It takes nothing:
+// the shell ends such a worker, and tells by Lose how far it came.
 func (q *Queue) Overdue(now time.Time) []int {
 	var workers []int
 	for _, worker := range slices.Sorted(maps.Keys(q.holders)) {
@@ -33,6 +37,25 @@ func (q *Queue) Overdue(now time.Time) []int {
 		}
 	}
 	return workers
+}
+
+// Deadline is when Overdue has somebody to name next, if nothing happens before.
+func (q *Queue) Deadline() (time.Time, bool) {
+	var first time.Time
+	found := false
+	for _, h := range q.holders {
+		if at, ok := q.expiry(h); ok && (!found || at.Before(first)) {
+			first, found = at, true
+		}
+	}
+	return first, found
+}
+
+func (q *Queue) expiry(h *holder) (time.Time, bool) {
+	if q.policy.Timeout <= 0 {
+		return time.Time{}, false
+	}
+	return h.progress.Add(max(q.policy.Timeout, stragglerFactor*q.longest)), true
 }
 
 // Remaining is the training tasks of this epoch that are not settled, by shard and start.
