@@ -127,7 +127,7 @@ func waitCommand() *cobra.Command {
 			}
 			line := fmt.Sprintf("job %s %s", s.Name, s.State)
 			if s.Reason != "" {
-				line += ": " + s.Reason
+				line += ": " + oneLine(s.Reason)
 			}
 			if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
 				return err

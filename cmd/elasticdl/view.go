@@ -150,7 +150,7 @@ func news(before, after *wire.JobStatus) []string {
 		line := podName(p) + " " + p.State
 		switch {
 		case p.Reason != "":
-			line += ": " + p.Reason
+			line += ": " + oneLine(p.Reason)
 		case p.State == "Running" && p.Pid > 0:
 			line += fmt.Sprintf(", process %d", p.Pid)
 		}
@@ -171,7 +171,7 @@ func summary(s *wire.JobStatus, logs, output string) string {
 		fmt.Fprintf(&b, " after %s", short(took))
 	}
 	if s.Reason != "" && s.State != "Succeeded" {
-		fmt.Fprintf(&b, ": %s", s.Reason)
+		fmt.Fprintf(&b, ": %s", oneLine(s.Reason))
 	}
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -205,7 +205,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	}
 	row("Name", s.Name)
 	row("State", s.State)
-	row("Reason", s.Reason)
+	row("Reason", oneLine(s.Reason))
 	row("Strategy", s.Strategy)
 	row("Age", age(s, now))
 	if s.RecordsTotal > 0 {
@@ -237,7 +237,7 @@ func podTable(pods []*wire.PodStatus, now time.Time) string {
 		if p.Pid > 0 && p.EndedUnixMs == 0 {
 			pid = strconv.Itoa(int(p.Pid))
 		}
-		rows = append(rows, []string{podName(p), p.State, pid, span(p.StartedUnixMs, p.EndedUnixMs, now), p.Address, p.Reason})
+		rows = append(rows, []string{podName(p), p.State, pid, span(p.StartedUnixMs, p.EndedUnixMs, now), p.Address, oneLine(p.Reason)})
 	}
 	return table(rows)
 }
@@ -363,6 +363,11 @@ func commas(n int64) string {
 		s = s[:i] + "," + s[i:]
 	}
 	return s
+}
+
+// oneLine keeps a reason on its line, and out of a table's columns.
+func oneLine(reason string) string {
+	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(reason)
 }
 
 // count is "1 pod" or "3 pods".
