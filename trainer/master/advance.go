@@ -2,7 +2,6 @@ package master
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"time"
 
@@ -119,7 +118,9 @@ func (m *master) end(state string, err error, now time.Time) {
 	grace := leaveGrace
 	if err != nil {
 		grace = 0
-		err = errors.Join(err, m.undone())
+		if undone := m.undone(); undone != nil {
+			err = fmt.Errorf("%w; %w", err, undone)
+		}
 		m.Log.Error("Job "+state, "reason", err)
 	} else {
 		m.Log.Info("Job "+state, "records", m.queue.Stats().Done, "evaluations", len(m.evaluations))

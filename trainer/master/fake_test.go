@@ -1,0 +1,351 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// world is a master with pods that do nothing by themselves: the test speaks for them.
+type world struct {
+	*testing.T
+	wire.MasterClient
+	pods    *fakePods
+	servers []*fakeServer
+	cancel  context.CancelFunc
+
+	ended  chan struct{} // Run has returned
+	status *wire.JobStatus
+	err    error
+}
+
+// start runs a job of 2 workers, 1 server and one shard of 8 records, 4 a task, unless change says otherwise.
+// Everything of it is in the bubble of the test and gone at its end.
+func start(t *testing.T, change func(*Config)) *world {
+	t.Helper()
+	j := job.Default()
+	j.Name, j.ModelDef, j.TrainingData = "test", "mnist.mnist_mlp.custom_model", "data"
+	j.MinibatchSize, j.NumMinibatchesPerTask, j.Shuffle = 2, 2, false
+	c := Config{
+		Job:      j,
+		Training: []task.Shard{{Name: "shard-0", Start: 0, Count: 8}},
+		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
+		Pods:     newFakePods(),
+		Log:      slog.New(logline.New(t.Output(), slog.LevelDebug)),
+	}
+	if change != nil {
+		change(&c)
+	}
+	w := &world{T: t, pods: c.Pods.(*fakePods), ended: make(chan struct{})}
+	for i := range j.NumPS {
+		w.servers = append(w.servers, newFakeServer(t, i))
+	}
+	c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		for _, s := range w.servers {
+			if s.address == addr {
+				return s.lis.DialContext(ctx)
+			}
+		}
+		return nil, fmt.Errorf("nobody listens at %s", addr)
+	}
+	lis := bufconn.Listen(1 << 16)
+	c.Listener = lis
+	ctx, cancel := context.WithCancel(t.Context())
+	w.cancel = cancel
+	go func() {
+		defer close(w.ended)
+		w.status, w.err = Run(ctx, c)
+	}()
+	w.MasterClient = dial(t, lis)
+	t.Cleanup(func() {
+		cancel()
+		<-w.ended
+	})
+	time.Sleep(time.Minute) // old enough for a replacement at once
+	return w
+}
+
+func dial(t *testing.T, lis *bufconn.Listener) wire.MasterClient {
+	conn, err := grpc.NewClient("passthrough:///master", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return wire.NewMasterClient(conn)
+}
+
+// bubble is synctest.Test by its shorter name.
+func bubble(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	t.Parallel()
+	synctest.Test(t, f)
+}
+
+// join makes every server known to the master.
+func (w *world) join() {
+	w.Helper()
+	for i, s := range w.servers {
+		if _, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i), Address: s.address}); err != nil {
+			w.Fatalf("server %d joins: %v", i, err)
+		}
+	}
+	synctest.Wait()
+}
+
+// task gets a task for a worker that holds what is said.
+func (w *world) task(worker int, held ...int64) *wire.Task {
+	w.Helper()
+	reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: int32(worker), Held: held})
+	if err != nil {
+		w.Fatalf("worker %d gets no task: %v", worker, err)
+	}
+	return reply.Task
+}
+
+func (w *world) done(worker int, t *wire.Task, metrics ...*wire.Metric) {
+	w.Helper()
+	if _, err := w.ReportTask(w.Context(), &wire.ReportTaskRequest{Worker: int32(worker), Lease: t.Lease, Metrics: metrics}); err != nil {
+		w.Fatalf("worker %d reports %v: %v", worker, t, err)
+	}
+	synctest.Wait()
+}
+
+func (w *world) beat(r *wire.HeartbeatRequest) *wire.HeartbeatReply {
+	w.Helper()
+	reply, err := w.Heartbeat(w.Context(), r)
+	if err != nil {
+		w.Fatalf("heartbeat %v: %v", r, err)
+	}
+	synctest.Wait()
+	return reply
+}
+
+// train works off all training tasks as one worker and returns the first task that is something else.
+func (w *world) train(worker int) *wire.Task {
+	w.Helper()
+	for {
+		t := w.task(worker)
+		if t.Kind != wire.TaskKind_TRAINING {
+			return t
+		}
+		w.done(worker, t)
+	}
+}
+
+// leave makes the workers end as they do when they are told DONE, and waits for Run.
+func (w *world) leave() {
+	w.Helper()
+	for _, id := range w.pods.running() {
+		if id.Role == pod.Worker {
+			w.pods.end(id, pod.Exit{})
+		}
+	}
+	<-w.ended
+}
+
+func wantCode(t *testing.T, err error, want codes.Code) {
+	t.Helper()
+	if got := status.Code(err); got != want {
+		t.Errorf("%v: code %v, want %v", err, got, want)
+	}
+}
+
+// fakePods starts and ends pods in no time.
+type fakePods struct {
+	events chan pod.Event
+
+	mu       sync.Mutex
+	live     map[pod.ID]int // launch
+	created  []Pod
+	deleted  []pod.ID
+	refuse   int  // so many creations fail
+	stubborn bool // deletions are accepted and not done
+}
+
+func newFakePods() *fakePods {
+	return &fakePods{events: make(chan pod.Event, 256), live: make(map[pod.ID]int)}
+}
+
+func (p *fakePods) Events() <-chan pod.Event { return p.events }
+
+func (p *fakePods) Create(_ context.Context, c Pod) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse > 0 {
+		p.refuse--
+		return errors.New("no quota")
+	}
+	if p.live[c.ID] != 0 {
+		panic(fmt.Sprintf("%v is created twice", c.ID))
+	}
+	p.live[c.ID] = c.Launch
+	p.created = append(p.created, c)
+	p.events <- pod.Event{ID: c.ID, Launch: c.Launch, Phase: pod.Running, PID: 100 + len(p.created)}
+	return nil
+}
+
+func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
+	p.mu.Lock()
+	p.deleted = append(p.deleted, id)
+	stubborn := p.stubborn
+	p.mu.Unlock()
+	if !stubborn {
+		p.end(id, pod.Exit{Code: 143, Signal: 15, Deleted: true})
+	}
+	return nil
+}
+
+// end ends a pod, if it is there, and lets the master take notice.
+func (p *fakePods) end(id pod.ID, exit pod.Exit) {
+	p.mu.Lock()
+	launch := p.live[id]
+	delete(p.live, id)
+	p.mu.Unlock()
+	if launch == 0 {
+		return
+	}
+	phase := pod.Failed
+	switch {
+	case exit.Deleted:
+		phase = pod.Deleted
+	case exit.Code == 0:
+		phase = pod.Succeeded
+	}
+	p.events <- pod.Event{ID: id, Launch: launch, Phase: phase, Exit: exit}
+}
+
+// kill ends a pod as kill -9 does.
+func (w *world) kill(id pod.ID) {
+	w.pods.end(id, pod.Exit{Code: 137, Signal: 9})
+	synctest.Wait()
+}
+
+func (p *fakePods) running() []pod.ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []pod.ID
+	for _, c := range p.created {
+		if p.live[c.ID] == c.Launch {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids
+}
+
+func (p *fakePods) isRunning(id pod.ID) bool { return slices.Contains(p.running(), id) }
+
+func (p *fakePods) last() Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.created[len(p.created)-1]
+}
+
+// fakeServer is a parameter server that notes its orders.
+type fakeServer struct {
+	wire.UnimplementedParameterServerServer
+	address string
+	lis     *bufconn.Listener
+
+	mu       sync.Mutex
+	orders   []*wire.ControlRequest
+	away     chan struct{} // not nil: calls wait until it is closed
+	progress []*wire.LeaseProgress
+	version  int64
+}
+
+func newFakeServer(t *testing.T, index int) *fakeServer {
+	s := &fakeServer{address: fmt.Sprintf("server-%d:2222", index), lis: bufconn.Listen(1 << 16)}
+	srv := grpc.NewServer()
+	wire.RegisterParameterServerServer(srv, s)
+	var served sync.WaitGroup
+	served.Go(func() { srv.Serve(s.lis) })
+	t.Cleanup(func() {
+		srv.Stop()
+		served.Wait()
+	})
+	return s
+}
+
+func (s *fakeServer) answer(ctx context.Context) error {
+	s.mu.Lock()
+	away := s.away
+	s.mu.Unlock()
+	if away == nil {
+		return nil
+	}
+	select {
+	case <-away:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *fakeServer) Control(ctx context.Context, r *wire.ControlRequest) (*wire.ControlReply, error) {
+	if err := s.answer(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.orders = append(s.orders, r)
+	return &wire.ControlReply{Version: s.version}, nil
+}
+
+func (s *fakeServer) Progress(ctx context.Context, _ *wire.ProgressRequest) (*wire.ProgressReply, error) {
+	if err := s.answer(ctx); err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &wire.ProgressReply{Leases: s.progress}, nil
+}
+
+// leave makes the server's calls wait until the returned function is called.
+func (s *fakeServer) leave() (back func()) {
+	away := make(chan struct{})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = away
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.away = nil
+		close(away)
+	}
+}
+
+func (s *fakeServer) last() *wire.ControlRequest {
+	synctest.Wait()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.orders) == 0 {
+		return &wire.ControlRequest{}
+	}
+	return s.orders[len(s.orders)-1]
+}
+
+func worker(i int) pod.ID { return pod.ID{Role: pod.Worker, Index: i} }
+func ps(i int) pod.ID     { return pod.ID{Role: pod.PS, Index: i} }
+
+// elapsed is the bubble's time since from.
+func elapsed(from time.Time) time.Duration { return time.Since(from).Round(time.Millisecond) }

@@ -1,0 +1,283 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+func TestEveryRecordOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) {
+			c.Job.NumEpochs, c.Job.Shuffle = 3, true
+			c.Training = append(c.Training, c.Training[0])
+			c.Training[1].Name, c.Training[1].Count = "shard-1", 7
+		})
+		w.join()
+		var mu sync.Mutex
+		seen := make(map[string]int)
+		var workers sync.WaitGroup
+		for i := range 2 {
+			workers.Go(func() {
+				for {
+					task := w.task(i)
+					if task.Kind == wire.TaskKind_DONE {
+						return
+					}
+					mu.Lock()
+					for r := task.Start; r < task.End; r++ {
+						seen[fmt.Sprint(task.Epoch, task.Shard, r)]++
+					}
+					mu.Unlock()
+					if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: int32(i), Lease: task.Lease}); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		workers.Wait()
+		w.leave()
+		if w.err != nil || w.status.State != "Succeeded" || w.status.RecordsDone != 45 || w.status.RecordsTotal != 45 {
+			t.Errorf("error %v, status %v", w.err, w.status)
+		}
+		if len(seen) != 45 {
+			t.Errorf("%d records of 45", len(seen))
+		}
+		for record, n := range seen {
+			if n != 1 {
+				t.Errorf("record %s: %d times", record, n)
+			}
+		}
+	})
+}
+
+func TestStaleReports(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		task := w.task(0)
+		w.done(0, task)
+		for name, r := range map[string]*wire.ReportTaskRequest{
+			"repeated":  {Worker: 0, Lease: task.Lease},
+			"another's": {Worker: 1, Lease: w.task(0).Lease},
+			"unknown":   {Worker: 0, Lease: 99},
+		} {
+			_, err := w.ReportTask(t.Context(), r)
+			t.Log(name)
+			wantCode(t, err, codes.FailedPrecondition)
+		}
+	})
+}
+
+// A worker that asks again because the reply was lost gets the same lease; one that holds it gets the next.
+func TestLostReply(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		first := w.task(0)
+		if again := w.task(0); again.Lease != first.Lease {
+			t.Errorf("lease %d after a lost reply, want %d again", again.Lease, first.Lease)
+		}
+		second := w.task(0, first.Lease)
+		if second.Kind != wire.TaskKind_TRAINING || second.Lease == first.Lease {
+			t.Errorf("%v for a worker that holds lease %d", second, first.Lease)
+		}
+		w.done(0, first)
+		w.done(0, second)
+		if last := w.task(0); last.Kind != wire.TaskKind_DONE {
+			t.Errorf("%v at the end", last)
+		}
+	})
+}
+
+func TestGetTaskWaits(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		first := w.task(0)
+		w.task(0, first.Lease)
+		begin := time.Now()
+		if task := w.task(1); task.Kind != wire.TaskKind_WAIT || elapsed(begin) != longPoll {
+			t.Errorf("%v after %v", task, elapsed(begin))
+		}
+		// It is woken by what it waits for.
+		begin = time.Now()
+		time.AfterFunc(time.Second, func() { w.pods.end(worker(0), pod.Exit{Code: 137}) })
+		if task := w.task(1); task.Lease != 3 || task.Start != first.Start || elapsed(begin) != time.Second {
+			t.Errorf("%v after %v", task, elapsed(begin))
+		}
+	})
+}
+
+// A call that was given up takes no lease.
+func TestGetTaskGivenUp(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		first := w.task(0)
+		second := w.task(0, first.Lease)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := w.GetTask(ctx, &wire.GetTaskRequest{Worker: 1})
+		wantCode(t, err, codes.DeadlineExceeded)
+		synctest.Wait()
+		if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: second.Lease, Error: "bad"}); err != nil {
+			t.Fatal(err)
+		}
+		if task := w.task(0, first.Lease); task.Start != second.Start {
+			t.Errorf("%v, want what failed: %v", task, second)
+		}
+	})
+}
+
+// What every server has of a lost worker's leases is credited; the rest is given to another.
+func TestLostWorkerProgress(t *testing.T) {
+	progress := func(done ...int64) (p []*wire.LeaseProgress) {
+		for i, d := range done {
+			p = append(p, &wire.LeaseProgress{Lease: int64(i + 1), Done: d})
+		}
+		return p
+	}
+	for _, c := range []struct {
+		name     string
+		servers  [2][]*wire.LeaseProgress
+		away     bool  // server 1 does not answer
+		beat     int64 // told by a heartbeat of lease 1
+		first    int64 // done of lease 1's task when it is given again
+		second   int64
+		wait     time.Duration
+		requeued int64
+	}{
+		{name: "the least", servers: [2][]*wire.LeaseProgress{progress(3, 2), progress(2, 2)}, first: 2, second: 2, requeued: 2},
+		{name: "one has none", servers: [2][]*wire.LeaseProgress{progress(3), progress()}, requeued: 2},
+		{name: "heartbeat says more", servers: [2][]*wire.LeaseProgress{progress(), progress()}, beat: 2, first: 2, requeued: 2},
+		{name: "a server is away", servers: [2][]*wire.LeaseProgress{progress(3, 2), progress(3, 2)}, beat: 2, away: true, first: 2, wait: progressLimit, requeued: 2},
+		{name: "all of the first", servers: [2][]*wire.LeaseProgress{progress(4, 1), progress(4, 1)}, first: -1, second: 1, requeued: 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := start(t, func(c *Config) { c.Job.NumPS = 2 })
+				w.join()
+				for i, p := range c.servers {
+					w.servers[i].progress = p
+				}
+				first := w.task(0)
+				second := w.task(0, first.Lease)
+				w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{{Lease: 1, Done: c.beat}}})
+				if c.away {
+					defer w.servers[1].leave()()
+				}
+				begin := time.Now()
+				w.kill(worker(0))
+				if next := w.pods.last(); next.ID != worker(2) || next.Slot != 0 {
+					t.Errorf("worker-0 is replaced by %v of slot %d", next.ID, next.Slot)
+				}
+				var held []int64
+				for _, want := range []struct {
+					task *wire.Task
+					done int64
+				}{{first, c.first}, {second, c.second}} {
+					if want.done < 0 {
+						continue
+					}
+					got := w.task(2, held...)
+					if got.Start != want.task.Start || got.Done != want.done {
+						t.Errorf("given again: %v, want [%d,%d) from %d", got, want.task.Start, want.task.End, want.done)
+					}
+					held = append(held, got.Lease)
+				}
+				if elapsed(begin) != c.wait {
+					t.Errorf("given again after %v, want %v", elapsed(begin), c.wait)
+				}
+				status, err := w.Status(t.Context(), &wire.StatusRequest{})
+				if err != nil || status.Requeued != c.requeued || status.Relaunched != 1 {
+					t.Errorf("status %v, %v", status, err)
+				}
+			})
+		})
+	}
+}
+
+func TestStrangersLeave(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		task := w.task(0)
+		w.kill(worker(0))
+		for _, i := range []int32{0, 17} {
+			_, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER, Index: i})
+			wantCode(t, err, codes.NotFound)
+			_, err = w.GetTask(t.Context(), &wire.GetTaskRequest{Worker: i})
+			wantCode(t, err, codes.NotFound)
+			if !w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: i}).Unknown {
+				t.Errorf("worker %d is not told to leave", i)
+			}
+		}
+		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease})
+		wantCode(t, err, codes.FailedPrecondition)
+		if w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 2}).Unknown {
+			t.Error("the replacement is told to leave")
+		}
+	})
+}
+
+// A task that fails too often fails the job, which says which and why.
+func TestTaskFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		for {
+			task := w.task(0)
+			if task.Kind == wire.TaskKind_DONE {
+				break
+			}
+			report := &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease}
+			if task.Start == 4 {
+				report.Error = "record 5: no label"
+			}
+			if _, err := w.ReportTask(t.Context(), report); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-w.ended
+		if w.status.State != "Failed" {
+			t.Errorf("state %s", w.status.State)
+		}
+		for _, part := range []string{"[4, 8) of shard-0", "record 5: no label", "4 of 8 records"} {
+			if w.err == nil || !strings.Contains(w.err.Error(), part) || !strings.Contains(w.status.Reason, part) {
+				t.Errorf("error %q does not say %q", w.err, part)
+			}
+		}
+	})
+}
+
+// A worker that crashes on a task is charged, and so is the task.
+func TestCrashes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Job.RelaunchOnWorkerFailure = 1; c.Job.MaxTaskRetries = 10 })
+		w.join()
+		for _, i := range []int{0, 1, 2, 3} { // 0 and 1 are replaced by 2 and 3, which are not
+			for !w.pods.isRunning(worker(i)) {
+				time.Sleep(time.Second)
+			}
+			w.task(i)
+			w.pods.end(worker(i), pod.Exit{Code: 2, Reason: "panic: no model"})
+			synctest.Wait()
+		}
+		<-w.ended
+		if w.err == nil || !strings.Contains(w.err.Error(), "no worker is left") || !strings.Contains(w.err.Error(), "panic: no model") ||
+			!strings.Contains(w.err.Error(), "shard-0") {
+			t.Errorf("error %q", w.err)
+		}
+	})
+}
