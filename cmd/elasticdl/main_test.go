@@ -4,7 +4,12 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 )
@@ -28,21 +33,93 @@ func TestStories(t *testing.T) {
 			env.Setenv("DIGITS", digits)
 			return nil
 		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"await": await, "killpod": killPod, "noprocesses": noProcesses,
+		},
 	})
 }
 
-// Every word of the help texts, of all commands that are shown, and no error from any.
+// await runs a command again and again until it succeeds and its output matches: await REGEXP COMMAND...
+func await(ts *testscript.TestScript, _ bool, args []string) {
+	want := regexp.MustCompile("(?m)" + args[0])
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-tick.C {
+		if err := ts.Exec(args[1], args[2:]...); err == nil && want.MatchString(ts.ReadFile("stdout")) {
+			return
+		}
+	}
+	ts.Fatalf("no %s in a minute, but:\n%s", args[0], ts.ReadFile("stdout"))
+}
+
+// killPod is kill -9 of a pod's process: killpod JOB POD
+func killPod(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Exec("elasticdl", "status", args[0]))
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == args[1] && fields[1] == "Running" {
+			pid, err := strconv.Atoi(fields[2])
+			ts.Check(err)
+			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+			return
+		}
+	}
+	ts.Fatalf("%s does not run:\n%s", args[1], ts.ReadFile("stdout"))
+}
+
+// noProcesses checks that nothing runs that was started with this story's state directory.
+func noProcesses(ts *testscript.TestScript, _ bool, _ []string) {
+	processes, err := filepath.Glob("/proc/[0-9]*/environ")
+	ts.Check(err)
+	for _, path := range processes {
+		environ, err := os.ReadFile(path) // one that has ended meanwhile cannot be read
+		if err == nil && strings.Contains(string(environ), "ELASTICDL_HOME="+ts.Getenv("ELASTICDL_HOME")) {
+			command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			ts.Fatalf("%s runs still: %q", filepath.Dir(path), command)
+		}
+	}
+}
+
+// Help is for every command, and no error.
 func TestHelp(t *testing.T) {
-	for _, args := range [][]string{{}, {"--help"}, {"train", "--help"}, {"help", "train"}, {"status", "-h"}, {"logs", "--help"}} {
-		out, err := os.CreateTemp(t.TempDir(), "out")
+	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "dataset --help"} {
+		path := filepath.Join(t.TempDir(), "out")
+		out, err := os.Create(path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if code := run(context.Background(), args, nil, out, out); code != 0 {
-			t.Errorf("elasticdl %q: exit code %d", args, code)
+		defer out.Close()
+		if code := run(context.Background(), strings.Fields(args), nil, out, out); code != 0 {
+			t.Errorf("elasticdl %s: exit code %d", args, code)
 		}
-		if text, err := os.ReadFile(out.Name()); err != nil || len(text) < 100 {
-			t.Errorf("elasticdl %q: %q, %v", args, text, err)
+		if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), "Usage:") {
+			t.Errorf("elasticdl %s: %q, %v", args, text, err)
+		}
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, test := range []struct {
+		ctx  context.Context
+		args string
+		code int
+	}{
+		{t.Context(), "list", 0},
+		{t.Context(), "status nothing", exitFailure},
+		{t.Context(), "train --runtime=local", exitUsage},
+		{t.Context(), "predict", exitUsage},
+		{t.Context(), "list --frobnicate", exitUsage},
+		{t.Context(), "master", exitUsage},
+		{interrupted, "status nothing", exitInterrupted},
+	} {
+		var out strings.Builder
+		if code := run(test.ctx, strings.Fields(test.args), nil, &out, &out); code != test.code {
+			t.Errorf("elasticdl %s: exit code %d, want %d\n%s", test.args, code, test.code, &out)
+		}
+		if test.code != 0 && out.Len() == 0 {
+			t.Errorf("elasticdl %s: no word of what is wrong", test.args)
 		}
 	}
 }
