@@ -1,0 +1,377 @@
+package trainer
+
+import (
+	"bytes"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const (
+	module = "github.com/elasticdl/elasticdl"
+	root   = ".." // of the module
+)
+
+// kind is how much a package may do.
+type kind string
+
+const (
+	pure  kind = "pure"  // decides and computes: no I/O, clock, goroutine, lock or log
+	model kind = "model" // what users write, and what that needs
+	wire  kind = "wire"  // generated
+	shell kind = "shell" // does
+)
+
+// packages is the import law: what of the trainer each of its packages imports. A new import is a
+// decision about the architecture, so it is made here; a new package too.
+var packages = map[string]struct {
+	kind    kind
+	imports string
+}{
+	"job":         {pure, ""},
+	"task":        {pure, ""},
+	"pod":         {pure, ""},
+	"evaluation":  {pure, ""},
+	"param":       {pure, ""},
+	"recordio":    {pure, ""},
+	"safetensors": {pure, "param"},
+	"nn/kernel":   {pure, ""},
+	"nn":          {pure, "nn/kernel param"},
+	"optim":       {pure, "nn/kernel"},
+
+	"wire": {wire, ""},
+
+	"data/example": {model, ""},
+	"zoo":          {model, "data/example nn nn/kernel optim param"},
+
+	"logline":      {shell, ""},
+	"data":         {shell, "recordio task"},
+	"data/dataset": {shell, "data data/example recordio"},
+	"ps":           {shell, "nn/kernel optim param wire"},
+	"master":       {shell, "evaluation job pod task wire"},
+	"worker":       {shell, "data job optim param ps safetensors task wire zoo"},
+	"local":        {shell, "data job logline master pod ps task wire worker zoo"},
+}
+
+// confined is what only some packages of the module may import, and why.
+var confined = []struct{ path, to, why string }{
+	{"k8s.io/", "trainer/kube infra", "one package talks to Kubernetes, so that the rest needs no cluster"},
+	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
+	{"os/exec", "trainer/local", "starting roles is what the runtime is for"},
+	{"google.golang.org/grpc", "trainer/wire trainer/master trainer/ps trainer/worker trainer/local", "the wire ends at the shells"},
+	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
+	{"github.com/charmbracelet/", "cmd", "views are the command's"},
+	{module + "/cmd", "", "the command is on top"},
+	{module + "/stacks", "", "the stacks are on top"},
+	{module + "/infra", "infra stacks", "trainer and infra meet only in job.Job"},
+}
+
+// notPure is what a pure package does not import.
+var notPure = map[string]string{
+	"context": "nothing in it waits", "sync": "the shell holds the lock", "sync/atomic": "the shell holds the lock",
+	"os": "no I/O", "net": "no I/O", "net/http": "no I/O", "syscall": "no I/O", "io/fs": "no I/O", "runtime": "no scheduling",
+	"log": "shells log", "log/slog": "shells log",
+	"math/rand": "math/rand/v2 with a seed", "crypto/rand": "math/rand/v2 with a seed", "testing": "tests are elsewhere",
+}
+
+// excused is what a pure package imports all the same, and why.
+var excused = map[string]string{
+	"nn sync": "its team of threads", "nn sync/atomic": "its team of threads", "nn go": "its team of threads",
+	"nn/kernel os":                      "ELASTICDL_KERNELS, for tests",
+	"nn/kernel runtime":                 "which assembly there is for the architecture",
+	"nn/kernel golang.org/x/sys/cpu":    "which assembly there is for the processor",
+	"recordio github.com/golang/snappy": "a compression of the format",
+}
+
+// clock is what of package time a pure package does not use.
+var clock = []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
+
+// seeded is what of package math/rand/v2 does not draw from the process's own seed.
+var seeded = []string{"New", "NewPCG", "NewChaCha8", "NewZipf", "Rand", "PCG", "ChaCha8", "Zipf", "Source"}
+
+// source is one parsed file of the module.
+type source struct {
+	path      string // from the module's root, with slashes
+	dir       string
+	test      bool
+	generated bool
+	lines     int
+	*ast.File
+	fset *token.FileSet
+}
+
+// imports of the file, in its order.
+func (s source) imports() []string {
+	var paths []string
+	for _, spec := range s.Imports {
+		path, _ := strconv.Unquote(spec.Path.Value)
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// local is the name by which the file knows the package, "" if it does not import it.
+func (s source) local(path, name string) string {
+	for i, p := range s.imports() {
+		if p == path {
+			if n := s.Imports[i].Name; n != nil {
+				return n.Name
+			}
+			return name
+		}
+	}
+	return ""
+}
+
+// load parses the Go files of this module; other modules below it are not its business.
+func load(t *testing.T) []source {
+	t.Helper()
+	sources, err := tree()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(sources) < 50 {
+		t.Fatalf("only %d files found", len(sources))
+	}
+	return sources
+}
+
+var tree = sync.OnceValues(func() ([]source, error) {
+	var sources []source
+	fset := token.NewFileSet()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, other := os.Stat(filepath.Join(path, "go.mod"))
+			if path != root && (other == nil || strings.HasPrefix(d.Name(), ".") || slices.Contains([]string{"build", "testdata"}, d.Name())) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		file, err := parser.ParseFile(fset, path, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, _ := filepath.Rel(root, path)
+		rel = filepath.ToSlash(rel)
+		sources = append(sources, source{
+			path: rel, dir: strings.TrimSuffix(filepath.ToSlash(filepath.Dir(rel)), "/"), test: strings.HasSuffix(rel, "_test.go"),
+			generated: ast.IsGenerated(file), lines: bytes.Count(text, []byte("\n")), File: file, fset: fset,
+		})
+		return nil
+	})
+	return sources, err
+})
+
+// within says that dir is one of the directories, or below one.
+func within(dir, directories string) bool {
+	return slices.ContainsFunc(strings.Fields(directories), func(d string) bool {
+		return dir == d || strings.HasPrefix(dir, d+"/")
+	})
+}
+
+func TestImportsGoOneWay(t *testing.T) {
+	seen := make(map[string]map[string]bool)
+	for _, s := range load(t) {
+		if s.test {
+			continue
+		}
+		name, inTrainer := strings.CutPrefix(s.dir, "trainer/")
+		p, known := packages[name]
+		if inTrainer && !known {
+			t.Errorf("%s: package %s is not in the import law: say what it is in arch_test.go", s.path, s.dir)
+			continue
+		}
+		for _, path := range s.imports() {
+			if other, ok := strings.CutPrefix(path, module+"/trainer/"); ok && inTrainer {
+				if !slices.Contains(strings.Fields(p.imports), other) {
+					t.Errorf("%s: %s (%s) imports %s (%s): imports go cmd → shells → models → pure", s.path, name, p.kind, other, packages[other].kind)
+				}
+				if seen[name] == nil {
+					seen[name] = make(map[string]bool)
+				}
+				seen[name][other] = true
+			}
+			for _, c := range confined {
+				if (path == c.path || strings.HasPrefix(path, strings.TrimSuffix(c.path, "/")+"/")) && !within(s.dir, c.to) && !within(s.dir, "test tools") {
+					t.Errorf("%s imports %s, which is for %s only: %s", s.path, path, c.to, c.why)
+				}
+			}
+		}
+	}
+	for name, p := range packages {
+		for other := range strings.FieldsSeq(p.imports) {
+			if !seen[name][other] {
+				t.Errorf("%s does not import %s: the import law is out of date", name, other)
+			}
+			if rank(packages[other].kind) > rank(p.kind) {
+				t.Errorf("the import law lets %s (%s) import %s (%s)", name, p.kind, other, packages[other].kind)
+			}
+		}
+	}
+}
+
+// rank orders kinds: imports go down, or stay.
+func rank(k kind) int { return slices.Index([]kind{pure, wire, model, shell}, k) }
+
+func TestPureIsPure(t *testing.T) {
+	used := make(map[string]bool)
+	for _, s := range load(t) {
+		name := strings.TrimPrefix(s.dir, "trainer/")
+		if s.test || packages[name].kind != pure {
+			continue
+		}
+		refuse := func(what, why string) {
+			if excused[name+" "+what] == "" {
+				t.Errorf("%s: %s in a pure package: %s", s.path, what, why)
+			}
+			used[name+" "+what] = true
+		}
+		for _, path := range s.imports() {
+			if why, ok := notPure[path]; ok {
+				refuse(path, why)
+			} else if domain, _, _ := strings.Cut(path, "/"); strings.Contains(domain, ".") && !strings.HasPrefix(path, module) {
+				refuse(path, "pure packages stand on the standard library")
+			}
+		}
+		timeName, randName := s.local("time", "time"), s.local("math/rand/v2", "rand")
+		ast.Inspect(s.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				refuse("go", "it starts no goroutine")
+			case *ast.SelectorExpr:
+				x, ok := n.X.(*ast.Ident)
+				switch {
+				case !ok:
+				case x.Name == timeName && slices.Contains(clock, n.Sel.Name):
+					refuse("time."+n.Sel.Name, "now is an argument")
+				case x.Name == randName && !slices.Contains(seeded, n.Sel.Name):
+					refuse("rand."+n.Sel.Name, "one seed replays it")
+				}
+			}
+			return true
+		})
+	}
+	for what, why := range excused {
+		if !used[what] {
+			t.Errorf("%s (%s) is excused and not there", what, why)
+		}
+	}
+}
+
+// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and client-go by trainer/kube only.
+func TestBinaryLinksNoInfrastructure(t *testing.T) {
+	cmd := exec.Command("go", "list", "-deps", "./cmd/elasticdl")
+	cmd.Dir = root
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("list what the binary links: %v", err)
+	}
+	deps := strings.Fields(string(out))
+	if !slices.Contains(deps, module+"/trainer/local") {
+		t.Fatalf("%d dependencies, trainer/local is not among them", len(deps))
+	}
+	forbidden := []string{"github.com/pulumi/", "k8s.io/kubernetes/", "k8s.io/apiserver/", "github.com/aws/", "cloud.google.com/"}
+	if !slices.Contains(deps, module+"/trainer/kube") {
+		forbidden = append(forbidden, "k8s.io/")
+	}
+	for _, dep := range deps {
+		for _, f := range forbidden {
+			if strings.HasPrefix(dep, f) {
+				t.Errorf("the binary links %s", dep)
+			}
+		}
+	}
+}
+
+func TestEveryPackageHasOneDoc(t *testing.T) {
+	docs := make(map[string][]string) // also of packages that have none
+	for _, s := range load(t) {
+		if s.test {
+			continue
+		}
+		if _, ok := docs[s.dir]; !ok {
+			docs[s.dir] = nil
+		}
+		if s.Doc == nil {
+			continue
+		}
+		docs[s.dir] = append(docs[s.dir], s.path)
+		if begins := "Package " + s.Name.Name + " "; s.Name.Name != "main" && !strings.HasPrefix(s.Doc.Text(), begins) {
+			t.Errorf("%s: the package's doc does not begin with %q", s.path, begins)
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(docs)) {
+		if files := docs[dir]; len(files) != 1 {
+			t.Errorf("%s has %d package docs: %v", dir, len(files), files)
+		}
+	}
+}
+
+// The map is of this country.
+func TestMapIsComplete(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range packages {
+		if !strings.Contains(string(doc), name+"/ ") {
+			t.Errorf("package %s is not on the map in doc.go", name)
+		}
+		if _, err := os.Stat(name); err != nil {
+			t.Errorf("package %s is in the import law and not in the tree: %v", name, err)
+		}
+	}
+}
+
+func TestFilesAreShort(t *testing.T) {
+	const most, mostOfFunction = 600, 100
+	for _, s := range load(t) {
+		if s.generated {
+			continue
+		}
+		if s.lines > most {
+			t.Errorf("%s has %d lines, more than %d: it has more than one idea", s.path, s.lines, most)
+		}
+		for _, decl := range s.Decls {
+			f, ok := decl.(*ast.FuncDecl)
+			if !ok || s.test {
+				continue
+			}
+			if n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line; n > mostOfFunction {
+				t.Errorf("%s: %s has %d lines, more than %d", s.path, f.Name.Name, n, mostOfFunction)
+			}
+		}
+	}
+}
+
+// A package is named by its idea.
+func TestPackagesHaveAnIdea(t *testing.T) {
+	for _, s := range load(t) {
+		for part := range strings.SplitSeq(s.dir, "/") {
+			if slices.Contains([]string{"pkg", "util", "utils", "common", "helper", "helpers", "types", "constants", "misc"}, part) {
+				t.Errorf("%s: %q says nothing", s.path, part)
+			}
+		}
+	}
+}

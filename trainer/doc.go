@@ -1,0 +1,61 @@
+// Package trainer is the map of the training system; the code is in the packages below it.
+//
+//	elasticdl train ──> job.Job ──> master ──Pods──> processes (local)
+//	                                  │
+//	           ┌──────────────────────┴──────────────────────────┐
+//	           │ task.Queue           which records are whose    │ one mutex,
+//	           │ pod.Table            who lives, who is replaced │ one timer,
+//	           │ evaluation.Schedule  what is measured when      │ one executor of actions
+//	           └──────────────────────┬──────────────────────────┘
+//	                   gRPC: join, lease, report, heartbeat
+//	           ┌──────────────────────┴──────────────────────────┐
+//	       worker-0 … worker-n                             ps-0 … ps-k
+//	       data ─> zoo.Engine (nn) ── push: gradients ──> optim on its param.Range
+//	       records       step      <─ pull: values ────── (one slice of each server)
+//
+// # Packages
+//
+// Pure ones decide and compute. They do no I/O but over an io.Reader or io.Writer that they are handed, read no
+// clock (now is an argument), start no goroutine, hold no lock and write no log, so
+// that a seed replays them. They know nothing of the wire and of the shells.
+//
+//	job/          what a job is: parsed from flags, to and from JSON, validated
+//	task/         shards → tasks → leases → done
+//	pod/          the life of pods; what ended one, and what follows from it
+//	evaluation/   when to measure which version; folding of what was measured
+//	param/        names and shapes of parameters; which server holds which stretch
+//	optim/        SGD, Momentum, Nesterov, Adam, AMSGrad, Adagrad
+//	nn/           tensors, tape, layers, losses; nn/kernel/ is its assembly and the portable twin of that
+//	recordio/     the file format of training data
+//	safetensors/  the file format of trained parameters
+//
+// Models stand between: they are read as examples, and run by the worker.
+//
+//	zoo/          the built-in models, one file each, and the engine that runs any model like them
+//	data/example/ tf.train.Example
+//
+// The wire is generated: wire/ is what the roles say to each other.
+//
+// Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.
+//
+//	data/         readers of training data; data/dataset/ makes it
+//	master/       the machines behind gRPC
+//	ps/           a parameter server, and the client to all of them
+//	worker/       lease → read → step → push → report
+//	local/        the roles as processes of this machine
+//	logline/      the format of log lines
+//
+// # Laws
+//
+// Each pure package states its own in its doc and has them as tests. Together they say:
+//
+//  1. No record is lost or silently skipped: each record of an epoch is credited once, and
+//     the job succeeds only if all of them were. (task, master)
+//  2. No death of a worker or server ends a job by itself; who fails over and over again by its own
+//     fault does, and is named. (pod)
+//  3. Whoever is alive goes on: nobody waits for a pod that is gone. (ps, master)
+//  4. A gradient is applied once on each server, or refused; wrong ones change nothing. (ps)
+//  5. What is measured is one version of the model on all records. (evaluation)
+//  6. A step's result does not depend on the number of threads. (nn)
+//  7. Imports go one way: cmd → shells → models → pure. arch_test.go asserts it.
+package trainer
