@@ -22,7 +22,7 @@ func runChild(ctx context.Context, name string, args []string) error {
 	case "server":
 		return serve(ctx, args[0])
 	case "process":
-		return oneProcess(args[0])
+		return oneProcess(args[0], args[1])
 	}
 	return fmt.Errorf("child %q: unknown", name)
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -263,5 +262,3 @@ func (l *loopback) close() {
 	l.conn.Close()
 	l.lis.Close()
 }
-
-var _ = os.Stderr

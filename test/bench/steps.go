@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -67,7 +66,15 @@ func smallCNN() (*zoo.Model, error) {
 	}
 	small := *m
 	small.Name = "small_cnn"
-	small.New = newSmallCNN
+	small.New = func(b *nn.Builder) nn.Module {
+		pool := nn.MaxPool{Window: [2]int{2, 2}}
+		return nn.Sequential{
+			b.Conv2D(1, nn.Conv2D{Filters: 8, Kernel: [2]int{5, 5}, ReLU: true}), pool,
+			b.Conv2D(8, nn.Conv2D{Filters: 16, Kernel: [2]int{5, 5}, ReLU: true}), pool,
+			nn.Flatten{},
+			b.Dense(4*4*16, nn.Dense{Units: 10}),
+		}
+	}
 	return &small, nil
 }
 
@@ -250,6 +257,17 @@ func peakGemm(_ context.Context, b *bench) error {
 	return nil
 }
 
-var errNoValue = errors.New("no value")
-
-var _ = nn.Array{}
+// gemm returns one C[m n] = A[m k] · B[k n] on one thread.
+func gemm(m, n, k int) func() {
+	random := rand.New(rand.NewPCG(3, 4))
+	fill := func(n int) []float32 {
+		x := make([]float32, n)
+		for i := range x {
+			x[i] = random.Float32()
+		}
+		return x
+	}
+	args := kernel.GemmArgs{M: m, N: n, K: k, A: fill(m * k), ARow: k, AStep: 1, B: fill(k * n), BRow: n,
+		C: make([]float32, m*n), CRow: n, Scratch: new(kernel.Scratch)}
+	return func() { kernel.Gemm(&args) }
+}
