@@ -215,6 +215,13 @@ func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 	return nil
 }
 
+// beStubborn makes deletions have no effect.
+func (p *fakePods) beStubborn() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stubborn = true
+}
+
 // end ends a pod, if it is there, and lets the master take notice.
 func (p *fakePods) end(id pod.ID, exit pod.Exit) {
 	p.mu.Lock()

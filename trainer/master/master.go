@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -43,7 +42,7 @@ type Pods interface {
 	Create(ctx context.Context, p Pod) error
 	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event.
 	Delete(ctx context.Context, id pod.ID) error
-	// Events is what becomes of the pods. Each pod's end is told once.
+	// Events is what becomes of the pods. Each pod's end is told once. It is never closed.
 	Events() <-chan pod.Event
 }
 
@@ -195,18 +194,12 @@ func (m *master) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	done := ctx.Done()
-	events := m.Pods.Events()
 	for m.rearm(timer) {
 		select {
 		case <-done:
 			done = nil
 			m.stop("Stopped", fmt.Errorf("stopped: %w", context.Cause(ctx)))
-		case e, ok := <-events:
-			if !ok {
-				events = nil
-				m.stop("Failed", errors.New("the runtime tells no more of its pods"))
-				continue
-			}
+		case e := <-m.Pods.Events():
 			m.observe(e)
 		case <-timer.C:
 			m.tick()
