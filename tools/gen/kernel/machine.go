@@ -41,22 +41,26 @@ type machine struct {
 	isa
 	mask  reg.Register // k register or vector, nil: whole vectors
 	table operand.Mem  // AVX2: lanes times -1, lanes times 0
+	iota  operand.Mem  // 0, 1, 2 ...
 }
 
 func newMachine(i isa) *machine {
 	m := &machine{Context: build.NewContext(), isa: i}
+	m.iota = m.static("iota", i.lanes, func(lane int) uint32 { return uint32(lane) })
 	if !i.wide {
-		m.table = m.StaticGlobal("lanes")
-		m.DataAttributes(attr.RODATA | attr.NOPTR)
-		for lane := range 2 * i.lanes {
-			v := operand.U32(0)
-			if lane < i.lanes {
-				v = ^v
-			}
-			m.AddDatum(4*lane, v)
-		}
+		m.table = m.static("lanes", 2*i.lanes, func(lane int) uint32 { return uint32(int32(lane-i.lanes) >> 31) })
 	}
 	return m
+}
+
+// static makes a table of n 32-bit values.
+func (m *machine) static(name string, n int, value func(i int) uint32) operand.Mem {
+	mem := m.StaticGlobal(name + m.upper)
+	m.DataAttributes(attr.RODATA | attr.NOPTR)
+	for i := range n {
+		m.AddDatum(4*i, operand.U32(value(i)))
+	}
+	return mem
 }
 
 // function begins a function.
@@ -142,29 +146,23 @@ func (m *machine) store(v operand.Op, mem operand.Mem) {
 	}
 }
 
-// first sets the mask to the first n elements, all if n is lanes or more. n is a 64-bit register
-// below 2³¹, scratch another.
+// first sets the mask to the first n elements, all if n is lanes or more; scratch is overwritten.
 func (m *machine) first(n, scratch reg.GPVirtual) {
-	if m.wide {
-		// BZHI takes the low byte of n only.
-		m.MOVQ(operand.U32(uint32(m.lanes)), scratch)
-		m.CMPQ(n, scratch)
-		m.CMOVQLT(n, scratch)
-		all := m.GP32()
-		m.MOVL(operand.U32(0xffff), all)
-		m.BZHIL(scratch.As32(), all, all)
-		m.mask = m.K()
-		m.KMOVW(all, m.mask)
-		return
-	}
-	start := m.GP64()
 	m.MOVQ(operand.U32(uint32(m.lanes)), scratch)
 	m.CMPQ(n, scratch)
 	m.CMOVQLT(n, scratch)
+	if m.wide {
+		bits, k := m.GP32(), m.K()
+		m.MOVL(operand.U32(0xffff), bits)
+		m.BZHIL(scratch.As32(), bits, bits)
+		m.KMOVW(bits, k)
+		m.mask = k
+		return
+	}
+	table, v := m.GP64(), m.YMM()
+	m.LEAQ(m.table, table)
 	m.NEGQ(scratch)
-	m.LEAQ(m.table, start)
-	v := m.YMM()
-	m.VMOVUPS(operand.Mem{Base: start, Index: scratch, Scale: 4, Disp: m.bytes()}, v)
+	m.VMOVUPS(operand.Mem{Base: table, Index: scratch, Scale: 4, Disp: m.bytes()}, v)
 	m.mask = v
 }
 

@@ -8,9 +8,6 @@ import (
 // laneMask has the mask of the first n of 8 lanes at 8-n.
 var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
-func gemmAVX512(g GemmArgs) { g.vector(true) }
-func gemmAVX2(g GemmArgs)   { g.vector(false) }
-
 // vector computes C with the tile kernels of AVX-512 (wide) or AVX2.
 func (g *GemmArgs) vector(wide bool) {
 	if g.K == 0 {

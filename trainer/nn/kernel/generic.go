@@ -12,7 +12,7 @@ var generic = set{
 	scaleShift: scaleShiftGeneric, batchNormGrad: batchNormGradGeneric,
 	maxPool: maxPoolGeneric, maxPoolGrad: maxPoolGradGeneric, dropout: dropoutGeneric,
 	transpose: transposeGeneric, bytesToFloat: bytesToFloatGeneric, firstNonFinite: firstNonFiniteGeneric,
-	sgd: sgdGeneric, momentum: momentumGeneric, adam: adamGeneric, amsgrad: amsgradGeneric,
+	sgd: sgdGeneric, momentum: momentumGeneric, nesterov: nesterovGeneric, adam: adamGeneric, amsgrad: amsgradGeneric,
 	adagrad: adagradGeneric, fmaPeak: fmaPeakGeneric,
 }
 
@@ -66,23 +66,23 @@ func columnStatsGeneric(s1, s2 []float64, x, z []float32) {
 	}
 }
 
-func scaleShiftGeneric(dst, x, a, b []float32, relu bool) {
+func scaleShiftGeneric(dst, x, a, b []float32, floor float32) {
 	for r := 0; r < len(x); r += len(a) {
 		for c, k := range a {
 			v := float32(x[r+c]*k) + b[c]
-			if relu && v < 0 {
-				v = 0
+			if v < floor {
+				v = floor
 			}
 			dst[r+c] = v
 		}
 	}
 }
 
-func batchNormGradGeneric(dx, dy, x, k1, k2, k3 []float32, relu bool) {
+func batchNormGradGeneric(dx, dy, x, k1, k2, k3 []float32, keep uint32) {
 	for r := 0; r < len(x); r += len(k1) {
 		for c := range k1 {
 			v := float32(float32(dy[r+c]*k1[c])+float32(x[r+c]*k2[c])) + k3[c]
-			if relu && !(x[r+c] > 0) {
+			if keep == 0 && !(x[r+c] > 0) {
 				v = 0
 			}
 			dx[r+c] = v
@@ -120,11 +120,11 @@ func maxPoolGradGeneric(dtop, dbottom, dy []float32, index []uint8, channels int
 	}
 }
 
-func dropoutGeneric(dst, x []float32, seed uint64, offset, threshold uint32, scale float32) {
+func dropoutGeneric(dst, x []float32, counter, seed, threshold uint32, scale float32) {
 	for i, v := range x {
-		h := offset + uint32(i) + uint32(seed)
+		h := counter + uint32(i)
 		h = (h ^ h>>16) * 0x21f0aaad
-		h ^= uint32(seed >> 32)
+		h ^= seed
 		h = (h ^ h>>15) * 0x735a2d97
 		h ^= h >> 15
 		if h < threshold {
@@ -171,14 +171,17 @@ func sgdGeneric(p, g []float32, lr float32) {
 	}
 }
 
-func momentumGeneric(p, g, v []float32, lr, mu float32, nesterov bool) {
+func momentumGeneric(p, g, v []float32, lr, mu float32) {
 	for i := range p {
-		u := float32(mu*v[i]) + g[i]
-		v[i] = u
-		if nesterov {
-			u = float32(mu*u) + g[i]
-		}
-		p[i] -= float32(lr * u)
+		v[i] = float32(mu*v[i]) + g[i]
+		p[i] -= float32(lr * v[i])
+	}
+}
+
+func nesterovGeneric(p, g, v []float32, lr, mu float32) {
+	for i := range p {
+		v[i] = float32(mu*v[i]) + g[i]
+		p[i] -= float32(lr * (float32(mu*v[i]) + g[i]))
 	}
 }
 

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"iter"
 	"os"
 	"strings"
 )
@@ -18,16 +19,17 @@ type set struct {
 	reluGrad       func(dy, y []float32)
 	addRows        func(dst, x []float32)
 	columnStats    func(s1, s2 []float64, x, z []float32)
-	scaleShift     func(dst, x, a, b []float32, relu bool)
-	batchNormGrad  func(dx, dy, x, k1, k2, k3 []float32, relu bool)
+	scaleShift     func(dst, x, a, b []float32, floor float32)
+	batchNormGrad  func(dx, dy, x, k1, k2, k3 []float32, keep uint32)
 	maxPool        func(dst []float32, index []uint8, top, bottom []float32, channels int)
 	maxPoolGrad    func(dtop, dbottom, dy []float32, index []uint8, channels int)
-	dropout        func(dst, x []float32, seed uint64, offset, threshold uint32, scale float32)
+	dropout        func(dst, x []float32, counter, seed, threshold uint32, scale float32)
 	transpose      func(dst []float32, dstRow int, src []float32, srcRow, rows, cols int)
 	bytesToFloat   func(dst []float32, src []byte, scale, shift float32)
 	firstNonFinite func(x []float32) int
 	sgd            func(p, g []float32, lr float32)
-	momentum       func(p, g, v []float32, lr, mu float32, nesterov bool)
+	momentum       func(p, g, v []float32, lr, mu float32)
+	nesterov       func(p, g, v []float32, lr, mu float32)
 	adam           func(p, g, m, v []float32, lr, c1, c2, eps float32)
 	amsgrad        func(p, g, m, v, vhat []float32, lr, c1, c2, eps float32)
 	adagrad        func(p, g, acc []float32, lr, eps float32)
@@ -80,6 +82,18 @@ func Use(name string) error {
 	}
 	active = s
 	return nil
+}
+
+// stretches splits n elements: assembly cannot be interrupted, and the garbage collector waits for it.
+func stretches(n int) iter.Seq2[int, int] {
+	const most = 1 << 16
+	return func(yield func(from, to int) bool) {
+		for i := 0; i < n; i += most {
+			if !yield(i, min(i+most, n)) {
+				return
+			}
+		}
+	}
 }
 
 // check panics unless got >= want.

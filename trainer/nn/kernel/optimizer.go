@@ -7,14 +7,22 @@ package kernel
 // SGD: p -= lr*g.
 func SGD(p, g []float32, lr float64) {
 	check("SGD", "g", len(g), len(p))
-	active.sgd(p, g[:len(p)], float32(lr))
+	for i, j := range stretches(len(p)) {
+		active.sgd(p[i:j], g[i:j], float32(lr))
+	}
 }
 
 // Momentum: v = mu*v + g; p -= lr*v, or with Nesterov's p -= lr*(g + mu*v).
 func Momentum(p, g, v []float32, lr, mu float64, nesterov bool) {
 	check("Momentum", "g", len(g), len(p))
 	check("Momentum", "v", len(v), len(p))
-	active.momentum(p, g[:len(p)], v[:len(p)], float32(lr), float32(mu), nesterov)
+	update := active.momentum
+	if nesterov {
+		update = active.nesterov
+	}
+	for i, j := range stretches(len(p)) {
+		update(p[i:j], g[i:j], v[i:j], float32(lr), float32(mu))
+	}
 }
 
 // Adam: m += (1-b1)*(g-m); v += (1-b2)*(g²-v); p -= lr*m/(√v+eps). lr holds the bias correction
@@ -23,7 +31,9 @@ func Adam(p, g, m, v []float32, lr, b1, b2, eps float64) {
 	check("Adam", "g", len(g), len(p))
 	check("Adam", "m", len(m), len(p))
 	check("Adam", "v", len(v), len(p))
-	active.adam(p, g[:len(p)], m[:len(p)], v[:len(p)], float32(lr), float32(1-b1), float32(1-b2), float32(eps))
+	for i, j := range stretches(len(p)) {
+		active.adam(p[i:j], g[i:j], m[i:j], v[i:j], float32(lr), float32(1-b1), float32(1-b2), float32(eps))
+	}
 }
 
 // AMSGrad is Adam with vhat = max(vhat, v) under the root.
@@ -32,12 +42,16 @@ func AMSGrad(p, g, m, v, vhat []float32, lr, b1, b2, eps float64) {
 	check("AMSGrad", "m", len(m), len(p))
 	check("AMSGrad", "v", len(v), len(p))
 	check("AMSGrad", "vhat", len(vhat), len(p))
-	active.amsgrad(p, g[:len(p)], m[:len(p)], v[:len(p)], vhat[:len(p)], float32(lr), float32(1-b1), float32(1-b2), float32(eps))
+	for i, j := range stretches(len(p)) {
+		active.amsgrad(p[i:j], g[i:j], m[i:j], v[i:j], vhat[i:j], float32(lr), float32(1-b1), float32(1-b2), float32(eps))
+	}
 }
 
 // Adagrad: acc += g²; p -= lr*g/(√acc+eps).
 func Adagrad(p, g, acc []float32, lr, eps float64) {
 	check("Adagrad", "g", len(g), len(p))
 	check("Adagrad", "acc", len(acc), len(p))
-	active.adagrad(p, g[:len(p)], acc[:len(p)], float32(lr), float32(eps))
+	for i, j := range stretches(len(p)) {
+		active.adagrad(p[i:j], g[i:j], acc[i:j], float32(lr), float32(eps))
+	}
 }

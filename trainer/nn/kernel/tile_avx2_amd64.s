@@ -2,23 +2,33 @@
 
 #include "textflag.h"
 
-DATA lanes<>+0(SB)/4, $0xffffffff
-DATA lanes<>+4(SB)/4, $0xffffffff
-DATA lanes<>+8(SB)/4, $0xffffffff
-DATA lanes<>+12(SB)/4, $0xffffffff
-DATA lanes<>+16(SB)/4, $0xffffffff
-DATA lanes<>+20(SB)/4, $0xffffffff
-DATA lanes<>+24(SB)/4, $0xffffffff
-DATA lanes<>+28(SB)/4, $0xffffffff
-DATA lanes<>+32(SB)/4, $0x00000000
-DATA lanes<>+36(SB)/4, $0x00000000
-DATA lanes<>+40(SB)/4, $0x00000000
-DATA lanes<>+44(SB)/4, $0x00000000
-DATA lanes<>+48(SB)/4, $0x00000000
-DATA lanes<>+52(SB)/4, $0x00000000
-DATA lanes<>+56(SB)/4, $0x00000000
-DATA lanes<>+60(SB)/4, $0x00000000
-GLOBL lanes<>(SB), RODATA|NOPTR, $64
+DATA iotaAVX2<>+0(SB)/4, $0x00000000
+DATA iotaAVX2<>+4(SB)/4, $0x00000001
+DATA iotaAVX2<>+8(SB)/4, $0x00000002
+DATA iotaAVX2<>+12(SB)/4, $0x00000003
+DATA iotaAVX2<>+16(SB)/4, $0x00000004
+DATA iotaAVX2<>+20(SB)/4, $0x00000005
+DATA iotaAVX2<>+24(SB)/4, $0x00000006
+DATA iotaAVX2<>+28(SB)/4, $0x00000007
+GLOBL iotaAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA lanesAVX2<>+0(SB)/4, $0xffffffff
+DATA lanesAVX2<>+4(SB)/4, $0xffffffff
+DATA lanesAVX2<>+8(SB)/4, $0xffffffff
+DATA lanesAVX2<>+12(SB)/4, $0xffffffff
+DATA lanesAVX2<>+16(SB)/4, $0xffffffff
+DATA lanesAVX2<>+20(SB)/4, $0xffffffff
+DATA lanesAVX2<>+24(SB)/4, $0xffffffff
+DATA lanesAVX2<>+28(SB)/4, $0xffffffff
+DATA lanesAVX2<>+32(SB)/4, $0x00000000
+DATA lanesAVX2<>+36(SB)/4, $0x00000000
+DATA lanesAVX2<>+40(SB)/4, $0x00000000
+DATA lanesAVX2<>+44(SB)/4, $0x00000000
+DATA lanesAVX2<>+48(SB)/4, $0x00000000
+DATA lanesAVX2<>+52(SB)/4, $0x00000000
+DATA lanesAVX2<>+56(SB)/4, $0x00000000
+DATA lanesAVX2<>+60(SB)/4, $0x00000000
+GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
 
 // func tile1x8AVX2(t *tile)
 // Requires: AVX, FMA3

@@ -1,20 +1,30 @@
 package kernel
 
+import "math"
+
 // Axpy adds a*x to y. y has at least len(x) elements, as in every function here the
 // first-named source sets the length.
 func Axpy(a float32, x, y []float32) {
 	check("Axpy", "y", len(y), len(x))
-	active.axpy(a, x, y[:len(x)])
+	for i, j := range stretches(len(x)) {
+		active.axpy(a, x[i:j], y[i:j])
+	}
 }
 
 // Add adds x to dst.
 func Add(dst, x []float32) {
 	check("Add", "dst", len(dst), len(x))
-	active.add(dst[:len(x)], x)
+	for i, j := range stretches(len(x)) {
+		active.add(dst[i:j], x[i:j])
+	}
 }
 
 // Scale multiplies x by a.
-func Scale(a float32, x []float32) { active.scale(a, x) }
+func Scale(a float32, x []float32) {
+	for i, j := range stretches(len(x)) {
+		active.scale(a, x[i:j])
+	}
+}
 
 // Dot returns the sum of x*y, summed in float64 by generic, in float32 lanes by the others.
 func Dot(x, y []float32) float32 {
@@ -48,7 +58,11 @@ func ScaleShift(dst, x, a, b []float32, relu bool) {
 	checkRows("ScaleShift", len(x), len(a))
 	check("ScaleShift", "b", len(b), len(a))
 	check("ScaleShift", "dst", len(dst), len(x))
-	active.scaleShift(dst[:len(x)], x, a, b[:len(a)], relu)
+	floor := float32(math.Inf(-1))
+	if relu {
+		floor = 0
+	}
+	active.scaleShift(dst[:len(x)], x, a, b[:len(a)], floor)
 }
 
 // BatchNormGrad sets dx = dy*k1[c] + x*k2[c] + k3[c] in every row; if relu, x is the output of a
@@ -59,7 +73,11 @@ func BatchNormGrad(dx, dy, x, k1, k2, k3 []float32, relu bool) {
 	check("BatchNormGrad", "k3", len(k3), len(k1))
 	check("BatchNormGrad", "x", len(x), len(dy))
 	check("BatchNormGrad", "dx", len(dx), len(dy))
-	active.batchNormGrad(dx[:len(dy)], dy, x[:len(dy)], k1, k2[:len(k1)], k3[:len(k1)], relu)
+	keep := ^uint32(0)
+	if relu {
+		keep = 0
+	}
+	active.batchNormGrad(dx[:len(dy)], dy, x[:len(dy)], k1, k2[:len(k1)], k3[:len(k1)], keep)
 }
 
 // MaxPool2x2 pools one pair of image rows, top and bottom, of pixels of channels elements, with
@@ -93,7 +111,8 @@ func Dropout(dst, x []float32, seed uint64, offset, threshold uint32, scale floa
 	seed += 0x9e3779b97f4a7c15
 	seed = (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
 	seed = (seed ^ seed>>27) * 0x94d049bb133111eb
-	active.dropout(dst[:len(x)], x, seed^seed>>31, offset, threshold, scale)
+	seed ^= seed >> 31
+	active.dropout(dst[:len(x)], x, offset+uint32(seed), uint32(seed>>32), threshold, scale)
 }
 
 // Transpose sets dst[c*dstRow+r] = src[r*srcRow+c] for rows × cols elements of src.
@@ -113,7 +132,14 @@ func BytesToFloat(dst []float32, src []byte, scale, shift float32) {
 }
 
 // FirstNonFinite returns the index of the first NaN or infinity in x, -1 if there is none.
-func FirstNonFinite(x []float32) int { return active.firstNonFinite(x) }
+func FirstNonFinite(x []float32) int {
+	for i, j := range stretches(len(x)) {
+		if n := active.firstNonFinite(x[i:j]); n >= 0 {
+			return i + n
+		}
+	}
+	return -1
+}
 
 // FMAPeak runs iterations of a loop of independent fused multiply-adds that touches no memory, of
 // the set's vector width, and returns the number of floating-point operations: over the time taken, the

@@ -2,6 +2,111 @@
 
 package kernel
 
+// axpyAVX2 adds a*x to y.
+//
+//go:noescape
+func axpyAVX2(a float32, x []float32, y []float32)
+
+// addAVX2 adds x to dst.
+//
+//go:noescape
+func addAVX2(dst []float32, x []float32)
+
+// scaleAVX2 multiplies x by a.
+//
+//go:noescape
+func scaleAVX2(a float32, x []float32)
+
+// reluGradAVX2 sets dy to 0 where y is not above 0.
+//
+//go:noescape
+func reluGradAVX2(dy []float32, y []float32)
+
+// bytesToFloatAVX2 sets dst = src*scale + shift; avx2: of whole vectors.
+//
+//go:noescape
+func bytesToFloatAVX2(dst []float32, src []byte, scale float32, shift float32)
+
+// dotLanesAVX2 writes partial sums of x*y; the rest of sums stays.
+//
+//go:noescape
+func dotLanesAVX2(x []float32, y []float32, sums *[64]float32)
+
+// dropoutAVX2 sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.
+//
+//go:noescape
+func dropoutAVX2(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
+
+// sgdAVX2 is SGD.
+//
+//go:noescape
+func sgdAVX2(p []float32, g []float32, lr float32)
+
+// momentumAVX2 is Momentum.
+//
+//go:noescape
+func momentumAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
+
+// nesterovAVX2 is Momentum.
+//
+//go:noescape
+func nesterovAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
+
+// adamAVX2 is Adam with c = 1-b.
+//
+//go:noescape
+func adamAVX2(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
+
+// amsgradAVX2 is AMSGrad with c = 1-b.
+//
+//go:noescape
+func amsgradAVX2(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
+
+// adagradAVX2 is Adagrad.
+//
+//go:noescape
+func adagradAVX2(p []float32, g []float32, acc []float32, lr float32, eps float32)
+
+// addRowsAVX2 adds every row of x to dst.
+//
+//go:noescape
+func addRowsAVX2(dst []float32, x []float32)
+
+// scaleShiftAVX2 sets dst = max(x*a + b, floor).
+//
+//go:noescape
+func scaleShiftAVX2(dst []float32, x []float32, a []float32, b []float32, floor float32)
+
+// batchNormGradAVX2 sets dx = dy*k1 + x*k2 + k3, or 0 unless x is above 0 or keep is all ones.
+//
+//go:noescape
+func batchNormGradAVX2(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
+
+// columnStatsAVX2 adds the sums of x and x*z to s1 and s2.
+//
+//go:noescape
+func columnStatsAVX2(s1 []float64, s2 []float64, x []float32, z []float32)
+
+// maxPoolAVX2 pools; avx2: a multiple of 8 channels.
+//
+//go:noescape
+func maxPoolAVX2(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
+
+// maxPoolGradAVX2 undoes maxPool; avx2: a multiple of 8 channels.
+//
+//go:noescape
+func maxPoolGradAVX2(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
+
+// finitePrefixAVX2 returns a number of finite elements that x begins with; after them, a non-finite one or the end is near.
+//
+//go:noescape
+func finitePrefixAVX2(x []float32) (n int)
+
+// transpose8AVX2 transposes blocks of 8 by 8 beside each other in src; rows are in bytes.
+//
+//go:noescape
+func transpose8AVX2(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
+
 // fmaPeakAVX2 returns the operations that it did.
 //
 //go:noescape

@@ -2,23 +2,1455 @@
 
 #include "textflag.h"
 
-DATA lanes<>+0(SB)/4, $0xffffffff
-DATA lanes<>+4(SB)/4, $0xffffffff
-DATA lanes<>+8(SB)/4, $0xffffffff
-DATA lanes<>+12(SB)/4, $0xffffffff
-DATA lanes<>+16(SB)/4, $0xffffffff
-DATA lanes<>+20(SB)/4, $0xffffffff
-DATA lanes<>+24(SB)/4, $0xffffffff
-DATA lanes<>+28(SB)/4, $0xffffffff
-DATA lanes<>+32(SB)/4, $0x00000000
-DATA lanes<>+36(SB)/4, $0x00000000
-DATA lanes<>+40(SB)/4, $0x00000000
-DATA lanes<>+44(SB)/4, $0x00000000
-DATA lanes<>+48(SB)/4, $0x00000000
-DATA lanes<>+52(SB)/4, $0x00000000
-DATA lanes<>+56(SB)/4, $0x00000000
-DATA lanes<>+60(SB)/4, $0x00000000
-GLOBL lanes<>(SB), RODATA|NOPTR, $64
+DATA iotaAVX2<>+0(SB)/4, $0x00000000
+DATA iotaAVX2<>+4(SB)/4, $0x00000001
+DATA iotaAVX2<>+8(SB)/4, $0x00000002
+DATA iotaAVX2<>+12(SB)/4, $0x00000003
+DATA iotaAVX2<>+16(SB)/4, $0x00000004
+DATA iotaAVX2<>+20(SB)/4, $0x00000005
+DATA iotaAVX2<>+24(SB)/4, $0x00000006
+DATA iotaAVX2<>+28(SB)/4, $0x00000007
+GLOBL iotaAVX2<>(SB), RODATA|NOPTR, $32
+
+DATA lanesAVX2<>+0(SB)/4, $0xffffffff
+DATA lanesAVX2<>+4(SB)/4, $0xffffffff
+DATA lanesAVX2<>+8(SB)/4, $0xffffffff
+DATA lanesAVX2<>+12(SB)/4, $0xffffffff
+DATA lanesAVX2<>+16(SB)/4, $0xffffffff
+DATA lanesAVX2<>+20(SB)/4, $0xffffffff
+DATA lanesAVX2<>+24(SB)/4, $0xffffffff
+DATA lanesAVX2<>+28(SB)/4, $0xffffffff
+DATA lanesAVX2<>+32(SB)/4, $0x00000000
+DATA lanesAVX2<>+36(SB)/4, $0x00000000
+DATA lanesAVX2<>+40(SB)/4, $0x00000000
+DATA lanesAVX2<>+44(SB)/4, $0x00000000
+DATA lanesAVX2<>+48(SB)/4, $0x00000000
+DATA lanesAVX2<>+52(SB)/4, $0x00000000
+DATA lanesAVX2<>+56(SB)/4, $0x00000000
+DATA lanesAVX2<>+60(SB)/4, $0x00000000
+GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
+
+// func axpyAVX2(a float32, x []float32, y []float32)
+// Requires: AVX, CMOV
+TEXT ·axpyAVX2(SB), NOSPLIT, $0-56
+	MOVQ         x_base+8(FP), AX
+	MOVQ         y_base+32(FP), CX
+	MOVQ         x_len+16(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS a+0(FP), Y0
+
+loop:
+	CMPQ    DX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Y1
+	VMOVUPS (CX)(BX*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VMOVUPS Y2, (CX)(BX*4)
+	VMOVUPS 32(AX)(BX*4), Y1
+	VMOVUPS 32(CX)(BX*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VMOVUPS Y2, 32(CX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Y1
+	VMOVUPS 64(CX)(BX*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VMOVUPS Y2, 64(CX)(BX*4)
+	VMOVUPS 96(AX)(BX*4), Y1
+	VMOVUPS 96(CX)(BX*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VMOVUPS Y2, 96(CX)(BX*4)
+	ADDQ    $0x00000020, BX
+	SUBQ    $0x00000020, DX
+	JMP     loop
+
+tail:
+	TESTQ      DX, DX
+	JLE        done
+	MOVQ       $0x00000008, SI
+	CMPQ       DX, SI
+	CMOVQLT    DX, SI
+	LEAQ       lanesAVX2<>+0(SB), DI
+	NEGQ       SI
+	VMOVUPS    32(DI)(SI*4), Y1
+	VMASKMOVPS (AX)(BX*4), Y1, Y2
+	VMASKMOVPS (CX)(BX*4), Y1, Y3
+	VMULPS     Y0, Y2, Y2
+	VADDPS     Y2, Y3, Y3
+	VMASKMOVPS Y3, Y1, (CX)(BX*4)
+	ADDQ       $0x00000008, BX
+	SUBQ       $0x00000008, DX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func addAVX2(dst []float32, x []float32)
+// Requires: AVX, CMOV
+TEXT ·addAVX2(SB), NOSPLIT, $0-48
+	MOVQ x_base+24(FP), AX
+	MOVQ dst_base+0(FP), CX
+	MOVQ x_len+32(FP), DX
+	XORQ BX, BX
+
+loop:
+	CMPQ    DX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Y0
+	VMOVUPS (CX)(BX*4), Y1
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, (CX)(BX*4)
+	VMOVUPS 32(AX)(BX*4), Y0
+	VMOVUPS 32(CX)(BX*4), Y1
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, 32(CX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Y0
+	VMOVUPS 64(CX)(BX*4), Y1
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, 64(CX)(BX*4)
+	VMOVUPS 96(AX)(BX*4), Y0
+	VMOVUPS 96(CX)(BX*4), Y1
+	VADDPS  Y0, Y1, Y1
+	VMOVUPS Y1, 96(CX)(BX*4)
+	ADDQ    $0x00000020, BX
+	SUBQ    $0x00000020, DX
+	JMP     loop
+
+tail:
+	TESTQ      DX, DX
+	JLE        done
+	MOVQ       $0x00000008, SI
+	CMPQ       DX, SI
+	CMOVQLT    DX, SI
+	LEAQ       lanesAVX2<>+0(SB), DI
+	NEGQ       SI
+	VMOVUPS    32(DI)(SI*4), Y0
+	VMASKMOVPS (AX)(BX*4), Y0, Y1
+	VMASKMOVPS (CX)(BX*4), Y0, Y2
+	VADDPS     Y1, Y2, Y2
+	VMASKMOVPS Y2, Y0, (CX)(BX*4)
+	ADDQ       $0x00000008, BX
+	SUBQ       $0x00000008, DX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func scaleAVX2(a float32, x []float32)
+// Requires: AVX, CMOV
+TEXT ·scaleAVX2(SB), NOSPLIT, $0-32
+	MOVQ         x_base+8(FP), AX
+	MOVQ         x_len+16(FP), CX
+	XORQ         DX, DX
+	VBROADCASTSS a+0(FP), Y0
+
+loop:
+	CMPQ    CX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(DX*4), Y1
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, (AX)(DX*4)
+	VMOVUPS 32(AX)(DX*4), Y1
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, 32(AX)(DX*4)
+	VMOVUPS 64(AX)(DX*4), Y1
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, 64(AX)(DX*4)
+	VMOVUPS 96(AX)(DX*4), Y1
+	VMULPS  Y0, Y1, Y1
+	VMOVUPS Y1, 96(AX)(DX*4)
+	ADDQ    $0x00000020, DX
+	SUBQ    $0x00000020, CX
+	JMP     loop
+
+tail:
+	TESTQ      CX, CX
+	JLE        done
+	MOVQ       $0x00000008, BX
+	CMPQ       CX, BX
+	CMOVQLT    CX, BX
+	LEAQ       lanesAVX2<>+0(SB), SI
+	NEGQ       BX
+	VMOVUPS    32(SI)(BX*4), Y1
+	VMASKMOVPS (AX)(DX*4), Y1, Y2
+	VMULPS     Y0, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)(DX*4)
+	ADDQ       $0x00000008, DX
+	SUBQ       $0x00000008, CX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func reluGradAVX2(dy []float32, y []float32)
+// Requires: AVX, CMOV
+TEXT ·reluGradAVX2(SB), NOSPLIT, $0-48
+	MOVQ   dy_base+0(FP), AX
+	MOVQ   y_base+24(FP), CX
+	MOVQ   dy_len+8(FP), DX
+	XORQ   BX, BX
+	VXORPS Y0, Y0, Y0
+
+loop:
+	CMPQ    DX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Y1
+	VMOVUPS (CX)(BX*4), Y2
+	VCMPPS  $0x1e, Y0, Y2, Y2
+	VANDPS  Y2, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*4)
+	VMOVUPS 32(AX)(BX*4), Y1
+	VMOVUPS 32(CX)(BX*4), Y2
+	VCMPPS  $0x1e, Y0, Y2, Y2
+	VANDPS  Y2, Y1, Y1
+	VMOVUPS Y1, 32(AX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Y1
+	VMOVUPS 64(CX)(BX*4), Y2
+	VCMPPS  $0x1e, Y0, Y2, Y2
+	VANDPS  Y2, Y1, Y1
+	VMOVUPS Y1, 64(AX)(BX*4)
+	VMOVUPS 96(AX)(BX*4), Y1
+	VMOVUPS 96(CX)(BX*4), Y2
+	VCMPPS  $0x1e, Y0, Y2, Y2
+	VANDPS  Y2, Y1, Y1
+	VMOVUPS Y1, 96(AX)(BX*4)
+	ADDQ    $0x00000020, BX
+	SUBQ    $0x00000020, DX
+	JMP     loop
+
+tail:
+	TESTQ      DX, DX
+	JLE        done
+	MOVQ       $0x00000008, SI
+	CMPQ       DX, SI
+	CMOVQLT    DX, SI
+	LEAQ       lanesAVX2<>+0(SB), DI
+	NEGQ       SI
+	VMOVUPS    32(DI)(SI*4), Y1
+	VMASKMOVPS (AX)(BX*4), Y1, Y2
+	VMASKMOVPS (CX)(BX*4), Y1, Y3
+	VCMPPS     $0x1e, Y0, Y3, Y3
+	VANDPS     Y3, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)(BX*4)
+	ADDQ       $0x00000008, BX
+	SUBQ       $0x00000008, DX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func bytesToFloatAVX2(dst []float32, src []byte, scale float32, shift float32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·bytesToFloatAVX2(SB), NOSPLIT, $0-56
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS scale+48(FP), Y0
+	VBROADCASTSS shift+52(FP), Y1
+
+loop:
+	CMPQ      DX, $0x00000020
+	JLT       tail
+	VPMOVZXBD (CX)(BX*1), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VADDPS    Y1, Y2, Y2
+	VMOVUPS   Y2, (AX)(BX*4)
+	VPMOVZXBD 8(CX)(BX*1), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VADDPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 32(AX)(BX*4)
+	VPMOVZXBD 16(CX)(BX*1), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VADDPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 64(AX)(BX*4)
+	VPMOVZXBD 24(CX)(BX*1), Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    Y0, Y2, Y2
+	VADDPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 96(AX)(BX*4)
+	ADDQ      $0x00000020, BX
+	SUBQ      $0x00000020, DX
+	JMP       loop
+
+tail:
+	TESTQ      DX, DX
+	JLE        done
+	MOVQ       $0x00000008, SI
+	CMPQ       DX, SI
+	CMOVQLT    DX, SI
+	LEAQ       lanesAVX2<>+0(SB), DI
+	NEGQ       SI
+	VMOVUPS    32(DI)(SI*4), Y2
+	VPMOVZXBD  (CX)(BX*1), Y3
+	VCVTDQ2PS  Y3, Y3
+	VMULPS     Y0, Y3, Y3
+	VADDPS     Y1, Y3, Y3
+	VMASKMOVPS Y3, Y2, (AX)(BX*4)
+	ADDQ       $0x00000008, BX
+	SUBQ       $0x00000008, DX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func dotLanesAVX2(x []float32, y []float32, sums *[64]float32)
+// Requires: AVX, CMOV, FMA3
+TEXT ·dotLanesAVX2(SB), NOSPLIT, $0-56
+	MOVQ   x_base+0(FP), AX
+	MOVQ   y_base+24(FP), CX
+	MOVQ   x_len+8(FP), DX
+	XORQ   BX, BX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+
+loop:
+	CMPQ        DX, $0x00000020
+	JLT         tail
+	VMOVUPS     (AX)(BX*4), Y4
+	VMOVUPS     (CX)(BX*4), Y5
+	VFMADD231PS Y4, Y5, Y0
+	VMOVUPS     32(AX)(BX*4), Y4
+	VMOVUPS     32(CX)(BX*4), Y5
+	VFMADD231PS Y4, Y5, Y1
+	VMOVUPS     64(AX)(BX*4), Y4
+	VMOVUPS     64(CX)(BX*4), Y5
+	VFMADD231PS Y4, Y5, Y2
+	VMOVUPS     96(AX)(BX*4), Y4
+	VMOVUPS     96(CX)(BX*4), Y5
+	VFMADD231PS Y4, Y5, Y3
+	ADDQ        $0x00000020, BX
+	SUBQ        $0x00000020, DX
+	JMP         loop
+
+tail:
+	TESTQ       DX, DX
+	JLE         done
+	MOVQ        $0x00000008, SI
+	CMPQ        DX, SI
+	CMOVQLT     DX, SI
+	LEAQ        lanesAVX2<>+0(SB), DI
+	NEGQ        SI
+	VMOVUPS     32(DI)(SI*4), Y4
+	VMASKMOVPS  (AX)(BX*4), Y4, Y5
+	VMASKMOVPS  (CX)(BX*4), Y4, Y4
+	VFMADD231PS Y5, Y4, Y0
+	ADDQ        $0x00000008, BX
+	SUBQ        $0x00000008, DX
+	JMP         tail
+
+done:
+	MOVQ    sums+48(FP), AX
+	VMOVUPS Y0, (AX)
+	VMOVUPS Y1, 32(AX)
+	VMOVUPS Y2, 64(AX)
+	VMOVUPS Y3, 96(AX)
+	VZEROUPPER
+	RET
+
+// func dropoutAVX2(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
+// Requires: AVX, AVX2, CMOV
+TEXT ·dropoutAVX2(SB), NOSPLIT, $0-64
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS counter+48(FP), Y0
+	VBROADCASTSS seed+52(FP), Y1
+	VBROADCASTSS threshold+56(FP), Y2
+	VBROADCASTSS scale+60(FP), Y3
+	MOVL         $0x21f0aaad, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x735a2d97, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
+	MOVL         $0x00000008, SI
+	VMOVD        SI, X6
+	VPBROADCASTD X6, Y6
+	LEAQ         iotaAVX2<>+0(SB), SI
+	VPADDD       (SI), Y0, Y0
+
+loop:
+	CMPQ     DX, $0x00000010
+	JLT      tail
+	VPSRLD   $0x10, Y0, Y8
+	VMOVAPS  Y0, Y7
+	VPXOR    Y8, Y7, Y7
+	VPMULLD  Y4, Y7, Y7
+	VPXOR    Y1, Y7, Y7
+	VPSRLD   $0x0f, Y7, Y8
+	VPXOR    Y8, Y7, Y7
+	VPMULLD  Y5, Y7, Y7
+	VPSRLD   $0x0f, Y7, Y8
+	VPXOR    Y8, Y7, Y7
+	VPADDD   Y6, Y0, Y0
+	VMOVUPS  (CX)(BX*4), Y8
+	VMULPS   Y3, Y8, Y8
+	VPMAXUD  Y2, Y7, Y9
+	VPCMPEQD Y7, Y9, Y9
+	VANDPS   Y9, Y8, Y8
+	VMOVUPS  Y8, (AX)(BX*4)
+	VPSRLD   $0x10, Y0, Y8
+	VMOVAPS  Y0, Y7
+	VPXOR    Y8, Y7, Y7
+	VPMULLD  Y4, Y7, Y7
+	VPXOR    Y1, Y7, Y7
+	VPSRLD   $0x0f, Y7, Y8
+	VPXOR    Y8, Y7, Y7
+	VPMULLD  Y5, Y7, Y7
+	VPSRLD   $0x0f, Y7, Y8
+	VPXOR    Y8, Y7, Y7
+	VPADDD   Y6, Y0, Y0
+	VMOVUPS  32(CX)(BX*4), Y8
+	VMULPS   Y3, Y8, Y8
+	VPMAXUD  Y2, Y7, Y9
+	VPCMPEQD Y7, Y9, Y9
+	VANDPS   Y9, Y8, Y8
+	VMOVUPS  Y8, 32(AX)(BX*4)
+	ADDQ     $0x00000010, BX
+	SUBQ     $0x00000010, DX
+	JMP      loop
+
+tail:
+	TESTQ      DX, DX
+	JLE        done
+	MOVQ       $0x00000008, SI
+	CMPQ       DX, SI
+	CMOVQLT    DX, SI
+	LEAQ       lanesAVX2<>+0(SB), DI
+	NEGQ       SI
+	VMOVUPS    32(DI)(SI*4), Y7
+	VPSRLD     $0x10, Y0, Y9
+	VMOVAPS    Y0, Y8
+	VPXOR      Y9, Y8, Y8
+	VPMULLD    Y4, Y8, Y8
+	VPXOR      Y1, Y8, Y8
+	VPSRLD     $0x0f, Y8, Y9
+	VPXOR      Y9, Y8, Y8
+	VPMULLD    Y5, Y8, Y8
+	VPSRLD     $0x0f, Y8, Y9
+	VPXOR      Y9, Y8, Y8
+	VPADDD     Y6, Y0, Y0
+	VMASKMOVPS (CX)(BX*4), Y7, Y9
+	VMULPS     Y3, Y9, Y9
+	VPMAXUD    Y2, Y8, Y10
+	VPCMPEQD   Y8, Y10, Y10
+	VANDPS     Y10, Y9, Y9
+	VMASKMOVPS Y9, Y7, (AX)(BX*4)
+	ADDQ       $0x00000008, BX
+	SUBQ       $0x00000008, DX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sgdAVX2(p []float32, g []float32, lr float32)
+// Requires: AVX, CMOV
+TEXT ·sgdAVX2(SB), NOSPLIT, $0-52
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         p_len+8(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS lr+48(FP), Y0
+
+loop:
+	CMPQ    DX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Y1
+	VMOVUPS (CX)(BX*4), Y2
+	VMULPS  Y0, Y2, Y2
+	VSUBPS  Y2, Y1, Y1
+	VMOVUPS Y1, (AX)(BX*4)
+	VMOVUPS 32(AX)(BX*4), Y1
+	VMOVUPS 32(CX)(BX*4), Y2
+	VMULPS  Y0, Y2, Y2
+	VSUBPS  Y2, Y1, Y1
+	VMOVUPS Y1, 32(AX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Y1
+	VMOVUPS 64(CX)(BX*4), Y2
+	VMULPS  Y0, Y2, Y2
+	VSUBPS  Y2, Y1, Y1
+	VMOVUPS Y1, 64(AX)(BX*4)
+	VMOVUPS 96(AX)(BX*4), Y1
+	VMOVUPS 96(CX)(BX*4), Y2
+	VMULPS  Y0, Y2, Y2
+	VSUBPS  Y2, Y1, Y1
+	VMOVUPS Y1, 96(AX)(BX*4)
+	ADDQ    $0x00000020, BX
+	SUBQ    $0x00000020, DX
+	JMP     loop
+
+tail:
+	TESTQ      DX, DX
+	JLE        done
+	MOVQ       $0x00000008, SI
+	CMPQ       DX, SI
+	CMOVQLT    DX, SI
+	LEAQ       lanesAVX2<>+0(SB), DI
+	NEGQ       SI
+	VMOVUPS    32(DI)(SI*4), Y1
+	VMASKMOVPS (AX)(BX*4), Y1, Y2
+	VMASKMOVPS (CX)(BX*4), Y1, Y3
+	VMULPS     Y0, Y3, Y3
+	VSUBPS     Y3, Y2, Y2
+	VMASKMOVPS Y2, Y1, (AX)(BX*4)
+	ADDQ       $0x00000008, BX
+	SUBQ       $0x00000008, DX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func momentumAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
+// Requires: AVX, CMOV
+TEXT ·momentumAVX2(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         v_base+48(FP), DX
+	MOVQ         p_len+8(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS lr+72(FP), Y0
+	VBROADCASTSS mu+76(FP), Y1
+
+loop:
+	CMPQ    BX, $0x00000010
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Y2
+	VMOVUPS (CX)(SI*4), Y3
+	VMOVUPS (DX)(SI*4), Y4
+	VMULPS  Y1, Y4, Y4
+	VADDPS  Y3, Y4, Y4
+	VMOVUPS Y4, (DX)(SI*4)
+	VMULPS  Y0, Y4, Y4
+	VSUBPS  Y4, Y2, Y2
+	VMOVUPS Y2, (AX)(SI*4)
+	VMOVUPS 32(AX)(SI*4), Y2
+	VMOVUPS 32(CX)(SI*4), Y3
+	VMOVUPS 32(DX)(SI*4), Y4
+	VMULPS  Y1, Y4, Y4
+	VADDPS  Y3, Y4, Y4
+	VMOVUPS Y4, 32(DX)(SI*4)
+	VMULPS  Y0, Y4, Y4
+	VSUBPS  Y4, Y2, Y2
+	VMOVUPS Y2, 32(AX)(SI*4)
+	ADDQ    $0x00000010, SI
+	SUBQ    $0x00000010, BX
+	JMP     loop
+
+tail:
+	TESTQ      BX, BX
+	JLE        done
+	MOVQ       $0x00000008, DI
+	CMPQ       BX, DI
+	CMOVQLT    BX, DI
+	LEAQ       lanesAVX2<>+0(SB), R8
+	NEGQ       DI
+	VMOVUPS    32(R8)(DI*4), Y2
+	VMASKMOVPS (AX)(SI*4), Y2, Y3
+	VMASKMOVPS (CX)(SI*4), Y2, Y4
+	VMASKMOVPS (DX)(SI*4), Y2, Y5
+	VMULPS     Y1, Y5, Y5
+	VADDPS     Y4, Y5, Y5
+	VMASKMOVPS Y5, Y2, (DX)(SI*4)
+	VMULPS     Y0, Y5, Y5
+	VSUBPS     Y5, Y3, Y3
+	VMASKMOVPS Y3, Y2, (AX)(SI*4)
+	ADDQ       $0x00000008, SI
+	SUBQ       $0x00000008, BX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func nesterovAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
+// Requires: AVX, CMOV
+TEXT ·nesterovAVX2(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         v_base+48(FP), DX
+	MOVQ         p_len+8(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS lr+72(FP), Y0
+	VBROADCASTSS mu+76(FP), Y1
+
+loop:
+	CMPQ    BX, $0x00000010
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Y2
+	VMOVUPS (CX)(SI*4), Y3
+	VMOVUPS (DX)(SI*4), Y4
+	VMULPS  Y1, Y4, Y4
+	VADDPS  Y3, Y4, Y4
+	VMOVUPS Y4, (DX)(SI*4)
+	VMULPS  Y1, Y4, Y4
+	VADDPS  Y3, Y4, Y4
+	VMULPS  Y0, Y4, Y4
+	VSUBPS  Y4, Y2, Y2
+	VMOVUPS Y2, (AX)(SI*4)
+	VMOVUPS 32(AX)(SI*4), Y2
+	VMOVUPS 32(CX)(SI*4), Y3
+	VMOVUPS 32(DX)(SI*4), Y4
+	VMULPS  Y1, Y4, Y4
+	VADDPS  Y3, Y4, Y4
+	VMOVUPS Y4, 32(DX)(SI*4)
+	VMULPS  Y1, Y4, Y4
+	VADDPS  Y3, Y4, Y4
+	VMULPS  Y0, Y4, Y4
+	VSUBPS  Y4, Y2, Y2
+	VMOVUPS Y2, 32(AX)(SI*4)
+	ADDQ    $0x00000010, SI
+	SUBQ    $0x00000010, BX
+	JMP     loop
+
+tail:
+	TESTQ      BX, BX
+	JLE        done
+	MOVQ       $0x00000008, DI
+	CMPQ       BX, DI
+	CMOVQLT    BX, DI
+	LEAQ       lanesAVX2<>+0(SB), R8
+	NEGQ       DI
+	VMOVUPS    32(R8)(DI*4), Y2
+	VMASKMOVPS (AX)(SI*4), Y2, Y3
+	VMASKMOVPS (CX)(SI*4), Y2, Y4
+	VMASKMOVPS (DX)(SI*4), Y2, Y5
+	VMULPS     Y1, Y5, Y5
+	VADDPS     Y4, Y5, Y5
+	VMASKMOVPS Y5, Y2, (DX)(SI*4)
+	VMULPS     Y1, Y5, Y5
+	VADDPS     Y4, Y5, Y5
+	VMULPS     Y0, Y5, Y5
+	VSUBPS     Y5, Y3, Y3
+	VMASKMOVPS Y3, Y2, (AX)(SI*4)
+	ADDQ       $0x00000008, SI
+	SUBQ       $0x00000008, BX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func adamAVX2(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
+// Requires: AVX, CMOV
+TEXT ·adamAVX2(SB), NOSPLIT, $0-112
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         m_base+48(FP), DX
+	MOVQ         v_base+72(FP), BX
+	MOVQ         p_len+8(FP), SI
+	XORQ         DI, DI
+	VBROADCASTSS lr+96(FP), Y0
+	VBROADCASTSS c1+100(FP), Y1
+	VBROADCASTSS c2+104(FP), Y2
+	VBROADCASTSS eps+108(FP), Y3
+
+loop:
+	CMPQ    SI, $0x00000008
+	JLT     tail
+	VMOVUPS (AX)(DI*4), Y4
+	VMOVUPS (CX)(DI*4), Y5
+	VMOVUPS (DX)(DI*4), Y6
+	VMOVUPS (BX)(DI*4), Y7
+	VSUBPS  Y6, Y5, Y8
+	VMULPS  Y1, Y8, Y8
+	VADDPS  Y8, Y6, Y6
+	VMOVUPS Y6, (DX)(DI*4)
+	VMULPS  Y5, Y5, Y5
+	VSUBPS  Y7, Y5, Y5
+	VMULPS  Y2, Y5, Y5
+	VADDPS  Y5, Y7, Y7
+	VMOVUPS Y7, (BX)(DI*4)
+	VSQRTPS Y7, Y7
+	VADDPS  Y3, Y7, Y7
+	VMULPS  Y0, Y6, Y6
+	VDIVPS  Y7, Y6, Y6
+	VSUBPS  Y6, Y4, Y4
+	VMOVUPS Y4, (AX)(DI*4)
+	ADDQ    $0x00000008, DI
+	SUBQ    $0x00000008, SI
+	JMP     loop
+
+tail:
+	TESTQ      SI, SI
+	JLE        done
+	MOVQ       $0x00000008, R8
+	CMPQ       SI, R8
+	CMOVQLT    SI, R8
+	LEAQ       lanesAVX2<>+0(SB), R9
+	NEGQ       R8
+	VMOVUPS    32(R9)(R8*4), Y4
+	VMASKMOVPS (AX)(DI*4), Y4, Y5
+	VMASKMOVPS (CX)(DI*4), Y4, Y6
+	VMASKMOVPS (DX)(DI*4), Y4, Y7
+	VMASKMOVPS (BX)(DI*4), Y4, Y8
+	VSUBPS     Y7, Y6, Y9
+	VMULPS     Y1, Y9, Y9
+	VADDPS     Y9, Y7, Y7
+	VMASKMOVPS Y7, Y4, (DX)(DI*4)
+	VMULPS     Y6, Y6, Y6
+	VSUBPS     Y8, Y6, Y6
+	VMULPS     Y2, Y6, Y6
+	VADDPS     Y6, Y8, Y8
+	VMASKMOVPS Y8, Y4, (BX)(DI*4)
+	VSQRTPS    Y8, Y8
+	VADDPS     Y3, Y8, Y8
+	VMULPS     Y0, Y7, Y7
+	VDIVPS     Y8, Y7, Y7
+	VSUBPS     Y7, Y5, Y5
+	VMASKMOVPS Y5, Y4, (AX)(DI*4)
+	ADDQ       $0x00000008, DI
+	SUBQ       $0x00000008, SI
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func amsgradAVX2(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
+// Requires: AVX, CMOV
+TEXT ·amsgradAVX2(SB), NOSPLIT, $0-136
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         m_base+48(FP), DX
+	MOVQ         v_base+72(FP), BX
+	MOVQ         vhat_base+96(FP), SI
+	MOVQ         p_len+8(FP), DI
+	XORQ         R8, R8
+	VBROADCASTSS lr+120(FP), Y0
+	VBROADCASTSS c1+124(FP), Y1
+	VBROADCASTSS c2+128(FP), Y2
+	VBROADCASTSS eps+132(FP), Y3
+
+loop:
+	CMPQ    DI, $0x00000008
+	JLT     tail
+	VMOVUPS (AX)(R8*4), Y4
+	VMOVUPS (CX)(R8*4), Y5
+	VMOVUPS (DX)(R8*4), Y6
+	VMOVUPS (BX)(R8*4), Y7
+	VSUBPS  Y6, Y5, Y8
+	VMULPS  Y1, Y8, Y8
+	VADDPS  Y8, Y6, Y6
+	VMOVUPS Y6, (DX)(R8*4)
+	VMULPS  Y5, Y5, Y5
+	VSUBPS  Y7, Y5, Y5
+	VMULPS  Y2, Y5, Y5
+	VADDPS  Y5, Y7, Y7
+	VMOVUPS Y7, (BX)(R8*4)
+	VMOVUPS (SI)(R8*4), Y5
+	VMAXPS  Y5, Y7, Y7
+	VMOVUPS Y7, (SI)(R8*4)
+	VSQRTPS Y7, Y7
+	VADDPS  Y3, Y7, Y7
+	VMULPS  Y0, Y6, Y6
+	VDIVPS  Y7, Y6, Y6
+	VSUBPS  Y6, Y4, Y4
+	VMOVUPS Y4, (AX)(R8*4)
+	ADDQ    $0x00000008, R8
+	SUBQ    $0x00000008, DI
+	JMP     loop
+
+tail:
+	TESTQ      DI, DI
+	JLE        done
+	MOVQ       $0x00000008, R9
+	CMPQ       DI, R9
+	CMOVQLT    DI, R9
+	LEAQ       lanesAVX2<>+0(SB), R10
+	NEGQ       R9
+	VMOVUPS    32(R10)(R9*4), Y4
+	VMASKMOVPS (AX)(R8*4), Y4, Y5
+	VMASKMOVPS (CX)(R8*4), Y4, Y6
+	VMASKMOVPS (DX)(R8*4), Y4, Y7
+	VMASKMOVPS (BX)(R8*4), Y4, Y8
+	VSUBPS     Y7, Y6, Y9
+	VMULPS     Y1, Y9, Y9
+	VADDPS     Y9, Y7, Y7
+	VMASKMOVPS Y7, Y4, (DX)(R8*4)
+	VMULPS     Y6, Y6, Y6
+	VSUBPS     Y8, Y6, Y6
+	VMULPS     Y2, Y6, Y6
+	VADDPS     Y6, Y8, Y8
+	VMASKMOVPS Y8, Y4, (BX)(R8*4)
+	VMASKMOVPS (SI)(R8*4), Y4, Y6
+	VMAXPS     Y6, Y8, Y8
+	VMASKMOVPS Y8, Y4, (SI)(R8*4)
+	VSQRTPS    Y8, Y8
+	VADDPS     Y3, Y8, Y8
+	VMULPS     Y0, Y7, Y7
+	VDIVPS     Y8, Y7, Y7
+	VSUBPS     Y7, Y5, Y5
+	VMASKMOVPS Y5, Y4, (AX)(R8*4)
+	ADDQ       $0x00000008, R8
+	SUBQ       $0x00000008, DI
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func adagradAVX2(p []float32, g []float32, acc []float32, lr float32, eps float32)
+// Requires: AVX, CMOV
+TEXT ·adagradAVX2(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         acc_base+48(FP), DX
+	MOVQ         p_len+8(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS lr+72(FP), Y0
+	VBROADCASTSS eps+76(FP), Y1
+
+loop:
+	CMPQ    BX, $0x00000008
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Y2
+	VMOVUPS (CX)(SI*4), Y3
+	VMOVUPS (DX)(SI*4), Y4
+	VMULPS  Y3, Y3, Y5
+	VADDPS  Y5, Y4, Y4
+	VMOVUPS Y4, (DX)(SI*4)
+	VSQRTPS Y4, Y4
+	VADDPS  Y1, Y4, Y4
+	VMULPS  Y0, Y3, Y3
+	VDIVPS  Y4, Y3, Y3
+	VSUBPS  Y3, Y2, Y2
+	VMOVUPS Y2, (AX)(SI*4)
+	ADDQ    $0x00000008, SI
+	SUBQ    $0x00000008, BX
+	JMP     loop
+
+tail:
+	TESTQ      BX, BX
+	JLE        done
+	MOVQ       $0x00000008, DI
+	CMPQ       BX, DI
+	CMOVQLT    BX, DI
+	LEAQ       lanesAVX2<>+0(SB), R8
+	NEGQ       DI
+	VMOVUPS    32(R8)(DI*4), Y2
+	VMASKMOVPS (AX)(SI*4), Y2, Y3
+	VMASKMOVPS (CX)(SI*4), Y2, Y4
+	VMASKMOVPS (DX)(SI*4), Y2, Y5
+	VMULPS     Y4, Y4, Y6
+	VADDPS     Y6, Y5, Y5
+	VMASKMOVPS Y5, Y2, (DX)(SI*4)
+	VSQRTPS    Y5, Y5
+	VADDPS     Y1, Y5, Y5
+	VMULPS     Y0, Y4, Y4
+	VDIVPS     Y5, Y4, Y4
+	VSUBPS     Y4, Y3, Y3
+	VMASKMOVPS Y3, Y2, (AX)(SI*4)
+	ADDQ       $0x00000008, SI
+	SUBQ       $0x00000008, BX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func addRowsAVX2(dst []float32, x []float32)
+// Requires: AVX, CMOV
+TEXT ·addRowsAVX2(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ x_len+32(FP), DX
+	MOVQ dst_len+8(FP), BX
+	MOVQ BX, SI
+	XORQ DI, DI
+
+columns:
+	CMPQ    SI, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(DI*4), Y0
+	VMOVUPS 32(AX)(DI*4), Y1
+	VMOVUPS 64(AX)(DI*4), Y2
+	VMOVUPS 96(AX)(DI*4), Y3
+	MOVQ    DI, R8
+	JMP     more
+
+row:
+	VMOVUPS (CX)(R8*4), Y4
+	VADDPS  Y4, Y0, Y0
+	VMOVUPS 32(CX)(R8*4), Y4
+	VADDPS  Y4, Y1, Y1
+	VMOVUPS 64(CX)(R8*4), Y4
+	VADDPS  Y4, Y2, Y2
+	VMOVUPS 96(CX)(R8*4), Y4
+	VADDPS  Y4, Y3, Y3
+	ADDQ    BX, R8
+
+more:
+	CMPQ    R8, DX
+	JLT     row
+	VMOVUPS Y0, (AX)(DI*4)
+	VMOVUPS Y1, 32(AX)(DI*4)
+	VMOVUPS Y2, 64(AX)(DI*4)
+	VMOVUPS Y3, 96(AX)(DI*4)
+	ADDQ    $0x00000020, DI
+	SUBQ    $0x00000020, SI
+	JMP     columns
+
+tail:
+	TESTQ      SI, SI
+	JLE        done
+	MOVQ       $0x00000008, R8
+	CMPQ       SI, R8
+	CMOVQLT    SI, R8
+	LEAQ       lanesAVX2<>+0(SB), R9
+	NEGQ       R8
+	VMOVUPS    32(R9)(R8*4), Y0
+	VMASKMOVPS (AX)(DI*4), Y0, Y1
+	MOVQ       DI, R8
+	JMP        tailmore
+
+tailrow:
+	VMASKMOVPS (CX)(R8*4), Y0, Y2
+	VADDPS     Y2, Y1, Y1
+	ADDQ       BX, R8
+
+tailmore:
+	CMPQ       R8, DX
+	JLT        tailrow
+	VMASKMOVPS Y1, Y0, (AX)(DI*4)
+	ADDQ       $0x00000008, DI
+	SUBQ       $0x00000008, SI
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func scaleShiftAVX2(dst []float32, x []float32, a []float32, b []float32, floor float32)
+// Requires: AVX, CMOV
+TEXT ·scaleShiftAVX2(SB), NOSPLIT, $0-100
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ a_base+48(FP), DX
+	MOVQ b_base+72(FP), BX
+	MOVQ x_len+32(FP), SI
+	MOVQ a_len+56(FP), DI
+	MOVQ DI, R8
+	XORQ R9, R9
+
+columns:
+	CMPQ         R8, $0x00000010
+	JLT          tail
+	VBROADCASTSS floor+96(FP), Y0
+	VMOVUPS      (DX)(R9*4), Y1
+	VMOVUPS      (BX)(R9*4), Y2
+	VMOVUPS      32(DX)(R9*4), Y3
+	VMOVUPS      32(BX)(R9*4), Y4
+	MOVQ         R9, R10
+	JMP          more
+
+row:
+	VMOVUPS (CX)(R10*4), Y5
+	VMULPS  Y1, Y5, Y5
+	VADDPS  Y2, Y5, Y5
+	VMAXPS  Y5, Y0, Y5
+	VMOVUPS Y5, (AX)(R10*4)
+	VMOVUPS 32(CX)(R10*4), Y5
+	VMULPS  Y3, Y5, Y5
+	VADDPS  Y4, Y5, Y5
+	VMAXPS  Y5, Y0, Y5
+	VMOVUPS Y5, 32(AX)(R10*4)
+	ADDQ    DI, R10
+
+more:
+	CMPQ R10, SI
+	JLT  row
+	ADDQ $0x00000010, R9
+	SUBQ $0x00000010, R8
+	JMP  columns
+
+tail:
+	TESTQ        R8, R8
+	JLE          done
+	MOVQ         $0x00000008, R10
+	CMPQ         R8, R10
+	CMOVQLT      R8, R10
+	LEAQ         lanesAVX2<>+0(SB), R11
+	NEGQ         R10
+	VMOVUPS      32(R11)(R10*4), Y0
+	VBROADCASTSS floor+96(FP), Y1
+	VMASKMOVPS   (DX)(R9*4), Y0, Y2
+	VMASKMOVPS   (BX)(R9*4), Y0, Y3
+	MOVQ         R9, R10
+	JMP          tailmore
+
+tailrow:
+	VMASKMOVPS (CX)(R10*4), Y0, Y4
+	VMULPS     Y2, Y4, Y4
+	VADDPS     Y3, Y4, Y4
+	VMAXPS     Y4, Y1, Y4
+	VMASKMOVPS Y4, Y0, (AX)(R10*4)
+	ADDQ       DI, R10
+
+tailmore:
+	CMPQ R10, SI
+	JLT  tailrow
+	ADDQ $0x00000008, R9
+	SUBQ $0x00000008, R8
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func batchNormGradAVX2(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
+// Requires: AVX, CMOV
+TEXT ·batchNormGradAVX2(SB), NOSPLIT, $0-148
+	MOVQ dx_base+0(FP), AX
+	MOVQ dy_base+24(FP), CX
+	MOVQ x_base+48(FP), DX
+	MOVQ k1_base+72(FP), BX
+	MOVQ k2_base+96(FP), SI
+	MOVQ k3_base+120(FP), DI
+	MOVQ dy_len+32(FP), R8
+	MOVQ k1_len+80(FP), R9
+	MOVQ R9, R10
+	XORQ R11, R11
+
+columns:
+	CMPQ         R10, $0x00000010
+	JLT          tail
+	VBROADCASTSS keep+144(FP), Y0
+	VXORPS       Y1, Y1, Y1
+	VMOVUPS      (BX)(R11*4), Y2
+	VMOVUPS      32(BX)(R11*4), Y3
+	VMOVUPS      (SI)(R11*4), Y4
+	VMOVUPS      32(SI)(R11*4), Y5
+	VMOVUPS      (DI)(R11*4), Y6
+	VMOVUPS      32(DI)(R11*4), Y7
+	MOVQ         R11, R12
+	JMP          more
+
+row:
+	VMOVUPS (CX)(R12*4), Y8
+	VMOVUPS (DX)(R12*4), Y9
+	VCMPPS  $0x1e, Y1, Y9, Y10
+	VORPS   Y0, Y10, Y10
+	VMULPS  Y2, Y8, Y8
+	VMULPS  Y4, Y9, Y9
+	VADDPS  Y9, Y8, Y8
+	VADDPS  Y6, Y8, Y8
+	VANDPS  Y10, Y8, Y8
+	VMOVUPS Y8, (AX)(R12*4)
+	VMOVUPS 32(CX)(R12*4), Y8
+	VMOVUPS 32(DX)(R12*4), Y9
+	VCMPPS  $0x1e, Y1, Y9, Y10
+	VORPS   Y0, Y10, Y10
+	VMULPS  Y3, Y8, Y8
+	VMULPS  Y5, Y9, Y9
+	VADDPS  Y9, Y8, Y8
+	VADDPS  Y7, Y8, Y8
+	VANDPS  Y10, Y8, Y8
+	VMOVUPS Y8, 32(AX)(R12*4)
+	ADDQ    R9, R12
+
+more:
+	CMPQ R12, R8
+	JLT  row
+	ADDQ $0x00000010, R11
+	SUBQ $0x00000010, R10
+	JMP  columns
+
+tail:
+	TESTQ        R10, R10
+	JLE          done
+	MOVQ         $0x00000008, R12
+	CMPQ         R10, R12
+	CMOVQLT      R10, R12
+	LEAQ         lanesAVX2<>+0(SB), R13
+	NEGQ         R12
+	VMOVUPS      32(R13)(R12*4), Y0
+	VBROADCASTSS keep+144(FP), Y1
+	VXORPS       Y2, Y2, Y2
+	VMASKMOVPS   (BX)(R11*4), Y0, Y3
+	VMASKMOVPS   (SI)(R11*4), Y0, Y4
+	VMASKMOVPS   (DI)(R11*4), Y0, Y5
+	MOVQ         R11, R12
+	JMP          tailmore
+
+tailrow:
+	VMASKMOVPS (CX)(R12*4), Y0, Y6
+	VMASKMOVPS (DX)(R12*4), Y0, Y7
+	VCMPPS     $0x1e, Y2, Y7, Y8
+	VORPS      Y1, Y8, Y8
+	VMULPS     Y3, Y6, Y6
+	VMULPS     Y4, Y7, Y7
+	VADDPS     Y7, Y6, Y6
+	VADDPS     Y5, Y6, Y6
+	VANDPS     Y8, Y6, Y6
+	VMASKMOVPS Y6, Y0, (AX)(R12*4)
+	ADDQ       R9, R12
+
+tailmore:
+	CMPQ R12, R8
+	JLT  tailrow
+	ADDQ $0x00000008, R11
+	SUBQ $0x00000008, R10
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func columnStatsAVX2(s1 []float64, s2 []float64, x []float32, z []float32)
+// Requires: AVX, AVX2, CMOV, FMA3
+TEXT ·columnStatsAVX2(SB), NOSPLIT, $0-96
+	MOVQ s1_base+0(FP), AX
+	MOVQ s2_base+24(FP), CX
+	MOVQ x_base+48(FP), DX
+	MOVQ z_base+72(FP), BX
+	MOVQ x_len+56(FP), SI
+	MOVQ s1_len+8(FP), DI
+	MOVQ DI, R8
+	XORQ R9, R9
+
+columns:
+	CMPQ    R8, $0x00000010
+	JLT     tail
+	VMOVUPD (AX)(R9*8), Y0
+	VMOVUPD 32(AX)(R9*8), Y1
+	VMOVUPD 64(AX)(R9*8), Y2
+	VMOVUPD 96(AX)(R9*8), Y3
+	VMOVUPD (CX)(R9*8), Y4
+	VMOVUPD 32(CX)(R9*8), Y5
+	VMOVUPD 64(CX)(R9*8), Y6
+	VMOVUPD 96(CX)(R9*8), Y7
+	MOVQ    R9, R10
+	JMP     more
+
+row:
+	VCVTPS2PD   (DX)(R10*4), Y8
+	VCVTPS2PD   (BX)(R10*4), Y9
+	VADDPD      Y8, Y0, Y0
+	VFMADD231PD Y8, Y9, Y4
+	VCVTPS2PD   16(DX)(R10*4), Y8
+	VCVTPS2PD   16(BX)(R10*4), Y9
+	VADDPD      Y8, Y1, Y1
+	VFMADD231PD Y8, Y9, Y5
+	VCVTPS2PD   32(DX)(R10*4), Y8
+	VCVTPS2PD   32(BX)(R10*4), Y9
+	VADDPD      Y8, Y2, Y2
+	VFMADD231PD Y8, Y9, Y6
+	VCVTPS2PD   48(DX)(R10*4), Y8
+	VCVTPS2PD   48(BX)(R10*4), Y9
+	VADDPD      Y8, Y3, Y3
+	VFMADD231PD Y8, Y9, Y7
+	ADDQ        DI, R10
+
+more:
+	CMPQ    R10, SI
+	JLT     row
+	VMOVUPD Y0, (AX)(R9*8)
+	VMOVUPD Y1, 32(AX)(R9*8)
+	VMOVUPD Y2, 64(AX)(R9*8)
+	VMOVUPD Y3, 96(AX)(R9*8)
+	VMOVUPD Y4, (CX)(R9*8)
+	VMOVUPD Y5, 32(CX)(R9*8)
+	VMOVUPD Y6, 64(CX)(R9*8)
+	VMOVUPD Y7, 96(CX)(R9*8)
+	ADDQ    $0x00000010, R9
+	SUBQ    $0x00000010, R8
+	JMP     columns
+
+tail:
+	TESTQ      R8, R8
+	JLE        done
+	MOVQ       $0x00000008, R10
+	CMPQ       R8, R10
+	CMOVQLT    R8, R10
+	LEAQ       lanesAVX2<>+0(SB), R11
+	NEGQ       R10
+	VMOVUPS    32(R11)(R10*4), Y0
+	VPMOVSXDQ  X0, Y1
+	VMASKMOVPD (AX)(R9*8), Y1, Y1
+	VPMOVSXDQ  X0, Y2
+	VMASKMOVPD (CX)(R9*8), Y2, Y2
+	MOVQ       R9, R10
+	JMP        tailmore
+
+tailrow:
+	VMASKMOVPS  (DX)(R10*4), X0, X3
+	VCVTPS2PD   X3, Y3
+	VMASKMOVPS  (BX)(R10*4), X0, X4
+	VCVTPS2PD   X4, Y4
+	VADDPD      Y3, Y1, Y1
+	VFMADD231PD Y3, Y4, Y2
+	ADDQ        DI, R10
+
+tailmore:
+	CMPQ       R10, SI
+	JLT        tailrow
+	VPMOVSXDQ  X0, Y3
+	VMASKMOVPD Y1, Y3, (AX)(R9*8)
+	VPMOVSXDQ  X0, Y0
+	VMASKMOVPD Y2, Y0, (CX)(R9*8)
+	ADDQ       $0x00000004, R9
+	SUBQ       $0x00000004, R8
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxPoolAVX2(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
+// Requires: AVX, AVX2
+TEXT ·maxPoolAVX2(SB), NOSPLIT, $0-104
+	MOVL         $0x00000001, AX
+	VMOVD        AX, X0
+	VPBROADCASTD X0, Y0
+	MOVL         $0x00000002, AX
+	VMOVD        AX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00000003, AX
+	VMOVD        AX, X2
+	VPBROADCASTD X2, Y2
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         index_base+24(FP), CX
+	MOVQ         top_base+48(FP), DX
+	MOVQ         bottom_base+72(FP), BX
+	MOVQ         dst_len+8(FP), SI
+	MOVQ         channels+96(FP), DI
+	MOVQ         DI, R8
+	SHLQ         $0x02, R8
+	TESTQ        SI, SI
+	JLE          done
+
+pixel:
+	MOVQ DI, R9
+
+vector:
+	CMPQ         R9, $0x00000008
+	JLT          tail
+	VMOVUPS      (DX), Y3
+	VXORPS       Y4, Y4, Y4
+	VMOVUPS      (DX)(R8*1), Y5
+	VCMPPS       $0x1e, Y3, Y5, Y6
+	VBLENDVPS    Y6, Y0, Y4, Y4
+	VMAXPS       Y3, Y5, Y3
+	VMOVUPS      (BX), Y5
+	VCMPPS       $0x1e, Y3, Y5, Y6
+	VBLENDVPS    Y6, Y1, Y4, Y4
+	VMAXPS       Y3, Y5, Y3
+	VMOVUPS      (BX)(R8*1), Y5
+	VCMPPS       $0x1e, Y3, Y5, Y6
+	VBLENDVPS    Y6, Y2, Y4, Y4
+	VMAXPS       Y3, Y5, Y3
+	VMOVUPS      Y3, (AX)
+	VEXTRACTI128 $0x01, Y4, X3
+	VPACKSSDW    X3, X4, X3
+	VPACKSSWB    X3, X3, X3
+	VMOVQ        X3, (CX)
+	ADDQ         $0x00000020, AX
+	ADDQ         $0x00000020, DX
+	ADDQ         $0x00000020, BX
+	ADDQ         $0x00000008, CX
+	SUBQ         $0x00000008, R9
+	JMP          vector
+
+tail:
+	ADDQ R8, DX
+	ADDQ R8, BX
+	SUBQ DI, SI
+	JG   pixel
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxPoolGradAVX2(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
+// Requires: AVX, AVX2
+TEXT ·maxPoolGradAVX2(SB), NOSPLIT, $0-104
+	VXORPS       Y0, Y0, Y0
+	MOVL         $0x00000001, AX
+	VMOVD        AX, X1
+	VPBROADCASTD X1, Y1
+	MOVL         $0x00000002, AX
+	VMOVD        AX, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x00000003, AX
+	VMOVD        AX, X3
+	VPBROADCASTD X3, Y3
+	MOVQ         dy_base+48(FP), AX
+	MOVQ         index_base+72(FP), CX
+	MOVQ         dtop_base+0(FP), DX
+	MOVQ         dbottom_base+24(FP), BX
+	MOVQ         dy_len+56(FP), SI
+	MOVQ         channels+96(FP), DI
+	MOVQ         DI, R8
+	SHLQ         $0x02, R8
+	TESTQ        SI, SI
+	JLE          done
+
+pixel:
+	MOVQ DI, R9
+
+vector:
+	CMPQ      R9, $0x00000008
+	JLT       tail
+	VMOVUPS   (AX), Y4
+	VPMOVZXBD (CX), Y5
+	VMOVAPS   Y4, Y6
+	VPCMPEQD  Y0, Y5, Y7
+	VANDPS    Y7, Y6, Y6
+	VMOVUPS   Y6, (DX)
+	VMOVAPS   Y4, Y6
+	VPCMPEQD  Y1, Y5, Y7
+	VANDPS    Y7, Y6, Y6
+	VMOVUPS   Y6, (DX)(R8*1)
+	VMOVAPS   Y4, Y6
+	VPCMPEQD  Y2, Y5, Y7
+	VANDPS    Y7, Y6, Y6
+	VMOVUPS   Y6, (BX)
+	VMOVAPS   Y4, Y4
+	VPCMPEQD  Y3, Y5, Y5
+	VANDPS    Y5, Y4, Y4
+	VMOVUPS   Y4, (BX)(R8*1)
+	ADDQ      $0x00000020, AX
+	ADDQ      $0x00000020, DX
+	ADDQ      $0x00000020, BX
+	ADDQ      $0x00000008, CX
+	SUBQ      $0x00000008, R9
+	JMP       vector
+
+tail:
+	ADDQ R8, DX
+	ADDQ R8, BX
+	SUBQ DI, SI
+	JG   pixel
+
+done:
+	VZEROUPPER
+	RET
+
+// func finitePrefixAVX2(x []float32) (n int)
+// Requires: AVX, AVX2
+TEXT ·finitePrefixAVX2(SB), NOSPLIT, $0-32
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	XORQ         DX, DX
+	MOVL         $0x7f800000, BX
+	VMOVD        BX, X0
+	VPBROADCASTD X0, Y0
+
+loop:
+	CMPQ     CX, $0x00000020
+	JLT      done
+	VMOVUPS  (AX)(DX*4), Y1
+	VPAND    Y0, Y1, Y1
+	VMOVAPS  Y1, Y1
+	VMOVUPS  32(AX)(DX*4), Y2
+	VPAND    Y0, Y2, Y2
+	VPMAXUD  Y2, Y1, Y1
+	VMOVUPS  64(AX)(DX*4), Y2
+	VPAND    Y0, Y2, Y2
+	VPMAXUD  Y2, Y1, Y1
+	VMOVUPS  96(AX)(DX*4), Y2
+	VPAND    Y0, Y2, Y2
+	VPMAXUD  Y2, Y1, Y1
+	VPCMPEQD Y0, Y1, Y1
+	VPTEST   Y1, Y1
+	JNZ      done
+	ADDQ     $0x00000020, DX
+	SUBQ     $0x00000020, CX
+	JMP      loop
+
+done:
+	MOVQ DX, n+24(FP)
+	VZEROUPPER
+	RET
+
+// func transpose8AVX2(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
+// Requires: AVX
+TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ dstRow+8(FP), DX
+	MOVQ srcRow+24(FP), BX
+	MOVQ blocks+32(FP), SI
+
+loop:
+	MOVQ       CX, DI
+	VMOVUPS    (DI), Y0
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y1
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y2
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y3
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y4
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y5
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y6
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y7
+	ADDQ       BX, DI
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y1
+	VUNPCKHPS  Y3, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y3
+	VUNPCKHPS  Y5, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y5
+	VUNPCKHPS  Y7, Y6, Y6
+	VUNPCKLPD  Y1, Y8, Y7
+	VUNPCKHPD  Y1, Y8, Y1
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VUNPCKLPD  Y5, Y3, Y2
+	VUNPCKHPD  Y5, Y3, Y3
+	VUNPCKLPD  Y6, Y4, Y5
+	VUNPCKHPD  Y6, Y4, Y4
+	VPERM2F128 $0x20, Y2, Y7, Y6
+	VPERM2F128 $0x31, Y2, Y7, Y2
+	VPERM2F128 $0x20, Y5, Y8, Y7
+	VPERM2F128 $0x31, Y5, Y8, Y5
+	VPERM2F128 $0x20, Y3, Y1, Y8
+	VPERM2F128 $0x31, Y3, Y1, Y1
+	VPERM2F128 $0x20, Y4, Y0, Y3
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	VMOVUPS    Y6, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y8, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y7, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y3, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y2, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y1, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y5, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y0, (AX)
+	ADDQ       DX, AX
+	ADDQ       $0x20, CX
+	DECQ       SI
+	JNZ        loop
+	VZEROUPPER
+	RET
 
 // func fmaPeakAVX2(iterations int) (flops int)
 // Requires: AVX, FMA3

@@ -2,6 +2,111 @@
 
 package kernel
 
+// axpyAVX512 adds a*x to y.
+//
+//go:noescape
+func axpyAVX512(a float32, x []float32, y []float32)
+
+// addAVX512 adds x to dst.
+//
+//go:noescape
+func addAVX512(dst []float32, x []float32)
+
+// scaleAVX512 multiplies x by a.
+//
+//go:noescape
+func scaleAVX512(a float32, x []float32)
+
+// reluGradAVX512 sets dy to 0 where y is not above 0.
+//
+//go:noescape
+func reluGradAVX512(dy []float32, y []float32)
+
+// bytesToFloatAVX512 sets dst = src*scale + shift; avx2: of whole vectors.
+//
+//go:noescape
+func bytesToFloatAVX512(dst []float32, src []byte, scale float32, shift float32)
+
+// dotLanesAVX512 writes partial sums of x*y; the rest of sums stays.
+//
+//go:noescape
+func dotLanesAVX512(x []float32, y []float32, sums *[64]float32)
+
+// dropoutAVX512 sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.
+//
+//go:noescape
+func dropoutAVX512(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
+
+// sgdAVX512 is SGD.
+//
+//go:noescape
+func sgdAVX512(p []float32, g []float32, lr float32)
+
+// momentumAVX512 is Momentum.
+//
+//go:noescape
+func momentumAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
+
+// nesterovAVX512 is Momentum.
+//
+//go:noescape
+func nesterovAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
+
+// adamAVX512 is Adam with c = 1-b.
+//
+//go:noescape
+func adamAVX512(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
+
+// amsgradAVX512 is AMSGrad with c = 1-b.
+//
+//go:noescape
+func amsgradAVX512(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
+
+// adagradAVX512 is Adagrad.
+//
+//go:noescape
+func adagradAVX512(p []float32, g []float32, acc []float32, lr float32, eps float32)
+
+// addRowsAVX512 adds every row of x to dst.
+//
+//go:noescape
+func addRowsAVX512(dst []float32, x []float32)
+
+// scaleShiftAVX512 sets dst = max(x*a + b, floor).
+//
+//go:noescape
+func scaleShiftAVX512(dst []float32, x []float32, a []float32, b []float32, floor float32)
+
+// batchNormGradAVX512 sets dx = dy*k1 + x*k2 + k3, or 0 unless x is above 0 or keep is all ones.
+//
+//go:noescape
+func batchNormGradAVX512(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
+
+// columnStatsAVX512 adds the sums of x and x*z to s1 and s2.
+//
+//go:noescape
+func columnStatsAVX512(s1 []float64, s2 []float64, x []float32, z []float32)
+
+// maxPoolAVX512 pools; avx2: a multiple of 8 channels.
+//
+//go:noescape
+func maxPoolAVX512(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
+
+// maxPoolGradAVX512 undoes maxPool; avx2: a multiple of 8 channels.
+//
+//go:noescape
+func maxPoolGradAVX512(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
+
+// finitePrefixAVX512 returns a number of finite elements that x begins with; after them, a non-finite one or the end is near.
+//
+//go:noescape
+func finitePrefixAVX512(x []float32) (n int)
+
+// transpose8AVX512 transposes blocks of 8 by 8 beside each other in src; rows are in bytes.
+//
+//go:noescape
+func transpose8AVX512(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
+
 // fmaPeakAVX512 returns the operations that it did.
 //
 //go:noescape

@@ -2,6 +2,1552 @@
 
 #include "textflag.h"
 
+DATA iotaAVX512<>+0(SB)/4, $0x00000000
+DATA iotaAVX512<>+4(SB)/4, $0x00000001
+DATA iotaAVX512<>+8(SB)/4, $0x00000002
+DATA iotaAVX512<>+12(SB)/4, $0x00000003
+DATA iotaAVX512<>+16(SB)/4, $0x00000004
+DATA iotaAVX512<>+20(SB)/4, $0x00000005
+DATA iotaAVX512<>+24(SB)/4, $0x00000006
+DATA iotaAVX512<>+28(SB)/4, $0x00000007
+DATA iotaAVX512<>+32(SB)/4, $0x00000008
+DATA iotaAVX512<>+36(SB)/4, $0x00000009
+DATA iotaAVX512<>+40(SB)/4, $0x0000000a
+DATA iotaAVX512<>+44(SB)/4, $0x0000000b
+DATA iotaAVX512<>+48(SB)/4, $0x0000000c
+DATA iotaAVX512<>+52(SB)/4, $0x0000000d
+DATA iotaAVX512<>+56(SB)/4, $0x0000000e
+DATA iotaAVX512<>+60(SB)/4, $0x0000000f
+GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
+
+// func axpyAVX512(a float32, x []float32, y []float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·axpyAVX512(SB), NOSPLIT, $0-56
+	MOVQ         x_base+8(FP), AX
+	MOVQ         y_base+32(FP), CX
+	MOVQ         x_len+16(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS a+0(FP), Z0
+
+loop:
+	CMPQ    DX, $0x00000040
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Z1
+	VMOVUPS (CX)(BX*4), Z2
+	VMULPS  Z0, Z1, Z1
+	VADDPS  Z1, Z2, Z2
+	VMOVUPS Z2, (CX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Z1
+	VMOVUPS 64(CX)(BX*4), Z2
+	VMULPS  Z0, Z1, Z1
+	VADDPS  Z1, Z2, Z2
+	VMOVUPS Z2, 64(CX)(BX*4)
+	VMOVUPS 128(AX)(BX*4), Z1
+	VMOVUPS 128(CX)(BX*4), Z2
+	VMULPS  Z0, Z1, Z1
+	VADDPS  Z1, Z2, Z2
+	VMOVUPS Z2, 128(CX)(BX*4)
+	VMOVUPS 192(AX)(BX*4), Z1
+	VMOVUPS 192(CX)(BX*4), Z2
+	VMULPS  Z0, Z1, Z1
+	VADDPS  Z1, Z2, Z2
+	VMOVUPS Z2, 192(CX)(BX*4)
+	ADDQ    $0x00000040, BX
+	SUBQ    $0x00000040, DX
+	JMP     loop
+
+tail:
+	TESTQ     DX, DX
+	JLE       done
+	MOVQ      $0x00000010, SI
+	CMPQ      DX, SI
+	CMOVQLT   DX, SI
+	MOVL      $0x0000ffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(BX*4), K1, Z1
+	VMOVUPS.Z (CX)(BX*4), K1, Z2
+	VMULPS    Z0, Z1, Z1
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, K1, (CX)(BX*4)
+	ADDQ      $0x00000010, BX
+	SUBQ      $0x00000010, DX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func addAVX512(dst []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·addAVX512(SB), NOSPLIT, $0-48
+	MOVQ x_base+24(FP), AX
+	MOVQ dst_base+0(FP), CX
+	MOVQ x_len+32(FP), DX
+	XORQ BX, BX
+
+loop:
+	CMPQ    DX, $0x00000040
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Z0
+	VMOVUPS (CX)(BX*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS Z1, (CX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Z0
+	VMOVUPS 64(CX)(BX*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(CX)(BX*4)
+	VMOVUPS 128(AX)(BX*4), Z0
+	VMOVUPS 128(CX)(BX*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS Z1, 128(CX)(BX*4)
+	VMOVUPS 192(AX)(BX*4), Z0
+	VMOVUPS 192(CX)(BX*4), Z1
+	VADDPS  Z0, Z1, Z1
+	VMOVUPS Z1, 192(CX)(BX*4)
+	ADDQ    $0x00000040, BX
+	SUBQ    $0x00000040, DX
+	JMP     loop
+
+tail:
+	TESTQ     DX, DX
+	JLE       done
+	MOVQ      $0x00000010, SI
+	CMPQ      DX, SI
+	CMOVQLT   DX, SI
+	MOVL      $0x0000ffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(BX*4), K1, Z0
+	VMOVUPS.Z (CX)(BX*4), K1, Z1
+	VADDPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (CX)(BX*4)
+	ADDQ      $0x00000010, BX
+	SUBQ      $0x00000010, DX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func scaleAVX512(a float32, x []float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·scaleAVX512(SB), NOSPLIT, $0-32
+	MOVQ         x_base+8(FP), AX
+	MOVQ         x_len+16(FP), CX
+	XORQ         DX, DX
+	VBROADCASTSS a+0(FP), Z0
+
+loop:
+	CMPQ    CX, $0x00000040
+	JLT     tail
+	VMOVUPS (AX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, (AX)(DX*4)
+	VMOVUPS 64(AX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 64(AX)(DX*4)
+	VMOVUPS 128(AX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 128(AX)(DX*4)
+	VMOVUPS 192(AX)(DX*4), Z1
+	VMULPS  Z0, Z1, Z1
+	VMOVUPS Z1, 192(AX)(DX*4)
+	ADDQ    $0x00000040, DX
+	SUBQ    $0x00000040, CX
+	JMP     loop
+
+tail:
+	TESTQ     CX, CX
+	JLE       done
+	MOVQ      $0x00000010, BX
+	CMPQ      CX, BX
+	CMOVQLT   CX, BX
+	MOVL      $0x0000ffff, SI
+	BZHIL     BX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (AX)(DX*4), K1, Z1
+	VMULPS    Z0, Z1, Z1
+	VMOVUPS   Z1, K1, (AX)(DX*4)
+	ADDQ      $0x00000010, DX
+	SUBQ      $0x00000010, CX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func reluGradAVX512(dy []float32, y []float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·reluGradAVX512(SB), NOSPLIT, $0-48
+	MOVQ   dy_base+0(FP), AX
+	MOVQ   y_base+24(FP), CX
+	MOVQ   dy_len+8(FP), DX
+	XORQ   BX, BX
+	VPXORD Z0, Z0, Z0
+
+loop:
+	CMPQ      DX, $0x00000040
+	JLT       tail
+	VMOVUPS   (AX)(BX*4), Z1
+	VMOVUPS   (CX)(BX*4), Z2
+	VCMPPS    $0x1e, Z0, Z2, K1
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z1, (AX)(BX*4)
+	VMOVUPS   64(AX)(BX*4), Z1
+	VMOVUPS   64(CX)(BX*4), Z2
+	VCMPPS    $0x1e, Z0, Z2, K1
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z1, 64(AX)(BX*4)
+	VMOVUPS   128(AX)(BX*4), Z1
+	VMOVUPS   128(CX)(BX*4), Z2
+	VCMPPS    $0x1e, Z0, Z2, K1
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z1, 128(AX)(BX*4)
+	VMOVUPS   192(AX)(BX*4), Z1
+	VMOVUPS   192(CX)(BX*4), Z2
+	VCMPPS    $0x1e, Z0, Z2, K1
+	VMOVAPS.Z Z1, K1, Z1
+	VMOVUPS   Z1, 192(AX)(BX*4)
+	ADDQ      $0x00000040, BX
+	SUBQ      $0x00000040, DX
+	JMP       loop
+
+tail:
+	TESTQ     DX, DX
+	JLE       done
+	MOVQ      $0x00000010, SI
+	CMPQ      DX, SI
+	CMOVQLT   DX, SI
+	MOVL      $0x0000ffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(BX*4), K1, Z1
+	VMOVUPS.Z (CX)(BX*4), K1, Z2
+	VCMPPS    $0x1e, Z0, Z2, K2
+	VMOVAPS.Z Z1, K2, Z1
+	VMOVUPS   Z1, K1, (AX)(BX*4)
+	ADDQ      $0x00000010, BX
+	SUBQ      $0x00000010, DX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func bytesToFloatAVX512(dst []float32, src []byte, scale float32, shift float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·bytesToFloatAVX512(SB), NOSPLIT, $0-56
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         src_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS scale+48(FP), Z0
+	VBROADCASTSS shift+52(FP), Z1
+
+loop:
+	CMPQ      DX, $0x00000040
+	JLT       tail
+	VPMOVZXBD (CX)(BX*1), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, (AX)(BX*4)
+	VPMOVZXBD 16(CX)(BX*1), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, 64(AX)(BX*4)
+	VPMOVZXBD 32(CX)(BX*1), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, 128(AX)(BX*4)
+	VPMOVZXBD 48(CX)(BX*1), Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    Z0, Z2, Z2
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, 192(AX)(BX*4)
+	ADDQ      $0x00000040, BX
+	SUBQ      $0x00000040, DX
+	JMP       loop
+
+tail:
+	TESTQ       DX, DX
+	JLE         done
+	MOVQ        $0x00000010, SI
+	CMPQ        DX, SI
+	CMOVQLT     DX, SI
+	MOVL        $0x0000ffff, DI
+	BZHIL       SI, DI, DI
+	KMOVW       DI, K1
+	VPMOVZXBD.Z (CX)(BX*1), K1, Z2
+	VCVTDQ2PS   Z2, Z2
+	VMULPS      Z0, Z2, Z2
+	VADDPS      Z1, Z2, Z2
+	VMOVUPS     Z2, K1, (AX)(BX*4)
+	ADDQ        $0x00000010, BX
+	SUBQ        $0x00000010, DX
+	JMP         tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func dotLanesAVX512(x []float32, y []float32, sums *[64]float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·dotLanesAVX512(SB), NOSPLIT, $0-56
+	MOVQ   x_base+0(FP), AX
+	MOVQ   y_base+24(FP), CX
+	MOVQ   x_len+8(FP), DX
+	XORQ   BX, BX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+
+loop:
+	CMPQ        DX, $0x00000040
+	JLT         tail
+	VMOVUPS     (AX)(BX*4), Z4
+	VMOVUPS     (CX)(BX*4), Z5
+	VFMADD231PS Z4, Z5, Z0
+	VMOVUPS     64(AX)(BX*4), Z4
+	VMOVUPS     64(CX)(BX*4), Z5
+	VFMADD231PS Z4, Z5, Z1
+	VMOVUPS     128(AX)(BX*4), Z4
+	VMOVUPS     128(CX)(BX*4), Z5
+	VFMADD231PS Z4, Z5, Z2
+	VMOVUPS     192(AX)(BX*4), Z4
+	VMOVUPS     192(CX)(BX*4), Z5
+	VFMADD231PS Z4, Z5, Z3
+	ADDQ        $0x00000040, BX
+	SUBQ        $0x00000040, DX
+	JMP         loop
+
+tail:
+	TESTQ       DX, DX
+	JLE         done
+	MOVQ        $0x00000010, SI
+	CMPQ        DX, SI
+	CMOVQLT     DX, SI
+	MOVL        $0x0000ffff, DI
+	BZHIL       SI, DI, DI
+	KMOVW       DI, K1
+	VMOVUPS.Z   (AX)(BX*4), K1, Z4
+	VMOVUPS.Z   (CX)(BX*4), K1, Z5
+	VFMADD231PS Z4, Z5, Z0
+	ADDQ        $0x00000010, BX
+	SUBQ        $0x00000010, DX
+	JMP         tail
+
+done:
+	MOVQ    sums+48(FP), AX
+	VMOVUPS Z0, (AX)
+	VMOVUPS Z1, 64(AX)
+	VMOVUPS Z2, 128(AX)
+	VMOVUPS Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func dropoutAVX512(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·dropoutAVX512(SB), NOSPLIT, $0-64
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         x_base+24(FP), CX
+	MOVQ         dst_len+8(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS counter+48(FP), Z0
+	VBROADCASTSS seed+52(FP), Z1
+	VBROADCASTSS threshold+56(FP), Z2
+	VBROADCASTSS scale+60(FP), Z3
+	MOVL         $0x21f0aaad, SI
+	VPBROADCASTD SI, Z4
+	MOVL         $0x735a2d97, SI
+	VPBROADCASTD SI, Z5
+	MOVL         $0x00000010, SI
+	VPBROADCASTD SI, Z6
+	LEAQ         iotaAVX512<>+0(SB), SI
+	VPADDD       (SI), Z0, Z0
+
+loop:
+	CMPQ      DX, $0x00000020
+	JLT       tail
+	VPSRLD    $0x10, Z0, Z8
+	VMOVAPS   Z0, Z7
+	VPXORD    Z8, Z7, Z7
+	VPMULLD   Z4, Z7, Z7
+	VPXORD    Z1, Z7, Z7
+	VPSRLD    $0x0f, Z7, Z8
+	VPXORD    Z8, Z7, Z7
+	VPMULLD   Z5, Z7, Z7
+	VPSRLD    $0x0f, Z7, Z8
+	VPXORD    Z8, Z7, Z7
+	VPADDD    Z6, Z0, Z0
+	VMOVUPS   (CX)(BX*4), Z8
+	VMULPS    Z3, Z8, Z8
+	VPCMPUD   $0x05, Z2, Z7, K1
+	VMOVAPS.Z Z8, K1, Z8
+	VMOVUPS   Z8, (AX)(BX*4)
+	VPSRLD    $0x10, Z0, Z8
+	VMOVAPS   Z0, Z7
+	VPXORD    Z8, Z7, Z7
+	VPMULLD   Z4, Z7, Z7
+	VPXORD    Z1, Z7, Z7
+	VPSRLD    $0x0f, Z7, Z8
+	VPXORD    Z8, Z7, Z7
+	VPMULLD   Z5, Z7, Z7
+	VPSRLD    $0x0f, Z7, Z8
+	VPXORD    Z8, Z7, Z7
+	VPADDD    Z6, Z0, Z0
+	VMOVUPS   64(CX)(BX*4), Z8
+	VMULPS    Z3, Z8, Z8
+	VPCMPUD   $0x05, Z2, Z7, K1
+	VMOVAPS.Z Z8, K1, Z8
+	VMOVUPS   Z8, 64(AX)(BX*4)
+	ADDQ      $0x00000020, BX
+	SUBQ      $0x00000020, DX
+	JMP       loop
+
+tail:
+	TESTQ     DX, DX
+	JLE       done
+	MOVQ      $0x00000010, SI
+	CMPQ      DX, SI
+	CMOVQLT   DX, SI
+	MOVL      $0x0000ffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K1
+	VPSRLD    $0x10, Z0, Z8
+	VMOVAPS   Z0, Z7
+	VPXORD    Z8, Z7, Z7
+	VPMULLD   Z4, Z7, Z7
+	VPXORD    Z1, Z7, Z7
+	VPSRLD    $0x0f, Z7, Z8
+	VPXORD    Z8, Z7, Z7
+	VPMULLD   Z5, Z7, Z7
+	VPSRLD    $0x0f, Z7, Z8
+	VPXORD    Z8, Z7, Z7
+	VPADDD    Z6, Z0, Z0
+	VMOVUPS.Z (CX)(BX*4), K1, Z8
+	VMULPS    Z3, Z8, Z8
+	VPCMPUD   $0x05, Z2, Z7, K2
+	VMOVAPS.Z Z8, K2, Z8
+	VMOVUPS   Z8, K1, (AX)(BX*4)
+	ADDQ      $0x00000010, BX
+	SUBQ      $0x00000010, DX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func sgdAVX512(p []float32, g []float32, lr float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·sgdAVX512(SB), NOSPLIT, $0-52
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         p_len+8(FP), DX
+	XORQ         BX, BX
+	VBROADCASTSS lr+48(FP), Z0
+
+loop:
+	CMPQ    DX, $0x00000040
+	JLT     tail
+	VMOVUPS (AX)(BX*4), Z1
+	VMOVUPS (CX)(BX*4), Z2
+	VMULPS  Z0, Z2, Z2
+	VSUBPS  Z2, Z1, Z1
+	VMOVUPS Z1, (AX)(BX*4)
+	VMOVUPS 64(AX)(BX*4), Z1
+	VMOVUPS 64(CX)(BX*4), Z2
+	VMULPS  Z0, Z2, Z2
+	VSUBPS  Z2, Z1, Z1
+	VMOVUPS Z1, 64(AX)(BX*4)
+	VMOVUPS 128(AX)(BX*4), Z1
+	VMOVUPS 128(CX)(BX*4), Z2
+	VMULPS  Z0, Z2, Z2
+	VSUBPS  Z2, Z1, Z1
+	VMOVUPS Z1, 128(AX)(BX*4)
+	VMOVUPS 192(AX)(BX*4), Z1
+	VMOVUPS 192(CX)(BX*4), Z2
+	VMULPS  Z0, Z2, Z2
+	VSUBPS  Z2, Z1, Z1
+	VMOVUPS Z1, 192(AX)(BX*4)
+	ADDQ    $0x00000040, BX
+	SUBQ    $0x00000040, DX
+	JMP     loop
+
+tail:
+	TESTQ     DX, DX
+	JLE       done
+	MOVQ      $0x00000010, SI
+	CMPQ      DX, SI
+	CMOVQLT   DX, SI
+	MOVL      $0x0000ffff, DI
+	BZHIL     SI, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (AX)(BX*4), K1, Z1
+	VMOVUPS.Z (CX)(BX*4), K1, Z2
+	VMULPS    Z0, Z2, Z2
+	VSUBPS    Z2, Z1, Z1
+	VMOVUPS   Z1, K1, (AX)(BX*4)
+	ADDQ      $0x00000010, BX
+	SUBQ      $0x00000010, DX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func momentumAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·momentumAVX512(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         v_base+48(FP), DX
+	MOVQ         p_len+8(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS lr+72(FP), Z0
+	VBROADCASTSS mu+76(FP), Z1
+
+loop:
+	CMPQ    BX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Z2
+	VMOVUPS (CX)(SI*4), Z3
+	VMOVUPS (DX)(SI*4), Z4
+	VMULPS  Z1, Z4, Z4
+	VADDPS  Z3, Z4, Z4
+	VMOVUPS Z4, (DX)(SI*4)
+	VMULPS  Z0, Z4, Z4
+	VSUBPS  Z4, Z2, Z2
+	VMOVUPS Z2, (AX)(SI*4)
+	VMOVUPS 64(AX)(SI*4), Z2
+	VMOVUPS 64(CX)(SI*4), Z3
+	VMOVUPS 64(DX)(SI*4), Z4
+	VMULPS  Z1, Z4, Z4
+	VADDPS  Z3, Z4, Z4
+	VMOVUPS Z4, 64(DX)(SI*4)
+	VMULPS  Z0, Z4, Z4
+	VSUBPS  Z4, Z2, Z2
+	VMOVUPS Z2, 64(AX)(SI*4)
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, BX
+	JMP     loop
+
+tail:
+	TESTQ     BX, BX
+	JLE       done
+	MOVQ      $0x00000010, DI
+	CMPQ      BX, DI
+	CMOVQLT   BX, DI
+	MOVL      $0x0000ffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX)(SI*4), K1, Z2
+	VMOVUPS.Z (CX)(SI*4), K1, Z3
+	VMOVUPS.Z (DX)(SI*4), K1, Z4
+	VMULPS    Z1, Z4, Z4
+	VADDPS    Z3, Z4, Z4
+	VMOVUPS   Z4, K1, (DX)(SI*4)
+	VMULPS    Z0, Z4, Z4
+	VSUBPS    Z4, Z2, Z2
+	VMOVUPS   Z2, K1, (AX)(SI*4)
+	ADDQ      $0x00000010, SI
+	SUBQ      $0x00000010, BX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func nesterovAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·nesterovAVX512(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         v_base+48(FP), DX
+	MOVQ         p_len+8(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS lr+72(FP), Z0
+	VBROADCASTSS mu+76(FP), Z1
+
+loop:
+	CMPQ    BX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Z2
+	VMOVUPS (CX)(SI*4), Z3
+	VMOVUPS (DX)(SI*4), Z4
+	VMULPS  Z1, Z4, Z4
+	VADDPS  Z3, Z4, Z4
+	VMOVUPS Z4, (DX)(SI*4)
+	VMULPS  Z1, Z4, Z4
+	VADDPS  Z3, Z4, Z4
+	VMULPS  Z0, Z4, Z4
+	VSUBPS  Z4, Z2, Z2
+	VMOVUPS Z2, (AX)(SI*4)
+	VMOVUPS 64(AX)(SI*4), Z2
+	VMOVUPS 64(CX)(SI*4), Z3
+	VMOVUPS 64(DX)(SI*4), Z4
+	VMULPS  Z1, Z4, Z4
+	VADDPS  Z3, Z4, Z4
+	VMOVUPS Z4, 64(DX)(SI*4)
+	VMULPS  Z1, Z4, Z4
+	VADDPS  Z3, Z4, Z4
+	VMULPS  Z0, Z4, Z4
+	VSUBPS  Z4, Z2, Z2
+	VMOVUPS Z2, 64(AX)(SI*4)
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, BX
+	JMP     loop
+
+tail:
+	TESTQ     BX, BX
+	JLE       done
+	MOVQ      $0x00000010, DI
+	CMPQ      BX, DI
+	CMOVQLT   BX, DI
+	MOVL      $0x0000ffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX)(SI*4), K1, Z2
+	VMOVUPS.Z (CX)(SI*4), K1, Z3
+	VMOVUPS.Z (DX)(SI*4), K1, Z4
+	VMULPS    Z1, Z4, Z4
+	VADDPS    Z3, Z4, Z4
+	VMOVUPS   Z4, K1, (DX)(SI*4)
+	VMULPS    Z1, Z4, Z4
+	VADDPS    Z3, Z4, Z4
+	VMULPS    Z0, Z4, Z4
+	VSUBPS    Z4, Z2, Z2
+	VMOVUPS   Z2, K1, (AX)(SI*4)
+	ADDQ      $0x00000010, SI
+	SUBQ      $0x00000010, BX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func adamAVX512(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·adamAVX512(SB), NOSPLIT, $0-112
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         m_base+48(FP), DX
+	MOVQ         v_base+72(FP), BX
+	MOVQ         p_len+8(FP), SI
+	XORQ         DI, DI
+	VBROADCASTSS lr+96(FP), Z0
+	VBROADCASTSS c1+100(FP), Z1
+	VBROADCASTSS c2+104(FP), Z2
+	VBROADCASTSS eps+108(FP), Z3
+
+loop:
+	CMPQ    SI, $0x00000010
+	JLT     tail
+	VMOVUPS (AX)(DI*4), Z4
+	VMOVUPS (CX)(DI*4), Z5
+	VMOVUPS (DX)(DI*4), Z6
+	VMOVUPS (BX)(DI*4), Z7
+	VSUBPS  Z6, Z5, Z8
+	VMULPS  Z1, Z8, Z8
+	VADDPS  Z8, Z6, Z6
+	VMOVUPS Z6, (DX)(DI*4)
+	VMULPS  Z5, Z5, Z5
+	VSUBPS  Z7, Z5, Z5
+	VMULPS  Z2, Z5, Z5
+	VADDPS  Z5, Z7, Z7
+	VMOVUPS Z7, (BX)(DI*4)
+	VSQRTPS Z7, Z7
+	VADDPS  Z3, Z7, Z7
+	VMULPS  Z0, Z6, Z6
+	VDIVPS  Z7, Z6, Z6
+	VSUBPS  Z6, Z4, Z4
+	VMOVUPS Z4, (AX)(DI*4)
+	ADDQ    $0x00000010, DI
+	SUBQ    $0x00000010, SI
+	JMP     loop
+
+tail:
+	TESTQ     SI, SI
+	JLE       done
+	MOVQ      $0x00000010, R8
+	CMPQ      SI, R8
+	CMOVQLT   SI, R8
+	MOVL      $0x0000ffff, R9
+	BZHIL     R8, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (AX)(DI*4), K1, Z4
+	VMOVUPS.Z (CX)(DI*4), K1, Z5
+	VMOVUPS.Z (DX)(DI*4), K1, Z6
+	VMOVUPS.Z (BX)(DI*4), K1, Z7
+	VSUBPS    Z6, Z5, Z8
+	VMULPS    Z1, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VMOVUPS   Z6, K1, (DX)(DI*4)
+	VMULPS    Z5, Z5, Z5
+	VSUBPS    Z7, Z5, Z5
+	VMULPS    Z2, Z5, Z5
+	VADDPS    Z5, Z7, Z7
+	VMOVUPS   Z7, K1, (BX)(DI*4)
+	VSQRTPS   Z7, Z7
+	VADDPS    Z3, Z7, Z7
+	VMULPS    Z0, Z6, Z6
+	VDIVPS    Z7, Z6, Z6
+	VSUBPS    Z6, Z4, Z4
+	VMOVUPS   Z4, K1, (AX)(DI*4)
+	ADDQ      $0x00000010, DI
+	SUBQ      $0x00000010, SI
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func amsgradAVX512(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·amsgradAVX512(SB), NOSPLIT, $0-136
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         m_base+48(FP), DX
+	MOVQ         v_base+72(FP), BX
+	MOVQ         vhat_base+96(FP), SI
+	MOVQ         p_len+8(FP), DI
+	XORQ         R8, R8
+	VBROADCASTSS lr+120(FP), Z0
+	VBROADCASTSS c1+124(FP), Z1
+	VBROADCASTSS c2+128(FP), Z2
+	VBROADCASTSS eps+132(FP), Z3
+
+loop:
+	CMPQ    DI, $0x00000010
+	JLT     tail
+	VMOVUPS (AX)(R8*4), Z4
+	VMOVUPS (CX)(R8*4), Z5
+	VMOVUPS (DX)(R8*4), Z6
+	VMOVUPS (BX)(R8*4), Z7
+	VSUBPS  Z6, Z5, Z8
+	VMULPS  Z1, Z8, Z8
+	VADDPS  Z8, Z6, Z6
+	VMOVUPS Z6, (DX)(R8*4)
+	VMULPS  Z5, Z5, Z5
+	VSUBPS  Z7, Z5, Z5
+	VMULPS  Z2, Z5, Z5
+	VADDPS  Z5, Z7, Z7
+	VMOVUPS Z7, (BX)(R8*4)
+	VMOVUPS (SI)(R8*4), Z5
+	VMAXPS  Z5, Z7, Z7
+	VMOVUPS Z7, (SI)(R8*4)
+	VSQRTPS Z7, Z7
+	VADDPS  Z3, Z7, Z7
+	VMULPS  Z0, Z6, Z6
+	VDIVPS  Z7, Z6, Z6
+	VSUBPS  Z6, Z4, Z4
+	VMOVUPS Z4, (AX)(R8*4)
+	ADDQ    $0x00000010, R8
+	SUBQ    $0x00000010, DI
+	JMP     loop
+
+tail:
+	TESTQ     DI, DI
+	JLE       done
+	MOVQ      $0x00000010, R9
+	CMPQ      DI, R9
+	CMOVQLT   DI, R9
+	MOVL      $0x0000ffff, R10
+	BZHIL     R9, R10, R10
+	KMOVW     R10, K1
+	VMOVUPS.Z (AX)(R8*4), K1, Z4
+	VMOVUPS.Z (CX)(R8*4), K1, Z5
+	VMOVUPS.Z (DX)(R8*4), K1, Z6
+	VMOVUPS.Z (BX)(R8*4), K1, Z7
+	VSUBPS    Z6, Z5, Z8
+	VMULPS    Z1, Z8, Z8
+	VADDPS    Z8, Z6, Z6
+	VMOVUPS   Z6, K1, (DX)(R8*4)
+	VMULPS    Z5, Z5, Z5
+	VSUBPS    Z7, Z5, Z5
+	VMULPS    Z2, Z5, Z5
+	VADDPS    Z5, Z7, Z7
+	VMOVUPS   Z7, K1, (BX)(R8*4)
+	VMOVUPS.Z (SI)(R8*4), K1, Z5
+	VMAXPS    Z5, Z7, Z7
+	VMOVUPS   Z7, K1, (SI)(R8*4)
+	VSQRTPS   Z7, Z7
+	VADDPS    Z3, Z7, Z7
+	VMULPS    Z0, Z6, Z6
+	VDIVPS    Z7, Z6, Z6
+	VSUBPS    Z6, Z4, Z4
+	VMOVUPS   Z4, K1, (AX)(R8*4)
+	ADDQ      $0x00000010, R8
+	SUBQ      $0x00000010, DI
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func adagradAVX512(p []float32, g []float32, acc []float32, lr float32, eps float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·adagradAVX512(SB), NOSPLIT, $0-80
+	MOVQ         p_base+0(FP), AX
+	MOVQ         g_base+24(FP), CX
+	MOVQ         acc_base+48(FP), DX
+	MOVQ         p_len+8(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS lr+72(FP), Z0
+	VBROADCASTSS eps+76(FP), Z1
+
+loop:
+	CMPQ    BX, $0x00000010
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Z2
+	VMOVUPS (CX)(SI*4), Z3
+	VMOVUPS (DX)(SI*4), Z4
+	VMULPS  Z3, Z3, Z5
+	VADDPS  Z5, Z4, Z4
+	VMOVUPS Z4, (DX)(SI*4)
+	VSQRTPS Z4, Z4
+	VADDPS  Z1, Z4, Z4
+	VMULPS  Z0, Z3, Z3
+	VDIVPS  Z4, Z3, Z3
+	VSUBPS  Z3, Z2, Z2
+	VMOVUPS Z2, (AX)(SI*4)
+	ADDQ    $0x00000010, SI
+	SUBQ    $0x00000010, BX
+	JMP     loop
+
+tail:
+	TESTQ     BX, BX
+	JLE       done
+	MOVQ      $0x00000010, DI
+	CMPQ      BX, DI
+	CMOVQLT   BX, DI
+	MOVL      $0x0000ffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX)(SI*4), K1, Z2
+	VMOVUPS.Z (CX)(SI*4), K1, Z3
+	VMOVUPS.Z (DX)(SI*4), K1, Z4
+	VMULPS    Z3, Z3, Z5
+	VADDPS    Z5, Z4, Z4
+	VMOVUPS   Z4, K1, (DX)(SI*4)
+	VSQRTPS   Z4, Z4
+	VADDPS    Z1, Z4, Z4
+	VMULPS    Z0, Z3, Z3
+	VDIVPS    Z4, Z3, Z3
+	VSUBPS    Z3, Z2, Z2
+	VMOVUPS   Z2, K1, (AX)(SI*4)
+	ADDQ      $0x00000010, SI
+	SUBQ      $0x00000010, BX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func addRowsAVX512(dst []float32, x []float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·addRowsAVX512(SB), NOSPLIT, $0-48
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ x_len+32(FP), DX
+	MOVQ dst_len+8(FP), BX
+	MOVQ BX, SI
+	XORQ DI, DI
+
+columns:
+	CMPQ    SI, $0x00000080
+	JLT     tail
+	VMOVUPS (AX)(DI*4), Z0
+	VMOVUPS 64(AX)(DI*4), Z1
+	VMOVUPS 128(AX)(DI*4), Z2
+	VMOVUPS 192(AX)(DI*4), Z3
+	VMOVUPS 256(AX)(DI*4), Z4
+	VMOVUPS 320(AX)(DI*4), Z5
+	VMOVUPS 384(AX)(DI*4), Z6
+	VMOVUPS 448(AX)(DI*4), Z7
+	MOVQ    DI, R8
+	JMP     more
+
+row:
+	VMOVUPS (CX)(R8*4), Z8
+	VADDPS  Z8, Z0, Z0
+	VMOVUPS 64(CX)(R8*4), Z8
+	VADDPS  Z8, Z1, Z1
+	VMOVUPS 128(CX)(R8*4), Z8
+	VADDPS  Z8, Z2, Z2
+	VMOVUPS 192(CX)(R8*4), Z8
+	VADDPS  Z8, Z3, Z3
+	VMOVUPS 256(CX)(R8*4), Z8
+	VADDPS  Z8, Z4, Z4
+	VMOVUPS 320(CX)(R8*4), Z8
+	VADDPS  Z8, Z5, Z5
+	VMOVUPS 384(CX)(R8*4), Z8
+	VADDPS  Z8, Z6, Z6
+	VMOVUPS 448(CX)(R8*4), Z8
+	VADDPS  Z8, Z7, Z7
+	ADDQ    BX, R8
+
+more:
+	CMPQ    R8, DX
+	JLT     row
+	VMOVUPS Z0, (AX)(DI*4)
+	VMOVUPS Z1, 64(AX)(DI*4)
+	VMOVUPS Z2, 128(AX)(DI*4)
+	VMOVUPS Z3, 192(AX)(DI*4)
+	VMOVUPS Z4, 256(AX)(DI*4)
+	VMOVUPS Z5, 320(AX)(DI*4)
+	VMOVUPS Z6, 384(AX)(DI*4)
+	VMOVUPS Z7, 448(AX)(DI*4)
+	ADDQ    $0x00000080, DI
+	SUBQ    $0x00000080, SI
+	JMP     columns
+
+tail:
+	TESTQ     SI, SI
+	JLE       done
+	MOVQ      $0x00000010, R8
+	CMPQ      SI, R8
+	CMOVQLT   SI, R8
+	MOVL      $0x0000ffff, R9
+	BZHIL     R8, R9, R9
+	KMOVW     R9, K1
+	VMOVUPS.Z (AX)(DI*4), K1, Z0
+	MOVQ      DI, R8
+	JMP       tailmore
+
+tailrow:
+	VMOVUPS.Z (CX)(R8*4), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	ADDQ      BX, R8
+
+tailmore:
+	CMPQ    R8, DX
+	JLT     tailrow
+	VMOVUPS Z0, K1, (AX)(DI*4)
+	ADDQ    $0x00000010, DI
+	SUBQ    $0x00000010, SI
+	JMP     tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func scaleShiftAVX512(dst []float32, x []float32, a []float32, b []float32, floor float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·scaleShiftAVX512(SB), NOSPLIT, $0-100
+	MOVQ dst_base+0(FP), AX
+	MOVQ x_base+24(FP), CX
+	MOVQ a_base+48(FP), DX
+	MOVQ b_base+72(FP), BX
+	MOVQ x_len+32(FP), SI
+	MOVQ a_len+56(FP), DI
+	MOVQ DI, R8
+	XORQ R9, R9
+
+columns:
+	CMPQ         R8, $0x00000040
+	JLT          tail
+	VBROADCASTSS floor+96(FP), Z0
+	VMOVUPS      (DX)(R9*4), Z1
+	VMOVUPS      (BX)(R9*4), Z2
+	VMOVUPS      64(DX)(R9*4), Z3
+	VMOVUPS      64(BX)(R9*4), Z4
+	VMOVUPS      128(DX)(R9*4), Z5
+	VMOVUPS      128(BX)(R9*4), Z6
+	VMOVUPS      192(DX)(R9*4), Z7
+	VMOVUPS      192(BX)(R9*4), Z8
+	MOVQ         R9, R10
+	JMP          more
+
+row:
+	VMOVUPS (CX)(R10*4), Z9
+	VMULPS  Z1, Z9, Z9
+	VADDPS  Z2, Z9, Z9
+	VMAXPS  Z9, Z0, Z9
+	VMOVUPS Z9, (AX)(R10*4)
+	VMOVUPS 64(CX)(R10*4), Z9
+	VMULPS  Z3, Z9, Z9
+	VADDPS  Z4, Z9, Z9
+	VMAXPS  Z9, Z0, Z9
+	VMOVUPS Z9, 64(AX)(R10*4)
+	VMOVUPS 128(CX)(R10*4), Z9
+	VMULPS  Z5, Z9, Z9
+	VADDPS  Z6, Z9, Z9
+	VMAXPS  Z9, Z0, Z9
+	VMOVUPS Z9, 128(AX)(R10*4)
+	VMOVUPS 192(CX)(R10*4), Z9
+	VMULPS  Z7, Z9, Z9
+	VADDPS  Z8, Z9, Z9
+	VMAXPS  Z9, Z0, Z9
+	VMOVUPS Z9, 192(AX)(R10*4)
+	ADDQ    DI, R10
+
+more:
+	CMPQ R10, SI
+	JLT  row
+	ADDQ $0x00000040, R9
+	SUBQ $0x00000040, R8
+	JMP  columns
+
+tail:
+	TESTQ        R8, R8
+	JLE          done
+	MOVQ         $0x00000010, R10
+	CMPQ         R8, R10
+	CMOVQLT      R8, R10
+	MOVL         $0x0000ffff, R11
+	BZHIL        R10, R11, R11
+	KMOVW        R11, K1
+	VBROADCASTSS floor+96(FP), Z0
+	VMOVUPS.Z    (DX)(R9*4), K1, Z1
+	VMOVUPS.Z    (BX)(R9*4), K1, Z2
+	MOVQ         R9, R10
+	JMP          tailmore
+
+tailrow:
+	VMOVUPS.Z (CX)(R10*4), K1, Z3
+	VMULPS    Z1, Z3, Z3
+	VADDPS    Z2, Z3, Z3
+	VMAXPS    Z3, Z0, Z3
+	VMOVUPS   Z3, K1, (AX)(R10*4)
+	ADDQ      DI, R10
+
+tailmore:
+	CMPQ R10, SI
+	JLT  tailrow
+	ADDQ $0x00000010, R9
+	SUBQ $0x00000010, R8
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func batchNormGradAVX512(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·batchNormGradAVX512(SB), NOSPLIT, $0-148
+	MOVQ dx_base+0(FP), AX
+	MOVQ dy_base+24(FP), CX
+	MOVQ x_base+48(FP), DX
+	MOVQ k1_base+72(FP), BX
+	MOVQ k2_base+96(FP), SI
+	MOVQ k3_base+120(FP), DI
+	MOVQ dy_len+32(FP), R8
+	MOVQ k1_len+80(FP), R9
+	MOVQ R9, R10
+	XORQ R11, R11
+
+columns:
+	CMPQ    R10, $0x00000040
+	JLT     tail
+	MOVL    keep+144(FP), R12
+	KMOVW   R12, K1
+	VPXORD  Z0, Z0, Z0
+	VMOVUPS (BX)(R11*4), Z1
+	VMOVUPS 64(BX)(R11*4), Z2
+	VMOVUPS 128(BX)(R11*4), Z3
+	VMOVUPS 192(BX)(R11*4), Z4
+	VMOVUPS (SI)(R11*4), Z5
+	VMOVUPS 64(SI)(R11*4), Z6
+	VMOVUPS 128(SI)(R11*4), Z7
+	VMOVUPS 192(SI)(R11*4), Z8
+	VMOVUPS (DI)(R11*4), Z9
+	VMOVUPS 64(DI)(R11*4), Z10
+	VMOVUPS 128(DI)(R11*4), Z11
+	VMOVUPS 192(DI)(R11*4), Z12
+	MOVQ    R11, R12
+	JMP     more
+
+row:
+	VMOVUPS   (CX)(R12*4), Z13
+	VMOVUPS   (DX)(R12*4), Z14
+	VCMPPS    $0x1e, Z0, Z14, K2
+	KORW      K1, K2, K2
+	VMULPS    Z1, Z13, Z13
+	VMULPS    Z5, Z14, Z14
+	VADDPS    Z14, Z13, Z13
+	VADDPS    Z9, Z13, Z13
+	VMOVAPS.Z Z13, K2, Z13
+	VMOVUPS   Z13, (AX)(R12*4)
+	VMOVUPS   64(CX)(R12*4), Z13
+	VMOVUPS   64(DX)(R12*4), Z14
+	VCMPPS    $0x1e, Z0, Z14, K2
+	KORW      K1, K2, K2
+	VMULPS    Z2, Z13, Z13
+	VMULPS    Z6, Z14, Z14
+	VADDPS    Z14, Z13, Z13
+	VADDPS    Z10, Z13, Z13
+	VMOVAPS.Z Z13, K2, Z13
+	VMOVUPS   Z13, 64(AX)(R12*4)
+	VMOVUPS   128(CX)(R12*4), Z13
+	VMOVUPS   128(DX)(R12*4), Z14
+	VCMPPS    $0x1e, Z0, Z14, K2
+	KORW      K1, K2, K2
+	VMULPS    Z3, Z13, Z13
+	VMULPS    Z7, Z14, Z14
+	VADDPS    Z14, Z13, Z13
+	VADDPS    Z11, Z13, Z13
+	VMOVAPS.Z Z13, K2, Z13
+	VMOVUPS   Z13, 128(AX)(R12*4)
+	VMOVUPS   192(CX)(R12*4), Z13
+	VMOVUPS   192(DX)(R12*4), Z14
+	VCMPPS    $0x1e, Z0, Z14, K2
+	KORW      K1, K2, K2
+	VMULPS    Z4, Z13, Z13
+	VMULPS    Z8, Z14, Z14
+	VADDPS    Z14, Z13, Z13
+	VADDPS    Z12, Z13, Z13
+	VMOVAPS.Z Z13, K2, Z13
+	VMOVUPS   Z13, 192(AX)(R12*4)
+	ADDQ      R9, R12
+
+more:
+	CMPQ R12, R8
+	JLT  row
+	ADDQ $0x00000040, R11
+	SUBQ $0x00000040, R10
+	JMP  columns
+
+tail:
+	TESTQ     R10, R10
+	JLE       done
+	MOVQ      $0x00000010, R12
+	CMPQ      R10, R12
+	CMOVQLT   R10, R12
+	MOVL      $0x0000ffff, R13
+	BZHIL     R12, R13, R13
+	KMOVW     R13, K1
+	MOVL      keep+144(FP), R12
+	KMOVW     R12, K2
+	VPXORD    Z15, Z15, Z15
+	VMOVUPS.Z (BX)(R11*4), K1, Z0
+	VMOVUPS.Z (SI)(R11*4), K1, Z1
+	VMOVUPS.Z (DI)(R11*4), K1, Z2
+	MOVQ      R11, R12
+	JMP       tailmore
+
+tailrow:
+	VMOVUPS.Z (CX)(R12*4), K1, Z3
+	VMOVUPS.Z (DX)(R12*4), K1, Z4
+	VCMPPS    $0x1e, Z15, Z4, K3
+	KORW      K2, K3, K3
+	VMULPS    Z0, Z3, Z3
+	VMULPS    Z1, Z4, Z4
+	VADDPS    Z4, Z3, Z3
+	VADDPS    Z2, Z3, Z3
+	VMOVAPS.Z Z3, K3, Z3
+	VMOVUPS   Z3, K1, (AX)(R12*4)
+	ADDQ      R9, R12
+
+tailmore:
+	CMPQ R12, R8
+	JLT  tailrow
+	ADDQ $0x00000010, R11
+	SUBQ $0x00000010, R10
+	JMP  tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func columnStatsAVX512(s1 []float64, s2 []float64, x []float32, z []float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·columnStatsAVX512(SB), NOSPLIT, $0-96
+	MOVQ s1_base+0(FP), AX
+	MOVQ s2_base+24(FP), CX
+	MOVQ x_base+48(FP), DX
+	MOVQ z_base+72(FP), BX
+	MOVQ x_len+56(FP), SI
+	MOVQ s1_len+8(FP), DI
+	MOVQ DI, R8
+	XORQ R9, R9
+
+columns:
+	CMPQ    R8, $0x00000020
+	JLT     tail
+	VMOVUPD (AX)(R9*8), Z0
+	VMOVUPD 64(AX)(R9*8), Z1
+	VMOVUPD 128(AX)(R9*8), Z2
+	VMOVUPD 192(AX)(R9*8), Z3
+	VMOVUPD (CX)(R9*8), Z4
+	VMOVUPD 64(CX)(R9*8), Z5
+	VMOVUPD 128(CX)(R9*8), Z6
+	VMOVUPD 192(CX)(R9*8), Z7
+	MOVQ    R9, R10
+	JMP     more
+
+row:
+	VCVTPS2PD   (DX)(R10*4), Z8
+	VCVTPS2PD   (BX)(R10*4), Z9
+	VADDPD      Z8, Z0, Z0
+	VFMADD231PD Z8, Z9, Z4
+	VCVTPS2PD   32(DX)(R10*4), Z8
+	VCVTPS2PD   32(BX)(R10*4), Z9
+	VADDPD      Z8, Z1, Z1
+	VFMADD231PD Z8, Z9, Z5
+	VCVTPS2PD   64(DX)(R10*4), Z8
+	VCVTPS2PD   64(BX)(R10*4), Z9
+	VADDPD      Z8, Z2, Z2
+	VFMADD231PD Z8, Z9, Z6
+	VCVTPS2PD   96(DX)(R10*4), Z8
+	VCVTPS2PD   96(BX)(R10*4), Z9
+	VADDPD      Z8, Z3, Z3
+	VFMADD231PD Z8, Z9, Z7
+	ADDQ        DI, R10
+
+more:
+	CMPQ    R10, SI
+	JLT     row
+	VMOVUPD Z0, (AX)(R9*8)
+	VMOVUPD Z1, 64(AX)(R9*8)
+	VMOVUPD Z2, 128(AX)(R9*8)
+	VMOVUPD Z3, 192(AX)(R9*8)
+	VMOVUPD Z4, (CX)(R9*8)
+	VMOVUPD Z5, 64(CX)(R9*8)
+	VMOVUPD Z6, 128(CX)(R9*8)
+	VMOVUPD Z7, 192(CX)(R9*8)
+	ADDQ    $0x00000020, R9
+	SUBQ    $0x00000020, R8
+	JMP     columns
+
+tail:
+	TESTQ     R8, R8
+	JLE       done
+	MOVQ      $0x00000010, R10
+	CMPQ      R8, R10
+	CMOVQLT   R8, R10
+	MOVL      $0x0000ffff, R11
+	BZHIL     R10, R11, R11
+	KMOVW     R11, K1
+	VMOVUPD.Z (AX)(R9*8), K1, Z0
+	VMOVUPD.Z (CX)(R9*8), K1, Z1
+	MOVQ      R9, R10
+	JMP       tailmore
+
+tailrow:
+	VCVTPS2PD.Z (DX)(R10*4), K1, Z2
+	VCVTPS2PD.Z (BX)(R10*4), K1, Z3
+	VADDPD      Z2, Z0, Z0
+	VFMADD231PD Z2, Z3, Z1
+	ADDQ        DI, R10
+
+tailmore:
+	CMPQ    R10, SI
+	JLT     tailrow
+	VMOVUPD Z0, K1, (AX)(R9*8)
+	VMOVUPD Z1, K1, (CX)(R9*8)
+	ADDQ    $0x00000008, R9
+	SUBQ    $0x00000008, R8
+	JMP     tail
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxPoolAVX512(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·maxPoolAVX512(SB), NOSPLIT, $0-104
+	MOVL         $0x00000001, AX
+	VPBROADCASTD AX, Z0
+	MOVL         $0x00000002, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x00000003, AX
+	VPBROADCASTD AX, Z2
+	MOVQ         dst_base+0(FP), AX
+	MOVQ         index_base+24(FP), CX
+	MOVQ         top_base+48(FP), DX
+	MOVQ         bottom_base+72(FP), BX
+	MOVQ         dst_len+8(FP), SI
+	MOVQ         channels+96(FP), DI
+	MOVQ         DI, R8
+	SHLQ         $0x02, R8
+	MOVQ         DI, R10
+	ANDQ         $0x0000000f, R10
+	MOVQ         $0x00000010, R11
+	CMPQ         R10, R11
+	CMOVQLT      R10, R11
+	MOVL         $0x0000ffff, R9
+	BZHIL        R11, R9, R9
+	KMOVW        R9, K1
+	MOVQ         R10, R11
+	SHLQ         $0x02, R11
+	TESTQ        SI, SI
+	JLE          done
+
+pixel:
+	MOVQ DI, R9
+
+vector:
+	CMPQ      R9, $0x00000010
+	JLT       tail
+	VMOVUPS   (DX), Z3
+	VPXORD    Z4, Z4, Z4
+	VMOVUPS   (DX)(R8*1), Z5
+	VCMPPS    $0x1e, Z3, Z5, K2
+	VMOVDQA32 Z0, K2, Z4
+	VMAXPS    Z3, Z5, Z3
+	VMOVUPS   (BX), Z5
+	VCMPPS    $0x1e, Z3, Z5, K2
+	VMOVDQA32 Z1, K2, Z4
+	VMAXPS    Z3, Z5, Z3
+	VMOVUPS   (BX)(R8*1), Z5
+	VCMPPS    $0x1e, Z3, Z5, K2
+	VMOVDQA32 Z2, K2, Z4
+	VMAXPS    Z3, Z5, Z3
+	VMOVUPS   Z3, (AX)
+	VPMOVDB   Z4, (CX)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000040, BX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x00000010, R9
+	JMP       vector
+
+tail:
+	TESTQ     R10, R10
+	JZ        next
+	VMOVUPS.Z (DX), K1, Z3
+	VPXORD    Z6, Z6, Z6
+	VMOVUPS.Z (DX)(R8*1), K1, Z5
+	VCMPPS    $0x1e, Z3, Z5, K2
+	VMOVDQA32 Z0, K2, Z6
+	VMAXPS    Z3, Z5, Z3
+	VMOVUPS.Z (BX), K1, Z5
+	VCMPPS    $0x1e, Z3, Z5, K2
+	VMOVDQA32 Z1, K2, Z6
+	VMAXPS    Z3, Z5, Z3
+	VMOVUPS.Z (BX)(R8*1), K1, Z5
+	VCMPPS    $0x1e, Z3, Z5, K2
+	VMOVDQA32 Z2, K2, Z6
+	VMAXPS    Z3, Z5, Z3
+	VMOVUPS   Z3, K1, (AX)
+	VPMOVDB   Z6, K1, (CX)
+	ADDQ      R11, AX
+	ADDQ      R11, DX
+	ADDQ      R11, BX
+	ADDQ      R10, CX
+
+next:
+	ADDQ R8, DX
+	ADDQ R8, BX
+	SUBQ DI, SI
+	JG   pixel
+
+done:
+	VZEROUPPER
+	RET
+
+// func maxPoolGradAVX512(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·maxPoolGradAVX512(SB), NOSPLIT, $0-104
+	VPXORD       Z0, Z0, Z0
+	MOVL         $0x00000001, AX
+	VPBROADCASTD AX, Z1
+	MOVL         $0x00000002, AX
+	VPBROADCASTD AX, Z2
+	MOVL         $0x00000003, AX
+	VPBROADCASTD AX, Z3
+	MOVQ         dy_base+48(FP), AX
+	MOVQ         index_base+72(FP), CX
+	MOVQ         dtop_base+0(FP), DX
+	MOVQ         dbottom_base+24(FP), BX
+	MOVQ         dy_len+56(FP), SI
+	MOVQ         channels+96(FP), DI
+	MOVQ         DI, R8
+	SHLQ         $0x02, R8
+	MOVQ         DI, R10
+	ANDQ         $0x0000000f, R10
+	MOVQ         $0x00000010, R11
+	CMPQ         R10, R11
+	CMOVQLT      R10, R11
+	MOVL         $0x0000ffff, R9
+	BZHIL        R11, R9, R9
+	KMOVW        R9, K1
+	MOVQ         R10, R11
+	SHLQ         $0x02, R11
+	TESTQ        SI, SI
+	JLE          done
+
+pixel:
+	MOVQ DI, R9
+
+vector:
+	CMPQ      R9, $0x00000010
+	JLT       tail
+	VMOVUPS   (AX), Z4
+	VPMOVZXBD (CX), Z5
+	VMOVAPS   Z4, Z6
+	VPCMPEQD  Z0, Z5, K2
+	VMOVAPS.Z Z6, K2, Z6
+	VMOVUPS   Z6, (DX)
+	VMOVAPS   Z4, Z6
+	VPCMPEQD  Z1, Z5, K2
+	VMOVAPS.Z Z6, K2, Z6
+	VMOVUPS   Z6, (DX)(R8*1)
+	VMOVAPS   Z4, Z6
+	VPCMPEQD  Z2, Z5, K2
+	VMOVAPS.Z Z6, K2, Z6
+	VMOVUPS   Z6, (BX)
+	VMOVAPS   Z4, Z4
+	VPCMPEQD  Z3, Z5, K2
+	VMOVAPS.Z Z4, K2, Z4
+	VMOVUPS   Z4, (BX)(R8*1)
+	ADDQ      $0x00000040, AX
+	ADDQ      $0x00000040, DX
+	ADDQ      $0x00000040, BX
+	ADDQ      $0x00000010, CX
+	SUBQ      $0x00000010, R9
+	JMP       vector
+
+tail:
+	TESTQ       R10, R10
+	JZ          next
+	VMOVUPS.Z   (AX), K1, Z4
+	VPMOVZXBD.Z (CX), K1, Z5
+	VMOVAPS     Z4, Z6
+	VPCMPEQD    Z0, Z5, K2
+	VMOVAPS.Z   Z6, K2, Z6
+	VMOVUPS     Z6, K1, (DX)
+	VMOVAPS     Z4, Z6
+	VPCMPEQD    Z1, Z5, K2
+	VMOVAPS.Z   Z6, K2, Z6
+	VMOVUPS     Z6, K1, (DX)(R8*1)
+	VMOVAPS     Z4, Z6
+	VPCMPEQD    Z2, Z5, K2
+	VMOVAPS.Z   Z6, K2, Z6
+	VMOVUPS     Z6, K1, (BX)
+	VMOVAPS     Z4, Z4
+	VPCMPEQD    Z3, Z5, K2
+	VMOVAPS.Z   Z4, K2, Z4
+	VMOVUPS     Z4, K1, (BX)(R8*1)
+	ADDQ        R11, AX
+	ADDQ        R11, DX
+	ADDQ        R11, BX
+	ADDQ        R10, CX
+
+next:
+	ADDQ R8, DX
+	ADDQ R8, BX
+	SUBQ DI, SI
+	JG   pixel
+
+done:
+	VZEROUPPER
+	RET
+
+// func finitePrefixAVX512(x []float32) (n int)
+// Requires: AVX, AVX512F
+TEXT ·finitePrefixAVX512(SB), NOSPLIT, $0-32
+	MOVQ         x_base+0(FP), AX
+	MOVQ         x_len+8(FP), CX
+	XORQ         DX, DX
+	MOVL         $0x7f800000, BX
+	VPBROADCASTD BX, Z0
+
+loop:
+	CMPQ     CX, $0x00000040
+	JLT      done
+	VMOVUPS  (AX)(DX*4), Z1
+	VPANDD   Z0, Z1, Z1
+	VMOVAPS  Z1, Z1
+	VMOVUPS  64(AX)(DX*4), Z2
+	VPANDD   Z0, Z2, Z2
+	VPMAXUD  Z2, Z1, Z1
+	VMOVUPS  128(AX)(DX*4), Z2
+	VPANDD   Z0, Z2, Z2
+	VPMAXUD  Z2, Z1, Z1
+	VMOVUPS  192(AX)(DX*4), Z2
+	VPANDD   Z0, Z2, Z2
+	VPMAXUD  Z2, Z1, Z1
+	VPCMPEQD Z0, Z1, K1
+	KORTESTW K1, K1
+	JNZ      done
+	ADDQ     $0x00000040, DX
+	SUBQ     $0x00000040, CX
+	JMP      loop
+
+done:
+	MOVQ DX, n+24(FP)
+	VZEROUPPER
+	RET
+
+// func transpose8AVX512(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
+// Requires: AVX
+TEXT ·transpose8AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), AX
+	MOVQ src+16(FP), CX
+	MOVQ dstRow+8(FP), DX
+	MOVQ srcRow+24(FP), BX
+	MOVQ blocks+32(FP), SI
+
+loop:
+	MOVQ       CX, DI
+	VMOVUPS    (DI), Y0
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y1
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y2
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y3
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y4
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y5
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y6
+	ADDQ       BX, DI
+	VMOVUPS    (DI), Y7
+	ADDQ       BX, DI
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y0
+	VUNPCKLPS  Y3, Y2, Y1
+	VUNPCKHPS  Y3, Y2, Y2
+	VUNPCKLPS  Y5, Y4, Y3
+	VUNPCKHPS  Y5, Y4, Y4
+	VUNPCKLPS  Y7, Y6, Y5
+	VUNPCKHPS  Y7, Y6, Y6
+	VUNPCKLPD  Y1, Y8, Y7
+	VUNPCKHPD  Y1, Y8, Y1
+	VUNPCKLPD  Y2, Y0, Y8
+	VUNPCKHPD  Y2, Y0, Y0
+	VUNPCKLPD  Y5, Y3, Y2
+	VUNPCKHPD  Y5, Y3, Y3
+	VUNPCKLPD  Y6, Y4, Y5
+	VUNPCKHPD  Y6, Y4, Y4
+	VPERM2F128 $0x20, Y2, Y7, Y6
+	VPERM2F128 $0x31, Y2, Y7, Y2
+	VPERM2F128 $0x20, Y5, Y8, Y7
+	VPERM2F128 $0x31, Y5, Y8, Y5
+	VPERM2F128 $0x20, Y3, Y1, Y8
+	VPERM2F128 $0x31, Y3, Y1, Y1
+	VPERM2F128 $0x20, Y4, Y0, Y3
+	VPERM2F128 $0x31, Y4, Y0, Y0
+	VMOVUPS    Y6, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y8, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y7, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y3, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y2, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y1, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y5, (AX)
+	ADDQ       DX, AX
+	VMOVUPS    Y0, (AX)
+	ADDQ       DX, AX
+	ADDQ       $0x20, CX
+	DECQ       SI
+	JNZ        loop
+	VZEROUPPER
+	RET
+
 // func fmaPeakAVX512(iterations int) (flops int)
 // Requires: AVX, AVX512F
 TEXT ·fmaPeakAVX512(SB), NOSPLIT, $0-16
