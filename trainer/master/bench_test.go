@@ -1,0 +1,95 @@
+package master
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// BenchmarkLeases is GetTask and ReportTask by 64 workers over loopback TCP, each on a
+// connection of its own; leases/s is what one master gives out and takes back.
+func BenchmarkLeases(b *testing.B) {
+	const workers = 64
+	j := job.Default()
+	j.NumWorkers, j.MinibatchSize, j.NumMinibatchesPerTask = workers, 1, 1
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	pods := newFakePods()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(b.Context())
+	defer cancel()
+	go func() {
+		_, err := Run(ctx, Config{
+			Job: j, Training: []task.Shard{{Name: "shard", Count: int64(b.N)}},
+			Listener: lis, Pods: pods, Log: slog.New(slog.DiscardHandler),
+		})
+		ended <- err
+	}()
+	ps := listenServer(b)
+	var callers sync.WaitGroup
+	for i := range workers {
+		conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer conn.Close()
+		client := wire.NewMasterClient(conn)
+		if i == 0 {
+			b.ResetTimer()
+			if _, err := client.Join(b.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: ps}, grpc.WaitForReady(true)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		callers.Go(func() {
+			defer pods.end(pod.ID{Role: pod.Worker, Index: i}, pod.Exit{})
+			if err := work(b.Context(), client, i); err != nil {
+				b.Error(err)
+			}
+		})
+	}
+	callers.Wait()
+	if err := <-ended; err != nil {
+		b.Error(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
+}
+
+func work(ctx context.Context, client wire.MasterClient, index int) error {
+	for {
+		reply, err := client.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(index)})
+		if err != nil || reply.Task.Kind == wire.TaskKind_DONE {
+			return err
+		}
+		if reply.Task.Kind == wire.TaskKind_WAIT {
+			continue
+		}
+		if _, err := client.ReportTask(ctx, &wire.ReportTaskRequest{Worker: int32(index), Lease: reply.Task.Lease}); err != nil {
+			return err
+		}
+	}
+}
+
+// listenServer is a parameter server that agrees to everything.
+func listenServer(b *testing.B) string {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	srv := grpc.NewServer()
+	wire.RegisterParameterServerServer(srv, new(fakeServer))
+	go srv.Serve(lis)
+	b.Cleanup(srv.Stop)
+	return lis.Addr().String()
+}
