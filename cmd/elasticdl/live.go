@@ -1,11 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
-	tea "github.com/charmbracelet/bubbletea"
 	"golang.org/x/term"
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -22,10 +23,17 @@ type display interface {
 
 // newDisplay is live on a terminal, and lines elsewhere.
 func newDisplay(out io.Writer) display {
-	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-		return newScreen(f)
+	f, ok := out.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		return &lines{out: out}
 	}
-	return &lines{out: out}
+	return &live{out: out, width: func() int {
+		width, _, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 0 {
+			return 80
+		}
+		return width
+	}}
 }
 
 // lines shows a job as the lines of a log: one for each thing that happens, one for progress now and then.
@@ -56,70 +64,36 @@ func (l *lines) close(last *wire.JobStatus) {
 	}
 }
 
-// live shows a job in place, with what happens above it.
+// live shows a job in place, with what happens above it. Ctrl-C is main's, as anywhere.
 type live struct {
-	program *tea.Program
-	ended   chan struct{}
-	before  *wire.JobStatus
+	out    io.Writer
+	width  func() int
+	before *wire.JobStatus
+	height int // lines of the screen that is shown
 }
 
-func newScreen(out *os.File) *live {
-	// Without input and signal handler Ctrl-C comes to main, which stops the job.
-	l := &live{
-		program: tea.NewProgram(model{width: 80}, tea.WithOutput(out), tea.WithInput(nil), tea.WithoutSignalHandler()),
-		ended:   make(chan struct{}),
-	}
-	go func() {
-		defer close(l.ended)
-		l.program.Run()
-	}()
-	return l
-}
+func (l *live) show(s *wire.JobStatus) { l.draw(s, screen(s, l.width(), time.Now())) }
 
-func (l *live) show(s *wire.JobStatus) {
-	for _, line := range news(l.before, s) {
-		l.program.Println(line)
-	}
-	l.before = s
-	l.program.Send(s)
-}
-
+// close leaves what has happened, for the summary to come under it.
 func (l *live) close(last *wire.JobStatus) {
-	if last != nil {
-		l.show(last)
+	if last == nil {
+		last = l.before
 	}
-	l.program.Send(over{})
-	<-l.ended
+	l.draw(last, "")
 }
 
-// model is bubbletea's: the last status, and how wide the terminal is.
-type model struct {
-	status *wire.JobStatus
-	width  int
-	now    time.Time
-}
-
-// over says that the job has ended.
-type over struct{}
-
-func (m model) Init() tea.Cmd { return nil }
-
-func (m model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
-	switch msg := msg.(type) {
-	case tea.WindowSizeMsg:
-		m.width = msg.Width
-	case *wire.JobStatus:
-		m.status, m.now = msg, time.Now()
-	case over:
-		m.status = nil // the summary takes its place
-		return m, tea.Quit
+// draw writes over the screen that is shown.
+func (l *live) draw(s *wire.JobStatus, screen string) {
+	var b strings.Builder
+	if l.height > 0 {
+		fmt.Fprintf(&b, "\x1b[%dA\r\x1b[J", l.height) // up, and clear from there
 	}
-	return m, nil
-}
-
-func (m model) View() string {
-	if m.status == nil {
-		return ""
+	if s != nil {
+		for _, line := range news(l.before, s) {
+			b.WriteString(line + "\n")
+		}
 	}
-	return screen(m.status, m.width, m.now)
+	b.WriteString(screen)
+	io.WriteString(l.out, b.String()) // at once, so that nothing flickers
+	l.before, l.height = s, strings.Count(screen, "\n")
 }

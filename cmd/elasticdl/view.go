@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -144,7 +145,8 @@ func news(before, after *wire.JobStatus) []string {
 	}
 	for _, p := range sorted(after.Pods) {
 		started, ok := known[state{podName(p), p.State}]
-		if ok && started == p.StartedUnixMs || p.State == "Initial" {
+		over := local.Ended(after) && p.State != "Failed" // its pods end with a job
+		if ok && started == p.StartedUnixMs || p.State == "Initial" || over {
 			continue
 		}
 		line := podName(p) + " " + p.State

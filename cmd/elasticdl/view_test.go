@@ -2,13 +2,13 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
-
-	tea "github.com/charmbracelet/bubbletea"
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -112,20 +112,50 @@ func TestScreenFits(t *testing.T) {
 	}
 }
 
-func TestModel(t *testing.T) {
-	var m tea.Model = model{width: 80}
-	if m.View() != "" {
-		t.Errorf("before the first status: %q", m.View())
+// The screen is written over, what happens stays above it, and at the end only that is left.
+func TestLive(t *testing.T) {
+	var out strings.Builder
+	l := &live{out: &out, width: func() int { return 70 }}
+	l.show(running())
+	first := out.String()
+	height := strings.Count(first, "\n") - strings.Count(strings.Join(news(nil, running()), "\n")+"\n", "\n")
+	if strings.Contains(first, "\x1b") || height < 4 {
+		t.Errorf("first: %q, a screen of %d lines", first, height)
 	}
-	m, _ = m.Update(tea.WindowSizeMsg{Width: 60})
-	m, _ = m.Update(running())
-	if want := "test-mnist  Running"; !strings.HasPrefix(m.View(), want) {
-		t.Errorf("got %q, want it to begin with %q", m.View(), want)
+	out.Reset()
+	l.show(running())
+	up := fmt.Sprintf("\x1b[%dA\r\x1b[J", height)
+	if !strings.HasPrefix(out.String(), up+"test-mnist  Running") {
+		t.Errorf("second: %q, want it to begin with %q and no news", out.String(), up)
 	}
-	m, cmd := m.Update(over{})
-	if m.View() != "" || cmd == nil {
-		t.Errorf("at the end: %q, want nothing, and to quit", m.View())
+	out.Reset()
+	last := ended("Failed", "worker-1 failed")
+	last.Pods[1].State, last.Pods[1].Reason = "Failed", "out of memory"
+	l.close(last)
+	if want := up + "worker-1 Failed: out of memory\n"; out.String() != want {
+		t.Errorf("end: %q, want %q", out.String(), want)
 	}
+}
+
+// In a log, the progress is a line every two seconds.
+func TestLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		l := &lines{out: &out}
+		for range 21 {
+			l.show(running())
+			time.Sleep(refresh) // of the bubble's clock
+		}
+		last := ended("Succeeded", "")
+		last.Evaluations = append(last.Evaluations, &wire.Evaluation{Version: 1875, Metrics: map[string]float64{"accuracy": 0.9712}})
+		l.close(last)
+		if n := strings.Count(out.String(), "44,032/120,000 records"); n != 3 {
+			t.Errorf("%d lines of progress in 5 s, want 3:\n%s", n, &out)
+		}
+		if want := "Evaluation metrics[v=1875]: {'accuracy': 0.9712}\n"; !strings.HasSuffix(out.String(), want) || strings.Contains(out.String(), "Succeeded") {
+			t.Errorf("got:\n%s\nwant it to end with %s, and no word of the pods' end", &out, want)
+		}
+	})
 }
 
 func TestShort(t *testing.T) {
