@@ -2,9 +2,22 @@ package ps
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net"
+	"os"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // Config is the role of one server in a job.
@@ -18,6 +31,154 @@ type Config struct {
 	Log  *slog.Logger
 }
 
+const (
+	beat      = 500 * time.Millisecond // between heartbeats
+	beatLimit = 5 * time.Second        // for the answer to one
+)
+
 // Run joins the master, which tells the job, and serves until ctx ends or the
-// master does not know this server any more; both are no error.
-func Run(ctx context.Context, c Config) error { return errors.ErrUnsupported }
+// master does not know this server any more; both are no error. It closes the
+// listener. A master that is away is waited for: the server goes on with what it has.
+func Run(ctx context.Context, c Config) error {
+	defer c.Listener.Close()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	conn, err := dialMaster(c)
+	if err != nil {
+		return fmt.Errorf("parameter server %d: %w", c.Index, err)
+	}
+	defer conn.Close()
+	master := wire.NewMasterClient(conn)
+	j, err := join(ctx, master, c)
+	if ctx.Err() != nil {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("parameter server %d: %w", c.Index, err)
+	}
+	taken := make(chan struct{}, 1)
+	config, err := configOf(j, c)
+	if err != nil {
+		return fmt.Errorf("parameter server %d: %w", c.Index, err)
+	}
+	config.OnSnapshot = func(int64) {
+		select {
+		case taken <- struct{}{}:
+		default: // a heartbeat is on its way to being sent already
+		}
+	}
+	s, err := NewServer(config)
+	if err != nil {
+		return err
+	}
+	defer s.Stop()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	served := make(chan error, 1)
+	go func() {
+		err := s.Serve(c.Listener)
+		cancel(err)
+		served <- err
+	}()
+	c.Log.Info("Parameter server started", "index", c.Index, "of", config.Servers, "optimizer", config.Optimizer.Name)
+	heartbeats(ctx, master, s, c, taken)
+	s.Stop()
+	return <-served
+}
+
+func dialMaster(c Config) (*grpc.ClientConn, error) {
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: longPause},
+			MinConnectTimeout: 5 * time.Second,
+		}),
+	}
+	if c.Dial != nil {
+		options = append(options, grpc.WithContextDialer(c.Dial))
+	}
+	return grpc.NewClient("passthrough:///"+c.Master, options...)
+}
+
+// join asks the master for the job until it answers.
+func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, error) {
+	address := c.Advertise
+	if address == "" {
+		address = c.Listener.Addr().String()
+	}
+	req := &wire.JoinRequest{Role: wire.Role_PS, Index: int32(c.Index), Address: address, Pid: int32(os.Getpid())}
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		reply, err := master.Join(ctx, req)
+		switch grpcstatus.Code(err) {
+		case codes.OK:
+			j := new(job.Job)
+			if err := json.Unmarshal(reply.Job, j); err != nil {
+				return nil, fmt.Errorf("read the master's job: %w", err)
+			}
+			return j, nil
+		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		default:
+			return nil, fmt.Errorf("join: %w", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// configOf is what the job says of its servers.
+func configOf(j *job.Job, c Config) (ServerConfig, error) {
+	model, err := zoo.Lookup(j.ModelDef)
+	if err != nil {
+		return ServerConfig{}, err
+	}
+	config := ServerConfig{
+		Index:                 c.Index,
+		Servers:               j.NumPS,
+		Optimizer:             model.Optimizer(),
+		LearningRate:          model.LearningRate,
+		Async:                 j.UseAsync,
+		GradsToWait:           j.GradsToWait,
+		SyncVersionTolerance:  j.SyncVersionTolerance,
+		LRStalenessModulation: j.LRStalenessModulation,
+		Log:                   c.Log,
+	}
+	if j.Evaluates() {
+		config.EvaluationSteps = j.EvaluationSteps
+	}
+	return config, nil
+}
+
+// heartbeats tells the master the version, each beat and when a snapshot was
+// taken, until ctx ends or the master does not know this server.
+func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, taken <-chan struct{}) {
+	ticker := time.NewTicker(beat)
+	defer ticker.Stop()
+	for away := false; ; {
+		limited, cancel := context.WithTimeout(ctx, beatLimit)
+		reply, err := master.Heartbeat(limited, &wire.HeartbeatRequest{
+			Role: wire.Role_PS, Index: int32(c.Index), Version: s.Version(), Snapshot: s.Snapshot()})
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil && reply.Unknown:
+			c.Log.Info("The master does not know this server: it was replaced")
+			return
+		case err != nil && !away:
+			c.Log.Warn("The master is away", "error", err)
+		case err == nil && away:
+			c.Log.Info("The master is back")
+		}
+		away = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-taken:
+		case <-ticker.C:
+		}
+	}
+}

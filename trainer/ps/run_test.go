@@ -1,0 +1,191 @@
+package ps
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// fakeMaster tells its job to whoever joins and keeps the heartbeats.
+type fakeMaster struct {
+	wire.UnimplementedMasterServer
+	job  *job.Job
+	fail error
+
+	mu      sync.Mutex
+	joined  []*wire.JoinRequest
+	beats   []*wire.HeartbeatRequest
+	at      []time.Time
+	unknown bool
+}
+
+func (m *fakeMaster) Join(_ context.Context, req *wire.JoinRequest) (*wire.JoinReply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.joined = append(m.joined, req)
+	text, err := json.Marshal(m.job)
+	if err != nil {
+		return nil, err
+	}
+	return &wire.JoinReply{Job: text}, m.fail
+}
+
+func (m *fakeMaster) Heartbeat(_ context.Context, req *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.beats, m.at = append(m.beats, req), append(m.at, time.Now())
+	return &wire.HeartbeatReply{Unknown: m.unknown}, nil
+}
+
+func (m *fakeMaster) last() (*wire.HeartbeatRequest, time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.beats) == 0 {
+		return nil, time.Time{}
+	}
+	return m.beats[len(m.beats)-1], m.at[len(m.at)-1]
+}
+
+// serve answers on lis until the returned function is called.
+func (m *fakeMaster) serve(lis net.Listener) (stop func()) {
+	s := grpc.NewServer()
+	wire.RegisterMasterServer(s, m)
+	go s.Serve(lis)
+	return s.Stop
+}
+
+func mnistJob() *job.Job {
+	j := job.Default()
+	j.ModelDef = "mnist.mnist_functional_api.custom_model"
+	j.NumPS = 1
+	j.ValidationData = "test"
+	j.EvaluationSteps = 2
+	return j
+}
+
+// running is a server under a fake master.
+type running struct {
+	*fleet // of one address, ps-0, where the server listens
+	master *fakeMaster
+	ended  chan error
+	cancel context.CancelFunc
+	stop   func()
+}
+
+func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
+	r := &running{master: m, ended: make(chan error, 1)}
+	lis := bufconn.Listen(1 << 10)
+	r.fleet = &fleet{t: t, servers: make([]*Server, 1), listeners: []*bufconn.Listener{lis}}
+	masterAt := bufconn.Listen(1 << 10)
+	up := time.Now().Add(away)
+	ctx, cancel := context.WithCancel(t.Context())
+	r.cancel = cancel
+	go func() {
+		r.ended <- Run(ctx, Config{Master: "master", Listener: lis, Advertise: "ps-0", Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			if addr != "master" || time.Now().Before(up) {
+				return nil, errors.New("connection refused")
+			}
+			return masterAt.DialContext(ctx)
+		}})
+	}()
+	stop := m.serve(masterAt)
+	r.stop = stop
+	t.Cleanup(func() {
+		cancel()
+		stop()
+	})
+	return r
+}
+
+func TestRun(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m := &fakeMaster{job: mnistJob()}
+		r := run(t, m, 3*time.Second) // the master is away at first
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if len(m.joined) != 1 || m.joined[0].Address != "ps-0" || m.joined[0].Role != wire.Role_PS {
+			t.Fatal(m.joined)
+		}
+		beat0, at0 := m.last()
+		if beat0 == nil || time.Since(at0) > beat {
+			t.Fatal(beat0, at0)
+		}
+		c := r.client(0, dense(20, 0))
+		r.init(c, filled(20, 1))
+		time.Sleep(10 * time.Millisecond)
+		for i := range int64(2) {
+			r.push(c, filled(20, 1), Gradient{Versions: Versions{i}})
+		}
+		synctest.Wait()
+		if b, at := m.last(); b.Snapshot != 2 || b.Version != 2 || time.Since(at) != 0 {
+			t.Fatal("the snapshot was told", b, time.Since(at))
+		}
+		m.mu.Lock()
+		m.unknown = true
+		m.mu.Unlock()
+		if err := <-r.ended; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func TestRunEndsWithContext(t *testing.T) {
+	for _, away := range []time.Duration{0, time.Hour} {
+		bubble(t, func(t *testing.T) {
+			r := run(t, &fakeMaster{job: mnistJob()}, away)
+			time.Sleep(time.Minute)
+			r.cancel()
+			if err := <-r.ended; err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// The server goes on without its master.
+func TestRunWithoutMaster(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := run(t, &fakeMaster{job: mnistJob()}, 0)
+		time.Sleep(time.Second)
+		r.stop()
+		time.Sleep(time.Minute)
+		c := r.client(0, dense(20, 0))
+		r.init(c, filled(20, 1))
+		got, _ := r.pull(c, PullOptions{})
+		want(t, got, filled(20, 1))
+	})
+}
+
+func TestRunRefuses(t *testing.T) {
+	for name, m := range map[string]*fakeMaster{
+		"no such model":             {job: &job.Job{ModelDef: "nothing.like_that", NumPS: 1}},
+		"no such index":             {job: func() *job.Job { j := mnistJob(); j.NumPS = -1; return j }()},
+		"the master knows no ps-0":  {job: mnistJob(), fail: grpcstatus.Error(codes.NotFound, "the master knows no ps-0")},
+		"asynchronous, and told to": {job: func() *job.Job { j := mnistJob(); j.UseAsync, j.GradsToWait = true, 2; return j }()},
+	} {
+		bubble(t, func(t *testing.T) {
+			r := run(t, m, 0)
+			want := name
+			if strings.HasPrefix(want, "no such model") {
+				want = "nothing.like_that"
+			}
+			if err := <-r.ended; err == nil || !strings.Contains(err.Error(), want) {
+				t.Fatalf("%s: %v", name, err)
+			}
+		})
+	}
+}
