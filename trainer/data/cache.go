@@ -2,10 +2,10 @@ package data
 
 // Blocks are kept, the last ones that were used, up to so many bytes; never
 // fewer than keepBlocks, so that a task whose records are shuffled and that lies
-// across two large chunks does not read both again for every record.
+// across some of the original's chunks of 32 MiB does not read them again for every record.
 const (
 	keepBytes  = 16 << 20
-	keepBlocks = 2
+	keepBlocks = 4
 )
 
 type blockKey struct {

@@ -44,7 +44,8 @@ func decompress(c Compressor, payload []byte) ([]byte, error) {
 }
 
 // readAll reads r to its end, which must come within limit bytes; guess is
-// how much will come, about.
+// how much will come, about. What it returns has little room to spare: records
+// are kept, and the room would be kept with them.
 func readAll(r io.Reader, guess, limit int) ([]byte, error) {
 	out := bytes.NewBuffer(make([]byte, 0, min(guess, limit)+bytes.MinRead))
 	n, err := out.ReadFrom(io.LimitReader(r, int64(limit)+1))
@@ -53,6 +54,9 @@ func readAll(r io.Reader, guess, limit int) ([]byte, error) {
 	}
 	if n > int64(limit) {
 		return nil, fmt.Errorf("more than %d bytes", limit)
+	}
+	if out.Available() > out.Len()/8 {
+		return bytes.Clone(out.Bytes()), nil
 	}
 	return out.Bytes(), nil
 }

@@ -16,6 +16,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -146,6 +147,11 @@ type input struct {
 func open(ctx context.Context, o Options, s set, progress func(Progress)) (map[string]input, error) {
 	if o.Source != "" && !strings.Contains(o.Source, "://") {
 		return openDir(o.Source)
+	}
+	if u, err := url.Parse(o.Source); err != nil {
+		return nil, fmt.Errorf("read source: %w", err)
+	} else if o.Source != "" && u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("read source %s: want a directory, or a URL with http or https", o.Source)
 	}
 	d := downloader{client: o.Client, mirrors: s.mirrors, sums: s.sums, progress: progress}
 	if o.Source != "" {
