@@ -88,12 +88,12 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
 	for {
+		// The job is looked at until it has stopped, also after Ctrl-C.
+		if status, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && !local.Ended(status) {
+			show.show(status)
+		}
 		select {
 		case <-tick.C:
-			// The job is looked at until it has stopped, also after Ctrl-C.
-			if status, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && !local.Ended(status) {
-				show.show(status)
-			}
 		case e := <-ended:
 			if e.err != nil {
 				show.close(nil)
