@@ -11,6 +11,9 @@
 //	16  records     how many
 //	20  payload     records times {uint32 length, bytes}, compressed
 //
+// The original reads what this package writes with no compressor or Snappy. It
+// hangs on any chunk with gzip, its own too.
+//
 // Laws:
 //
 //  1. What is written is what is read, records of no bytes included.

@@ -39,7 +39,7 @@ func readFile(t testing.TB, name string) []byte {
 	return b
 }
 
-// readAll reads a whole file by sequence.
+// readRecords reads a whole file in sequence.
 func readRecords(file []byte) ([][]byte, error) {
 	r := bytes.NewReader(file)
 	x, err := ReadIndex(r, r.Size())

@@ -201,7 +201,12 @@ func TestExisting(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(foreign, "thesis"), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	file := filepath.Join(parent, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
 	for name, o := range map[string]Options{
+		"file":        {Name: "mnist", Out: file, Source: source},
 		"other name":  {Name: "fashion-mnist", Out: o.Out, Source: source},
 		"other files": {Name: "mnist", Out: o.Out, Source: sourceDir(t, other)},
 		"other cut":   {Name: "mnist", Out: o.Out, Source: source, RecordsPerShard: 5},
@@ -212,7 +217,7 @@ func TestExisting(t *testing.T) {
 		}
 	}
 	checkOnly(t, foreign, "thesis")
-	checkOnly(t, parent, "foreign", "mnist")
+	checkOnly(t, parent, "file", "foreign", "mnist")
 	if err := os.Truncate(filepath.Join(o.Out, "train", "data-00000"), 0); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +412,7 @@ func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
 	w := httptest.NewRecorder()
 	f.handler.ServeHTTP(w, r)
 	resp := w.Result()
-	var end io.Reader = iotestError{}
+	var end io.Reader = broken{}
 	if f.hang {
 		end = hanging{r.Context()}
 	}
@@ -417,9 +422,9 @@ func (f *flaky) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-type iotestError struct{}
+type broken struct{}
 
-func (iotestError) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
+func (broken) Read([]byte) (int, error) { return 0, errors.New("connection reset") }
 
 type hanging struct{ ctx context.Context }
 
