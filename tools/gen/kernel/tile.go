@@ -38,6 +38,8 @@ var fields = []struct{ name, kind, doc string }{
 	{"ablock", "int", "from the end of the last tile of a block to the next block"},
 	{"cblock", "int", ""},
 	{"left", "int", "counts the tiles of a block down"},
+	{"ahead", "uintptr", "where to prefetch at the start of a segment"},
+	{"aheadstep", "int", "how far it then moves on"},
 }
 
 // shape is one kernel: rows by vectors of columns, the last vector masked or known to be whole.
@@ -102,6 +104,7 @@ var (
 	cAt      = reg.RCX // not in the inner loop
 	cRow     = reg.RSI
 	free     = reg.RAX
+	ahead    = reg.R13
 	lanes    = reg.R14
 	argument = reg.R15
 )
@@ -133,6 +136,7 @@ func (t *tileBuilder) build() {
 	t.advance("block")
 	t.DECQ(field("blocks"))
 	t.JNZ(operand.LabelRef("block"))
+	t.MOVQ(ahead, field("ahead"))
 	t.end()
 }
 
@@ -144,6 +148,7 @@ func (t *tileBuilder) prologue() {
 	t.LEAQ(operand.Mem{Base: aRow5, Index: aRow, Scale: 2}, aRow7)
 	t.MOVQ(field("astep"), aStep)
 	t.MOVQ(field("brow"), bRow)
+	t.MOVQ(field("ahead"), ahead)
 	for _, matrix := range []string{"a", "c"} {
 		t.MOVQ(field(matrix), free)
 		t.MOVQ(free, field(matrix+"at"))
@@ -241,6 +246,9 @@ func (t *tileBuilder) product() {
 	t.MOVQ(field("b"), bAt)
 	t.MOVQ(field("segs"), segments)
 	t.Label("segment")
+	t.PREFETCHT1(at(ahead, 0))
+	t.PREFETCHT1(at(ahead, 64))
+	t.ADDQ(field("aheadstep"), ahead)
 	t.MOVQ(field("k"), steps)
 	t.Label("step")
 	t.step()

@@ -15,6 +15,7 @@ func vectors(m *machine) {
 	maxPoolGrad(m)
 	finitePrefix(m)
 	transpose(m)
+	copyRows(m)
 	fmaPeak(m)
 }
 
@@ -339,6 +340,38 @@ func transpose(m *machine) {
 	m.ADDQ(operand.U8(32), src)
 	m.DECQ(blocks)
 	m.JNZ(operand.LabelRef("loop"))
+	m.end()
+}
+
+// copyRows packs a panel of B.
+func copyRows(m *machine) {
+	m.function("copyRows", "func(dst, src *float32, srcRow, rows, columns int)",
+		"copies rows of at most two vectors to rows of two vectors; srcRow is in bytes.")
+	dst, src, srcRow, rows, n, scratch := m.GP64(), m.GP64(), m.GP64(), m.GP64(), m.GP64(), m.GP64()
+	m.Load(m.Param("dst"), dst)
+	m.Load(m.Param("src"), src)
+	m.Load(m.Param("srcRow"), srcRow)
+	m.Load(m.Param("rows"), rows)
+	m.Load(m.Param("columns"), n)
+	m.first(n, scratch)
+	low := m.mask
+	m.SUBQ(operand.U32(uint32(m.lanes)), n)
+	m.XORQ(scratch, scratch)
+	m.CMPQ(n, scratch)
+	m.CMOVQLT(scratch, n)
+	m.first(n, scratch)
+	high := m.mask
+	m.Label("row")
+	for i, mask := range []reg.Register{low, high} {
+		m.mask = mask
+		v := m.load(at(src, i*m.bytes()))
+		m.mask = nil
+		m.store(v, at(dst, i*m.bytes()))
+	}
+	m.ADDQ(srcRow, src)
+	m.ADDQ(operand.U32(uint32(2*m.bytes())), dst)
+	m.DECQ(rows)
+	m.JNZ(operand.LabelRef("row"))
 	m.end()
 }
 

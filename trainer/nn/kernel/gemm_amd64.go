@@ -3,73 +3,174 @@ package kernel
 import (
 	"math"
 	"runtime"
+	"slices"
+	"unsafe"
 )
 
 // laneMask has the mask of the first n of 8 lanes at 8-n.
 var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
-// vector computes C with the tile kernels of AVX-512 (wide) or AVX2.
-func (g *GemmArgs) vector(wide bool) {
-	if g.K == 0 {
-		gemmGeneric(*g)
-		return
-	}
-	g.direct(wide)
-	runtime.KeepAlive(g)
+// width is what the tile kernels of a set can do.
+type width struct {
+	wide     bool // AVX-512
+	lanes    int
+	one, two int // rows of a tile of one and of two vectors
 }
 
-// direct computes C panel by panel of two vectors of columns, from A and B as they lie.
-func (g *GemmArgs) direct(wide bool) {
-	lanes := 8
-	if wide {
-		lanes = 16
+var (
+	width512 = width{true, 16, 14, 14}
+	width256 = width{false, 8, 12, 6}
+)
+
+func gemmAVX512(g GemmArgs) { g.vector(&width512) }
+func gemmAVX2(g GemmArgs)   { g.vector(&width256) }
+
+// vector computes C with tile kernels.
+func (g *GemmArgs) vector(w *width) {
+	switch {
+	case g.K == 0:
+		gemmGeneric(*g)
+	case g.packs(w):
+		g.packed(w)
+	default:
+		g.direct(w)
 	}
+	runtime.KeepAlive(g.A)
+	runtime.KeepAlive(g.B)
+	runtime.KeepAlive(g.C)
+}
+
+// packs reports whether it pays to pack B: its rows lie far apart and are used often.
+func (g *GemmArgs) packs(w *width) bool {
+	tiles := g.Blocks * ((g.M + w.two - 1) / w.two)
+	return g.Scratch != nil && g.BRow >= 128 && g.N > w.lanes && tiles >= 4 && g.Segs*g.K >= 64
+}
+
+// tile returns what all tiles of g have in common.
+func (g *GemmArgs) tile() tile {
 	t := tile{
-		a: &g.A[0], floor: uint64(math.Float32bits(float32(math.Inf(-1)))),
 		init: g.Init, k: g.K, segs: g.Segs,
 		arow: 4 * g.ARow, astep: 4 * g.AStep, aseg: 4 * (g.ASeg - g.K*g.AStep),
 		brow: 4 * g.BRow, crow: 4 * g.CRow,
 	}
-	if g.ReLU {
-		t.floor = 0
+	if !g.ReLU {
+		t.floor = uint64(math.Float32bits(float32(math.Inf(-1))))
 	}
-	for j := 0; j < g.N; j += 2 * lanes {
-		n := min(2*lanes, g.N-j)
-		t.mask = 1<<n - 1
-		t.lanes = &laneMask[(lanes-n%lanes)%8]
+	return t
+}
+
+// direct computes C panel by panel of two vectors of columns, from A and B as they lie.
+func (g *GemmArgs) direct(w *width) {
+	t := g.tile()
+	for j := 0; j < g.N; j += 2 * w.lanes {
 		t.b = &g.B[j]
-		if g.Init == Bias {
-			t.bias = &g.Bias[j]
-		}
-		g.panel(&t, j, n, lanes, wide)
+		t.ahead = uintptr(unsafe.Pointer(t.b))
+		g.panel(w, &t, j)
 	}
 }
 
-// panel computes columns j to j+n with tiles as equal as can be.
-func (g *GemmArgs) panel(t *tile, j, n, lanes int, wide bool) {
-	vectors := (n + lanes - 1) / lanes
-	limit := 14
-	switch {
-	case wide:
-	case vectors == 1:
-		limit = 12
-	default:
-		limit = 6
+// panel computes the columns from j with tiles of rows as equal as can be.
+func (g *GemmArgs) panel(w *width, t *tile, j int) {
+	n := min(2*w.lanes, g.N-j)
+	t.mask = 1<<n - 1
+	t.lanes = &laneMask[-n&7]
+	if g.Init == Bias {
+		t.bias = &g.Bias[j]
+	}
+	vectors, limit := 2, w.two
+	if n <= w.lanes {
+		vectors, limit = 1, w.one
 	}
 	tiles := (g.M + limit - 1) / limit
 	rows := (g.M + tiles - 1) / tiles
 	for i := 0; i < g.M; rows-- {
-		count := min(tiles, (g.M - i - tiles*(rows-1)))
+		count := min(tiles, g.M-i-tiles*(rows-1))
 		t.a, t.c = &g.A[i*g.ARow], &g.C[i*g.CRow+j]
 		t.count, t.blocks = count, g.Blocks
 		t.atile, t.ctile = 4*rows*g.ARow, 4*rows*g.CRow
 		t.ablock, t.cblock = 4*g.ABlock-count*t.atile, 4*g.CBlock-count*t.ctile
-		if wide {
+		if w.wide {
 			runAVX512(t, rows, vectors)
 		} else {
-			runAVX2(t, rows, vectors, n%lanes != 0)
+			runAVX2(t, rows, vectors, n%w.lanes != 0)
 		}
 		i += count * rows
 		tiles -= count
 	}
+}
+
+// chunk bounds the steps of the inner loop whose part of a panel of B stays in the first-level cache.
+const chunk = 256
+
+// packed computes C chunk by chunk of the inner loop, with B packed panel by panel.
+func (g *GemmArgs) packed(w *width) {
+	for s := 0; s < g.Segs; {
+		segs := min(max(chunk/g.K, 1), g.Segs-s)
+		parts := 1
+		if segs == 1 {
+			parts = (g.K + chunk - 1) / chunk
+		}
+		for p := range parts {
+			lo, hi := p*g.K/parts, (p+1)*g.K/parts
+			c := *g
+			c.K, c.Segs = hi-lo, segs
+			c.A, c.B = g.A[s*g.ASeg+lo*g.AStep:], g.B[(s*g.K+lo)*g.BRow:]
+			if s > 0 || p > 0 {
+				c.Init = Accumulate
+			}
+			c.ReLU = g.ReLU && s+segs == g.Segs && p == parts-1
+			c.chunk(w)
+		}
+		s += segs
+	}
+}
+
+// chunk computes a g whose inner loop is one chunk.
+func (g *GemmArgs) chunk(w *width) {
+	panel := 2 * w.lanes
+	steps := g.Segs * g.K
+	g.packA()
+	pack := resize(&g.Scratch.b, steps*panel+16)
+	pack = pack[-int(uintptr(unsafe.Pointer(&pack[0]))/4)&15:] // vectors within cache lines
+	t := g.tile()
+	t.b, t.brow = &pack[0], 4*panel
+	t.aheadstep = 4 * g.BRow
+	for j := 0; j < g.N; j += panel {
+		n := min(panel, g.N-j)
+		if w.wide {
+			copyRowsAVX512(&pack[0], &g.B[j], 4*g.BRow, steps, n)
+		} else {
+			copyRowsAVX2(&pack[0], &g.B[j], 4*g.BRow, steps, n)
+		}
+		t.ahead = uintptr(unsafe.Pointer(&g.B[j])) + uintptr(4*n)
+		g.panel(w, &t, j)
+	}
+}
+
+// packA copies A if its rows, or its steps, lie at a stride that maps them to few sets of the cache.
+func (g *GemmArgs) packA() {
+	const gap = 16
+	if g.Blocks > 1 || g.Segs > 1 {
+		return
+	}
+	switch {
+	case g.AStep == 1 && g.ARow%256 == 0:
+		pack := resize(&g.Scratch.a, g.M*(g.K+gap))
+		for i := range g.M {
+			copy(pack[i*(g.K+gap):][:g.K], g.A[i*g.ARow:])
+		}
+		g.A, g.ARow = pack, g.K+gap
+	case g.ARow == 1 && g.AStep%256 == 0:
+		pack := resize(&g.Scratch.a, g.K*(g.M+gap))
+		for k := range g.K {
+			copy(pack[k*(g.M+gap):][:g.M], g.A[k*g.AStep:])
+		}
+		g.A, g.AStep = pack, g.M+gap
+	}
+}
+
+// resize makes *x n elements long, of any content.
+func resize(x *[]float32, n int) []float32 {
+	*x = slices.Grow((*x)[:0], n)[:n]
+	return *x
 }

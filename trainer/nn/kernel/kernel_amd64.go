@@ -16,7 +16,7 @@ func vectorSets() []*set {
 }
 
 var avx512 = set{
-	name: "avx512", gemm: func(g GemmArgs) { g.vector(true) },
+	name: "avx512", gemm: gemmAVX512,
 	axpy: axpyAVX512, add: addAVX512, scale: scaleAVX512, dot: dotAVX512,
 	reluGrad: reluGradAVX512, addRows: addRowsAVX512, columnStats: columnStatsAVX512,
 	scaleShift: scaleShiftAVX512, batchNormGrad: batchNormGradAVX512,
@@ -27,7 +27,7 @@ var avx512 = set{
 }
 
 var avx2 = set{
-	name: "avx2", gemm: func(g GemmArgs) { g.vector(false) },
+	name: "avx2", gemm: gemmAVX2,
 	axpy: axpyAVX2, add: addAVX2, scale: scaleAVX2, dot: dotAVX2,
 	reluGrad: reluGradAVX2, addRows: addRowsAVX2, columnStats: columnStatsAVX2,
 	scaleShift: scaleShiftAVX2, batchNormGrad: batchNormGradAVX2,

@@ -4,30 +4,32 @@ package kernel
 
 // tile is the argument of the tile kernels: count tiles below each other in each of several blocks.
 type tile struct {
-	a      *float32 // first row of the first tile
-	b      *float32
-	c      *float32
-	aat    uintptr // working copies: they may end beyond the slices
-	cat    uintptr
-	bias   *float32
-	lanes  *int32 // avx2: mask of the last vector of columns
-	mask   uint64 // avx512: mask of the columns, 32 bits
-	floor  uint64 // low half, a float32: smaller results become it; -Inf for none
-	init   Init
-	k      int // steps of a segment
-	segs   int
-	arow   int
-	astep  int
-	aseg   int // from the end of a segment to the next one
-	brow   int
-	crow   int
-	count  int // tiles of a block
-	atile  int // from a tile to the next one
-	ctile  int
-	blocks int // counted down
-	ablock int // from the end of the last tile of a block to the next block
-	cblock int
-	left   int // counts the tiles of a block down
+	a         *float32 // first row of the first tile
+	b         *float32
+	c         *float32
+	aat       uintptr // working copies: they may end beyond the slices
+	cat       uintptr
+	bias      *float32
+	lanes     *int32 // avx2: mask of the last vector of columns
+	mask      uint64 // avx512: mask of the columns, 32 bits
+	floor     uint64 // low half, a float32: smaller results become it; -Inf for none
+	init      Init
+	k         int // steps of a segment
+	segs      int
+	arow      int
+	astep     int
+	aseg      int // from the end of a segment to the next one
+	brow      int
+	crow      int
+	count     int // tiles of a block
+	atile     int // from a tile to the next one
+	ctile     int
+	blocks    int // counted down
+	ablock    int // from the end of the last tile of a block to the next block
+	cblock    int
+	left      int     // counts the tiles of a block down
+	ahead     uintptr // where to prefetch at the start of a segment
+	aheadstep int     // how far it then moves on
 }
 
 // runAVX512 runs the kernel for tiles of rows rows by vectors vectors.

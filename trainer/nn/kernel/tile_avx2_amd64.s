@@ -31,7 +31,7 @@ DATA lanesAVX2<>+60(SB)/4, $0x00000000
 GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
 
 // func tile1x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -40,6 +40,7 @@ TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -71,7 +72,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -100,11 +104,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile2x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -113,6 +118,7 @@ TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -149,7 +155,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -184,11 +193,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile3x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -197,6 +207,7 @@ TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -237,7 +248,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -277,11 +291,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile4x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -290,6 +305,7 @@ TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -334,7 +350,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -379,11 +398,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile5x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -392,6 +412,7 @@ TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -440,7 +461,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -490,11 +514,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile6x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -503,6 +528,7 @@ TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -555,7 +581,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -610,11 +639,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile7x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile7x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -623,6 +653,7 @@ TEXT ·tile7x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -679,7 +710,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -739,11 +773,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile8x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile8x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -752,6 +787,7 @@ TEXT ·tile8x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -812,7 +848,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -877,11 +916,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile9x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile9x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -890,6 +930,7 @@ TEXT ·tile9x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -954,7 +995,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1024,11 +1068,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile10x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile10x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1037,6 +1082,7 @@ TEXT ·tile10x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1107,7 +1153,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1184,11 +1233,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile11x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile11x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1197,6 +1247,7 @@ TEXT ·tile11x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1271,7 +1322,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1353,11 +1407,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile12x8AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile12x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1366,6 +1421,7 @@ TEXT ·tile12x8AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1444,7 +1500,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1531,11 +1590,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile1x16AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1544,6 +1604,7 @@ TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1578,7 +1639,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1611,11 +1675,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile2x16AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1624,6 +1689,7 @@ TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1666,7 +1732,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1708,11 +1777,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile3x16AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1721,6 +1791,7 @@ TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1770,7 +1841,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1820,11 +1894,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile4x16AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1833,6 +1908,7 @@ TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1889,7 +1965,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -1947,11 +2026,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile5x16AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -1960,6 +2040,7 @@ TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2023,7 +2104,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -2089,11 +2173,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile6x16AVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2102,6 +2187,7 @@ TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2172,7 +2258,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -2246,11 +2335,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile1x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile1x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2259,6 +2349,7 @@ TEXT ·tile1x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2293,7 +2384,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2324,11 +2418,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile2x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile2x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2337,6 +2432,7 @@ TEXT ·tile2x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2377,7 +2473,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2415,11 +2514,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile3x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile3x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2428,6 +2528,7 @@ TEXT ·tile3x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2473,7 +2574,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2517,11 +2621,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile4x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile4x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2530,6 +2635,7 @@ TEXT ·tile4x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2580,7 +2686,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2630,11 +2739,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile5x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile5x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2643,6 +2753,7 @@ TEXT ·tile5x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2698,7 +2809,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2754,11 +2868,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile6x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile6x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2767,6 +2882,7 @@ TEXT ·tile6x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2827,7 +2943,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -2889,11 +3008,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile7x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile7x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -2902,6 +3022,7 @@ TEXT ·tile7x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2967,7 +3088,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3035,11 +3159,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile8x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile8x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -3048,6 +3173,7 @@ TEXT ·tile8x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3118,7 +3244,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3192,11 +3321,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile9x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile9x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -3205,6 +3335,7 @@ TEXT ·tile9x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3280,7 +3411,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3360,11 +3494,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile10x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile10x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -3373,6 +3508,7 @@ TEXT ·tile10x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3455,7 +3591,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3543,11 +3682,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile11x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile11x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -3556,6 +3696,7 @@ TEXT ·tile11x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3643,7 +3784,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3737,11 +3881,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile12x8MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile12x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -3750,6 +3895,7 @@ TEXT ·tile12x8MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3842,7 +3988,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (R14), Y0
@@ -3942,11 +4091,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile1x16MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile1x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -3955,6 +4105,7 @@ TEXT ·tile1x16MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3992,7 +4143,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4027,11 +4181,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile2x16MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile2x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -4040,6 +4195,7 @@ TEXT ·tile2x16MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4086,7 +4242,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4131,11 +4290,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile3x16MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile3x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -4144,6 +4304,7 @@ TEXT ·tile3x16MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4198,7 +4359,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4252,11 +4416,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile4x16MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile4x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -4265,6 +4430,7 @@ TEXT ·tile4x16MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4327,7 +4493,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4390,11 +4559,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile5x16MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile5x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -4403,6 +4573,7 @@ TEXT ·tile5x16MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4473,7 +4644,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4545,11 +4719,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile6x16MaskedAVX2(t *tile)
-// Requires: AVX, FMA3
+// Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
@@ -4558,6 +4733,7 @@ TEXT ·tile6x16MaskedAVX2(SB), NOSPLIT, $0-8
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4636,7 +4812,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
@@ -4717,5 +4896,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET

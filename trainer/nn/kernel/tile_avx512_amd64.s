@@ -21,7 +21,7 @@ DATA iotaAVX512<>+60(SB)/4, $0x0000000f
 GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
 
 // func tile1x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -30,6 +30,7 @@ TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -65,7 +66,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -93,11 +97,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile2x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -106,6 +111,7 @@ TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -146,7 +152,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -179,11 +188,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile3x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -192,6 +202,7 @@ TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -236,7 +247,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -273,11 +287,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile4x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -286,6 +301,7 @@ TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -334,7 +350,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -375,11 +394,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile5x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -388,6 +408,7 @@ TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -440,7 +461,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -485,11 +509,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile6x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -498,6 +523,7 @@ TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -554,7 +580,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -603,11 +632,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile7x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -616,6 +646,7 @@ TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -676,7 +707,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -729,11 +763,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile8x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -742,6 +777,7 @@ TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -806,7 +842,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -863,11 +902,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile9x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -876,6 +916,7 @@ TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -944,7 +985,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -1005,11 +1049,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile10x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1018,6 +1063,7 @@ TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1092,7 +1138,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -1159,11 +1208,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile11x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1172,6 +1222,7 @@ TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1250,7 +1301,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -1321,11 +1375,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile12x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1334,6 +1389,7 @@ TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1416,7 +1472,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -1491,11 +1550,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile13x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1504,6 +1564,7 @@ TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1590,7 +1651,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -1669,11 +1733,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile14x16AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1682,6 +1747,7 @@ TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1772,7 +1838,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
@@ -1855,11 +1924,12 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
+	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile1x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1868,6 +1938,7 @@ TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1906,7 +1977,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -1939,11 +2013,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile2x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -1952,6 +2027,7 @@ TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -1998,7 +2074,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2040,11 +2119,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile3x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2053,6 +2133,7 @@ TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -2106,7 +2187,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2156,11 +2240,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile4x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2169,6 +2254,7 @@ TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -2229,7 +2315,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2287,11 +2376,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile5x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2300,6 +2390,7 @@ TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -2367,7 +2458,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2433,11 +2527,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile6x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2446,6 +2541,7 @@ TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -2520,7 +2616,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2594,11 +2693,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile7x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2607,6 +2707,7 @@ TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -2688,7 +2789,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2770,11 +2874,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile8x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2783,6 +2888,7 @@ TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -2871,7 +2977,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -2961,11 +3070,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile9x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -2974,6 +3084,7 @@ TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -3069,7 +3180,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -3167,11 +3281,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile10x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -3180,6 +3295,7 @@ TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -3284,7 +3400,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -3392,11 +3511,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile11x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -3405,6 +3525,7 @@ TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -3516,7 +3637,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -3632,11 +3756,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile12x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -3645,6 +3770,7 @@ TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -3763,7 +3889,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -3887,11 +4016,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile13x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -3900,6 +4030,7 @@ TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4025,7 +4156,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -4157,11 +4291,12 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
 // func tile14x32AVX512(t *tile)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
@@ -4170,6 +4305,7 @@ TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
+	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4302,7 +4438,10 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	MOVQ 80(R15), CX
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z    (DI), K1, Z0
@@ -4442,5 +4581,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
+	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET

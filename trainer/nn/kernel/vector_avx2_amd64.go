@@ -107,6 +107,11 @@ func finitePrefixAVX2(x []float32) (n int)
 //go:noescape
 func transpose8AVX2(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
 
+// copyRowsAVX2 copies rows of at most two vectors to rows of two vectors; srcRow is in bytes.
+//
+//go:noescape
+func copyRowsAVX2(dst *float32, src *float32, srcRow int, rows int, columns int)
+
 // fmaPeakAVX2 returns the operations that it did.
 //
 //go:noescape

@@ -1452,6 +1452,43 @@ loop:
 	VZEROUPPER
 	RET
 
+// func copyRowsAVX2(dst *float32, src *float32, srcRow int, rows int, columns int)
+// Requires: AVX, CMOV
+TEXT ·copyRowsAVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    srcRow+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	MOVQ    columns+32(FP), SI
+	MOVQ    $0x00000008, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	LEAQ    lanesAVX2<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 32(R8)(DI*4), Y0
+	SUBQ    $0x00000008, SI
+	XORQ    DI, DI
+	CMPQ    SI, DI
+	CMOVQLT DI, SI
+	MOVQ    $0x00000008, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	LEAQ    lanesAVX2<>+0(SB), SI
+	NEGQ    DI
+	VMOVUPS 32(SI)(DI*4), Y1
+
+row:
+	VMASKMOVPS (CX), Y0, Y2
+	VMOVUPS    Y2, (AX)
+	VMASKMOVPS 32(CX), Y1, Y2
+	VMOVUPS    Y2, 32(AX)
+	ADDQ       DX, CX
+	ADDQ       $0x00000040, AX
+	DECQ       BX
+	JNZ        row
+	VZEROUPPER
+	RET
+
 // func fmaPeakAVX2(iterations int) (flops int)
 // Requires: AVX, FMA3
 TEXT ·fmaPeakAVX2(SB), NOSPLIT, $0-16

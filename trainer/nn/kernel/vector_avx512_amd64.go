@@ -107,6 +107,11 @@ func finitePrefixAVX512(x []float32) (n int)
 //go:noescape
 func transpose8AVX512(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
 
+// copyRowsAVX512 copies rows of at most two vectors to rows of two vectors; srcRow is in bytes.
+//
+//go:noescape
+func copyRowsAVX512(dst *float32, src *float32, srcRow int, rows int, columns int)
+
 // fmaPeakAVX512 returns the operations that it did.
 //
 //go:noescape

@@ -1548,6 +1548,43 @@ loop:
 	VZEROUPPER
 	RET
 
+// func copyRowsAVX512(dst *float32, src *float32, srcRow int, rows int, columns int)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·copyRowsAVX512(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), AX
+	MOVQ    src+8(FP), CX
+	MOVQ    srcRow+16(FP), DX
+	MOVQ    rows+24(FP), BX
+	MOVQ    columns+32(FP), SI
+	MOVQ    $0x00000010, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVL    $0x0000ffff, R8
+	BZHIL   DI, R8, R8
+	KMOVW   R8, K1
+	SUBQ    $0x00000010, SI
+	XORQ    DI, DI
+	CMPQ    SI, DI
+	CMOVQLT DI, SI
+	MOVQ    $0x00000010, DI
+	CMPQ    SI, DI
+	CMOVQLT SI, DI
+	MOVL    $0x0000ffff, SI
+	BZHIL   DI, SI, SI
+	KMOVW   SI, K2
+
+row:
+	VMOVUPS.Z (CX), K1, Z0
+	VMOVUPS   Z0, (AX)
+	VMOVUPS.Z 64(CX), K2, Z0
+	VMOVUPS   Z0, 64(AX)
+	ADDQ      DX, CX
+	ADDQ      $0x00000080, AX
+	DECQ      BX
+	JNZ       row
+	VZEROUPPER
+	RET
+
 // func fmaPeakAVX512(iterations int) (flops int)
 // Requires: AVX, AVX512F
 TEXT ·fmaPeakAVX512(SB), NOSPLIT, $0-16
