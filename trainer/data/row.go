@@ -64,7 +64,7 @@ func quotedField(b []byte) (field, rest []byte, err error) {
 }
 
 // maxLine is the longest line that is taken for CSV.
-const maxLine = 64 << 20
+const maxLine = 16 << 20
 
 // A rowScanner finds the rows of a file and checks their quotes.
 type rowScanner struct {
