@@ -1,22 +1,44 @@
 package ps
 
 import (
-	"fmt"
 	"io"
 	"net"
-	"os"
-	"strconv"
-	"strings"
-	"sync"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
 )
 
 const benchElements = 25 << 20 // 100 MiB
 
+// beside runs ours and a peer in turn and reports, of bytes moved by each, the
+// median rates and the ratios of the best and of the median runs.
+func beside(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
+	b.Helper()
+	times := [2][]float64{}
+	ours()
+	peer()
+	for b.Loop() {
+		for i, f := range []func(){ours, peer} {
+			start := time.Now()
+			f()
+			times[i] = append(times[i], time.Since(start).Seconds())
+		}
+	}
+	rate := func(i int, bytes float64, at int) float64 {
+		slices.Sort(times[i])
+		return bytes / times[i][at] / 1e9
+	}
+	mid := len(times[0]) / 2
+	b.ReportMetric(rate(0, oursBytes, mid), "GB/s")
+	b.ReportMetric(rate(1, peerBytes, mid), "peer-GB/s")
+	b.ReportMetric(rate(0, oursBytes, mid)/rate(1, peerBytes, mid), "ratio")
+	b.ReportMetric(rate(0, oursBytes, 0)/rate(1, peerBytes, 0), "best-ratio")
+}
+
 // onLoopback starts a server with n values on TCP, and a client of it.
-func onLoopback(tb testing.TB, n int, config ServerConfig) (*Server, *Client) {
+func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	tb.Helper()
 	s, err := NewServer(config)
 	if err != nil {
@@ -36,35 +58,90 @@ func onLoopback(tb testing.TB, n int, config ServerConfig) (*Server, *Client) {
 	if err := c.Init(tb.Context(), make([]float32, n)); err != nil {
 		tb.Fatal(err)
 	}
-	return s, c
+	return c
 }
 
-// BenchmarkPushPull moves 100 MiB to the server and back.
+// echo returns a function that moves as many bytes there and back over a plain TCP connection.
+func echo(tb testing.TB, bytes int) func() {
+	tb.Helper()
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { lis.Close() })
+	go func() {
+		conn, err := lis.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		far := make([]byte, bytes)
+		for {
+			if _, err := io.ReadFull(conn, far); err != nil {
+				return
+			}
+			if _, err := conn.Write(far); err != nil {
+				return
+			}
+		}
+	}()
+	conn, err := net.Dial("tcp", lis.Addr().String())
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { conn.Close() })
+	near := make([]byte, bytes)
+	return func() {
+		must(conn.Write(near))
+		must(io.ReadFull(conn, near))
+	}
+}
+
+// BenchmarkPushPull moves 100 MiB to the server and back, an update in between,
+// beside a plain TCP connection.
 func BenchmarkPushPull(b *testing.B) {
 	for _, name := range []string{optim.SGD, optim.Adam} {
 		b.Run(name, func(b *testing.B) {
-			_, c := onLoopback(b, benchElements, ServerConfig{Optimizer: optim.Config{Name: name}})
+			c := onLoopback(b, benchElements, ServerConfig{Optimizer: optim.Config{Name: name}})
 			values, grads := make([]float32, benchElements), filled(benchElements, 1e-3)
 			versions := Versions{0}
-			b.SetBytes(2 * 4 * benchElements)
-			for b.Loop() {
-				if _, _, err := c.Push(b.Context(), grads, Gradient{Versions: versions}); err != nil {
-					b.Fatal(err)
-				}
-				v, err := c.Pull(b.Context(), values, PullOptions{})
+			const moved = 2 * 4 * benchElements
+			beside(b, func() {
+				_, _, err := c.Push(b.Context(), grads, Gradient{Versions: versions})
 				if err != nil {
 					b.Fatal(err)
 				}
-				versions = v
-			}
+				versions = must(c.Pull(b.Context(), values, PullOptions{}))
+			}, echo(b, moved/2), moved, moved)
 		})
 	}
 }
 
+// BenchmarkApply is an update of 100 MiB of parameters beside a memory copy, by
+// the bytes that each reads and writes.
+func BenchmarkApply(b *testing.B) {
+	for _, c := range []struct {
+		optimizer string
+		passes    float64 // over the 4 bytes of each parameter
+	}{{optim.SGD, 3}, {optim.Adam, 7}} {
+		b.Run(c.optimizer, func(b *testing.B) {
+			s := &store{optimizer: must(optim.New(optim.Config{Name: c.optimizer}))}
+			s.allocate(benchElements, benchElements)
+			copy(s.room(), filled(benchElements, 1e-3))
+			from, to := filled(benchElements, 1), filled(benchElements, 2)
+			beside(b, func() {
+				s.add([]float64{1})
+				s.apply([]float64{1}, 0.01)
+			}, func() { copy(to, from) }, c.passes*4*benchElements, 2*4*benchElements)
+		})
+	}
+}
+
+// BenchmarkPush and BenchmarkPull are 100 MiB one way.
 func BenchmarkPush(b *testing.B) {
 	for _, name := range []string{optim.SGD, optim.Adam} {
 		b.Run(name, func(b *testing.B) {
-			_, c := onLoopback(b, benchElements, ServerConfig{Optimizer: optim.Config{Name: name}})
+			c := onLoopback(b, benchElements, ServerConfig{Optimizer: optim.Config{Name: name}})
 			grads := filled(benchElements, 1e-3)
 			b.SetBytes(4 * benchElements)
 			for b.Loop() {
@@ -77,77 +154,23 @@ func BenchmarkPush(b *testing.B) {
 }
 
 func BenchmarkPull(b *testing.B) {
-	_, c := onLoopback(b, benchElements, ServerConfig{Optimizer: optim.Config{Name: optim.SGD}})
+	c := onLoopback(b, benchElements, ServerConfig{Optimizer: optim.Config{Name: optim.SGD}})
 	values := make([]float32, benchElements)
 	b.SetBytes(4 * benchElements)
 	for b.Loop() {
-		if _, err := c.Pull(b.Context(), values, PullOptions{}); err != nil {
-			b.Fatal(err)
-		}
+		must(c.Pull(b.Context(), values, PullOptions{}))
 	}
 }
 
-// BenchmarkTCP is the peer: the same bytes there and back over a plain connection.
-func BenchmarkTCP(b *testing.B) {
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer lis.Close()
-	far := make([]byte, 4*benchElements)
-	go func() {
-		conn, err := lis.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		for {
-			if _, err := io.ReadFull(conn, far); err != nil {
-				return
-			}
-			if _, err := conn.Write(far); err != nil {
-				return
-			}
-		}
-	}()
-	conn, err := net.Dial("tcp", lis.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer conn.Close()
-	near := make([]byte, 4*benchElements)
-	b.SetBytes(2 * 4 * benchElements)
-	for b.Loop() {
-		if _, err := conn.Write(near); err != nil {
-			b.Fatal(err)
-		}
-		if _, err := io.ReadFull(conn, near); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// BenchmarkSmall is a push and a pull of a model that fits one segment: the cost of a call.
+// BenchmarkSmall is a push and a pull of a model that fits one segment: what a call costs.
 func BenchmarkSmall(b *testing.B) {
-	_, c := onLoopback(b, 1000, ServerConfig{Optimizer: optim.Config{Name: optim.SGD}})
+	c := onLoopback(b, 1000, ServerConfig{Optimizer: optim.Config{Name: optim.SGD}})
 	x := make([]float32, 1000)
 	for b.Loop() {
-		c.Push(b.Context(), x, Gradient{Versions: Versions{0}})
-		c.Pull(b.Context(), x, PullOptions{})
+		_, _, err := c.Push(b.Context(), x, Gradient{Versions: Versions{0}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		must(c.Pull(b.Context(), x, PullOptions{}))
 	}
-}
-
-// BenchmarkMemory is the server's memory beyond the Go program's at the start, over that
-// of its parameters, while four workers push. It needs a process of its own for each optimizer.
-func BenchmarkMemory(b *testing.B) {
-	name := os.Getenv("ELASTICDL_BENCH_OPTIMIZER")
-	if name == "" {
-		name = optim.SGD
-	}
-	_ = name
-	_ = fmt.Sprint
-	_ = strconv.Itoa
-	_ = strings.Fields
-	var wg sync.WaitGroup
-	wg.Wait()
 }

@@ -1,0 +1,120 @@
+//go:build linux && !race
+
+package ps
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/optim"
+)
+
+// TestMemory: the peak memory of a server process over that of its parameters,
+// while four workers push and pull at once.
+func TestMemory(t *testing.T) {
+	const n = 16 << 20 // 64 MiB
+	for _, c := range []struct {
+		optimizer string
+		limit     float64
+	}{{optim.SGD, 2.5}, {optim.Adam, 4.5}} {
+		server := exec.Command(os.Args[0], "-test.run=TestMemoryServer$")
+		server.Env = append(os.Environ(), "ELASTICDL_TEST_SERVER="+c.optimizer)
+		end, err := server.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := server.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := server.Start(); err != nil {
+			t.Fatal(err)
+		}
+		addr, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		pushAll(t, strings.TrimSpace(addr), n)
+		peak := peakMemory(t, server.Process.Pid)
+		end.Close()
+		server.Wait()
+		ratio := float64(peak) / (4 * n)
+		t.Logf("%s: %.2f of the parameters' memory", c.optimizer, ratio)
+		if ratio > c.limit {
+			t.Errorf("%s: a server takes %.2f of its parameters' memory, want at most %v", c.optimizer, ratio, c.limit)
+		}
+	}
+}
+
+// TestMemoryServer is the other process of TestMemory: it serves until its input ends.
+func TestMemoryServer(t *testing.T) {
+	optimizer := os.Getenv("ELASTICDL_TEST_SERVER")
+	if optimizer == "" {
+		return
+	}
+	s, err := NewServer(ServerConfig{Optimizer: optim.Config{Name: optimizer}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go s.Serve(lis)
+	fmt.Println(lis.Addr())
+	io.Copy(io.Discard, os.Stdin)
+	s.Stop()
+}
+
+func pushAll(t *testing.T, addr string, n int) {
+	grads, values := make([]float32, n), make([]float32, n)
+	pull := new(sync.Mutex) // one array for all
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			c, err := Dial(t.Context(), ClientConfig{Worker: worker, Addresses: []string{addr}, Layout: dense(n, 0)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			if err := c.Init(t.Context(), grads); err != nil {
+				t.Error(err)
+			}
+			for range 4 {
+				if _, _, err := c.Push(t.Context(), grads, Gradient{Versions: Versions{0}}); err != nil {
+					t.Error(err)
+				}
+				pull.Lock()
+				if _, err := c.Pull(t.Context(), values, PullOptions{}); err != nil {
+					t.Error(err)
+				}
+				pull.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// peakMemory is the most that the process has had in memory, in bytes.
+func peakMemory(t *testing.T, pid int) int64 {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		var kb int64
+		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kb); n == 1 {
+			return kb << 10
+		}
+	}
+	t.Fatal("no VmHWM")
+	return 0
+}
