@@ -1,0 +1,259 @@
+// Package local_test tells the stories of jobs on one machine with the real
+// program, as processes: it trains, it is killed here and there, and it ends as
+// it should. What the stories measure is printed with -v.
+package local_test
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+var (
+	program string // the real one, built for this run
+	digits  string // RecordIO of the shipped digits: train and test
+)
+
+// What the shipped digits are.
+const trainingDigits, testDigits = 10_000, 2_000
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "elasticdl-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	program, digits = filepath.Join(dir, "elasticdl"), filepath.Join(dir, "digits")
+	for _, args := range [][]string{
+		{"go", "build", "-o", program, "../../cmd/elasticdl"},
+		{program, "dataset", "mnist", digits, "--source", "../../examples/mnist/data"},
+	} {
+		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "%s: %v\n%s", strings.Join(args, " "), err, out)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// launched is a job that elasticdl train runs in the foreground.
+type launched struct {
+	t    *testing.T
+	name string
+	cmd  *exec.Cmd
+	out  bytes.Buffer // to be read when the launcher has ended
+	wait func() error
+}
+
+// train starts a job with the test's own state directory; it is gone with the test.
+func train(t *testing.T, flags ...string) *launched {
+	t.Helper()
+	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	j := &launched{t: t, name: "story"}
+	args := append([]string{
+		"train", "--runtime=local", "--job_name=" + j.name, "--model_zoo=model_zoo",
+		"--training_data=" + filepath.Join(digits, "train"), "--validation_data=" + filepath.Join(digits, "test"),
+		"--minibatch_size=64", "--num_minibatches_per_task=4", "--num_ps_pods=2", "--num_workers=4",
+	}, flags...)
+	j.cmd = exec.Command(program, args...)
+	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
+	j.wait = sync.OnceValue(j.cmd.Wait)
+	if err := j.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		j.cmd.Process.Kill()
+		j.wait()
+		local.Stop(t.Context(), j.name)
+		if t.Failed() {
+			t.Logf("elasticdl %s\n%s\n%s", strings.Join(args, " "), j.out.String(), j.log(""))
+		}
+	})
+	return j
+}
+
+// end waits for the launcher and checks its exit code.
+func (j *launched) end(code int) *wire.JobStatus {
+	j.t.Helper()
+	j.wait()
+	if got := j.cmd.ProcessState.ExitCode(); got != code {
+		j.t.Fatalf("exit code %d, want %d", got, code)
+	}
+	return j.status()
+}
+
+func (j *launched) status() *wire.JobStatus {
+	j.t.Helper()
+	s, err := local.Status(j.t.Context(), j.name)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return s
+}
+
+// until looks at the job until it is as wanted, for half a minute.
+func (j *launched) until(what string, is func(*wire.JobStatus) bool) *wire.JobStatus {
+	j.t.Helper()
+	var s *wire.JobStatus
+	eventually(j.t, what, 30*time.Second, func() bool {
+		var err error
+		s, err = local.Status(j.t.Context(), j.name)
+		if err == nil && local.Ended(s) && !is(s) {
+			j.t.Fatalf("the job ended before %s: %v", what, s)
+		}
+		return err == nil && is(s)
+	})
+	return s
+}
+
+func eventually(t *testing.T, what string, limit time.Duration, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in %v", what, limit)
+		}
+	}
+}
+
+// log is what a pod has written, all of them if pod is empty.
+func (j *launched) log(pod string) string {
+	var b strings.Builder
+	if err := local.Logs(j.t.Context(), j.name, pod, false, &b); err != nil {
+		return err.Error()
+	}
+	return b.String()
+}
+
+// pod finds a pod of the job, nil if there is none.
+func pod(s *wire.JobStatus, role wire.Role, index int) *wire.PodStatus {
+	for _, p := range s.Pods {
+		if p.Role == role && int(p.Index) == index {
+			return p
+		}
+	}
+	return nil
+}
+
+// trained tells whether a fraction of the records is done.
+func trained(fraction float64) func(*wire.JobStatus) bool {
+	return func(s *wire.JobStatus) bool {
+		return s.RecordsTotal > 0 && float64(s.RecordsDone) >= fraction*float64(s.RecordsTotal)
+	}
+}
+
+// kill sends a signal to a pod that runs.
+func (j *launched) kill(p *wire.PodStatus, signal syscall.Signal) {
+	j.t.Helper()
+	if p == nil || p.Pid == 0 {
+		j.t.Fatalf("no process to kill: %v", p)
+	}
+	if err := syscall.Kill(int(p.Pid), signal); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// processes lists the processes of the program under test; a zombie is none.
+func processes(t *testing.T) []int {
+	t.Helper()
+	links, err := filepath.Glob("/proc/[0-9]*/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pids []int
+	for _, link := range links {
+		if exe, err := os.Readlink(link); err == nil && exe == program {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(link)))
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// nobodyLeft waits until no process of the program is left.
+func nobodyLeft(t *testing.T) {
+	t.Helper()
+	began := time.Now()
+	eventually(t, "end of all processes", 10*time.Second, func() bool { return len(processes(t)) == 0 })
+	t.Logf("all processes are gone after %v", time.Since(began).Round(time.Millisecond))
+}
+
+// allRecords checks that every record of every epoch was credited once, and that no more than
+// twice minibatches were applied twice. With --grads_to_wait=1 a version is a minibatch.
+func allRecords(t *testing.T, s *wire.JobStatus, epochs, twice int) {
+	t.Helper()
+	if want := int64(epochs * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
+		t.Errorf("%s with %d of %d records, want %d", s.State, s.RecordsDone, s.RecordsTotal, want)
+	}
+	const task = 4 * 64
+	steps := trainingDigits / task * 4
+	steps += (trainingDigits%task + 63) / 64
+	if least := int64(epochs * steps); s.Version < least || s.Version > least+int64(twice) {
+		t.Errorf("%d minibatches were applied, want %d, and at most %d of them twice", s.Version, least, twice)
+	}
+}
+
+var (
+	evaluationLine = regexp.MustCompile(`Evaluation metrics\[v=(\d+)\]: \{'accuracy': ([0-9.]+)\}`)
+	lossLine       = regexp.MustCompile(`Loss = [0-9.]+, steps = \d+`)
+)
+
+// accuracy is what the last evaluation in the master's log says.
+func (j *launched) accuracy() float64 {
+	j.t.Helper()
+	lines := evaluationLine.FindAllStringSubmatch(j.log("master"), -1)
+	if len(lines) == 0 {
+		j.t.Fatal("no evaluation in the master's log")
+	}
+	accuracy, err := strconv.ParseFloat(lines[len(lines)-1][2], 64)
+	if err != nil {
+		j.t.Fatal(err)
+	}
+	return accuracy
+}
+
+// copyTree copies the files of a directory, changed by edit.
+func copyTree(t *testing.T, from, to string, edit func(path string, text []byte) []byte) {
+	t.Helper()
+	err := filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(to, rel)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(target, edit(rel, text), 0o644)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,183 @@
+package local_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+const (
+	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
+	mlp = "--model_def=mnist.mnist_mlp.custom_model" // where only the story counts
+)
+
+func TestTrain(t *testing.T) {
+	output := filepath.Join(t.TempDir(), "model")
+	j := train(t, cnn, "--num_epochs=1", "--evaluation_steps=100", "--log_loss_steps=20", "--output="+output)
+	s := j.end(0)
+	allRecords(t, s, 1, 0)
+	if got := j.accuracy(); got < 0.9 {
+		t.Errorf("accuracy %.4f, want 0.9 at least", got)
+	}
+	if n := len(s.Evaluations); n < 2 {
+		t.Errorf("%d evaluations, want one of version 100 and one at the end", n)
+	}
+	for _, pod := range []string{"worker-0", "worker-3"} {
+		if !lossLine.MatchString(j.log(pod)) {
+			t.Errorf("no loss in the log of %s", pod)
+		}
+	}
+	if files, err := os.ReadDir(output); err != nil || len(files) == 0 {
+		t.Errorf("no model in --output: %v", err)
+	}
+	nobodyLeft(t)
+}
+
+func TestKilledWorkerIsReplaced(t *testing.T) {
+	j := train(t, mlp, "--num_epochs=20", "--log_loss_steps=1")
+	s := j.until("training of worker-0", func(s *wire.JobStatus) bool {
+		return trained(0.1)(s) && lossLine.MatchString(j.log("worker-0"))
+	})
+	killed := time.Now()
+	j.kill(pod(s, wire.Role_WORKER, 0), syscall.SIGKILL)
+	s = j.until("worker-4", func(s *wire.JobStatus) bool { return pod(s, wire.Role_WORKER, 4) != nil })
+	eventually(t, "step of worker-4", 30*time.Second, func() bool { return lossLine.MatchString(j.log("worker-4")) })
+	t.Logf("from kill -9 of worker-0 to the first step of worker-4: %v", time.Since(killed).Round(time.Millisecond))
+	for i := 1; i < 4; i++ {
+		if p := pod(s, wire.Role_WORKER, i); p == nil || p.State != "Running" {
+			t.Errorf("worker-%d was disturbed: %v", i, p)
+		}
+	}
+	s = j.end(0)
+	allRecords(t, s, 20, 1)
+	if s.Relaunched != 1 {
+		t.Errorf("%d pods replaced, want 1", s.Relaunched)
+	}
+	if p := pod(s, wire.Role_WORKER, 0); p == nil || !strings.Contains(p.Reason, "killed") {
+		t.Errorf("worker-0 is %v, want killed", p)
+	}
+}
+
+func TestNothingIsLeft(t *testing.T) {
+	for what, end := range map[string]func(t *testing.T, j *launched){
+		"stop": func(t *testing.T, j *launched) {
+			if out, err := exec.Command(program, "stop", j.name).CombinedOutput(); err != nil {
+				t.Fatalf("stop: %v\n%s", err, out)
+			}
+			if s := j.end(1); s.State != "Stopped" {
+				t.Errorf("the job is %s, want Stopped", s.State)
+			}
+		},
+		"interrupt": func(t *testing.T, j *launched) {
+			j.cmd.Process.Signal(os.Interrupt)
+			if s := j.end(130); s.State != "Stopped" {
+				t.Errorf("the job is %s, want Stopped", s.State)
+			}
+		},
+		"launcher killed": func(t *testing.T, j *launched) {
+			j.cmd.Process.Kill()
+			j.wait()
+		},
+		"master killed": func(t *testing.T, j *launched) {
+			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			if s := j.end(1); s.State != "Failed" || s.Reason != "master died" {
+				t.Errorf("the job is %s: %s", s.State, s.Reason)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			j := train(t, mlp, "--num_epochs=1000")
+			j.until("training", trained(0.0001))
+			end(t, j)
+			nobodyLeft(t)
+			if s := j.status(); !local.Ended(s) {
+				t.Errorf("the job that is gone is %s", s.State)
+			}
+		})
+	}
+}
+
+// master is the pid of the master: the process that the launcher started.
+func (j *launched) master() int {
+	j.t.Helper()
+	for _, pid := range processes(j.t) {
+		cmdline, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if args := strings.Split(string(cmdline), "\x00"); len(args) > 1 && args[1] == "master" {
+			return pid
+		}
+	}
+	j.t.Fatal("no master runs")
+	return 0
+}
+
+func TestDetachedJobOutlivesItsLauncher(t *testing.T) {
+	j := train(t, mlp, "--num_epochs=3", "--detach")
+	j.end(0)
+	out, err := exec.Command(program, "wait", j.name).CombinedOutput()
+	if err != nil {
+		t.Fatalf("wait: %v\n%s", err, out)
+	}
+	allRecords(t, j.status(), 3, 0)
+	nobodyLeft(t)
+}
+
+func TestStragglerLosesItsLease(t *testing.T) {
+	j := train(t, mlp, "--num_epochs=5", "--task_timeout=1s")
+	s := j.until("training", trained(0.1))
+	j.kill(pod(s, wire.Role_WORKER, 1), syscall.SIGSTOP)
+	s = j.end(0)
+	allRecords(t, s, 5, 4)
+	if s.Requeued == 0 {
+		t.Error("no lease was taken back")
+	}
+	nobodyLeft(t)
+}
+
+func TestKilledServerComesBack(t *testing.T) {
+	j := train(t, mlp, "--num_epochs=20")
+	s := j.until("training", trained(0.1))
+	before := pod(s, wire.Role_PS, 1)
+	j.kill(before, syscall.SIGKILL)
+	s = j.until("return of ps-1", func(s *wire.JobStatus) bool {
+		p := pod(s, wire.Role_PS, 1)
+		return p.State == "Running" && p.Pid != before.Pid
+	})
+	if after := pod(s, wire.Role_PS, 1); after.Address != before.Address {
+		t.Errorf("ps-1 listens on %s, before on %s", after.Address, before.Address)
+	}
+	s = j.end(0)
+	if want := int64(20 * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want {
+		t.Errorf("%s with %d records, want %d", s.State, s.RecordsDone, want)
+	}
+	if got := j.accuracy(); got < 0.9 {
+		t.Errorf("accuracy %.4f, want 0.9 at least", got)
+	}
+}
+
+func TestBadDataEndsAJobAndIsNamed(t *testing.T) {
+	bad := t.TempDir()
+	copyTree(t, filepath.Join(digits, "train"), bad, func(path string, text []byte) []byte {
+		text[len(text)*3/4] ^= 0xff
+		return text
+	})
+	j := train(t, mlp, "--training_data="+bad)
+	s := j.end(1)
+	if s.State != "Failed" || !regexp.MustCompile(`data-\S+.*offset \d+`).MatchString(s.Reason) {
+		t.Errorf("the job is %s: %s", s.State, s.Reason)
+	}
+	if !strings.Contains(j.out.String(), "offset") {
+		t.Errorf("train does not say what is wrong:\n%s", j.out.String())
+	}
+	nobodyLeft(t)
+}
