@@ -53,18 +53,19 @@ type op interface {
 	backward(s span)
 }
 
-// An op may also have any of these. gather runs once between all forwards and
+// An op may also have any of these. A bulkOp takes spans of several parts. gather runs once between all forwards and
 // whatever is recorded later; gatherGrad once between all backwards and those of earlier
 // operations. fold runs when all is done, for each part once and with no span: it
 // completes that part of the parameters' gradients.
 type (
+	bulkOp       interface{ bulk() }
 	gatherer     interface{ gather() }
 	gradGatherer interface{ gatherGrad() }
 	folder       interface{ fold(part int) }
 	preparer     interface{ prepare() } // before any backward
 )
 
-// span is the examples [lo, hi) of the batch, all of one part.
+// span is the examples [lo, hi) of the batch, all of one part unless the operation is a bulkOp.
 type span struct{ worker, part, lo, hi int }
 
 // node is what all operations have.
@@ -341,26 +342,62 @@ func (t *Tape) plan(loss *Tensor) {
 
 func (t *Tape) run(j job) {
 	t.job = j
-	t.team.run()
+	if j.fold.from > j.fold.to {
+		t.team.run(parts)
+	} else {
+		t.team.run(t.pieces())
+	}
 }
 
-// work is one part of the job; the team calls it.
-func (t *Tape) work(worker, part int) {
-	s := span{worker, part, part * t.batch / parts, (part + 1) * t.batch / parts}
-	if s.lo < s.hi {
-		for _, o := range t.ops[t.job.forward.from:t.job.forward.to] {
-			o.forward(s)
+// pieces is into how many spans the examples are cut for this job: all parts, so that a span's values stay in
+// the cache from operation to operation, unless they are few and larger products are faster.
+func (t *Tape) pieces() int {
+	const few = 512 << 10 // bytes
+	size := 0
+	for _, s := range []stretch{t.job.forward, {t.job.backward.to, t.job.backward.from}} {
+		for _, o := range t.ops[s.from:s.to] {
+			size += 4 * t.batch * o.base().out.size
 		}
-		for i := t.job.backward.from - 1; i >= t.job.backward.to; i-- {
-			if o := t.ops[i]; !o.base().dead {
-				o.backward(s)
-				o.base().addUp(s)
-			}
+	}
+	if size <= few {
+		return t.team.size()
+	}
+	return parts
+}
+
+// work is one piece of the job; the team calls it.
+func (t *Tape) work(worker, piece int) {
+	from, to := piece*parts/t.team.pieces, (piece+1)*parts/t.team.pieces
+	for i := t.job.forward.from; i < t.job.forward.to; i++ {
+		t.apply(t.ops[i], worker, from, to, false)
+	}
+	for i := t.job.backward.from - 1; i >= t.job.backward.to; i-- {
+		if !t.ops[i].base().dead {
+			t.apply(t.ops[i], worker, from, to, true)
 		}
 	}
 	for i := t.job.fold.from - 1; i >= t.job.fold.to; i-- {
 		if o, ok := t.ops[i].(folder); ok && !t.ops[i].base().dead {
-			o.fold(part)
+			o.fold(piece)
+		}
+	}
+}
+
+// apply runs an operation on parts [from, to), if they have examples.
+func (t *Tape) apply(o op, worker, from, to int, backward bool) {
+	step := 1
+	if _, ok := o.(bulkOp); ok {
+		step = to - from
+	}
+	for part := from; part < to; part += step {
+		s := span{worker, part, part * t.batch / parts, (part + step) * t.batch / parts}
+		switch {
+		case s.lo == s.hi:
+		case backward:
+			o.backward(s)
+			o.base().addUp(s)
+		default:
+			o.forward(s)
 		}
 	}
 }

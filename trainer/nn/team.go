@@ -11,13 +11,14 @@ const parts = 8
 
 // team is the threads of a tape: the caller's and helpers, who sleep between jobs.
 type team struct {
-	work func(worker, part int)
-	next atomic.Int32
-	wake []chan struct{} // one for each helper
-	busy sync.WaitGroup
+	work   func(worker, piece int)
+	pieces int
+	next   atomic.Int32
+	wake   []chan struct{} // one for each helper
+	busy   sync.WaitGroup
 }
 
-func newTeam(threads int, work func(worker, part int)) *team {
+func newTeam(threads int, work func(worker, piece int)) *team {
 	t := &team{work: work}
 	for worker := 1; worker < min(threads, parts); worker++ {
 		wake := make(chan struct{}, 1)
@@ -32,8 +33,9 @@ func newTeam(threads int, work func(worker, part int)) *team {
 	return t
 }
 
-// run does every part once and returns when all are done.
-func (t *team) run() {
+// run does every piece once and returns when all are done.
+func (t *team) run(pieces int) {
+	t.pieces = pieces
 	t.next.Store(0)
 	t.busy.Add(len(t.wake))
 	for _, wake := range t.wake {
@@ -45,11 +47,11 @@ func (t *team) run() {
 
 func (t *team) drain(worker int) {
 	for {
-		part := int(t.next.Add(1)) - 1
-		if part >= parts {
+		piece := int(t.next.Add(1)) - 1
+		if piece >= t.pieces {
 			return
 		}
-		t.work(worker, part)
+		t.work(worker, piece)
 	}
 }
 
