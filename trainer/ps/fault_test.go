@@ -3,19 +3,14 @@ package ps
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // open is a bare data connection of a worker that has declared itself.
@@ -321,131 +316,4 @@ func (c *fragile) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.spend(n)
 	return n, err
-}
-
-// schedule is one random job on servers that stay, over connections that break.
-type schedule struct {
-	*fleet
-	rand                           *rand.Rand
-	mu                             sync.Mutex
-	servers, workers, rounds, size int
-	leased                         int // workers that have something to do yet
-}
-
-func newSchedule(t *testing.T, seed uint64, config ServerConfig) *schedule {
-	r := rand.New(rand.NewPCG(seed, 2))
-	s := &schedule{rand: r, servers: 1 + r.IntN(3), workers: 1 + r.IntN(4), rounds: 1 + r.IntN(8), size: 1 + r.IntN(200)}
-	s.fleet = newFleet(t, s.servers, config)
-	s.leased = s.workers
-	return s
-}
-
-func (s *schedule) draw(n int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.rand.IntN(n)
-}
-
-func (s *schedule) dialFragile(ctx context.Context, addr string) (net.Conn, error) {
-	conn, err := s.dial(ctx, addr)
-	if err != nil {
-		return nil, err
-	}
-	c := &fragile{Conn: conn}
-	c.left.Store(int64(1 << s.draw(14)))
-	return c, nil
-}
-
-// work pushes the worker's records, each once, however often it must be computed.
-func (s *schedule) work(worker int, sync bool) error {
-	config := s.clientConfig(worker, dense(s.size, 1))
-	config.Dial = s.dialFragile
-	c, err := Dial(s.t.Context(), config)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	if err := c.Init(s.t.Context(), filled(s.size+1, 1000)); err != nil {
-		return err
-	}
-	values, seen := make([]float32, s.size+1), make(Versions, s.servers)
-	for round := 0; round < s.rounds; {
-		v, err := c.Pull(s.t.Context(), values, PullOptions{After: sync, Whole: sync})
-		if err != nil {
-			return err
-		}
-		for i := range v {
-			if v[i] < seen[i] {
-				return fmt.Errorf("version %d of server %d after %d", v[i], i, seen[i])
-			}
-		}
-		seen = v
-		time.Sleep(time.Duration(s.draw(100)) * time.Millisecond) // the step
-		accepted, _, err := c.Push(s.t.Context(), filled(s.size+1, 1), Gradient{Versions: v, Lease: int64(worker + 1), Done: int64(round + 1)})
-		if err != nil {
-			return err
-		}
-		if accepted {
-			round++
-		}
-	}
-	s.mu.Lock()
-	s.leased--
-	left := s.leased
-	s.mu.Unlock()
-	for i := range s.servers {
-		s.tell(i, &wire.ControlRequest{Contributors: int32(left), Flush: left == 0})
-	}
-	return nil
-}
-
-// run plays the schedule and returns the values and versions at its end.
-func (s *schedule) run(sync bool) ([]float32, Versions) {
-	s.t.Helper()
-	for i := range s.servers {
-		s.tell(i, &wire.ControlRequest{Contributors: int32(s.workers)})
-	}
-	errs := make(chan error)
-	for w := range s.workers {
-		go func() { errs <- s.work(w, sync) }()
-	}
-	for range s.workers {
-		if err := <-errs; err != nil {
-			s.t.Fatal(err)
-		}
-	}
-	values, v := s.pull(s.client(99, dense(s.size, 1)), PullOptions{})
-	return values, v
-}
-
-// TestSchedules plays hundreds of jobs whose connections break anywhere. All
-// gradients are ones and the learning rate is 1, so a value tells the number of updates in it.
-func TestSchedules(t *testing.T) {
-	for seed := range uint64(150) {
-		t.Run(fmt.Sprint("async ", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				s := newSchedule(t, seed, ServerConfig{})
-				values, v := s.run(false)
-				n := int64(s.workers * s.rounds)
-				want(t, values, filled(s.size+1, 1000-float32(n)))
-				if slices.Min(v) != n || slices.Max(v) != n {
-					t.Fatal(v, n)
-				}
-			})
-		})
-		t.Run(fmt.Sprint("sync ", seed), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				wait := 1 + int(seed%5)
-				s := newSchedule(t, seed, ServerConfig{GradsToWait: wait, SyncVersionTolerance: new(int(seed / 5 % 3))})
-				values, v := s.run(true)
-				n := int64(s.workers * s.rounds)
-				for i, p := range s.client(100, dense(s.size, 1)).servers {
-					want(t, p.part(values), filled(p.span.Len(), 1000-float32(v[i])))
-					if v[i] > n || v[i]*int64(wait) < n {
-						t.Fatalf("%d updates of %d gradients, %d at once", v[i], n, wait)
-					}
-				}
-			})
-		})
-	}
 }

@@ -90,6 +90,7 @@ func Run(ctx context.Context, c Config) error {
 func dialMaster(c Config) (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: longPause},
 			MinConnectTimeout: 5 * time.Second,

@@ -128,6 +128,11 @@ func (s *Server) Serve(lis net.Listener) error {
 		if s.ctx.Err() != nil {
 			return nil
 		}
+		if e, ok := errors.AsType[net.Error](err); ok && !errors.Is(err, net.ErrClosed) {
+			s.log.Warn("Cannot accept a connection", "error", e) // too many open files: some will be closed
+			time.Sleep(acceptPause)
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
@@ -173,8 +178,10 @@ func (s *Server) disown(c io.Closer) {
 	}
 }
 
-// greeting is how long a connection may take to say what it is.
-const greeting = 5 * time.Second
+const (
+	greeting    = 5 * time.Second        // how long a connection may take to say what it is
+	acceptPause = 100 * time.Millisecond // before the next try to accept one
+)
 
 // greet tells a data connection from one for control by its first bytes.
 func (s *Server) greet(conn net.Conn) {

@@ -25,8 +25,12 @@ type store struct {
 	views    [][]float32
 }
 
-// allocate makes room for n elements, of which trainable have a gradient.
+// allocate makes room for n elements, of which trainable have a gradient. A
+// second call, after first values that did not arrive whole, keeps the room.
 func (s *store) allocate(n, trainable int) {
+	if s.values != nil {
+		return
+	}
 	s.trainable = trainable
 	s.values = make([]float32, n)
 	s.slots = s.optimizer.NewSlots(trainable)
