@@ -149,7 +149,7 @@ func TestParseForms(t *testing.T) {
 		{"--task_timeout=90", func(c *Command) bool { return c.Job.TaskTimeout.Seconds() == 90 }},
 		{"--need_elasticdl_job_service=true", func(c *Command) bool { return len(c.Notes) == 1 }},
 		{"--checkpoint_steps=0 --keep_checkpoint_max=0 --need_tf_config=false", func(c *Command) bool { return len(c.Notes) == 0 }},
-		{"--sync_version_tolerance=0", func(c *Command) bool { return c.Job.Synchronous() && c.Job.Tolerance() == 0 }},
+		{"--sync_version_tolerance=0", func(c *Command) bool { return c.Job.Synchronous() && *c.Job.SyncVersionTolerance == 0 }},
 		{"--grads_to_wait=3", func(c *Command) bool { return c.Job.Synchronous() }},
 		{"--grads_to_wait=1 --use_async=false", func(c *Command) bool { return !c.Job.Synchronous() }},
 		{"--worker_image=w", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" }},

@@ -157,13 +157,5 @@ func (j *Job) Synchronous() bool {
 	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
 }
 
-// Tolerance is how many versions behind a gradient of a synchronous job may be.
-func (j *Job) Tolerance() int {
-	if j.SyncVersionTolerance == nil {
-		return 0
-	}
-	return *j.SyncVersionTolerance
-}
-
 // Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }

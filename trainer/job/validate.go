@@ -105,17 +105,19 @@ func (j *Job) checkNumbers(p *problems) {
 func (j *Job) checkUpdates(p *problems) {
 	p.atLeast(1, j.GradsToWait, "grads_to_wait")
 	p.atLeast(1, j.GetModelSteps, "get_model_steps")
+	tolerance := -1 // not given
 	if j.SyncVersionTolerance != nil {
-		p.atLeast(0, *j.SyncVersionTolerance, "sync_version_tolerance")
+		tolerance = *j.SyncVersionTolerance
+		p.atLeast(0, tolerance, "sync_version_tolerance")
 	}
 	if j.UseAsync {
 		p.check(j.GradsToWait <= 1, "--grads_to_wait=%d: with --use_async each gradient is applied by itself; drop one of the two", j.GradsToWait)
-		p.check(j.SyncVersionTolerance == nil, "--sync_version_tolerance=%d: with --use_async no gradient is refused; drop one of the two", j.Tolerance())
+		p.check(j.SyncVersionTolerance == nil, "--sync_version_tolerance=%d: with --use_async no gradient is refused; drop one of the two", tolerance)
 	}
 	if j.Synchronous() {
 		why := fmt.Sprintf("--grads_to_wait=%d", j.GradsToWait)
 		if j.GradsToWait <= 1 {
-			why = fmt.Sprintf("--sync_version_tolerance=%d", j.Tolerance())
+			why = fmt.Sprintf("--sync_version_tolerance=%d", tolerance)
 		}
 		p.check(j.GetModelSteps <= 1, "--get_model_steps=%d: local updates need asynchronous ones at the servers; drop %s or this", j.GetModelSteps, why)
 		p.check(!j.LRStalenessModulation, "--lr_staleness_modulation: needs asynchronous updates; drop %s or this", why)

@@ -154,10 +154,21 @@ func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 			return err
 		})
 		if err == nil {
-			return status, nil
+			return d.withMaster(status), nil
 		}
 	}
 	return d.stored()
+}
+
+// withMaster adds the living master to the pods of its status, which are those that it has started.
+func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
+	var at address
+	if d.readJSON("master.json", &at) == nil {
+		status.Pods = append(status.Pods, &wire.PodStatus{
+			Role: wire.Role_MASTER, State: "Running", Pid: int32(at.PID), Address: at.Address, StartedUnixMs: status.StartedUnixMs,
+		})
+	}
+	return status
 }
 
 // List is the status of every job of this user, by name.
