@@ -57,7 +57,7 @@ var packages = map[string]struct {
 	"logline":      {shell, ""},
 	"data":         {shell, "recordio task"},
 	"data/dataset": {shell, "data data/example recordio"},
-	"ps":           {shell, "nn/kernel optim param wire"},
+	"ps":           {shell, "job nn/kernel optim param wire zoo"},
 	"master":       {shell, "evaluation job pod task wire"},
 	"worker":       {shell, "data job optim param ps safetensors task wire zoo"},
 	"local":        {shell, "data job logline master pod ps task wire worker zoo"},
