@@ -214,7 +214,7 @@ func allRecords(t *testing.T, s *wire.JobStatus, epochs, twice int) {
 }
 
 var (
-	evaluationLine = regexp.MustCompile(`Evaluation metrics\[v=(\d+)\]: \{'accuracy': ([0-9.]+)\}`)
+	evaluationLine = regexp.MustCompile(`Evaluation metrics\[v=(\d+)\]: \{'accuracy': ([0-9.]+)[,}]`)
 	lossLine       = regexp.MustCompile(`Loss = [0-9.]+, steps = \d+`)
 )
 

@@ -43,7 +43,7 @@ func TestTrain(t *testing.T) {
 }
 
 func TestKilledWorkerIsReplaced(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=20", "--log_loss_steps=1")
+	j := train(t, mlp, "--num_epochs=10", "--log_loss_steps=1")
 	s := j.until("training of worker-0", func(s *wire.JobStatus) bool {
 		return trained(0.1)(s) && lossLine.MatchString(j.log("worker-0"))
 	})
@@ -58,7 +58,7 @@ func TestKilledWorkerIsReplaced(t *testing.T) {
 		}
 	}
 	s = j.end(0)
-	allRecords(t, s, 20, 1)
+	allRecords(t, s, 10, 1)
 	if s.Relaunched != 1 {
 		t.Errorf("%d pods replaced, want 1", s.Relaunched)
 	}
@@ -145,7 +145,7 @@ func TestStragglerLosesItsLease(t *testing.T) {
 }
 
 func TestKilledServerComesBack(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=20")
+	j := train(t, mlp, "--num_epochs=10")
 	s := j.until("training", trained(0.1))
 	before := pod(s, wire.Role_PS, 1)
 	j.kill(before, syscall.SIGKILL)
@@ -157,7 +157,7 @@ func TestKilledServerComesBack(t *testing.T) {
 		t.Errorf("ps-1 listens on %s, before on %s", after.Address, before.Address)
 	}
 	s = j.end(0)
-	if want := int64(20 * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want {
+	if want := int64(10 * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want {
 		t.Errorf("%s with %d records, want %d", s.State, s.RecordsDone, want)
 	}
 	if got := j.accuracy(); got < 0.9 {

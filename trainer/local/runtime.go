@@ -157,7 +157,9 @@ func (r *Runtime) Delete(_ context.Context, id pod.ID) error {
 		return nil
 	}
 	it.deleted = true
-	it.cmd.Process.Signal(syscall.SIGTERM) // the leader; what is left of its group is killed after it
+	// The leader alone: what is left of its group is killed after it. If it is stopped it goes on, to its end.
+	it.cmd.Process.Signal(syscall.SIGTERM)
+	it.cmd.Process.Signal(syscall.SIGCONT)
 	it.killer = time.AfterFunc(r.config.Grace, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()

@@ -52,6 +52,8 @@ func TestRuntimeTellsHowPodsEnd(t *testing.T) {
 			pod.Failed, pod.Exit{Code: 137, Signal: 9}},
 		{"hang", 1, func(r *Runtime, id pod.ID, _ int) { r.Delete(t.Context(), id) },
 			pod.Deleted, pod.Exit{Code: 143, Signal: 15, Deleted: true}},
+		{"hang", 2, func(r *Runtime, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
+			pod.Deleted, pod.Exit{Code: 143, Signal: 15, Deleted: true}},
 		{"deaf", 0, func(r *Runtime, id pod.ID, _ int) { r.Delete(t.Context(), id) },
 			pod.Deleted, pod.Exit{Code: 137, Signal: 9, Deleted: true}},
 		{"deaf", 1, func(r *Runtime, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
