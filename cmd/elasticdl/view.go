@@ -68,7 +68,11 @@ func progress(s *wire.JobStatus) []string {
 		return []string{"starting"}
 	}
 	parts := []string{percent(s), fmt.Sprintf("%s/%s records", commas(s.RecordsDone), commas(s.RecordsTotal))}
-	if s.RecordsPerSecond > 0 && s.EndedUnixMs == 0 {
+	switch {
+	case s.EndedUnixMs > 0:
+	case s.RecordsDone == s.RecordsTotal:
+		parts = append(parts, "finishing") // evaluating, exporting
+	case s.RecordsPerSecond > 0:
 		parts = append(parts, commas(int64(s.RecordsPerSecond))+" records/s")
 		if left, ok := remaining(s); ok {
 			parts = append(parts, short(left)+" left")
