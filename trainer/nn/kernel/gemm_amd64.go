@@ -111,7 +111,7 @@ func (g *GemmArgs) packed(w *width) {
 			parts = (g.K + chunk - 1) / chunk
 		}
 		for p := range parts {
-			lo, hi := p*g.K/parts, (p+1)*g.K/parts
+			lo, hi := cut(g.K, p, parts), cut(g.K, p+1, parts)
 			c := *g
 			c.K, c.Segs = hi-lo, segs
 			c.A, c.B = g.A[s*g.ASeg+lo*g.AStep:], g.B[(s*g.K+lo)*g.BRow:]
@@ -125,6 +125,14 @@ func (g *GemmArgs) packed(w *width) {
 	}
 }
 
+// cut is where part p of parts of k steps begins: a multiple of 16, for short's sake.
+func cut(k, p, parts int) int {
+	if p == parts {
+		return k
+	}
+	return (p*k/parts + 8) &^ 15
+}
+
 // chunk computes a g whose inner loop is one chunk.
 func (g *GemmArgs) chunk(w *width) {
 	panel := 2 * w.lanes
@@ -135,6 +143,7 @@ func (g *GemmArgs) chunk(w *width) {
 	t := g.tile()
 	t.b, t.brow = &pack[0], 4*panel
 	t.aheadstep = 4 * g.BRow
+	t.k, t.segs, t.aseg = g.short(w, &t)
 	for j := 0; j < g.N; j += panel {
 		n := min(panel, g.N-j)
 		if w.wide {
@@ -145,6 +154,18 @@ func (g *GemmArgs) chunk(w *width) {
 		t.ahead = uintptr(unsafe.Pointer(&g.B[j])) + uintptr(4*n)
 		g.panel(w, &t, j)
 	}
+}
+
+// short splits a single segment, so that the tiles of a panel, which prefetch one row of B at each start of
+// a segment, together prefetch the next panel.
+func (g *GemmArgs) short(w *width, t *tile) (k, segs, aseg int) {
+	tiles := g.Blocks * ((g.M + w.two - 1) / w.two)
+	for _, k := range []int{16, 8, 4} {
+		if g.Segs == 1 && g.K%k == 0 && k <= max(tiles, 4) {
+			return k, g.K / k, 0
+		}
+	}
+	return t.k, t.segs, t.aseg
 }
 
 // packA copies A if its rows, or its steps, lie at a stride that maps them to few sets of the cache.

@@ -4,23 +4,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
-	"time"
 
 	"pgregory.net/rapid"
 )
-
-// forEachSet runs f with every set that this processor has.
-func forEachSet(t *testing.T, f func(t *testing.T)) {
-	was := Name()
-	defer Use(was)
-	for _, name := range Names() {
-		if err := Use(name); err != nil {
-			t.Fatal(err)
-		}
-		t.Run(name, f)
-	}
-}
 
 // guarded returns n elements, not aligned, between guards, and the check that the guards are untouched.
 func guarded(n, shift int) (x []float32, check func() error) {
@@ -138,83 +126,73 @@ func TestGemm(t *testing.T) {
 	})
 }
 
-// peak measures GFLOP/s of the active set's multiply-add loop.
-func peak() float64 {
-	best := 0.0
-	for range 5 {
-		start := time.Now()
-		flops := FMAPeak(1_000_000)
-		best = max(best, float64(flops)/time.Since(start).Seconds()/1e9)
-	}
-	return best
+// TestGemmBits holds large matrices, packed or not, cut into parts or not, and both vector sets to
+// the same bits.
+func TestGemmBits(t *testing.T) {
+	defer Use(Name())
+	rapid.Check(t, func(t *rapid.T) {
+		g := GemmArgs{
+			M: rapid.IntRange(1, 90).Draw(t, "m"), N: rapid.IntRange(120, 300).Draw(t, "n"), K: rapid.IntRange(1, 700).Draw(t, "k"),
+			Segs: rapid.IntRange(1, 3).Draw(t, "segs"), Blocks: rapid.IntRange(1, 3).Draw(t, "blocks"),
+			Init: Init(rapid.IntRange(0, 2).Draw(t, "init")), ReLU: rapid.Bool().Draw(t, "relu"),
+		}
+		g.ARow, g.AStep = g.K, 1
+		switch rapid.IntRange(0, 3).Draw(t, "a") {
+		case 0:
+			g.ARow = 768 // a stride that the packing of A looks for
+		case 1:
+			g.ARow, g.AStep = 1, 256
+		case 2:
+			g.Segs, g.Blocks = 1, 1
+		}
+		g.ASeg, g.ABlock = 5, 7
+		g.BRow, g.CRow, g.CBlock = g.N, g.N, g.M*g.N
+		g.A = randoms(1, (g.M-1)*g.ARow+(g.K-1)*g.AStep+(g.Segs-1)*g.ASeg+(g.Blocks-1)*g.ABlock+1)
+		g.B, g.Bias = randoms(2, g.Segs*g.K*g.N), randoms(3, g.N)
+		initial := randoms(4, g.Blocks*g.M*g.N)
+		rows, columns := rapid.IntRange(0, g.M).Draw(t, "rows"), rapid.IntRange(0, g.N).Draw(t, "columns")
+
+		var want []float32
+		for _, set := range Names() {
+			if err := Use(set); err != nil {
+				t.Fatal(err)
+			}
+			whole := g
+			whole.C, whole.Scratch = slices.Clone(initial), new(Scratch)
+			Gemm(&whole)
+			parts := g
+			parts.C = slices.Clone(initial)
+			for _, i := range [][2]int{{0, rows}, {rows, g.M}} {
+				for _, j := range [][2]int{{0, columns}, {columns, g.N}} {
+					p := parts
+					if p.M, p.N = i[1]-i[0], j[1]-j[0]; p.M == 0 || p.N == 0 {
+						continue
+					}
+					p.A, p.B, p.Bias, p.C = g.A[i[0]*g.ARow:], g.B[j[0]:], g.Bias[j[0]:], parts.C[i[0]*g.CRow+j[0]:]
+					Gemm(&p)
+				}
+			}
+			if !slices.Equal(whole.C, parts.C) {
+				t.Fatalf("%s: parts differ from the whole", set)
+			}
+			switch {
+			case set == "generic":
+			case want == nil:
+				want = whole.C
+			case !slices.Equal(whole.C, want):
+				t.Fatalf("%s differs from %s", set, Names()[0])
+			}
+		}
+	})
 }
 
-func BenchmarkGemm(b *testing.B) {
-	conv := func(h, w, c, k, f int) GemmArgs { // stride 1, VALID
-		oh, ow := h-k+1, w-k+1
-		return GemmArgs{Blocks: oh, M: ow, N: f, Segs: k, K: k * c, ABlock: w * c, ARow: c, ASeg: w * c, AStep: 1,
-			BRow: f, CBlock: ow * f, CRow: f, Init: Bias, ReLU: true}
-	}
-	convDW := func(h, w, c, k, f int) GemmArgs {
-		oh, ow := h-k+1, w-k+1
-		return GemmArgs{Blocks: k, M: k * c, N: f, Segs: oh, K: ow, ABlock: w * c, ARow: 1, ASeg: w * c, AStep: c,
-			BRow: f, CBlock: k * c * f, CRow: f, Init: Accumulate}
-	}
-	dense := func(m, n, k int) GemmArgs {
-		return GemmArgs{M: m, N: n, K: k, ARow: k, AStep: 1, BRow: n, CRow: n}
-	}
-	transposed := func(m, n, k int) GemmArgs {
-		return GemmArgs{M: m, N: n, K: k, ARow: 1, AStep: m, BRow: n, CRow: n}
-	}
-	for _, c := range []struct {
-		name string
-		g    GemmArgs
-	}{
-		{"mnist-conv1", conv(28, 28, 1, 3, 32)},
-		{"mnist-conv1-dw", convDW(28, 28, 1, 3, 32)},
-		{"mnist-conv2", conv(26, 26, 32, 3, 64)},
-		{"mnist-conv2-dw", convDW(26, 26, 32, 3, 64)},
-		{"mnist-conv2-dx", conv(28, 28, 64, 3, 32)},
-		{"mnist-dense", dense(64, 10, 9216)},
-		{"mnist-dense-dw", transposed(9216, 10, 64)},
-		{"mnist-dense-dx", dense(64, 9216, 10)},
-		{"mlp-1", dense(64, 256, 784)},
-		{"mlp-1-dw", transposed(784, 256, 64)},
-		{"mlp-2", dense(64, 10, 256)},
-		{"mlp-2-dw", transposed(256, 10, 64)},
-		{"mlp-2-dx", dense(64, 256, 10)},
-		{"small-conv1", conv(28, 28, 1, 5, 8)},
-		{"small-conv1-dw", convDW(28, 28, 1, 5, 8)},
-		{"small-conv2", conv(12, 12, 8, 5, 16)},
-		{"small-conv2-dw", convDW(12, 12, 8, 5, 16)},
-		{"small-conv2-dx", conv(16, 16, 16, 5, 8)},
-		{"conv3x3x256", conv(18, 18, 256, 3, 256)},
-		{"conv3x3x256-dw", convDW(18, 18, 256, 3, 256)},
-		{"256x1024x1024", dense(256, 1024, 1024)},
-		{"64x1024x1024", dense(64, 1024, 1024)},
-		{"1024x1024x256-t", transposed(1024, 1024, 256)},
-		{"64x1000x1000", dense(64, 1000, 1000)},
-		{"1024x1024x1024", dense(1024, 1024, 1024)},
-	} {
-		g := c.g
-		blocks, segs := max(g.Blocks, 1), max(g.Segs, 1)
-		g.A = randoms(1, (blocks-1)*g.ABlock+(g.M-1)*g.ARow+(segs-1)*g.ASeg+(g.K-1)*g.AStep+1)
-		g.B = randoms(2, segs*g.K*g.N)
-		g.C = make([]float32, (blocks-1)*g.CBlock+g.M*g.N)
-		g.Bias = randoms(3, g.N)
-		g.Scratch = new(Scratch)
-		b.Run(c.name, func(b *testing.B) {
-			top, best := peak(), math.Inf(1)
-			for b.Loop() {
-				start := time.Now()
-				for range 4 {
-					Gemm(&g)
-				}
-				best = min(best, time.Since(start).Seconds()/4)
-			}
-			rate := 2 * float64(blocks*g.M*g.N) * float64(segs*g.K) / best / 1e9
-			b.ReportMetric(rate, "GFLOP/s")
-			b.ReportMetric(100*rate/top, "%peak")
-		})
-	}
+// TestGemmAllocates nothing once its scratch has grown.
+func TestGemmAllocates(t *testing.T) {
+	forEachSet(t, func(t *testing.T) {
+		g := GemmArgs{M: 60, N: 256, K: 300, ARow: 512, AStep: 1, BRow: 256, CRow: 256,
+			A: randoms(1, 60*512), B: randoms(2, 300*256), C: make([]float32, 60*256), Scratch: new(Scratch)}
+		if n := testing.AllocsPerRun(5, func() { a := g; Gemm(&a) }); n > 0 {
+			t.Fatalf("%v allocations", n)
+		}
+	})
 }
