@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // open is a bare data connection of a worker that has declared itself.
@@ -316,4 +318,86 @@ func (c *fragile) Write(b []byte) (int, error) {
 	n, err := c.Conn.Write(b)
 	c.spend(n)
 	return n, err
+}
+
+// gated is a connection whose reader stops after so many bytes until the gate opens.
+type gated struct {
+	net.Conn
+	left int
+	gate chan struct{}
+}
+
+func (c *gated) Read(b []byte) (int, error) {
+	if c.left <= 0 {
+		<-c.gate
+	}
+	n, err := c.Conn.Read(b)
+	c.left -= n
+	return n, err
+}
+
+// slowly starts a pull whose reader stops within the values; open lets it go on.
+func (f *fleet) slowly(o PullOptions) (open func() ([]float32, Versions, error)) {
+	const n = 3 * chunk
+	gate := make(chan struct{})
+	config := f.clientConfig(9, dense(n, 0))
+	config.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
+		conn, err := f.dial(ctx, addr)
+		return &gated{conn, 2 * chunk, gate}, err
+	}
+	c, err := Dial(f.t.Context(), config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.t.Cleanup(func() { c.Close() })
+	dst, done := make([]float32, n), make(chan error)
+	var v Versions
+	go func() {
+		var err error
+		v, err = c.Pull(f.t.Context(), dst, o)
+		done <- err
+	}()
+	synctest.Wait()
+	return func() ([]float32, Versions, error) {
+		close(gate)
+		err := <-done
+		return dst, v, err
+	}
+}
+
+func TestWholePullIsRepeated(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{})
+		const n = 3 * chunk
+		c := f.client(0, dense(n, 0))
+		f.init(c, filled(n, 5))
+		for _, whole := range []bool{false, true} {
+			open := f.slowly(PullOptions{Whole: whole})
+			f.push(c, filled(n, 1), Gradient{Versions: Versions{0}})
+			got, v, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if agree := got[0] == got[n-1]; agree != whole {
+				t.Fatal(whole, got[0], got[n-1], v)
+			}
+		}
+	})
+}
+
+// A snapshot that is released while it is read is not mixed with the next.
+func TestSnapshotReleasedMidway(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{EvaluationSteps: 1})
+		const n = 3 * chunk
+		c := f.client(0, dense(n, 0))
+		f.init(c, filled(n, 5))
+		f.push(c, filled(n, 1), Gradient{Versions: Versions{0}})
+		open := f.slowly(PullOptions{Snapshot: 1})
+		f.tell(0, &wire.ControlRequest{ReleaseSnapshot: 1})
+		f.push(c, filled(n, 1), Gradient{Versions: Versions{1}})
+		if _, _, err := open(); !errors.Is(err, ErrNoSnapshot) {
+			t.Fatal(err)
+		}
+	})
 }

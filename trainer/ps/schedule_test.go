@@ -147,7 +147,7 @@ func (s *schedule) end() ([]float32, Versions) {
 // TestSchedules plays hundreds of jobs. All gradients are ones and the learning
 // rate is 1, so a value tells the number of updates in it.
 func TestSchedules(t *testing.T) {
-	for seed := range uint64(120) {
+	for seed := range uint64(100) {
 		wait, tolerance := 1+int(seed%5), int(seed/5%3)
 		gather := ServerConfig{GradsToWait: wait, SyncVersionTolerance: &tolerance}
 		t.Run(fmt.Sprint("async ", seed), func(t *testing.T) {
