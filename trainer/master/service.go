@@ -153,6 +153,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	now := time.Now()
 	lease, ok := m.queue.Lease(worker, now)
 	if ok {
+		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
 		if m.state == "Pending" {
 			m.state = "Running"
 		}

@@ -1,0 +1,131 @@
+package trainer_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// fault is something that goes wrong. It says what it did, or "" if there was nothing to do it to.
+type fault struct {
+	name string
+	do   func(s *simulation) string
+}
+
+var faults = []fault{
+	{"kill", func(s *simulation) string { return s.killWorker(pod.Exit{Code: 137, Signal: 9}) }},
+	{"preempt", func(s *simulation) string { return s.killWorker(pod.Exit{Preempted: true, Code: 143}) }},
+	{"kill a server", func(s *simulation) string {
+		id, ok := s.pick(pod.PS)
+		if !ok || s.random.IntN(3) > 0 {
+			return ""
+		}
+		s.pods.kill(id, pod.Exit{Code: 137, Signal: 9})
+		return fmt.Sprintf("kill %v", id)
+	}},
+	{"stop a while", func(s *simulation) string { return s.stop(pod.Worker, 500*time.Millisecond, 4*time.Second) }},
+	{"stop for long", func(s *simulation) string { return s.stop(pod.Worker, 10*time.Second, 30*time.Second) }},
+	{"stop a server", func(s *simulation) string { return s.stop(pod.PS, 100*time.Millisecond, 3*time.Second) }},
+	{"slow", func(s *simulation) string {
+		a, b, ok := s.pickPair()
+		by, d := s.between(10*time.Millisecond, 300*time.Millisecond), s.between(time.Second, 5*time.Second)
+		if a == "master" {
+			s.note(func() { s.deaf = true })
+		}
+		s.network.delay(a, b, by, d)
+		return said(ok, "slow %s and %s by %v for %v", a, b, by, d)
+	}},
+	{"cut", func(s *simulation) string {
+		a, b, ok := s.pickPair()
+		s.network.cut(a, b)
+		return said(ok, "cut %s from %s", a, b)
+	}},
+	{"partition", func(s *simulation) string {
+		a, b, ok := s.pickPair()
+		d := s.between(100*time.Millisecond, 4*time.Second)
+		if a == "master" {
+			s.note(func() { s.deaf = true })
+		}
+		s.network.block(pair(a, b), d)
+		return said(ok, "partition %s and %s for %v", a, b, d)
+	}},
+}
+
+func said(ok bool, format string, args ...any) string {
+	if !ok {
+		return ""
+	}
+	return fmt.Sprintf(format, args...)
+}
+
+// inject makes things go wrong until ctx is done.
+func (s *simulation) inject(ctx context.Context) {
+	start := time.Now()
+	for len(s.faults) > 0 {
+		timer := time.NewTimer(s.between(s.pause/2, 2*s.pause))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+		f := s.faults[s.random.IntN(len(s.faults))]
+		if what := f.do(s); what != "" {
+			s.note(func() { s.happened = append(s.happened, fmt.Sprintf("%8v %s", time.Since(start).Round(time.Millisecond), what)) })
+		}
+	}
+}
+
+func (s *simulation) note(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *simulation) between(least, most time.Duration) time.Duration {
+	return least + time.Duration(s.random.Int64N(int64(most-least)))
+}
+
+func (s *simulation) pick(r pod.Role) (pod.ID, bool) {
+	ids := s.pods.of(r)
+	if len(ids) == 0 {
+		return pod.ID{}, false
+	}
+	return ids[s.random.IntN(len(ids))], true
+}
+
+// pickPair is two pods that talk to each other.
+func (s *simulation) pickPair() (a, b string, ok bool) {
+	w, hasWorker := s.pick(pod.Worker)
+	p, hasServer := s.pick(pod.PS)
+	switch s.random.IntN(3) {
+	case 0:
+		return "master", w.String(), hasWorker
+	case 1:
+		return "master", p.String(), hasServer
+	}
+	return w.String(), p.String(), hasWorker && hasServer
+}
+
+func (s *simulation) killWorker(exit pod.Exit) string {
+	id, ok := s.pick(pod.Worker)
+	if !ok || !s.pods.kill(id, exit) {
+		return ""
+	}
+	return fmt.Sprintf("kill %v (%v)", id, exit)
+}
+
+func (s *simulation) stop(r pod.Role, least, most time.Duration) string {
+	id, ok := s.pick(r)
+	d := s.between(least, most)
+	if !ok {
+		return ""
+	}
+	s.network.block(id.String(), d)
+	if r == pod.PS {
+		s.note(func() { s.deaf = true })
+	}
+	return fmt.Sprintf("stop %v for %v", id, d)
+}

@@ -1,0 +1,208 @@
+package trainer_test
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
+)
+
+// pods runs roles as goroutines: a master.Pods whose pods are easily killed.
+type pods struct {
+	network *network
+	events  chan pod.Event
+	start   func(id pod.ID) (delay time.Duration, refused bool) // what becomes of a creation
+	run     func(ctx context.Context, h *host, p master.Pod) error
+	wg      sync.WaitGroup
+
+	mu   sync.Mutex
+	live map[pod.ID]*process
+}
+
+type process struct {
+	master.Pod
+	host   *host
+	cancel context.CancelFunc
+}
+
+func newPods(n *network) *pods {
+	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process)}
+}
+
+func (p *pods) Events() <-chan pod.Event { return p.events }
+
+func (p *pods) Create(_ context.Context, c master.Pod) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delay, refused := p.start(c.ID)
+	if refused {
+		return errors.New("no quota")
+	}
+	if p.live[c.ID] != nil {
+		panic(fmt.Sprintf("%v is created twice", c.ID))
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	it := &process{Pod: c, host: &host{name: c.ID.String()}, cancel: cancel}
+	p.live[c.ID] = it
+	p.wg.Go(func() {
+		select {
+		case <-time.After(delay):
+		case <-ctx.Done():
+			return
+		}
+		p.tell(it, pod.Event{Phase: pod.Running})
+		err := p.run(ctx, it.host, c)
+		switch {
+		case err == nil:
+			p.end(c.ID, it, pod.Exit{})
+		default:
+			p.end(c.ID, it, pod.Exit{Code: 1, Reason: err.Error()})
+		}
+	})
+	return nil
+}
+
+// Delete kills: nobody in the simulation says goodbye.
+func (p *pods) Delete(_ context.Context, id pod.ID) error {
+	p.end(id, nil, pod.Exit{Code: 137, Signal: 9, Deleted: true})
+	return nil
+}
+
+// kill ends a pod as kill -9 does. False: there is none.
+func (p *pods) kill(id pod.ID, exit pod.Exit) bool { return p.end(id, nil, exit) }
+
+// end ends a pod, once; only is the launch of it that is meant, nil for whichever there is.
+func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
+	p.mu.Lock()
+	it := p.live[id]
+	if it == nil || only != nil && it != only {
+		p.mu.Unlock()
+		return false
+	}
+	delete(p.live, id)
+	p.mu.Unlock()
+	p.network.kill(it.host)
+	it.cancel()
+	phase := pod.Failed
+	switch {
+	case exit.Deleted:
+		phase = pod.Deleted
+	case exit.Code == 0:
+		phase = pod.Succeeded
+	}
+	p.events <- pod.Event{ID: id, Launch: it.Launch, Phase: phase, Exit: exit}
+	return true
+}
+
+// tell sends an event of a pod that is alive.
+func (p *pods) tell(it *process, e pod.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.live[it.ID] == it {
+		e.ID, e.Launch = it.ID, it.Launch
+		p.events <- e
+	}
+}
+
+// of is the living pods of a role, in order.
+func (p *pods) of(r pod.Role) []pod.ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var ids []pod.ID
+	for id := range p.live {
+		if id.Role == r {
+			ids = append(ids, id)
+		}
+	}
+	slices.SortFunc(ids, func(a, b pod.ID) int { return cmp.Compare(a.Index, b.Index) })
+	return ids
+}
+
+// close kills what is left, and waits for it.
+func (p *pods) close() {
+	for _, role := range []pod.Role{pod.PS, pod.Worker} {
+		for _, id := range p.of(role) {
+			p.kill(id, pod.Exit{Code: 137})
+		}
+	}
+	p.wg.Wait()
+}
+
+const masterAddress = "master:1"
+
+// runPS is the parameter server itself.
+func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
+	address := cmp.Or(p.Address, fmt.Sprintf("%v:1", p.ID))
+	return ps.Run(ctx, ps.Config{
+		Master: masterAddress, Index: p.ID.Index,
+		Listener: s.network.listen(h, address), Advertise: address,
+		Dial: s.network.dial(h), Log: s.log(p.ID.String()),
+	})
+}
+
+// runWorker is the worker itself, with the simulated model and data.
+func (s *simulation) runWorker(ctx context.Context, h *host, p master.Pod) error {
+	connection, err := grpc.NewClient("passthrough:///"+masterAddress,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(s.network.dial(h)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: 5 * time.Second,
+		}))
+	if err != nil {
+		return err
+	}
+	defer connection.Close()
+	client := &observer{MasterClient: wire.NewMasterClient(connection)}
+	j, addresses, err := join(ctx, client, p.ID.Index)
+	if err != nil {
+		return err
+	}
+	e := newEngine(p.ID.Index, s.training.total*int64(j.NumEpochs), s.step)
+	servers, err := ps.Dial(ctx, ps.ClientConfig{Worker: p.ID.Index, Addresses: addresses, Layout: e.Layout(), Dial: s.network.dial(h)})
+	if err != nil {
+		return err
+	}
+	defer servers.Close()
+	return worker.Run(ctx, worker.Config{
+		Index: p.ID.Index, Job: j, Model: model, Engine: e, Master: client, Servers: servers,
+		Training: training{s.training, client}, Validation: s.validation, Log: s.log(p.ID.String()),
+	})
+}
+
+func join(ctx context.Context, client wire.MasterClient, index int) (*job.Job, []string, error) {
+	for {
+		reply, err := client.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(index)})
+		switch {
+		case ctx.Err() != nil:
+			return nil, nil, ctx.Err()
+		case err == nil && len(reply.PsAddresses) > 0:
+			j := new(job.Job)
+			return j, reply.PsAddresses, json.Unmarshal(reply.Job, j)
+		case err != nil && status.Code(err) != codes.Unavailable:
+			return nil, nil, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// log is a pod's: into the simulation's, with its name.
+func (s *simulation) log(name string) *slog.Logger { return slog.New(s.logs).With("pod", name) }

@@ -1,0 +1,319 @@
+package trainer_test
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/safetensors"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
+)
+
+var (
+	firstSeed = flag.Uint64("seed", 1, "first seed of TestSimulation")
+	seeds     = flag.Uint64("seeds", 100, "how many seeds TestSimulation runs")
+)
+
+// TestSimulation runs whole jobs: the real master, parameter servers and workers in one bubble of virtual time,
+// connected by a network that, like the pods, goes wrong by the seed.
+//
+//	go test ./trainer -run TestSimulation -seeds 1000
+//	go test ./trainer -run TestSimulation -seed 17 -seeds 1 -v     to see what seed 17 did
+func TestSimulation(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, seed)
+		})
+	}
+}
+
+// simulation is one job and what befalls it.
+type simulation struct {
+	job        *job.Job
+	training   *dataset
+	validation *dataset
+	step       time.Duration // what a minibatch takes to compute
+	faults     []fault
+	pause      time.Duration // mean, between faults
+	refuse     int           // one creation in so many is refused, 0: none
+
+	random  *rand.Rand // of faults
+	network *network
+	pods    *pods
+	logs    slog.Handler
+
+	mu       sync.Mutex
+	leased   []task.Task // first leases of training tasks, in order
+	lost     int         // workers that were lost, however
+	ending   bool        // the job is over
+	forgot   bool        // a server was lost before, with what it had
+	deaf     bool        // servers could not tell the master how far a lost worker came
+	happened []string
+}
+
+// limit is the virtual time within which every job must end.
+const limit = time.Hour
+
+func simulate(t *testing.T, seed uint64) {
+	s := newSimulation(seed, t.TempDir())
+	var logs bytes.Buffer
+	s.logs = &watcher{Handler: logline.New(&logs, slog.LevelDebug), simulation: s}
+	t.Cleanup(func() {
+		if t.Failed() || testing.Verbose() {
+			t.Logf("%v\n%s\n%s\nreplay: go test ./trainer -run TestSimulation -seed %d -seeds 1 -v", s, strings.Join(s.happened, "\n"), &logs, seed)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		status, err := s.run(t)
+		s.check(t, status, err)
+	})
+}
+
+// newSimulation draws a job and its faults.
+func newSimulation(seed uint64, output string) *simulation {
+	r := rand.New(rand.NewPCG(seed, 0))
+	j := job.Default()
+	j.Name, j.ModelDef = "sim", "mnist.mnist_mlp.custom_model"
+	j.TrainingData, j.ValidationData, j.Output = "train", "test", output
+	j.NumPS, j.NumWorkers = 1+r.IntN(3), 1+r.IntN(6)
+	j.NumEpochs, j.MinibatchSize, j.NumMinibatchesPerTask = 1+r.IntN(3), 2+r.IntN(5), 1+r.IntN(6)
+	j.EvaluationSteps = r.IntN(3) * 10
+	j.Shuffle, j.Seed = r.IntN(2) == 0, seed
+	j.TaskTimeout.Duration = 5 * time.Second
+	j.RelaunchOnWorkerFailure = 5
+	switch r.IntN(5) {
+	case 0:
+		j.UseAsync = true
+	case 1:
+		j.GetModelSteps = 2 + r.IntN(3)
+	case 2:
+		j.GradsToWait = 2 + r.IntN(3)
+	case 3:
+		j.GradsToWait, j.SyncVersionTolerance = 1+r.IntN(3), new(r.IntN(3))
+	}
+	var counts []int
+	for range 1 + r.IntN(4) {
+		counts = append(counts, 20+r.IntN(60))
+	}
+	s := &simulation{
+		job: j, training: newDataset("train", counts), validation: newDataset("test", []int{30}),
+		step: time.Duration(50+r.IntN(150)) * time.Millisecond, pause: time.Duration(300+r.IntN(2000)) * time.Millisecond,
+		random: rand.New(rand.NewPCG(seed, 1)), network: newNetwork(),
+	}
+	for _, f := range faults {
+		if r.IntN(2) == 0 {
+			s.faults = append(s.faults, f)
+		}
+	}
+	if r.IntN(3) == 0 {
+		s.refuse = 3
+	}
+	return s
+}
+
+func (s *simulation) String() string {
+	var names []string
+	for _, f := range s.faults {
+		names = append(names, f.name)
+	}
+	return fmt.Sprintf("job %+v\nrecords %d, step %v, faults %v every %v", *s.job, s.training.total, s.step, names, s.pause)
+}
+
+// run runs the job to its end.
+func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	s.pods = newPods(s.network)
+	starts := rand.New(rand.NewPCG(s.job.Seed, 2))
+	s.pods.start = func(pod.ID) (time.Duration, bool) {
+		return time.Duration(starts.IntN(300)) * time.Millisecond, s.refuse > 0 && starts.IntN(s.refuse) == 0
+	}
+	s.pods.run = func(ctx context.Context, h *host, p master.Pod) error {
+		if p.ID.Role == pod.PS {
+			return s.runPS(ctx, h, p)
+		}
+		return s.runWorker(ctx, h, p)
+	}
+	self := &host{name: "master"}
+	var injecting sync.WaitGroup
+	injection, stop := context.WithCancel(ctx)
+	injecting.Go(func() { s.inject(injection) })
+	status, err := master.Run(ctx, master.Config{
+		Job: s.job, Training: s.training.shards, Validation: s.validation.shards,
+		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
+		Listener: s.network.listen(self, masterAddress), Pods: s.pods, Dial: s.network.dial(self), Log: s.log("master"),
+	})
+	stop()
+	injecting.Wait()
+	s.pods.close()
+	s.network.kill(self)
+	return status, err
+}
+
+// check asserts what must be so at the end of every job, whatever befell it.
+func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
+	if err != nil {
+		t.Fatalf("job failed: %v", err)
+	}
+	records := s.training.total * int64(s.job.NumEpochs)
+	if status.State != "Succeeded" || status.RecordsDone != records || status.RecordsTotal != records {
+		t.Errorf("%s with %d of %d records credited, want all of %d", status.State, status.RecordsDone, status.RecordsTotal, records)
+	}
+	s.checkOrder(t)
+	s.checkApplied(t)
+	if n := len(status.Evaluations); n == 0 {
+		t.Error("there was no evaluation")
+	} else if last := status.Evaluations[n-1].Metrics["error"]; !(last < s.untrained()/2) && !s.forgot {
+		t.Errorf("the error is %v in the end, and %v without training", last, s.untrained())
+	}
+}
+
+// untrained is the error of the model as it is initialized.
+func (s *simulation) untrained() float64 {
+	var sum, n float64
+	for _, shard := range s.validation.shards {
+		for i := range shard.Count {
+			_, y := example(shard.Name, i)
+			sum += float64(y * y)
+			n++
+		}
+	}
+	return sum / n
+}
+
+// checkOrder: tasks are leased first in the order that the shards and the seed give.
+func (s *simulation) checkOrder(t *testing.T) {
+	q, err := task.New(s.training.shards, task.Policy{
+		RecordsPerTask: s.job.RecordsPerTask(), Epochs: s.job.NumEpochs, Shuffle: s.job.Shuffle, Seed: s.job.Seed})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []task.Task
+	for !q.TrainingDone() {
+		l, ok := q.Lease(0, time.Time{})
+		if !ok {
+			q.NextEpoch()
+			continue
+		}
+		want = append(want, l.Task)
+		if err := q.Done(l.ID, 0, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(s.leased, want) {
+		t.Errorf("tasks were leased in the order %v, want %v", s.leased, want)
+	}
+}
+
+// checkApplied reads off the exported model which records the servers applied.
+func (s *simulation) checkApplied(t *testing.T) {
+	path := filepath.Join(s.job.Output, worker.ModelFile)
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, values, _, err := safetensors.Read(f, info.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	applied := values[features:]
+	missing, again := 0, 0.0
+	for record := range len(applied) / columns {
+		var sum float32
+		workers := 0
+		for _, times := range applied[record*columns:][:columns] {
+			if times > 0.01 {
+				workers++
+			}
+			sum += times
+		}
+		if workers == 0 {
+			missing++
+		}
+		again += max(float64(workers-1), float64(sum)-1.01, 0)
+	}
+	if missing > 0 && !s.forgot {
+		t.Errorf("%d of %d records were not applied", missing, len(applied)/columns)
+	}
+	// What a worker that was lost had in flight, one minibatch at most, is applied again.
+	if most := float64(s.lost * s.job.MinibatchSize); again > most+0.01*float64(s.job.MinibatchSize) && !s.deaf && !s.forgot {
+		t.Errorf("%.1f records were applied again after the loss of %d workers, want at most %.0f", again, s.lost, most)
+	}
+}
+
+// watcher sees the master's leases and losses go by in its log.
+type watcher struct {
+	slog.Handler
+	*simulation
+	name string
+}
+
+func (w *watcher) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &watcher{w.Handler.WithAttrs(attrs), w.simulation, attrs[0].Value.String()}
+}
+
+func (w *watcher) Handle(ctx context.Context, r slog.Record) error {
+	if w.name == "master" {
+		if strings.HasPrefix(r.Message, "Job ") {
+			w.note(func() { w.ending = true })
+		}
+		r.Attrs(func(a slog.Attr) bool {
+			switch value := a.Value.Any().(type) {
+			case task.Task:
+				if r.Message == "Task leased" {
+					w.noteLease(value)
+				}
+			case pod.ID:
+				if r.Message == "Pod has ended" {
+					w.noteLoss(value)
+				}
+			}
+			return true
+		})
+	}
+	return w.Handler.Handle(ctx, r)
+}
+
+func (s *simulation) noteLoss(id pod.ID) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if id.Role == pod.PS {
+		s.forgot = s.forgot || !s.ending
+		return
+	}
+	s.lost++
+}
+
+func (s *simulation) noteLease(leased task.Task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	same := func(t task.Task) bool {
+		return t.Epoch == leased.Epoch && t.Shard == leased.Shard && t.Start == leased.Start
+	}
+	if leased.Kind == task.Training && !slices.ContainsFunc(s.leased, same) {
+		s.leased = append(s.leased, leased)
+	}
+}
