@@ -190,12 +190,15 @@ func completeFlags(_ *cobra.Command, _ []string, word string) ([]string, cobra.S
 	}
 	var found []string
 	for _, f := range job.Flags() {
-		name := "--" + f.Name
+		name := f.Name
+		if strings.Contains(strings.TrimLeft(word, "-"), "-") { // as the user spells it
+			name = strings.ReplaceAll(name, "_", "-")
+		}
 		if f.TakesValue() {
 			name += "="
 		}
-		if f.Topic != job.Remnants && f.Effect != job.Later && strings.HasPrefix(name, strings.ReplaceAll(word[2:], "-", "_")) || strings.HasPrefix(name, word) {
-			found = append(found, name+"\t"+f.Usage)
+		if f.Topic != job.Remnants && f.Effect != job.Later && strings.HasPrefix("--"+name, word) {
+			found = append(found, "--"+name+"\t"+f.Usage)
 		}
 	}
 	return found, cobra.ShellCompDirectiveNoSpace
