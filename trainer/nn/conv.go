@@ -38,14 +38,16 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 		t.fail("%s: input %v: want %d channels", c.Name, x.dims, c.in)
 	}
 	o := next[conv](t)
-	o.window, o.filters, o.relu, o.tape = g, c.Filters, c.ReLU, t
+	o.window, o.filters, o.tape = g, c.Filters, t
 	o.kernel, o.bias = c.vars[0], c.vars[1]
 	o.ph, o.pw = g.padded()
 	if o.ph != g.h || o.pw != g.w {
 		o.padding = resize(o.padding, t.team.size()*o.ph*o.pw*g.c)
 		clear(o.padding)
 	}
-	return t.record(o, c.vars, x, g.oh, g.ow, c.Filters)
+	y := t.record(o, c.vars, x, g.oh, g.ow, c.Filters)
+	y.rectified = c.ReLU
+	return y
 }
 
 // conv reads an image as it lies: for one row of the output the rows of A are overlapping stretches
@@ -55,7 +57,6 @@ type conv struct {
 	node
 	window
 	filters int
-	relu    bool
 	tape    *Tape
 
 	kernel, bias *Param
@@ -86,7 +87,7 @@ func (o *conv) forward(s span) {
 		ABlock: o.sh * o.pw * o.c, ARow: o.sw * o.c, ASeg: o.pw * o.c, AStep: 1,
 		B: o.kernel.Value, BRow: o.filters,
 		CBlock: o.ow * o.filters, CRow: o.filters,
-		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.relu, Scratch: &o.tape.scratch[s.worker],
+		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.out.rectified, Scratch: &o.tape.scratch[s.worker],
 	}
 	for i := s.lo; i < s.hi; i++ {
 		g.A = o.image(s, i)
@@ -116,10 +117,8 @@ func (o *conv) backward(s span) {
 	}
 	clear(db)
 	for i := s.lo; i < s.hi; i++ {
+		o.mask(span{lo: i, hi: i + 1})
 		dy := o.out.grad[i*size : (i+1)*size]
-		if o.relu {
-			kernel.ReluGrad(dy, o.out.data[i*size:(i+1)*size])
-		}
 		kernel.AddRows(db, dy)
 		g.A, g.B = o.image(s, i), dy
 		kernel.Gemm(&g)

@@ -30,17 +30,18 @@ func (d *Dense) Forward(t *Tape, x *Tensor) *Tensor {
 		t.fail("%s: input %v: want %d in the last dimension", d.Name, x.dims, d.in)
 	}
 	o := next[dense](t)
-	o.units, o.ins, o.relu, o.tape = d.Units, d.in, d.ReLU, t
+	o.units, o.ins, o.tape = d.Units, d.in, t
 	o.kernel, o.bias = d.vars[0], d.vars[1]
 	o.rows = x.size / d.in
 	o.shape = append(append(o.shape[:0], x.dims[1:n-1]...), d.Units)
-	return t.record(o, d.vars, x, o.shape...)
+	y := t.record(o, d.vars, x, o.shape...)
+	y.rectified = d.ReLU
+	return y
 }
 
 type dense struct {
 	node
 	rows, ins, units int // rows of one example
-	relu             bool
 	kernel, bias     *Param
 	tape             *Tape
 	shape            []int
@@ -57,7 +58,7 @@ func (o *dense) forward(s span) {
 		A: s.of(x.data, x.size), ARow: o.ins, AStep: 1,
 		B: o.kernel.Value, BRow: o.units,
 		C: s.of(o.out.data, o.out.size), CRow: o.units,
-		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.relu, Scratch: &o.tape.scratch[s.worker],
+		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.out.rectified, Scratch: &o.tape.scratch[s.worker],
 	})
 }
 
@@ -69,16 +70,13 @@ func (o *dense) prepare() {
 }
 
 func (o *dense) backward(s span) {
-	dy := s.of(o.out.grad, o.out.size)
-	if o.relu {
-		kernel.ReluGrad(dy, s.of(o.out.data, o.out.size))
-	}
+	o.mask(s)
 	if o.in[0].grad == nil {
 		return
 	}
 	kernel.Gemm(&kernel.GemmArgs{
 		M: (s.hi - s.lo) * o.rows, N: o.ins, K: o.units,
-		A: dy, ARow: o.units, AStep: 1,
+		A: s.of(o.out.grad, o.out.size), ARow: o.units, AStep: 1,
 		B: o.turned, BRow: o.ins,
 		C: s.of(o.in[0].grad, o.in[0].from.size), CRow: o.ins, Scratch: &o.tape.scratch[s.worker],
 	})

@@ -57,6 +57,52 @@ func TestThreads(t *testing.T) {
 	})
 }
 
+// TestFusedReLU: a layer's own ReLU is that of the tape, whoever masks its gradient.
+func TestFusedReLU(t *testing.T) {
+	type consumer func(t *Tape, n *BatchNorm, x *Tensor) *Tensor
+	pool := MaxPool{}
+	for name, use := range map[string]consumer{
+		"norm":         func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return n.Forward(t, x) },
+		"pool":         func(t *Tape, _ *BatchNorm, x *Tensor) *Tensor { return pool.Forward(t, x) },
+		"add":          func(t *Tape, _ *BatchNorm, x *Tensor) *Tensor { return t.Add(x, x) },
+		"norm and add": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return t.Add(n.Forward(t, x), x) },
+		"add and norm": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return t.Add(t.Add(x, x), n.Forward(t, x)) },
+		"pool and norm": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor {
+			return t.Add(pool.Forward(t, x), pool.Forward(t, n.Forward(t, x)))
+		},
+	} {
+		var results []result
+		for _, fused := range []bool{true, false} {
+			m := smallModel(7, 2)
+			m.labels = nil
+			m.build = func(b *Builder) Module {
+				conv := b.Conv2D(2, Conv2D{Filters: 4, Kernel: [2]int{2, 2}, ReLU: fused})
+				norm := b.BatchNorm(4, BatchNorm{})
+				return forward(func(t *Tape, x *Tensor) *Tensor {
+					x = conv.Forward(t, x)
+					if !fused {
+						x = t.ReLU(x)
+					}
+					return use(t, norm, x)
+				})
+			}
+			results = append(results, m.run(t))
+		}
+		for i, g := range results[0].grads {
+			for j, v := range g {
+				if want := results[1].grads[i][j]; math.Abs(float64(v-want)) > 1e-5 {
+					t.Fatalf("%s: gradient %d[%d] is %v, unfused %v", name, i, j, v, want)
+				}
+			}
+		}
+	}
+}
+
+// forward is a function as a module.
+type forward func(t *Tape, x *Tensor) *Tensor
+
+func (f forward) Forward(t *Tape, x *Tensor) *Tensor { return f(t, x) }
+
 // TestMemoryIsReused: a tape that has seen other batches computes what a new one does, and allocates nothing.
 func TestMemoryIsReused(t *testing.T) {
 	tape, module := smallModel(1, 2).tape(t)
@@ -236,7 +282,7 @@ func TestErrors(t *testing.T) {
 	labels := func(l ...int32) func(*Tape, Module) {
 		return func(t *Tape, m Module) { t.Backward(t.SoftmaxCrossEntropy(m.Forward(t, t.Input(0)), l)) }
 	}
-	forward := func(t *Tape, m Module) { m.Forward(t, t.Input(0)) }
+	call := func(t *Tape, m Module) { m.Forward(t, t.Input(0)) }
 	dense := func(b *Builder) Module { return b.Dense(3, Dense{Units: 2}) }
 	image := array(1, 1, 0, 2, 4, 4, 3)
 	for _, c := range []struct {
@@ -249,17 +295,17 @@ func TestErrors(t *testing.T) {
 		{dense, array(1, 1, 0, 2, 3), labels(-1, 0), "example 0 has label -1"},
 		{dense, array(1, 1, 0, 2, 3), labels(1), "1 labels for 2 examples"},
 		{dense, image, labels(1, 1), "want [batch classes]"},
-		{dense, array(1, 1, 0, 2, 4), forward, "dense: input [2 4]: want 3 in the last dimension"},
-		{dense, Array{[]int{2, 3}, make([]float32, 5)}, forward, "input 0 of shape [2 3] has 5 elements"},
-		{dense, Array{[]int{0, 3}, nil}, forward, "input 0 has shape [0 3]"},
-		{dense, Array{}, forward, "input 0 has shape []"},
-		{convolution(2, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), image, forward, "conv2d: input [2 4 4 3]: want 2 channels"},
-		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{5, 1}}), image, forward, "conv2d: input [2 4 4 3] is smaller than the window [5 1]"},
-		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), array(1, 1, 0, 2, 3), forward, "conv2d: input [2 3]: want [batch height width channels]"},
-		{one(MaxPool{Window: [2]int{-1, 2}}), image, forward, "max_pooling2d: window [-1 2]"},
-		{func(b *Builder) Module { return b.BatchNorm(2, BatchNorm{}) }, image, forward, "batch_normalization: input [2 4 4 3]: want 2 channels"},
-		{one(Dropout{Rate: 1}), image, forward, "dropout: rate 1"},
-		{one(ReLU{}), Array{[]int{2}, make([]float32, 2)}, forward, "relu: input [2]"},
+		{dense, array(1, 1, 0, 2, 4), call, "dense: input [2 4]: want 3 in the last dimension"},
+		{dense, Array{[]int{2, 3}, make([]float32, 5)}, call, "input 0 of shape [2 3] has 5 elements"},
+		{dense, Array{[]int{0, 3}, nil}, call, "input 0 has shape [0 3]"},
+		{dense, Array{}, call, "input 0 has shape []"},
+		{convolution(2, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), image, call, "conv2d: input [2 4 4 3]: want 2 channels"},
+		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{5, 1}}), image, call, "conv2d: input [2 4 4 3] is smaller than the window [5 1]"},
+		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), array(1, 1, 0, 2, 3), call, "conv2d: input [2 3]: want [batch height width channels]"},
+		{one(MaxPool{Window: [2]int{-1, 2}}), image, call, "max_pooling2d: window [-1 2]"},
+		{func(b *Builder) Module { return b.BatchNorm(2, BatchNorm{}) }, image, call, "batch_normalization: input [2 4 4 3]: want 2 channels"},
+		{one(Dropout{Rate: 1}), image, call, "dropout: rate 1"},
+		{one(ReLU{}), Array{[]int{2}, make([]float32, 2)}, call, "relu: input [2]"},
 		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Reshape(t.Input(0), 5) }, "reshape of [2 4 4 3] to [5]"},
 		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Add(t.Input(0), t.Reshape(t.Input(0), 48)) }, "add [2 48] to [2 4 4 3]"},
 		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Backward(t.Input(0)) }, "backward from shape [2 4 4 3]"},

@@ -59,6 +59,7 @@ type moments struct {
 	node
 	layer    *BatchNorm
 	training bool
+	masking  bool
 
 	sums           []float64 // two for each channel, for each part
 	mean, variance []float64
@@ -127,10 +128,13 @@ func (o *moments) gather() {
 	}
 }
 
+// prepare: backward reads x, and masks its gradient on the way.
+func (o *moments) prepare() { o.masking = o.masks() }
+
 func (o *moments) backward(s span) {
 	if dx := o.in[0].grad; dx != nil {
 		size := o.out.size
-		kernel.BatchNormGrad(s.of(dx, size), s.of(o.out.grad, size), s.of(o.out.data, size), o.k1, o.k2, o.k3, false)
+		kernel.BatchNormGrad(s.of(dx, size), s.of(o.out.grad, size), s.of(o.out.data, size), o.k1, o.k2, o.k3, o.masking)
 	}
 }
 

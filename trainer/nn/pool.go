@@ -34,8 +34,13 @@ func (p MaxPool) Forward(t *Tape, x *Tensor) *Tensor {
 type pool2x2 struct {
 	node
 	window
-	index []uint8
+	index   []uint8
+	masking bool
 }
+
+// prepare: where the maximum is not above 0 nothing in its window is, so that a quarter of the input is all that is
+// to be masked.
+func (o *pool2x2) prepare() { o.masking = o.masks() }
 
 func (o *pool2x2) forward(s span) {
 	in, out := o.w*o.c, o.ow*o.c
@@ -53,6 +58,9 @@ func (o *pool2x2) backward(s span) {
 	dx := o.in[0].grad
 	if dx == nil {
 		return
+	}
+	if o.masking {
+		kernel.ReluGrad(s.of(o.out.grad, o.out.size), s.of(o.out.data, o.out.size))
 	}
 	in, out := o.w*o.c, o.ow*o.c
 	if o.h&1 != 0 || o.w&1 != 0 {

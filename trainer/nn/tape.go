@@ -42,6 +42,10 @@ type Tensor struct {
 	grad []float32 // planned by Backward; nil: not wanted
 	live bool      // depends on a parameter
 
+	// A ReLU that is part of a layer needs grad to be 0 where data is not above 0. The operation
+	// that reads data anyway to compute grad may see to it.
+	rectified, masked bool
+
 	dataMemory, gradMemory []float32
 }
 
@@ -206,7 +210,7 @@ func (t *Tape) record(o op, vars []*Param, x *Tensor, example ...int) *Tensor {
 	}
 	n.in[0].from = x
 	out := &n.out
-	out.tape, out.grad = t, nil
+	out.tape, out.grad, out.rectified, out.masked = t, nil, false, false
 	out.setShape(t.batch, example...)
 	out.live = x.live || len(vars) > 0
 	n.vars = vars
@@ -325,6 +329,7 @@ func (t *Tape) plan(loss *Tensor) {
 			case e.add:
 				e.memory = resize(e.memory, size)
 				e.grad = e.memory
+				x.masked = false
 			case n.inPlace && i == 0:
 				e.grad = n.out.grad
 				x.grad = e.grad
@@ -400,6 +405,20 @@ func (t *Tape) apply(o op, worker, from, to int, backward bool) {
 			o.forward(s)
 		}
 	}
+}
+
+// mask zeroes the span's gradient of a rectified output where the ReLU did.
+func (n *node) mask(s span) {
+	if n.out.rectified && !n.out.masked {
+		kernel.ReluGrad(s.of(n.out.grad, n.out.size), s.of(n.out.data, n.out.size))
+	}
+}
+
+// masks reports whether the operation, which offers it, is the one to mask its input's gradient.
+func (n *node) masks() bool {
+	e := &n.in[0]
+	e.from.masked = e.from.rectified && !e.add
+	return e.from.masked
 }
 
 func (n *node) addUp(s span) {
