@@ -5,6 +5,7 @@ package local_test
 
 import (
 	"bytes"
+	"context"
 	"flag"
 	"fmt"
 	"io/fs"
@@ -83,7 +84,7 @@ func train(t *testing.T, flags ...string) *launched {
 	t.Cleanup(func() {
 		j.cmd.Process.Kill()
 		j.wait()
-		local.Stop(t.Context(), j.name)
+		local.Stop(context.Background(), j.name) // the test's own context has ended
 		if t.Failed() {
 			t.Logf("elasticdl %s\n%s\n%s", strings.Join(args, " "), j.out.String(), j.log(""))
 		}

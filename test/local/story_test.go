@@ -87,6 +87,13 @@ func TestNothingIsLeft(t *testing.T) {
 			j.cmd.Process.Kill()
 			j.wait()
 		},
+		"master killed, a worker stopped": func(t *testing.T, j *launched) {
+			j.kill(pod(j.status(), wire.Role_WORKER, 2), syscall.SIGSTOP)
+			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			j.end(1)
+		},
 		"master killed": func(t *testing.T, j *launched) {
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
@@ -162,6 +169,19 @@ func TestKilledServerComesBack(t *testing.T) {
 	}
 	if got := j.accuracy(); got < 0.9 {
 		t.Errorf("accuracy %.4f, want 0.9 at least", got)
+	}
+}
+
+func TestSynchronousJobLosesAWorker(t *testing.T) {
+	j := train(t, mlp, "--num_epochs=5", "--use_async=false", "--grads_to_wait=4")
+	s := j.until("training", trained(0.1))
+	j.kill(pod(s, wire.Role_WORKER, 2), syscall.SIGKILL)
+	s = j.end(0)
+	if want := int64(5 * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want || s.Relaunched != 1 {
+		t.Errorf("%s with %d records, want %d, and %d pods replaced", s.State, s.RecordsDone, want, s.Relaunched)
+	}
+	if got := j.accuracy(); got < 0.8 {
+		t.Errorf("accuracy %.4f, want 0.8 at least", got)
 	}
 }
 
