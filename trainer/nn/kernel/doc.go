@@ -12,8 +12,8 @@
 //     or on earlier calls. The same set gives the same bits.
 //  3. [Gemm] adds the products of one element of C in the order of k, as one
 //     chain, whatever the shape: a result does not depend on how rows and
-//     columns were split among calls. avx512 and avx2 fuse multiply and add,
-//     so they agree in every bit; generic rounds twice.
+//     columns were split among calls. avx512 and avx2 fuse multiply and add, so
+//     they agree in every bit; generic may round twice.
 //  4. Every other function gives the same bits in all three sets ([Dot] apart).
 //  5. Slices are checked once, at the entry: too short a slice is the caller's
 //     mistake and panics with the numbers.

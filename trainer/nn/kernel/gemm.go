@@ -95,9 +95,19 @@ func (g *GemmArgs) row(a int, c []float32) {
 		copy(c, g.Bias)
 	}
 	for s := range g.Segs {
-		for k := range g.K {
+		k := 0
+		for ; k+4 <= g.K; k += 4 { // the same sums, with a quarter of the traffic
+			at := a + s*g.ASeg + k*g.AStep
+			x0, x1, x2, x3 := g.A[at], g.A[at+g.AStep], g.A[at+2*g.AStep], g.A[at+3*g.AStep]
+			b := g.B[(s*g.K+k)*g.BRow:]
+			b0, b1, b2, b3 := b[:len(c)], b[g.BRow:][:len(c)], b[2*g.BRow:][:len(c)], b[3*g.BRow:][:len(c)]
+			for j, v := range c {
+				c[j] = v + x0*b0[j] + x1*b1[j] + x2*b2[j] + x3*b3[j]
+			}
+		}
+		for ; k < g.K; k++ {
 			x := g.A[a+s*g.ASeg+k*g.AStep]
-			for j, b := range g.B[(s*g.K+k)*g.BRow:][:g.N] {
+			for j, b := range g.B[(s*g.K+k)*g.BRow:][:len(c)] {
 				c[j] += x * b
 			}
 		}
