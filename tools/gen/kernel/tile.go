@@ -21,7 +21,7 @@ var fields = []struct{ name, kind, doc string }{
 	{"cat", "uintptr", ""},
 	{"bias", "*float32", ""},
 	{"lanes", "*int32", "avx2: mask of the last vector of columns"},
-	{"mask", "uint64", "avx512: mask of the columns, 32 bits"},
+	{"mask", "uint64", "avx512: the same, a bit for a lane"},
 	{"floor", "uint64", "low half, a float32: smaller results become it; -Inf for none"},
 	{"init", "Init", ""},
 	{"k", "int", "steps of a segment"},
@@ -56,21 +56,21 @@ func shapes(i isa) []shape {
 			list = append(list, shape{r + 1, vectors, masked})
 		}
 	}
-	if i.wide { // masks cost nothing; 14x32 takes 28 of 32 registers
-		add(14, 1, true)
-		add(14, 2, true)
-		return list
+	// 14x32 takes 28 of 32 registers, 6x16 takes 12 of 16. A masked load costs AVX-512 a slot of the multipliers.
+	one, two := 12, 6
+	if i.wide {
+		one, two = 14, 14
 	}
-	for _, masked := range []bool{false, true} { // 12 of 16
-		add(12, 1, masked)
-		add(6, 2, masked)
+	for _, masked := range []bool{false, true} {
+		add(one, 1, masked)
+		add(two, 2, masked)
 	}
 	return list
 }
 
 func (s shape) name(i isa) string {
 	n := fmt.Sprintf("tile%dx%d", s.rows, s.vectors*i.lanes)
-	if s.masked && !i.wide {
+	if s.masked {
 		n += "Masked"
 	}
 	return n
@@ -153,12 +153,12 @@ func (t *tileBuilder) prologue() {
 		t.MOVQ(field(matrix), free)
 		t.MOVQ(free, field(matrix+"at"))
 	}
-	if t.wide {
+	switch {
+	case !t.masked:
+	case t.wide:
 		t.MOVQ(field("mask"), free)
 		t.KMOVW(reg.EAX, reg.K1)
-		t.SHRQ(operand.U8(16), free)
-		t.KMOVW(reg.EAX, reg.K2)
-	} else if t.masked {
+	default:
 		t.MOVQ(field("lanes"), lanes)
 	}
 }
@@ -179,13 +179,13 @@ func (t *tileBuilder) acc(row, vector int) reg.VecPhysical {
 // columns sets the mask for a vector of columns; AVX2 takes register v for it.
 func (t *tileBuilder) columns(vector int, v reg.VecPhysical) {
 	switch {
+	case !t.masked || vector < t.vectors-1:
+		t.mask = nil
 	case t.wide:
-		t.mask = []reg.Register{reg.K1, reg.K2}[vector]
-	case t.masked && vector == t.vectors-1:
+		t.mask = reg.K1
+	default:
 		t.VMOVUPS(at(lanes, 0), v)
 		t.mask = v
-	default:
-		t.mask = nil
 	}
 }
 
@@ -337,18 +337,11 @@ func dispatch() []byte {
 	b.WriteString("}\n")
 	for _, i := range []isa{avx512, avx2} {
 		fmt.Fprintf(&b, "\n// run%s runs the kernel for tiles of rows rows by vectors vectors.\n", i.upper)
-		fmt.Fprintf(&b, "func run%s(t *tile, rows, vectors int", i.upper)
-		if !i.wide {
-			b.WriteString(", masked bool")
-		}
-		fmt.Fprint(&b, ") {\ncode := rows<<1 | (vectors-1)\n")
-		if !i.wide {
-			b.WriteString("if masked {\ncode |= 32\n}\n")
-		}
-		b.WriteString("switch code {\n")
+		fmt.Fprintf(&b, "func run%s(t *tile, rows, vectors int, masked bool) {\n", i.upper)
+		b.WriteString("code := rows<<1 | (vectors - 1)\nif masked {\ncode |= 32\n}\nswitch code {\n")
 		for _, s := range shapes(i) {
 			code := s.rows<<1 | (s.vectors - 1)
-			if s.masked && !i.wide {
+			if s.masked {
 				code |= 32
 			}
 			fmt.Fprintf(&b, "case %d:\n%s%s(t)\n", code, s.name(i), i.upper)

@@ -72,8 +72,8 @@ func (g *GemmArgs) direct(w *width) {
 // panel computes the columns from j with tiles of rows as equal as can be.
 func (g *GemmArgs) panel(w *width, t *tile, j int) {
 	n := min(2*w.lanes, g.N-j)
-	t.mask = 1<<n - 1
-	t.lanes = &laneMask[-n&7]
+	last := n % w.lanes // lanes of the last vector, 0 for all
+	t.mask, t.lanes = 1<<last-1, &laneMask[-last&7]
 	if g.Init == Bias {
 		t.bias = &g.Bias[j]
 	}
@@ -90,9 +90,9 @@ func (g *GemmArgs) panel(w *width, t *tile, j int) {
 		t.atile, t.ctile = 4*rows*g.ARow, 4*rows*g.CRow
 		t.ablock, t.cblock = 4*g.ABlock-count*t.atile, 4*g.CBlock-count*t.ctile
 		if w.wide {
-			runAVX512(t, rows, vectors)
+			runAVX512(t, rows, vectors, last > 0)
 		} else {
-			runAVX2(t, rows, vectors, n%w.lanes != 0)
+			runAVX2(t, rows, vectors, last > 0)
 		}
 		i += count * rows
 		tiles -= count

@@ -11,7 +11,7 @@ type tile struct {
 	cat       uintptr
 	bias      *float32
 	lanes     *int32 // avx2: mask of the last vector of columns
-	mask      uint64 // avx512: mask of the columns, 32 bits
+	mask      uint64 // avx512: the same, a bit for a lane
 	floor     uint64 // low half, a float32: smaller results become it; -Inf for none
 	init      Init
 	k         int // steps of a segment
@@ -33,8 +33,11 @@ type tile struct {
 }
 
 // runAVX512 runs the kernel for tiles of rows rows by vectors vectors.
-func runAVX512(t *tile, rows, vectors int) {
+func runAVX512(t *tile, rows, vectors int, masked bool) {
 	code := rows<<1 | (vectors - 1)
+	if masked {
+		code |= 32
+	}
 	switch code {
 	case 2:
 		tile1x16AVX512(t)
@@ -92,6 +95,62 @@ func runAVX512(t *tile, rows, vectors int) {
 		tile13x32AVX512(t)
 	case 29:
 		tile14x32AVX512(t)
+	case 34:
+		tile1x16MaskedAVX512(t)
+	case 36:
+		tile2x16MaskedAVX512(t)
+	case 38:
+		tile3x16MaskedAVX512(t)
+	case 40:
+		tile4x16MaskedAVX512(t)
+	case 42:
+		tile5x16MaskedAVX512(t)
+	case 44:
+		tile6x16MaskedAVX512(t)
+	case 46:
+		tile7x16MaskedAVX512(t)
+	case 48:
+		tile8x16MaskedAVX512(t)
+	case 50:
+		tile9x16MaskedAVX512(t)
+	case 52:
+		tile10x16MaskedAVX512(t)
+	case 54:
+		tile11x16MaskedAVX512(t)
+	case 56:
+		tile12x16MaskedAVX512(t)
+	case 58:
+		tile13x16MaskedAVX512(t)
+	case 60:
+		tile14x16MaskedAVX512(t)
+	case 35:
+		tile1x32MaskedAVX512(t)
+	case 37:
+		tile2x32MaskedAVX512(t)
+	case 39:
+		tile3x32MaskedAVX512(t)
+	case 41:
+		tile4x32MaskedAVX512(t)
+	case 43:
+		tile5x32MaskedAVX512(t)
+	case 45:
+		tile6x32MaskedAVX512(t)
+	case 47:
+		tile7x32MaskedAVX512(t)
+	case 49:
+		tile8x32MaskedAVX512(t)
+	case 51:
+		tile9x32MaskedAVX512(t)
+	case 53:
+		tile10x32MaskedAVX512(t)
+	case 55:
+		tile11x32MaskedAVX512(t)
+	case 57:
+		tile12x32MaskedAVX512(t)
+	case 59:
+		tile13x32MaskedAVX512(t)
+	case 61:
+		tile14x32MaskedAVX512(t)
 	}
 }
 

@@ -141,3 +141,143 @@ func tile13x32AVX512(t *tile)
 //
 //go:noescape
 func tile14x32AVX512(t *tile)
+
+// tile1x16MaskedAVX512 computes tiles of 1 rows.
+//
+//go:noescape
+func tile1x16MaskedAVX512(t *tile)
+
+// tile2x16MaskedAVX512 computes tiles of 2 rows.
+//
+//go:noescape
+func tile2x16MaskedAVX512(t *tile)
+
+// tile3x16MaskedAVX512 computes tiles of 3 rows.
+//
+//go:noescape
+func tile3x16MaskedAVX512(t *tile)
+
+// tile4x16MaskedAVX512 computes tiles of 4 rows.
+//
+//go:noescape
+func tile4x16MaskedAVX512(t *tile)
+
+// tile5x16MaskedAVX512 computes tiles of 5 rows.
+//
+//go:noescape
+func tile5x16MaskedAVX512(t *tile)
+
+// tile6x16MaskedAVX512 computes tiles of 6 rows.
+//
+//go:noescape
+func tile6x16MaskedAVX512(t *tile)
+
+// tile7x16MaskedAVX512 computes tiles of 7 rows.
+//
+//go:noescape
+func tile7x16MaskedAVX512(t *tile)
+
+// tile8x16MaskedAVX512 computes tiles of 8 rows.
+//
+//go:noescape
+func tile8x16MaskedAVX512(t *tile)
+
+// tile9x16MaskedAVX512 computes tiles of 9 rows.
+//
+//go:noescape
+func tile9x16MaskedAVX512(t *tile)
+
+// tile10x16MaskedAVX512 computes tiles of 10 rows.
+//
+//go:noescape
+func tile10x16MaskedAVX512(t *tile)
+
+// tile11x16MaskedAVX512 computes tiles of 11 rows.
+//
+//go:noescape
+func tile11x16MaskedAVX512(t *tile)
+
+// tile12x16MaskedAVX512 computes tiles of 12 rows.
+//
+//go:noescape
+func tile12x16MaskedAVX512(t *tile)
+
+// tile13x16MaskedAVX512 computes tiles of 13 rows.
+//
+//go:noescape
+func tile13x16MaskedAVX512(t *tile)
+
+// tile14x16MaskedAVX512 computes tiles of 14 rows.
+//
+//go:noescape
+func tile14x16MaskedAVX512(t *tile)
+
+// tile1x32MaskedAVX512 computes tiles of 1 rows.
+//
+//go:noescape
+func tile1x32MaskedAVX512(t *tile)
+
+// tile2x32MaskedAVX512 computes tiles of 2 rows.
+//
+//go:noescape
+func tile2x32MaskedAVX512(t *tile)
+
+// tile3x32MaskedAVX512 computes tiles of 3 rows.
+//
+//go:noescape
+func tile3x32MaskedAVX512(t *tile)
+
+// tile4x32MaskedAVX512 computes tiles of 4 rows.
+//
+//go:noescape
+func tile4x32MaskedAVX512(t *tile)
+
+// tile5x32MaskedAVX512 computes tiles of 5 rows.
+//
+//go:noescape
+func tile5x32MaskedAVX512(t *tile)
+
+// tile6x32MaskedAVX512 computes tiles of 6 rows.
+//
+//go:noescape
+func tile6x32MaskedAVX512(t *tile)
+
+// tile7x32MaskedAVX512 computes tiles of 7 rows.
+//
+//go:noescape
+func tile7x32MaskedAVX512(t *tile)
+
+// tile8x32MaskedAVX512 computes tiles of 8 rows.
+//
+//go:noescape
+func tile8x32MaskedAVX512(t *tile)
+
+// tile9x32MaskedAVX512 computes tiles of 9 rows.
+//
+//go:noescape
+func tile9x32MaskedAVX512(t *tile)
+
+// tile10x32MaskedAVX512 computes tiles of 10 rows.
+//
+//go:noescape
+func tile10x32MaskedAVX512(t *tile)
+
+// tile11x32MaskedAVX512 computes tiles of 11 rows.
+//
+//go:noescape
+func tile11x32MaskedAVX512(t *tile)
+
+// tile12x32MaskedAVX512 computes tiles of 12 rows.
+//
+//go:noescape
+func tile12x32MaskedAVX512(t *tile)
+
+// tile13x32MaskedAVX512 computes tiles of 13 rows.
+//
+//go:noescape
+func tile13x32MaskedAVX512(t *tile)
+
+// tile14x32MaskedAVX512 computes tiles of 14 rows.
+//
+//go:noescape
+func tile14x32MaskedAVX512(t *tile)

@@ -23,6 +23,4459 @@ GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
 // func tile1x16AVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	VMOVUPS (CX), Z4
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	MOVQ             32(R15), CX
+	VMOVUPS          Z4, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile2x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile3x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile4x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile5x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile6x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile7x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile8x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile9x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	VMOVAPS Z4, Z12
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	VMAXPS           Z12, Z2, Z12
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z12, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile10x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z13
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z13
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (R12), Z0, Z13
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	ADDQ             BX, R12
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	ADDQ             112(R15), R12
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	VMAXPS           Z12, Z2, Z12
+	VMAXPS           Z13, Z2, Z13
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z12, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z13, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile11x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z13
+	VMOVAPS Z4, Z14
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (R12), Z0, Z13
+	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	ADDQ             BX, R12
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	ADDQ             112(R15), R12
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	VMAXPS           Z12, Z2, Z12
+	VMAXPS           Z13, Z2, Z13
+	VMAXPS           Z14, Z2, Z14
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z12, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z13, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z14, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile12x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z13
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z15
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z15
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (R12), Z0, Z13
+	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
+	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	ADDQ             BX, R12
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	ADDQ             112(R15), R12
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	VMAXPS           Z12, Z2, Z12
+	VMAXPS           Z13, Z2, Z13
+	VMAXPS           Z14, Z2, Z14
+	VMAXPS           Z15, Z2, Z15
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z12, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z13, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z14, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z15, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile13x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z13
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z15
+	VMOVAPS Z4, Z16
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (R12), Z0, Z13
+	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
+	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
+	VFMADD231PS.BCST (R12)(R9*1), Z0, Z16
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	ADDQ             BX, R12
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	ADDQ             112(R15), R12
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	VMAXPS           Z12, Z2, Z12
+	VMAXPS           Z13, Z2, Z13
+	VMAXPS           Z14, Z2, Z14
+	VMAXPS           Z15, Z2, Z15
+	VMAXPS           Z16, Z2, Z16
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z12, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z13, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z14, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z15, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z16, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile14x16AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z5
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z7
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z9
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z11
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z13
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z15
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z17
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z17
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (R12), Z0, Z13
+	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
+	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
+	VFMADD231PS.BCST (R12)(R9*1), Z0, Z16
+	VFMADD231PS.BCST (R12)(R8*4), Z0, Z17
+	ADDQ             DX, DI
+	ADDQ             BX, SI
+	ADDQ             BX, R12
+	DECQ             CX
+	JNZ              step
+	ADDQ             112(R15), SI
+	ADDQ             112(R15), R12
+	DECQ             AX
+	JNZ              segment
+	VBROADCASTSS     64(R15), Z2
+	VMAXPS           Z4, Z2, Z4
+	VMAXPS           Z5, Z2, Z5
+	VMAXPS           Z6, Z2, Z6
+	VMAXPS           Z7, Z2, Z7
+	VMAXPS           Z8, Z2, Z8
+	VMAXPS           Z9, Z2, Z9
+	VMAXPS           Z10, Z2, Z10
+	VMAXPS           Z11, Z2, Z11
+	VMAXPS           Z12, Z2, Z12
+	VMAXPS           Z13, Z2, Z13
+	VMAXPS           Z14, Z2, Z14
+	VMAXPS           Z15, Z2, Z15
+	VMAXPS           Z16, Z2, Z16
+	VMAXPS           Z17, Z2, Z17
+	MOVQ             32(R15), CX
+	MOVQ             128(R15), SI
+	VMOVUPS          Z4, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z5, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z6, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z7, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z8, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z9, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z10, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z11, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z12, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z13, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z14, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z15, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z16, (CX)
+	ADDQ             SI, CX
+	VMOVUPS          Z17, (CX)
+	MOVQ             144(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             152(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             184(R15)
+	JNZ              tile
+	MOVQ             168(R15), AX
+	ADDQ             AX, 24(R15)
+	MOVQ             176(R15), AX
+	ADDQ             AX, 32(R15)
+	DECQ             160(R15)
+	JNZ              block
+	MOVQ             R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile1x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	MOVQ         32(R15), CX
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile2x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile3x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile4x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile5x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile6x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile7x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile8x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile9x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVAPS Z4, Z20
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	VMOVAPS Z5, Z21
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z20
+	VMOVUPS 64(CX), Z21
+
+start:
+	MOVQ 24(R15), SI
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	VMAXPS       Z20, Z2, Z20
+	VMAXPS       Z21, Z2, Z21
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile10x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVAPS Z4, Z20
+	VMOVAPS Z4, Z22
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	VMOVAPS Z5, Z21
+	VMOVAPS Z5, Z23
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z20
+	VMOVUPS 64(CX), Z21
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z22
+	VMOVUPS 64(CX), Z23
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (R12), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	ADDQ         BX, R12
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	ADDQ         112(R15), R12
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	VMAXPS       Z20, Z2, Z20
+	VMAXPS       Z21, Z2, Z21
+	VMAXPS       Z22, Z2, Z22
+	VMAXPS       Z23, Z2, Z23
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile11x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVAPS Z4, Z20
+	VMOVAPS Z4, Z22
+	VMOVAPS Z4, Z24
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	VMOVAPS Z5, Z21
+	VMOVAPS Z5, Z23
+	VMOVAPS Z5, Z25
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z20
+	VMOVUPS 64(CX), Z21
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z22
+	VMOVUPS 64(CX), Z23
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z24
+	VMOVUPS 64(CX), Z25
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (R12), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (R12)(R8*1), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	ADDQ         BX, R12
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	ADDQ         112(R15), R12
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	VMAXPS       Z20, Z2, Z20
+	VMAXPS       Z21, Z2, Z21
+	VMAXPS       Z22, Z2, Z22
+	VMAXPS       Z23, Z2, Z23
+	VMAXPS       Z24, Z2, Z24
+	VMAXPS       Z25, Z2, Z25
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile12x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	VPXORD Z26, Z26, Z26
+	VPXORD Z27, Z27, Z27
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVAPS Z4, Z20
+	VMOVAPS Z4, Z22
+	VMOVAPS Z4, Z24
+	VMOVAPS Z4, Z26
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	VMOVAPS Z5, Z21
+	VMOVAPS Z5, Z23
+	VMOVAPS Z5, Z25
+	VMOVAPS Z5, Z27
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z20
+	VMOVUPS 64(CX), Z21
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z22
+	VMOVUPS 64(CX), Z23
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z24
+	VMOVUPS 64(CX), Z25
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z26
+	VMOVUPS 64(CX), Z27
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (R12), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (R12)(R8*1), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (R12)(R8*2), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	ADDQ         BX, R12
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	ADDQ         112(R15), R12
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	VMAXPS       Z20, Z2, Z20
+	VMAXPS       Z21, Z2, Z21
+	VMAXPS       Z22, Z2, Z22
+	VMAXPS       Z23, Z2, Z23
+	VMAXPS       Z24, Z2, Z24
+	VMAXPS       Z25, Z2, Z25
+	VMAXPS       Z26, Z2, Z26
+	VMAXPS       Z27, Z2, Z27
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z26, (CX)
+	VMOVUPS      Z27, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile13x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	VPXORD Z26, Z26, Z26
+	VPXORD Z27, Z27, Z27
+	VPXORD Z28, Z28, Z28
+	VPXORD Z29, Z29, Z29
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVAPS Z4, Z20
+	VMOVAPS Z4, Z22
+	VMOVAPS Z4, Z24
+	VMOVAPS Z4, Z26
+	VMOVAPS Z4, Z28
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	VMOVAPS Z5, Z21
+	VMOVAPS Z5, Z23
+	VMOVAPS Z5, Z25
+	VMOVAPS Z5, Z27
+	VMOVAPS Z5, Z29
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z20
+	VMOVUPS 64(CX), Z21
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z22
+	VMOVUPS 64(CX), Z23
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z24
+	VMOVUPS 64(CX), Z25
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z26
+	VMOVUPS 64(CX), Z27
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z28
+	VMOVUPS 64(CX), Z29
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (R12), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (R12)(R8*1), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (R12)(R8*2), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	VBROADCASTSS (R12)(R9*1), Z2
+	VFMADD231PS  Z0, Z2, Z28
+	VFMADD231PS  Z1, Z2, Z29
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	ADDQ         BX, R12
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	ADDQ         112(R15), R12
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	VMAXPS       Z20, Z2, Z20
+	VMAXPS       Z21, Z2, Z21
+	VMAXPS       Z22, Z2, Z22
+	VMAXPS       Z23, Z2, Z23
+	VMAXPS       Z24, Z2, Z24
+	VMAXPS       Z25, Z2, Z25
+	VMAXPS       Z26, Z2, Z26
+	VMAXPS       Z27, Z2, Z27
+	VMAXPS       Z28, Z2, Z28
+	VMAXPS       Z29, Z2, Z29
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z26, (CX)
+	VMOVUPS      Z27, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z28, (CX)
+	VMOVUPS      Z29, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile14x32AVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
+	MOVQ t+0(FP), R15
+	MOVQ 96(R15), R8
+	LEAQ (R8)(R8*2), R9
+	LEAQ (R8)(R8*4), R10
+	LEAQ (R10)(R8*2), R11
+	MOVQ 104(R15), BX
+	MOVQ 120(R15), DX
+	MOVQ 192(R15), R13
+	MOVQ (R15), AX
+	MOVQ AX, 24(R15)
+	MOVQ 16(R15), AX
+	MOVQ AX, 32(R15)
+
+block:
+	MOVQ 136(R15), AX
+	MOVQ AX, 184(R15)
+
+tile:
+	CMPQ   72(R15), $0x01
+	JEQ    accumulate
+	JGT    bias
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	VPXORD Z26, Z26, Z26
+	VPXORD Z27, Z27, Z27
+	VPXORD Z28, Z28, Z28
+	VPXORD Z29, Z29, Z29
+	VPXORD Z30, Z30, Z30
+	VPXORD Z31, Z31, Z31
+	JMP    start
+
+bias:
+	MOVQ    40(R15), CX
+	VMOVUPS (CX), Z4
+	VMOVAPS Z4, Z6
+	VMOVAPS Z4, Z8
+	VMOVAPS Z4, Z10
+	VMOVAPS Z4, Z12
+	VMOVAPS Z4, Z14
+	VMOVAPS Z4, Z16
+	VMOVAPS Z4, Z18
+	VMOVAPS Z4, Z20
+	VMOVAPS Z4, Z22
+	VMOVAPS Z4, Z24
+	VMOVAPS Z4, Z26
+	VMOVAPS Z4, Z28
+	VMOVAPS Z4, Z30
+	VMOVUPS 64(CX), Z5
+	VMOVAPS Z5, Z7
+	VMOVAPS Z5, Z9
+	VMOVAPS Z5, Z11
+	VMOVAPS Z5, Z13
+	VMOVAPS Z5, Z15
+	VMOVAPS Z5, Z17
+	VMOVAPS Z5, Z19
+	VMOVAPS Z5, Z21
+	VMOVAPS Z5, Z23
+	VMOVAPS Z5, Z25
+	VMOVAPS Z5, Z27
+	VMOVAPS Z5, Z29
+	VMOVAPS Z5, Z31
+	JMP     start
+
+accumulate:
+	MOVQ    32(R15), CX
+	MOVQ    128(R15), SI
+	VMOVUPS (CX), Z4
+	VMOVUPS 64(CX), Z5
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z6
+	VMOVUPS 64(CX), Z7
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z8
+	VMOVUPS 64(CX), Z9
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z10
+	VMOVUPS 64(CX), Z11
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z12
+	VMOVUPS 64(CX), Z13
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z14
+	VMOVUPS 64(CX), Z15
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z16
+	VMOVUPS 64(CX), Z17
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z18
+	VMOVUPS 64(CX), Z19
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z20
+	VMOVUPS 64(CX), Z21
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z22
+	VMOVUPS 64(CX), Z23
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z24
+	VMOVUPS 64(CX), Z25
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z26
+	VMOVUPS 64(CX), Z27
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z28
+	VMOVUPS 64(CX), Z29
+	ADDQ    SI, CX
+	VMOVUPS (CX), Z30
+	VMOVUPS 64(CX), Z31
+
+start:
+	MOVQ 24(R15), SI
+	LEAQ (SI)(R8*8), R12
+	ADDQ R8, R12
+	MOVQ 8(R15), DI
+	MOVQ 88(R15), AX
+
+segment:
+	PREFETCHT1 (R13)
+	PREFETCHT1 64(R13)
+	ADDQ       200(R15), R13
+	MOVQ       80(R15), CX
+
+step:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (R12), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (R12)(R8*1), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (R12)(R8*2), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	VBROADCASTSS (R12)(R9*1), Z2
+	VFMADD231PS  Z0, Z2, Z28
+	VFMADD231PS  Z1, Z2, Z29
+	VBROADCASTSS (R12)(R8*4), Z3
+	VFMADD231PS  Z0, Z3, Z30
+	VFMADD231PS  Z1, Z3, Z31
+	ADDQ         DX, DI
+	ADDQ         BX, SI
+	ADDQ         BX, R12
+	DECQ         CX
+	JNZ          step
+	ADDQ         112(R15), SI
+	ADDQ         112(R15), R12
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	VMAXPS       Z18, Z2, Z18
+	VMAXPS       Z19, Z2, Z19
+	VMAXPS       Z20, Z2, Z20
+	VMAXPS       Z21, Z2, Z21
+	VMAXPS       Z22, Z2, Z22
+	VMAXPS       Z23, Z2, Z23
+	VMAXPS       Z24, Z2, Z24
+	VMAXPS       Z25, Z2, Z25
+	VMAXPS       Z26, Z2, Z26
+	VMAXPS       Z27, Z2, Z27
+	VMAXPS       Z28, Z2, Z28
+	VMAXPS       Z29, Z2, Z29
+	VMAXPS       Z30, Z2, Z30
+	VMAXPS       Z31, Z2, Z31
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z26, (CX)
+	VMOVUPS      Z27, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z28, (CX)
+	VMOVUPS      Z29, 64(CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z30, (CX)
+	VMOVUPS      Z31, 64(CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
+	MOVQ         R13, 192(R15)
+	VZEROUPPER
+	RET
+
+// func tile1x16MaskedAVX512(t *tile)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·tile1x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -37,8 +4490,6 @@ TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -101,9 +4552,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x16AVX512(t *tile)
+// func tile2x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile2x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -118,8 +4569,6 @@ TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -192,9 +4641,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x16AVX512(t *tile)
+// func tile3x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile3x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -209,8 +4658,6 @@ TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -291,9 +4738,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x16AVX512(t *tile)
+// func tile4x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile4x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -308,8 +4755,6 @@ TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -398,9 +4843,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x16AVX512(t *tile)
+// func tile5x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile5x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -415,8 +4860,6 @@ TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -513,9 +4956,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x16AVX512(t *tile)
+// func tile6x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile6x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -530,8 +4973,6 @@ TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -636,9 +5077,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile7x16AVX512(t *tile)
+// func tile7x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile7x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -653,8 +5094,6 @@ TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -767,9 +5206,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile8x16AVX512(t *tile)
+// func tile8x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile8x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -784,8 +5223,6 @@ TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -906,9 +5343,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile9x16AVX512(t *tile)
+// func tile9x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile9x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -923,8 +5360,6 @@ TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1053,9 +5488,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile10x16AVX512(t *tile)
+// func tile10x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile10x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -1070,8 +5505,6 @@ TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1212,9 +5645,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile11x16AVX512(t *tile)
+// func tile11x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile11x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -1229,8 +5662,6 @@ TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1379,9 +5810,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile12x16AVX512(t *tile)
+// func tile12x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile12x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -1396,8 +5827,6 @@ TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1554,9 +5983,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile13x16AVX512(t *tile)
+// func tile13x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile13x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -1571,8 +6000,6 @@ TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1737,9 +6164,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile14x16AVX512(t *tile)
+// func tile14x16MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile14x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -1754,8 +6181,6 @@ TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1928,9 +6353,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile1x32AVX512(t *tile)
+// func tile1x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile1x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -1945,8 +6370,6 @@ TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -1962,14 +6385,14 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	JMP       start
 
 accumulate:
 	MOVQ      32(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 
 start:
 	MOVQ 24(R15), SI
@@ -1983,8 +6406,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -1999,8 +6422,8 @@ step:
 	VMAXPS       Z4, Z2, Z4
 	VMAXPS       Z5, Z2, Z5
 	MOVQ         32(R15), CX
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2017,9 +6440,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x32AVX512(t *tile)
+// func tile2x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile2x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2034,8 +6457,6 @@ TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2053,20 +6474,20 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	JMP       start
 
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 
 start:
 	MOVQ 24(R15), SI
@@ -2080,8 +6501,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -2102,11 +6523,11 @@ step:
 	VMAXPS       Z7, Z2, Z7
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2123,9 +6544,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x32AVX512(t *tile)
+// func tile3x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile3x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2140,8 +6561,6 @@ TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2161,10 +6580,10 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	JMP       start
@@ -2172,14 +6591,14 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 
 start:
 	MOVQ 24(R15), SI
@@ -2193,8 +6612,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -2220,14 +6639,14 @@ step:
 	VMAXPS       Z9, Z2, Z9
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2244,9 +6663,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x32AVX512(t *tile)
+// func tile4x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile4x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2261,8 +6680,6 @@ TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2284,11 +6701,11 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -2297,17 +6714,17 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 
 start:
 	MOVQ 24(R15), SI
@@ -2321,8 +6738,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -2353,17 +6770,17 @@ step:
 	VMAXPS       Z11, Z2, Z11
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2380,9 +6797,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x32AVX512(t *tile)
+// func tile5x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile5x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2397,8 +6814,6 @@ TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2422,12 +6837,12 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
 	VMOVAPS   Z4, Z12
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -2437,20 +6852,20 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 
 start:
 	MOVQ 24(R15), SI
@@ -2464,8 +6879,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -2501,20 +6916,20 @@ step:
 	VMAXPS       Z13, Z2, Z13
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2531,9 +6946,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x32AVX512(t *tile)
+// func tile6x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile6x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2548,8 +6963,6 @@ TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2575,13 +6988,13 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
 	VMOVAPS   Z4, Z12
 	VMOVAPS   Z4, Z14
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -2592,23 +7005,23 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 
 start:
 	MOVQ 24(R15), SI
@@ -2622,8 +7035,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -2664,23 +7077,23 @@ step:
 	VMAXPS       Z15, Z2, Z15
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2697,9 +7110,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile7x32AVX512(t *tile)
+// func tile7x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile7x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2714,8 +7127,6 @@ TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2743,14 +7154,14 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
 	VMOVAPS   Z4, Z12
 	VMOVAPS   Z4, Z14
 	VMOVAPS   Z4, Z16
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -2762,26 +7173,26 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 
 start:
 	MOVQ 24(R15), SI
@@ -2795,8 +7206,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -2842,26 +7253,26 @@ step:
 	VMAXPS       Z17, Z2, Z17
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -2878,9 +7289,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile8x32AVX512(t *tile)
+// func tile8x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile8x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -2895,8 +7306,6 @@ TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -2926,7 +7335,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -2934,7 +7343,7 @@ bias:
 	VMOVAPS   Z4, Z14
 	VMOVAPS   Z4, Z16
 	VMOVAPS   Z4, Z18
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -2947,29 +7356,29 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 
 start:
 	MOVQ 24(R15), SI
@@ -2983,8 +7392,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -3035,29 +7444,29 @@ step:
 	VMAXPS       Z19, Z2, Z19
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -3074,9 +7483,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile9x32AVX512(t *tile)
+// func tile9x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile9x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -3091,8 +7500,6 @@ TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -3124,7 +7531,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -3133,7 +7540,7 @@ bias:
 	VMOVAPS   Z4, Z16
 	VMOVAPS   Z4, Z18
 	VMOVAPS   Z4, Z20
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -3147,32 +7554,32 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z20
-	VMOVUPS.Z 64(CX), K2, Z21
+	VMOVUPS   (CX), Z20
+	VMOVUPS.Z 64(CX), K1, Z21
 
 start:
 	MOVQ 24(R15), SI
@@ -3186,8 +7593,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -3243,32 +7650,32 @@ step:
 	VMAXPS       Z21, Z2, Z21
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS      Z21, K2, 64(CX)
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -3285,9 +7692,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile10x32AVX512(t *tile)
+// func tile10x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile10x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -3302,8 +7709,6 @@ TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -3337,7 +7742,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -3347,7 +7752,7 @@ bias:
 	VMOVAPS   Z4, Z18
 	VMOVAPS   Z4, Z20
 	VMOVAPS   Z4, Z22
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -3362,35 +7767,35 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z20
-	VMOVUPS.Z 64(CX), K2, Z21
+	VMOVUPS   (CX), Z20
+	VMOVUPS.Z 64(CX), K1, Z21
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z22
-	VMOVUPS.Z 64(CX), K2, Z23
+	VMOVUPS   (CX), Z22
+	VMOVUPS.Z 64(CX), K1, Z23
 
 start:
 	MOVQ 24(R15), SI
@@ -3406,8 +7811,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -3470,35 +7875,35 @@ step:
 	VMAXPS       Z23, Z2, Z23
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS      Z21, K2, 64(CX)
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z22, K1, (CX)
-	VMOVUPS      Z23, K2, 64(CX)
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -3515,9 +7920,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile11x32AVX512(t *tile)
+// func tile11x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile11x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -3532,8 +7937,6 @@ TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -3569,7 +7972,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -3580,7 +7983,7 @@ bias:
 	VMOVAPS   Z4, Z20
 	VMOVAPS   Z4, Z22
 	VMOVAPS   Z4, Z24
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -3596,38 +7999,38 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z20
-	VMOVUPS.Z 64(CX), K2, Z21
+	VMOVUPS   (CX), Z20
+	VMOVUPS.Z 64(CX), K1, Z21
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z22
-	VMOVUPS.Z 64(CX), K2, Z23
+	VMOVUPS   (CX), Z22
+	VMOVUPS.Z 64(CX), K1, Z23
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z24
-	VMOVUPS.Z 64(CX), K2, Z25
+	VMOVUPS   (CX), Z24
+	VMOVUPS.Z 64(CX), K1, Z25
 
 start:
 	MOVQ 24(R15), SI
@@ -3643,8 +8046,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -3712,38 +8115,38 @@ step:
 	VMAXPS       Z25, Z2, Z25
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS      Z21, K2, 64(CX)
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z22, K1, (CX)
-	VMOVUPS      Z23, K2, 64(CX)
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z24, K1, (CX)
-	VMOVUPS      Z25, K2, 64(CX)
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -3760,9 +8163,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile12x32AVX512(t *tile)
+// func tile12x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile12x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -3777,8 +8180,6 @@ TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -3816,7 +8217,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -3828,7 +8229,7 @@ bias:
 	VMOVAPS   Z4, Z22
 	VMOVAPS   Z4, Z24
 	VMOVAPS   Z4, Z26
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -3845,41 +8246,41 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z20
-	VMOVUPS.Z 64(CX), K2, Z21
+	VMOVUPS   (CX), Z20
+	VMOVUPS.Z 64(CX), K1, Z21
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z22
-	VMOVUPS.Z 64(CX), K2, Z23
+	VMOVUPS   (CX), Z22
+	VMOVUPS.Z 64(CX), K1, Z23
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z24
-	VMOVUPS.Z 64(CX), K2, Z25
+	VMOVUPS   (CX), Z24
+	VMOVUPS.Z 64(CX), K1, Z25
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z26
-	VMOVUPS.Z 64(CX), K2, Z27
+	VMOVUPS   (CX), Z26
+	VMOVUPS.Z 64(CX), K1, Z27
 
 start:
 	MOVQ 24(R15), SI
@@ -3895,8 +8296,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -3969,41 +8370,41 @@ step:
 	VMAXPS       Z27, Z2, Z27
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS      Z21, K2, 64(CX)
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z22, K1, (CX)
-	VMOVUPS      Z23, K2, 64(CX)
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z24, K1, (CX)
-	VMOVUPS      Z25, K2, 64(CX)
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z26, K1, (CX)
-	VMOVUPS      Z27, K2, 64(CX)
+	VMOVUPS      Z26, (CX)
+	VMOVUPS      Z27, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -4020,9 +8421,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile13x32AVX512(t *tile)
+// func tile13x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile13x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -4037,8 +8438,6 @@ TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -4078,7 +8477,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -4091,7 +8490,7 @@ bias:
 	VMOVAPS   Z4, Z24
 	VMOVAPS   Z4, Z26
 	VMOVAPS   Z4, Z28
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -4109,44 +8508,44 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z20
-	VMOVUPS.Z 64(CX), K2, Z21
+	VMOVUPS   (CX), Z20
+	VMOVUPS.Z 64(CX), K1, Z21
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z22
-	VMOVUPS.Z 64(CX), K2, Z23
+	VMOVUPS   (CX), Z22
+	VMOVUPS.Z 64(CX), K1, Z23
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z24
-	VMOVUPS.Z 64(CX), K2, Z25
+	VMOVUPS   (CX), Z24
+	VMOVUPS.Z 64(CX), K1, Z25
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z26
-	VMOVUPS.Z 64(CX), K2, Z27
+	VMOVUPS   (CX), Z26
+	VMOVUPS.Z 64(CX), K1, Z27
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z28
-	VMOVUPS.Z 64(CX), K2, Z29
+	VMOVUPS   (CX), Z28
+	VMOVUPS.Z 64(CX), K1, Z29
 
 start:
 	MOVQ 24(R15), SI
@@ -4162,8 +8561,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -4241,44 +8640,44 @@ step:
 	VMAXPS       Z29, Z2, Z29
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS      Z21, K2, 64(CX)
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z22, K1, (CX)
-	VMOVUPS      Z23, K2, 64(CX)
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z24, K1, (CX)
-	VMOVUPS      Z25, K2, 64(CX)
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z26, K1, (CX)
-	VMOVUPS      Z27, K2, 64(CX)
+	VMOVUPS      Z26, (CX)
+	VMOVUPS      Z27, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z28, K1, (CX)
-	VMOVUPS      Z29, K2, 64(CX)
+	VMOVUPS      Z28, (CX)
+	VMOVUPS      Z29, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
@@ -4295,9 +8694,9 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile14x32AVX512(t *tile)
+// func tile14x32MaskedAVX512(t *tile)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
+TEXT ·tile14x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
@@ -4312,8 +8711,6 @@ TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ  AX, 32(R15)
 	MOVQ  56(R15), AX
 	KMOVW AX, K1
-	SHRQ  $0x10, AX
-	KMOVW AX, K2
 
 block:
 	MOVQ 136(R15), AX
@@ -4355,7 +8752,7 @@ tile:
 
 bias:
 	MOVQ      40(R15), CX
-	VMOVUPS.Z (CX), K1, Z4
+	VMOVUPS   (CX), Z4
 	VMOVAPS   Z4, Z6
 	VMOVAPS   Z4, Z8
 	VMOVAPS   Z4, Z10
@@ -4369,7 +8766,7 @@ bias:
 	VMOVAPS   Z4, Z26
 	VMOVAPS   Z4, Z28
 	VMOVAPS   Z4, Z30
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS.Z 64(CX), K1, Z5
 	VMOVAPS   Z5, Z7
 	VMOVAPS   Z5, Z9
 	VMOVAPS   Z5, Z11
@@ -4388,47 +8785,47 @@ bias:
 accumulate:
 	MOVQ      32(R15), CX
 	MOVQ      128(R15), SI
-	VMOVUPS.Z (CX), K1, Z4
-	VMOVUPS.Z 64(CX), K2, Z5
+	VMOVUPS   (CX), Z4
+	VMOVUPS.Z 64(CX), K1, Z5
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z6
-	VMOVUPS.Z 64(CX), K2, Z7
+	VMOVUPS   (CX), Z6
+	VMOVUPS.Z 64(CX), K1, Z7
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z8
-	VMOVUPS.Z 64(CX), K2, Z9
+	VMOVUPS   (CX), Z8
+	VMOVUPS.Z 64(CX), K1, Z9
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z10
-	VMOVUPS.Z 64(CX), K2, Z11
+	VMOVUPS   (CX), Z10
+	VMOVUPS.Z 64(CX), K1, Z11
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z12
-	VMOVUPS.Z 64(CX), K2, Z13
+	VMOVUPS   (CX), Z12
+	VMOVUPS.Z 64(CX), K1, Z13
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z14
-	VMOVUPS.Z 64(CX), K2, Z15
+	VMOVUPS   (CX), Z14
+	VMOVUPS.Z 64(CX), K1, Z15
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z16
-	VMOVUPS.Z 64(CX), K2, Z17
+	VMOVUPS   (CX), Z16
+	VMOVUPS.Z 64(CX), K1, Z17
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z18
-	VMOVUPS.Z 64(CX), K2, Z19
+	VMOVUPS   (CX), Z18
+	VMOVUPS.Z 64(CX), K1, Z19
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z20
-	VMOVUPS.Z 64(CX), K2, Z21
+	VMOVUPS   (CX), Z20
+	VMOVUPS.Z 64(CX), K1, Z21
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z22
-	VMOVUPS.Z 64(CX), K2, Z23
+	VMOVUPS   (CX), Z22
+	VMOVUPS.Z 64(CX), K1, Z23
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z24
-	VMOVUPS.Z 64(CX), K2, Z25
+	VMOVUPS   (CX), Z24
+	VMOVUPS.Z 64(CX), K1, Z25
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z26
-	VMOVUPS.Z 64(CX), K2, Z27
+	VMOVUPS   (CX), Z26
+	VMOVUPS.Z 64(CX), K1, Z27
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z28
-	VMOVUPS.Z 64(CX), K2, Z29
+	VMOVUPS   (CX), Z28
+	VMOVUPS.Z 64(CX), K1, Z29
 	ADDQ      SI, CX
-	VMOVUPS.Z (CX), K1, Z30
-	VMOVUPS.Z 64(CX), K2, Z31
+	VMOVUPS   (CX), Z30
+	VMOVUPS.Z 64(CX), K1, Z31
 
 start:
 	MOVQ 24(R15), SI
@@ -4444,8 +8841,8 @@ segment:
 	MOVQ       80(R15), CX
 
 step:
-	VMOVUPS.Z    (DI), K1, Z0
-	VMOVUPS.Z    64(DI), K2, Z1
+	VMOVUPS      (DI), Z0
+	VMOVUPS.Z    64(DI), K1, Z1
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
@@ -4528,47 +8925,47 @@ step:
 	VMAXPS       Z31, Z2, Z31
 	MOVQ         32(R15), CX
 	MOVQ         128(R15), SI
-	VMOVUPS      Z4, K1, (CX)
-	VMOVUPS      Z5, K2, 64(CX)
+	VMOVUPS      Z4, (CX)
+	VMOVUPS      Z5, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z6, K1, (CX)
-	VMOVUPS      Z7, K2, 64(CX)
+	VMOVUPS      Z6, (CX)
+	VMOVUPS      Z7, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z8, K1, (CX)
-	VMOVUPS      Z9, K2, 64(CX)
+	VMOVUPS      Z8, (CX)
+	VMOVUPS      Z9, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z10, K1, (CX)
-	VMOVUPS      Z11, K2, 64(CX)
+	VMOVUPS      Z10, (CX)
+	VMOVUPS      Z11, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z12, K1, (CX)
-	VMOVUPS      Z13, K2, 64(CX)
+	VMOVUPS      Z12, (CX)
+	VMOVUPS      Z13, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z14, K1, (CX)
-	VMOVUPS      Z15, K2, 64(CX)
+	VMOVUPS      Z14, (CX)
+	VMOVUPS      Z15, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z16, K1, (CX)
-	VMOVUPS      Z17, K2, 64(CX)
+	VMOVUPS      Z16, (CX)
+	VMOVUPS      Z17, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z18, K1, (CX)
-	VMOVUPS      Z19, K2, 64(CX)
+	VMOVUPS      Z18, (CX)
+	VMOVUPS      Z19, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z20, K1, (CX)
-	VMOVUPS      Z21, K2, 64(CX)
+	VMOVUPS      Z20, (CX)
+	VMOVUPS      Z21, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z22, K1, (CX)
-	VMOVUPS      Z23, K2, 64(CX)
+	VMOVUPS      Z22, (CX)
+	VMOVUPS      Z23, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z24, K1, (CX)
-	VMOVUPS      Z25, K2, 64(CX)
+	VMOVUPS      Z24, (CX)
+	VMOVUPS      Z25, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z26, K1, (CX)
-	VMOVUPS      Z27, K2, 64(CX)
+	VMOVUPS      Z26, (CX)
+	VMOVUPS      Z27, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z28, K1, (CX)
-	VMOVUPS      Z29, K2, 64(CX)
+	VMOVUPS      Z28, (CX)
+	VMOVUPS      Z29, K1, 64(CX)
 	ADDQ         SI, CX
-	VMOVUPS      Z30, K1, (CX)
-	VMOVUPS      Z31, K2, 64(CX)
+	VMOVUPS      Z30, (CX)
+	VMOVUPS      Z31, K1, 64(CX)
 	MOVQ         144(R15), AX
 	ADDQ         AX, 24(R15)
 	MOVQ         152(R15), AX
