@@ -60,10 +60,13 @@ func said(ok bool, format string, args ...any) string {
 	return fmt.Sprintf(format, args...)
 }
 
-// inject makes things go wrong until ctx is done.
+// calm is when nothing goes wrong any more: some seeds are so bad that no record would ever be done.
+const calm = 3 * time.Minute
+
+// inject makes things go wrong until then, or until ctx is done.
 func (s *simulation) inject(ctx context.Context) {
 	start := time.Now()
-	for len(s.faults) > 0 {
+	for len(s.faults) > 0 && time.Since(start) < calm {
 		timer := time.NewTimer(s.between(s.pause/2, 2*s.pause))
 		select {
 		case <-timer.C:
@@ -73,7 +76,9 @@ func (s *simulation) inject(ctx context.Context) {
 		}
 		f := s.faults[s.random.IntN(len(s.faults))]
 		if what := f.do(s); what != "" {
-			s.note(func() { s.happened = append(s.happened, fmt.Sprintf("%8v %s", time.Since(start).Round(time.Millisecond), what)) })
+			s.note(func() {
+				s.happened = append(s.happened, fmt.Sprintf("%8v %s", time.Since(start).Round(time.Millisecond), what))
+			})
 		}
 	}
 }

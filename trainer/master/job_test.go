@@ -188,7 +188,10 @@ func TestEvaluationWithdrawn(t *testing.T) {
 		if again := w.pods.last(); again.ID != ps(1) || again.Launch != 2 || again.Address != "server-1:2222" {
 			t.Errorf("server 1 is replaced by %v", again)
 		}
-		w.join()
+		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1, Address: w.servers[1].address})
+		if err != nil || reply.Version != 50 {
+			t.Errorf("the new server is told that the one before was at version %d, %v", reply.GetVersion(), err)
+		}
 		if got := w.servers[1].last().ReleaseSnapshot; got != 50 {
 			t.Errorf("the new server was told to release %d", got)
 		}

@@ -80,6 +80,9 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 				return false, err
 			}
 		}
+		if id.Role == pod.PS {
+			reply.Version = m.servers[id.Index].version
+		}
 		reply.PsAddresses = m.addresses()
 		return reply.PsAddresses != nil || !patient, nil
 	})

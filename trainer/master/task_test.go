@@ -237,10 +237,11 @@ func TestTaskFails(t *testing.T) {
 		w := start(t, nil)
 		w.join()
 		for {
-			task := w.task(0)
-			if task.Kind == wire.TaskKind_DONE {
+			reply, err := w.GetTask(t.Context(), new(wire.GetTaskRequest))
+			if err != nil || reply.Task.Kind == wire.TaskKind_DONE { // the master may be gone already
 				break
 			}
+			task := reply.Task
 			report := &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease}
 			if task.Start == 4 {
 				report.Error = "record 5: no label"

@@ -89,7 +89,8 @@ func (c *Client) Initialized() bool {
 }
 
 // Init sends values to the servers that have none; the first worker to do so
-// wins. A server that was replaced goes on from the version that the client has seen.
+// wins. A server that was replaced goes on from the version that the client has
+// seen, if it has pulled since: values that no pull has touched are of version 0.
 func (c *Client) Init(ctx context.Context, values []float32) error {
 	if err := c.check(values); err != nil {
 		return fmt.Errorf("init: values: %w", err)
@@ -98,7 +99,11 @@ func (c *Client) Init(ctx context.Context, values []float32) error {
 		if p.initialized.Load() {
 			return nil
 		}
-		_, err := p.call(ctx, &p.push, request{op: opInit, version: p.version.Load()}, p.part(values), nil)
+		var version int64
+		if p.pulled.Load() {
+			version = p.version.Load()
+		}
+		_, err := p.call(ctx, &p.push, request{op: opInit, version: version}, p.part(values), nil)
 		if err == nil {
 			p.initialized.Store(true)
 		}
@@ -156,6 +161,7 @@ func (c *Client) Pull(ctx context.Context, dst []float32, o PullOptions) (Versio
 				try++
 			default:
 				met.Store(true)
+				p.pulled.Store(true)
 				versions[p.index] = a.version
 				return nil
 			}

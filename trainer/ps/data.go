@@ -14,6 +14,8 @@ const (
 	stall = 2 * time.Second
 	// drag is how long a reader may take for the next chunk; it keeps nobody waiting.
 	drag = 30 * time.Second
+	// resumeWait is how long a server that replaces another waits for a worker that has trained.
+	resumeWait = 10 * time.Second
 	// afterWait is how long a pull waits for an update before it answers: not yet.
 	afterWait = 250 * time.Millisecond
 )
@@ -90,6 +92,9 @@ func (d *dataConn) reply(st status, text string) error {
 // init receives the first values.
 func (d *dataConn) init(req request) error {
 	s := d.server
+	if req.version == 0 && s.config.Resume > 0 {
+		s.preferTrained()
+	}
 	if err := s.takeTurn(s.ctx); err != nil {
 		return err
 	}
@@ -107,6 +112,17 @@ func (d *dataConn) init(req request) error {
 	return d.reply(statusOK, "")
 }
 
+// preferTrained holds up the values of a worker that has just started: where a server
+// replaces one, those that have trained are to bring theirs, if any of them lives.
+func (s *Server) preferTrained() {
+	select {
+	case <-s.filled:
+	case <-time.After(time.Until(s.started.Add(resumeWait))):
+		s.log.Warn("No worker has the values of the server before: starting from initial ones", "version", s.config.Resume)
+	case <-s.ctx.Done():
+	}
+}
+
 // initTurn is init with the turn, which it yields.
 func (d *dataConn) initTurn(req request) (bad string, err error) {
 	s := d.server
@@ -117,8 +133,9 @@ func (d *dataConn) initTurn(req request) (bad string, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.rule.start(req.version)
+	s.rule.start(max(req.version, s.config.Resume))
 	s.initialized = true
+	close(s.filled)
 	return "", nil
 }
 

@@ -31,8 +31,8 @@
 //     its own, is within the bound. Without a bound none is refused for its age.
 //  2. An update is the mean of exactly min(wait, contributors) gradients, or, at a
 //     flush, of what there is. No update waits for more gradients than contributors.
-//  3. The version counts updates, and never falls while a server lives. One that
-//     is started anew goes on from the version that its first worker has seen.
+//  3. The version counts updates, and never falls. A server that replaces one goes on
+//     from that one's version, and with the values of a worker that had trained, if one is left.
 //  4. A push of (worker, lease, done) has its effect once, however often it is
 //     repeated. A push that did not arrive whole, or holds a NaN or an infinity, has none.
 //  5. With --lr_staleness_modulation a gradient of age a > 1 weighs 1/a: its

@@ -3,6 +3,7 @@ package ps
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -198,7 +199,7 @@ func TestServerStartsAnew(t *testing.T) {
 			f.push(a, filled(64, 1), Gradient{Versions: Versions{i, i}, Lease: 1, Done: i + 1})
 			_, v = f.push(b, filled(64, 1), Gradient{Versions: Versions{i, i}, Lease: 2, Done: i + 1})
 		}
-		values, _ := f.pull(a, PullOptions{})
+		values, _ := f.pull(b, PullOptions{})
 		want(t, values, filled(64, 5))
 		f.push(a, filled(64, 1), Gradient{Versions: v, Lease: 1, Done: 6}) // is lost at server 1
 		f.kill(1)
@@ -239,6 +240,47 @@ func TestServerStartsAnew(t *testing.T) {
 			t.Fatal(got)
 		}
 	})
+}
+
+// Where a server replaces one, a worker that has just started waits for those that have trained, if there are any.
+func TestTrainedValuesGoFirst(t *testing.T) {
+	for _, survivor := range []bool{true, false} {
+		t.Run(fmt.Sprintf("survivor=%t", survivor), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				f := newFleet(t, 1, ServerConfig{})
+				layout := dense(64, 0)
+				old := f.client(0, layout)
+				f.init(old, filled(64, 10))
+				f.push(old, filled(64, 1), Gradient{Versions: Versions{0}})
+				values, _ := f.pull(old, PullOptions{})
+				f.kill(0)
+				f.config.Resume = 1
+				f.start(0)
+				fresh := f.client(1, layout)
+				begin, answered := time.Now(), make(chan error)
+				go func() { answered <- fresh.Init(t.Context(), filled(64, 10)) }()
+				synctest.Wait()
+				if f.server(0).hasValues() {
+					t.Fatal("the initial values are taken at once")
+				}
+				if survivor {
+					if _, err := old.Pull(t.Context(), values, PullOptions{}); !errors.Is(err, ErrUninitialized) {
+						t.Fatal(err)
+					}
+					f.init(old, filled(64, 9))
+				}
+				if err := <-answered; err != nil {
+					t.Fatal(err)
+				}
+				got, _ := f.pull(fresh, PullOptions{})
+				if survivor {
+					want(t, got, filled(64, 9))
+				} else if want(t, got, filled(64, 10)); time.Since(begin) != resumeWait {
+					t.Fatal("waited", time.Since(begin))
+				}
+			})
+		})
+	}
 }
 
 func TestContextEndsCalls(t *testing.T) {

@@ -43,6 +43,7 @@ type peer struct {
 
 	initialized atomic.Bool
 	version     atomic.Int64 // the newest seen
+	pulled      atomic.Bool  // the worker has values of the server, which Init may bring back
 	closed      atomic.Bool
 
 	declaring chan struct{} // held by the one who declares

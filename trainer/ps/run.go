@@ -50,7 +50,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer conn.Close()
 	master := wire.NewMasterClient(conn)
-	j, err := join(ctx, master, c)
+	j, version, err := join(ctx, master, c)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -62,6 +62,7 @@ func Run(ctx context.Context, c Config) error {
 	if err != nil {
 		return fmt.Errorf("parameter server %d: %w", c.Index, err)
 	}
+	config.Resume = version
 	config.OnSnapshot = func(int64) {
 		select {
 		case taken <- struct{}{}:
@@ -102,8 +103,8 @@ func dialMaster(c Config) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+c.Master, options...)
 }
 
-// join asks the master for the job until it answers.
-func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, error) {
+// join asks the master for the job until it answers, and for the version of the server that this one replaces.
+func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, int64, error) {
 	address := c.Advertise
 	if address == "" {
 		address = c.Listener.Addr().String()
@@ -115,16 +116,16 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, er
 		case codes.OK:
 			j := new(job.Job)
 			if err := json.Unmarshal(reply.Job, j); err != nil {
-				return nil, fmt.Errorf("read the master's job: %w", err)
+				return nil, 0, fmt.Errorf("read the master's job: %w", err)
 			}
-			return j, nil
+			return j, reply.Version, nil
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		default:
-			return nil, fmt.Errorf("join: %w", err)
+			return nil, 0, fmt.Errorf("join: %w", err)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return nil, 0, context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}

@@ -32,6 +32,9 @@ type ServerConfig struct {
 	SyncVersionTolerance  *int // nil: not given
 	LRStalenessModulation bool
 
+	// Resume is the version of the server that this one replaces, 0 if of none.
+	Resume int64
+
 	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
 	OnSnapshot      func(version int64) // called when one was taken; must not block
 
@@ -40,9 +43,10 @@ type ServerConfig struct {
 
 // Server is one parameter server.
 type Server struct {
-	config ServerConfig
-	store  store
-	log    *slog.Logger
+	config  ServerConfig
+	started time.Time
+	store   store
+	log     *slog.Logger
 
 	// turn is held by the one who receives a push, and until it is applied; by
 	// whoever else changes the store, too. The other pushes wait in their sockets.
@@ -59,6 +63,7 @@ type Server struct {
 	layout      param.Layout
 	span        param.Range // of the layout: this server's
 	initialized bool
+	filled      chan struct{} // closed when it is initialized
 	updating    bool
 	changed     chan struct{}      // closed, and replaced, when an update is done
 	sessions    map[uint64]int     // worker by session
@@ -87,6 +92,8 @@ func NewServer(config ServerConfig) (*Server, error) {
 		control:  grpc.NewServer(),
 		rule:     newRule(config),
 		changed:  make(chan struct{}),
+		filled:   make(chan struct{}),
+		started:  time.Now(),
 		sessions: make(map[uint64]int),
 		workers:  make(map[int]uint64),
 		open:     make(map[io.Closer]bool),

@@ -208,6 +208,7 @@ type JoinReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Job           []byte                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`                                    // job.Job as JSON
 	PsAddresses   []string               `protobuf:"bytes,2,rep,name=ps_addresses,json=psAddresses,proto3" json:"ps_addresses,omitempty"` // all of them, in order of index; empty until every server has joined
+	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`                           // server: the newest version that one of its index had; more than 0: it replaces that one
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -254,6 +255,13 @@ func (x *JoinReply) GetPsAddresses() []string {
 		return x.PsAddresses
 	}
 	return nil
+}
+
+func (x *JoinReply) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
 }
 
 // Task is a range of records of one shard. Its records are taken in the order that
@@ -1644,10 +1652,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\x05R\x03pid\"@\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\"Z\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12!\n" +
-	"\fps_addresses\x18\x02 \x03(\tR\vpsAddresses\"\xc7\x01\n" +
+	"\fps_addresses\x18\x02 \x03(\tR\vpsAddresses\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\"\xc7\x01\n" +
 	"\x04Task\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.elasticdl.TaskKindR\x04kind\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
