@@ -90,22 +90,17 @@ type tileBuilder struct {
 }
 
 var (
-	aRow     = reg.R8  // ARow
-	aRow3    = reg.R9  // 3*ARow
-	aRow5    = reg.R10 // 5*ARow
-	aRow7    = reg.R11 // 7*ARow
+	aRows    = [...]reg.GPPhysical{reg.R8, reg.R9, reg.R10, reg.R11, reg.R12, reg.R13, reg.R14} // 1, 3, 5 ... 13 times ARow
 	aStep    = reg.RBX
-	aLow     = reg.RSI // row 0
-	aHigh    = reg.R12 // row 9
+	aAt      = reg.RSI
 	bAt      = reg.RDI
 	bRow     = reg.RDX
 	steps    = reg.RCX
 	segments = reg.RAX
-	cAt      = reg.RCX // not in the inner loop
+	cAt      = reg.RCX // these three not in the inner loop
 	cRow     = reg.RSI
 	free     = reg.RAX
-	ahead    = reg.R13
-	lanes    = reg.R14
+	lanes    = reg.R14 // avx2, which has no 13 rows
 	argument = reg.R15
 )
 
@@ -136,19 +131,17 @@ func (t *tileBuilder) build() {
 	t.advance("block")
 	t.DECQ(field("blocks"))
 	t.JNZ(operand.LabelRef("block"))
-	t.MOVQ(ahead, field("ahead"))
 	t.end()
 }
 
 // prologue loads what stays in registers.
 func (t *tileBuilder) prologue() {
-	t.MOVQ(field("arow"), aRow)
-	t.LEAQ(operand.Mem{Base: aRow, Index: aRow, Scale: 2}, aRow3)
-	t.LEAQ(operand.Mem{Base: aRow, Index: aRow, Scale: 4}, aRow5)
-	t.LEAQ(operand.Mem{Base: aRow5, Index: aRow, Scale: 2}, aRow7)
+	t.MOVQ(field("arow"), aRows[0])
+	for i := 1; 2*i+1 < t.rows; i++ {
+		t.LEAQ(operand.Mem{Base: aRows[i-1], Index: aRows[0], Scale: 2}, aRows[i])
+	}
 	t.MOVQ(field("astep"), aStep)
 	t.MOVQ(field("brow"), bRow)
-	t.MOVQ(field("ahead"), ahead)
 	for _, matrix := range []string{"a", "c"} {
 		t.MOVQ(field(matrix), free)
 		t.MOVQ(free, field(matrix+"at"))
@@ -234,42 +227,52 @@ func (t *tileBuilder) eachRow(emit func(row int)) {
 	}
 }
 
-// product is the inner loop.
+// product is the inner loop. AVX-512 multiplies on two ports, which it shares with the integer
+// operations: one pointer to A for all rows, and two steps at a time where there is much to gain.
 func (t *tileBuilder) product() {
-	t.MOVQ(field("aat"), aLow)
-	pointers := []reg.GPPhysical{aLow}
-	if t.rows > 9 {
-		t.LEAQ(operand.Mem{Base: aLow, Index: aRow, Scale: 8}, aHigh)
-		t.ADDQ(aRow, aHigh)
-		pointers = append(pointers, aHigh)
-	}
+	t.MOVQ(field("aat"), aAt)
 	t.MOVQ(field("b"), bAt)
 	t.MOVQ(field("segs"), segments)
 	t.Label("segment")
-	t.PREFETCHT1(at(ahead, 0))
-	t.PREFETCHT1(at(ahead, 64))
-	t.ADDQ(field("aheadstep"), ahead)
+	t.MOVQ(field("ahead"), steps)
+	t.PREFETCHT1(at(steps, 0))
+	t.PREFETCHT1(at(steps, 64))
+	t.ADDQ(field("aheadstep"), steps)
+	t.MOVQ(steps, field("ahead"))
 	t.MOVQ(field("k"), steps)
-	t.Label("step")
-	t.step()
-	t.ADDQ(bRow, bAt)
-	for _, p := range pointers {
-		t.ADDQ(aStep, p)
+	if t.wide && !t.masked && t.rows >= 6 {
+		t.TESTQ(operand.U32(1), steps)
+		t.JZ(operand.LabelRef("even"))
+		t.step(operand.Mem{Base: bAt})
+		t.ADDQ(bRow, bAt)
+		t.Label("even")
+		t.SHRQ(operand.U8(1), steps)
+		t.JZ(operand.LabelRef("next"))
+		t.Label("two")
+		t.step(operand.Mem{Base: bAt})
+		t.step(operand.Mem{Base: bAt, Index: bRow, Scale: 1})
+		t.LEAQ(operand.Mem{Base: bAt, Index: bRow, Scale: 2}, bAt)
+		t.DECQ(steps)
+		t.JNZ(operand.LabelRef("two"))
+		t.Label("next")
+	} else {
+		t.Label("step")
+		t.step(operand.Mem{Base: bAt})
+		t.ADDQ(bRow, bAt)
+		t.DECQ(steps)
+		t.JNZ(operand.LabelRef("step"))
 	}
-	t.DECQ(steps)
-	t.JNZ(operand.LabelRef("step"))
-	for _, p := range pointers {
-		t.ADDQ(field("aseg"), p)
-	}
+	t.ADDQ(field("aseg"), aAt)
 	t.DECQ(segments)
 	t.JNZ(operand.LabelRef("segment"))
 }
 
-// step adds one column of A times one row of B.
-func (t *tileBuilder) step() {
+// step adds one column of A times one row of B, and moves on to the next column.
+func (t *tileBuilder) step(b operand.Mem) {
 	for v := range t.vectors {
 		t.columns(v, t.physical(v))
-		t.loadTo(at(bAt, v*t.bytes()), t.physical(v))
+		b.Disp = v * t.bytes()
+		t.loadTo(b, t.physical(v))
 	}
 	for r := range t.rows {
 		if t.wide && t.vectors == 1 {
@@ -282,24 +285,16 @@ func (t *tileBuilder) step() {
 			t.VFMADD231PS(t.physical(v), a, t.acc(r, v))
 		}
 	}
+	t.ADDQ(aStep, aAt)
 }
 
 // element is the element of A in a row of the tile.
 func element(row int) operand.Mem {
-	m := operand.Mem{Base: aLow}
-	if row >= 9 {
-		m.Base = aHigh
-		row -= 9
-	}
-	switch row {
-	case 1, 2, 4, 8:
-		m.Index, m.Scale = aRow, uint8(row)
-	case 3, 6:
-		m.Index, m.Scale = aRow3, uint8(row/3)
-	case 5:
-		m.Index, m.Scale = aRow5, 1
-	case 7:
-		m.Index, m.Scale = aRow7, 1
+	m := operand.Mem{Base: aAt}
+	for scale := 1; scale <= 8 && row > 0; scale *= 2 {
+		if row%(2*scale) == scale {
+			m.Index, m.Scale = aRows[row/scale/2], uint8(scale)
+		}
 	}
 	return m
 }

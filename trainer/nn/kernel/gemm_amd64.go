@@ -72,6 +72,9 @@ func (g *GemmArgs) direct(w *width) {
 // panel computes the columns from j with tiles of rows as equal as can be.
 func (g *GemmArgs) panel(w *width, t *tile, j int) {
 	n := min(2*w.lanes, g.N-j)
+	if n <= width256.lanes { // whole vectors of 8 rather than half ones of 16
+		w = &width256
+	}
 	last := n % w.lanes // lanes of the last vector, 0 for all
 	t.mask, t.lanes = 1<<last-1, &laneMask[-last&7]
 	if g.Init == Bias {

@@ -35,12 +35,8 @@ GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
 TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -72,17 +68,19 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS      (DI), Y0
 	VBROADCASTSS (SI), Y2
 	VFMADD231PS  Y0, Y2, Y4
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -104,7 +102,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -113,12 +110,8 @@ step:
 TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -155,9 +148,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -166,8 +161,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y4
 	VBROADCASTSS (SI)(R8*1), Y3
 	VFMADD231PS  Y0, Y3, Y5
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -193,7 +188,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -202,12 +196,8 @@ step:
 TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -248,9 +238,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -261,8 +253,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y5
 	VBROADCASTSS (SI)(R8*2), Y2
 	VFMADD231PS  Y0, Y2, Y6
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -291,7 +283,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -301,11 +292,8 @@ TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -350,9 +338,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -365,8 +355,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y6
 	VBROADCASTSS (SI)(R9*1), Y3
 	VFMADD231PS  Y0, Y3, Y7
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -398,7 +388,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -408,11 +397,8 @@ TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -461,9 +447,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -478,8 +466,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y7
 	VBROADCASTSS (SI)(R8*4), Y2
 	VFMADD231PS  Y0, Y2, Y8
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -514,7 +502,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -524,11 +511,9 @@ TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -581,9 +566,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -600,8 +587,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y8
 	VBROADCASTSS (SI)(R10*1), Y3
 	VFMADD231PS  Y0, Y3, Y9
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -639,7 +626,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -649,11 +635,9 @@ TEXT ·tile7x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -710,9 +694,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -731,8 +717,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y9
 	VBROADCASTSS (SI)(R9*2), Y2
 	VFMADD231PS  Y0, Y2, Y10
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -773,7 +759,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -783,11 +768,10 @@ TEXT ·tile8x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -848,9 +832,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -871,8 +857,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y10
 	VBROADCASTSS (SI)(R11*1), Y3
 	VFMADD231PS  Y0, Y3, Y11
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -916,7 +902,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -926,11 +911,10 @@ TEXT ·tile9x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -995,9 +979,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1020,8 +1006,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -1068,7 +1054,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1078,11 +1063,11 @@ TEXT ·tile10x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1147,15 +1132,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1178,15 +1163,13 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	VBROADCASTSS (R12), Y3
+	VBROADCASTSS (SI)(R12*1), Y3
 	VFMADD231PS  Y0, Y3, Y13
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Y2
@@ -1233,7 +1216,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1243,11 +1225,11 @@ TEXT ·tile11x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1316,15 +1298,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1347,17 +1329,15 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	VBROADCASTSS (R12), Y3
+	VBROADCASTSS (SI)(R12*1), Y3
 	VFMADD231PS  Y0, Y3, Y13
-	VBROADCASTSS (R12)(R8*1), Y2
+	VBROADCASTSS (SI)(R10*2), Y2
 	VFMADD231PS  Y0, Y2, Y14
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Y2
@@ -1407,7 +1387,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1417,11 +1396,12 @@ TEXT ·tile12x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1494,15 +1474,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1525,19 +1505,17 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	VBROADCASTSS (R12), Y3
+	VBROADCASTSS (SI)(R12*1), Y3
 	VFMADD231PS  Y0, Y3, Y13
-	VBROADCASTSS (R12)(R8*1), Y2
+	VBROADCASTSS (SI)(R10*2), Y2
 	VFMADD231PS  Y0, Y2, Y14
-	VBROADCASTSS (R12)(R8*2), Y3
+	VBROADCASTSS (SI)(R13*1), Y3
 	VFMADD231PS  Y0, Y3, Y15
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Y2
@@ -1590,7 +1568,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1599,12 +1576,8 @@ step:
 TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1639,9 +1612,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1650,8 +1625,8 @@ step:
 	VBROADCASTSS (SI), Y2
 	VFMADD231PS  Y0, Y2, Y4
 	VFMADD231PS  Y1, Y2, Y5
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -1675,7 +1650,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1684,12 +1658,8 @@ step:
 TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1732,9 +1702,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1746,8 +1718,8 @@ step:
 	VBROADCASTSS (SI)(R8*1), Y3
 	VFMADD231PS  Y0, Y3, Y6
 	VFMADD231PS  Y1, Y3, Y7
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -1777,7 +1749,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1786,12 +1757,8 @@ step:
 TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1841,9 +1808,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1858,8 +1827,8 @@ step:
 	VBROADCASTSS (SI)(R8*2), Y2
 	VFMADD231PS  Y0, Y2, Y8
 	VFMADD231PS  Y1, Y2, Y9
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -1894,7 +1863,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1904,11 +1872,8 @@ TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1965,9 +1930,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1985,8 +1952,8 @@ step:
 	VBROADCASTSS (SI)(R9*1), Y3
 	VFMADD231PS  Y0, Y3, Y10
 	VFMADD231PS  Y1, Y3, Y11
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2026,7 +1993,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2036,11 +2002,8 @@ TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2104,9 +2067,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2127,8 +2092,8 @@ step:
 	VBROADCASTSS (SI)(R8*4), Y2
 	VFMADD231PS  Y0, Y2, Y12
 	VFMADD231PS  Y1, Y2, Y13
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2173,7 +2138,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2183,11 +2147,9 @@ TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2258,9 +2220,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2284,8 +2248,8 @@ step:
 	VBROADCASTSS (SI)(R10*1), Y3
 	VFMADD231PS  Y0, Y3, Y14
 	VFMADD231PS  Y1, Y3, Y15
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2335,7 +2299,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2344,12 +2307,8 @@ step:
 TEXT ·tile1x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2384,9 +2343,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2394,8 +2355,8 @@ step:
 	VMASKMOVPS   (DI), Y0, Y0
 	VBROADCASTSS (SI), Y2
 	VFMADD231PS  Y0, Y2, Y4
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2418,7 +2379,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2427,12 +2387,8 @@ step:
 TEXT ·tile2x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2473,9 +2429,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2485,8 +2443,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y4
 	VBROADCASTSS (SI)(R8*1), Y3
 	VFMADD231PS  Y0, Y3, Y5
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2514,7 +2472,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2523,12 +2480,8 @@ step:
 TEXT ·tile3x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2574,9 +2527,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2588,8 +2543,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y5
 	VBROADCASTSS (SI)(R8*2), Y2
 	VFMADD231PS  Y0, Y2, Y6
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2621,7 +2576,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2631,11 +2585,8 @@ TEXT ·tile4x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2686,9 +2637,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2702,8 +2655,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y6
 	VBROADCASTSS (SI)(R9*1), Y3
 	VFMADD231PS  Y0, Y3, Y7
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2739,7 +2692,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2749,11 +2701,8 @@ TEXT ·tile5x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2809,9 +2758,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2827,8 +2778,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y7
 	VBROADCASTSS (SI)(R8*4), Y2
 	VFMADD231PS  Y0, Y2, Y8
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2868,7 +2819,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2878,11 +2828,9 @@ TEXT ·tile6x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2943,9 +2891,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2963,8 +2913,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y8
 	VBROADCASTSS (SI)(R10*1), Y3
 	VFMADD231PS  Y0, Y3, Y9
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -3008,7 +2958,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3018,11 +2967,9 @@ TEXT ·tile7x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3088,9 +3035,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -3110,8 +3059,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y9
 	VBROADCASTSS (SI)(R9*2), Y2
 	VFMADD231PS  Y0, Y2, Y10
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -3159,7 +3108,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3169,11 +3117,10 @@ TEXT ·tile8x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3244,9 +3191,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -3268,8 +3217,8 @@ step:
 	VFMADD231PS  Y0, Y2, Y10
 	VBROADCASTSS (SI)(R11*1), Y3
 	VFMADD231PS  Y0, Y3, Y11
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -3321,7 +3270,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3331,11 +3279,10 @@ TEXT ·tile9x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3411,9 +3358,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -3437,8 +3386,8 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -3494,7 +3443,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3504,11 +3452,11 @@ TEXT ·tile10x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3585,15 +3533,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -3617,15 +3565,13 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	VBROADCASTSS (R12), Y3
+	VBROADCASTSS (SI)(R12*1), Y3
 	VFMADD231PS  Y0, Y3, Y13
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Y2
@@ -3682,7 +3628,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3692,11 +3637,11 @@ TEXT ·tile11x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3778,15 +3723,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -3810,17 +3755,15 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	VBROADCASTSS (R12), Y3
+	VBROADCASTSS (SI)(R12*1), Y3
 	VFMADD231PS  Y0, Y3, Y13
-	VBROADCASTSS (R12)(R8*1), Y2
+	VBROADCASTSS (SI)(R10*2), Y2
 	VFMADD231PS  Y0, Y2, Y14
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Y2
@@ -3881,7 +3824,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3891,11 +3833,12 @@ TEXT ·tile12x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3982,15 +3925,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4014,19 +3957,17 @@ step:
 	VFMADD231PS  Y0, Y3, Y11
 	VBROADCASTSS (SI)(R8*8), Y2
 	VFMADD231PS  Y0, Y2, Y12
-	VBROADCASTSS (R12), Y3
+	VBROADCASTSS (SI)(R12*1), Y3
 	VFMADD231PS  Y0, Y3, Y13
-	VBROADCASTSS (R12)(R8*1), Y2
+	VBROADCASTSS (SI)(R10*2), Y2
 	VFMADD231PS  Y0, Y2, Y14
-	VBROADCASTSS (R12)(R8*2), Y3
+	VBROADCASTSS (SI)(R13*1), Y3
 	VFMADD231PS  Y0, Y3, Y15
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Y2
@@ -4091,7 +4032,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4100,12 +4040,8 @@ step:
 TEXT ·tile1x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4143,9 +4079,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4155,8 +4093,8 @@ step:
 	VBROADCASTSS (SI), Y2
 	VFMADD231PS  Y0, Y2, Y4
 	VFMADD231PS  Y1, Y2, Y5
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -4181,7 +4119,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4190,12 +4127,8 @@ step:
 TEXT ·tile2x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4242,9 +4175,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4257,8 +4192,8 @@ step:
 	VBROADCASTSS (SI)(R8*1), Y3
 	VFMADD231PS  Y0, Y3, Y6
 	VFMADD231PS  Y1, Y3, Y7
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -4290,7 +4225,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4299,12 +4233,8 @@ step:
 TEXT ·tile3x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4359,9 +4289,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4377,8 +4309,8 @@ step:
 	VBROADCASTSS (SI)(R8*2), Y2
 	VFMADD231PS  Y0, Y2, Y8
 	VFMADD231PS  Y1, Y2, Y9
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -4416,7 +4348,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4426,11 +4357,8 @@ TEXT ·tile4x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4493,9 +4421,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4514,8 +4444,8 @@ step:
 	VBROADCASTSS (SI)(R9*1), Y3
 	VFMADD231PS  Y0, Y3, Y10
 	VFMADD231PS  Y1, Y3, Y11
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -4559,7 +4489,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4569,11 +4498,8 @@ TEXT ·tile5x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4644,9 +4570,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4668,8 +4596,8 @@ step:
 	VBROADCASTSS (SI)(R8*4), Y2
 	VFMADD231PS  Y0, Y2, Y12
 	VFMADD231PS  Y1, Y2, Y13
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -4719,7 +4647,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4729,11 +4656,9 @@ TEXT ·tile6x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4812,9 +4737,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4839,8 +4766,8 @@ step:
 	VBROADCASTSS (SI)(R10*1), Y3
 	VFMADD231PS  Y0, Y3, Y14
 	VFMADD231PS  Y1, Y3, Y15
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -4896,6 +4823,5 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET

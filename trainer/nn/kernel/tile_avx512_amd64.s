@@ -25,12 +25,8 @@ GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -62,16 +58,18 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -93,7 +91,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -102,12 +99,8 @@ step:
 TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -144,17 +137,19 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -180,7 +175,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -189,12 +183,8 @@ step:
 TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -235,9 +225,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -245,8 +237,8 @@ step:
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
 	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -275,7 +267,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -285,11 +276,8 @@ TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -334,9 +322,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -345,8 +335,8 @@ step:
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
 	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
 	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -378,7 +368,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -388,11 +377,8 @@ TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -441,9 +427,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -453,8 +441,8 @@ step:
 	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
 	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
 	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -489,7 +477,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -499,11 +486,9 @@ TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -556,12 +541,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -569,46 +556,70 @@ step:
 	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
 	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
 	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -618,11 +629,9 @@ TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -679,12 +688,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -693,49 +704,75 @@ step:
 	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
 	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -745,11 +782,10 @@ TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -810,12 +846,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -825,52 +863,80 @@ step:
 	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -880,11 +946,10 @@ TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -949,12 +1014,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -965,55 +1032,85 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	VMAXPS           Z12, Z2, Z12
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z12, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -1023,11 +1120,11 @@ TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1092,18 +1189,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -1114,61 +1211,91 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	VMAXPS           Z12, Z2, Z12
-	VMAXPS           Z13, Z2, Z13
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z12, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z13, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z13, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -1178,11 +1305,11 @@ TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1251,18 +1378,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -1273,65 +1400,97 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	VMAXPS           Z12, Z2, Z12
-	VMAXPS           Z13, Z2, Z13
-	VMAXPS           Z14, Z2, Z14
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z12, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z13, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z14, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z13, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -1341,11 +1500,12 @@ TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1418,18 +1578,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -1440,69 +1600,103 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	VMAXPS           Z12, Z2, Z12
-	VMAXPS           Z13, Z2, Z13
-	VMAXPS           Z14, Z2, Z14
-	VMAXPS           Z15, Z2, Z15
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z12, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z13, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z14, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z15, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z13, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z15, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -1512,11 +1706,12 @@ TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1593,18 +1788,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -1615,73 +1810,109 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
-	VFMADD231PS.BCST (R12)(R9*1), Z0, Z16
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	VMAXPS           Z12, Z2, Z12
-	VMAXPS           Z13, Z2, Z13
-	VMAXPS           Z14, Z2, Z14
-	VMAXPS           Z15, Z2, Z15
-	VMAXPS           Z16, Z2, Z16
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z12, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z13, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z14, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z15, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z16, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z13, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z15, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -1691,11 +1922,13 @@ TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
+	LEAQ (R13)(R8*2), R14
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1776,18 +2009,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ             192(R15), CX
+	PREFETCHT1       (CX)
+	PREFETCHT1       64(CX)
+	ADDQ             200(R15), CX
+	MOVQ             CX, 192(R15)
+	MOVQ             80(R15), CX
+	TESTQ            $0x00000001, CX
+	JZ               even
 	VMOVUPS          (DI), Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
@@ -1798,77 +2031,115 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
-	VFMADD231PS.BCST (R12)(R9*1), Z0, Z16
-	VFMADD231PS.BCST (R12)(R8*4), Z0, Z17
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
+	VFMADD231PS.BCST (SI)(R14*1), Z0, Z17
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS          (DI), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
+	VFMADD231PS.BCST (SI)(R14*1), Z0, Z17
+	ADDQ             BX, SI
+	VMOVUPS          (DI)(DX*1), Z0
+	VFMADD231PS.BCST (SI), Z0, Z4
+	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
+	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
+	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
+	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
+	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
+	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
+	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
+	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
+	VFMADD231PS.BCST (SI)(R14*1), Z0, Z17
+	ADDQ             BX, SI
+	LEAQ             (DI)(DX*2), DI
 	DECQ             CX
-	JNZ              step
-	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
-	DECQ             AX
-	JNZ              segment
-	VBROADCASTSS     64(R15), Z2
-	VMAXPS           Z4, Z2, Z4
-	VMAXPS           Z5, Z2, Z5
-	VMAXPS           Z6, Z2, Z6
-	VMAXPS           Z7, Z2, Z7
-	VMAXPS           Z8, Z2, Z8
-	VMAXPS           Z9, Z2, Z9
-	VMAXPS           Z10, Z2, Z10
-	VMAXPS           Z11, Z2, Z11
-	VMAXPS           Z12, Z2, Z12
-	VMAXPS           Z13, Z2, Z13
-	VMAXPS           Z14, Z2, Z14
-	VMAXPS           Z15, Z2, Z15
-	VMAXPS           Z16, Z2, Z16
-	VMAXPS           Z17, Z2, Z17
-	MOVQ             32(R15), CX
-	MOVQ             128(R15), SI
-	VMOVUPS          Z4, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z5, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z6, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z7, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z8, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z9, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z10, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z11, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z12, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z13, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z14, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z15, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z16, (CX)
-	ADDQ             SI, CX
-	VMOVUPS          Z17, (CX)
-	MOVQ             144(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             152(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             184(R15)
-	JNZ              tile
-	MOVQ             168(R15), AX
-	ADDQ             AX, 24(R15)
-	MOVQ             176(R15), AX
-	ADDQ             AX, 32(R15)
-	DECQ             160(R15)
-	JNZ              block
-	MOVQ             R13, 192(R15)
+	JNZ              two
+
+next:
+	ADDQ         112(R15), SI
+	DECQ         AX
+	JNZ          segment
+	VBROADCASTSS 64(R15), Z2
+	VMAXPS       Z4, Z2, Z4
+	VMAXPS       Z5, Z2, Z5
+	VMAXPS       Z6, Z2, Z6
+	VMAXPS       Z7, Z2, Z7
+	VMAXPS       Z8, Z2, Z8
+	VMAXPS       Z9, Z2, Z9
+	VMAXPS       Z10, Z2, Z10
+	VMAXPS       Z11, Z2, Z11
+	VMAXPS       Z12, Z2, Z12
+	VMAXPS       Z13, Z2, Z13
+	VMAXPS       Z14, Z2, Z14
+	VMAXPS       Z15, Z2, Z15
+	VMAXPS       Z16, Z2, Z16
+	VMAXPS       Z17, Z2, Z17
+	MOVQ         32(R15), CX
+	MOVQ         128(R15), SI
+	VMOVUPS      Z4, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z5, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z6, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z7, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z8, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z9, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z10, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z11, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z12, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z13, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z14, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z15, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z16, (CX)
+	ADDQ         SI, CX
+	VMOVUPS      Z17, (CX)
+	MOVQ         144(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         152(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         184(R15)
+	JNZ          tile
+	MOVQ         168(R15), AX
+	ADDQ         AX, 24(R15)
+	MOVQ         176(R15), AX
+	ADDQ         AX, 32(R15)
+	DECQ         160(R15)
+	JNZ          block
 	VZEROUPPER
 	RET
 
@@ -1877,12 +2148,8 @@ step:
 TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -1917,9 +2184,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -1928,8 +2197,8 @@ step:
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -1953,7 +2222,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -1962,12 +2230,8 @@ step:
 TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2010,9 +2274,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2024,8 +2290,8 @@ step:
 	VBROADCASTSS (SI)(R8*1), Z3
 	VFMADD231PS  Z0, Z3, Z6
 	VFMADD231PS  Z1, Z3, Z7
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2055,7 +2321,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2064,12 +2329,8 @@ step:
 TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
-	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2119,9 +2380,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2136,8 +2399,8 @@ step:
 	VBROADCASTSS (SI)(R8*2), Z2
 	VFMADD231PS  Z0, Z2, Z8
 	VFMADD231PS  Z1, Z2, Z9
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2172,7 +2435,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2182,11 +2444,8 @@ TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2243,9 +2502,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2263,8 +2524,8 @@ step:
 	VBROADCASTSS (SI)(R9*1), Z3
 	VFMADD231PS  Z0, Z3, Z10
 	VFMADD231PS  Z1, Z3, Z11
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2304,7 +2565,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2314,11 +2574,8 @@ TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2382,9 +2639,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -2405,8 +2664,8 @@ step:
 	VBROADCASTSS (SI)(R8*4), Z2
 	VFMADD231PS  Z0, Z2, Z12
 	VFMADD231PS  Z1, Z2, Z13
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -2451,7 +2710,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2461,11 +2719,9 @@ TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2536,12 +2792,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -2562,10 +2820,61 @@ step:
 	VBROADCASTSS (SI)(R10*1), Z3
 	VFMADD231PS  Z0, Z3, Z14
 	VFMADD231PS  Z1, Z3, Z15
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
 	DECQ         AX
 	JNZ          segment
@@ -2613,7 +2922,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2623,11 +2931,9 @@ TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
-	LEAQ (R10)(R8*2), R11
+	LEAQ (R9)(R8*2), R10
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2705,12 +3011,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -2734,10 +3042,67 @@ step:
 	VBROADCASTSS (SI)(R9*2), Z2
 	VFMADD231PS  Z0, Z2, Z16
 	VFMADD231PS  Z1, Z2, Z17
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
 	DECQ         AX
 	JNZ          segment
@@ -2790,7 +3155,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2800,11 +3164,10 @@ TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -2889,12 +3252,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -2921,10 +3286,73 @@ step:
 	VBROADCASTSS (SI)(R11*1), Z3
 	VFMADD231PS  Z0, Z3, Z18
 	VFMADD231PS  Z1, Z3, Z19
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
 	DECQ         AX
 	JNZ          segment
@@ -2982,7 +3410,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -2992,11 +3419,10 @@ TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3088,12 +3514,14 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -3123,10 +3551,79 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
 	DECQ         AX
 	JNZ          segment
@@ -3189,7 +3686,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3199,11 +3695,11 @@ TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3298,18 +3794,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -3339,16 +3835,89 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -3415,7 +3984,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3425,11 +3993,11 @@ TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3531,18 +4099,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -3572,19 +4140,98 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -3656,7 +4303,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3666,11 +4312,12 @@ TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -3779,18 +4426,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -3820,22 +4467,107 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	VBROADCASTSS (R12)(R8*2), Z3
+	VBROADCASTSS (SI)(R13*1), Z3
 	VFMADD231PS  Z0, Z3, Z26
 	VFMADD231PS  Z1, Z3, Z27
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (SI)(R13*1), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (SI)(R13*1), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -3912,7 +4644,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -3922,11 +4653,12 @@ TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4042,18 +4774,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -4083,25 +4815,116 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	VBROADCASTSS (R12)(R8*2), Z3
+	VBROADCASTSS (SI)(R13*1), Z3
 	VFMADD231PS  Z0, Z3, Z26
 	VFMADD231PS  Z1, Z3, Z27
-	VBROADCASTSS (R12)(R9*1), Z2
+	VBROADCASTSS (SI)(R9*4), Z2
 	VFMADD231PS  Z0, Z2, Z28
 	VFMADD231PS  Z1, Z2, Z29
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (SI)(R13*1), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	VBROADCASTSS (SI)(R9*4), Z2
+	VFMADD231PS  Z0, Z2, Z28
+	VFMADD231PS  Z1, Z2, Z29
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (SI)(R13*1), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	VBROADCASTSS (SI)(R9*4), Z2
+	VFMADD231PS  Z0, Z2, Z28
+	VFMADD231PS  Z1, Z2, Z29
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -4183,7 +5006,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4193,11 +5015,13 @@ TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
 	MOVQ 96(R15), R8
 	LEAQ (R8)(R8*2), R9
-	LEAQ (R8)(R8*4), R10
+	LEAQ (R9)(R8*2), R10
 	LEAQ (R10)(R8*2), R11
+	LEAQ (R11)(R8*2), R12
+	LEAQ (R12)(R8*2), R13
+	LEAQ (R13)(R8*2), R14
 	MOVQ 104(R15), BX
 	MOVQ 120(R15), DX
-	MOVQ 192(R15), R13
 	MOVQ (R15), AX
 	MOVQ AX, 24(R15)
 	MOVQ 16(R15), AX
@@ -4320,18 +5144,18 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
-	MOVQ       80(R15), CX
-
-step:
+	MOVQ         192(R15), CX
+	PREFETCHT1   (CX)
+	PREFETCHT1   64(CX)
+	ADDQ         200(R15), CX
+	MOVQ         CX, 192(R15)
+	MOVQ         80(R15), CX
+	TESTQ        $0x00000001, CX
+	JZ           even
 	VMOVUPS      (DI), Z0
 	VMOVUPS      64(DI), Z1
 	VBROADCASTSS (SI), Z2
@@ -4361,28 +5185,125 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	VBROADCASTSS (R12)(R8*2), Z3
+	VBROADCASTSS (SI)(R13*1), Z3
 	VFMADD231PS  Z0, Z3, Z26
 	VFMADD231PS  Z1, Z3, Z27
-	VBROADCASTSS (R12)(R9*1), Z2
+	VBROADCASTSS (SI)(R9*4), Z2
 	VFMADD231PS  Z0, Z2, Z28
 	VFMADD231PS  Z1, Z2, Z29
-	VBROADCASTSS (R12)(R8*4), Z3
+	VBROADCASTSS (SI)(R14*1), Z3
 	VFMADD231PS  Z0, Z3, Z30
 	VFMADD231PS  Z1, Z3, Z31
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
+
+even:
+	SHRQ $0x01, CX
+	JZ   next
+
+two:
+	VMOVUPS      (DI), Z0
+	VMOVUPS      64(DI), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (SI)(R13*1), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	VBROADCASTSS (SI)(R9*4), Z2
+	VFMADD231PS  Z0, Z2, Z28
+	VFMADD231PS  Z1, Z2, Z29
+	VBROADCASTSS (SI)(R14*1), Z3
+	VFMADD231PS  Z0, Z3, Z30
+	VFMADD231PS  Z1, Z3, Z31
+	ADDQ         BX, SI
+	VMOVUPS      (DI)(DX*1), Z0
+	VMOVUPS      64(DI)(DX*1), Z1
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z4
+	VFMADD231PS  Z1, Z2, Z5
+	VBROADCASTSS (SI)(R8*1), Z3
+	VFMADD231PS  Z0, Z3, Z6
+	VFMADD231PS  Z1, Z3, Z7
+	VBROADCASTSS (SI)(R8*2), Z2
+	VFMADD231PS  Z0, Z2, Z8
+	VFMADD231PS  Z1, Z2, Z9
+	VBROADCASTSS (SI)(R9*1), Z3
+	VFMADD231PS  Z0, Z3, Z10
+	VFMADD231PS  Z1, Z3, Z11
+	VBROADCASTSS (SI)(R8*4), Z2
+	VFMADD231PS  Z0, Z2, Z12
+	VFMADD231PS  Z1, Z2, Z13
+	VBROADCASTSS (SI)(R10*1), Z3
+	VFMADD231PS  Z0, Z3, Z14
+	VFMADD231PS  Z1, Z3, Z15
+	VBROADCASTSS (SI)(R9*2), Z2
+	VFMADD231PS  Z0, Z2, Z16
+	VFMADD231PS  Z1, Z2, Z17
+	VBROADCASTSS (SI)(R11*1), Z3
+	VFMADD231PS  Z0, Z3, Z18
+	VFMADD231PS  Z1, Z3, Z19
+	VBROADCASTSS (SI)(R8*8), Z2
+	VFMADD231PS  Z0, Z2, Z20
+	VFMADD231PS  Z1, Z2, Z21
+	VBROADCASTSS (SI)(R12*1), Z3
+	VFMADD231PS  Z0, Z3, Z22
+	VFMADD231PS  Z1, Z3, Z23
+	VBROADCASTSS (SI)(R10*2), Z2
+	VFMADD231PS  Z0, Z2, Z24
+	VFMADD231PS  Z1, Z2, Z25
+	VBROADCASTSS (SI)(R13*1), Z3
+	VFMADD231PS  Z0, Z3, Z26
+	VFMADD231PS  Z1, Z3, Z27
+	VBROADCASTSS (SI)(R9*4), Z2
+	VFMADD231PS  Z0, Z2, Z28
+	VFMADD231PS  Z1, Z2, Z29
+	VBROADCASTSS (SI)(R14*1), Z3
+	VFMADD231PS  Z0, Z3, Z30
+	VFMADD231PS  Z1, Z3, Z31
+	ADDQ         BX, SI
+	LEAQ         (DI)(DX*2), DI
 	DECQ         CX
-	JNZ          step
+	JNZ          two
+
+next:
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -4469,7 +5390,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4478,12 +5398,8 @@ step:
 TEXT ·tile1x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
-	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4517,16 +5433,18 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -4548,7 +5466,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4557,12 +5474,8 @@ step:
 TEXT ·tile2x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
-	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4601,17 +5514,19 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
 	VMOVUPS.Z        (DI), K1, Z0
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -4637,7 +5552,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4646,12 +5560,8 @@ step:
 TEXT ·tile3x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
-	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4694,9 +5604,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4704,8 +5616,8 @@ step:
 	VFMADD231PS.BCST (SI), Z0, Z4
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
 	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -4734,7 +5646,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4744,11 +5655,8 @@ TEXT ·tile4x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4795,9 +5703,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4806,8 +5716,8 @@ step:
 	VFMADD231PS.BCST (SI)(R8*1), Z0, Z5
 	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
 	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -4839,7 +5749,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4849,11 +5758,8 @@ TEXT ·tile5x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -4904,9 +5810,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -4916,8 +5824,8 @@ step:
 	VFMADD231PS.BCST (SI)(R8*2), Z0, Z6
 	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
 	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -4952,7 +5860,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -4962,11 +5869,9 @@ TEXT ·tile6x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R9)(R8*2), R10
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5021,9 +5926,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5034,8 +5941,8 @@ step:
 	VFMADD231PS.BCST (SI)(R9*1), Z0, Z7
 	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
 	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -5073,7 +5980,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5083,11 +5989,9 @@ TEXT ·tile7x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R9)(R8*2), R10
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5146,9 +6050,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5160,8 +6066,8 @@ step:
 	VFMADD231PS.BCST (SI)(R8*4), Z0, Z8
 	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -5202,7 +6108,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5212,11 +6117,10 @@ TEXT ·tile8x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5279,9 +6183,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5294,8 +6200,8 @@ step:
 	VFMADD231PS.BCST (SI)(R10*1), Z0, Z9
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -5339,7 +6245,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5349,11 +6254,10 @@ TEXT ·tile9x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5420,9 +6324,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5436,8 +6342,8 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	ADDQ             DX, DI
 	ADDQ             BX, SI
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
@@ -5484,7 +6390,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5494,11 +6399,11 @@ TEXT ·tile10x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5565,15 +6470,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5587,14 +6492,12 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
 	DECQ             AX
 	JNZ              segment
 	VBROADCASTSS     64(R15), Z2
@@ -5641,7 +6544,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5651,11 +6553,11 @@ TEXT ·tile11x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5726,15 +6628,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5748,15 +6650,13 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
 	DECQ             AX
 	JNZ              segment
 	VBROADCASTSS     64(R15), Z2
@@ -5806,7 +6706,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5816,11 +6715,12 @@ TEXT ·tile12x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
+	LEAQ  (R12)(R8*2), R13
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -5895,15 +6795,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -5917,16 +6817,14 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
 	DECQ             AX
 	JNZ              segment
 	VBROADCASTSS     64(R15), Z2
@@ -5979,7 +6877,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -5989,11 +6886,12 @@ TEXT ·tile13x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
+	LEAQ  (R12)(R8*2), R13
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6072,15 +6970,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6094,17 +6992,15 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
-	VFMADD231PS.BCST (R12)(R9*1), Z0, Z16
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
 	DECQ             AX
 	JNZ              segment
 	VBROADCASTSS     64(R15), Z2
@@ -6160,7 +7056,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6170,11 +7065,13 @@ TEXT ·tile14x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
+	LEAQ  (R12)(R8*2), R13
+	LEAQ  (R13)(R8*2), R14
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6257,15 +7154,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6279,18 +7176,16 @@ step:
 	VFMADD231PS.BCST (SI)(R9*2), Z0, Z10
 	VFMADD231PS.BCST (SI)(R11*1), Z0, Z11
 	VFMADD231PS.BCST (SI)(R8*8), Z0, Z12
-	VFMADD231PS.BCST (R12), Z0, Z13
-	VFMADD231PS.BCST (R12)(R8*1), Z0, Z14
-	VFMADD231PS.BCST (R12)(R8*2), Z0, Z15
-	VFMADD231PS.BCST (R12)(R9*1), Z0, Z16
-	VFMADD231PS.BCST (R12)(R8*4), Z0, Z17
-	ADDQ             DX, DI
+	VFMADD231PS.BCST (SI)(R12*1), Z0, Z13
+	VFMADD231PS.BCST (SI)(R10*2), Z0, Z14
+	VFMADD231PS.BCST (SI)(R13*1), Z0, Z15
+	VFMADD231PS.BCST (SI)(R9*4), Z0, Z16
+	VFMADD231PS.BCST (SI)(R14*1), Z0, Z17
 	ADDQ             BX, SI
-	ADDQ             BX, R12
+	ADDQ             DX, DI
 	DECQ             CX
 	JNZ              step
 	ADDQ             112(R15), SI
-	ADDQ             112(R15), R12
 	DECQ             AX
 	JNZ              segment
 	VBROADCASTSS     64(R15), Z2
@@ -6349,7 +7244,6 @@ step:
 	ADDQ             AX, 32(R15)
 	DECQ             160(R15)
 	JNZ              block
-	MOVQ             R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6358,12 +7252,8 @@ step:
 TEXT ·tile1x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
-	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6400,9 +7290,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6411,8 +7303,8 @@ step:
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z4
 	VFMADD231PS  Z1, Z2, Z5
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -6436,7 +7328,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6445,12 +7336,8 @@ step:
 TEXT ·tile2x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
-	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6495,9 +7382,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6509,8 +7398,8 @@ step:
 	VBROADCASTSS (SI)(R8*1), Z3
 	VFMADD231PS  Z0, Z3, Z6
 	VFMADD231PS  Z1, Z3, Z7
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -6540,7 +7429,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6549,12 +7437,8 @@ step:
 TEXT ·tile3x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
-	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6606,9 +7490,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6623,8 +7509,8 @@ step:
 	VBROADCASTSS (SI)(R8*2), Z2
 	VFMADD231PS  Z0, Z2, Z8
 	VFMADD231PS  Z1, Z2, Z9
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -6659,7 +7545,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6669,11 +7554,8 @@ TEXT ·tile4x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6732,9 +7614,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6752,8 +7636,8 @@ step:
 	VBROADCASTSS (SI)(R9*1), Z3
 	VFMADD231PS  Z0, Z3, Z10
 	VFMADD231PS  Z1, Z3, Z11
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -6793,7 +7677,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6803,11 +7686,8 @@ TEXT ·tile5x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -6873,9 +7753,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -6896,8 +7778,8 @@ step:
 	VBROADCASTSS (SI)(R8*4), Z2
 	VFMADD231PS  Z0, Z2, Z12
 	VFMADD231PS  Z1, Z2, Z13
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -6942,7 +7824,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -6952,11 +7833,9 @@ TEXT ·tile6x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R9)(R8*2), R10
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -7029,9 +7908,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -7055,8 +7936,8 @@ step:
 	VBROADCASTSS (SI)(R10*1), Z3
 	VFMADD231PS  Z0, Z3, Z14
 	VFMADD231PS  Z1, Z3, Z15
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -7106,7 +7987,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -7116,11 +7996,9 @@ TEXT ·tile7x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
-	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R9)(R8*2), R10
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -7200,9 +8078,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -7229,8 +8109,8 @@ step:
 	VBROADCASTSS (SI)(R9*2), Z2
 	VFMADD231PS  Z0, Z2, Z16
 	VFMADD231PS  Z1, Z2, Z17
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -7285,7 +8165,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -7295,11 +8174,10 @@ TEXT ·tile8x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -7386,9 +8264,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -7418,8 +8298,8 @@ step:
 	VBROADCASTSS (SI)(R11*1), Z3
 	VFMADD231PS  Z0, Z3, Z18
 	VFMADD231PS  Z1, Z3, Z19
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -7479,7 +8359,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -7489,11 +8368,10 @@ TEXT ·tile9x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -7587,9 +8465,11 @@ start:
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -7622,8 +8502,8 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	ADDQ         DX, DI
 	ADDQ         BX, SI
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
@@ -7688,7 +8568,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -7698,11 +8577,11 @@ TEXT ·tile10x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -7799,15 +8678,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -7840,16 +8719,14 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -7916,7 +8793,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -7926,11 +8802,11 @@ TEXT ·tile11x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -8034,15 +8910,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -8075,19 +8951,17 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -8159,7 +9033,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -8169,11 +9042,12 @@ TEXT ·tile12x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
+	LEAQ  (R12)(R8*2), R13
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -8284,15 +9158,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -8325,22 +9199,20 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	VBROADCASTSS (R12)(R8*2), Z3
+	VBROADCASTSS (SI)(R13*1), Z3
 	VFMADD231PS  Z0, Z3, Z26
 	VFMADD231PS  Z1, Z3, Z27
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -8417,7 +9289,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -8427,11 +9298,12 @@ TEXT ·tile13x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
+	LEAQ  (R12)(R8*2), R13
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -8549,15 +9421,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -8590,25 +9462,23 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	VBROADCASTSS (R12)(R8*2), Z3
+	VBROADCASTSS (SI)(R13*1), Z3
 	VFMADD231PS  Z0, Z3, Z26
 	VFMADD231PS  Z1, Z3, Z27
-	VBROADCASTSS (R12)(R9*1), Z2
+	VBROADCASTSS (SI)(R9*4), Z2
 	VFMADD231PS  Z0, Z2, Z28
 	VFMADD231PS  Z1, Z2, Z29
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -8690,7 +9560,6 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
 
@@ -8700,11 +9569,13 @@ TEXT ·tile14x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
 	MOVQ  96(R15), R8
 	LEAQ  (R8)(R8*2), R9
-	LEAQ  (R8)(R8*4), R10
+	LEAQ  (R9)(R8*2), R10
 	LEAQ  (R10)(R8*2), R11
+	LEAQ  (R11)(R8*2), R12
+	LEAQ  (R12)(R8*2), R13
+	LEAQ  (R13)(R8*2), R14
 	MOVQ  104(R15), BX
 	MOVQ  120(R15), DX
-	MOVQ  192(R15), R13
 	MOVQ  (R15), AX
 	MOVQ  AX, 24(R15)
 	MOVQ  16(R15), AX
@@ -8829,15 +9700,15 @@ accumulate:
 
 start:
 	MOVQ 24(R15), SI
-	LEAQ (SI)(R8*8), R12
-	ADDQ R8, R12
 	MOVQ 8(R15), DI
 	MOVQ 88(R15), AX
 
 segment:
-	PREFETCHT1 (R13)
-	PREFETCHT1 64(R13)
-	ADDQ       200(R15), R13
+	MOVQ       192(R15), CX
+	PREFETCHT1 (CX)
+	PREFETCHT1 64(CX)
+	ADDQ       200(R15), CX
+	MOVQ       CX, 192(R15)
 	MOVQ       80(R15), CX
 
 step:
@@ -8870,28 +9741,26 @@ step:
 	VBROADCASTSS (SI)(R8*8), Z2
 	VFMADD231PS  Z0, Z2, Z20
 	VFMADD231PS  Z1, Z2, Z21
-	VBROADCASTSS (R12), Z3
+	VBROADCASTSS (SI)(R12*1), Z3
 	VFMADD231PS  Z0, Z3, Z22
 	VFMADD231PS  Z1, Z3, Z23
-	VBROADCASTSS (R12)(R8*1), Z2
+	VBROADCASTSS (SI)(R10*2), Z2
 	VFMADD231PS  Z0, Z2, Z24
 	VFMADD231PS  Z1, Z2, Z25
-	VBROADCASTSS (R12)(R8*2), Z3
+	VBROADCASTSS (SI)(R13*1), Z3
 	VFMADD231PS  Z0, Z3, Z26
 	VFMADD231PS  Z1, Z3, Z27
-	VBROADCASTSS (R12)(R9*1), Z2
+	VBROADCASTSS (SI)(R9*4), Z2
 	VFMADD231PS  Z0, Z2, Z28
 	VFMADD231PS  Z1, Z2, Z29
-	VBROADCASTSS (R12)(R8*4), Z3
+	VBROADCASTSS (SI)(R14*1), Z3
 	VFMADD231PS  Z0, Z3, Z30
 	VFMADD231PS  Z1, Z3, Z31
-	ADDQ         DX, DI
 	ADDQ         BX, SI
-	ADDQ         BX, R12
+	ADDQ         DX, DI
 	DECQ         CX
 	JNZ          step
 	ADDQ         112(R15), SI
-	ADDQ         112(R15), R12
 	DECQ         AX
 	JNZ          segment
 	VBROADCASTSS 64(R15), Z2
@@ -8978,6 +9847,5 @@ step:
 	ADDQ         AX, 32(R15)
 	DECQ         160(R15)
 	JNZ          block
-	MOVQ         R13, 192(R15)
 	VZEROUPPER
 	RET
