@@ -100,7 +100,7 @@ func (w *worker) train(ctx context.Context, it item) error {
 
 func (w *worker) logLoss(loss float32) {
 	steps := w.progress.step(loss)
-	if every := int64(w.Job.LogLossSteps); steps == 1 || every > 0 && steps%every == 0 {
+	if every := int64(w.Job.LogLossSteps); every > 0 && (steps == 1 || steps%every == 0) {
 		w.Log.Info(fmt.Sprintf("Loss = %v, steps = %d", loss, steps))
 	}
 }
