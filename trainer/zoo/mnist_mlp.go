@@ -21,7 +21,7 @@ var mnistMLP = &Model{
 	Loss: func(t *nn.Tape, outputs *nn.Tensor, b *Batch) *nn.Tensor {
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)
 	},
-	Optimizer: func() optim.Config { return optim.Config{Name: optim.SGD, LearningRate: 0.1} },
+	Optimizer: func() optim.Config { return optim.Config{Name: optim.Adam, LearningRate: 0.001} },
 	Feed:      feedMNIST,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
 }

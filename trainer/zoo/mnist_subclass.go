@@ -2,7 +2,6 @@ package zoo
 
 import (
 	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/optim"
 )
 
 // mnistSubclass is the network of mnistFunctional as a type with a Forward
@@ -13,7 +12,7 @@ var mnistSubclass = &Model{
 	Class:     "CustomModel",
 	New:       newDigits,
 	Loss:      digitsLoss,
-	Optimizer: func() optim.Config { return optim.Config{Name: optim.SGD, LearningRate: 0.1} },
+	Optimizer: digitsOptimizer,
 	Feed:      feedMNIST,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
 }
