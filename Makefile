@@ -37,8 +37,10 @@ test: cc ## every test that needs nothing but Go, with the race detector
 check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the import law
 	@unformatted=$$(gofmt -l cmd trainer tools test examples); \
 	  if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
-	@for m in $(MODULES); do echo "check module $$m"; (cd $$m && $(GO) mod tidy -diff && $(GO) vet ./...); done
-	@fixes=$$($(GO) fix -diff ./... 2>&1); if [ -n "$$fixes" ]; then echo "run go fix ./...:"; echo "$$fixes"; exit 1; fi
+	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done
+	$(GO) vet ./...
+	$(GO) vet -C tools/gen ./...
+	@fixes=$$($(GO) fix -diff ./... 2>&1 || true); if [ -n "$$fixes" ]; then echo "run go fix ./...:"; echo "$$fixes"; exit 1; fi
 	$(LINT) staticcheck ./...
 	$(GO) test -count=1 ./trainer
 	@before=$$(git status --porcelain -- trainer | cksum; git diff -- trainer | cksum); $(MAKE) --no-print-directory generate; \

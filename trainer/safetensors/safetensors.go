@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 
@@ -67,9 +68,7 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 func header(layout param.Layout, metadata map[string]string) ([]byte, error) {
 	entries := make(map[string]any, len(layout)+1)
 	meta := map[string]string{"format": "pt"}
-	for k, v := range metadata {
-		meta[k] = v
-	}
+	maps.Copy(meta, metadata)
 	var state []string
 	at := int64(0)
 	for _, v := range layout {
