@@ -40,10 +40,10 @@ func (g *GemmArgs) vector(w *width) {
 	runtime.KeepAlive(g.C)
 }
 
-// packs reports whether it pays to pack B: its rows lie far apart and are used often.
+// packs reports whether it pays to pack B: it does not stay in the second-level cache, and is used again.
 func (g *GemmArgs) packs(w *width) bool {
-	tiles := g.Blocks * ((g.M + w.two - 1) / w.two)
-	return g.Scratch != nil && g.BRow >= 128 && g.N > w.lanes && tiles >= 4 && g.Segs*g.K >= 64
+	const cache = 1 << 18 // elements
+	return g.Scratch != nil && g.N > w.lanes && g.Segs*g.K*g.N > cache && g.Blocks*g.M > w.two
 }
 
 // tile returns what all tiles of g have in common.

@@ -132,14 +132,14 @@ func TestGemmBits(t *testing.T) {
 	defer Use(Name())
 	rapid.Check(t, func(t *rapid.T) {
 		g := GemmArgs{
-			M: rapid.IntRange(1, 90).Draw(t, "m"), N: rapid.IntRange(120, 300).Draw(t, "n"), K: rapid.IntRange(1, 700).Draw(t, "k"),
+			M: rapid.IntRange(1, 90).Draw(t, "m"), N: rapid.IntRange(1, 600).Draw(t, "n"), K: rapid.IntRange(1, 900).Draw(t, "k"),
 			Segs: rapid.IntRange(1, 3).Draw(t, "segs"), Blocks: rapid.IntRange(1, 3).Draw(t, "blocks"),
 			Init: Init(rapid.IntRange(0, 2).Draw(t, "init")), ReLU: rapid.Bool().Draw(t, "relu"),
 		}
 		g.ARow, g.AStep = g.K, 1
 		switch rapid.IntRange(0, 3).Draw(t, "a") {
 		case 0:
-			g.ARow = 768 // a stride that the packing of A looks for
+			g.ARow = 1024 // a stride that the packing of A looks for
 		case 1:
 			g.ARow, g.AStep = 1, 256
 		case 2:
@@ -189,8 +189,8 @@ func TestGemmBits(t *testing.T) {
 // TestGemmAllocates nothing once its scratch has grown.
 func TestGemmAllocates(t *testing.T) {
 	forEachSet(t, func(t *testing.T) {
-		g := GemmArgs{M: 60, N: 256, K: 300, ARow: 512, AStep: 1, BRow: 256, CRow: 256,
-			A: randoms(1, 60*512), B: randoms(2, 300*256), C: make([]float32, 60*256), Scratch: new(Scratch)}
+		g := GemmArgs{M: 60, N: 256, K: 300, ARow: 512, AStep: 1, BRow: 1024, CRow: 1024,
+			A: randoms(1, 60*512), B: randoms(2, 300*1024), C: make([]float32, 60*1024), Scratch: new(Scratch)}
 		if n := testing.AllocsPerRun(5, func() { a := g; Gemm(&a) }); n > 0 {
 			t.Fatalf("%v allocations", n)
 		}
