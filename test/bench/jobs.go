@@ -262,8 +262,10 @@ func running(ctx context.Context, name string) (pid int, mb float64, err error) 
 		if p.Role != wire.Role_WORKER || p.State != "Running" {
 			continue
 		}
-		pid = int(p.Pid)
-		if used, err := peakMemory(pid); err == nil {
+		if pid == 0 {
+			pid = int(p.Pid) // the oldest: one that has lived less than a second is replaced a second after its start
+		}
+		if used, err := peakMemory(int(p.Pid)); err == nil {
 			mb = max(mb, used)
 		}
 	}
