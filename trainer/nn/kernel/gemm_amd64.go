@@ -40,10 +40,13 @@ func (g *GemmArgs) vector(w *width) {
 	runtime.KeepAlive(g.C)
 }
 
-// packs reports whether it pays to pack B: it does not stay in the second-level cache, and is used again.
+// packs reports whether it pays to pack B: it does not stay in the second-level cache and is used
+// again, or its rows crowd the first-level cache, which one packed panel fits, and that is used often.
 func (g *GemmArgs) packs(w *width) bool {
 	const cache = 1 << 18 // elements
-	return g.Scratch != nil && g.N > w.lanes && g.Segs*g.K*g.N > cache && g.Blocks*g.M > w.two
+	steps, tiles := g.Segs*g.K, g.Blocks*((g.M+w.two-1)/w.two)
+	return g.Scratch != nil && g.N > w.lanes &&
+		(steps*g.N > cache && tiles > 1 || steps <= chunk && g.BRow >= 128 && tiles >= 16)
 }
 
 // tile returns what all tiles of g have in common.
