@@ -31,9 +31,6 @@ var faults = []fault{
 	{"slow", func(s *simulation) string {
 		a, b, ok := s.pickPair()
 		by, d := s.between(10*time.Millisecond, 300*time.Millisecond), s.between(time.Second, 5*time.Second)
-		if a == "master" {
-			s.note(func() { s.deaf = true })
-		}
 		s.network.delay(a, b, by, d)
 		return said(ok, "slow %s and %s by %v for %v", a, b, by, d)
 	}},
@@ -42,15 +39,31 @@ var faults = []fault{
 		s.network.cut(a, b)
 		return said(ok, "cut %s from %s", a, b)
 	}},
+	{"cut a reply", func(s *simulation) string {
+		a, b, ok := s.pickPair()
+		s.linger(a, b)
+		s.network.cut(a, b)
+		return said(ok, "cut %s from %s in the middle of a call", a, b)
+	}},
+	{"kill in a push", func(s *simulation) string {
+		w, hasWorker := s.pick(pod.Worker)
+		p, hasServer := s.pick(pod.PS)
+		s.linger(w.String(), p.String())
+		ok := hasWorker && hasServer && s.pods.kill(w, pod.Exit{Code: 137, Signal: 9})
+		return said(ok, "kill %v in the middle of a call of %v", w, p)
+	}},
 	{"partition", func(s *simulation) string {
 		a, b, ok := s.pickPair()
 		d := s.between(100*time.Millisecond, 4*time.Second)
-		if a == "master" {
-			s.note(func() { s.deaf = true })
-		}
 		s.network.block(pair(a, b), d)
 		return said(ok, "partition %s and %s for %v", a, b, d)
 	}},
+}
+
+// linger slows a pair, and returns when there is probably something on the way between them.
+func (s *simulation) linger(a, b string) {
+	s.network.delay(a, b, s.between(50*time.Millisecond, 400*time.Millisecond), 2*time.Second)
+	time.Sleep(s.between(50*time.Millisecond, 1500*time.Millisecond))
 }
 
 func said(ok bool, format string, args ...any) string {
@@ -129,8 +142,5 @@ func (s *simulation) stop(r pod.Role, least, most time.Duration) string {
 		return ""
 	}
 	s.network.block(id.String(), d)
-	if r == pod.PS {
-		s.note(func() { s.deaf = true })
-	}
 	return fmt.Sprintf("stop %v for %v", id, d)
 }

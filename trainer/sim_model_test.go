@@ -103,7 +103,7 @@ func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, options 
 	return reply, err
 }
 
-// model is the workers' part of it; the servers know it as mnist_mlp, whose optimizer is the same.
+// model is what workers feed and servers optimize.
 var model = &zoo.Model{
 	Optimizer: func() optim.Config { return optim.Config{Name: optim.SGD, LearningRate: rate} },
 	Feed: func(_ zoo.Mode, records [][]byte, b *zoo.Batch) error {

@@ -153,7 +153,7 @@ func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 	address := cmp.Or(p.Address, fmt.Sprintf("%v:1", p.ID))
 	return ps.Run(ctx, ps.Config{
 		Master: masterAddress, Index: p.ID.Index,
-		Listener: s.network.listen(h, address), Advertise: address,
+		Listener: s.network.listen(h, address), Advertise: address, Model: model,
 		Dial: s.network.dial(h), Log: s.log(p.ID.String()),
 	})
 }

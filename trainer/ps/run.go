@@ -25,7 +25,8 @@ type Config struct {
 	Master    string // address of the master
 	Index     int
 	Listener  net.Listener
-	Advertise string // what the others dial; "": the listener's address
+	Advertise string     // what the others dial; "": the listener's address
+	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
 	// Dial opens the connection to the master; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	Log  *slog.Logger
@@ -133,9 +134,12 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 
 // configOf is what the job says of its servers.
 func configOf(j *job.Job, c Config) (ServerConfig, error) {
-	model, err := zoo.Lookup(j.ModelDef)
-	if err != nil {
-		return ServerConfig{}, err
+	model := c.Model
+	if model == nil {
+		var err error
+		if model, err = zoo.Lookup(j.ModelDef); err != nil {
+			return ServerConfig{}, err
+		}
 	}
 	config := ServerConfig{
 		Index:                 c.Index,
