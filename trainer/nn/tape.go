@@ -101,7 +101,8 @@ func (t *Tape) fail(format string, args ...any) { panic(failure{fmt.Errorf(forma
 // NewTape returns a tape over p and starts its threads; fewer than one means one. Noise, as of
 // [Tape.Dropout], depends on the seed and on how many training passes came before.
 func NewTape(p *Params, threads int, seed uint64) *Tape {
-	t := &Tape{params: p, noise: seed}
+	t := &Tape{params: p}
+	t.SetNoise(seed)
 	t.team = newTeam(threads, t.work)
 	t.scratch = make([]kernel.Scratch, t.team.size())
 	return t
@@ -111,7 +112,9 @@ func NewTape(p *Params, threads int, seed uint64) *Tape {
 func (t *Tape) Close() { t.team.close() }
 
 // SetNoise starts the noise anew, from seed.
-func (t *Tape) SetNoise(seed uint64) { t.noise, t.step = seed, 0 }
+func (t *Tape) SetNoise(seed uint64) {
+	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // seeds side by side lie far apart
+}
 
 // Training reports whether this pass trains.
 func (t *Tape) Training() bool { return t.training }
