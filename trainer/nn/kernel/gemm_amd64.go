@@ -2,7 +2,6 @@ package kernel
 
 import (
 	"math"
-	"runtime"
 	"slices"
 	"unsafe"
 )
@@ -35,9 +34,6 @@ func (g *GemmArgs) vector(w *width) {
 	default:
 		g.direct(w)
 	}
-	runtime.KeepAlive(g.A)
-	runtime.KeepAlive(g.B)
-	runtime.KeepAlive(g.C)
 }
 
 // packs reports whether it pays to pack B: it does not stay in the second-level cache and is used
