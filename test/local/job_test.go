@@ -48,7 +48,9 @@ func run(m *testing.M) int {
 		{"go", "build", "-o", program, "../../cmd/elasticdl"},
 		{program, "dataset", "mnist", digits, "--source", "../../examples/mnist/data"},
 	} {
-		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := cmd.CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "%s: %v\n%s", strings.Join(args, " "), err, out)
 			return 1
 		}
