@@ -117,7 +117,8 @@ func (o *moments) gather() {
 		clear(o.sums)
 	} else {
 		for c, v := range o.layer.vars[2].Value {
-			o.mean[c], o.variance[c] = float64(v), float64(o.layer.vars[3].Value[c])
+			// Workers that move an average from what it was before the others did can move it too far.
+			o.mean[c], o.variance[c] = float64(v), max(0, float64(o.layer.vars[3].Value[c]))
 		}
 	}
 	gamma, beta := o.layer.vars[0].Value, o.layer.vars[1].Value
