@@ -88,7 +88,6 @@ var notPure = map[string]string{
 var excused = map[string]string{
 	"nn sync": "its team of threads", "nn sync/atomic": "its team of threads", "nn go": "its team of threads",
 	"nn/kernel os":                      "ELASTICDL_KERNELS, for tests",
-	"nn/kernel runtime":                 "which assembly there is for the architecture",
 	"nn/kernel golang.org/x/sys/cpu":    "which assembly there is for the processor",
 	"recordio github.com/golang/snappy": "a compression of the format",
 }

@@ -122,7 +122,7 @@ type point struct {
 // nextStatus is the status of a job a moment later.
 func nextStatus(ctx context.Context, name string) (*wire.JobStatus, error) {
 	select {
-	case <-time.After(20 * time.Millisecond):
+	case <-time.After(200 * time.Millisecond): // often enough; each question takes a core for a moment
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
@@ -174,9 +174,7 @@ func oneProcess(dir string, epochs string) error {
 		}
 		values, grads := engine.Values(), engine.Grads()
 		update.Apply(values[:n], grads[:n], slots, int64(i+1), 0)
-		for k := n; k < len(values); k++ {
-			values[k] -= grads[k]
-		}
+		engine.Layout().Average(0, values, grads)
 	}
 	fmt.Println(float64((last-first)*batch) / time.Since(start).Seconds())
 	return nil

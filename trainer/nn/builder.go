@@ -69,16 +69,17 @@ func NewBuilder(seed uint64) *Builder {
 
 // Variable declares a trainable variable.
 func (b *Builder) Variable(name string, init Initializer, shape ...int) *Param {
-	return b.add(name, init, true, shape)
+	return b.add(param.Variable{Name: name, Shape: shape, Trainable: true}, init)
 }
 
-// State declares a variable that training moves without a gradient, as BatchNorm's moving mean.
-func (b *Builder) State(name string, init Initializer, shape ...int) *Param {
-	return b.add(name, init, false, shape)
+// State declares a moving average, as BatchNorm's moving mean: what the backward pass
+// leaves in its Grad is what the step observed, and momentum is what it keeps of itself.
+func (b *Builder) State(name string, momentum float64, init Initializer, shape ...int) *Param {
+	return b.add(param.Variable{Name: name, Shape: shape, Momentum: momentum}, init)
 }
 
-func (b *Builder) add(name string, init Initializer, trainable bool, shape []int) *Param {
-	p := &Param{Variable: param.Variable{Name: name, Shape: shape, Trainable: trainable}, init: init}
+func (b *Builder) add(v param.Variable, init Initializer) *Param {
+	p := &Param{Variable: v, init: init}
 	b.declared = append(b.declared, p)
 	return p
 }

@@ -113,9 +113,12 @@ func (o *conv) backward(s span) {
 		ABlock: o.pw * o.c, ARow: 1, ASeg: o.sh * o.pw * o.c, AStep: o.sw * o.c,
 		BRow: o.filters,
 		C:    dw, CBlock: o.kw * o.c * o.filters, CRow: o.filters,
-		Init: kernel.Zero, Scratch: &o.tape.scratch[s.worker],
+		Init: kernel.Accumulate, Scratch: &o.tape.scratch[s.worker],
 	}
-	clear(db)
+	if s.lo == o.tape.first(s.part) {
+		g.Init = kernel.Zero
+		clear(db)
+	}
 	for i := s.lo; i < s.hi; i++ {
 		o.mask(span{lo: i, hi: i + 1})
 		dy := o.out.grad[i*size : (i+1)*size]

@@ -8,7 +8,7 @@ import (
 
 // BatchNorm normalises every channel, the last dimension, over the batch and all other dimensions: in
 // training by the batch's own mean and variance, through which the gradient flows, otherwise by
-// moving averages. The averages are state: their gradient is (1-Momentum)*(average - batch's).
+// moving averages of those, which are state: see [Builder.State].
 type BatchNorm struct {
 	Name     string  // "" is batch_normalization and so on
 	Momentum float64 // 0 is 0.99
@@ -31,8 +31,8 @@ func (b *Builder) BatchNorm(channels int, n BatchNorm) *BatchNorm {
 	n.vars = []*Param{
 		b.Variable(n.Name+"/gamma", Ones, channels),
 		b.Variable(n.Name+"/beta", Zeros, channels),
-		b.State(n.Name+"/moving_mean", Zeros, channels),
-		b.State(n.Name+"/moving_variance", Ones, channels),
+		b.State(n.Name+"/moving_mean", n.Momentum, Zeros, channels),
+		b.State(n.Name+"/moving_variance", n.Momentum, Ones, channels),
 	}
 	return &n
 }
@@ -117,8 +117,7 @@ func (o *moments) gather() {
 		clear(o.sums)
 	} else {
 		for c, v := range o.layer.vars[2].Value {
-			// Workers that move an average from what it was before the others did can move it too far.
-			o.mean[c], o.variance[c] = float64(v), max(0, float64(o.layer.vars[3].Value[c]))
+			o.mean[c], o.variance[c] = float64(v), float64(o.layer.vars[3].Value[c])
 		}
 	}
 	gamma, beta := o.layer.vars[0].Value, o.layer.vars[1].Value
@@ -145,12 +144,11 @@ func (o *moments) fold(part int) {
 	}
 	for i, batch := range [][]float64{o.mean, o.variance} {
 		moving := o.layer.vars[2+i]
-		for c, v := range moving.Value {
-			delta := float32((1 - o.layer.Momentum) * (float64(v) - batch[c]))
-			if o.add[i] {
-				delta += moving.Grad[c]
+		for c, v := range batch {
+			if o.add[i] { // the layer was used before in this pass: half of each
+				v = (v + float64(moving.Grad[c])) / 2
 			}
-			moving.Grad[c] = delta
+			moving.Grad[c] = float32(v)
 		}
 	}
 }

@@ -25,6 +25,7 @@ type Tape struct {
 	n        int
 	ran      int // ops[:ran] have run forward
 	job      job
+	few      int // examples that go through the job's operations together
 }
 
 // job is what the team runs, part by part: operations forward in order, then
@@ -69,7 +70,8 @@ type (
 	preparer     interface{ prepare() } // before any backward
 )
 
-// span is the examples [lo, hi) of the batch, all of one part unless the operation is a bulkOp.
+// span is the examples [lo, hi) of the batch: some of one part, or several parts if the operation is a bulkOp.
+// An operation gets the examples of a part in order.
 type span struct{ worker, part, lo, hi int }
 
 // node is what all operations have.
@@ -352,36 +354,49 @@ func (t *Tape) run(j job) {
 	t.job = j
 	if j.fold.from > j.fold.to {
 		t.team.run(parts)
+		return
+	}
+	size := 0 // bytes of one example
+	for i := range j.len() {
+		o, _ := t.operation(i)
+		size += 4 * o.base().out.size
+	}
+	// All parts, unless they are so small that larger products are faster.
+	const small, few = 512 << 10, 512 << 10
+	t.few = max(1, few/max(size, 1))
+	if size*t.batch <= small {
+		t.team.run(t.team.size())
 	} else {
-		t.team.run(t.pieces())
+		t.team.run(parts)
 	}
 }
 
-// pieces is into how many spans the examples are cut for this job: all parts, so that a span's values stay in
-// the cache from operation to operation, unless they are few and larger products are faster.
-func (t *Tape) pieces() int {
-	const few = 512 << 10 // bytes
-	size := 0
-	for _, s := range []stretch{t.job.forward, {t.job.backward.to, t.job.backward.from}} {
-		for _, o := range t.ops[s.from:s.to] {
-			size += 4 * t.batch * o.base().out.size
-		}
+// len is how many operations run forward or backward.
+func (j *job) len() int { return j.forward.to - j.forward.from + j.backward.from - j.backward.to }
+
+// operation is the i-th that the job runs forward or backward.
+func (t *Tape) operation(i int) (o op, backward bool) {
+	j := &t.job
+	if n := j.forward.to - j.forward.from; i >= n {
+		return t.ops[j.backward.from-1-(i-n)], true
 	}
-	if size <= few {
-		return t.team.size()
-	}
-	return parts
+	return t.ops[j.forward.from+i], false
 }
 
 // work is one piece of the job; the team calls it.
 func (t *Tape) work(worker, piece int) {
 	from, to := piece*parts/t.team.pieces, (piece+1)*parts/t.team.pieces
-	for i := t.job.forward.from; i < t.job.forward.to; i++ {
-		t.apply(t.ops[i], worker, from, to, false)
-	}
-	for i := t.job.backward.from - 1; i >= t.job.backward.to; i-- {
-		if !t.ops[i].base().dead {
-			t.apply(t.ops[i], worker, from, to, true)
+	for i, next := 0, 0; i < t.job.len(); i = next {
+		if next = t.together(i); next == i {
+			next++
+			t.apply(i, next, span{worker, from, t.first(from), t.first(to)})
+			continue
+		}
+		// Few examples at a time, so that their values stay in the cache from operation to operation.
+		for part := from; part < to; part++ {
+			for lo, end := t.first(part), t.first(part+1); lo < end; lo += t.few {
+				t.apply(i, next, span{worker, part, lo, min(lo+t.few, end)})
+			}
 		}
 	}
 	for i := t.job.fold.from - 1; i >= t.job.fold.to; i-- {
@@ -391,21 +406,29 @@ func (t *Tape) work(worker, piece int) {
 	}
 }
 
-// apply runs an operation on parts [from, to), if they have examples.
-func (t *Tape) apply(o op, worker, from, to int, backward bool) {
-	step := 1
-	if _, ok := o.(bulkOp); ok {
-		step = to - from
+// first is the first example of a part.
+func (t *Tape) first(part int) int { return part * t.batch / parts }
+
+// together is how far operations from i on are no bulkOps.
+func (t *Tape) together(i int) int {
+	for ; i < t.job.len(); i++ {
+		o, _ := t.operation(i)
+		if _, ok := o.(bulkOp); ok {
+			break
+		}
 	}
-	for part := from; part < to; part += step {
-		s := span{worker, part, part * t.batch / parts, (part + step) * t.batch / parts}
-		switch {
-		case s.lo == s.hi:
-		case backward:
+	return i
+}
+
+// apply runs the job's operations [from, to) on the span, if it has examples.
+func (t *Tape) apply(from, to int, s span) {
+	for i := from; i < to && s.lo < s.hi; i++ {
+		switch o, backward := t.operation(i); {
+		case !backward:
+			o.forward(s)
+		case !o.base().dead:
 			o.backward(s)
 			o.base().addUp(s)
-		default:
-			o.forward(s)
 		}
 	}
 }

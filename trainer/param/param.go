@@ -1,8 +1,10 @@
 // Package param names the parameters of a model and says where each of them lives.
 //
 // A model's parameters are one flat []float32: the trainable ones first, then
-// the state that training moves without a gradient (BatchNorm's moving
-// statistics). A [Layout] names the stretches of that array. N parameter
+// the state, moving averages of what the steps observe (BatchNorm's statistics).
+// A step gives a flat array like it: gradients, then observations. Whoever owns
+// the values moves the averages ([Layout.Average]); a worker that did so from what they
+// were before the other workers did would overshoot. A [Layout] names the stretches of that array. N parameter
 // servers hold N contiguous [Range]s of it, cut by bytes and not by name, so
 // that no server holds more than its share and a large tensor is split like
 // any other stretch; a push or a pull is then one slice per server.
@@ -27,7 +29,8 @@ const Align = 16
 type Variable struct {
 	Name      string
 	Shape     []int
-	Trainable bool // false: state, which a worker changes by a delta and not by a gradient
+	Trainable bool    // false: state, a moving average
+	Momentum  float64 // of a moving average: what it keeps of itself at each step; in [0, 1)
 }
 
 // Len is the number of elements, 1 for a scalar.
@@ -72,7 +75,7 @@ func (l Layout) Trainable() int {
 }
 
 // Validate reports every rule that the layout breaks: names are not empty and
-// occur once, dimensions are positive, the trainable variables come first.
+// occur once, dimensions are positive, the trainable variables come first, momenta are in range.
 func (l Layout) Validate() error {
 	var problems []string
 	seen := make(map[string]bool, len(l))
@@ -87,6 +90,9 @@ func (l Layout) Validate() error {
 		seen[v.Name] = true
 		if slices.ContainsFunc(v.Shape, func(d int) bool { return d <= 0 }) {
 			problems = append(problems, fmt.Sprintf("%v has a dimension that is not positive", v))
+		}
+		if v.Momentum < 0 || v.Momentum >= 1 || v.Trainable && v.Momentum != 0 {
+			problems = append(problems, fmt.Sprintf("%s has momentum %v; want one in [0, 1), 0 if it is trainable", v.Name, v.Momentum))
 		}
 		if !v.Trainable && state == "" {
 			state = v.Name
@@ -119,6 +125,8 @@ func (l Layout) Match(other Layout) error {
 			problems = append(problems, fmt.Sprintf("parameter %v has shape %v here", v, m.Shape))
 		case m.Trainable != v.Trainable:
 			problems = append(problems, fmt.Sprintf("parameter %v: trainable is %t here", v, m.Trainable))
+		case m.Momentum != v.Momentum:
+			problems = append(problems, fmt.Sprintf("parameter %v of momentum %v has %v here", v, v.Momentum, m.Momentum))
 		}
 	}
 	for _, v := range l {
@@ -133,6 +141,24 @@ func (l Layout) Match(other Layout) error {
 		return fmt.Errorf("layout: %s", strings.Join(problems, "; "))
 	}
 	return nil
+}
+
+// Average moves the moving averages among the elements [start, start+len(values))
+// of the flat array: values = Momentum*values + (1-Momentum)*observed. It leaves the
+// trainable elements alone.
+func (l Layout) Average(start int, values, observed []float32) {
+	at := 0
+	for _, v := range l {
+		from, to := max(at, start), min(at+v.Len(), start+len(values))
+		at += v.Len()
+		if v.Trainable || from >= to {
+			continue
+		}
+		keep, take := float32(v.Momentum), float32(1-v.Momentum)
+		for i := from - start; i < to-start; i++ {
+			values[i] = keep*values[i] + take*observed[i]
+		}
+	}
 }
 
 // At names the element at offset of the flat array, as "name[index]".

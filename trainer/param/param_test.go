@@ -32,9 +32,9 @@ func TestPartitionLaws(t *testing.T) {
 
 func layout() Layout {
 	return Layout{
-		{"conv/kernel", []int{3, 3, 1, 2}, true},
-		{"conv/bias", []int{2}, true},
-		{"bn/mean", []int{2}, false},
+		{"conv/kernel", []int{3, 3, 1, 2}, true, 0},
+		{"conv/bias", []int{2}, true, 0},
+		{"bn/mean", []int{2}, false, 0.75},
 	}
 }
 
@@ -54,9 +54,9 @@ func TestLayout(t *testing.T) {
 }
 
 func TestValidateNamesEveryProblem(t *testing.T) {
-	l := Layout{{"a", []int{0}, true}, {"s", nil, false}, {"b", nil, true}, {"a", nil, false}, {"", nil, false}}
+	l := Layout{{"a", []int{0}, true, 0}, {"s", nil, false, 1}, {"b", nil, true, 0.5}, {"a", nil, false, 0}, {"", nil, false, 0}}
 	err := l.Validate()
-	for _, want := range []string{"a [0] has a dimension", "b is trainable and comes after s", "a occurs twice", "variable 4 has no name"} {
+	for _, want := range []string{"a [0] has a dimension", "b is trainable and comes after s", "a occurs twice", "s has momentum 1;", "b has momentum 0.5;", "variable 4 has no name"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
@@ -67,7 +67,7 @@ func TestMatchNamesEveryDifference(t *testing.T) {
 	if err := layout().Match(layout()); err != nil {
 		t.Fatal(err)
 	}
-	other := Layout{{"conv/kernel", []int{5, 5, 1, 2}, true}, {"conv/bias", []int{2}, false}, {"dense/kernel", []int{2}, false}}
+	other := Layout{{"conv/kernel", []int{5, 5, 1, 2}, true, 0}, {"conv/bias", []int{2}, false, 0}, {"dense/kernel", []int{2}, false, 0}}
 	err := layout().Match(other)
 	for _, want := range []string{
 		"parameter conv/kernel [5 5 1 2] has shape [3 3 1 2] here",
@@ -79,9 +79,31 @@ func TestMatchNamesEveryDifference(t *testing.T) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}
+	other = layout()
+	other[2].Momentum = 0.5
+	if err := layout().Match(other); err == nil || !strings.Contains(err.Error(), "parameter bn/mean [2] of momentum 0.5 has 0.75 here") {
+		t.Errorf("momentum: %v", err)
+	}
 	swapped := layout()
 	swapped[0], swapped[1] = swapped[1], swapped[0]
 	if err := layout().Match(swapped); err == nil || !strings.Contains(err.Error(), "another order") {
 		t.Errorf("swapped: %v", err)
 	}
+}
+
+func TestAverageOfAnyStretch(t *testing.T) {
+	l := Layout{{"w", []int{3}, true, 0}, {"mean", []int{2}, false, 0.75}, {"last", []int{1}, false, 0}}
+	observed := []float32{9, 9, 9, 8, 4, 7}
+	want := []float32{1, 1, 1, 2.75, 1.75, 7}
+	rapid.Check(t, func(t *rapid.T) {
+		start := rapid.IntRange(0, 6).Draw(t, "start")
+		end := rapid.IntRange(start, 6).Draw(t, "end")
+		values := []float32{1, 1, 1, 1, 1, 1}
+		l.Average(start, values[start:end], observed[start:end])
+		for i, v := range values {
+			if i >= start && i < end && v != want[i] || (i < start || i >= end) && v != 1 {
+				t.Fatalf("[%d, %d): %v", start, end, values)
+			}
+		}
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
 const benchElements = 25 << 20 // 100 MiB
@@ -126,7 +127,7 @@ func BenchmarkApply(b *testing.B) {
 	}{{optim.SGD, 3}, {optim.Adam, 7}} {
 		b.Run(c.optimizer, func(b *testing.B) {
 			s := &store{optimizer: must(optim.New(optim.Config{Name: c.optimizer}))}
-			s.allocate(benchElements, benchElements)
+			s.allocate(dense(benchElements, 0), param.Range{End: benchElements})
 			copy(s.room(), filled(benchElements, 1e-3))
 			from, to := filled(benchElements, 1), filled(benchElements, 2)
 			beside(b, func() {

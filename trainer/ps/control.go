@@ -66,7 +66,7 @@ func layoutOf(variables []*wire.Variable) (param.Layout, error) {
 		if total += n; total > maxElements {
 			return nil, fmt.Errorf("layout: %s %v: more than %d elements", v.GetName(), shape, maxElements)
 		}
-		layout = append(layout, param.Variable{Name: v.GetName(), Shape: shape, Trainable: v.GetTrainable()})
+		layout = append(layout, param.Variable{Name: v.GetName(), Shape: shape, Trainable: v.GetTrainable(), Momentum: v.GetMomentum()})
 	}
 	return layout, nil
 }

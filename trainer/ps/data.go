@@ -127,7 +127,7 @@ func (s *Server) preferTrained() {
 func (d *dataConn) initTurn(req request) (bad string, err error) {
 	s := d.server
 	defer s.yieldTurn()
-	s.store.allocate(s.span.Len(), min(max(s.layout.Trainable()-s.span.Start, 0), s.span.Len()))
+	s.store.allocate(s.layout, s.span)
 	if bad, err = d.receive(s.store.values); bad != "" || err != nil {
 		return bad, err
 	}

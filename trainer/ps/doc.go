@@ -37,8 +37,8 @@
 //     repeated. A push that did not arrive whole, or holds a NaN or an infinity, has none.
 //  5. With --lr_staleness_modulation a gradient of age a > 1 weighs 1/a: its
 //     learning rate if it is an update by itself, its part of the mean otherwise.
-//  6. Elements past the layout's trainable ones are moved by the mean delta,
-//     value -= delta: no optimizer, no slots.
+//  6. Elements past the layout's trainable ones are moving averages, moved by the
+//     mean of what was observed ([param.Layout.Average]): no optimizer, no slots.
 //  7. A pull that is not torn is the state between two updates. A torn one (an
 //     update fell between its first byte and its last) is said to be so; each of its
 //     elements is of its version or newer.

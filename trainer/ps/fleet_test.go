@@ -143,11 +143,11 @@ func (f *fleet) tell(i int, req *wire.ControlRequest) {
 	}
 }
 
-// dense is a layout of n trainable elements and m of state.
+// dense is a layout of n trainable elements and m of state, whose momentum is 0.75.
 func dense(n, m int) param.Layout {
 	l := param.Layout{{Name: "dense/kernel", Shape: []int{n}, Trainable: true}}
 	if m > 0 {
-		l = append(l, param.Variable{Name: "norm/mean", Shape: []int{m}})
+		l = append(l, param.Variable{Name: "norm/mean", Shape: []int{m}, Momentum: 0.75})
 	}
 	return l
 }

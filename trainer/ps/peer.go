@@ -80,7 +80,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		for i, d := range v.Shape {
 			shape[i] = int64(d)
 		}
-		p.request.Variables = append(p.request.Variables, &wire.Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable})
+		p.request.Variables = append(p.request.Variables, &wire.Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable, Momentum: v.Momentum})
 	}
 	var err error
 	p.control, err = grpc.NewClient("passthrough:///"+p.addr,

@@ -43,9 +43,10 @@ func TestPushPull(t *testing.T) {
 						t.Fatal(accepted, after)
 					}
 					got, v = f.pull(c, PullOptions{After: true, Whole: true})
-					for i := range values {
+					for i := range values[:n] {
 						values[i] -= 0.5
 					}
+					dense(n, 3).Average(0, values, filled(n+3, 0.5))
 					want(t, got, values)
 					if !slices.Equal(v, after) {
 						t.Fatal(v, after)
@@ -139,7 +140,7 @@ func TestNotFinite(t *testing.T) {
 			// The same records, computed again.
 			f.push(c, filled(80, 1), Gradient{Versions: v, Lease: 1, Done: 1})
 			got, _ = f.pull(c, PullOptions{})
-			want(t, got, filled(80, 0))
+			want(t, got, append(filled(70, 0), filled(10, 1)...)) // the average of ones is one
 		})
 	}
 }
@@ -168,7 +169,7 @@ func TestDeclare(t *testing.T) {
 	})
 }
 
-func TestStateMovesByDelta(t *testing.T) {
+func TestStateIsAMovingAverage(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		servers int
@@ -187,13 +188,13 @@ func TestStateMovesByDelta(t *testing.T) {
 				grads := filled(50, 1)
 				f.push(w, grads, Gradient{Versions: v, Lease: 1, Done: 1})
 				f.push(w, filled(50, 3), Gradient{Versions: v, Lease: 1, Done: 2})
-				delta := float32(2) // the mean
+				state := float32(0.75*8 + 0.25*2) // the mean
 				if c.config.GradsToWait < 2 {
-					delta = 4
+					state = 0.75*(0.75*8+0.25*1) + 0.25*3
 				}
 				got, _ := f.pull(w, PullOptions{})
-				want(t, got[20:], filled(30, 8-delta))
-				if got[0] >= 8 || got[0] == 8-delta || !slices.Equal(got[:20], filled(20, got[0])) {
+				want(t, got[20:], filled(30, state))
+				if got[0] >= 8 || got[0] == state || !slices.Equal(got[:20], filled(20, got[0])) {
 					t.Fatal(got[:20])
 				}
 			})
@@ -425,9 +426,7 @@ func TestUpdatesAreTheOptimizers(t *testing.T) {
 					g := random()
 					f.push(c, g, Gradient{Versions: make(Versions, servers)})
 					optimizer.Apply(expect[:n], g[:n], slots, step+1, 0)
-					for i := n; i < n+state; i++ {
-						expect[i] -= g[i]
-					}
+					dense(n, state).Average(0, expect, g)
 				}
 				got, _ := f.pull(c, PullOptions{})
 				for i := range got {

@@ -5,13 +5,16 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
 // store is a server's memory. One goroutine at a time, the holder of the
 // server's turn, calls its methods, read apart.
 type store struct {
 	optimizer *optim.Optimizer
-	trainable int // elements below it have a gradient
+	layout    param.Layout
+	span      param.Range // of the layout: what is here
+	trainable int         // elements below it have a gradient
 	updates   int64
 
 	mu       sync.RWMutex // of what read reads, taken chunk by chunk
@@ -25,15 +28,16 @@ type store struct {
 	views    [][]float32
 }
 
-// allocate makes room for n elements, of which trainable have a gradient. A
-// second call, after first values that did not arrive whole, keeps the room.
-func (s *store) allocate(n, trainable int) {
+// allocate makes room for a span of a layout. A second call, after first values
+// that did not arrive whole, keeps the room.
+func (s *store) allocate(layout param.Layout, span param.Range) {
 	if s.values != nil {
 		return
 	}
-	s.trainable = trainable
-	s.values = make([]float32, n)
-	s.slots = s.optimizer.NewSlots(trainable)
+	s.layout, s.span = layout, span
+	s.trainable = min(max(layout.Trainable()-span.Start, 0), span.Len())
+	s.values = make([]float32, span.Len())
+	s.slots = s.optimizer.NewSlots(s.trainable)
 	s.views = make([][]float32, len(s.slots))
 }
 
@@ -90,7 +94,7 @@ func (s *store) move(a, b int, rate float64) {
 		s.optimizer.Apply(s.values[a:t], s.sum[a:t], s.views, s.updates, rate)
 	}
 	if t := max(a, s.trainable); t < b {
-		kernel.Axpy(-1, s.sum[t:b], s.values[t:b])
+		s.layout.Average(s.span.Start+t, s.values[t:b], s.sum[t:b])
 	}
 }
 

@@ -1268,6 +1268,7 @@ type Variable struct {
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Shape         []int64                `protobuf:"varint,2,rep,packed,name=shape,proto3" json:"shape,omitempty"`
 	Trainable     bool                   `protobuf:"varint,3,opt,name=trainable,proto3" json:"trainable,omitempty"`
+	Momentum      float64                `protobuf:"fixed64,4,opt,name=momentum,proto3" json:"momentum,omitempty"` // of a moving average
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1321,6 +1322,13 @@ func (x *Variable) GetTrainable() bool {
 		return x.Trainable
 	}
 	return false
+}
+
+func (x *Variable) GetMomentum() float64 {
+	if x != nil {
+		return x.Momentum
+	}
+	return 0
 }
 
 type DeclareRequest struct {
@@ -1735,11 +1743,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\bstrategy\x18\x12 \x01(\tR\bstrategy\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +
-	"\tStopReply\"R\n" +
+	"\tStopReply\"n\n" +
 	"\bVariable\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05shape\x18\x02 \x03(\x03R\x05shape\x12\x1c\n" +
-	"\ttrainable\x18\x03 \x01(\bR\ttrainable\"\x8d\x01\n" +
+	"\ttrainable\x18\x03 \x01(\bR\ttrainable\x12\x1a\n" +
+	"\bmomentum\x18\x04 \x01(\x01R\bmomentum\"\x8d\x01\n" +
 	"\x0eDeclareRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x121\n" +
 	"\tvariables\x18\x02 \x03(\v2\x13.elasticdl.VariableR\tvariables\x12\x16\n" +

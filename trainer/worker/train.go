@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 )
 
@@ -52,12 +53,11 @@ func newBehind(config optim.Config, trainable, length int) (*behind, error) {
 }
 
 // apply moves values by grads as a server would.
-func (b *behind) apply(values, grads []float32, trainable int) {
+func (b *behind) apply(layout param.Layout, values, grads []float32) {
 	b.steps++
+	trainable := layout.Trainable()
 	b.optimizer.Apply(values[:trainable], grads[:trainable], b.slots, b.steps, 0)
-	for i := trainable; i < len(values); i++ {
-		values[i] -= grads[i]
-	}
+	layout.Average(0, values, grads)
 }
 
 // connect gives the servers their initial values if they have none.
@@ -186,7 +186,7 @@ func (w *worker) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 		_, _, err := w.Servers.Push(ctx, b.grads, gradient)
 		pushed <- err
 	}()
-	b.apply(w.Engine.Values(), w.Engine.Grads(), w.Engine.Layout().Trainable())
+	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads())
 	return nil
 }
 

@@ -45,7 +45,8 @@ type Engine interface {
 	Layout() param.Layout
 	Values() []float32
 	Grads() []float32
-	// Step runs one minibatch forward and backward: its mean loss, and Grads.
+	// Step runs one minibatch forward and backward: its mean loss, and Grads, which
+	// holds gradients of what is trainable and observations of what is averaged.
 	Step(*zoo.Batch) (loss float32, err error)
 	// Evaluate adds one minibatch to the states of the model's metrics.
 	Evaluate(b *zoo.Batch, states [][]float64) error

@@ -16,7 +16,7 @@ var mnistFunctional = &Model{
 		return nn.Sequential{
 			b.Conv2D(1, nn.Conv2D{Filters: 32, Kernel: [2]int{3, 3}, ReLU: true}),
 			b.Conv2D(32, nn.Conv2D{Filters: 64, Kernel: [2]int{3, 3}, ReLU: true}),
-			b.BatchNorm(64, nn.BatchNorm{}),
+			b.BatchNorm(64, nn.BatchNorm{Momentum: 0.9}), // 0.99 is still half-way after the steps of a small data set
 			nn.MaxPool{Window: [2]int{2, 2}},
 			nn.Dropout{Rate: 0.25},
 			nn.Flatten{},

@@ -27,7 +27,7 @@ func newDigits(b *nn.Builder) nn.Module {
 	return &digits{
 		conv1:  b.Conv2D(1, nn.Conv2D{Filters: 32, Kernel: [2]int{3, 3}, ReLU: true}),
 		conv2:  b.Conv2D(32, nn.Conv2D{Filters: 64, Kernel: [2]int{3, 3}, ReLU: true}),
-		norm:   b.BatchNorm(64, nn.BatchNorm{}),
+		norm:   b.BatchNorm(64, nn.BatchNorm{Momentum: 0.9}),
 		output: b.Dense(12*12*64, nn.Dense{Units: 10}),
 	}
 }
