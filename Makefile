@@ -27,7 +27,7 @@ demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of e
 	$(ELASTICDL) train --runtime=local --model_zoo=model_zoo \
 	  --model_def=mnist.mnist_functional_api.custom_model \
 	  --training_data=$(BUILD)/demo/mnist/train --validation_data=$(BUILD)/demo/mnist/test \
-	  --num_epochs=2 --minibatch_size=64 --num_minibatches_per_task=16 \
+	  --num_epochs=5 --minibatch_size=64 --num_minibatches_per_task=16 \
 	  --num_ps_pods=2 --num_workers=4 --evaluation_steps=200 --grads_to_wait=1 --log_loss_steps=20 \
 	  --job_name=test-mnist --distribution_strategy=ParameterServerStrategy --output=$(BUILD)/demo/model
 
