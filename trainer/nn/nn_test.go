@@ -126,6 +126,41 @@ func TestMemoryIsReused(t *testing.T) {
 	}
 }
 
+// TestValuesAfterBackward: values are what they were, and asking for them changes no gradient.
+func TestValuesAfterBackward(t *testing.T) {
+	var before, after, grads []float32
+	for _, ask := range []bool{true, false} {
+		b := NewBuilder(1)
+		norm, dense := b.BatchNorm(3, BatchNorm{}), b.Dense(4*3, Dense{Units: 2})
+		p, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tape := NewTape(p, 2, 0)
+		defer tape.Close()
+		err = tape.Pass(true, []Array{array(1, 1, 0, 5, 4, 4, 3)}, func(t *Tape) {
+			x := norm.Forward(t, t.Input(0))
+			if ask {
+				before = slices.Clone(x.Data())
+			}
+			y := dense.Forward(t, Flatten{}.Forward(t, MaxPool{}.Forward(t, x)))
+			t.Backward(t.SoftmaxCrossEntropy(y, []int32{0, 1, 1, 0, 1}))
+			after = x.Data()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(before, after) {
+			t.Errorf("values %v after backward, %v before", after, before)
+		}
+		if grads == nil {
+			grads = slices.Clone(p.Grads)
+		} else if !slices.Equal(p.Grads, grads) {
+			t.Errorf("gradients %v of values not looked at, %v of others", p.Grads, grads)
+		}
+	}
+}
+
 // TestBatchSizes: without operations across the batch, the gradient is the mean of its examples' gradients.
 func TestBatchSizes(t *testing.T) {
 	build := func(b *Builder) Module {

@@ -50,7 +50,9 @@ func (n *BatchNorm) Forward(t *Tape, x *Tensor) *Tensor {
 	o := next[normalize](t)
 	o.inPlace = true
 	o.moments = m
-	return t.record(o, n.vars[:2], through, x.dims[1:]...)
+	y := t.record(o, n.vars[:2], through, x.dims[1:]...)
+	y.again = o
+	return y
 }
 
 // moments passes x through to normalize, and finds its mean and variance on the way. On

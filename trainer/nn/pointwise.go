@@ -98,6 +98,7 @@ func (t *Tape) Add(a, b *Tensor) *Tensor {
 		o.in = append(o.in, edge{})
 	}
 	o.in[1].from = b
+	b.readers++
 	out.live = a.live || b.live
 	return out
 }

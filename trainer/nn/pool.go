@@ -20,7 +20,7 @@ func (p MaxPool) Forward(t *Tape, x *Tensor) *Tensor {
 	g := t.window("max_pooling2d", x, p.Window, p.Stride, p.Padding)
 	if two := [2]int{2, 2}; p.Window == two && p.Stride == two && g.oh*2 <= g.h && g.ow*2 <= g.w {
 		o := next[pool2x2](t)
-		o.window = g
+		o.window, o.blind = g, true
 		o.index = resize(o.index, t.batch*g.oh*g.ow*g.c)
 		return t.record(o, nil, x, g.oh, g.ow, g.c)
 	}

@@ -47,6 +47,13 @@ type Tensor struct {
 	// that reads data anyway to compute grad may see to it.
 	rectified, masked bool
 
+	// grad takes the memory of data that can be computed again if nobody needs data then: it was not asked
+	// for, and the one operation that reads it does so forward.
+	again   op // computes data from what is kept; nil: nothing does
+	readers int
+	asked   bool
+	lost    bool // grad is there
+
 	dataMemory, gradMemory []float32
 }
 
@@ -82,6 +89,7 @@ type node struct {
 	add     []bool // vars[i] has been written by an operation that folds before
 	inPlace bool   // backward may write the gradient of in[0] over that of out
 	view    bool   // out is in[0] in another shape
+	blind   bool   // backward does not read in[0], unless it masks
 	dead    bool   // out does not lead to the loss
 }
 
@@ -161,7 +169,7 @@ func (t *Tape) feed(inputs []Array) {
 			t.fail("input %d has shape %v: want a number of examples first, that of input 0", i, a.Shape)
 		}
 		x := &t.inputs[i]
-		x.tape, x.grad = t, nil
+		x.tape, x.grad, x.again, x.lost = t, nil, nil, false
 		x.setShape(a.Shape[0], a.Shape[1:]...)
 		if x.data = a.Data; len(x.data) != a.Shape[0]*x.size {
 			t.fail("input %d of shape %v has %d elements", i, a.Shape, len(a.Data))
@@ -184,6 +192,11 @@ func (x *Tensor) Shape() []int { return x.dims }
 // Data computes and returns the tensor's elements, row-major. They are not to be changed.
 func (x *Tensor) Data() []float32 {
 	x.tape.flush()
+	x.asked = true
+	if x.lost {
+		x.again.forward(span{hi: x.tape.batch})
+		x.lost = false
+	}
 	return x.data
 }
 
@@ -216,6 +229,8 @@ func (t *Tape) record(o op, vars []*Param, x *Tensor, example ...int) *Tensor {
 	n.in[0].from = x
 	out := &n.out
 	out.tape, out.grad, out.rectified, out.masked = t, nil, false, false
+	out.readers, out.again, out.asked, out.lost = 0, nil, false, false
+	x.readers++
 	out.setShape(t.batch, example...)
 	out.live = x.live || len(vars) > 0
 	n.vars = vars
@@ -338,6 +353,9 @@ func (t *Tape) plan(loss *Tensor) {
 			case n.inPlace && i == 0:
 				e.grad = n.out.grad
 				x.grad = e.grad
+			case n.blind && x.again != nil && x.readers == 1 && !x.asked:
+				e.grad = x.data
+				x.grad, x.lost = e.grad, true
 			default:
 				x.gradMemory = resize(x.gradMemory, size)
 				e.grad = x.gradMemory
