@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/test/bufconn"
+	"github.com/elasticdl/elasticdl/test/memnet"
 )
 
 // network is what the simulated pods are connected by. It delays, blocks and cuts
@@ -27,7 +27,7 @@ type host struct {
 }
 
 type listener struct {
-	*bufconn.Listener
+	*memnet.Listener
 	owner   *host
 	address string
 }
@@ -48,7 +48,7 @@ func newNetwork() *network {
 func pair(a, b string) string { return min(a, b) + "|" + max(a, b) }
 
 func (n *network) listen(owner *host, address string) net.Listener {
-	l := &listener{bufconn.Listen(pipeSize), owner, address}
+	l := &listener{memnet.Listen(pipeSize), owner, address}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.listeners[address] = l

@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -67,7 +67,7 @@ func start(t *testing.T, change func(*Config)) *world {
 		}
 		return nil, fmt.Errorf("nobody listens at %s", addr)
 	}
-	lis := bufconn.Listen(1 << 16)
+	lis := memnet.Listen(1 << 16)
 	c.Listener = lis
 	ctx, cancel := context.WithCancel(t.Context())
 	w.cancel = cancel
@@ -84,7 +84,7 @@ func start(t *testing.T, change func(*Config)) *world {
 	return w
 }
 
-func dial(t *testing.T, lis *bufconn.Listener) wire.MasterClient {
+func dial(t *testing.T, lis *memnet.Listener) wire.MasterClient {
 	conn, err := grpc.NewClient("passthrough:///master", grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
 	if err != nil {
@@ -271,7 +271,7 @@ func (p *fakePods) last() Pod {
 type fakeServer struct {
 	wire.UnimplementedParameterServerServer
 	address string
-	lis     *bufconn.Listener
+	lis     *memnet.Listener
 
 	mu       sync.Mutex
 	orders   []*wire.ControlRequest
@@ -281,7 +281,7 @@ type fakeServer struct {
 }
 
 func newFakeServer(t *testing.T, index int) *fakeServer {
-	s := &fakeServer{address: fmt.Sprintf("server-%d:2222", index), lis: bufconn.Listen(1 << 16)}
+	s := &fakeServer{address: fmt.Sprintf("server-%d:2222", index), lis: memnet.Listen(1 << 16)}
 	srv := grpc.NewServer()
 	wire.RegisterParameterServerServer(srv, s)
 	var served sync.WaitGroup

@@ -12,8 +12,8 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -25,13 +25,13 @@ type fleet struct {
 	config    ServerConfig
 	mu        sync.Mutex
 	servers   []*Server
-	listeners []*bufconn.Listener
+	listeners []*memnet.Listener
 	conns     []net.Conn // of the clients
 }
 
 // newFleet starts n servers. Everything ends with the test, or with the bubble.
 func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
-	f := &fleet{t: t, config: config, servers: make([]*Server, n), listeners: make([]*bufconn.Listener, n)}
+	f := &fleet{t: t, config: config, servers: make([]*Server, n), listeners: make([]*memnet.Listener, n)}
 	f.config.Servers = n
 	if f.config.Optimizer.Name == "" {
 		f.config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
@@ -54,7 +54,7 @@ func (f *fleet) start(i int) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	lis := bufconn.Listen(1 << 10) // small, so that senders feel the receiver
+	lis := memnet.Listen(1 << 10) // small, so that senders feel the receiver
 	go s.Serve(lis)
 	f.mu.Lock()
 	defer f.mu.Unlock()

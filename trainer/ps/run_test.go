@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -88,9 +88,9 @@ type running struct {
 
 func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
 	r := &running{master: m, ended: make(chan error, 1)}
-	lis := bufconn.Listen(1 << 10)
-	r.fleet = &fleet{t: t, servers: make([]*Server, 1), listeners: []*bufconn.Listener{lis}}
-	masterAt := bufconn.Listen(1 << 10)
+	lis := memnet.Listen(1 << 10)
+	r.fleet = &fleet{t: t, servers: make([]*Server, 1), listeners: []*memnet.Listener{lis}}
+	masterAt := memnet.Listen(1 << 10)
 	up := time.Now().Add(away)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel

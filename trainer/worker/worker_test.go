@@ -20,8 +20,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
+	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/optim"
@@ -156,7 +156,7 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	if err != nil {
 		t.Fatal(err)
 	}
-	lis := bufconn.Listen(1 << 16)
+	lis := memnet.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(lis) }()
 	engine := &counter{values: make([]float32, 1), grads: make([]float32, 1)}
