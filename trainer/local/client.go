@@ -212,7 +212,7 @@ func Stop(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return d.stop(ctx, "stopped by the user")
+	return d.stop(ctx, "by the user")
 }
 
 func (d dir) stop(ctx context.Context, reason string) error {
@@ -306,6 +306,7 @@ func existing(name string) (dir, error) {
 func (d dir) stored() (*wire.JobStatus, error) {
 	alive := d.alive() // asked first: a master writes its last status before it lets go
 	status := &wire.JobStatus{Name: d.name(), State: "Pending"}
+	written, _ := os.Stat(d.path("status.json"))
 	text, err := os.ReadFile(d.path("status.json"))
 	if err == nil {
 		status = &wire.JobStatus{}
@@ -315,10 +316,13 @@ func (d dir) stored() (*wire.JobStatus, error) {
 		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
 	}
 	if !alive && !Ended(status) {
-		status.State, status.Reason = "Failed", "master died"
+		status.State, status.Reason, status.RecordsPerSecond = "Failed", "master died", 0
+		if written != nil {
+			status.EndedUnixMs = written.ModTime().UnixMilli() // a second before it died, or less
+		}
 		for _, p := range status.Pods {
 			if p.State == "Running" || p.State == "Pending" {
-				p.State, p.Reason = "Deleted", "master died"
+				p.State, p.Reason, p.EndedUnixMs = "Deleted", "master died", status.EndedUnixMs
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -65,7 +66,7 @@ func TestJobFromStartToStop(t *testing.T) {
 		func(ctx context.Context) (*wire.JobStatus, error) { return Wait(ctx, "a") },
 		func(ctx context.Context) (*wire.JobStatus, error) { return Status(ctx, "a") },
 	} {
-		if s, err := status(t.Context()); err != nil || s.State != "Stopped" || s.Reason != "stopped by the user" {
+		if s, err := status(t.Context()); err != nil || s.State != "Stopped" || s.Reason != "by the user" {
 			t.Errorf("final status: %v, %v", s, err)
 		}
 	}
@@ -139,8 +140,11 @@ func TestStatusOfADeadMaster(t *testing.T) {
 		if s.State != "Failed" || s.Reason != "master died" {
 			t.Errorf("status of %s: %v", s.Name, s)
 		}
+		if ended := s.EndedUnixMs > 0; ended != (s.Name == "killed") || s.EndedUnixMs > time.Now().UnixMilli() {
+			t.Errorf("status of %s: ended at %d", s.Name, s.EndedUnixMs)
+		}
 		for _, p := range s.Pods {
-			if p.State != "Deleted" {
+			if p.State != "Deleted" || p.EndedUnixMs != s.EndedUnixMs {
 				t.Errorf("pod of a dead master: %v", p)
 			}
 		}
@@ -168,7 +172,7 @@ func TestLauncherAndItsJob(t *testing.T) {
 			}
 			l.gone(t)
 			s, err := Wait(t.Context(), name)
-			want := map[string]string{"foreground": ErrOrphaned.Error(), "detached": "stopped by the user"}[name]
+			want := map[string]string{"foreground": ErrOrphaned.Error(), "detached": "by the user"}[name]
 			if err != nil || s.State != "Stopped" || s.Reason != want {
 				t.Errorf("final status: %v, %v", s, err)
 			}

@@ -70,10 +70,10 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 	}
 	config := master.Config{Job: &j, Metric: results(model), Log: log}
 	if config.Training, err = shards(j.TrainingData, j.DataReaderParams); err != nil {
-		return err
+		return fmt.Errorf("--training_data: %w", err)
 	}
 	if config.Validation, err = shards(j.ValidationData, j.DataReaderParams); err != nil {
-		return err
+		return fmt.Errorf("--validation_data: %w", err)
 	}
 	if config.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return err
@@ -119,11 +119,7 @@ func shards(path string, params map[string]string) ([]task.Shard, error) {
 		return nil, err
 	}
 	defer reader.Close()
-	found, err := reader.Shards()
-	if err != nil {
-		return nil, fmt.Errorf("read data %s: %w", path, err)
-	}
-	return found, nil
+	return reader.Shards()
 }
 
 // results computes the metrics of a model by name. A name that the model does not have gives NaN.
