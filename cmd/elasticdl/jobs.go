@@ -111,6 +111,12 @@ func waitCommand() *cobra.Command {
 		Short:             "Wait until a job has ended; exit code 0: succeeded, 1: not, 124: timeout",
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeJob,
+		PreRunE: func(*cobra.Command, []string) error {
+			if timeout < 0 {
+				return fmt.Errorf("--timeout=%v: expected 0 or more", timeout)
+			}
+			return nil
+		},
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
 			if timeout > 0 {

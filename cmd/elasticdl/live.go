@@ -27,12 +27,12 @@ func newDisplay(out io.Writer) display {
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return &lines{out: out}
 	}
-	return &live{out: out, width: func() int {
-		width, _, err := term.GetSize(int(f.Fd()))
-		if err != nil || width <= 0 {
-			return 80
+	return &live{out: out, size: func() (width, height int) {
+		width, height, err := term.GetSize(int(f.Fd()))
+		if err != nil || width <= 0 || height <= 0 {
+			return 80, 24
 		}
-		return width
+		return width, height
 	}}
 }
 
@@ -67,12 +67,15 @@ func (l *lines) close(last *wire.JobStatus) {
 // live shows a job in place, with what happens above it. Ctrl-C is main's, as anywhere.
 type live struct {
 	out    io.Writer
-	width  func() int
+	size   func() (width, height int) // of the terminal
 	before *wire.JobStatus
 	height int // lines of the screen that is shown
 }
 
-func (l *live) show(s *wire.JobStatus) { l.draw(s, screen(s, l.width(), time.Now())) }
+func (l *live) show(s *wire.JobStatus) {
+	width, height := l.size()
+	l.draw(s, screen(s, width, height, time.Now()))
+}
 
 // close leaves what has happened, for the summary to come under it.
 func (l *live) close(last *wire.JobStatus) {

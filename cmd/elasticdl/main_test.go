@@ -112,6 +112,7 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), "predict", exitUsage},
 		{t.Context(), "list --frobnicate", exitUsage},
 		{t.Context(), "master", exitUsage},
+		{t.Context(), "wait nothing --timeout=-1s", exitUsage},
 		{interrupted, "status nothing", exitInterrupted},
 	} {
 		var out strings.Builder

@@ -23,8 +23,9 @@ import (
 
 // Everything here is a function of a job's status and the time.
 
-// screen is the live view of a job, in lines no longer than width.
-func screen(s *wire.JobStatus, width int, now time.Time) string {
+// screen is the live view of a job, in lines no longer than width and fewer than height:
+// what has left the terminal cannot be written over.
+func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	head := fmt.Sprintf("%s  %s", s.Name, s.State)
 	if s.Epochs > 0 {
 		head += fmt.Sprintf("  epoch %d of %d", s.Epoch, s.Epochs)
@@ -46,6 +47,9 @@ func screen(s *wire.JobStatus, width int, now time.Time) string {
 		lines = append(lines, strings.Join(state, "  "))
 	}
 	lines = append(lines, podLines(s, width)...)
+	if room := max(1, height-1); len(lines) > room {
+		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s", count(int64(len(lines)-room+1), "line"), s.Name))
+	}
 	for i, line := range lines {
 		lines[i] = cut(line, width)
 	}

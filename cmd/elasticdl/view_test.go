@@ -75,9 +75,9 @@ func ended(state, reason string) *wire.JobStatus {
 func TestViews(t *testing.T) {
 	now := start.Add(35 * time.Second)
 	begun := &wire.JobStatus{Name: "test-mnist", State: "Pending", StartedUnixMs: after(0), Pods: []*wire.PodStatus{{Role: wire.Role_MASTER, State: "Running"}}}
-	golden(t, "screen", screen(running(), 100, now))
-	golden(t, "screen-narrow", screen(running(), 40, now))
-	golden(t, "screen-begun", screen(begun, 80, start.Add(time.Second)))
+	golden(t, "screen", screen(running(), 100, 24, now))
+	golden(t, "screen-narrow", screen(running(), 40, 24, now))
+	golden(t, "screen-begun", screen(begun, 80, 24, start.Add(time.Second)))
 	golden(t, "line", progressLine(running(), now)+"\n")
 	golden(t, "status", statusText(running(), now))
 	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: record 7: no label"), now))
@@ -101,10 +101,20 @@ func TestNews(t *testing.T) {
 	golden(t, "news-later", strings.Join(news(running(), later), "\n")+"\n")
 }
 
-// No line of the screen is wider than the terminal, however narrow.
+// No line of the screen is wider than the terminal, however narrow, and the cursor below it is still on the terminal.
 func TestScreenFits(t *testing.T) {
+	crowd := running()
+	for i := range 200 {
+		crowd.Pods = append(crowd.Pods, &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(5 + i), State: "Running"})
+	}
+	for height := range 30 {
+		text := screen(crowd, 80, height, start)
+		if n := strings.Count(text, "\n"); n != max(1, height-1) || !strings.Contains(text, "lines more") {
+			t.Fatalf("height %d: %d lines:\n%s", height, n, text)
+		}
+	}
 	for width := range 120 {
-		for line := range strings.Lines(screen(running(), width, start)) {
+		for line := range strings.Lines(screen(running(), width, 24, start)) {
 			if n := len([]rune(strings.TrimSuffix(line, "\n"))); n > width {
 				t.Fatalf("width %d: a line of %d: %q", width, n, line)
 			}
@@ -115,7 +125,7 @@ func TestScreenFits(t *testing.T) {
 // The screen is written over, what happens stays above it, and at the end only that is left.
 func TestLive(t *testing.T) {
 	var out strings.Builder
-	l := &live{out: &out, width: func() int { return 70 }}
+	l := &live{out: &out, size: func() (int, int) { return 70, 24 }}
 	l.show(running())
 	first := out.String()
 	height := strings.Count(first, "\n") - strings.Count(strings.Join(news(nil, running()), "\n")+"\n", "\n")
