@@ -157,6 +157,30 @@ func TestCrashLoopIsSlowedAndEnds(t *testing.T) {
 	}
 }
 
+// The table does not grow with the length of a job.
+func TestTableForgetsWhoEndedLongAgo(t *testing.T) {
+	table := New(Policy{Servers: 1, Workers: 2})
+	table.Start(start)
+	now := start
+	const losses = 3 * remembered
+	for i := range losses {
+		now = now.Add(time.Minute)
+		expect(t, table.Observe(Event{ID: worker(i), Phase: Failed, Exit: Exit{Signal: 9}}, now),
+			fmt.Sprintf("lost %v: killed (signal 9)", worker(i)), fmt.Sprintf("create %v", worker(i+2)))
+	}
+	pods := table.List()
+	if len(pods) != 1+2+remembered || table.Relaunched() != losses {
+		t.Errorf("%d pods after %d replacements", len(pods), table.Relaunched())
+	}
+	if first, last := pods[1].ID, pods[len(pods)-1].ID; first != worker(losses-remembered) || last != worker(losses+1) {
+		t.Errorf("it knows workers %v to %v", first, last)
+	}
+	if _, ok := table.Get(worker(0)); ok {
+		t.Error("the first worker is still known")
+	}
+	expect(t, table.Observe(Event{ID: worker(0), Phase: Failed}, now)) // told again
+}
+
 func TestServerThatFailsIsFatal(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1})
 	expect(t, table.Observe(end(Exit{Code: 2, Reason: "panic"}, server(0)), at(1)), "lost ps-0 charged: exit code 2: panic")

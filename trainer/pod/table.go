@@ -178,11 +178,30 @@ func (t *Table) ended(e *entry, exit Exit, now time.Time) []Action {
 	if e.ID.Role == Worker {
 		t.add(ID{Worker, t.next}, e.Original, e.line, due)
 		t.next++
+		t.forget()
 	} else {
 		e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Initial, Address: e.Address}
 		e.created, e.refused, e.doomed, e.due = false, 0, "", due
 	}
 	return append([]Action{lost}, t.Tick(now)...)
+}
+
+// remembered is how many ended workers the table keeps: a job may lose one every few seconds, for weeks.
+const remembered = 100
+
+// forget drops the oldest of the workers that have ended, if there are too many.
+func (t *Table) forget() {
+	gone := func(e *entry) bool { return e.ID.Role == Worker && e.Phase.Ended() }
+	ended := 0
+	for _, e := range t.pods {
+		if gone(e) {
+			ended++
+		}
+	}
+	if i := slices.IndexFunc(t.pods, gone); ended > remembered {
+		delete(t.byID, t.pods[i].ID)
+		t.pods = slices.Delete(t.pods, i, i+1)
+	}
 }
 
 // endLine notes that a line has no relaunch left, and fails the job if it cannot go on.
@@ -304,7 +323,7 @@ func (t *Table) Get(id ID) (Pod, bool) {
 	return Pod{}, false
 }
 
-// List is every pod that there was, servers first, in the order of their numbers.
+// List is every pod that there is and the last ones that were, servers first, in the order of their numbers.
 func (t *Table) List() []Pod {
 	pods := make([]Pod, len(t.pods))
 	for i, e := range t.pods {
