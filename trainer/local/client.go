@@ -93,6 +93,9 @@ func (h *Handle) ready(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
+			if status.Reason == "" { // it could not write one
+				return fmt.Errorf("master died: %s", lastLine(h.dir.logFile("master")))
+			}
 			return errors.New(status.Reason)
 		}
 		select {

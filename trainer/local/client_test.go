@@ -88,6 +88,9 @@ func TestStartSaysWhyAMasterDoesNotListen(t *testing.T) {
 	if s, err := Status(t.Context(), "broken"); err != nil || s.State != "Failed" {
 		t.Errorf("status: %v, %v", s, err)
 	}
+	if _, err := Start(t.Context(), named("panics"), StartOptions{}); err == nil || err.Error() != "start job panics: master died: panic: no kernels" {
+		t.Errorf("start: %v", err)
+	}
 }
 
 func TestWaitReturnsWhenTheJobEnds(t *testing.T) {

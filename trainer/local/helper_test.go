@@ -114,6 +114,9 @@ func fakeMaster(jobDir string) int {
 		d.store(&wire.JobStatus{Name: d.name(), State: "Failed", Reason: "no such file: /data"})
 		return 1
 	}
+	if d.name() == "panics" {
+		panic("no kernels")
+	}
 	holdLife()
 	ctx, stop := Lifeline(context.Background())
 	defer stop()

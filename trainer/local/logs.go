@@ -126,7 +126,8 @@ func (t *tail) copy(w io.Writer, end bool) error {
 	}
 }
 
-// lastLine is the last line of a file, or what of it is in the last kilobyte.
+// lastLine is what a log ends with: the last line, or that of the panic whose stack
+// comes behind it, as far as the last 64 kilobytes have it.
 func lastLine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -137,8 +138,16 @@ func lastLine(path string) string {
 	if err != nil {
 		return ""
 	}
-	end := make([]byte, min(info.Size(), 1024))
+	end := make([]byte, min(info.Size(), 64<<10))
 	n, _ := file.ReadAt(end, info.Size()-int64(len(end)))
 	lines := strings.Split(strings.TrimSpace(string(end[:n])), "\n")
+	for _, line := range slices.Backward(lines) {
+		switch {
+		case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
+			return line
+		case strings.HasPrefix(line, "["), strings.HasPrefix(line, "elasticdl "): // no stack
+			return lines[len(lines)-1]
+		}
+	}
 	return lines[len(lines)-1]
 }
