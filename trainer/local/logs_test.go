@@ -116,7 +116,7 @@ func TestLogsFollowUntilCancelled(t *testing.T) {
 func TestLastLine(t *testing.T) {
 	for text, want := range map[string]string{
 		"panic: a\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1 +0x1\n": "panic: a",
-		"panic: old\n\n\t/x.go:1\n[2026-01-02] again\nelasticdl ps: b\n": "elasticdl ps: b",
+		"panic: old\n\n\t/x.go:1\n[2026-01-02] again\nelasticdl ps: b\n":    "elasticdl ps: b",
 		"": "", "one": "one", "one\ntwo\n": "two", strings.Repeat("x", 3000) + "\nend\n\n": "end",
 	} {
 		path := t.TempDir() + "/log"
