@@ -23,8 +23,9 @@ import (
 
 // Everything here is a function of a job's status and the time.
 
-// screen is the live view of a job, in lines no longer than width and fewer than height:
-// what has left the terminal cannot be written over.
+// screen is the live view of a job, in lines no longer than width. With the cursor under it, it leaves
+// a line of height free: what has left the terminal cannot be written over, and what is
+// cleared from its very top goes into the history of some.
 func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	head := fmt.Sprintf("%s  %s", s.Name, s.State)
 	if s.Epochs > 0 {
@@ -47,7 +48,7 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 		lines = append(lines, strings.Join(state, "  "))
 	}
 	lines = append(lines, podLines(s, width)...)
-	if room := max(1, height-1); len(lines) > room {
+	if room := max(1, height-2); len(lines) > room {
 		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s", count(int64(len(lines)-room+1), "line"), s.Name))
 	}
 	for i, line := range lines {
