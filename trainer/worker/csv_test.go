@@ -62,7 +62,7 @@ func TestRowsOfCSV(t *testing.T) {
 		if want := [][]int32{{7, 8, 9, 10}, {11}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
 			t.Errorf("steps %v, want %v", b.engine.steps, want)
 		}
-		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || !strings.Contains(r[1].Error, `5… of rows.csv: record 0: column 2: strconv.Atoi: parsing "none"`) {
+		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || !strings.Contains(r[1].Error, `feed record 5 of rows.csv: record 0: column 2: strconv.Atoi: parsing "none"`) {
 			t.Errorf("reports %v", r)
 		}
 	})

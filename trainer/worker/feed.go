@@ -136,10 +136,16 @@ func (f *feeder) fill(reader data.Reader, mode zoo.Mode, b *zoo.Batch, shard str
 		}
 		f.records = append(f.records, record)
 	}
-	if err := f.Model.Feed(mode, f.records, b); err != nil {
-		return fmt.Errorf("feed records %d… of %s: %w", indices[0], shard, err)
+	err := f.Model.Feed(mode, f.records, b)
+	if err == nil {
+		return nil
 	}
-	return nil
+	for k := range f.records { // which of the shuffled records it is
+		if err := f.Model.Feed(mode, f.records[k:k+1], b); err != nil {
+			return fmt.Errorf("feed record %d of %s: %w", indices[k], shard, err)
+		}
+	}
+	return fmt.Errorf("feed %d records of %s together: %w", len(indices), shard, err)
 }
 
 func (f *feeder) send(ctx context.Context, it item) error {

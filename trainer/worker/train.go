@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -53,10 +54,11 @@ func newBehind(config optim.Config, trainable, length int) (*behind, error) {
 }
 
 // apply moves values by grads as a server would.
-func (b *behind) apply(layout param.Layout, values, grads []float32) {
+// Rate 0 is the optimizer's.
+func (b *behind) apply(layout param.Layout, values, grads []float32, rate float64) {
 	b.steps++
 	trainable := layout.Trainable()
-	b.optimizer.Apply(values[:trainable], grads[:trainable], b.slots, b.steps, 0)
+	b.optimizer.Apply(values[:trainable], grads[:trainable], b.slots, b.steps, rate)
 	layout.Average(0, values, grads)
 }
 
@@ -186,7 +188,11 @@ func (w *worker) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 		_, _, err := w.Servers.Push(ctx, b.grads, gradient)
 		pushed <- err
 	}()
-	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads())
+	var rate float64
+	if w.Model.LearningRate != nil {
+		rate = w.Model.LearningRate(slices.Max(gradient.Versions))
+	}
+	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads(), rate)
 	return nil
 }
 

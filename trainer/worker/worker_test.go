@@ -310,6 +310,42 @@ func TestLocalUpdatesBetweenPulls(t *testing.T) {
 	})
 }
 
+func TestLocalUpdatesFollowTheSchedule(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		schedule := func(int64) float64 { return 0.5 }
+		b := newBench(t, ps.ServerConfig{Async: true, LearningRate: schedule}, training(1, 0, 12, 0))
+		b.Job.GetModelSteps = 5
+		b.Model.LearningRate = schedule
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.engine.values[0]; got != -1.5 || b.pull(t) != got {
+			t.Errorf("the worker's own value is %v, the servers' %v, want -1.5", got, b.pull(t))
+		}
+	})
+}
+
+func TestRecordThatCannotBeFedIsNamed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 8, 0))
+		feed := b.Model.Feed
+		b.Model.Feed = func(mode zoo.Mode, records [][]byte, batch *zoo.Batch) error {
+			for i, r := range records {
+				if binary.LittleEndian.Uint32(r) == 6 {
+					return fmt.Errorf("record %d: no image", i)
+				}
+			}
+			return feed(mode, records, batch)
+		}
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.master.reports[0]; !strings.Contains(r.Error, "feed record 6 of s: record 0: no image") {
+			t.Errorf("report %v", r)
+		}
+	})
+}
+
 func TestEvaluationAndExport(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true, EvaluationSteps: 2},
