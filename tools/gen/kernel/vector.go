@@ -117,25 +117,6 @@ func elementwise(m *machine) {
 			m.store(v, p("dst", 4))
 		}
 	}, nil)
-
-	m.function("dotLanes", "func(x, y []float32, sums *[64]float32)", "writes partial sums of x*y; the rest of sums stays.")
-	var sums [4]reg.VecVirtual
-	m.flat([]string{"x", "y"}, 4, func() func(int, place) {
-		for u := range sums {
-			sums[u] = m.reg()
-			m.zero(sums[u])
-		}
-		return func(u int, p place) {
-			x, y := m.load(p("x", 4)), m.load(p("y", 4))
-			m.VFMADD231PS(x, y, sums[u])
-		}
-	}, func() {
-		out := m.GP64()
-		m.Load(m.Param("sums"), out)
-		for u, s := range sums {
-			m.store(s, at(out, u*m.bytes()))
-		}
-	})
 }
 
 // dropout hashes a counter for each element: lowbias32 with a seed in its middle.

@@ -14,7 +14,7 @@
 //     chain, whatever the shape: a result does not depend on how rows and
 //     columns were split among calls. avx512 and avx2 fuse multiply and add, so
 //     they agree in every bit; generic may round twice.
-//  4. Every other function gives the same bits in all three sets ([Dot] apart).
+//  4. Every other function gives the same bits in all three sets.
 //  5. Slices are checked once, at the entry: too short a slice is the caller's
 //     mistake and panics with the numbers.
 //

@@ -7,7 +7,7 @@ import "math"
 
 var generic = set{
 	name: "generic", gemm: gemmGeneric,
-	axpy: axpyGeneric, add: addGeneric, scale: scaleGeneric, dot: dotGeneric,
+	axpy: axpyGeneric, add: addGeneric, scale: scaleGeneric,
 	reluGrad: reluGradGeneric, addRows: addRowsGeneric, columnStats: columnStatsGeneric,
 	scaleShift: scaleShiftGeneric, batchNormGrad: batchNormGradGeneric,
 	maxPool: maxPoolGeneric, maxPoolGrad: maxPoolGradGeneric, dropout: dropoutGeneric,
@@ -32,14 +32,6 @@ func scaleGeneric(a float32, x []float32) {
 	for i := range x {
 		x[i] *= a
 	}
-}
-
-func dotGeneric(x, y []float32) float32 {
-	var s float64
-	for i, v := range x {
-		s += float64(v) * float64(y[i])
-	}
-	return float32(s)
 }
 
 func reluGradGeneric(dy, y []float32) {

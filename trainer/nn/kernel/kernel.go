@@ -15,7 +15,6 @@ type set struct {
 	axpy           func(a float32, x, y []float32)
 	add            func(dst, x []float32)
 	scale          func(a float32, x []float32)
-	dot            func(x, y []float32) float32
 	reluGrad       func(dy, y []float32)
 	addRows        func(dst, x []float32)
 	columnStats    func(s1, s2 []float64, x, z []float32)

@@ -17,7 +17,7 @@ func vectorSets() []*set {
 
 var avx512 = set{
 	name: "avx512", gemm: gemmAVX512,
-	axpy: axpyAVX512, add: addAVX512, scale: scaleAVX512, dot: dotAVX512,
+	axpy: axpyAVX512, add: addAVX512, scale: scaleAVX512,
 	reluGrad: reluGradAVX512, addRows: addRowsAVX512, columnStats: columnStatsAVX512,
 	scaleShift: scaleShiftAVX512, batchNormGrad: batchNormGradAVX512,
 	maxPool: maxPoolAVX512, maxPoolGrad: maxPoolGradAVX512, dropout: dropoutAVX512,
@@ -28,33 +28,13 @@ var avx512 = set{
 
 var avx2 = set{
 	name: "avx2", gemm: gemmAVX2,
-	axpy: axpyAVX2, add: addAVX2, scale: scaleAVX2, dot: dotAVX2,
+	axpy: axpyAVX2, add: addAVX2, scale: scaleAVX2,
 	reluGrad: reluGradAVX2, addRows: addRowsAVX2, columnStats: columnStatsAVX2,
 	scaleShift: scaleShiftAVX2, batchNormGrad: batchNormGradAVX2,
 	maxPool: maxPoolNarrow, maxPoolGrad: maxPoolGradNarrow, dropout: dropoutAVX2,
 	transpose: transposeVector, bytesToFloat: bytesToFloatNarrow, firstNonFinite: firstNonFinite(finitePrefixAVX2),
 	sgd: sgdAVX2, momentum: momentumAVX2, nesterov: nesterovAVX2, adam: adamAVX2, amsgrad: amsgradAVX2,
 	adagrad: adagradAVX2, fmaPeak: fmaPeakAVX2,
-}
-
-func dotAVX512(x, y []float32) float32 {
-	var sums [64]float32
-	dotLanesAVX512(x, y, &sums)
-	return total(&sums)
-}
-
-func dotAVX2(x, y []float32) float32 {
-	var sums [64]float32
-	dotLanesAVX2(x, y, &sums)
-	return total(&sums)
-}
-
-func total(sums *[64]float32) float32 {
-	var t float64
-	for _, s := range sums {
-		t += float64(s)
-	}
-	return float32(t)
 }
 
 func firstNonFinite(prefix func(x []float32) int) func(x []float32) int {

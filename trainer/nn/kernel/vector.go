@@ -26,12 +26,6 @@ func Scale(a float32, x []float32) {
 	}
 }
 
-// Dot returns the sum of x*y, summed in float64 by generic, in float32 lanes by the others.
-func Dot(x, y []float32) float32 {
-	check("Dot", "y", len(y), len(x))
-	return active.dot(x, y[:len(x)])
-}
-
 // ReluGrad sets dy to 0 where y, the output of a ReLU, is not above 0.
 func ReluGrad(dy, y []float32) {
 	check("ReluGrad", "y", len(y), len(dy))

@@ -27,11 +27,6 @@ func reluGradAVX2(dy []float32, y []float32)
 //go:noescape
 func bytesToFloatAVX2(dst []float32, src []byte, scale float32, shift float32)
 
-// dotLanesAVX2 writes partial sums of x*y; the rest of sums stays.
-//
-//go:noescape
-func dotLanesAVX2(x []float32, y []float32, sums *[64]float32)
-
 // dropoutAVX2 sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.
 //
 //go:noescape

@@ -304,62 +304,6 @@ done:
 	VZEROUPPER
 	RET
 
-// func dotLanesAVX2(x []float32, y []float32, sums *[64]float32)
-// Requires: AVX, CMOV, FMA3
-TEXT ·dotLanesAVX2(SB), NOSPLIT, $0-56
-	MOVQ   x_base+0(FP), AX
-	MOVQ   y_base+24(FP), CX
-	MOVQ   x_len+8(FP), DX
-	XORQ   BX, BX
-	VXORPS Y0, Y0, Y0
-	VXORPS Y1, Y1, Y1
-	VXORPS Y2, Y2, Y2
-	VXORPS Y3, Y3, Y3
-
-loop:
-	CMPQ        DX, $0x00000020
-	JLT         tail
-	VMOVUPS     (AX)(BX*4), Y4
-	VMOVUPS     (CX)(BX*4), Y5
-	VFMADD231PS Y4, Y5, Y0
-	VMOVUPS     32(AX)(BX*4), Y4
-	VMOVUPS     32(CX)(BX*4), Y5
-	VFMADD231PS Y4, Y5, Y1
-	VMOVUPS     64(AX)(BX*4), Y4
-	VMOVUPS     64(CX)(BX*4), Y5
-	VFMADD231PS Y4, Y5, Y2
-	VMOVUPS     96(AX)(BX*4), Y4
-	VMOVUPS     96(CX)(BX*4), Y5
-	VFMADD231PS Y4, Y5, Y3
-	ADDQ        $0x00000020, BX
-	SUBQ        $0x00000020, DX
-	JMP         loop
-
-tail:
-	TESTQ       DX, DX
-	JLE         done
-	MOVQ        $0x00000008, SI
-	CMPQ        DX, SI
-	CMOVQLT     DX, SI
-	LEAQ        lanesAVX2<>+0(SB), DI
-	NEGQ        SI
-	VMOVUPS     32(DI)(SI*4), Y4
-	VMASKMOVPS  (AX)(BX*4), Y4, Y5
-	VMASKMOVPS  (CX)(BX*4), Y4, Y4
-	VFMADD231PS Y5, Y4, Y0
-	ADDQ        $0x00000008, BX
-	SUBQ        $0x00000008, DX
-	JMP         tail
-
-done:
-	MOVQ    sums+48(FP), AX
-	VMOVUPS Y0, (AX)
-	VMOVUPS Y1, 32(AX)
-	VMOVUPS Y2, 64(AX)
-	VMOVUPS Y3, 96(AX)
-	VZEROUPPER
-	RET
-
 // func dropoutAVX2(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
 // Requires: AVX, AVX2, CMOV
 TEXT ·dropoutAVX2(SB), NOSPLIT, $0-64

@@ -27,11 +27,6 @@ func reluGradAVX512(dy []float32, y []float32)
 //go:noescape
 func bytesToFloatAVX512(dst []float32, src []byte, scale float32, shift float32)
 
-// dotLanesAVX512 writes partial sums of x*y; the rest of sums stays.
-//
-//go:noescape
-func dotLanesAVX512(x []float32, y []float32, sums *[64]float32)
-
 // dropoutAVX512 sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.
 //
 //go:noescape

@@ -294,62 +294,6 @@ done:
 	VZEROUPPER
 	RET
 
-// func dotLanesAVX512(x []float32, y []float32, sums *[64]float32)
-// Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·dotLanesAVX512(SB), NOSPLIT, $0-56
-	MOVQ   x_base+0(FP), AX
-	MOVQ   y_base+24(FP), CX
-	MOVQ   x_len+8(FP), DX
-	XORQ   BX, BX
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-
-loop:
-	CMPQ        DX, $0x00000040
-	JLT         tail
-	VMOVUPS     (AX)(BX*4), Z4
-	VMOVUPS     (CX)(BX*4), Z5
-	VFMADD231PS Z4, Z5, Z0
-	VMOVUPS     64(AX)(BX*4), Z4
-	VMOVUPS     64(CX)(BX*4), Z5
-	VFMADD231PS Z4, Z5, Z1
-	VMOVUPS     128(AX)(BX*4), Z4
-	VMOVUPS     128(CX)(BX*4), Z5
-	VFMADD231PS Z4, Z5, Z2
-	VMOVUPS     192(AX)(BX*4), Z4
-	VMOVUPS     192(CX)(BX*4), Z5
-	VFMADD231PS Z4, Z5, Z3
-	ADDQ        $0x00000040, BX
-	SUBQ        $0x00000040, DX
-	JMP         loop
-
-tail:
-	TESTQ       DX, DX
-	JLE         done
-	MOVQ        $0x00000010, SI
-	CMPQ        DX, SI
-	CMOVQLT     DX, SI
-	MOVL        $0x0000ffff, DI
-	BZHIL       SI, DI, DI
-	KMOVW       DI, K1
-	VMOVUPS.Z   (AX)(BX*4), K1, Z4
-	VMOVUPS.Z   (CX)(BX*4), K1, Z5
-	VFMADD231PS Z4, Z5, Z0
-	ADDQ        $0x00000010, BX
-	SUBQ        $0x00000010, DX
-	JMP         tail
-
-done:
-	MOVQ    sums+48(FP), AX
-	VMOVUPS Z0, (AX)
-	VMOVUPS Z1, 64(AX)
-	VMOVUPS Z2, 128(AX)
-	VMOVUPS Z3, 192(AX)
-	VZEROUPPER
-	RET
-
 // func dropoutAVX512(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
 TEXT ·dropoutAVX512(SB), NOSPLIT, $0-64

@@ -214,21 +214,6 @@ func TestLong(t *testing.T) {
 	})
 }
 
-func TestDot(t *testing.T) {
-	forEachSet(t, func(t *testing.T) {
-		for n := range 150 {
-			x, y := randoms(1, n), randoms(2, n)
-			want := 0.0
-			for i := range x {
-				want += float64(x[i]) * float64(y[i])
-			}
-			if got := Dot(x, y); math.Abs(float64(got)-want) > 1e-5*float64(n) {
-				t.Fatalf("%d elements: %v, want %v", n, got, want)
-			}
-		}
-	})
-}
-
 // TestOptimizers follows the textbook in float64 for many steps.
 func TestOptimizers(t *testing.T) {
 	const n, lr, mu, b1, b2, eps = 37, 0.01, 0.9, 0.9, 0.999, 1e-7
