@@ -157,6 +157,7 @@ func (w *worker) work(ctx context.Context, it item) error {
 	if err != nil {
 		w.Log.Error("Task failed", "shard", it.task.Shard, "records", fmt.Sprintf("[%d,%d)", it.task.Start, it.task.End), "error", err)
 		w.leases.abandon(it.task.Lease)
+		w.states = nil // of what was evaluated before it failed
 		return w.settle(ctx, it.task, err, nil)
 	}
 	if !it.last {
@@ -198,12 +199,7 @@ func (w *worker) evaluate(ctx context.Context, it item) error {
 		}
 	}
 	if err := w.holdForEvaluation(ctx, it.task.Version); err != nil {
-		w.states = nil
 		return err
 	}
-	if err := w.Engine.Evaluate(it.batch, w.states); err != nil {
-		w.states = nil
-		return err
-	}
-	return nil
+	return w.Engine.Evaluate(it.batch, w.states)
 }

@@ -377,6 +377,22 @@ func TestEvaluationAndExport(t *testing.T) {
 	})
 }
 
+func TestFailedEvaluationLeavesNothingToTheNext(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		evaluation := func(lease, start, end int64) *wire.Task {
+			return &wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: lease, Shard: "v", Start: start, End: end}
+		}
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0), evaluation(2, 0, 12), evaluation(3, 12, 15))
+		b.Validation = numbers{bad: 5} // after the first minibatch of lease 2
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.master.reports; r[1].Error == "" || len(r[1].Metrics) != 0 || r[2].Error != "" || r[2].Metrics[0].State[0] != 3 {
+			t.Errorf("reports %v, want the metrics of 3 records", r)
+		}
+	})
+}
+
 func TestReplacedWorkerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true})
