@@ -43,6 +43,8 @@ type Job struct {
 	// How it is trained.
 	Strategy              Strategy `json:"strategy"`                       // --distribution_strategy
 	NumWorkers            int      `json:"numWorkers"`                     // --num_workers: workers wanted
+	MinWorkers            int      `json:"minWorkers,omitzero"`            // --min_workers: a ring of fewer does not train; 0 = 1
+	MaxWorkers            int      `json:"maxWorkers,omitzero"`            // --max_workers: the job is not scaled beyond; 0 = no limit
 	NumPS                 int      `json:"numPS,omitzero"`                 // --num_ps_pods: parameter servers
 	NumEpochs             int      `json:"numEpochs"`                      // --num_epochs: passes over the training data
 	MinibatchSize         int      `json:"minibatchSize"`                  // --minibatch_size: records
@@ -58,11 +60,14 @@ type Job struct {
 	Seed                  uint64   `json:"seed,omitzero"`                  // --seed: of initial values, shuffling and dropout
 	Shuffle               bool     `json:"shuffle,omitzero"`               // --shuffle: order of tasks, and of records within a task, anew each epoch
 	NumThreads            int      `json:"numThreads,omitzero"`            // --num_threads: of each worker's engine; 0 = automatic
+	GlobalBatchSize       int      `json:"globalBatchSize,omitzero"`       // --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of each
+	ScaleLearningRate     bool     `json:"scaleLearningRate,omitzero"`     // --scale_learning_rate: times the number of workers in the ring
 
 	// What happens when something dies or hangs.
-	TaskTimeout             Duration `json:"taskTimeout"`             // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
-	MaxTaskRetries          int      `json:"maxTaskRetries"`          // --max_task_retries: failures of one task before the job fails
-	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"` // --relaunch_on_worker_failure: replacements of a worker that failed by itself
+	TaskTimeout             Duration `json:"taskTimeout"`               // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
+	HeartbeatTimeout        Duration `json:"heartbeatTimeout,omitzero"` // --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
+	MaxTaskRetries          int      `json:"maxTaskRetries"`            // --max_task_retries: failures of one task before the job fails
+	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"`   // --relaunch_on_worker_failure: replacements of a worker that failed by itself
 
 	// Checkpoints.
 	CheckpointDir        string `json:"checkpointDir,omitzero"`        // --checkpoint_dir
@@ -132,7 +137,7 @@ func Default() *Job {
 		Strategy: ParameterServer, NumWorkers: 2, NumPS: 1,
 		NumEpochs: 1, MinibatchSize: 64, NumMinibatchesPerTask: 8,
 		GradsToWait: 1, GetModelSteps: 1, LogLossSteps: 100, Shuffle: true,
-		TaskTimeout: Duration{5 * time.Minute}, MaxTaskRetries: 3, RelaunchOnWorkerFailure: 1,
+		TaskTimeout: Duration{5 * time.Minute}, HeartbeatTimeout: Duration{5 * time.Second}, MaxTaskRetries: 3, RelaunchOnWorkerFailure: 1,
 		ImagePullPolicy: "Always", RestartPolicy: "Never", LogLevel: "INFO",
 		Master: Pod{Request: Resources{"cpu": "100m", "memory": "1024Mi"}},
 		PS:     Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},

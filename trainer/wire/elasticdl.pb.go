@@ -675,12 +675,13 @@ type HeartbeatRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`   // server: updates applied
-	Snapshot      int64                  `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // server: the version whose snapshot it holds, 0 if none
+	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`   // server, worker of a ring: updates applied
+	Snapshot      int64                  `protobuf:"varint,4,opt,name=snapshot,proto3" json:"snapshot,omitempty"` // server, worker of a ring: the version whose snapshot it holds, 0 if none
 	Steps         int64                  `protobuf:"varint,5,opt,name=steps,proto3" json:"steps,omitempty"`       // worker: minibatches done
 	Loss          float32                `protobuf:"fixed32,6,opt,name=loss,proto3" json:"loss,omitempty"`        // worker: of its last minibatch
 	Rejected      int64                  `protobuf:"varint,7,opt,name=rejected,proto3" json:"rejected,omitempty"` // worker: gradients refused as stale, and computed again
 	Leases        []*LeaseProgress       `protobuf:"bytes,8,rep,name=leases,proto3" json:"leases,omitempty"`
+	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"` // worker of a ring: the flush that it has done, see Assembly
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -771,11 +772,19 @@ func (x *HeartbeatRequest) GetLeases() []*LeaseProgress {
 	return nil
 }
 
+func (x *HeartbeatRequest) GetFlushed() int64 {
+	if x != nil {
+		return x.Flushed
+	}
+	return 0
+}
+
 type HeartbeatReply struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Unknown       bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"` // the master does not know this pod (it was replaced): leave
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	Unknown         bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`                                        // the master does not know this pod (it was replaced): leave
+	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *HeartbeatReply) Reset() {
@@ -815,6 +824,475 @@ func (x *HeartbeatReply) GetUnknown() bool {
 	return false
 }
 
+func (x *HeartbeatReply) GetReleaseSnapshot() int64 {
+	if x != nil {
+		return x.ReleaseSnapshot
+	}
+	return 0
+}
+
+// Arrival says that a worker stands between two rounds and waits for a world.
+type Arrival struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`      // where other workers reach it
+	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // of the world that it comes from, 0 if none
+	Round         int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`         // rounds that its state has behind it; -1: it has no state
+	Version       int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`     // updates among them
+	Ledger        []*LeaseProgress       `protobuf:"bytes,6,rep,name=ledger,proto3" json:"ledger,omitempty"`        // what of every lease is in its state; settled ones may be missing
+	Broken        bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`       // a link broke, or was silent
+	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`     // if so: the worker at its other end, -1 if that is not known
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Arrival) Reset() {
+	*x = Arrival{}
+	mi := &file_elasticdl_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Arrival) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Arrival) ProtoMessage() {}
+
+func (x *Arrival) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
+func (*Arrival) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Arrival) GetWorker() int32 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *Arrival) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+func (x *Arrival) GetFormation() int64 {
+	if x != nil {
+		return x.Formation
+	}
+	return 0
+}
+
+func (x *Arrival) GetRound() int64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *Arrival) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Arrival) GetLedger() []*LeaseProgress {
+	if x != nil {
+		return x.Ledger
+	}
+	return nil
+}
+
+func (x *Arrival) GetBroken() bool {
+	if x != nil {
+		return x.Broken
+	}
+	return false
+}
+
+func (x *Arrival) GetSuspect() int32 {
+	if x != nil {
+		return x.Suspect
+	}
+	return 0
+}
+
+// Assembly is the master's word to a worker of the ring.
+type Assembly struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Word:
+	//
+	//	*Assembly_World
+	//	*Assembly_Recall
+	//	*Assembly_Flush
+	Word          isAssembly_Word `protobuf_oneof:"word"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Assembly) Reset() {
+	*x = Assembly{}
+	mi := &file_elasticdl_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Assembly) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Assembly) ProtoMessage() {}
+
+func (x *Assembly) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
+func (*Assembly) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Assembly) GetWord() isAssembly_Word {
+	if x != nil {
+		return x.Word
+	}
+	return nil
+}
+
+func (x *Assembly) GetWorld() *World {
+	if x != nil {
+		if x, ok := x.Word.(*Assembly_World); ok {
+			return x.World
+		}
+	}
+	return nil
+}
+
+func (x *Assembly) GetRecall() *Recall {
+	if x != nil {
+		if x, ok := x.Word.(*Assembly_Recall); ok {
+			return x.Recall
+		}
+	}
+	return nil
+}
+
+func (x *Assembly) GetFlush() int64 {
+	if x != nil {
+		if x, ok := x.Word.(*Assembly_Flush); ok {
+			return x.Flush
+		}
+	}
+	return 0
+}
+
+type isAssembly_Word interface {
+	isAssembly_Word()
+}
+
+type Assembly_World struct {
+	World *World `protobuf:"bytes,1,opt,name=world,proto3,oneof"`
+}
+
+type Assembly_Recall struct {
+	Recall *Recall `protobuf:"bytes,2,opt,name=recall,proto3,oneof"`
+}
+
+type Assembly_Flush struct {
+	Flush int64 `protobuf:"varint,3,opt,name=flush,proto3,oneof"` // apply what is accumulated, however little; numbers only rise
+}
+
+func (*Assembly_World) isAssembly_Word() {}
+
+func (*Assembly_Recall) isAssembly_Word() {}
+
+func (*Assembly_Flush) isAssembly_Word() {}
+
+// Recall asks a worker to come back to the rendezvous.
+type Recall struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Formation     int64                  `protobuf:"varint,1,opt,name=formation,proto3" json:"formation,omitempty"` // from that world; one that is not in it ignores this
+	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`             // a member is gone: drop the round in flight. Else: after a round, all together
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recall) Reset() {
+	*x = Recall{}
+	mi := &file_elasticdl_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recall) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recall) ProtoMessage() {}
+
+func (x *Recall) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recall.ProtoReflect.Descriptor instead.
+func (*Recall) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Recall) GetFormation() int64 {
+	if x != nil {
+		return x.Formation
+	}
+	return 0
+}
+
+func (x *Recall) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
+}
+
+// World is who is in the ring. Connections and messages of another formation are not of this one.
+type World struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                  // changes exactly when membership does
+	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`    // rises each time that the workers meet, also if all are the same
+	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`         // by rank
+	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"` // ranks that have the newest state, which the others take; none: all start from the initial one
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *World) Reset() {
+	*x = World{}
+	mi := &file_elasticdl_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *World) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*World) ProtoMessage() {}
+
+func (x *World) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use World.ProtoReflect.Descriptor instead.
+func (*World) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *World) GetId() int64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *World) GetFormation() int64 {
+	if x != nil {
+		return x.Formation
+	}
+	return 0
+}
+
+func (x *World) GetMembers() []*Member {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *World) GetSources() []int32 {
+	if x != nil {
+		return x.Sources
+	}
+	return nil
+}
+
+type Member struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
+	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Member) Reset() {
+	*x = Member{}
+	mi := &file_elasticdl_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Member) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Member) ProtoMessage() {}
+
+func (x *Member) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Member.ProtoReflect.Descriptor instead.
+func (*Member) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Member) GetWorker() int32 {
+	if x != nil {
+		return x.Worker
+	}
+	return 0
+}
+
+func (x *Member) GetAddress() string {
+	if x != nil {
+		return x.Address
+	}
+	return ""
+}
+
+type ScaleRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScaleRequest) Reset() {
+	*x = ScaleRequest{}
+	mi := &file_elasticdl_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScaleRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScaleRequest) ProtoMessage() {}
+
+func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
+func (*ScaleRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ScaleRequest) GetWorkers() int32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
+type ScaleReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Before        int32                  `protobuf:"varint,1,opt,name=before,proto3" json:"before,omitempty"` // how many there were to be
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ScaleReply) Reset() {
+	*x = ScaleReply{}
+	mi := &file_elasticdl_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ScaleReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ScaleReply) ProtoMessage() {}
+
+func (x *ScaleReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
+func (*ScaleReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ScaleReply) GetBefore() int32 {
+	if x != nil {
+		return x.Before
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -823,7 +1301,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +1313,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +1326,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
 }
 
 type PodStatus struct {
@@ -867,7 +1345,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -879,7 +1357,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -892,7 +1370,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -961,7 +1439,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +1451,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +1464,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -1023,13 +1501,16 @@ type JobStatus struct {
 	StartedUnixMs    int64                  `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	EndedUnixMs      int64                  `protobuf:"varint,17,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
 	Strategy         string                 `protobuf:"bytes,18,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	World            int64                  `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`                          // of the ring
+	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"` // workers in it
+	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                      // wanted
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1522,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1535,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *JobStatus) GetName() string {
@@ -1183,6 +1664,27 @@ func (x *JobStatus) GetStrategy() string {
 	return ""
 }
 
+func (x *JobStatus) GetWorld() int64 {
+	if x != nil {
+		return x.World
+	}
+	return 0
+}
+
+func (x *JobStatus) GetWorldSize() int32 {
+	if x != nil {
+		return x.WorldSize
+	}
+	return 0
+}
+
+func (x *JobStatus) GetWorkers() int32 {
+	if x != nil {
+		return x.Workers
+	}
+	return 0
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1192,7 +1694,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +1706,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +1719,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -1235,7 +1737,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1247,7 +1749,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1260,7 +1762,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 type Variable struct {
@@ -1275,7 +1777,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1789,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1802,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Variable) GetName() string {
@@ -1343,7 +1845,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1857,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1870,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -1410,7 +1912,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1924,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1937,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DeclareReply) GetSession() uint64 {
@@ -1468,7 +1970,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1982,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1995,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ProgressRequest) GetWorker() int32 {
@@ -1512,7 +2014,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1524,7 +2026,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1537,7 +2039,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ProgressReply) GetLeases() []*LeaseProgress {
@@ -1558,7 +2060,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1570,7 +2072,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1583,7 +2085,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -1616,7 +2118,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1628,7 +2130,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1641,7 +2143,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -1690,7 +2192,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0fReportTaskReply\"9\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\"\xfb\x01\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\"\x95\x02\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -1699,9 +2201,41 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05steps\x18\x05 \x01(\x03R\x05steps\x12\x12\n" +
 	"\x04loss\x18\x06 \x01(\x02R\x04loss\x12\x1a\n" +
 	"\brejected\x18\a \x01(\x03R\brejected\x120\n" +
-	"\x06leases\x18\b \x03(\v2\x18.elasticdl.LeaseProgressR\x06leases\"*\n" +
+	"\x06leases\x18\b \x03(\v2\x18.elasticdl.LeaseProgressR\x06leases\x12\x18\n" +
+	"\aflushed\x18\t \x01(\x03R\aflushed\"U\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
-	"\aunknown\x18\x01 \x01(\bR\aunknown\"\x0f\n" +
+	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
+	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\"\xed\x01\n" +
+	"\aArrival\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
+	"\tformation\x18\x03 \x01(\x03R\tformation\x12\x14\n" +
+	"\x05round\x18\x04 \x01(\x03R\x05round\x12\x18\n" +
+	"\aversion\x18\x05 \x01(\x03R\aversion\x120\n" +
+	"\x06ledger\x18\x06 \x03(\v2\x18.elasticdl.LeaseProgressR\x06ledger\x12\x16\n" +
+	"\x06broken\x18\a \x01(\bR\x06broken\x12\x18\n" +
+	"\asuspect\x18\b \x01(\x05R\asuspect\"\x81\x01\n" +
+	"\bAssembly\x12(\n" +
+	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
+	"\x06recall\x18\x02 \x01(\v2\x11.elasticdl.RecallH\x00R\x06recall\x12\x16\n" +
+	"\x05flush\x18\x03 \x01(\x03H\x00R\x05flushB\x06\n" +
+	"\x04word\"8\n" +
+	"\x06Recall\x12\x1c\n" +
+	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\"|\n" +
+	"\x05World\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
+	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
+	"\amembers\x18\x03 \x03(\v2\x11.elasticdl.MemberR\amembers\x12\x18\n" +
+	"\asources\x18\x04 \x03(\x05R\asources\":\n" +
+	"\x06Member\x12\x16\n" +
+	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\"(\n" +
+	"\fScaleRequest\x12\x18\n" +
+	"\aworkers\x18\x01 \x01(\x05R\aworkers\"$\n" +
+	"\n" +
+	"ScaleReply\x12\x16\n" +
+	"\x06before\x18\x01 \x01(\x05R\x06before\"\x0f\n" +
 	"\rStatusRequest\"\xec\x01\n" +
 	"\tPodStatus\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
@@ -1718,7 +2252,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc2\x04\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x91\x05\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -1740,7 +2274,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04pods\x18\x0f \x03(\v2\x14.elasticdl.PodStatusR\x04pods\x12&\n" +
 	"\x0fstarted_unix_ms\x18\x10 \x01(\x03R\rstartedUnixMs\x12\"\n" +
 	"\rended_unix_ms\x18\x11 \x01(\x03R\vendedUnixMs\x12\x1a\n" +
-	"\bstrategy\x18\x12 \x01(\tR\bstrategy\"%\n" +
+	"\bstrategy\x18\x12 \x01(\tR\bstrategy\x12\x14\n" +
+	"\x05world\x18\x13 \x01(\x03R\x05world\x12\x1d\n" +
+	"\n" +
+	"world_size\x18\x14 \x01(\x05R\tworldSize\x12\x18\n" +
+	"\aworkers\x18\x15 \x01(\x05R\aworkers\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +
 	"\tStopReply\"n\n" +
@@ -1783,13 +2321,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"\x06EXPORT\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\b\n" +
-	"\x04DONE\x10\x052\xfa\x02\n" +
+	"\x04DONE\x10\x052\xee\x03\n" +
 	"\x06Master\x124\n" +
 	"\x04Join\x12\x16.elasticdl.JoinRequest\x1a\x14.elasticdl.JoinReply\x12=\n" +
 	"\aGetTask\x12\x19.elasticdl.GetTaskRequest\x1a\x17.elasticdl.GetTaskReply\x12F\n" +
 	"\n" +
 	"ReportTask\x12\x1c.elasticdl.ReportTaskRequest\x1a\x1a.elasticdl.ReportTaskReply\x12C\n" +
-	"\tHeartbeat\x12\x1b.elasticdl.HeartbeatRequest\x1a\x19.elasticdl.HeartbeatReply\x128\n" +
+	"\tHeartbeat\x12\x1b.elasticdl.HeartbeatRequest\x1a\x19.elasticdl.HeartbeatReply\x129\n" +
+	"\n" +
+	"Rendezvous\x12\x12.elasticdl.Arrival\x1a\x13.elasticdl.Assembly(\x010\x01\x127\n" +
+	"\x05Scale\x12\x17.elasticdl.ScaleRequest\x1a\x15.elasticdl.ScaleReply\x128\n" +
 	"\x06Status\x12\x18.elasticdl.StatusRequest\x1a\x14.elasticdl.JobStatus\x124\n" +
 	"\x04Stop\x12\x16.elasticdl.StopRequest\x1a\x14.elasticdl.StopReply2\xd1\x01\n" +
 	"\x0fParameterServer\x12=\n" +
@@ -1810,7 +2351,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -1825,20 +2366,27 @@ var file_elasticdl_proto_goTypes = []any{
 	(*LeaseProgress)(nil),     // 10: elasticdl.LeaseProgress
 	(*HeartbeatRequest)(nil),  // 11: elasticdl.HeartbeatRequest
 	(*HeartbeatReply)(nil),    // 12: elasticdl.HeartbeatReply
-	(*StatusRequest)(nil),     // 13: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 14: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 15: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 16: elasticdl.JobStatus
-	(*StopRequest)(nil),       // 17: elasticdl.StopRequest
-	(*StopReply)(nil),         // 18: elasticdl.StopReply
-	(*Variable)(nil),          // 19: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 20: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 21: elasticdl.DeclareReply
-	(*ProgressRequest)(nil),   // 22: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 23: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 24: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 25: elasticdl.ControlReply
-	nil,                       // 26: elasticdl.Evaluation.MetricsEntry
+	(*Arrival)(nil),           // 13: elasticdl.Arrival
+	(*Assembly)(nil),          // 14: elasticdl.Assembly
+	(*Recall)(nil),            // 15: elasticdl.Recall
+	(*World)(nil),             // 16: elasticdl.World
+	(*Member)(nil),            // 17: elasticdl.Member
+	(*ScaleRequest)(nil),      // 18: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 19: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 20: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 21: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 22: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 23: elasticdl.JobStatus
+	(*StopRequest)(nil),       // 24: elasticdl.StopRequest
+	(*StopReply)(nil),         // 25: elasticdl.StopReply
+	(*Variable)(nil),          // 26: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 27: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 28: elasticdl.DeclareReply
+	(*ProgressRequest)(nil),   // 29: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 30: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 31: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 32: elasticdl.ControlReply
+	nil,                       // 33: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -1847,35 +2395,43 @@ var file_elasticdl_proto_depIdxs = []int32{
 	7,  // 3: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
 	0,  // 4: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
 	10, // 5: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
-	0,  // 6: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	26, // 7: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	15, // 8: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	14, // 9: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	19, // 10: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	10, // 11: elasticdl.ProgressReply.leases:type_name -> elasticdl.LeaseProgress
-	2,  // 12: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	5,  // 13: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	8,  // 14: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	11, // 15: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	13, // 16: elasticdl.Master.Status:input_type -> elasticdl.StatusRequest
-	17, // 17: elasticdl.Master.Stop:input_type -> elasticdl.StopRequest
-	20, // 18: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	22, // 19: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	24, // 20: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	3,  // 21: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	6,  // 22: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	9,  // 23: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	12, // 24: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	16, // 25: elasticdl.Master.Status:output_type -> elasticdl.JobStatus
-	18, // 26: elasticdl.Master.Stop:output_type -> elasticdl.StopReply
-	21, // 27: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	23, // 28: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	25, // 29: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	21, // [21:30] is the sub-list for method output_type
-	12, // [12:21] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	10, // 6: elasticdl.Arrival.ledger:type_name -> elasticdl.LeaseProgress
+	16, // 7: elasticdl.Assembly.world:type_name -> elasticdl.World
+	15, // 8: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	17, // 9: elasticdl.World.members:type_name -> elasticdl.Member
+	0,  // 10: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	33, // 11: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	22, // 12: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	21, // 13: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	26, // 14: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	10, // 15: elasticdl.ProgressReply.leases:type_name -> elasticdl.LeaseProgress
+	2,  // 16: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	5,  // 17: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	8,  // 18: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	11, // 19: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	13, // 20: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	18, // 21: elasticdl.Master.Scale:input_type -> elasticdl.ScaleRequest
+	20, // 22: elasticdl.Master.Status:input_type -> elasticdl.StatusRequest
+	24, // 23: elasticdl.Master.Stop:input_type -> elasticdl.StopRequest
+	27, // 24: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	29, // 25: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	31, // 26: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	3,  // 27: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	6,  // 28: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	9,  // 29: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	12, // 30: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	14, // 31: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	19, // 32: elasticdl.Master.Scale:output_type -> elasticdl.ScaleReply
+	23, // 33: elasticdl.Master.Status:output_type -> elasticdl.JobStatus
+	25, // 34: elasticdl.Master.Stop:output_type -> elasticdl.StopReply
+	28, // 35: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	30, // 36: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	32, // 37: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	27, // [27:38] is the sub-list for method output_type
+	16, // [16:27] is the sub-list for method input_type
+	16, // [16:16] is the sub-list for extension type_name
+	16, // [16:16] is the sub-list for extension extendee
+	0,  // [0:16] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -1883,13 +2439,18 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
+	file_elasticdl_proto_msgTypes[12].OneofWrappers = []any{
+		(*Assembly_World)(nil),
+		(*Assembly_Recall)(nil),
+		(*Assembly_Flush)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   25,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

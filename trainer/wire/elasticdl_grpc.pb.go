@@ -28,6 +28,8 @@ const (
 	Master_GetTask_FullMethodName    = "/elasticdl.Master/GetTask"
 	Master_ReportTask_FullMethodName = "/elasticdl.Master/ReportTask"
 	Master_Heartbeat_FullMethodName  = "/elasticdl.Master/Heartbeat"
+	Master_Rendezvous_FullMethodName = "/elasticdl.Master/Rendezvous"
+	Master_Scale_FullMethodName      = "/elasticdl.Master/Scale"
 	Master_Status_FullMethodName     = "/elasticdl.Master/Status"
 	Master_Stop_FullMethodName       = "/elasticdl.Master/Stop"
 )
@@ -47,6 +49,12 @@ type MasterClient interface {
 	ReportTask(ctx context.Context, in *ReportTaskRequest, opts ...grpc.CallOption) (*ReportTaskReply, error)
 	// Heartbeat tells how far a pod is. Every pod sends one each half second.
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatReply, error)
+	// Rendezvous is a worker's place in the ring (AllreduceStrategy). The worker arrives whenever it stands
+	// between two rounds and needs a world; the master answers with worlds, and recalls the workers of one that
+	// has to change. The end of the stream is the worker's departure.
+	Rendezvous(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Arrival, Assembly], error)
+	// Scale changes how many workers there are. INVALID_ARGUMENT: not within --min_workers and --max_workers.
+	Scale(ctx context.Context, in *ScaleRequest, opts ...grpc.CallOption) (*ScaleReply, error)
 	// Status is the job as users see it.
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*JobStatus, error)
 	// Stop ends the job; its pods are ended, its exit code is 1.
@@ -101,6 +109,29 @@ func (c *masterClient) Heartbeat(ctx context.Context, in *HeartbeatRequest, opts
 	return out, nil
 }
 
+func (c *masterClient) Rendezvous(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Arrival, Assembly], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Master_ServiceDesc.Streams[0], Master_Rendezvous_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[Arrival, Assembly]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Master_RendezvousClient = grpc.BidiStreamingClient[Arrival, Assembly]
+
+func (c *masterClient) Scale(ctx context.Context, in *ScaleRequest, opts ...grpc.CallOption) (*ScaleReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ScaleReply)
+	err := c.cc.Invoke(ctx, Master_Scale_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *masterClient) Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*JobStatus, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(JobStatus)
@@ -136,6 +167,12 @@ type MasterServer interface {
 	ReportTask(context.Context, *ReportTaskRequest) (*ReportTaskReply, error)
 	// Heartbeat tells how far a pod is. Every pod sends one each half second.
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatReply, error)
+	// Rendezvous is a worker's place in the ring (AllreduceStrategy). The worker arrives whenever it stands
+	// between two rounds and needs a world; the master answers with worlds, and recalls the workers of one that
+	// has to change. The end of the stream is the worker's departure.
+	Rendezvous(grpc.BidiStreamingServer[Arrival, Assembly]) error
+	// Scale changes how many workers there are. INVALID_ARGUMENT: not within --min_workers and --max_workers.
+	Scale(context.Context, *ScaleRequest) (*ScaleReply, error)
 	// Status is the job as users see it.
 	Status(context.Context, *StatusRequest) (*JobStatus, error)
 	// Stop ends the job; its pods are ended, its exit code is 1.
@@ -161,6 +198,12 @@ func (UnimplementedMasterServer) ReportTask(context.Context, *ReportTaskRequest)
 }
 func (UnimplementedMasterServer) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatReply, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Heartbeat not implemented")
+}
+func (UnimplementedMasterServer) Rendezvous(grpc.BidiStreamingServer[Arrival, Assembly]) error {
+	return status.Errorf(codes.Unimplemented, "method Rendezvous not implemented")
+}
+func (UnimplementedMasterServer) Scale(context.Context, *ScaleRequest) (*ScaleReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Scale not implemented")
 }
 func (UnimplementedMasterServer) Status(context.Context, *StatusRequest) (*JobStatus, error) {
 	return nil, status.Errorf(codes.Unimplemented, "method Status not implemented")
@@ -261,6 +304,31 @@ func _Master_Heartbeat_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Master_Rendezvous_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(MasterServer).Rendezvous(&grpc.GenericServerStream[Arrival, Assembly]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Master_RendezvousServer = grpc.BidiStreamingServer[Arrival, Assembly]
+
+func _Master_Scale_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ScaleRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(MasterServer).Scale(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Master_Scale_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(MasterServer).Scale(ctx, req.(*ScaleRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Master_Status_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(StatusRequest)
 	if err := dec(in); err != nil {
@@ -321,6 +389,10 @@ var Master_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Master_Heartbeat_Handler,
 		},
 		{
+			MethodName: "Scale",
+			Handler:    _Master_Scale_Handler,
+		},
+		{
 			MethodName: "Status",
 			Handler:    _Master_Status_Handler,
 		},
@@ -329,7 +401,14 @@ var Master_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Master_Stop_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Rendezvous",
+			Handler:       _Master_Rendezvous_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+	},
 	Metadata: "elasticdl.proto",
 }
 
