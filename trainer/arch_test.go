@@ -43,6 +43,8 @@ var packages = map[string]struct {
 	"pod":         {pure, ""},
 	"evaluation":  {pure, ""},
 	"param":       {pure, ""},
+	"rendezvous":  {pure, ""},
+	"ring":        {pure, "nn/kernel"},
 	"recordio":    {pure, ""},
 	"safetensors": {pure, "param"},
 	"nn/kernel":   {pure, ""},
@@ -57,9 +59,10 @@ var packages = map[string]struct {
 	"logline":      {shell, ""},
 	"data":         {shell, "recordio task"},
 	"data/dataset": {shell, "data data/example recordio"},
+	"mesh":         {shell, "ring"},
 	"ps":           {shell, "job nn/kernel optim param wire zoo"},
-	"master":       {shell, "evaluation job pod task wire"},
-	"worker":       {shell, "data job optim param ps safetensors task wire zoo"},
+	"master":       {shell, "evaluation job pod rendezvous task wire"},
+	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task wire zoo"},
 	"local":        {shell, "data job logline master pod ps task wire worker zoo"},
 }
 
