@@ -1,0 +1,82 @@
+package rendezvous
+
+import (
+	"fmt"
+	"time"
+)
+
+// Member is one process of one worker. Another session of the same worker is another member.
+type Member struct {
+	Worker  int
+	Session int64  // a process, or a stream of it, under the worker's number; not 0
+	Address string // where the others reach it
+}
+
+// String is as in "worker-3".
+func (m Member) String() string { return fmt.Sprintf("worker-%d", m.Worker) }
+
+// same says that both are the same process, whatever its address.
+func (m Member) same(o Member) bool { return m.Worker == o.Worker && m.Session == o.Session }
+
+// Arrival is what a worker says when it stands between two rounds and needs a world.
+type Arrival struct {
+	Member
+	Formation int64 // of the world that it comes from, 0 if none
+	Round     int64 // rounds that its state has behind it; -1: it has no state
+	Broken    bool  // a link of that world failed
+	Suspect   int   // if so: the worker at its other end, -1 if that is not known
+}
+
+// World is who works together.
+type World struct {
+	ID        int64    // changes exactly when the members do
+	Formation int64    // rises whenever a world is formed; the first is 1
+	Members   []Member // by rank: survivors of the last world in their order, then newcomers in theirs
+	Sources   []int    // ranks with the newest state, which the others take; none: all begin with the initial one
+	Round     int64    // of the sources' state; 0 if there are none
+}
+
+// Rank is the place of a process in the world, -1 if it has none.
+func (w World) Rank(worker int, session int64) int {
+	for i, m := range w.Members {
+		if m.Worker == worker && m.Session == session {
+			return i
+		}
+	}
+	return -1
+}
+
+// Policy is how a rendezvous behaves.
+type Policy struct {
+	Min      int           // a world has no fewer members; 0: 1
+	Max      int           // nor more; 0: no limit
+	Settle   time.Duration // joins wait for one another so long at most; 0: 300 ms
+	Patience time.Duration // so long after all the others, a suspect of theirs is waited for; 0: 2 s
+	Attempts int           // formations in a row without a round, until somebody is evicted; 0: 3
+}
+
+// Verb is what the shell shall do.
+type Verb int
+
+// Verbs.
+const (
+	Form   Verb = iota + 1 // send World to its members
+	Recall                 // tell Members to come back from Formation after a round, all together
+	Abort                  // tell Members to come back from Formation at once: somebody is missing
+	Evict                  // end Member, with which the others cannot talk; it has left already
+	Anew                   // the state is lost: training starts again in the Form that follows
+)
+
+var verbs = [...]string{Form: "form", Recall: "recall", Abort: "abort", Evict: "evict", Anew: "anew"}
+
+func (v Verb) String() string { return verbs[v] }
+
+// Action is something that the shell shall do, in the order of the actions.
+type Action struct {
+	Verb      Verb
+	World     World    // Form
+	Formation int64    // Recall, Abort: the world that it is about
+	Members   []Member // Recall, Abort: whom to tell
+	Member    Member   // Evict
+	Reason    string   // in words
+}
