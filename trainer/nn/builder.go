@@ -10,7 +10,7 @@ import (
 )
 
 // Param is one variable of a model. Value and Grad are views into the model's
-// flat arrays; they are nil until [Builder.Build].
+// flat arrays; they are nil until [Builder.Build]. [Params.Use] gives Value another array.
 type Param struct {
 	param.Variable
 	Value []float32
@@ -131,6 +131,23 @@ func (b *Builder) Build() (*Params, error) {
 		at = end
 	}
 	return p, nil
+}
+
+// Use makes the next passes compute with values, as long as p.Values and laid out like it, in place of p.Values; nil: with
+// p.Values again. It copies nothing: every Param's Value becomes a view of them. Another length panics.
+func (p *Params) Use(values []float32) {
+	if values == nil {
+		values = p.Values
+	}
+	if len(values) != len(p.Values) {
+		panic(fmt.Sprintf("nn: use of %d values by a model of %d", len(values), len(p.Values)))
+	}
+	at := 0
+	for _, v := range p.vars {
+		end := at + v.Len()
+		v.Value = values[at:end:end]
+		at = end
+	}
 }
 
 func hash(s string) uint64 {

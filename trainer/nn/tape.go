@@ -18,6 +18,7 @@ type Tape struct {
 	noise   uint64
 	step    uint64
 
+	onGrads  func(lo, hi int) // nil: nobody listens
 	training bool
 	batch    int
 	inputs   []Tensor
@@ -121,10 +122,15 @@ func NewTape(p *Params, threads int, seed uint64) *Tape {
 // Close ends the threads.
 func (t *Tape) Close() { t.team.close() }
 
-// SetNoise starts the noise anew, from seed.
+// SetNoise starts the noise anew, from seed: that of the next training pass is a function of seed and the
+// pass, whatever was before. It costs nothing, so it may be called before every pass.
 func (t *Tape) SetNoise(seed uint64) {
 	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // seeds side by side lie far apart
 }
+
+// OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final. It calls f on its own
+// goroutine; the stretches do not overlap, and cover all of Grads when Backward returns. Nil: it tells nobody.
+func (t *Tape) OnGrads(f func(lo, hi int)) { t.onGrads = f }
 
 // Training reports whether this pass trains.
 func (t *Tape) Training() bool { return t.training }
@@ -306,6 +312,9 @@ func (t *Tape) Backward(loss *Tensor) {
 		if !p.written {
 			clear(p.Grad)
 		}
+	}
+	if t.onGrads != nil {
+		t.onGrads(0, len(t.params.Grads))
 	}
 }
 

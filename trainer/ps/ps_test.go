@@ -204,7 +204,7 @@ func TestStateIsAMovingAverage(t *testing.T) {
 
 func TestLearningRate(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 1, ServerConfig{LearningRate: func(version int64) float64 { return []float64{4, 2, 0, 1}[version] }})
+		f := newFleet(t, 1, ServerConfig{LearningRate: func(version int64, workers int) float64 { return []float64{4, 2, 0, 1}[version] / float64(workers) }})
 		w := f.client(0, dense(20, 0))
 		f.init(w, filled(20, 100))
 		for i, left := range []float32{96, 94, 94, 93} {
@@ -213,6 +213,24 @@ func TestLearningRate(t *testing.T) {
 			want(t, got, filled(20, left))
 		}
 	})
+}
+
+func TestLearningRateHearsTheWorkers(t *testing.T) {
+	for want, c := range map[int]ServerConfig{1: {Async: true}, 3: {GradsToWait: 3}} {
+		bubble(t, func(t *testing.T) {
+			var heard []int
+			c.LearningRate = func(_ int64, workers int) float64 { heard = append(heard, workers); return 1 }
+			f := newFleet(t, 1, c)
+			w := f.client(0, dense(20, 0))
+			f.init(w, filled(20, 100))
+			for range 3 {
+				f.push(w, filled(20, 1), Gradient{Versions: Versions{0}})
+			}
+			if len(heard) == 0 || slices.ContainsFunc(heard, func(n int) bool { return n != want }) {
+				t.Errorf("async %v: heard of %v workers, want %d", c.Async, heard, want)
+			}
+		})
+	}
 }
 
 func TestStalenessModulation(t *testing.T) {

@@ -24,8 +24,9 @@ type ServerConfig struct {
 	Index, Servers int          // Servers 0: 1
 	Layout         param.Layout // nil: the first worker's
 	Optimizer      optim.Config
-	// LearningRate is of the version that an update starts from; nil: the optimizer's.
-	LearningRate func(version int64) float64
+	// LearningRate is of the version that an update starts from, and of how many workers' gradients an update
+	// averages: GradsToWait, or 1 if Async. nil: the optimizer's.
+	LearningRate func(version int64, workers int) float64
 
 	Async                 bool // every gradient is an update, none is too old
 	GradsToWait           int  // gradients in an update; 0: 1
@@ -39,6 +40,14 @@ type ServerConfig struct {
 	OnSnapshot      func(version int64) // called when one was taken; must not block
 
 	Log *slog.Logger // nil: none
+}
+
+// workers is how many workers' gradients an update averages.
+func (c ServerConfig) workers() int {
+	if c.Async {
+		return 1
+	}
+	return max(1, c.GradsToWait)
 }
 
 // Server is one parameter server.
@@ -259,7 +268,7 @@ func (s *Server) update() {
 	rate := s.store.optimizer.Config().LearningRate
 	if s.config.LearningRate != nil {
 		// To the optimizer 0 means its own.
-		rate = max(s.config.LearningRate(version), math.SmallestNonzeroFloat64)
+		rate = max(s.config.LearningRate(version, s.config.workers()), math.SmallestNonzeroFloat64)
 	}
 	s.store.apply(weights, rate)
 

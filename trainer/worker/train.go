@@ -190,7 +190,7 @@ func (w *worker) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 	}()
 	var rate float64
 	if w.Model.LearningRate != nil {
-		rate = w.Model.LearningRate(slices.Max(gradient.Versions))
+		rate = w.Model.LearningRate(slices.Max(gradient.Versions), 1)
 	}
 	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads(), rate)
 	return nil

@@ -312,7 +312,7 @@ func TestLocalUpdatesBetweenPulls(t *testing.T) {
 
 func TestLocalUpdatesFollowTheSchedule(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		schedule := func(int64) float64 { return 0.5 }
+		schedule := func(_ int64, workers int) float64 { return 0.5 / float64(workers) }
 		b := newBench(t, ps.ServerConfig{Async: true, LearningRate: schedule}, training(1, 0, 12, 0))
 		b.Job.GetModelSteps = 5
 		b.Model.LearningRate = schedule

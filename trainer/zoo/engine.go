@@ -48,14 +48,25 @@ func NewEngine(m *Model, threads int, seed uint64) (*Engine, error) {
 // Layout is what the flat arrays hold.
 func (e *Engine) Layout() param.Layout { return e.params.Layout }
 
-// Values is the parameters, flat; what is written there is what the next step uses.
+// Values is the engine's own parameters, flat; what is written there is what the next step uses.
 func (e *Engine) Values() []float32 { return e.params.Values }
 
 // Grads is what the last Step found, flat.
 func (e *Engine) Grads() []float32 { return e.params.Grads }
 
-// SetNoise chooses the noise of dropout. The workers of one job, which have the
-// model's seed in common, are given different ones.
+// Use makes Step, Evaluate and Predict compute with values, which are laid out like Values, in place of the engine's
+// own, until nil gives those back: to evaluate a snapshot. It copies nothing. Another length than that of Values panics.
+func (e *Engine) Use(values []float32) { e.params.Use(values) }
+
+// OnGrads makes every Step tell f which stretches [lo, hi) of Grads are final, state included, while it still computes
+// others. Step calls f on its own goroutine. The stretches do not overlap, cover all of Grads when
+// Step returns, come mostly from the end to the beginning, and are the same for the same model whatever
+// the number of threads. A Step that fails has told nothing. Nil: Step tells nobody.
+func (e *Engine) OnGrads(f func(lo, hi int)) { e.tape.OnGrads(f) }
+
+// SetNoise chooses the noise of dropout: that of the next Step is a function of seed alone, whatever was computed
+// before, and each further Step has another. Calling it before every Step costs nothing. The workers of one job,
+// which have the model's seed in common, are given different ones.
 func (e *Engine) SetNoise(seed uint64) { e.tape.SetNoise(seed) }
 
 // Step computes the loss of a batch of any size, and the gradients.

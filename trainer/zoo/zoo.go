@@ -41,8 +41,10 @@ type Model struct {
 	Feed func(mode Mode, records [][]byte, b *Batch) error
 	// Metrics are what an evaluation measures, always in the same order.
 	Metrics func() []Metric
-	// LearningRate is the rate at a version of the model; nil means the optimizer's.
-	LearningRate func(version int64) float64
+	// LearningRate is the rate of the update that follows a version of the model; nil means the optimizer's.
+	// workers is whose gradients one update averages: in a ring those of all that it has at the time, with
+	// synchronous parameter servers --grads_to_wait, with asynchronous ones 1.
+	LearningRate func(version int64, workers int) float64
 }
 
 // Def is the model's --model_def.
