@@ -783,6 +783,7 @@ type HeartbeatReply struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Unknown         bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`                                        // the master does not know this pod (it was replaced): leave
 	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
+	Floor           int64                  `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`                                            // worker of a ring: see World
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -827,6 +828,13 @@ func (x *HeartbeatReply) GetUnknown() bool {
 func (x *HeartbeatReply) GetReleaseSnapshot() int64 {
 	if x != nil {
 		return x.ReleaseSnapshot
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
 	}
 	return 0
 }
@@ -1091,6 +1099,7 @@ type World struct {
 	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`    // rises each time that the workers meet, also if all are the same
 	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`         // by rank
 	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"` // ranks that have the newest state, which the others take; none: all start from the initial one
+	Floor         int64                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`            // leases below this number are settled or void: nobody works on them any more
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1151,6 +1160,13 @@ func (x *World) GetSources() []int32 {
 		return x.Sources
 	}
 	return nil
+}
+
+func (x *World) GetFloor() int64 {
+	if x != nil {
+		return x.Floor
+	}
+	return 0
 }
 
 type Member struct {
@@ -2202,10 +2218,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04loss\x18\x06 \x01(\x02R\x04loss\x12\x1a\n" +
 	"\brejected\x18\a \x01(\x03R\brejected\x120\n" +
 	"\x06leases\x18\b \x03(\v2\x18.elasticdl.LeaseProgressR\x06leases\x12\x18\n" +
-	"\aflushed\x18\t \x01(\x03R\aflushed\"U\n" +
+	"\aflushed\x18\t \x01(\x03R\aflushed\"k\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
-	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\"\xed\x01\n" +
+	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x14\n" +
+	"\x05floor\x18\x03 \x01(\x03R\x05floor\"\xed\x01\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -2222,12 +2239,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04word\"8\n" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
-	"\x03now\x18\x02 \x01(\bR\x03now\"|\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\"\x92\x01\n" +
 	"\x05World\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
 	"\amembers\x18\x03 \x03(\v2\x11.elasticdl.MemberR\amembers\x12\x18\n" +
-	"\asources\x18\x04 \x03(\x05R\asources\":\n" +
+	"\asources\x18\x04 \x03(\x05R\asources\x12\x14\n" +
+	"\x05floor\x18\x05 \x01(\x03R\x05floor\":\n" +
 	"\x06Member\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"(\n" +
