@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Command is what `elasticdl train` was asked to do.
@@ -76,6 +77,9 @@ func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
 	}
 	v := f.bind(c)
 	err := v.set(value)
+	if !utf8.ValidString(value) { // a job is JSON
+		err = errors.New("expected UTF-8")
+	}
 	p.check(err == nil, "--%s=%s: %w", name, value, err)
 	if err == nil && f.Effect == Later && v.get() != f.Default() {
 		p.check(false, "--%s: not available in this version yet%s", f.Name, f.Instead)
@@ -95,6 +99,14 @@ func (c *Command) finish(p *problems) {
 	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" && !strings.HasPrefix(j.Image, prefix) {
 		j.Image = prefix + j.Image
 	}
+	if !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
+		j.Strategy = AllReduce
+		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
+	}
+	if j.Strategy == AllReduce && !c.has("num_ps_pods") {
+		j.NumPS = 0
+	}
+	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), "--heartbeat_timeout=%v: needs --distribution_strategy=%s", j.HeartbeatTimeout, AllReduce)
 }
 
 // refuseLater refuses values that this version does not have yet.
@@ -104,8 +116,8 @@ func (c *Command) refuseLater(p *problems) {
 		p.check(c.Runtime != "kubernetes", "--runtime=kubernetes (the default): not available in this version yet; give --runtime=local")
 	}
 	switch c.Job.Strategy {
-	case AllReduce, "Local", "":
-		p.check(false, "--distribution_strategy=%s: not available in this version yet; give --distribution_strategy=%s", c.Job.Strategy, ParameterServer)
+	case "Local", "":
+		p.check(false, "--distribution_strategy=%s: not available in this version yet; give %s or %s", c.Job.Strategy, ParameterServer, AllReduce)
 		c.Job.Strategy = ParameterServer // and no second complaint
 		c.Job.NumPS = max(1, c.Job.NumPS)
 	}

@@ -79,8 +79,11 @@ func TestTutorialMinikube(t *testing.T) {
 	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--volume") {
 		t.Errorf("notes %q, want one that names --volume", c.Notes)
 	}
-	if _, err := Parse(local(allReduce)); err == nil || lines(err) != 1 || !strings.Contains(err.Error(), "--distribution_strategy=AllreduceStrategy: not available") {
-		t.Errorf("AllReduce: %v, want one problem, naming --distribution_strategy", err)
+	if c, err = Parse(local(allReduce)); err != nil {
+		t.Fatal(err)
+	}
+	if c.Job.Strategy != AllReduce || c.Job.NumPS != 0 || c.Job.NumWorkers != 2 || c.Job.HeartbeatTimeout.Seconds() != 5 {
+		t.Errorf("AllReduce: %+v", c.Job)
 	}
 	if _, err := Parse(strings.Fields(minikube)); err == nil || lines(err) != 1 || !strings.Contains(err.Error(), "give --runtime=local") {
 		t.Errorf("without --runtime: %v, want one problem that says --runtime=local", err)
@@ -152,6 +155,14 @@ func TestParseForms(t *testing.T) {
 		{"--sync_version_tolerance=0", func(c *Command) bool { return c.Job.Synchronous() && *c.Job.SyncVersionTolerance == 0 }},
 		{"--grads_to_wait=3", func(c *Command) bool { return c.Job.Synchronous() }},
 		{"--grads_to_wait=1 --use_async=false", func(c *Command) bool { return !c.Job.Synchronous() }},
+		{"--distribution_strategy=AllreduceStrategy", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
+		{"--distribution-strategy AllreduceStrategy --num_ps_pods=0", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
+		{"--num_ps_pods=0", func(c *Command) bool { return c.Job.Strategy == AllReduce && c.Job.NumPS == 0 && len(c.Notes) == 1 }},
+		{"--num_ps_pods=0 --global_batch_size=64 --max_workers=2", func(c *Command) bool { return c.Job.GlobalBatchSize == 64 && c.Job.MaxWorkers == 2 }},
+		{"--num_ps=0 --scale_learning_rate --heartbeat-timeout=1", func(c *Command) bool { return c.Job.ScaleLearningRate && c.Job.HeartbeatTimeout.Seconds() == 1 }},
+		{"--num_workers=4 --min_workers=4 --max_workers=4", func(c *Command) bool { return c.Job.MinWorkers == 4 && c.Job.Strategy == ParameterServer }},
+		{"--distribution_strategy=AllreduceStrategy --grads_to_wait=1 --use_async=false --get_model_steps=1", func(c *Command) bool { return c.Job.Strategy == AllReduce }},
+		{"--global_batch_size=0 --scale_learning_rate=false", func(c *Command) bool { return c.Job.Strategy == ParameterServer && c.Job.NumPS == 1 }},
 		{"--worker_image=w", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" }},
 		{"--worker_cpu_request=2", func(c *Command) bool { return c.Job.Worker.Request.String() == "cpu=2,memory=4096Mi" }},
 	} {
@@ -168,25 +179,46 @@ func TestRefused(t *testing.T) {
 		"--use_async --sync_version_tolerance=2":               "--sync_version_tolerance=2: with --use_async",
 		"--grads_to_wait=2 --get_model_steps=5":                "drop --grads_to_wait=2 or this",
 		"--sync_version_tolerance=1 --lr_staleness_modulation": "drop --sync_version_tolerance=1 or this",
-		"--loss=my_loss":                     "models are built in",
-		"--num_ps_pods=0":                    "--num_ps_pods=0: expected 1 or more",
-		"--record_per_task=100":              "expected a multiple of --minibatch_size=64",
-		"--distribution_strategy=Local":      "not available",
-		"--distribution_strategy=Horovod":    "expected ParameterServerStrategy, AllreduceStrategy",
-		"--ps_pod_priority=0.5":              "a share goes with workers only",
-		"--cluster_spec_json=[1]":            "expected a JSON object",
-		"--populate_env_names=(":             "expected a regular expression",
-		"--aux_params=disable_relaunch=True": "--relaunch_on_worker_failure=0",
-		"--job_command=sh":                   "--job_command: not available",
-		"--prediction_data=x":                "--prediction_data: not available",
-		"--image_pull_policy=Sometimes":      "expected Always, IfNotPresent, Never",
-		"--log_level=LOUD":                   "expected DEBUG, INFO",
-		"--task_timeout=0":                   "expected 1s or more",
-		"--seed=-1":                          "expected a whole number of 0 or more",
-		"--num_workers=99999999999":          "expected a whole number",
-		"--frobnicate=1":                     "--frobnicate: unknown flag; see elasticdl train --help",
-		"--num_ps_pod 3":                     "did you mean --num_ps_pods?",
-		"--training-dta=x":                   "did you mean --training_data?",
+		"--loss=my_loss": "models are built in",
+		"--num_ps_pods=0 --distribution_strategy=ParameterServerStrategy": "--num_ps_pods=0: expected 1 or more",
+		"--num_ps_pods=-1": "--num_ps_pods=-1: expected 1 or more",
+		"--num_ps_pods=2 --distribution_strategy=AllreduceStrategy":    "--num_ps_pods=2: --distribution_strategy=AllreduceStrategy has no parameter servers",
+		"--num_ps_pods=0 --grads_to_wait=2":                            "--grads_to_wait=2: with --distribution_strategy=AllreduceStrategy an update is of every worker's gradient",
+		"--num_ps_pods=0 --use_async":                                  "--use_async: with --distribution_strategy=AllreduceStrategy all workers update together",
+		"--num_ps_pods=0 --sync_version_tolerance=0":                   "--sync_version_tolerance=0: with --distribution_strategy=AllreduceStrategy no gradient is stale",
+		"--num_ps_pods=0 --lr_staleness_modulation":                    "--lr_staleness_modulation: with --distribution_strategy=AllreduceStrategy no gradient is stale",
+		"--num_ps_pods=0 --get_model_steps=2":                          "--get_model_steps=2: with --distribution_strategy=AllreduceStrategy every worker holds the model",
+		"--num_ps_pods=0 --global_batch_size=63":                       "--global_batch_size=63: expected --minibatch_size=64 or more",
+		"--num_ps_pods=0 --global_batch_size=-1":                       "--global_batch_size=-1: expected 0 or more",
+		"--num_ps_pods=0 --global_batch_size=64 --scale_learning_rate": "--scale_learning_rate: with --global_batch_size=64",
+		"--num_ps_pods=0 --heartbeat_timeout=900ms":                    "--heartbeat_timeout=900ms: expected 1s or more",
+		"--heartbeat_timeout=5s":                                       "--heartbeat_timeout=5s: needs --distribution_strategy=AllreduceStrategy",
+		"--global_batch_size=256":                                      "--global_batch_size=256: needs --distribution_strategy=AllreduceStrategy; see --grads_to_wait",
+		"--scale_learning_rate":                                        "--scale_learning_rate: needs --distribution_strategy=AllreduceStrategy",
+		"--min_workers=3":                                              "--min_workers=3: more than --num_workers=2",
+		"--max_workers=1":                                              "--max_workers=1: fewer than --num_workers=2",
+		"--min_workers=-1":                                             "--min_workers=-1: expected 0 or more",
+		"--max_workers=-1":                                             "--max_workers=-1: expected 0 or more",
+		"--num_workers=3 --min_workers=4 --max_workers=2":              "--min_workers=4: more than --max_workers=2",
+		"--training_data=d\xff":                                        "expected UTF-8",
+		"--record_per_task=100":                                        "expected a multiple of --minibatch_size=64",
+		"--distribution_strategy=Local":                                "not available",
+		"--distribution_strategy=Local --num_ps_pods=0":                "give ParameterServerStrategy or AllreduceStrategy",
+		"--distribution_strategy=Horovod":                              "expected ParameterServerStrategy, AllreduceStrategy",
+		"--ps_pod_priority=0.5":                                        "a share goes with workers only",
+		"--cluster_spec_json=[1]":                                      "expected a JSON object",
+		"--populate_env_names=(":                                       "expected a regular expression",
+		"--aux_params=disable_relaunch=True":                           "--relaunch_on_worker_failure=0",
+		"--job_command=sh":                                             "--job_command: not available",
+		"--prediction_data=x":                                          "--prediction_data: not available",
+		"--image_pull_policy=Sometimes":                                "expected Always, IfNotPresent, Never",
+		"--log_level=LOUD":                                             "expected DEBUG, INFO",
+		"--task_timeout=0":                                             "expected 1s or more",
+		"--seed=-1":                                                    "expected a whole number of 0 or more",
+		"--num_workers=99999999999":                                    "expected a whole number",
+		"--frobnicate=1":                                               "--frobnicate: unknown flag; see elasticdl train --help",
+		"--num_ps_pod 3":                                               "did you mean --num_ps_pods?",
+		"--training-dta=x":                                             "did you mean --training_data?",
 	} {
 		_, err := Parse(append(strings.Fields(args), "--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
@@ -197,24 +229,49 @@ func TestRefused(t *testing.T) {
 
 // Law 3, on the jobs of the tutorials.
 func TestJSON(t *testing.T) {
-	for _, command := range []string{cloud, minikube, elastic, cloud + ` --envs=A=b=c,D=e --cluster_spec_json={"a":1} --sync_version_tolerance=0 --data_reader_params=k=v`} {
+	for _, command := range []string{cloud, minikube, allReduce, elastic,
+		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", "--job_name=j --model_def=m --training_data=d --num_ps_pods=0 --scale_learning_rate", cloud + ` --envs=A=b=c,D=e --cluster_spec_json={"a":1} --sync_version_tolerance=0 --data_reader_params=k=v`} {
 		c, err := Parse(local(command))
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(c.Job)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got Job
-		if err := json.Unmarshal(text, &got); err != nil {
-			t.Fatal(err)
-		}
-		if !reflect.DeepEqual(&got, c.Job) {
-			t.Errorf("from %s\ngot  %+v\nwant %+v", text, got, *c.Job)
-		}
-		if err := got.Validate(); err != nil {
-			t.Error(err)
+		survives(t, c.Job)
+	}
+}
+
+// survives checks that a job comes back from JSON as it was, and valid.
+func survives(t *testing.T, j *Job) {
+	t.Helper()
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Job
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(&got, j) {
+		t.Errorf("from %s\ngot  %+v\nwant %+v", text, got, *j)
+	}
+	if err := got.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A job that no flags have made, with what none of them can leave, is refused like theirs.
+func TestValidateRing(t *testing.T) {
+	j := Default()
+	j.Name, j.ModelDef, j.TrainingData, j.Strategy = "j", "m", "d", AllReduce // and one server still
+	j.GradsToWait, j.GetModelSteps, j.UseAsync, j.LRStalenessModulation, j.SyncVersionTolerance = 2, 3, true, true, new(1)
+	j.MinWorkers, j.MaxWorkers, j.GlobalBatchSize, j.ScaleLearningRate, j.HeartbeatTimeout = 3, -1, 1, true, Duration{}
+	err := j.Validate()
+	if err == nil || lines(err) != 11 {
+		t.Fatalf("got:\n%v\nwant 11 problems", err)
+	}
+	for _, flag := range []string{"num_ps_pods=1", "grads_to_wait=2", "get_model_steps=3", "use_async", "lr_staleness_modulation", "sync_version_tolerance=1",
+		"min_workers=3", "max_workers=-1", "global_batch_size=1", "scale_learning_rate", "heartbeat_timeout=0s"} {
+		if !strings.Contains("\n"+err.Error(), "\n--"+flag+":") {
+			t.Errorf("no word of --%s in:\n%v", flag, err)
 		}
 	}
 }
@@ -258,7 +315,8 @@ func TestHelp(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async perhaps --x"} {
+	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async perhaps --x",
+		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", strings.Replace(allReduce, "--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0 --scale_learning_rate", 1)} {
 		f.Add(strings.Join(local(command), "\n"))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -269,8 +327,9 @@ func FuzzParse(f *testing.F) {
 		if err := c.Job.Validate(); err != nil {
 			t.Fatalf("parsed, and not valid: %v", err)
 		}
-		if _, err := json.Marshal(c.Job); err != nil {
-			t.Fatal(err)
+		if j := c.Job; (j.Strategy == AllReduce) != (j.NumPS == 0) || j.MinWorkers > j.NumWorkers || j.MaxWorkers > 0 && j.NumWorkers > j.MaxWorkers {
+			t.Fatalf("parsed, and contradicts itself: %+v", j)
 		}
+		survives(t, c.Job)
 	})
 }

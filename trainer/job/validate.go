@@ -42,7 +42,13 @@ func (j *Job) Validate() error {
 	j.checkNames(&p)
 	j.checkData(&p)
 	j.checkNumbers(&p)
-	j.checkUpdates(&p)
+	j.checkWorkers(&p)
+	switch j.Strategy {
+	case AllReduce:
+		j.checkRing(&p)
+	case ParameterServer:
+		j.checkServers(&p)
+	}
 	j.checkPods(&p)
 	return errors.Join(p...)
 }
@@ -83,7 +89,6 @@ func (j *Job) checkData(p *problems) {
 }
 
 func (j *Job) checkNumbers(p *problems) {
-	p.atLeast(1, j.NumWorkers, "num_workers")
 	p.atLeast(1, j.NumEpochs, "num_epochs")
 	p.atLeast(1, j.MinibatchSize, "minibatch_size")
 	p.atLeast(1, j.NumMinibatchesPerTask, "num_minibatches_per_task")
@@ -96,13 +101,45 @@ func (j *Job) checkNumbers(p *problems) {
 	p.atLeast(0, j.CheckpointSteps, "checkpoint_steps")
 	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
 	p.check(j.TaskTimeout.Duration >= time.Second, "--task_timeout=%v: expected 1s or more", j.TaskTimeout)
-	if j.Strategy == ParameterServer {
-		p.check(j.NumPS >= 1, "--num_ps_pods=%d: expected 1 or more with --distribution_strategy=%s", j.NumPS, ParameterServer)
-	}
 }
 
-// checkUpdates refuses what cannot all be had: ElasticDL changes such values silently.
-func (j *Job) checkUpdates(p *problems) {
+func (j *Job) checkWorkers(p *problems) {
+	p.atLeast(1, j.NumWorkers, "num_workers")
+	p.atLeast(0, j.MinWorkers, "min_workers")
+	p.atLeast(0, j.MaxWorkers, "max_workers")
+	if j.MaxWorkers > 0 && j.MinWorkers > j.MaxWorkers {
+		p.check(false, "--min_workers=%d: more than --max_workers=%d", j.MinWorkers, j.MaxWorkers)
+		return
+	}
+	p.check(j.MinWorkers <= j.NumWorkers, "--min_workers=%d: more than --num_workers=%d", j.MinWorkers, j.NumWorkers)
+	p.check(j.MaxWorkers <= 0 || j.NumWorkers <= j.MaxWorkers, "--max_workers=%d: fewer than --num_workers=%d", j.MaxWorkers, j.NumWorkers)
+}
+
+// checkRing refuses what only parameter servers can do.
+func (j *Job) checkRing(p *problems) {
+	const strategy = "--distribution_strategy=" + string(AllReduce)
+	p.check(j.NumPS == 0, "--num_ps_pods=%d: "+strategy+" has no parameter servers; drop one of the two", j.NumPS)
+	p.check(j.GradsToWait == 1, "--grads_to_wait=%d: with "+strategy+" an update is of every worker's gradient; drop it, or give --global_batch_size", j.GradsToWait)
+	p.check(!j.UseAsync, "--use_async: with "+strategy+" all workers update together; drop one of the two")
+	if j.SyncVersionTolerance != nil {
+		p.check(false, "--sync_version_tolerance=%d: with "+strategy+" no gradient is stale; drop it", *j.SyncVersionTolerance)
+	}
+	p.check(!j.LRStalenessModulation, "--lr_staleness_modulation: with "+strategy+" no gradient is stale; drop it")
+	p.check(j.GetModelSteps == 1, "--get_model_steps=%d: with "+strategy+" every worker holds the model and pulls none; drop it", j.GetModelSteps)
+
+	p.atLeast(0, j.GlobalBatchSize, "global_batch_size")
+	p.check(j.GlobalBatchSize <= 0 || j.GlobalBatchSize >= j.MinibatchSize,
+		"--global_batch_size=%d: expected --minibatch_size=%d or more", j.GlobalBatchSize, j.MinibatchSize)
+	p.check(!j.ScaleLearningRate || j.GlobalBatchSize == 0,
+		"--scale_learning_rate: with --global_batch_size=%d an update is of as many records however many workers there are; drop one of the two", j.GlobalBatchSize)
+	p.check(j.HeartbeatTimeout.Duration >= time.Second, "--heartbeat_timeout=%v: expected 1s or more", j.HeartbeatTimeout)
+}
+
+// checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL changes such values silently.
+func (j *Job) checkServers(p *problems) {
+	p.check(j.NumPS >= 1, "--num_ps_pods=%d: expected 1 or more with --distribution_strategy=%s", j.NumPS, ParameterServer)
+	p.check(j.GlobalBatchSize == 0, "--global_batch_size=%d: needs --distribution_strategy=%s; see --grads_to_wait", j.GlobalBatchSize, AllReduce)
+	p.check(!j.ScaleLearningRate, "--scale_learning_rate: needs --distribution_strategy=%s", AllReduce)
 	p.atLeast(1, j.GradsToWait, "grads_to_wait")
 	p.atLeast(1, j.GetModelSteps, "get_model_steps")
 	tolerance := -1 // not given
