@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,6 +143,41 @@ func waitCommand() *cobra.Command {
 		}),
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait at most, as 90s or 5m; 0: for ever")
+	return cmd
+}
+
+func scaleCommand() *cobra.Command {
+	spellings := []string{"num_workers", "num-workers"} // train takes both
+	var workers int32
+	cmd := &cobra.Command{
+		Use:               "scale JOB --num_workers=N",
+		Short:             "Change how many workers a job has",
+		Long:              "Change how many workers a job has, within its --min_workers and --max_workers. Those that stay are not disturbed.",
+		Example:           "  elasticdl scale test-mnist --num_workers=6",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: completeJob,
+		PreRunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case !slices.ContainsFunc(spellings, cmd.Flags().Changed):
+				return errors.New("--num_workers is missing: how many workers there shall be")
+			case workers < 1:
+				return fmt.Errorf("--num_workers=%d: expected 1 or more", workers)
+			}
+			return nil
+		},
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			before, err := local.Scale(cmd.Context(), args[0], int(workers))
+			if err != nil {
+				return hint(err)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d -> %s\n", args[0], before, count(int64(workers), "worker"))
+			return err
+		}),
+	}
+	for _, name := range spellings {
+		cmd.Flags().Int32Var(&workers, name, 0, "workers that there shall be (required)")
+	}
+	cmd.Flags().MarkHidden(spellings[1])
 	return cmd
 }
 

@@ -81,7 +81,7 @@ func noProcesses(ts *testscript.TestScript, _ bool, _ []string) {
 
 // Help is for every command, and no error.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "dataset --help"} {
+	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "scale --help", "dataset --help"} {
 		path := filepath.Join(t.TempDir(), "out")
 		out, err := os.Create(path)
 		if err != nil {
@@ -109,6 +109,9 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), "list", 0},
 		{t.Context(), "status nothing", exitFailure},
 		{t.Context(), "train --runtime=local", exitUsage},
+		{t.Context(), "scale nothing --num_workers=2", exitFailure},
+		{t.Context(), "scale nothing", exitUsage},
+		{t.Context(), "scale nothing --num_workers=many", exitUsage},
 		{t.Context(), "predict", exitUsage},
 		{t.Context(), "list --frobnicate", exitUsage},
 		{t.Context(), "master", exitUsage},

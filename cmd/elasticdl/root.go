@@ -97,10 +97,10 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), stopCommand(),
+		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(),
 		datasetCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(),
 	)
-	for _, name := range []string{"evaluate", "predict", "zoo", "scale", "top"} {
+	for _, name := range []string{"evaluate", "predict", "zoo", "top"} {
 		root.AddCommand(laterCommand(name))
 	}
 	return root

@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -206,6 +207,30 @@ func List(ctx context.Context) ([]*wire.JobStatus, error) {
 		}
 	}
 	return jobs, nil
+}
+
+// Scale changes how many workers a living job wants, and says how many it wanted before.
+func Scale(ctx context.Context, name string, workers int) (before int, err error) {
+	d, err := existing(name)
+	if err != nil {
+		return 0, err
+	}
+	if !d.alive() {
+		last, err := d.stored()
+		if err != nil {
+			return 0, err
+		}
+		return 0, fmt.Errorf("scale job %s: it has ended: %s", name, last.State)
+	}
+	err = d.call(ctx, answerLimit, func(ctx context.Context, m wire.MasterClient) error {
+		reply, err := m.Scale(ctx, &wire.ScaleRequest{Workers: int32(workers)})
+		before = int(reply.GetBefore())
+		return err
+	})
+	if err != nil {
+		return 0, fmt.Errorf("scale job %s: %s", name, status.Convert(err).Message())
+	}
+	return before, nil
 }
 
 // Stop ends a job with all its processes and returns when they are gone. The

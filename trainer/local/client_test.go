@@ -79,6 +79,29 @@ func TestJobFromStartToStop(t *testing.T) {
 	}
 }
 
+func TestScale(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	startJob(t, "a")
+	for _, step := range []struct{ to, before int }{{4, 0}, {6, 4}, {6, 6}} {
+		if before, err := Scale(t.Context(), "a", step.to); err != nil || before != step.before {
+			t.Errorf("to %d: %d before, %v; want %d", step.to, before, err, step.before)
+		}
+	}
+	if _, err := Scale(t.Context(), "a", 9); err == nil || err.Error() != "scale job a: --num_workers=9: more than --max_workers=8" {
+		t.Errorf("beyond the bounds: %v", err)
+	}
+	if _, err := Scale(t.Context(), "nobody", 2); !errors.Is(err, ErrNotFound) {
+		t.Errorf("no job: %v", err)
+	}
+	if err := Stop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Scale(t.Context(), "a", 2); err == nil || err.Error() != "scale job a: it has ended: Stopped" {
+		t.Errorf("a job that has ended: %v", err)
+	}
+}
+
 func TestStartSaysWhyAMasterDoesNotListen(t *testing.T) {
 	useHome(t)
 	_, err := Start(t.Context(), named("broken"), StartOptions{})

@@ -12,10 +12,13 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -155,10 +158,20 @@ type masterService struct {
 	wire.UnimplementedMasterServer
 	dir  dir
 	stop chan string
+
+	workers atomic.Int32
 }
 
 func (m *masterService) Status(context.Context, *wire.StatusRequest) (*wire.JobStatus, error) {
 	return &wire.JobStatus{Name: m.dir.name(), State: "Running", Reason: "says the master"}, nil
+}
+
+func (m *masterService) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleReply, error) {
+	if r.Workers > 8 {
+		return nil, status.Errorf(codes.InvalidArgument, "--num_workers=%d: more than --max_workers=8", r.Workers)
+	}
+	before := m.workers.Swap(r.Workers)
+	return &wire.ScaleReply{Before: before}, nil
 }
 
 func (m *masterService) Stop(_ context.Context, r *wire.StopRequest) (*wire.StopReply, error) {
