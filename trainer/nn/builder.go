@@ -16,8 +16,8 @@ type Param struct {
 	Value []float32
 	Grad  []float32 // of the mean loss; of state: what its owner subtracts from it
 
-	init    Initializer
-	written bool // by this step's backward pass
+	init   Initializer
+	writer int // the operation that writes Grad last in this backward pass, which is the first on the tape; those of the tape: none
 }
 
 // Initializer fills the first value of a variable.

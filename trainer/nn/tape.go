@@ -30,7 +30,7 @@ type Tape struct {
 }
 
 // job is what the team runs, part by part: operations forward in order, then
-// operations backward in reverse order, then folds.
+// operations backward in reverse order, or folds.
 type job struct{ forward, backward, fold stretch }
 
 type stretch struct{ from, to int }
@@ -68,7 +68,7 @@ type op interface {
 
 // An op may also have any of these. A bulkOp takes spans of several parts. gather runs once between all forwards and
 // whatever is recorded later; gatherGrad once between all backwards and those of earlier
-// operations. fold runs when all is done, for each part once and with no span: it
+// operations. fold runs after all backwards of the stage, for each part once and with no span: it
 // completes that part of the parameters' gradients.
 type (
 	bulkOp       interface{ bulk() }
@@ -128,8 +128,9 @@ func (t *Tape) SetNoise(seed uint64) {
 	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // seeds side by side lie far apart
 }
 
-// OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final. It calls f on its own
-// goroutine; the stretches do not overlap, and cover all of Grads when Backward returns. Nil: it tells nobody.
+// OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final, after each stage.
+// It calls f on its own goroutine; the stretches do not overlap, cover all of Grads when Backward returns, and
+// do not depend on the number of threads. Nil: it tells nobody.
 func (t *Tape) OnGrads(f func(lo, hi int)) { t.onGrads = f }
 
 // Training reports whether this pass trains.
@@ -297,47 +298,69 @@ func (t *Tape) Backward(loss *Tensor) {
 	// The last stage forward and the first one backward are one job: an example's values are still in
 	// the cache. The gradients of the loss do not wait for its value.
 	j := job{forward: stretch{t.ran, to}}
-	for from := t.n; from > 0; {
+	for from, told := t.n, t.n+1; from > 0; told = from {
 		to, last := t.stageBack(from)
 		j.backward = stretch{from, to}
 		t.run(j)
+		t.run(job{fold: stretch{from, to}})
 		if last != nil {
 			last.gatherGrad()
 		}
+		t.tell(to, told)
 		from, j = to, job{}
 	}
 	t.gather(t.n, last)
-	t.run(job{fold: stretch{t.n, 0}})
-	for _, p := range t.params.vars {
-		if !p.written {
-			clear(p.Grad)
-		}
-	}
-	if t.onGrads != nil {
-		t.onGrads(0, len(t.params.Grads))
-	}
 }
 
-// stageBack is how far operations can run backward from there.
+// stageBack is how far operations can run backward from there: to one that gathers, or until there are gradients that
+// are worth telling somebody of.
 func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
-	for to = from; to > 0 && last == nil; {
+	const enough = 1 << 18 // elements
+	found := 0
+	for to = from; to > 0 && last == nil && found < enough; {
 		to--
-		if !t.ops[to].base().dead {
-			last, _ = t.ops[to].(gradGatherer)
+		n := t.ops[to].base()
+		if n.dead {
+			continue
+		}
+		last, _ = t.ops[to].(gradGatherer)
+		for _, p := range n.vars {
+			found += p.Len()
 		}
 	}
 	return to, last
+}
+
+// tell tells of the gradients whose writer is one of the operations [from, to), neighbours at once, from the end of Grads.
+func (t *Tape) tell(from, to int) {
+	if t.onGrads == nil {
+		return
+	}
+	at := len(t.params.Grads)
+	end := at
+	for _, p := range slices.Backward(t.params.vars) {
+		if p.writer < from || p.writer >= to {
+			if at < end {
+				t.onGrads(at, end)
+			}
+			end = at - p.Len()
+		}
+		at -= p.Len()
+	}
+	if at < end {
+		t.onGrads(at, end)
+	}
 }
 
 // plan says where every gradient goes: into the memory of its tensor, over the gradient of the
 // operation's output, or, if a later operation has been there before, aside, to be added.
 func (t *Tape) plan(loss *Tensor) {
 	for _, p := range t.params.vars {
-		p.written = false
+		p.writer = t.n
 	}
 	loss.gradMemory = append(loss.gradMemory[:0], 1)
 	loss.grad = loss.gradMemory
-	for _, o := range slices.Backward(t.ops[:t.n]) {
+	for i, o := range slices.Backward(t.ops[:t.n]) {
 		n := o.base()
 		n.dead = n.out.grad == nil
 		if n.dead {
@@ -345,8 +368,8 @@ func (t *Tape) plan(loss *Tensor) {
 		}
 		n.add = n.add[:0]
 		for _, p := range n.vars {
-			n.add = append(n.add, p.written)
-			p.written = true
+			n.add = append(n.add, p.writer < t.n)
+			p.writer = i
 		}
 		for i := range n.in {
 			e := &n.in[i]
@@ -373,6 +396,11 @@ func (t *Tape) plan(loss *Tensor) {
 		}
 		if p, ok := o.(preparer); ok {
 			p.prepare()
+		}
+	}
+	for _, p := range t.params.vars {
+		if p.writer == t.n {
+			clear(p.Grad)
 		}
 	}
 }

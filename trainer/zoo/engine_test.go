@@ -3,6 +3,8 @@ package zoo
 import (
 	"slices"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
 func newEngine(t *testing.T, m *Model, threads int) *Engine {
@@ -101,6 +103,42 @@ func TestUse(t *testing.T) {
 				}
 			}()
 			e.Use(values[1:])
+		})
+	}
+}
+
+// TestOnGrads: every model tells of all gradients, once, when they are final, whatever the number of threads.
+func TestOnGrads(t *testing.T) {
+	for _, m := range models {
+		t.Run(m.Name, func(t *testing.T) {
+			b := feed(t, m, Training, 9)
+			var first [][2]int
+			for threads := range 3 {
+				e := newEngine(t, m, threads+1)
+				quiet := step(t, e, b)
+				step(t, e, split(b, 4)[0]) // leaves other gradients
+				told, copies := [][2]int{}, make([]float32, len(e.Grads()))
+				e.OnGrads(func(lo, hi int) {
+					told = append(told, [2]int{lo, hi})
+					kernel.Add(copies[lo:hi], e.Grads()[lo:hi])
+				})
+				e.SetNoise(1)
+				grads := step(t, e, b)
+				if !slices.Equal(copies, grads) {
+					t.Error("what is told is not what is there in the end")
+				}
+				if first == nil {
+					first = told
+				}
+				if !slices.Equal(told, first) {
+					t.Errorf("%d threads tell %v, one tells %v", threads+1, told, first)
+				}
+				e.OnGrads(nil)
+				e.SetNoise(1)
+				if !slices.Equal(step(t, e, b), quiet) || !slices.Equal(grads, quiet) {
+					t.Error("listening changes gradients")
+				}
+			}
 		})
 	}
 }
