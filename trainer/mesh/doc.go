@@ -1,0 +1,20 @@
+// Package mesh is the connections of the ranks of one world: a [ring.Link] over TCP.
+//
+//	Listen ─> Node ── Connect(world 7) ─> Mesh ── Send, Recv, Flush, Arrived ──> Break or Close
+//	                ── Connect(world 8) ─> Mesh …
+//
+// A worker has one [Node], which listens as long as the worker lives, and a [Mesh] for each world that
+// it is in. There is a connection between any two ranks that [ring.Peers] makes
+// neighbours; the higher rank dials. The first bytes on it say which formation of the world it belongs to,
+// who speaks, and to whom.
+//
+// Laws:
+//
+//  1. A mesh carries the bytes of one formation. A connection of an older one is refused, one of a newer one is
+//     parked until this worker hears of that world. Who listens under an address and is not the
+//     worker that the world has there refuses.
+//  2. The first failure, or Break, closes every connection of the mesh, so the neighbours' calls fail too, and
+//     theirs: one broken link ends every rank's collective. From then on every call returns one and the same [BrokenError].
+//  3. A peer that is silent or stopped keeps the others waiting until somebody calls Break; no clock runs here.
+//  4. Close waits for all that was started.
+package mesh

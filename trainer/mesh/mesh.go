@@ -1,0 +1,253 @@
+package mesh
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+
+	"github.com/elasticdl/elasticdl/trainer/ring"
+)
+
+var _ ring.Link = (*Mesh)(nil)
+
+// Mesh is the connections of one world. Send, Recv, Flush and Arrived are for one goroutine at a time; Break and
+// Close for any.
+type Mesh struct {
+	world World
+	links []*link // by rank; nil: none
+	wg    sync.WaitGroup
+
+	mu      sync.Mutex
+	err     *BrokenError
+	broken  chan struct{}
+	arrived chan struct{} // what the last Arrived returned
+	heard   bool          // and it is closed
+}
+
+// BrokenError is what every call returns once a mesh is broken.
+type BrokenError struct {
+	Formation int64
+	Rank      int // whose connection failed first, seen from here: it may itself have closed because of another; -1: none, it was Break
+	Err       error
+}
+
+func (e *BrokenError) Error() string {
+	if e.Rank < 0 {
+		return fmt.Sprintf("world %d broken: %v", e.Formation, e.Err)
+	}
+	return fmt.Sprintf("world %d broken at rank %d: %v", e.Formation, e.Rank, e.Err)
+}
+
+func (e *BrokenError) Unwrap() error { return e.Err }
+
+// ErrClosed is in the BrokenError of a mesh that was closed.
+var ErrClosed = errors.New("mesh closed")
+
+// readAhead is the buffer of a link: what is shorter is read through it.
+const readAhead = 4 << 10
+
+// link is one connection.
+type link struct {
+	rank int
+	conn net.Conn
+	in   *bufio.Reader
+	peek chan struct{} // closed when the first byte is in the buffer; nil: nobody looks
+
+	mu      sync.Mutex
+	changed sync.Cond
+	queue   [][]byte // to be written; the first is being so
+	closed  bool
+}
+
+func newMesh(w World, conns map[int]net.Conn) *Mesh {
+	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
+	for r, conn := range conns {
+		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead)}
+		l.changed.L = &l.mu
+		m.links[r] = l
+		m.wg.Go(func() { m.write(l) })
+	}
+	return m
+}
+
+// World is what was connected.
+func (m *Mesh) World() World { return m.world }
+
+// Send implements [ring.Link].
+func (m *Mesh) Send(to int, b []byte) error {
+	if !m.links[to].send(b) {
+		return m.cause()
+	}
+	return nil
+}
+
+// send queues b, unless the link is closed.
+func (l *link) send(b []byte) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return false
+	}
+	l.queue = append(l.queue, b)
+	l.changed.Broadcast()
+	for !l.closed && len(l.queue) > ring.Ahead {
+		l.changed.Wait()
+	}
+	return !l.closed
+}
+
+// Recv implements [ring.Link].
+func (m *Mesh) Recv(from int, b []byte) error {
+	l := m.links[from]
+	if l.peek != nil {
+		<-l.peek
+		l.peek = nil
+	}
+	if _, err := io.ReadFull(l.in, b); err != nil {
+		return m.fail(l.rank, err)
+	}
+	return nil
+}
+
+// Flush implements [ring.Link].
+func (m *Mesh) Flush() error {
+	for _, l := range m.links {
+		if l != nil && !l.flush() {
+			return m.cause()
+		}
+	}
+	return nil
+}
+
+// flush waits until all is written, or the link is closed.
+func (l *link) flush() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for !l.closed && len(l.queue) > 0 {
+		l.changed.Wait()
+	}
+	return !l.closed
+}
+
+// write writes what is queued until the link is closed.
+func (m *Mesh) write(l *link) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for !l.closed && len(l.queue) == 0 {
+			l.changed.Wait()
+		}
+		if l.closed {
+			return
+		}
+		b := l.queue[0]
+		l.mu.Unlock()
+		_, err := l.conn.Write(b)
+		if err != nil {
+			m.fail(l.rank, err)
+		}
+		l.mu.Lock()
+		l.queue = l.queue[1:]
+		l.changed.Broadcast()
+	}
+}
+
+// Arrived returns a channel that is closed when bytes that nobody has received are here from any peer, or the mesh is
+// broken. It takes none of them.
+func (m *Mesh) Arrived() <-chan struct{} {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.arrived == nil || m.heard {
+		m.arrived, m.heard = make(chan struct{}), false
+	}
+	if m.err != nil {
+		m.hear()
+		return m.arrived
+	}
+	for _, l := range m.links {
+		switch {
+		case l == nil:
+		case l.peek == nil:
+			seen := make(chan struct{})
+			l.peek = seen
+			m.wg.Go(func() { m.look(l, seen) })
+		default:
+			select {
+			case <-l.peek:
+				m.hear()
+			default:
+			}
+		}
+	}
+	return m.arrived
+}
+
+// look waits for the first byte of a link.
+func (m *Mesh) look(l *link, seen chan struct{}) {
+	if _, err := l.in.Peek(1); err != nil {
+		m.fail(l.rank, err)
+	}
+	close(seen)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.hear()
+}
+
+// hear closes the channel of Arrived.
+func (m *Mesh) hear() {
+	if m.arrived != nil && !m.heard {
+		m.heard = true
+		close(m.arrived)
+	}
+}
+
+// Broken is closed when the mesh is broken or closed.
+func (m *Mesh) Broken() <-chan struct{} { return m.broken }
+
+// cause is why the mesh is broken.
+func (m *Mesh) cause() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err == nil {
+		return nil
+	}
+	return m.err
+}
+
+// Break closes every connection, because of err. The first of all failures and Breaks counts.
+func (m *Mesh) Break(err error) { m.fail(-1, err) }
+
+// fail breaks the mesh, if it is not broken yet, and returns why it is.
+func (m *Mesh) fail(rank int, err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	m.err = &BrokenError{m.world.Formation, rank, err}
+	m.hear()
+	close(m.broken)
+	for _, l := range m.links {
+		if l != nil {
+			l.close()
+		}
+	}
+	return m.err
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.conn.Close()
+	l.changed.Broadcast()
+}
+
+// Close breaks the mesh with [ErrClosed] and waits for its goroutines. What was flushed still reaches the peers.
+func (m *Mesh) Close() {
+	m.Break(ErrClosed)
+	m.wg.Wait()
+}

@@ -1,0 +1,93 @@
+package mesh
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/ring"
+)
+
+// loopback connects size workers over TCP.
+func loopback(t *testing.T, size int) []*Mesh {
+	t.Helper()
+	world := World{Formation: 1}
+	var nodes []*Node
+	for i := range size {
+		lis, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := Listen(Config{Listener: lis, Worker: 10 + i})
+		t.Cleanup(n.Close)
+		nodes = append(nodes, n)
+		world.Peers = append(world.Peers, Peer{10 + i, lis.Addr().String()})
+	}
+	meshes := make([]*Mesh, size)
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		w := world
+		w.Rank = i
+		wg.Go(func() {
+			m, err := n.Connect(context.Background(), w)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			meshes[i] = m
+		})
+	}
+	wg.Wait()
+	for _, m := range meshes {
+		if m == nil {
+			t.FailNow()
+		}
+		t.Cleanup(m.Close)
+	}
+	return meshes
+}
+
+func TestReduceOverLoopback(t *testing.T) {
+	for size := 1; size <= 5; size++ {
+		for _, n := range []int{0, 1, 5, 1000, 300_000, 2_000_001} {
+			t.Run(fmt.Sprint(size, "x", n), func(t *testing.T) {
+				meshes := loopback(t, size)
+				var wg sync.WaitGroup
+				for r, m := range meshes {
+					wg.Go(func() {
+						scratch := make([]float32, ring.ScratchSize)
+						for range 3 {
+							data := make([]float32, n)
+							for i := range data {
+								data[i] = float32(i%97 + r)
+							}
+							if err := ring.Reduce(m, r, size, data, scratch); err != nil {
+								t.Error(err)
+								return
+							}
+							for i := range data {
+								if want := float32(i%97*size + size*(size-1)/2); data[i] != want {
+									t.Errorf("rank %d: data[%d] is %v, want %v", r, i, data[i], want)
+									return
+								}
+							}
+						}
+						all, err := ring.Gather(m, r, size, []byte(fmt.Sprint("rank", r)))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for i, b := range all {
+							if string(b) != fmt.Sprint("rank", i) {
+								t.Errorf("rank %d heard %q of %d", r, b, i)
+							}
+						}
+					})
+				}
+				wg.Wait()
+			})
+		}
+	}
+}

@@ -1,0 +1,35 @@
+package ring
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// Link is a rank's way to the other ranks. Between two ranks bytes arrive whole and in order.
+type Link interface {
+	// Send sends b. It waits for the other to receive only when more than Ahead sends to it would be under way. b
+	// is not changed before Flush, or Ahead more sends to the same rank, have returned.
+	Send(to int, b []byte) error
+	// Recv fills b.
+	Recv(from int, b []byte) error
+	// Flush waits until all that was sent may be changed.
+	Flush() error
+}
+
+// Ahead is how many sends to a rank may be under way.
+const Ahead = segments
+
+// Peers are the ranks, in order, that a rank talks to: those at a distance of a power of two on either side.
+func Peers(rank, size int) []int {
+	var peers []int
+	for d := 1; d < size; d *= 2 {
+		peers = append(peers, (rank+d)%size, (rank-d+size)%size)
+	}
+	slices.Sort(peers)
+	return slices.Compact(peers)
+}
+
+// raw is the memory of x.
+func raw(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
