@@ -67,10 +67,19 @@ func train(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.Detach {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started; elasticdl status %[1]s, logs %[1]s, wait %[1]s or stop %[1]s\n", c.Job.Name)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); elasticdl status %[1]s, logs %[1]s, scale %[1]s, wait %[1]s or stop %[1]s\n", c.Job.Name, crew(c.Job))
 		return err
 	}
 	return attend(ctx, h, c.Job, cmd.OutOrStdout())
+}
+
+// crew is who trains a job.
+func crew(j *job.Job) string {
+	parts := []string{string(j.Strategy), count(int64(j.NumWorkers), "worker")}
+	if j.NumPS > 0 {
+		parts = append(parts, count(int64(j.NumPS), "server"))
+	}
+	return strings.Join(parts, ", ")
 }
 
 // attend shows a job until it has ended. The end of ctx stops the job.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -46,6 +47,12 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	}
 	if len(state) > 0 {
 		lines = append(lines, strings.Join(state, "  "))
+	}
+	if words := ring(s); words != "" {
+		if s.WorldSize != s.Workers {
+			words += fmt.Sprintf(", %d wanted", s.Workers)
+		}
+		lines = append(lines, words)
 	}
 	lines = append(lines, podLines(s, width)...)
 	if room := max(1, height-2); len(lines) > room {
@@ -98,6 +105,28 @@ func learned(s *wire.JobStatus) []string {
 	return parts
 }
 
+// ring is who trains together, in words; nothing if there are servers.
+func ring(s *wire.JobStatus) string {
+	switch {
+	case s.Strategy != string(job.AllReduce):
+		return ""
+	case s.World == 0:
+		return "no world yet"
+	}
+	return fmt.Sprintf("World %d: %s", s.World, count(int64(s.WorldSize), "worker"))
+}
+
+// alive counts the pods that run, by role.
+func alive(s *wire.JobStatus) map[wire.Role]int {
+	n := make(map[wire.Role]int)
+	for _, p := range s.Pods {
+		if p.State == "Running" {
+			n[p.Role]++
+		}
+	}
+	return n
+}
+
 func measured(e *wire.Evaluation) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(e.Metrics)) {
@@ -146,6 +175,12 @@ func news(before, after *wire.JobStatus) []string {
 	var lines []string
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
+	}
+	if wanted := before.GetWorkers(); wanted > 0 && wanted != after.Workers {
+		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
+	}
+	if after.World > before.GetWorld() {
+		lines = append(lines, ring(after))
 	}
 	type state struct{ name, state string }
 	known := make(map[state]int64)
@@ -218,6 +253,10 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("State", s.State)
 	row("Reason", oneLine(s.Reason))
 	row("Strategy", s.Strategy)
+	row("Ring", ring(s))
+	if s.Workers > 0 && s.EndedUnixMs == 0 {
+		row("Workers", fmt.Sprintf("%d of %d running", alive(s)[wire.Role_WORKER], s.Workers))
+	}
 	row("Age", age(s, now))
 	if s.RecordsTotal > 0 {
 		row("Epoch", fmt.Sprintf("%d of %d", s.Epoch, s.Epochs))
@@ -255,20 +294,20 @@ func podTable(pods []*wire.PodStatus, now time.Time) string {
 
 // listText is all jobs for `elasticdl list`.
 func listText(jobs []*wire.JobStatus, now time.Time) string {
-	rows := [][]string{{"NAME", "STATE", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE"}}
+	rows := [][]string{{"NAME", "STATE", "STRATEGY", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE"}}
 	for _, s := range jobs {
-		alive := map[wire.Role]int{}
-		for _, p := range s.Pods {
-			if p.State == "Running" {
-				alive[p.Role]++
-			}
+		n := alive(s)
+		workers, servers, epoch := strconv.Itoa(n[wire.Role_WORKER]), strconv.Itoa(n[wire.Role_PS]), ""
+		if s.Workers > 0 && s.EndedUnixMs == 0 {
+			workers += fmt.Sprintf("/%d", s.Workers)
 		}
-		epoch := ""
+		if s.Strategy == string(job.AllReduce) {
+			servers = "-"
+		}
 		if s.Epochs > 0 {
 			epoch = fmt.Sprintf("%d/%d", s.Epoch, s.Epochs)
 		}
-		rows = append(rows, []string{s.Name, s.State, percent(s), epoch,
-			strconv.Itoa(alive[wire.Role_WORKER]), strconv.Itoa(alive[wire.Role_PS]), age(s, now)})
+		rows = append(rows, []string{s.Name, s.State, strings.TrimSuffix(s.Strategy, "Strategy"), percent(s), epoch, workers, servers, age(s, now)})
 	}
 	return table(rows)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -42,7 +43,7 @@ func running() *wire.JobStatus {
 	return &wire.JobStatus{
 		Name: "test-mnist", State: "Running", Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
 		Epoch: 1, Epochs: 2, RecordsDone: 44_032, RecordsTotal: 120_000, RecordsPerSecond: 8123.4,
-		Version: 688, Loss: 0.12345, Relaunched: 1, Requeued: 2,
+		Version: 688, Loss: 0.12345, Relaunched: 1, Requeued: 2, Workers: 2,
 		Evaluations: []*wire.Evaluation{
 			{Version: 200, Metrics: map[string]float64{"accuracy": 0.9051}},
 			{Version: 400, Metrics: map[string]float64{"accuracy": 0.95312, "auc": 0.991}},
@@ -56,6 +57,16 @@ func running() *wire.JobStatus {
 			{Role: wire.Role_MASTER, State: "Running", Pid: 1200, Address: "127.0.0.1:40000", StartedUnixMs: after(0)},
 		},
 	}
+}
+
+// ringing is a ring that has lost worker-0 a moment ago.
+func ringing() *wire.JobStatus {
+	s := running()
+	s.Name, s.Strategy = "test-mnist-allreduce", "AllreduceStrategy"
+	s.World, s.WorldSize = 3, 1
+	s.Pods = slices.DeleteFunc(s.Pods, func(p *wire.PodStatus) bool { return p.Role == wire.Role_PS })
+	s.Pods[1].Address = "127.0.0.1:40003"
+	return s
 }
 
 func ended(state, reason string) *wire.JobStatus {
@@ -78,11 +89,13 @@ func TestViews(t *testing.T) {
 	golden(t, "screen", screen(running(), 100, 24, now))
 	golden(t, "screen-narrow", screen(running(), 40, 24, now))
 	golden(t, "screen-begun", screen(begun, 80, 24, start.Add(time.Second)))
+	golden(t, "screen-ring", screen(ringing(), 100, 24, now))
 	golden(t, "line", progressLine(running(), now)+"\n")
 	golden(t, "status", statusText(running(), now))
+	golden(t, "status-ring", statusText(ringing(), now))
 	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: record 7: no label"), now))
 	golden(t, "status-empty", statusText(&wire.JobStatus{Name: "j", State: "Pending"}, now))
-	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), begun}, now))
+	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, now))
 	golden(t, "summary", summary(ended("Succeeded", ""), "/state/jobs/test-mnist/logs", "model"))
 	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs", "model"))
 }
@@ -99,6 +112,11 @@ func TestNews(t *testing.T) {
 	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second) // a server that was replaced
 	later.Evaluations = append(later.Evaluations, &wire.Evaluation{Version: 600, Metrics: map[string]float64{"accuracy": 0.9612}})
 	golden(t, "news-later", strings.Join(news(running(), later), "\n")+"\n")
+
+	larger := ringing()
+	larger.World, larger.WorldSize, larger.Workers = 4, 3, 3
+	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
+	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
 // No line of the screen is wider than the terminal, however narrow, or higher than it less two.

@@ -63,6 +63,7 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 	if err := m.dir.readJSON("job.json", &j); err != nil {
 		return err
 	}
+	m.status.Strategy, m.status.Workers = string(j.Strategy), int32(j.NumWorkers)
 	log := slog.New(logline.New(output, level(j.LogLevel)))
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {

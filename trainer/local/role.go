@@ -93,5 +93,6 @@ func dial(addr string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 }
 
-// threads is what a worker computes with, if the job does not say: its part of this machine.
+// threads is what a worker computes with, if the job does not say: its part of this machine. It stays
+// so if the job is scaled, as an engine's threads are given to it when it is made.
 func threads(j *job.Job) int { return max(1, runtime.NumCPU()/max(1, j.NumWorkers)) }
