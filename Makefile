@@ -14,7 +14,7 @@ FUZZTIME   ?= 10s
 # The whole of MNIST for `make accuracy`, as IDX files; without it the mirrors are asked.
 MNIST_SOURCE ?= $(wildcard ../shared/data/mnist)
 
-.PHONY: help build demo test check generate bench bench-peers accuracy fuzz clean cc
+.PHONY: help build demo demo-allreduce test check generate bench bench-peers accuracy fuzz clean cc
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,15 @@ demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of e
 	  --num_epochs=5 --minibatch_size=64 --num_minibatches_per_task=16 \
 	  --num_ps_pods=2 --num_workers=4 --evaluation_steps=200 --grads_to_wait=1 --log_loss_steps=20 \
 	  --job_name=test-mnist --distribution_strategy=ParameterServerStrategy --output=$(BUILD)/demo/model
+
+demo-allreduce: build ## the same without servers: a ring of 4 workers
+	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data
+	$(ELASTICDL) train --runtime=local --model_zoo=model_zoo \
+	  --model_def=mnist.mnist_functional_api.custom_model \
+	  --training_data=$(BUILD)/demo/mnist/train --validation_data=$(BUILD)/demo/mnist/test \
+	  --num_epochs=5 --minibatch_size=64 --num_minibatches_per_task=4 \
+	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
+	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
 test: cc ## every test that needs nothing but Go, with the race detector
 	$(GO) test -race -shuffle=on -timeout 20m ./...
@@ -62,7 +71,7 @@ accuracy: build ## the whole of MNIST: 2 servers and 4 workers, one worker, and 
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd | while read -r f; do \
 	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2 | while read -r target; do \
-	    echo "$$(dirname $$f) $$target"; $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME); done; done
+	    echo "$$(dirname $$f) $$target"; $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x; done; done
 
 clean: ## remove build/
 	rm -rf $(BUILD)

@@ -3,15 +3,21 @@
 //	elasticdl train ──> job.Job ──> master ──Pods──> processes (local)
 //	                                  │
 //	           ┌──────────────────────┴──────────────────────────┐
-//	           │ task.Queue           which records are whose    │ one mutex,
-//	           │ pod.Table            who lives, who is replaced │ one timer,
-//	           │ evaluation.Schedule  what is measured when      │ one executor of actions
+//	           │ task.Queue             which records are whose  │ one mutex,
+//	           │ pod.Table              who lives, who follows   │ one timer,
+//	           │ evaluation.Schedule    what is measured when    │ one executor of actions
+//	           │ rendezvous.Rendezvous  who is in the ring       │
 //	           └──────────────────────┬──────────────────────────┘
-//	                   gRPC: join, lease, report, heartbeat
-//	           ┌──────────────────────┴──────────────────────────┐
-//	       worker-0 … worker-n                             ps-0 … ps-k
-//	       data ─> zoo.Engine (nn) ── push: gradients ──> optim on its param.Range
-//	       records       step      <─ pull: values ────── (one slice of each server)
+//	         gRPC: join, lease, report, heartbeat; arrive, world, recall
+//	                                  │
+//	      ┌───────────────────────────┴────────────────────────────┐
+//	  ParameterServerStrategy                             AllreduceStrategy
+//	  worker-0 … worker-n          ps-0 … ps-k            worker-0 ─────> worker-1
+//	  records ─> zoo.Engine (nn)   optim on its               ^   mesh, ring   │
+//	    gradients ── push ───────> param.Range                │   of gradients v
+//	    values   <── pull ───────  (a slice each)         worker-3 <───── worker-2
+//	                                                      each: records ─> zoo.Engine, the sum
+//	                                                      of all gradients ─> optim on all of it
 //
 // # Packages
 //
@@ -22,6 +28,8 @@
 //	job/          what a job is: parsed from flags, to and from JSON, validated
 //	task/         shards → tasks → leases → done
 //	pod/          the life of pods; what ended one, and what follows from it
+//	rendezvous/   who is in the ring, with which ranks, and whose state they take
+//	ring/         all-reduce, gather and state transfer over a two-method link
 //	evaluation/   when to measure which version; folding of what was measured
 //	param/        names and shapes of parameters; which server holds which stretch
 //	optim/        SGD, Momentum, Nesterov, Adam, AMSGrad, Adagrad
@@ -41,7 +49,8 @@
 //	data/         readers of training data; data/dataset/ makes it
 //	master/       the machines behind gRPC
 //	ps/           a parameter server, and the client to all of them
-//	worker/       lease → read → step → push → report
+//	mesh/         the connections of one world: a ring's link
+//	worker/       lease → read → step → push, or sum with the others → report
 //	local/        the roles as processes of this machine
 //	logline/      the format of log lines
 //
@@ -53,9 +62,11 @@
 //     the job succeeds only if all of them were. (task, master)
 //  2. No death of a worker or server ends a job by itself; who fails over and over again by its own
 //     fault does, and is named. (pod)
-//  3. Whoever is alive goes on: nobody waits for a pod that is gone. (ps, master)
+//  3. Whoever is alive goes on: nobody waits for a pod that is gone, and no survivor is restarted. (ps, rendezvous, master)
 //  4. A gradient is applied once on each server, or refused; wrong ones change nothing. (ps)
-//  5. What is measured is one version of the model on all records. (evaluation)
-//  6. A step's result does not depend on the number of threads. (nn)
-//  7. Imports go one way: cmd → shells → models → pure. arch_test.go asserts it.
+//  5. All members of a ring hold the same bits after every round: parameters, optimizer, averages. A round is in the
+//     state of a member whole or not at all; what is credited is in the state of every survivor. (ring, worker)
+//  6. What is measured is one version of the model on all records. (evaluation)
+//  7. A step's result does not depend on the number of threads, a ring's not on timing. (nn, ring)
+//  8. Imports go one way: cmd → shells → models → pure. arch_test.go asserts it.
 package trainer
