@@ -155,6 +155,10 @@ func (e *engine) miss(b *zoo.Batch, i int) (x []float32, miss float32) {
 	return x, miss - x[features]
 }
 
+func (e *engine) SetNoise(uint64)          {}
+func (e *engine) OnGrads(func(lo, hi int)) {}
+func (e *engine) Use([]float32)            {}
+
 func (e *engine) Step(b *zoo.Batch) (float32, error) {
 	time.Sleep(e.step)
 	clear(e.grads)

@@ -2,28 +2,21 @@ package worker
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 
-	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 )
 
 // ModelFile is the file that an export writes into --output.
 const ModelFile = "model.safetensors"
 
-// export writes the trained model. It appears whole or not at all.
-func (w *worker) export(ctx context.Context) error {
-	versions, err := w.pull(ctx, ps.PullOptions{Whole: true})
-	if err != nil {
-		return err
-	}
+// export writes the engine's values as the trained model. It appears whole or not at all.
+func (w *worker) export(version int64) error {
 	path := filepath.Join(w.Job.Output, ModelFile)
-	if err := w.writeModel(path, slices.Min(versions)); err != nil {
+	if err := w.writeModel(path, version); err != nil {
 		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
 	}
 	w.Log.Info("Model exported", "path", path)

@@ -33,11 +33,12 @@ type feeder struct {
 	*worker
 	items   chan item
 	free    chan *zoo.Batch
+	done    chan struct{} // closed when the job has ended
 	records [][]byte
 }
 
 func newFeeder(w *worker) *feeder {
-	f := &feeder{worker: w, items: make(chan item, ahead), free: make(chan *zoo.Batch, ahead+2)}
+	f := &feeder{worker: w, items: make(chan item, ahead), free: make(chan *zoo.Batch, ahead+2+2*maxOffers), done: make(chan struct{})}
 	for range cap(f.free) {
 		f.free <- new(zoo.Batch)
 	}
@@ -60,6 +61,7 @@ func (f *feeder) run(ctx context.Context) error {
 		}
 		switch t.Kind {
 		case wire.TaskKind_DONE:
+			close(f.done)
 			close(f.items)
 			return nil
 		case wire.TaskKind_TRAINING, wire.TaskKind_EVALUATION:
@@ -94,7 +96,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	}
 	order := f.order(t)[t.Done:]
 	if len(order) == 0 { // lost after its last push, before its report
-		return f.settle(ctx, t, nil, nil)
+		return f.settle(ctx, t, nil)
 	}
 	for at := 0; at < len(order); {
 		if f.leases.abandoned(t.Lease) {

@@ -60,6 +60,13 @@ func (l *leases) abandoned(id int64) bool {
 	return h == nil || h.abandoned
 }
 
+// void drops what is below floor: it is settled, or somebody else's.
+func (l *leases) void(floor int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.held, func(id int64, _ *lease) bool { return id < floor })
+}
+
 func (l *leases) release(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,7 +137,7 @@ func (w *worker) report(ctx context.Context) {
 
 // heartbeats tells the master how far this worker is. It cancels the worker
 // that the master does not know any more.
-func (w *worker) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
+func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(heartbeat)
 	defer ticker.Stop()
 	for {
@@ -140,13 +147,19 @@ func (w *worker) heartbeats(ctx context.Context, cancel context.CancelCauseFunc)
 		case <-ticker.C:
 		}
 		steps, rejected, loss := w.progress.snapshot()
-		reply, err := w.Master.Heartbeat(ctx, &wire.HeartbeatRequest{
+		beat := &wire.HeartbeatRequest{
 			Role: wire.Role_WORKER, Index: int32(w.Index),
 			Steps: steps, Rejected: rejected, Loss: loss, Leases: w.leases.progress(),
-		})
-		if err == nil && reply.Unknown {
+		}
+		how.beat(beat)
+		reply, err := w.Master.Heartbeat(ctx, beat)
+		switch {
+		case err != nil:
+		case reply.Unknown:
 			cancel(ErrReplaced)
 			return
+		default:
+			how.beaten(reply)
 		}
 	}
 }

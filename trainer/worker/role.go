@@ -15,6 +15,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -25,9 +26,11 @@ type Options struct {
 	Master  *grpc.ClientConn
 	Index   int
 	Threads int // of the engine, if the job does not say
-	// Dial opens connections to the servers; nil: TCP.
+	// Dial opens connections to the servers and to other workers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	Log  *slog.Logger
+	// Listen is where other workers of a ring reach this one.
+	Listen func() (net.Listener, error)
+	Log    *slog.Logger
 }
 
 // Main joins the master, builds the model that the job names, opens its data
@@ -66,16 +69,34 @@ func Main(ctx context.Context, o Options) error {
 		}
 		defer (*d.reader).Close()
 	}
-	cfg.Servers, err = ps.Dial(ctx, ps.ClientConfig{Worker: o.Index, Addresses: servers, Layout: engine.Layout(), Dial: o.Dial})
-	if err != nil {
-		return err
+	if j.Strategy == job.AllReduce {
+		listener, err := o.Listen()
+		if err != nil {
+			return fmt.Errorf("listen for the other workers: %w", err)
+		}
+		cfg.Address = listener.Addr().String()
+		cfg.Peers = mesh.Listen(mesh.Config{Listener: listener, Worker: o.Index, Dial: o.Dial, Log: o.Log})
+		defer cfg.Peers.Close()
+		cfg.Initial = func() ([]float32, error) {
+			again, err := zoo.NewEngine(model, 1, j.Seed)
+			if err != nil {
+				return nil, err
+			}
+			defer again.Close()
+			return again.Values(), nil
+		}
+	} else {
+		cfg.Servers, err = ps.Dial(ctx, ps.ClientConfig{Worker: o.Index, Addresses: servers, Layout: engine.Layout(), Dial: o.Dial})
+		if err != nil {
+			return err
+		}
+		defer cfg.Servers.Close()
 	}
-	defer cfg.Servers.Close()
 	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", engine.Layout().Len(), "threads", max(1, threads), "servers", len(servers))
 	return Run(ctx, cfg)
 }
 
-// join asks the master for the job until it answers with every server's address.
+// join asks the master for the job until it answers, with every server's address if there are servers.
 func join(ctx context.Context, master wire.MasterClient, o Options) (*job.Job, []string, error) {
 	var j *job.Job
 	var servers []string
@@ -88,7 +109,7 @@ func join(ctx context.Context, master wire.MasterClient, o Options) (*job.Job, [
 		if err := json.Unmarshal(reply.Job, j); err != nil {
 			return status.Errorf(codes.InvalidArgument, "job of the master: %v", err)
 		}
-		if servers = reply.PsAddresses; len(servers) == 0 {
+		if servers = reply.PsAddresses; len(servers) == 0 && j.Strategy != job.AllReduce {
 			return errNoServers
 		}
 		return nil

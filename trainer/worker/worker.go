@@ -1,24 +1,28 @@
 // Package worker trains: it leases records, reads them, steps, and reports.
 //
-//	feeder ── minibatches ──> loop ── reports ──> reporter
-//	(leases, reads ahead)     (pull, step, push)  (settles leases, retries)
+//	feeder ── minibatches ──> strategy ── reports ──> reporter
+//	(leases, reads ahead)         │       (settles leases, retries)
+//	                 servers: pull, step, push
+//	                 ring:    step, all-reduce, update
 //
-// The feeder is a few minibatches ahead of the loop and leases the next task
+// The feeder is a few minibatches ahead of the strategy and leases the next task
 // while the last one is still in it, so a worker holds two leases at times and
-// never waits for its disk. The loop is alone with the engine. The reporter
+// never waits for its disk. The strategy is alone with the engine. The reporter
 // and the heartbeat talk to the master, so that a master that is away stops
 // nobody: what is held is worked on, what is done is reported when it is back.
 //
 // Laws:
 //
-//  1. A lease is reported done after every minibatch of it has been accepted
-//     by every server, and not before.
+//  1. A lease is reported done after every minibatch of it is in the model, and not
+//     before: accepted by every server, or in the state of every member of the ring.
 //  2. A gradient that a server refuses as stale is computed again from newer
 //     values; its records are not skipped.
 //  3. A master that cannot be reached is never taken for the end of the data:
 //     only DONE ends a worker with success.
 //  4. What cannot be read or computed is reported as failed with its reason; the
 //     worker goes on with its next lease.
+//  5. The members of a ring hold the same bits after every round. A round is in the state of a
+//     member whole or not at all, and a minibatch is in it once. (ring.go)
 package worker
 
 import (
@@ -30,6 +34,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -39,8 +44,8 @@ import (
 // ErrReplaced ends a worker whose place another has taken.
 var ErrReplaced = errors.New("the master has replaced this worker")
 
-// Engine computes. Its arrays are flat, in the order of its layout: the pulled
-// values are written into Values, the pushed gradient is read from Grads.
+// Engine computes. Its arrays are flat, in the order of its layout: the parameters
+// are in Values, what a step finds is in Grads.
 type Engine interface {
 	Layout() param.Layout
 	Values() []float32
@@ -50,6 +55,12 @@ type Engine interface {
 	Step(*zoo.Batch) (loss float32, err error)
 	// Evaluate adds one minibatch to the states of the model's metrics.
 	Evaluate(b *zoo.Batch, states [][]float64) error
+	// SetNoise seeds what is random in the next Step.
+	SetNoise(seed uint64)
+	// OnGrads makes Step tell which stretches of Grads are final, while it computes the others.
+	OnGrads(func(lo, hi int))
+	// Use computes with other values than Values; nil: with those again.
+	Use(values []float32)
 }
 
 // Config is what a worker works with.
@@ -59,20 +70,31 @@ type Config struct {
 	Model      *zoo.Model
 	Engine     Engine
 	Master     wire.MasterClient
-	Servers    *ps.Client
-	Training   data.Reader // nil if the job has no such data
+	Servers    *ps.Client                // of the parameter-server strategy
+	Peers      *mesh.Node                // of the ring: where other workers reach this one,
+	Address    string                    // and under which address;
+	Initial    func() ([]float32, error) // the engine's values as they were
+	Training   data.Reader               // nil if the job has no such data
 	Validation data.Reader
 	Log        *slog.Logger
 }
 
-// worker is the loop and what it shares with the feeder, reporter and heartbeat.
+// strategy is how a worker shares what it learns.
+type strategy interface {
+	// run works off the feeder's items until it has no more.
+	run(ctx context.Context, feed *feeder) error
+	// beat adds to a heartbeat what the strategy knows, and takes what the master answers.
+	beat(*wire.HeartbeatRequest)
+	beaten(*wire.HeartbeatReply)
+}
+
+// worker is what the strategy shares with the feeder, reporter and heartbeat.
 type worker struct {
 	Config
 	leases   *leases
 	reports  chan *wire.ReportTaskRequest
 	progress progress
 
-	servers serverState
 	metrics []zoo.Metric
 	states  [][]float64 // of the evaluation lease in work
 }
@@ -89,22 +111,21 @@ func Run(ctx context.Context, cfg Config) error {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	if err := w.connect(ctx); err != nil {
+	how, err := w.strategy()
+	if err != nil {
 		return err
 	}
-	defer w.awaitPush()
-
 	feed := newFeeder(w)
 	background.Go(func() {
 		if err := feed.run(ctx); err != nil {
 			cancel(err)
 		}
 	})
-	background.Go(func() { w.heartbeats(ctx, cancel) })
+	background.Go(func() { w.heartbeats(ctx, how, cancel) })
 	var reporting sync.WaitGroup
 	reporting.Go(func() { w.report(ctx) })
 
-	err := w.loop(ctx, feed)
+	err = how.run(ctx, feed)
 	close(w.reports)
 	reporting.Wait() // the last reports are delivered, or ctx is done
 	if err != nil {
@@ -116,71 +137,45 @@ func Run(ctx context.Context, cfg Config) error {
 	return nil
 }
 
-// loop works off the feeder's minibatches until it has no more.
-func (w *worker) loop(ctx context.Context, feed *feeder) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case it, ok := <-feed.items:
-			if !ok {
-				return nil
-			}
-			if err := w.work(ctx, it); err != nil {
-				return err
-			}
-			feed.recycle(it.batch)
-		}
+func (w *worker) strategy() (strategy, error) {
+	if w.Job.Strategy == job.AllReduce {
+		return newRing(w)
 	}
+	return newServers(w)
 }
 
-// work does one item. An error is the worker's end; what is wrong with the
-// lease is reported to the master instead.
-func (w *worker) work(ctx context.Context, it item) error {
+// readable says whether an item is worth working on. What cannot be read is reported as failed.
+func (w *worker) readable(ctx context.Context, it item) (bool, error) {
 	if w.leases.abandoned(it.task.Lease) {
-		return nil
+		return false, nil
 	}
-	err := it.err
-	if err == nil {
-		switch it.task.Kind {
-		case wire.TaskKind_TRAINING:
-			err = w.train(ctx, it)
-		case wire.TaskKind_EVALUATION:
-			err = w.evaluate(ctx, it)
-		case wire.TaskKind_EXPORT:
-			err = w.export(ctx)
-		}
+	if it.err == nil {
+		return true, nil
 	}
+	return false, w.fail(ctx, it.task, it.err)
+}
+
+// fail reports that a lease cannot be done; the rest of it is dropped.
+func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err != nil {
-		w.Log.Error("Task failed", "shard", it.task.Shard, "records", fmt.Sprintf("[%d,%d)", it.task.Start, it.task.End), "error", err)
-		w.leases.abandon(it.task.Lease)
-		w.states = nil // of what was evaluated before it failed
-		return w.settle(ctx, it.task, err, nil)
-	}
-	if !it.last {
-		return nil
-	}
-	var metrics []*wire.Metric
-	if it.task.Kind == wire.TaskKind_EVALUATION {
-		for i, m := range w.metrics {
-			metrics = append(metrics, &wire.Metric{Name: m.Name, State: w.states[i]})
-		}
-		w.states = nil
-	}
-	return w.settle(ctx, it.task, nil, metrics)
+	w.Log.Error("Task failed", "shard", task.Shard, "records", fmt.Sprintf("[%d,%d)", task.Start, task.End), "error", failure)
+	w.leases.abandon(task.Lease)
+	w.states = nil // of what was evaluated before it failed
+	return w.settle(ctx, task, failure)
 }
 
 // settle hands the end of a lease to the reporter. Nothing of it is in flight by then.
-func (w *worker) settle(ctx context.Context, task *wire.Task, failure error, metrics []*wire.Metric) error {
-	if err := w.settlePush(ctx); err != nil && failure == nil {
-		failure = err
-	}
-	report := &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease, Metrics: metrics}
+func (w *worker) settle(ctx context.Context, task *wire.Task, failure error) error {
+	report := &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease}
 	if failure != nil {
 		report.Error = failure.Error()
+	} else if task.Kind == wire.TaskKind_EVALUATION {
+		for i, m := range w.metrics {
+			report.Metrics = append(report.Metrics, &wire.Metric{Name: m.Name, State: w.states[i]})
+		}
+		w.states = nil
 	}
 	select {
 	case w.reports <- report:
@@ -190,16 +185,21 @@ func (w *worker) settle(ctx context.Context, task *wire.Task, failure error, met
 	}
 }
 
-// evaluate adds one minibatch to the metrics of its lease.
-func (w *worker) evaluate(ctx context.Context, it item) error {
+// measure adds one minibatch to the metrics of its lease.
+func (w *worker) measure(it item) error {
 	if w.states == nil {
 		w.states = make([][]float64, len(w.metrics))
 		for i, m := range w.metrics {
 			w.states[i] = make([]float64, m.Size)
 		}
 	}
-	if err := w.holdForEvaluation(ctx, it.task.Version); err != nil {
-		return err
-	}
 	return w.Engine.Evaluate(it.batch, w.states)
+}
+
+// learnt notes a minibatch that is in the model.
+func (w *worker) learnt(loss float32) {
+	steps := w.progress.step(loss)
+	if every := int64(w.Job.LogLossSteps); every > 0 && (steps == 1 || steps%every == 0) {
+		w.Log.Info(fmt.Sprintf("Loss = %v, steps = %d", loss, steps))
+	}
 }

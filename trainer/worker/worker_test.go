@@ -47,6 +47,10 @@ func (c *counter) Layout() param.Layout {
 func (c *counter) Values() []float32 { return c.values }
 func (c *counter) Grads() []float32  { return c.grads }
 
+func (c *counter) SetNoise(uint64)          {}
+func (c *counter) OnGrads(func(lo, hi int)) {}
+func (c *counter) Use([]float32)            {}
+
 func (c *counter) Step(b *zoo.Batch) (float32, error) {
 	c.steps = append(c.steps, slices.Clone(b.Labels))
 	c.grads[0] = 1

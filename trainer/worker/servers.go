@@ -9,6 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // maxStale is how often one minibatch is computed again because the servers
@@ -22,8 +23,9 @@ const (
 	final         // the current ones after the last update: what an evaluation of version 0 asks for
 )
 
-// serverState is the loop's view of the parameter servers.
-type serverState struct {
+// servers is the parameter-server strategy: pull, step, push.
+type servers struct {
+	*worker
 	holds     int64       // what the engine's values are: unknown, live, final or a version
 	versions  ps.Versions // of the last pull of current values
 	sincePull int         // steps since then
@@ -47,9 +49,7 @@ func newBehind(config optim.Config, trainable, length int) (*behind, error) {
 		return nil, err
 	}
 	b := &behind{optimizer: optimizer, grads: make([]float32, length)}
-	for range config.Slots() {
-		b.slots = append(b.slots, make([]float32, trainable))
-	}
+	b.slots = optimizer.NewSlots(trainable)
 	return b, nil
 }
 
@@ -62,22 +62,93 @@ func (b *behind) apply(layout param.Layout, values, grads []float32, rate float6
 	layout.Average(0, values, grads)
 }
 
-// connect gives the servers their initial values if they have none.
-func (w *worker) connect(ctx context.Context) error {
-	w.servers.holds = unknown
+func newServers(w *worker) (*servers, error) {
+	s := &servers{worker: w, holds: unknown}
 	if w.Job.GetModelSteps > 1 {
 		layout := w.Engine.Layout()
 		b, err := newBehind(w.Model.Optimizer(), layout.Trainable(), layout.Len())
 		if err != nil {
-			return err
+			return nil, err
 		}
-		w.servers.behind = b
+		s.behind = b
 	}
-	return w.Servers.Init(ctx, w.Engine.Values())
+	return s, nil
+}
+
+// run implements strategy.
+func (w *servers) run(ctx context.Context, feed *feeder) error {
+	// Servers that have no values get this worker's initial ones.
+	if err := w.Servers.Init(ctx, w.Engine.Values()); err != nil {
+		return err
+	}
+	defer w.awaitPush()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case it, ok := <-feed.items:
+			if !ok {
+				return nil
+			}
+			if err := w.work(ctx, it); err != nil {
+				return err
+			}
+			feed.recycle(it.batch)
+		}
+	}
+}
+
+func (w *servers) beat(*wire.HeartbeatRequest) {}
+func (w *servers) beaten(*wire.HeartbeatReply) {}
+
+// work does one item. An error is the worker's end; what is wrong with the
+// lease is reported to the master instead.
+func (w *servers) work(ctx context.Context, it item) error {
+	if it.err != nil {
+		w.settlePush(ctx) // of the same lease: it fails anyway
+	}
+	ok, err := w.readable(ctx, it)
+	if !ok {
+		return err
+	}
+	switch it.task.Kind {
+	case wire.TaskKind_TRAINING:
+		err = w.train(ctx, it)
+	case wire.TaskKind_EVALUATION:
+		err = w.evaluate(ctx, it)
+	case wire.TaskKind_EXPORT:
+		err = w.export(ctx)
+	}
+	if err == nil && it.last {
+		err = w.settlePush(ctx)
+	}
+	switch {
+	case err != nil:
+		w.settlePush(ctx)
+		return w.fail(ctx, it.task, err)
+	case it.last:
+		return w.settle(ctx, it.task, nil)
+	}
+	return nil
+}
+
+func (w *servers) evaluate(ctx context.Context, it item) error {
+	if err := w.holdForEvaluation(ctx, it.task.Version); err != nil {
+		return err
+	}
+	return w.measure(it)
+}
+
+func (w *servers) export(ctx context.Context) error {
+	versions, err := w.pull(ctx, ps.PullOptions{Whole: true})
+	if err != nil {
+		return err
+	}
+	return w.worker.export(slices.Min(versions))
 }
 
 // train applies one minibatch.
-func (w *worker) train(ctx context.Context, it item) error {
+func (w *servers) train(ctx context.Context, it item) error {
 	for range maxStale {
 		if err := w.refresh(ctx); err != nil {
 			return err
@@ -91,27 +162,19 @@ func (w *worker) train(ctx context.Context, it item) error {
 			return err
 		}
 		if accepted {
-			w.logLoss(loss)
+			w.learnt(loss)
 			return nil
 		}
 		w.progress.reject()
-		w.servers.holds = unknown
+		w.holds = unknown
 	}
 	return fmt.Errorf("a gradient was too old for the servers %d times: raise --sync_version_tolerance or lower --grads_to_wait", maxStale)
 }
 
-func (w *worker) logLoss(loss float32) {
-	steps := w.progress.step(loss)
-	if every := int64(w.Job.LogLossSteps); every > 0 && (steps == 1 || steps%every == 0) {
-		w.Log.Info(fmt.Sprintf("Loss = %v, steps = %d", loss, steps))
-	}
-}
-
 // refresh pulls the current values where the mode asks for newer ones. A
 // synchronous worker waits for the update that its last gradient is in.
-func (w *worker) refresh(ctx context.Context) error {
-	s := &w.servers
-	if s.holds == live && s.sincePull < w.Job.GetModelSteps {
+func (w *servers) refresh(ctx context.Context) error {
+	if w.holds == live && w.sincePull < w.Job.GetModelSteps {
 		return nil
 	}
 	sync := w.Job.Synchronous()
@@ -119,17 +182,17 @@ func (w *worker) refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.holds, s.versions, s.sincePull = live, versions, 0
+	w.holds, w.versions, w.sincePull = live, versions, 0
 	return nil
 }
 
 // pull reads the servers' values into the engine. A server that was replaced
 // gets this worker's values first.
-func (w *worker) pull(ctx context.Context, options ps.PullOptions) (ps.Versions, error) {
+func (w *servers) pull(ctx context.Context, options ps.PullOptions) (ps.Versions, error) {
 	if err := w.settlePush(ctx); err != nil {
 		return nil, err
 	}
-	w.servers.holds = unknown // until it has succeeded
+	w.holds = unknown // until it has succeeded
 	for {
 		versions, err := w.Servers.Pull(ctx, w.Engine.Values(), options)
 		if !errors.Is(err, ps.ErrUninitialized) {
@@ -141,24 +204,23 @@ func (w *worker) pull(ctx context.Context, options ps.PullOptions) (ps.Versions,
 	}
 }
 
-func (w *worker) initialize(ctx context.Context) error {
+func (w *servers) initialize(ctx context.Context) error {
 	w.Log.Warn("A parameter server starts anew: it gets this worker's values; its optimizer's slots start from zero")
 	return w.Servers.Init(ctx, w.Engine.Values())
 }
 
 // push sends the engine's gradient to every server.
-func (w *worker) push(ctx context.Context, it item) (accepted bool, err error) {
-	s := &w.servers
-	s.sincePull++
-	gradient := ps.Gradient{Versions: s.versions, Lease: it.task.Lease, Done: it.done}
-	if s.behind != nil {
+func (w *servers) push(ctx context.Context, it item) (accepted bool, err error) {
+	w.sincePull++
+	gradient := ps.Gradient{Versions: w.versions, Lease: it.task.Lease, Done: it.done}
+	if w.behind != nil {
 		return true, w.pushBehind(ctx, gradient)
 	}
 	return w.send(ctx, w.Engine.Grads(), gradient)
 }
 
 // send pushes until every server has answered.
-func (w *worker) send(ctx context.Context, grads []float32, gradient ps.Gradient) (accepted bool, err error) {
+func (w *servers) send(ctx context.Context, grads []float32, gradient ps.Gradient) (accepted bool, err error) {
 	for {
 		accepted, _, err := w.Servers.Push(ctx, grads, gradient)
 		if errors.Is(err, ps.ErrUninitialized) {
@@ -176,11 +238,11 @@ func (w *worker) send(ctx context.Context, grads []float32, gradient ps.Gradient
 
 // pushBehind starts the push of a copy of the gradient and moves the worker's
 // own values. The mode is asynchronous: no gradient is too old.
-func (w *worker) pushBehind(ctx context.Context, gradient ps.Gradient) error {
+func (w *servers) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 	if err := w.settlePush(ctx); err != nil {
 		return err
 	}
-	b := w.servers.behind
+	b := w.behind
 	copy(b.grads, w.Engine.Grads())
 	pushed := make(chan error, 1)
 	b.gradient, b.pushed = gradient, pushed
@@ -197,8 +259,8 @@ func (w *worker) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 }
 
 // settlePush waits for the push in flight, if there is one.
-func (w *worker) settlePush(ctx context.Context) error {
-	b := w.servers.behind
+func (w *servers) settlePush(ctx context.Context) error {
+	b := w.behind
 	if b == nil || b.pushed == nil {
 		return nil
 	}
@@ -215,8 +277,8 @@ func (w *worker) settlePush(ctx context.Context) error {
 
 // holdForEvaluation makes the engine's values those of a version; 0 is the
 // model as it stands.
-func (w *worker) holdForEvaluation(ctx context.Context, version int64) error {
-	if w.servers.holds == version {
+func (w *servers) holdForEvaluation(ctx context.Context, version int64) error {
+	if w.holds == version {
 		return nil
 	}
 	_, err := w.pull(ctx, ps.PullOptions{Snapshot: version})
@@ -227,13 +289,13 @@ func (w *worker) holdForEvaluation(ctx context.Context, version int64) error {
 	if err != nil {
 		return err
 	}
-	w.servers.holds = version
+	w.holds = version
 	return nil
 }
 
 // awaitPush waits for the push in flight to be over, whatever becomes of it.
-func (w *worker) awaitPush() {
-	if b := w.servers.behind; b != nil && b.pushed != nil {
+func (w *servers) awaitPush() {
+	if b := w.behind; b != nil && b.pushed != nil {
 		<-b.pushed
 		b.pushed = nil
 	}

@@ -1,0 +1,112 @@
+package worker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// maxOffers is how many minibatches a rank brings to a round at most.
+const maxOffers = 4
+
+// header is what every rank tells all others at the beginning of a round.
+type header struct {
+	round   int64 // rounds that its state has behind it: the same on every rank
+	recall  bool  // it has to go to the rendezvous after this round: so have all
+	flush   int64 // the newest flush that it heard of
+	release int64 // the master needs no snapshot up to this version (rank 0's counts)
+	offers  []offer
+}
+
+// offer is a minibatch: records of a lease that follow the ones before from.
+type offer struct{ lease, from, records int64 }
+
+func (h header) appendTo(b []byte) []byte {
+	var flags uint64
+	if h.recall {
+		flags = 1
+	}
+	b = binary.AppendUvarint(b, flags)
+	for _, v := range []int64{h.round, h.flush, h.release, int64(len(h.offers))} {
+		b = binary.AppendVarint(b, v)
+	}
+	for _, o := range h.offers {
+		b = binary.AppendVarint(b, o.lease)
+		b = binary.AppendVarint(b, o.from)
+		b = binary.AppendVarint(b, o.records)
+	}
+	return b
+}
+
+// parseHeader reads what appendTo wrote. Nothing may be left over.
+func parseHeader(b []byte) (header, error) {
+	bad := false
+	next := func() int64 {
+		v, n := binary.Varint(b)
+		if n <= 0 || bad {
+			bad = true
+			return 0
+		}
+		b = b[n:]
+		return v
+	}
+	flags, n := binary.Uvarint(b)
+	if n <= 0 || flags > 1 {
+		return header{}, errors.New("parse header: no flags")
+	}
+	b = b[n:]
+	h := header{recall: flags == 1, round: next(), flush: next(), release: next()}
+	count := next()
+	if bad || count < 0 || count > maxOffers {
+		return header{}, fmt.Errorf("parse header: %d offers, want at most %d", count, maxOffers)
+	}
+	for range count {
+		o := offer{lease: next(), from: next(), records: next()}
+		if bad || o.from < 0 || o.records <= 0 || o.from+o.records < 0 {
+			return header{}, errors.New("parse header: an offer without records")
+		}
+		h.offers = append(h.offers, o)
+	}
+	if len(b) > 0 {
+		return header{}, fmt.Errorf("parse header: %d bytes too many", len(b))
+	}
+	return h, nil
+}
+
+// agreement is what all ranks make of the headers of a round, each for itself and all the same.
+type agreement struct {
+	takes   [][]int64 // by rank: records of each of its offers that are in the round, a prefix of them
+	offers  [][]offer
+	records int64 // of all
+	recall  bool
+	flush   int64
+	release int64
+}
+
+// agree plans a round. It takes the ranks' minibatches one after the other, each rank's first ones
+// first, until there are need records; the last one may be taken in part. Need 0: all of them.
+func agree(headers []header, need int64) (agreement, error) {
+	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release}
+	for rank, h := range headers {
+		if h.round != headers[0].round {
+			return a, fmt.Errorf("rank %d is at round %d, rank 0 at round %d", rank, h.round, headers[0].round)
+		}
+		a.offers[rank] = h.offers
+		a.recall = a.recall || h.recall
+		a.flush = max(a.flush, h.flush)
+	}
+	for i := range maxOffers {
+		for rank, h := range headers {
+			if i >= len(h.offers) || need > 0 && a.records == need {
+				continue
+			}
+			n := h.offers[i].records
+			if need > 0 {
+				n = min(n, need-a.records)
+			}
+			a.takes[rank] = append(a.takes[rank], n)
+			a.records += n
+		}
+	}
+	return a, nil
+}

@@ -1,0 +1,124 @@
+package worker
+
+import (
+	"reflect"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func offerGen() *rapid.Generator[offer] {
+	return rapid.Custom(func(t *rapid.T) offer {
+		return offer{
+			lease: rapid.Int64Range(1, 1<<40).Draw(t, "lease"), from: rapid.Int64Range(0, 1<<40).Draw(t, "from"),
+			records: rapid.Int64Range(1, 100).Draw(t, "records"),
+		}
+	})
+}
+
+func headerGen(round int64) *rapid.Generator[header] {
+	return rapid.Custom(func(t *rapid.T) header {
+		return header{
+			round: round, recall: rapid.Bool().Draw(t, "recall"),
+			flush: rapid.Int64Range(0, 5).Draw(t, "flush"), release: rapid.Int64Range(0, 1<<40).Draw(t, "release"),
+			offers: rapid.SliceOfN(offerGen(), 0, maxOffers).Draw(t, "offers"),
+		}
+	})
+}
+
+func TestHeaderSurvives(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		h := headerGen(rapid.Int64Range(0, 1<<40).Draw(t, "round")).Draw(t, "header")
+		got, err := parseHeader(h.appendTo(nil))
+		if err != nil || got.round != h.round || got.recall != h.recall || got.flush != h.flush || got.release != h.release || !slices.Equal(got.offers, h.offers) {
+			t.Fatalf("%+v, %v, want %+v", got, err, h)
+		}
+	})
+}
+
+// What is parsed is what would be written.
+func FuzzHeader(f *testing.F) {
+	f.Add(header{round: 7, recall: true, flush: 1, release: 50, offers: []offer{{lease: 3, from: 64, records: 64}}}.appendTo(nil))
+	f.Add([]byte{2})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, err := parseHeader(b)
+		if err != nil {
+			return
+		}
+		if again, err := parseHeader(h.appendTo(nil)); err != nil || !reflect.DeepEqual(again, h) {
+			t.Fatalf("%+v, %v, want %+v", again, err, h)
+		}
+	})
+}
+
+func FuzzPosition(f *testing.F) {
+	s := state{position: position{changes: 9, version: 3, records: 64, taken: 2, flushed: 1}, ledger: map[int64]int64{4: 64, 5: 0}}
+	f.Add(s.appendPosition(nil))
+	f.Add([]byte{0, 0, 0, 0, 0, 126})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, ledger, err := parsePosition(b)
+		if err != nil {
+			return
+		}
+		s := state{position: p, ledger: ledger}
+		again, same, err := parsePosition(s.appendPosition(nil))
+		if err != nil || again != p || !reflect.DeepEqual(same, ledger) {
+			t.Fatalf("%+v %v, %v, want %+v %v", again, same, err, p, ledger)
+		}
+	})
+}
+
+// A round takes what is needed and no more, of every rank a beginning, and as evenly as minibatches can be shared.
+func TestAgreement(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		headers := rapid.SliceOfN(headerGen(3), 1, 6).Draw(t, "headers")
+		need := rapid.Int64Range(0, 600).Draw(t, "need")
+		a, err := agree(headers, need)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var offered, taken int64
+		recall, flush := false, int64(0)
+		for rank, h := range headers {
+			recall = recall || h.recall
+			flush = max(flush, h.flush)
+			for i, o := range h.offers {
+				offered += o.records
+				if i >= len(a.takes[rank]) {
+					continue
+				}
+				n := a.takes[rank][i]
+				if taken += n; n <= 0 || n > o.records {
+					t.Errorf("rank %d gives %d of %d records", rank, n, o.records)
+				}
+				if n < o.records && i < len(a.takes[rank])-1 {
+					t.Errorf("rank %d leaves a gap in minibatch %d", rank, i)
+				}
+			}
+		}
+		want := offered
+		if need > 0 {
+			want = min(offered, need)
+		}
+		if taken != want || a.records != want {
+			t.Errorf("%d records are taken and %d announced, of %d, %d needed", taken, a.records, offered, need)
+		}
+		if a.recall != recall || a.flush != flush || a.release != headers[0].release {
+			t.Errorf("%+v of %+v", a, headers)
+		}
+		for rank, h := range headers {
+			for other := range headers {
+				if more := len(a.takes[other]) - len(a.takes[rank]); more > 1 && len(a.takes[rank]) < len(h.offers) {
+					t.Errorf("rank %d gives %d minibatches more than rank %d, which has others", other, more, rank)
+				}
+			}
+		}
+	})
+}
+
+func TestRanksOutOfStep(t *testing.T) {
+	if _, err := agree([]header{{round: 3}, {round: 4}}, 0); err == nil {
+		t.Error("ranks at different rounds agree")
+	}
+}

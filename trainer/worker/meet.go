@@ -1,0 +1,175 @@
+package worker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// Why a world is left before a link of it has broken.
+var (
+	errRecalled = errors.New("a member of the ring is gone")
+	errAway     = errors.New("the connection to the master is lost")
+)
+
+// meeting is the worker's end of the rendezvous: one stream, over which it arrives, and hears of
+// worlds and recalls. The stream stays open while the worker is in a world.
+type meeting struct {
+	client wire.MasterClient
+	worlds chan place    // the newest that this worker has been given and is not in yet
+	wake   chan struct{} // something was said that an idle rank has to know
+
+	mu       sync.Mutex
+	stream   *conversation
+	recalled int64 // formation that it is recalled from
+	drop     context.CancelCauseFunc
+	current  int64 // formation of the world that drop drops
+	flush    int64
+}
+
+// place is a world that the worker is given a place in. Its context ends when it is not to be in it any more.
+type place struct {
+	*wire.World
+	ctx  context.Context
+	drop context.CancelCauseFunc
+}
+
+// conversation is one stream.
+type conversation struct {
+	wire.Master_RendezvousClient
+	cancel context.CancelFunc
+	ended  chan struct{} // closed after err is set
+	err    error
+}
+
+func newMeeting(client wire.MasterClient) *meeting {
+	return &meeting{client: client, worlds: make(chan place, 1), wake: make(chan struct{}, 1)}
+}
+
+// arrive says that the worker stands between two rounds, and waits for the next world.
+func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (place, error) {
+	var next place
+	err := retry(ctx, func() error {
+		stream, err := m.open(ctx)
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(a); err != nil {
+			<-stream.ended
+			return stream.err
+		}
+		select {
+		case next = <-m.worlds:
+			return nil
+		case <-stream.ended:
+			return stream.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	})
+	return next, err
+}
+
+// open is the stream, a new one if the last has ended.
+func (m *meeting) open(ctx context.Context) (*conversation, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.stream != nil {
+		select {
+		case <-m.stream.ended:
+		default:
+			return m.stream, nil
+		}
+	}
+	select { // what the old stream said is of no use any more
+	case <-m.worlds:
+	default:
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	stream, err := m.client.Rendezvous(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	c := &conversation{Master_RendezvousClient: stream, cancel: cancel, ended: make(chan struct{})}
+	m.stream = c
+	go m.listen(ctx, c)
+	return c, nil
+}
+
+// listen takes what the master says until the stream ends. The world of the worker ends with it: the
+// master holds a worker whose stream has ended for gone.
+func (m *meeting) listen(ctx context.Context, c *conversation) {
+	defer close(c.ended)
+	defer c.cancel()
+	for {
+		said, err := c.Recv()
+		if err != nil {
+			c.err = fmt.Errorf("rendezvous: %w", err)
+			m.leave(errAway)
+			return
+		}
+		m.hear(ctx, said)
+	}
+}
+
+func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch word := said.Word.(type) {
+	case *wire.Assembly_World:
+		p := place{World: word.World}
+		p.ctx, p.drop = context.WithCancelCause(ctx)
+		m.current, m.drop = p.Formation, p.drop
+		select { // nobody is in that one
+		case old := <-m.worlds:
+			old.drop(errRecalled)
+		default:
+		}
+		m.worlds <- p
+	case *wire.Assembly_Recall:
+		if word.Recall.Formation != m.current {
+			return
+		}
+		m.recalled = word.Recall.Formation
+		if word.Recall.Now {
+			m.drop(errRecalled)
+		}
+	case *wire.Assembly_Flush:
+		m.flush = max(m.flush, word.Flush)
+	}
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// leave drops the world that the worker is in.
+func (m *meeting) leave(cause error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.drop != nil {
+		m.drop(cause)
+	}
+}
+
+// heard is what the master asks of the members of a formation.
+func (m *meeting) heard(formation int64) (recalled bool, flush int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recalled == formation, m.flush
+}
+
+// close ends the stream, and with it the worker's membership.
+func (m *meeting) close() {
+	m.mu.Lock()
+	stream := m.stream
+	m.mu.Unlock()
+	if stream != nil {
+		stream.cancel()
+		<-stream.ended
+	}
+}

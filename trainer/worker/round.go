@@ -1,0 +1,413 @@
+package worker
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/ring"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// patience is how long a round waits for this rank's next minibatch before it begins without.
+const patience = 10 * time.Millisecond
+
+// rounds works in one world until it has to change, which is no error, or a link breaks.
+func (r *member) rounds(in *world) error {
+	for idle := false; ; {
+		if err := r.take(in, idle); err != nil {
+			return err
+		}
+		a, err := r.round(in)
+		if err != nil || a.recall {
+			return err
+		}
+		// With nothing to do and nothing to be made safe nobody needs another round.
+		idle = a.records == 0 && len(r.applied) == 0 && r.safe.changes == r.changes
+	}
+}
+
+// take fills the hand from the feeder. With nothing in it an idle rank waits for
+// something, or for a peer that begins a round, or for the master's word.
+func (r *member) take(in *world, idle bool) error {
+	var impatient <-chan time.Time
+	var begun <-chan struct{}
+	for len(r.hand) < r.wanted(in) {
+		if idle && len(r.hand) == 0 {
+			if recalled, flush := r.heard(in.Formation); recalled || flush > r.flushed {
+				return nil
+			}
+			if begun == nil {
+				begun = in.Arrived()
+			}
+		} else if impatient == nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			impatient = timer.C
+		}
+		select {
+		case it, ok := <-r.feed.items:
+			if !ok {
+				return errDone
+			}
+			if err := r.hold(in.ctx, it); err != nil {
+				return err
+			}
+		case <-r.wake:
+		case <-begun:
+			return nil
+		case <-impatient:
+			return nil
+		case <-in.ctx.Done():
+			return context.Cause(in.ctx)
+		}
+	}
+	return nil
+}
+
+// wanted is how many items this rank should have for a round.
+func (r *member) wanted(in *world) int {
+	if r.batch == 0 {
+		return 1
+	}
+	each := int64(in.size) * int64(r.Job.MinibatchSize)
+	return int(min((r.need()+each-1)/each, maxOffers))
+}
+
+// hold takes an item in hand, unless it is not worth working on.
+func (r *member) hold(ctx context.Context, it item) error {
+	ok, err := r.readable(ctx, it)
+	if !ok {
+		r.feed.recycle(it.batch)
+		return err
+	}
+	r.hand = append(r.hand, piece{item: it})
+	return nil
+}
+
+// drop removes what is in hand of a lease that is not worked on any more.
+func (r *member) drop(lease int64) {
+	r.hand = slices.DeleteFunc(r.hand, func(p piece) bool {
+		if p.task.Lease == lease {
+			r.feed.recycle(p.batch)
+		}
+		return p.task.Lease == lease
+	})
+}
+
+// header says what this rank brings: the minibatches that are next in its hand.
+func (r *member) header(in *world) header {
+	h := header{round: r.changes}
+	h.recall, h.flush = r.heard(in.Formation)
+	r.mu.Lock()
+	h.release = r.release
+	r.mu.Unlock()
+	for _, p := range r.hand[:min(len(r.hand), r.wanted(in))] {
+		if p.task.Kind != wire.TaskKind_TRAINING {
+			break
+		}
+		h.offers = append(h.offers, offer{lease: p.task.Lease, from: p.from(), records: int64(p.batch.Size - p.taken)})
+	}
+	return h
+}
+
+// collective is a round as the links see it, beside the computation.
+type collective struct {
+	agreed chan agreement // one, or closed
+	done   chan struct{}  // closed after err is set
+	err    error
+}
+
+// start begins a round. The sum is made of what comes through ready.
+func (r *member) start(in *world, h header) *collective {
+	c := &collective{agreed: make(chan agreement, 1), done: make(chan struct{})}
+	need := r.need()
+	go func() {
+		defer close(c.done)
+		defer close(c.agreed)
+		all, err := ring.Gather(in, in.rank, in.size, h.appendTo(nil))
+		if err != nil {
+			c.err = err
+			return
+		}
+		headers := make([]header, len(all))
+		for i, b := range all {
+			if headers[i], err = parseHeader(b); err != nil {
+				c.err = fmt.Errorf("header of rank %d: %w", i, err)
+				in.Break(c.err)
+				return
+			}
+		}
+		a, err := agree(headers, need)
+		if err != nil {
+			c.err = err
+			in.Break(err)
+			return
+		}
+		c.agreed <- a
+		if a.records > 0 {
+			c.err = r.reduce(in)
+		}
+	}()
+	return c
+}
+
+// reduce sums what is ready over all ranks, in the buckets' order.
+func (r *member) reduce(in *world) error {
+	for left := len(r.sum); left > 0; {
+		select {
+		case s := <-r.ready:
+			if err := ring.Reduce(in, in.rank, in.size, r.sum[s.lo:s.hi], r.scratch); err != nil {
+				return err
+			}
+			left -= s.hi - s.lo
+		case <-in.Broken():
+			return in.Flush()
+		}
+	}
+	return in.Flush()
+}
+
+// round is one round. After an error the state is what it was before.
+func (r *member) round(in *world) (agreement, error) {
+	r.buckets.Reset()
+	for len(r.ready) > 0 {
+		<-r.ready
+	}
+	h := r.header(in)
+	c := r.start(in, h)
+	var mine []int64
+	var losses []float32
+	var err error
+	if len(h.offers) > 0 && r.batch == 0 { // they are taken in any case: no need to wait for the others
+		mine = []int64{h.offers[0].records}
+		losses, err = r.compute(in, mine)
+	}
+	a, ok := <-c.agreed
+	if !ok {
+		<-c.done
+		return a, cmp.Or(err, c.err)
+	}
+	if err == nil {
+		err = r.confirm(in)
+	}
+	if err == nil && mine == nil {
+		if mine = a.takes[in.rank]; len(mine) > 0 {
+			losses, err = r.compute(in, mine)
+		} else if a.records > 0 {
+			clear(r.sum)
+			r.announce(0, len(r.sum))
+		}
+	}
+	if err == nil {
+		err = r.meanwhile(in, c)
+	}
+	if err != nil {
+		in.Break(err)
+	}
+	<-c.done
+	if err = cmp.Or(err, c.err); err != nil {
+		return a, err
+	}
+	r.finish(in, a, losses)
+	return a, nil
+}
+
+// compute brings the gradients of so many records of the minibatches in hand.
+func (r *member) compute(in *world, records []int64) ([]float32, error) {
+	clear(r.sum)
+	var losses []float32
+	for i, n := range records {
+		p := r.hand[i]
+		r.Engine.SetNoise(noise(r.Job.Seed, p))
+		if r.unsound = nil; i == len(records)-1 {
+			r.weight = float32(n)
+		}
+		loss, err := r.Engine.Step(part(p.batch, p.taken, p.taken+int(n)))
+		r.weight = 0
+		if err == nil && (math.IsNaN(float64(loss)) || math.IsInf(float64(loss), 0)) {
+			err = fmt.Errorf("loss is %v", loss)
+		}
+		if err == nil && i < len(records)-1 {
+			r.add(float32(n), 0, len(r.sum))
+		}
+		if err == nil {
+			err = r.unsound
+		}
+		if err != nil { // the others do without this rank, and then the round is made again
+			in.Break(err)
+			if err := r.fail(in.ctx, p.task, err); err != nil {
+				return nil, err
+			}
+			r.drop(p.task.Lease)
+			return nil, err
+		}
+		losses = append(losses, loss)
+	}
+	return losses, nil
+}
+
+// contribute is told by the engine that [lo, hi) of the gradient is final.
+func (r *member) contribute(lo, hi int) {
+	if r.weight == 0 || r.unsound != nil {
+		return
+	}
+	if r.add(r.weight, lo, hi); r.unsound == nil {
+		r.announce(lo, hi)
+	}
+}
+
+// add adds a stretch of the gradient, weighted, to the sum.
+func (r *member) add(weight float32, lo, hi int) {
+	grads := r.Engine.Grads()[lo:hi]
+	if i := kernel.FirstNonFinite(grads); i >= 0 {
+		r.unsound = fmt.Errorf("the gradient of %s is %v", r.layout.At(lo+i), grads[i])
+		return
+	}
+	kernel.Axpy(weight, grads, r.sum[lo:hi])
+}
+
+// announce hands the buckets that are ready to the collective.
+func (r *member) announce(lo, hi int) {
+	r.buckets.Final(lo, hi)
+	for {
+		lo, hi, ok := r.buckets.Next()
+		if !ok {
+			return
+		}
+		r.ready <- stretch{lo, hi}
+	}
+}
+
+// noise is the seed of what is random in a step on a minibatch: the same whoever computes it, and whenever.
+func noise(seed uint64, p piece) uint64 {
+	h := fnv.New64a()
+	var b []byte
+	for _, v := range []uint64{seed, uint64(p.task.Epoch), uint64(p.task.Start), uint64(p.from())} {
+		b = binary.LittleEndian.AppendUint64(b, v)
+	}
+	h.Write(append(b, p.task.Shard...))
+	return h.Sum64()
+}
+
+// meanwhile evaluates what is next in hand until the round is over: one minibatch at least.
+func (r *member) meanwhile(in *world, c *collective) error {
+	for {
+		if len(r.hand) == 0 {
+			select {
+			case it, ok := <-r.feed.items:
+				if !ok {
+					return errDone
+				}
+				if err := r.hold(in.ctx, it); err != nil {
+					return err
+				}
+				continue
+			default:
+			}
+		}
+		if len(r.hand) == 0 || r.hand[0].task.Kind == wire.TaskKind_TRAINING {
+			return nil
+		}
+		p := r.hand[0]
+		r.hand = r.hand[1:]
+		if err := r.evaluate(in.ctx, p.item); err != nil {
+			return err
+		}
+		r.feed.recycle(p.batch)
+		select {
+		case <-c.done:
+			return nil
+		default:
+		}
+	}
+}
+
+// evaluate does one minibatch of an evaluation, or the export.
+func (r *member) evaluate(ctx context.Context, it item) error {
+	if r.leases.abandoned(it.task.Lease) {
+		return nil
+	}
+	var err error
+	switch version := it.task.Version; {
+	case it.task.Kind == wire.TaskKind_EXPORT:
+		err = r.export(r.version)
+	case version == 0:
+		err = r.measure(it)
+	case version != r.taken:
+		err = fmt.Errorf("there is no snapshot of version %d", version)
+	default:
+		r.Engine.Use(r.snapshot)
+		err = r.measure(it)
+		r.Engine.Use(nil)
+	}
+	switch {
+	case err != nil:
+		return r.fail(ctx, it.task, err)
+	case it.last:
+		return r.settle(ctx, it.task, nil)
+	}
+	return nil
+}
+
+// confirm reports what the last round brought: every rank has come through it.
+func (r *member) confirm(in *world) error {
+	r.mu.Lock()
+	r.safe = r.position
+	floor := r.floor
+	r.mu.Unlock()
+	r.prune(floor)
+	for _, p := range r.applied {
+		r.leases.advance(p.task.Lease, p.done)
+		r.feed.recycle(p.batch)
+		if p.last {
+			if err := r.settle(in.ctx, p.task, nil); err != nil {
+				return err
+			}
+		}
+	}
+	r.applied = r.applied[:0]
+	return nil
+}
+
+// finish brings a round that is complete into the state.
+func (r *member) finish(in *world, a agreement, losses []float32) {
+	updated := r.apply(a, r.sum, func(version int64) float64 { return r.rate(version, in.size) })
+	for i, n := range a.takes[in.rank] {
+		p := &r.hand[i]
+		if p.taken += int(n); p.taken == p.batch.Size {
+			r.applied = append(r.applied, *p)
+		}
+		r.learnt(losses[i])
+	}
+	r.hand = slices.DeleteFunc(r.hand, func(p piece) bool { return p.batch != nil && p.taken == p.batch.Size })
+	if !updated {
+		return
+	}
+	r.Log.Debug("Step applied", "version", r.version, "records", a.records, "workers", in.size, "world", in.Id)
+	steps := int64(r.Job.EvaluationSteps)
+	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {
+		r.state.take()
+	}
+}
+
+// rate is the learning rate of an update by so many workers; 0: the optimizer's.
+func (r *member) rate(version int64, workers int) float64 {
+	var rate float64
+	if r.Model.LearningRate != nil {
+		rate = max(r.Model.LearningRate(version, workers), math.SmallestNonzeroFloat64)
+	}
+	if r.Job.ScaleLearningRate {
+		if rate == 0 {
+			rate = r.optimizer.Config().LearningRate
+		}
+		rate *= float64(workers)
+	}
+	return rate
+}

@@ -1,0 +1,222 @@
+package worker
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// state is what every member of a ring has, bit for bit the same after every round. What is
+// random needs no place in it: noise follows from the seed and the minibatch.
+type state struct {
+	layout    param.Layout
+	optimizer *optim.Optimizer
+	batch     int64 // records of an update; 0: whatever a round has
+
+	position
+	ledger   map[int64]int64 // by lease: the records of it that are in here
+	values   []float32       // the engine's
+	slots    [][]float32     // of the trainable ones
+	pending  []float32       // sums of gradients of records that are not in an update yet; nil if batch is 0
+	snapshot []float32       // the values of an earlier version, for evaluations; nil: none yet
+	touched  bool            // values are not the initial ones any more
+}
+
+// position is how far a state is.
+type position struct {
+	changes int64 // rounds that changed it; -1: there is no state
+	version int64 // updates
+	records int64 // in pending
+	taken   int64 // version of the snapshot, 0 if there is none
+	flushed int64 // the newest flush that was done
+}
+
+func newState(layout param.Layout, config optim.Config, values []float32, batch int64) (*state, error) {
+	optimizer, err := optim.New(config)
+	if err != nil {
+		return nil, err
+	}
+	s := &state{layout: layout, optimizer: optimizer, batch: batch, values: values, position: position{changes: -1}}
+	s.slots = optimizer.NewSlots(layout.Trainable())
+	if batch > 0 {
+		s.pending = make([]float32, layout.Len())
+	}
+	s.ledger = make(map[int64]int64)
+	return s, nil
+}
+
+// restart makes it the state before the first round, values being the initial ones.
+func (s *state) restart(values []float32) {
+	copy(s.values, values)
+	for i, slot := range s.optimizer.NewSlots(s.layout.Trainable()) {
+		copy(s.slots[i], slot)
+	}
+	clear(s.pending)
+	clear(s.ledger)
+	s.position, s.touched = position{}, false
+}
+
+// need is how many records the next update still needs; 0: any number.
+func (s *state) need() int64 {
+	if s.batch == 0 {
+		return 0
+	}
+	return s.batch - s.records
+}
+
+// apply brings a round into the state: sum is the sum over its records of their gradients, and is
+// overwritten. It reports whether there was an update.
+func (s *state) apply(a agreement, sum []float32, rate func(version int64) float64) (updated bool) {
+	for rank, takes := range a.takes {
+		for i, n := range takes {
+			o := a.offers[rank][i]
+			s.ledger[o.lease] = max(s.ledger[o.lease], o.from+n)
+		}
+	}
+	flush := a.flush > s.flushed
+	s.flushed = max(s.flushed, a.flush)
+	if a.records > 0 || flush {
+		s.changes++
+	}
+	records := a.records
+	if s.batch > 0 {
+		if a.records > 0 {
+			kernel.Add(s.pending, sum)
+		}
+		s.records += a.records
+		if s.records < s.batch && !flush {
+			return false
+		}
+		records, sum = s.records, s.pending
+	}
+	if records == 0 {
+		return false
+	}
+	s.update(sum, records, rate(s.version))
+	if s.batch > 0 {
+		clear(s.pending)
+		s.records = 0
+	}
+	return true
+}
+
+// update moves the values by the mean over so many records. Rate 0 is the optimizer's.
+func (s *state) update(sum []float32, records int64, rate float64) {
+	s.version++
+	s.touched = true
+	kernel.Scale(1/float32(records), sum)
+	trainable := s.layout.Trainable()
+	s.optimizer.Apply(s.values[:trainable], sum[:trainable], s.slots, s.version, rate)
+	s.layout.Average(0, s.values, sum)
+}
+
+// take makes the snapshot.
+func (s *state) take() {
+	if s.snapshot == nil {
+		s.snapshot = make([]float32, len(s.values))
+	}
+	copy(s.snapshot, s.values)
+	s.taken = s.version
+}
+
+// arrays is all there is of floats, in the order in which they are transferred.
+func (s *state) arrays() [][]float32 {
+	all := append([][]float32{s.values}, s.slots...)
+	if s.pending != nil {
+		all = append(all, s.pending)
+	}
+	if s.taken > 0 {
+		all = append(all, s.snapshot)
+	}
+	return all
+}
+
+// prune forgets leases that are settled.
+func (s *state) prune(floor int64) {
+	maps.DeleteFunc(s.ledger, func(lease, _ int64) bool { return lease < floor })
+}
+
+// ledgerMessage is the ledger for the master.
+func (s *state) ledgerMessage() []*wire.LeaseProgress {
+	var all []*wire.LeaseProgress
+	for _, lease := range slices.Sorted(maps.Keys(s.ledger)) {
+		all = append(all, &wire.LeaseProgress{Lease: lease, Done: s.ledger[lease]})
+	}
+	return all
+}
+
+// maxPosition is the longest encoded position, in bytes: a ledger of millions of leases.
+const maxPosition = 64 << 20
+
+// appendPosition encodes all of the state that is not floats.
+func (s *state) appendPosition(b []byte) []byte {
+	for _, v := range []int64{s.changes, s.version, s.records, s.taken, s.flushed, int64(len(s.ledger))} {
+		b = binary.AppendVarint(b, v)
+	}
+	for _, lease := range slices.Sorted(maps.Keys(s.ledger)) {
+		b = binary.AppendVarint(binary.AppendVarint(b, lease), s.ledger[lease])
+	}
+	return b
+}
+
+// parsePosition is the inverse of appendPosition.
+func parsePosition(b []byte) (position, map[int64]int64, error) {
+	var p position
+	var n int64
+	for _, v := range []*int64{&p.changes, &p.version, &p.records, &p.taken, &p.flushed, &n} {
+		value, size := binary.Varint(b)
+		if size <= 0 || value < 0 {
+			return p, nil, errors.New("parse state: a number is missing or negative")
+		}
+		*v, b = value, b[size:]
+	}
+	if n > int64(len(b)/2) { // two bytes each, at least
+		return p, nil, fmt.Errorf("parse state: %d leases in %d bytes", n, len(b))
+	}
+	ledger := make(map[int64]int64, n)
+	for range n {
+		lease, a := binary.Varint(b)
+		done, c := binary.Varint(b[max(a, 0):])
+		if a <= 0 || c <= 0 || done < 0 {
+			return p, nil, errors.New("parse state: the ledger is cut off")
+		}
+		ledger[lease], b = done, b[a+c:]
+	}
+	if len(b) > 0 || int64(len(ledger)) != n {
+		return p, nil, errors.New("parse state: the ledger is not as long as it says")
+	}
+	return p, ledger, nil
+}
+
+// receiver is a state of the same shape to receive one at p into: the state itself if nothing is lost by that.
+func (s *state) receiver(p position) *state {
+	into := &state{layout: s.layout, optimizer: s.optimizer, batch: s.batch, values: s.values, slots: s.slots, pending: s.pending, snapshot: s.snapshot}
+	if s.changes > 0 {
+		into.values, into.slots, into.snapshot = make([]float32, len(s.values)), s.optimizer.NewSlots(s.layout.Trainable()), nil
+		if s.pending != nil {
+			into.pending = make([]float32, len(s.pending))
+		}
+	} else {
+		s.touched, s.changes = true, -1 // until all of it is there
+	}
+	if into.taken = p.taken; p.taken > 0 && into.snapshot == nil {
+		into.snapshot = make([]float32, len(s.values))
+	}
+	return into
+}
+
+// adopt makes the state what was received.
+func (s *state) adopt(from *state, p position, ledger map[int64]int64) {
+	if &from.values[0] != &s.values[0] {
+		copy(s.values, from.values)
+	}
+	s.slots, s.pending, s.snapshot = from.slots, from.pending, from.snapshot
+	s.position, s.ledger, s.touched = p, ledger, true
+}
