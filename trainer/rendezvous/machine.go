@@ -1,36 +1,278 @@
 package rendezvous
 
-import "time"
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
 
 // Rendezvous is the machine. It is not safe for concurrent use: the shell holds a lock round it.
 type Rendezvous struct {
-	policy Policy
+	policy   Policy
+	expected int
+	known    map[int]*process // by worker: its newest
+	graves   []*process       // those that are gone, oldest first
+
+	world   World      // the last; its slices are never changed
+	members []*process // of the world, by rank, but for those that left it
+	guests  []*process // newcomers that wait, in the order of their arrival
+
+	told  Verb   // Recall or Abort: the members have been called back from the world
+	cause string // if so: why
+
+	stuck     int         // how often the world of these members broke without a round
+	suspicion map[int]int // if so: how often each worker was suspected
+
+	wait  wait // what has to pass before what is next
+	since time.Time
+	did   []Action // by the call that is on
 }
+
+// process is what is known of one session of a worker.
+type process struct {
+	Arrival // its last
+	place   place
+	given   int64 // formation of the last world that it was given
+}
+
+// place is where a process is.
+type place int
+
+const (
+	outside place = iota // in no world, and not arrived yet
+	waiting              // a newcomer that has arrived
+	working              // a member
+	back                 // a member that has arrived from its world
+	gone
+)
+
+// wait is a time that passes.
+type wait int
+
+const (
+	nothing  wait = iota
+	settling      // others may join
+	patience      // suspects may come
+)
 
 // New makes a rendezvous to which nobody has come.
-func New(p Policy) *Rendezvous { return &Rendezvous{policy: p} }
-
-// Expect tells how many workers there are, or will be soon: joins do not wait for more than them.
-func (r *Rendezvous) Expect(workers int, now time.Time) []Action { return nil }
-
-// Arrive takes a member's arrival.
-func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action { return nil }
-
-// Leave tells that a process is gone: its stream ended, its pod, or its heartbeats. Session 0: whichever
-// the worker has. Of one that is not there it is ignored.
-func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Time) []Action {
-	return nil
+func New(p Policy) *Rendezvous {
+	p.Min = max(p.Min, 1)
+	if p.Max > 0 {
+		p.Max = max(p.Max, p.Min)
+	}
+	p.Settle = cmp.Or(p.Settle, 300*time.Millisecond)
+	p.Patience = cmp.Or(p.Patience, 2*time.Second)
+	p.Attempts = cmp.Or(p.Attempts, 3)
+	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int)}
 }
 
-// Tick does what is due.
-func (r *Rendezvous) Tick(now time.Time) []Action { return nil }
+// Expect tells how many workers there are, or will be soon: joins do not wait for more than them.
+func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
+	r.expected = workers
+	return r.step(now)
+}
+
+// Arrive takes an arrival. It is ignored if it is late or told twice: of a session that is gone or followed by
+// another, or not from the last world that the process was given.
+func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
+	p := r.known[a.Worker]
+	switch {
+	case p == nil || a.Session > p.Session:
+		if p != nil && p.place != gone {
+			r.drop(p, fmt.Sprintf("%v was started again", p))
+		}
+		p = &process{given: a.Formation}
+		r.known[a.Worker] = p
+	case a.Session < p.Session:
+		return nil
+	}
+	if a.Formation != p.given || p.place != outside && p.place != working {
+		return nil
+	}
+	p.Arrival = a
+	if p.place == outside {
+		p.place = waiting
+		r.guests = append(r.guests, p)
+		return r.step(now)
+	}
+	p.place = back
+	switch {
+	case a.Broken && a.Suspect >= 0:
+		r.call(Abort, fmt.Sprintf("%v lost its link to %v", p, Member{Worker: a.Suspect}))
+	case a.Broken:
+		r.call(Abort, fmt.Sprintf("%v lost a link", p))
+	case r.told == 0: // the others would wait for it in the middle of a round
+		r.call(Abort, fmt.Sprintf("%v came back", p))
+	}
+	return r.step(now)
+}
+
+// Leave tells that a process is gone: its stream has ended, its pod, or its heartbeats. Session 0 is whichever
+// the worker has. It is ignored if that is gone already; what it said may still come late and is ignored too.
+func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Time) []Action {
+	p := r.known[worker]
+	switch {
+	case p == nil || p.place == gone:
+		if session != 0 && (p == nil || session > p.Session) {
+			r.known[worker] = &process{Arrival: Arrival{Member: Member{Worker: worker, Session: session}}}
+			r.bury(r.known[worker])
+		}
+		return nil
+	case session != 0 && session != p.Session:
+		return nil
+	}
+	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
+	return r.step(now)
+}
+
+// Tick does what is due. Called early it does nothing.
+func (r *Rendezvous) Tick(now time.Time) []Action { return r.step(now) }
 
 // Deadline is when Tick has something to do next, if nothing happens before.
-func (r *Rendezvous) Deadline() (time.Time, bool) { return time.Time{}, false }
+func (r *Rendezvous) Deadline() (time.Time, bool) {
+	return r.since.Add(r.length(r.wait)), r.wait != nothing
+}
 
-// World is the last one that was formed.
-func (r *Rendezvous) World() (World, bool) { return World{}, false }
+// World is the last one that was formed; members of it may have left since.
+func (r *Rendezvous) World() (World, bool) { return r.world, r.world.Formation > 0 }
 
-// Waiting is how many have arrived and stand waiting, and what for: "waiting for 2 of at least 3 workers".
-// The reason is empty while the world works.
-func (r *Rendezvous) Waiting() (arrived int, why string) { return 0, "" }
+// Waiting is how many have arrived and wait for a world, and what for they do, as in "waiting for 2 of at least
+// 3 workers" when one has come. It is "" while the world works: who waits then found no room, or is about
+// to get in.
+func (r *Rendezvous) Waiting() (arrived int, why string) {
+	missing := r.missing()
+	there := len(r.members) + len(r.guests)
+	switch {
+	case len(r.members) > 0 && r.told == 0:
+	case len(missing) > 0:
+		why = fmt.Sprintf("waiting for %s to come back", names(list(missing)))
+	case there < r.policy.Min:
+		why = fmt.Sprintf("waiting for %d of at least %d workers", r.policy.Min-there, r.policy.Min)
+	default:
+		why = fmt.Sprintf("waiting for %d more workers to join", r.wanted()-there)
+	}
+	return there - len(missing), why
+}
+
+// step does whatever can be done, and leaves what has to wait.
+func (r *Rendezvous) step(now time.Time) []Action {
+	for {
+		do, w := r.next()
+		if w != r.wait {
+			r.wait, r.since = w, now
+		}
+		if do == nil || now.Before(r.since.Add(r.length(w))) {
+			did := r.did
+			r.did = nil
+			return did
+		}
+		r.wait = nothing
+		do()
+	}
+}
+
+func (r *Rendezvous) length(w wait) time.Duration {
+	switch w {
+	case settling:
+		return r.policy.Settle
+	case patience:
+		return r.policy.Patience
+	}
+	return 0
+}
+
+// next is what is to be done, and what has to pass before; nil: something has to happen first.
+func (r *Rendezvous) next() (do func(), w wait) {
+	there, missing := len(r.members)+len(r.guests), r.missing()
+	settle := nothing
+	if there < r.wanted() {
+		settle = settling
+	}
+	switch {
+	case len(r.members) == 0:
+		if there >= r.policy.Min {
+			return r.form, settle
+		}
+	case r.told == 0:
+		if r.room() > 0 {
+			return r.recall, settle
+		}
+	case len(missing) == 0:
+		if there >= r.policy.Min {
+			return r.meet, nothing
+		}
+	case there-len(missing) >= r.policy.Min && r.dispensable(missing):
+		return r.leaveOut, patience
+	}
+	return nil, nothing
+}
+
+// wanted is how many the world would have if all expected workers were there.
+func (r *Rendezvous) wanted() int {
+	if r.policy.Max > 0 {
+		return min(r.expected, r.policy.Max)
+	}
+	return r.expected
+}
+
+// room is how many of the guests find room beside the members.
+func (r *Rendezvous) room() int {
+	if r.policy.Max > 0 {
+		return min(len(r.guests), r.policy.Max-len(r.members))
+	}
+	return len(r.guests)
+}
+
+// missing is the members that are not back from the world.
+func (r *Rendezvous) missing() []*process {
+	var missing []*process
+	for _, p := range r.members {
+		if p.place == working {
+			missing = append(missing, p)
+		}
+	}
+	return missing
+}
+
+// call has the missing members come back, unless they were told so before, or more urgently.
+func (r *Rendezvous) call(v Verb, reason string) {
+	if v <= r.told {
+		return
+	}
+	r.told, r.cause = v, reason
+	if missing := r.missing(); len(missing) > 0 {
+		r.did = append(r.did, Action{Verb: v, Formation: r.world.Formation, Members: list(missing), Reason: reason})
+	}
+}
+
+func (r *Rendezvous) recall() {
+	guests := list(r.guests[:r.room()])
+	r.call(Recall, names(guests)+" to join")
+}
+
+// remembered is how many processes that are gone are known, lest a late word of theirs be taken for a new one.
+const remembered = 1000
+
+// drop takes a process out that is gone.
+func (r *Rendezvous) drop(p *process, reason string) {
+	member := p.place == working || p.place == back
+	is := func(o *process) bool { return o == p }
+	r.members, r.guests = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is)
+	r.bury(p)
+	if member {
+		r.call(Abort, reason)
+	}
+}
+
+func (r *Rendezvous) bury(p *process) {
+	p.place = gone
+	r.graves = append(r.graves, p)
+	if len(r.graves) > remembered {
+		if oldest := r.graves[0]; r.known[oldest.Worker] == oldest {
+			delete(r.known, oldest.Worker)
+		}
+		r.graves = r.graves[1:]
+	}
+}

@@ -2,26 +2,25 @@ package rendezvous
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
 // Member is one process of one worker. Another session of the same worker is another member.
 type Member struct {
 	Worker  int
-	Session int64  // a process, or a stream of it, under the worker's number; not 0
+	Session int64  // a process, or a stream of it, under the worker's number: rises from one to the next, from 1
 	Address string // where the others reach it
 }
 
 // String is as in "worker-3".
 func (m Member) String() string { return fmt.Sprintf("worker-%d", m.Worker) }
 
-// same says that both are the same process, whatever its address.
-func (m Member) same(o Member) bool { return m.Worker == o.Worker && m.Session == o.Session }
-
 // Arrival is what a worker says when it stands between two rounds and needs a world.
 type Arrival struct {
 	Member
-	Formation int64 // of the world that it comes from, 0 if none
+	Formation int64 // of the last world that it was given, even if it never got to work in it; 0 if none
 	Round     int64 // rounds that its state has behind it; -1: it has no state
 	Broken    bool  // a link of that world failed
 	Suspect   int   // if so: the worker at its other end, -1 if that is not known
@@ -50,8 +49,8 @@ func (w World) Rank(worker int, session int64) int {
 type Policy struct {
 	Min      int           // a world has no fewer members; 0: 1
 	Max      int           // nor more; 0: no limit
-	Settle   time.Duration // joins wait for one another so long at most; 0: 300 ms
-	Patience time.Duration // so long after all the others, a suspect of theirs is waited for; 0: 2 s
+	Settle   time.Duration // joins wait for one another so long at most, from the first that could be let in; 0: 300 ms
+	Patience time.Duration // after all the others have come, a suspect of theirs is waited for so long; 0: 2 s
 	Attempts int           // formations in a row without a round, until somebody is evicted; 0: 3
 }
 
@@ -67,16 +66,63 @@ const (
 	Anew                   // the state is lost: training starts again in the Form that follows
 )
 
-var verbs = [...]string{Form: "form", Recall: "recall", Abort: "abort", Evict: "evict", Anew: "anew"}
+func (v Verb) String() string {
+	switch v {
+	case Form:
+		return "form"
+	case Recall:
+		return "recall"
+	case Abort:
+		return "abort"
+	case Evict:
+		return "evict"
+	case Anew:
+		return "anew"
+	}
+	return fmt.Sprintf("Verb(%d)", int(v))
+}
 
-func (v Verb) String() string { return verbs[v] }
-
-// Action is something that the shell shall do, in the order of the actions.
+// Action is what the shell has to do, in the order given.
 type Action struct {
 	Verb      Verb
 	World     World    // Form
 	Formation int64    // Recall, Abort: the world that it is about
 	Members   []Member // Recall, Abort: whom to tell
 	Member    Member   // Evict
-	Reason    string   // in words
+	Reason    string   // in words; "" for the first Form
+}
+
+func (a Action) String() string {
+	s := a.Verb.String()
+	switch a.Verb {
+	case Form:
+		s += fmt.Sprintf(" %d.%d %s", a.World.ID, a.World.Formation, names(a.World.Members))
+		if len(a.World.Sources) > 0 {
+			s += fmt.Sprintf(" with round %d of rank %s", a.World.Round, join(a.World.Sources, strconv.Itoa))
+		}
+	case Recall, Abort:
+		s += fmt.Sprintf(" %s from %d", names(a.Members), a.Formation)
+	case Evict:
+		s += " " + a.Member.String()
+	}
+	if a.Reason != "" {
+		s += ": " + a.Reason
+	}
+	return s
+}
+
+// names is as in "worker-1, worker-2".
+func names(members []Member) string { return join(members, Member.String) }
+
+// join lists the first few.
+func join[T any](items []T, text func(T) string) string {
+	const few = 8
+	var s []string
+	for _, item := range items[:min(few, len(items))] {
+		s = append(s, text(item))
+	}
+	if more := len(items) - few; more > 0 {
+		s = append(s, fmt.Sprintf("%d more", more))
+	}
+	return strings.Join(s, ", ")
 }

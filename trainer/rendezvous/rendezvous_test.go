@@ -1,0 +1,399 @@
+package rendezvous
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var start = time.Unix(1e9, 0)
+
+// stage plays a script. Each line tells the rendezvous something, and what it answers:
+//
+//	expect 4                        how many workers there are
+//	join 3/2 [from 1] [round 7]     worker 3's session 2 (of 1, if not said) arrives for the first time
+//	back 3 [from 1] [round 7]       it arrives from the last world
+//	broken 3 [suspect 1] [round 7]  as well, because its link to worker 1 broke
+//	leave 3/2 killed                its session 2 (any, if not said) is gone
+//	wait 300ms                      time passes
+//	due 300ms, due never            the deadline from here
+//	state 1 waiting for …           what Waiting says
+type stage struct {
+	t   *testing.T
+	r   *Rendezvous
+	now time.Time
+}
+
+func (s *stage) play(script string) {
+	s.t.Helper()
+	for line := range strings.Lines(script) {
+		line, want, _ := strings.Cut(strings.TrimSpace(line), " -> ")
+		if line == "" {
+			continue
+		}
+		verb, rest, _ := strings.Cut(line, " ")
+		var got []string
+		for _, a := range s.tell(verb, rest) {
+			got = append(got, a.String())
+		}
+		if text := strings.Join(got, " | "); text != want {
+			s.t.Errorf("%s\n\tgot  %s\n\twant %s", line, text, want)
+		}
+	}
+}
+
+func (s *stage) tell(verb, rest string) []Action {
+	s.t.Helper()
+	words := strings.Fields(rest)
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			s.t.Fatalf("%s %s: %v", verb, rest, err)
+		}
+		return n
+	}
+	value := func(name string, other int) int {
+		if i := slices.Index(words, name); i >= 0 {
+			return number(words[i+1])
+		}
+		return other
+	}
+	who := func(other int) (int, int64) {
+		worker, session, ok := strings.Cut(words[0], "/")
+		if !ok {
+			return number(worker), int64(other)
+		}
+		return number(worker), int64(number(session))
+	}
+	world, _ := s.r.World()
+	switch verb {
+	case "expect":
+		return s.r.Expect(number(rest), s.now)
+	case "join", "back", "broken":
+		w, session := who(1)
+		from := int(world.Formation)
+		if verb == "join" {
+			from = 0
+		}
+		return s.r.Arrive(Arrival{
+			Member:    Member{Worker: w, Session: session, Address: "host-" + words[0]},
+			Formation: int64(value("from", from)), Round: int64(value("round", -1)),
+			Broken: verb == "broken", Suspect: value("suspect", -1),
+		}, s.now)
+	case "leave":
+		w, session := who(0)
+		return s.r.Leave(w, session, strings.Join(words[1:], " "), s.now)
+	case "wait":
+		d, err := time.ParseDuration(rest)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.now = s.now.Add(d)
+		return s.r.Tick(s.now)
+	case "due":
+		got := "never"
+		if at, ok := s.r.Deadline(); ok {
+			got = at.Sub(s.now).String()
+		}
+		if got != rest {
+			s.t.Errorf("due %s, want %s", got, rest)
+		}
+	case "state":
+		arrived, why := s.r.Waiting()
+		if got := strings.TrimSpace(fmt.Sprint(arrived, " ", why)); got != rest {
+			s.t.Errorf("state %s, want %s", got, rest)
+		}
+	default:
+		s.t.Fatalf("what is %q?", verb)
+	}
+	return nil
+}
+
+// three is a world of three workers that have made rounds.
+const three = `
+	expect 3
+	join 0
+	join 1
+	join 2 -> form 1.1 worker-0, worker-1, worker-2
+`
+
+func TestStories(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		policy Policy
+		script string
+	}{
+		{"all that are expected need not wait", Policy{}, three + `
+			due never
+			state 0
+			wait 1h`},
+		{"nobody is expected", Policy{}, `
+			join 4 -> form 1.1 worker-4`},
+		{"settle without those that are late", Policy{}, `
+			state 0 waiting for 1 of at least 1 workers
+			expect 3
+			due never
+			join 2
+			due 300ms
+			wait 200ms
+			join 0
+			due 100ms
+			state 2 waiting for 1 more workers to join
+			wait 99ms
+			wait 1ms -> form 1.1 worker-2, worker-0`},
+		{"settle from when there are enough", Policy{Min: 2, Settle: time.Second}, `
+			expect 9
+			join 0
+			due never
+			wait 10s
+			state 1 waiting for 1 of at least 2 workers
+			join 1
+			due 1s
+			wait 500ms
+			leave 0 killed
+			due never
+			join 2
+			due 1s
+			wait 1s -> form 1.1 worker-1, worker-2`},
+		{"fewer are expected than thought", Policy{}, `
+			expect 3
+			join 0
+			join 1
+			expect 2 -> form 1.1 worker-0, worker-1`},
+		{"one leaves", Policy{}, three + `
+			leave 1 killed (signal 9) -> abort worker-0, worker-2 from 1: worker-1 left: killed (signal 9)
+			leave 1 pod gone
+			leave 1/1 silent
+			state 0 waiting for worker-0, worker-2 to come back
+			broken 2 suspect 1 round 7
+			state 1 waiting for worker-0 to come back
+			broken 0 suspect 1 round 6 -> form 2.2 worker-0, worker-2 with round 7 of rank 1: worker-1 left: killed (signal 9)
+			due never`},
+		{"one whose links the others miss first", Policy{}, three + `
+			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
+			broken 0 round 7
+			leave 1 killed -> form 2.2 worker-0, worker-2 with round 7 of rank 0, 1: worker-2 lost its link to worker-1`},
+		{"a link fails and nobody is dead", Policy{}, three + `
+			broken 2 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost a link
+			broken 0 suspect 2 round 7
+			back 1 round 8 -> form 1.2 worker-0, worker-1, worker-2 with round 8 of rank 1: worker-2 lost a link
+			due never`},
+		{"one comes back unasked", Policy{}, three + `
+			back 1 round 3 -> abort worker-0, worker-2 from 1: worker-1 came back`},
+		{"it dies before it has fetched its world", Policy{Min: 2}, three + `
+			leave 2 killed -> abort worker-0, worker-1 from 1: worker-2 left: killed
+			back 0 round 0
+			back 1 round 0 -> form 2.2 worker-0, worker-1 with round 0 of rank 0, 1: worker-2 left: killed`},
+		{"all die at once", Policy{Min: 2}, three + `
+			leave 0 killed -> abort worker-1, worker-2 from 1: worker-0 left: killed
+			leave 1 killed
+			leave 2 killed
+			state 0 waiting for 2 of at least 2 workers
+			due never
+			join 3 round 9 from 1
+			join 4
+			due 300ms
+			join 5 -> anew: nobody who has the state is left | form 2.2 worker-3, worker-4, worker-5: worker-0 left: killed`},
+		{"a newcomer", Policy{}, three + `
+			expect 4
+			join 3 -> recall worker-0, worker-1, worker-2 from 1: worker-3 to join
+			due never
+			back 1 round 5
+			back 0 round 5
+			back 2 round 5 -> form 2.2 worker-0, worker-1, worker-2, worker-3 with round 5 of rank 0, 1, 2: worker-3 to join`},
+		{"newcomers wait for one another", Policy{}, three + `
+			expect 5
+			join 3
+			due 300ms
+			state 1
+			wait 250ms
+			join 7 -> recall worker-0, worker-1, worker-2 from 1: worker-3, worker-7 to join`},
+		{"newcomers do not wait for ever", Policy{}, three + `
+			expect 9
+			join 3
+			wait 200ms
+			join 4
+			wait 100ms -> recall worker-0, worker-1, worker-2 from 1: worker-3, worker-4 to join
+			join 5
+			back 0 round 2
+			back 1 round 2
+			back 2 round 2 -> form 2.2 worker-0, worker-1, worker-2, worker-3, worker-4, worker-5 with round 2 of rank 0, 1, 2: worker-3, worker-4 to join`},
+		{"a newcomer dies while it waits", Policy{}, three + `
+			expect 5
+			join 3
+			leave 3 killed
+			due never
+			join 4
+			due 300ms`},
+		{"a newcomer dies after the recall", Policy{}, three + `
+			expect 4
+			join 3 -> recall worker-0, worker-1, worker-2 from 1: worker-3 to join
+			leave 3 killed
+			back 0 round 2
+			back 1 round 2
+			back 2 round 2 -> form 1.2 worker-0, worker-1, worker-2 with round 2 of rank 0, 1, 2: worker-3 to join`},
+		{"one dies after the recall", Policy{}, three + `
+			expect 4
+			join 3 -> recall worker-0, worker-1, worker-2 from 1: worker-3 to join
+			back 2 round 2
+			leave 0 killed -> abort worker-1 from 1: worker-0 left: killed
+			broken 1 suspect 0 round 2 -> form 2.2 worker-1, worker-2, worker-3 with round 2 of rank 0, 1: worker-0 left: killed`},
+		{"one joins while the ring forms", Policy{}, three + `
+			leave 0 killed -> abort worker-1, worker-2 from 1: worker-0 left: killed
+			back 1 round 4
+			join 3
+			due never
+			back 2 round 4 -> form 2.2 worker-1, worker-2, worker-3 with round 4 of rank 0, 1: worker-0 left: killed`},
+		{"it comes back under its number", Policy{}, three + `
+			join 1/2 from 1 round 9 -> abort worker-0, worker-2 from 1: worker-1 was started again
+			back 1 from 1 round 9
+			leave 1/1 killed
+			back 0 round 4
+			back 2 round 4 -> form 2.2 worker-0, worker-2, worker-1 with round 4 of rank 0, 1: worker-1 was started again`},
+		{"it comes back under its number while it waits", Policy{}, `
+			expect 2
+			join 1
+			join 1/2
+			leave 1/1 killed
+			join 0 -> form 1.1 worker-1, worker-0`},
+		{"too few are left", Policy{Min: 3}, three + `
+			leave 0 killed -> abort worker-1, worker-2 from 1: worker-0 left: killed
+			back 1 round 4
+			back 2 round 5
+			due never
+			state 2 waiting for 1 of at least 3 workers
+			join 3 -> form 2.2 worker-1, worker-2, worker-3 with round 5 of rank 1: worker-0 left: killed`},
+		{"a spare waits for room", Policy{Max: 3}, three + `
+			expect 5
+			join 3
+			join 4
+			due never
+			state 2
+			leave 1 killed -> abort worker-0, worker-2 from 1: worker-1 left: killed
+			back 0 round 4
+			back 2 round 4 -> form 2.2 worker-0, worker-2, worker-3 with round 4 of rank 0, 1: worker-1 left: killed
+			due never`},
+		{"what is told twice or late", Policy{}, three + `
+			join 1
+			join 1 round 8
+			broken 2 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost a link
+			broken 2 suspect 0 round 8
+			back 0 round 7
+			back 1 round 7 -> form 1.2 worker-0, worker-1, worker-2 with round 7 of rank 0, 1, 2: worker-2 lost a link
+			broken 2 from 1 round 7
+			back 0 from 1 round 7
+			back 0 from 9 round 7
+			join 1
+			state 0
+			leave 1 killed -> abort worker-0, worker-2 from 2: worker-1 left: killed
+			broken 1 from 2 round 7
+			join 1
+			state 0 waiting for worker-0, worker-2 to come back`},
+		{"a word of one that left before it came", Policy{}, `
+			leave 5/1 killed
+			leave 5/2 killed
+			join 5/2
+			state 0 waiting for 1 of at least 1 workers
+			join 5/3 -> form 1.1 worker-5`},
+		{"the state is lost although somebody lives", Policy{}, three + `
+			leave 0 killed -> abort worker-1, worker-2 from 1: worker-0 left: killed
+			back 1 round -1
+			back 2 -> anew: nobody who has the state is left | form 2.2 worker-1, worker-2: worker-0 left: killed`},
+		{"a suspect stays away, and comes back", Policy{}, three + `
+			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
+			due never
+			wait 1h
+			broken 0 round 7
+			due 2s
+			wait 1999ms
+			wait 1ms -> form 2.2 worker-0, worker-2 with round 7 of rank 0, 1: worker-1 stayed away
+			join 1
+			state 0
+			broken 1 from 1 suspect 0 round 8 -> recall worker-0, worker-2 from 2: worker-1 to join
+			broken 1 from 1 suspect 0 round 8
+			back 0 round 9
+			back 2 round 9 -> form 3.3 worker-0, worker-2, worker-1 with round 9 of rank 0, 1: worker-1 to join`},
+		{"a suspect comes in time", Policy{Patience: time.Second}, three + `
+			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
+			broken 0 suspect 1 round 7
+			wait 999ms
+			back 1 round 7 -> form 1.2 worker-0, worker-1, worker-2 with round 7 of rank 0, 1, 2: worker-2 lost its link to worker-1
+			due never`},
+		{"a suspect is dead", Policy{}, three + `
+			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
+			broken 0 suspect 1 round 7
+			leave 1 silent -> form 2.2 worker-0, worker-2 with round 7 of rank 0, 1: worker-2 lost its link to worker-1
+			due never`},
+		{"nobody suspects who is missing", Policy{}, three + `
+			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
+			back 1 round 7
+			due never
+			leave 1 killed
+			due never`},
+		{"a suspect that cannot be spared: too few", Policy{Min: 3}, three + `
+			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
+			broken 0 suspect 1 round 7
+			due never
+			join 3
+			due 2s
+			wait 2s -> form 2.2 worker-0, worker-2, worker-3 with round 7 of rank 0, 1: worker-1 stayed away`},
+		{"a suspect that cannot be spared: it has the state", Policy{}, `
+			join 0 -> form 1.1 worker-0
+			join 1 -> recall worker-0 from 1: worker-1 to join
+			back 0 round 100 -> form 2.2 worker-0, worker-1 with round 100 of rank 0: worker-1 to join
+			broken 1 suspect 0 -> abort worker-0 from 2: worker-1 lost its link to worker-0
+			due never
+			back 0 round 100 -> form 2.3 worker-0, worker-1 with round 100 of rank 0: worker-1 lost its link to worker-0`},
+		{"two that cannot talk to each other", Policy{Attempts: 2}, three + `
+			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
+			broken 1 suspect 2 round 0
+			broken 2 suspect 1 round 0 -> form 1.2 worker-0, worker-1, worker-2 with round 0 of rank 0, 1, 2: worker-0 lost its link to worker-1
+			broken 2 suspect 1 round 1 -> abort worker-0, worker-1 from 2: worker-2 lost its link to worker-1
+			broken 1 suspect 2 round 1
+			broken 0 suspect 1 round 1 -> form 1.3 worker-0, worker-1, worker-2 with round 1 of rank 0, 1, 2: worker-2 lost its link to worker-1
+			broken 1 suspect 2 round 1 -> abort worker-0, worker-2 from 3: worker-1 lost its link to worker-2
+			broken 2 suspect 1 round 1
+			back 0 round 1 -> form 1.4 worker-0, worker-1, worker-2 with round 1 of rank 0, 1, 2: worker-1 lost its link to worker-2
+			broken 1 suspect 2 round 1 -> abort worker-0, worker-2 from 4: worker-1 lost its link to worker-2
+			back 0 round 1
+			broken 2 suspect 1 round 1 -> evict worker-2: suspected 2 times in 2 worlds without a round | form 2.5 worker-0, worker-1 with round 1 of rank 0, 1: worker-2 was evicted
+			leave 2 deleted
+			broken 2 from 4 suspect 1 round 1
+			state 0
+			join 2/2 -> recall worker-0, worker-1 from 5: worker-2 to join`},
+		{"the most suspected goes", Policy{Attempts: 1}, three + `
+			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
+			broken 1 suspect 2 round 0
+			broken 2 suspect 1 round 0 -> evict worker-1: suspected 2 times in 1 worlds without a round | form 2.2 worker-0, worker-2 with round 0 of rank 0, 1: worker-1 was evicted`},
+		{"who is evicted is missed", Policy{Attempts: 1, Min: 3}, three + `
+			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
+			broken 1 suspect 2 round 0
+			broken 2 suspect 1 round 0 -> evict worker-1: suspected 2 times in 1 worlds without a round
+			due never
+			state 2 waiting for 1 of at least 3 workers
+			leave 1 deleted
+			join 3 -> form 2.2 worker-0, worker-2, worker-3 with round 0 of rank 0, 1: worker-1 was evicted`},
+		{"the one that has the state is not evicted", Policy{Attempts: 1}, three + `
+			broken 0 suspect 1 round -1 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
+			broken 2 suspect 1 round -1
+			broken 1 suspect 0 round 0 -> evict worker-0: suspected 1 times in 1 worlds without a round | form 2.2 worker-1, worker-2 with round 0 of rank 0: worker-0 was evicted`},
+		{"a world of one is not evicted", Policy{Attempts: 1}, `
+			join 0 -> form 1.1 worker-0
+			broken 0 round 0 -> form 1.2 worker-0 with round 0 of rank 0: worker-0 lost a link`},
+		{"others joined since it broke", Policy{Attempts: 2}, three + `
+			broken 0 suspect 2 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-2
+			broken 1 suspect 2 round 0
+			back 2 round 0 -> form 1.2 worker-0, worker-1, worker-2 with round 0 of rank 0, 1, 2: worker-0 lost its link to worker-2
+			join 3 -> recall worker-0, worker-1, worker-2 from 2: worker-3 to join
+			broken 0 suspect 2 round 0 -> abort worker-1, worker-2 from 2: worker-0 lost its link to worker-2
+			broken 1 suspect 2 round 0
+			back 2 round 0 -> form 2.3 worker-0, worker-1, worker-2, worker-3 with round 0 of rank 0, 1, 2: worker-0 lost its link to worker-2`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			(&stage{t, New(tt.policy), start}).play(tt.script)
+		})
+	}
+}
