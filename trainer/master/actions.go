@@ -15,23 +15,18 @@ const deleteAgain = time.Second
 func (m *master) do(actions []pod.Action) {
 	for _, a := range actions {
 		if a.Verb == pod.Lost {
-			m.forget(a.ID)
+			m.forget(a.ID, a.Reason)
 		}
 		m.actions = append(m.actions, a)
 		signal(m.acting)
 	}
 }
 
-// forget drops what a pod that is gone told of itself. A server took with it all that it held.
-func (m *master) forget(id pod.ID) {
+// forget drops what a pod that is gone told of itself.
+func (m *master) forget(id pod.ID, reason string) {
 	c := m.contact(id)
 	c.joined, c.heard, c.dismiss = false, time.Time{}, false
-	if id.Role == pod.PS {
-		m.servers[id.Index].disconnect()
-		if !m.over {
-			m.snapshot(id.Index, 0)
-		}
-	}
+	m.strategy.gone(id, reason)
 }
 
 // execute performs actions, in order for each pod, at once for different ones.
@@ -111,24 +106,13 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 	if a.Charged {
 		charge = a.Reason
 	}
-	m.takeBack(ctx, a.ID.Index, charge)
+	m.strategy.takeBack(ctx, a.ID.Index, charge)
 }
 
-// takeBack takes the leases of a worker that is gone, when the servers have said what they have of them.
-func (m *master) takeBack(ctx context.Context, worker int, charge string) {
-	m.mu.Lock()
-	holds := !m.over && len(m.queue.Held(worker)) > 0
-	m.mu.Unlock()
-	if !holds {
-		return
-	}
-	progress := m.applied(ctx, worker)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	for _, l := range m.queue.Lose(worker, progress, charge, now) {
+// lose takes the leases of a worker back; progress is what of them is in the model. The mutex is held.
+func (m *master) lose(worker int, progress map[int64]int64, charge string) {
+	for _, l := range m.queue.Lose(worker, progress, charge, m.clock(time.Now())) {
 		m.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)
 	}
 	m.wake()
-	m.advance(now)
 }

@@ -14,10 +14,13 @@ import (
 // followed by it; with nothing changed it does nothing. The mutex is held.
 func (m *master) advance(now time.Time) {
 	if !m.over {
+		m.strategy.update()
 		m.passBarriers()
 		m.evaluate()
 		m.finish(now)
-		m.order()
+	}
+	if at, ok := m.strategy.deadline(); ok && !m.over && at.Add(m.away).Before(m.armed) {
+		signal(m.poke)
 	}
 	// A new lease or heartbeat is due no sooner than the timeout: only then may the timer be set too late.
 	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 && (m.armed.IsZero() || m.armed.Sub(now) > timeout) {
@@ -25,31 +28,29 @@ func (m *master) advance(now time.Time) {
 	}
 }
 
-// passBarriers opens the next epoch when this one is settled and every server has applied all of it.
+// passBarriers opens the next epoch when this one is settled and applied, and ends the training after the last.
 func (m *master) passBarriers() {
-	for !m.trained {
-		if !m.queue.TrainingDone() {
-			if !m.queue.Settled() || !m.flushed(m.queue.Stats().Epoch) {
-				return
-			}
-			m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
-			if m.queue.NextEpoch() {
-				m.wake()
-				continue
-			}
-		} else if !m.allJoined() { // nothing to train on: the model is the servers' as it stands
+	for !m.queue.TrainingDone() {
+		if !m.queue.Settled() || !m.strategy.applied(m.queue.Stats().Epoch) {
 			return
 		}
-		m.trained = true
-		m.Log.Info("Training finished", "version", m.version())
-		if len(m.Validation) > 0 {
-			m.evals.Final(m.version())
-		}
-		if m.Job.Output != "" {
-			m.queue.Export(m.version())
-		}
+		m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
+		m.queue.NextEpoch()
 		m.wake()
 	}
+	if m.trained || !m.strategy.whole() {
+		return
+	}
+	m.trained = true
+	version := m.strategy.version()
+	m.Log.Info("Training finished", "version", version)
+	if len(m.Validation) > 0 {
+		m.evals.Final(version)
+	}
+	if m.Job.Output != "" {
+		m.queue.Export(version)
+	}
+	m.wake()
 }
 
 // evaluate begins the evaluation that is due.
@@ -83,7 +84,7 @@ func (m *master) measured(t task.Task, metrics []*wire.Metric) error {
 	return nil
 }
 
-// snapshot takes which snapshot a server holds. The mutex is held.
+// snapshot takes which snapshot a holder has. The mutex is held.
 func (m *master) snapshot(server int, version int64) {
 	run, _ := m.evals.Running()
 	if m.trained && run.Snapshot == 0 {
@@ -91,8 +92,16 @@ func (m *master) snapshot(server int, version int64) {
 	}
 	if m.evals.Snapshot(server, version) {
 		m.Log.Warn("Evaluation withdrawn: a server lost the snapshot", "version", run.Version, "server", server)
-		m.queue.Withdraw(run.Version, time.Now())
+		m.queue.Withdraw(run.Version, m.clock(time.Now()))
 	}
+}
+
+// restart begins the training anew, from the initial values: the model is lost.
+func (m *master) restart() {
+	m.queue.Restart()
+	m.evals = m.schedule()
+	m.evaluations, m.trained, m.speed = nil, false, speed{}
+	m.wake()
 }
 
 // finish ends the job that is done, or that cannot be.

@@ -72,15 +72,18 @@ type master struct {
 	acting     chan struct{} // there are actions
 	background sync.WaitGroup
 
-	mu      sync.Mutex
-	queue   *task.Queue
-	table   *pod.Table
-	evals   *evaluation.Schedule
-	servers []*server
-	pods    map[pod.ID]*contact
-	actions []pod.Action  // not performed yet
-	changed chan struct{} // closed when a waiting call should look again
-	armed   time.Time     // what the timer is set to
+	mu       sync.Mutex
+	queue    *task.Queue
+	table    *pod.Table
+	evals    *evaluation.Schedule
+	servers  *servers // none in a ring
+	ring     *ring    // nil without
+	strategy strategy // one of them
+	pods     map[pod.ID]*contact
+	actions  []pod.Action  // not performed yet
+	changed  chan struct{} // closed when a waiting call should look again
+	armed    time.Time     // what the timer is set to
+	away     time.Duration // see clock
 
 	trained bool  // the last barrier is passed, the last evaluation and the export are asked for
 	over    bool  // the job has ended; pods are leaving
@@ -96,7 +99,7 @@ type master struct {
 // contact is what a pod told of itself.
 type contact struct {
 	joined   bool
-	heard    time.Time // its last heartbeat, zero before the first
+	heard    time.Time // its last heartbeat, by clock; zero before the first
 	dismiss  bool      // it was deleted or replaced: it is told to leave
 	steps    int64
 	rejected int64
@@ -122,8 +125,8 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	})
 	m.background.Go(func() { m.execute(lasting) })
 	m.background.Go(func() { m.publish(lasting) })
-	for _, s := range m.servers {
-		m.background.Go(func() { m.command(lasting, s) })
+	for _, s := range m.servers.all {
+		m.background.Go(func() { m.servers.command(lasting, s) })
 	}
 	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "workers", c.Job.NumWorkers, "servers", c.Job.NumPS)
 	m.begin()
@@ -134,7 +137,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	force.Stop()
 	cancel()
 	m.background.Wait()
-	for _, s := range m.servers {
+	for _, s := range m.servers.all {
 		s.close()
 	}
 	status := m.status(time.Now())
@@ -168,16 +171,28 @@ func newMaster(c Config) (*master, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("plan the job: %w", err)
 	}
-	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, Relaunches: j.RelaunchOnWorkerFailure})
-	steps := int64(j.EvaluationSteps)
-	if len(c.Validation) == 0 {
+	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure})
+	m.servers = newServers(m)
+	m.strategy = m.servers
+	if j.Strategy == job.AllReduce {
+		m.ring = newRing(m)
+		m.strategy = m.ring
+	}
+	m.evals = m.schedule()
+	return m, nil
+}
+
+// schedule is of the evaluations, none of them done.
+func (m *master) schedule() *evaluation.Schedule {
+	steps := int64(m.Job.EvaluationSteps)
+	if len(m.Validation) == 0 {
 		steps = 0
 	}
-	m.evals = evaluation.New(evaluation.Policy{Steps: steps, Servers: j.NumPS})
-	for i := range j.NumPS {
-		m.servers = append(m.servers, newServer(i))
+	holders := m.Job.NumPS
+	if m.ring != nil {
+		holders = 1 // of the one snapshot that every worker has
 	}
-	return m, nil
+	return evaluation.New(evaluation.Policy{Steps: steps, Servers: holders})
 }
 
 // begin starts the pods.
@@ -216,17 +231,35 @@ func (m *master) rearm(timer *time.Timer) bool {
 	if m.over && (m.table.Gone() || !now.Before(m.ended.Add(endLimit))) {
 		return false
 	}
-	m.armed = m.deadline()
+	m.clock(now)
+	m.armed = m.deadline(now)
 	if m.armed.IsZero() {
 		timer.Stop()
-	} else {
-		timer.Reset(m.armed.Sub(now))
+		return true
 	}
+	if m.armed.Before(now) {
+		m.armed = now
+	}
+	timer.Reset(m.armed.Sub(now))
 	return true
 }
 
+// clock is now without the time that the master itself was away: stopped, or without a processor. What others did not
+// do in that time is no fault of theirs, so all that is late or silent is measured by this clock.
+func (m *master) clock(now time.Time) time.Time {
+	if !m.armed.IsZero() && now.After(m.armed) {
+		m.away += now.Sub(m.armed)
+		m.armed = now
+	}
+	return now.Add(-m.away)
+}
+
+// pulse is how many times within the least silence that matters the timer fires, so that the master
+// notices that it was away.
+const pulse = 4
+
 // deadline is when something is to be done if nothing happens before; zero: never.
-func (m *master) deadline() time.Time {
+func (m *master) deadline(now time.Time) time.Time {
 	var first time.Time
 	sooner := func(at time.Time, ok bool) {
 		if ok && (first.IsZero() || at.Before(first)) {
@@ -238,10 +271,13 @@ func (m *master) deadline() time.Time {
 		sooner(m.ended.Add(endLimit), true)
 		return first
 	}
-	sooner(m.queue.Deadline())
-	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 {
-		for _, c := range m.pods {
-			sooner(c.heard.Add(timeout), !c.heard.IsZero())
+	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
+	present(m.queue.Deadline())
+	present(m.strategy.deadline())
+	for id, c := range m.pods {
+		if limit := m.strategy.silence(id.Role); limit > 0 && !c.heard.IsZero() {
+			present(c.heard.Add(limit), true)
+			sooner(now.Add(limit/pulse), true)
 		}
 	}
 	return first
@@ -254,6 +290,7 @@ func (m *master) tick() {
 	now := time.Now()
 	m.do(m.table.Tick(now))
 	if !m.over {
+		m.strategy.tick()
 		m.replaceStragglers(now)
 		m.replaceSilent(now)
 	}
@@ -263,7 +300,7 @@ func (m *master) tick() {
 // replaceStragglers deletes the workers that show no progress. Their leases are taken back when they are
 // gone, so that no record they pushed is lost sight of; or when they are still there a timeout later.
 func (m *master) replaceStragglers(now time.Time) {
-	for _, worker := range m.queue.Overdue(now) {
+	for _, worker := range m.strategy.stragglers(m.queue.Overdue(m.clock(now))) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contact(id).dismiss {
 			m.do([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
@@ -274,13 +311,10 @@ func (m *master) replaceStragglers(now time.Time) {
 }
 
 func (m *master) replaceSilent(now time.Time) {
-	timeout := m.Job.TaskTimeout.Duration
-	if timeout <= 0 {
-		return
-	}
+	present := m.clock(now)
 	for id, c := range m.pods {
-		if !c.heard.IsZero() && now.Sub(c.heard) >= timeout {
-			m.replace(id, fmt.Sprintf("silent for %v", timeout), now)
+		if limit := m.strategy.silence(id.Role); limit > 0 && !c.heard.IsZero() && present.Sub(c.heard) >= limit {
+			m.replace(id, fmt.Sprintf("silent for %v", limit), now)
 		}
 	}
 }
@@ -291,6 +325,7 @@ func (m *master) replace(id pod.ID, reason string, now time.Time) {
 	c.heard, c.dismiss = time.Time{}, true
 	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
 	m.do(m.table.Replace(id, reason, now))
+	m.strategy.dismiss(id, reason)
 }
 
 // stop ends the job from outside, unless it is over.

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -20,7 +21,13 @@ const (
 	controlPause  = 100 * time.Millisecond // before an order is repeated
 )
 
-// server is the master's end of one parameter server. The master's mutex guards all but index and wake.
+// servers is the strategy of parameter servers.
+type servers struct {
+	*master
+	all []*server
+}
+
+// server is the master's end of one of them. The master's mutex guards all but index and wake.
 type server struct {
 	index int
 	wake  chan struct{} // want may differ from told
@@ -41,12 +48,20 @@ type order struct {
 	known        bool  // false: nothing was told yet
 }
 
+func newServers(m *master) *servers {
+	s := &servers{master: m}
+	for i := range m.Job.NumPS {
+		s.all = append(s.all, newServer(i))
+	}
+	return s
+}
+
 func newServer(index int) *server {
 	return &server{index: index, wake: make(chan struct{}, 1), want: order{known: true}}
 }
 
 // connect makes the server one that listens at address. What was told to the one before is forgotten.
-func (m *master) connect(s *server, address string) error {
+func (m *servers) connect(s *server, address string) error {
 	dial := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
@@ -81,8 +96,8 @@ func (s *server) close() {
 }
 
 // allJoined says that every server has an address.
-func (m *master) allJoined() bool {
-	for _, s := range m.servers {
+func (m *servers) allJoined() bool {
+	for _, s := range m.all {
 		if s.address == "" {
 			return false
 		}
@@ -90,22 +105,34 @@ func (m *master) allJoined() bool {
 	return true
 }
 
+// addresses of all servers, nil until every one has joined.
+func (m *servers) addresses() []string {
+	if !m.allJoined() {
+		return nil
+	}
+	var all []string
+	for _, s := range m.all {
+		all = append(all, s.address)
+	}
+	return all
+}
+
 // version is the newest that any server has.
-func (m *master) version() int64 {
+func (m *servers) version() int64 {
 	var newest int64
-	for _, s := range m.servers {
+	for _, s := range m.all {
 		newest = max(newest, s.version)
 	}
 	return newest
 }
 
-// order makes what the servers are to know what is so. The mutex is held.
-func (m *master) order() {
+// update makes what the servers are to know what is so.
+func (m *servers) update() {
 	contributors := 0
 	if m.Job.Synchronous() {
 		contributors = m.queue.Holders()
 	}
-	for _, s := range m.servers {
+	for _, s := range m.all {
 		if s.want.contributors != contributors || s.want.release != m.evals.Release() {
 			s.want.contributors, s.want.release = contributors, m.evals.Release()
 			signal(s.wake)
@@ -113,11 +140,11 @@ func (m *master) order() {
 	}
 }
 
-// flushed orders the barrier of an epoch, and says whether every server is through it.
+// applied orders the barrier of an epoch, and says whether every server is through it.
 // In an asynchronous job there is nothing to apply then; the version is still learnt.
-func (m *master) flushed(epoch int) bool {
+func (m *servers) applied(epoch int) bool {
 	all := true
-	for _, s := range m.servers {
+	for _, s := range m.all {
 		if s.want.flush < epoch {
 			s.want.flush = epoch
 			signal(s.wake)
@@ -127,8 +154,52 @@ func (m *master) flushed(epoch int) bool {
 	return all
 }
 
+// whole says that there is a model: with nothing to train on it is the servers' as it stands.
+func (m *servers) whole() bool { return m.allJoined() }
+
+// heard takes a server's word of its version and snapshot.
+func (m *servers) heard(id pod.ID, r *wire.HeartbeatRequest, _ *wire.HeartbeatReply) {
+	if id.Role == pod.PS {
+		s := m.all[id.Index]
+		s.version = max(s.version, r.Version)
+		m.snapshot(id.Index, r.Snapshot)
+	}
+}
+
+// gone forgets a server that has ended. It took with it all that it held.
+func (m *servers) gone(id pod.ID, _ string) {
+	if id.Role == pod.PS {
+		m.all[id.Index].disconnect()
+		if !m.over {
+			m.snapshot(id.Index, 0)
+		}
+	}
+}
+
+// takeBack takes the leases of a worker that has ended, when the servers have said what they have of them.
+func (m *servers) takeBack(ctx context.Context, worker int, charge string) {
+	m.mu.Lock()
+	holds := !m.over && len(m.queue.Held(worker)) > 0
+	m.mu.Unlock()
+	if !holds {
+		return
+	}
+	progress := m.progress(ctx, worker)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.lose(worker, progress, charge)
+	m.advance(time.Now())
+}
+
+func (m *servers) dismiss(pod.ID, string)            {}
+func (m *servers) stragglers(overdue []int) []int    { return overdue }
+func (m *servers) silence(pod.Role) time.Duration    { return m.Job.TaskTimeout.Duration }
+func (m *servers) deadline() (at time.Time, ok bool) { return }
+func (m *servers) tick()                             {}
+func (m *servers) describe(*wire.JobStatus)          {}
+
 // command tells a server its orders, one at a time, as long as it takes.
-func (m *master) command(ctx context.Context, s *server) {
+func (m *servers) command(ctx context.Context, s *server) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
 		client, want, told := s.client, s.want, s.told
@@ -166,14 +237,14 @@ func control(ctx context.Context, client wire.ParameterServerClient, want, told 
 	}, grpc.WaitForReady(true))
 }
 
-// applied asks every server how much of a worker's leases it has, and returns the least by
+// progress asks every server how much of a worker's leases it has, and returns the least by
 // lease. A server that does not answer, or has started anew, has nothing.
-func (m *master) applied(ctx context.Context, worker int) map[int64]int64 {
+func (m *servers) progress(ctx context.Context, worker int) map[int64]int64 {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
 	m.mu.Lock()
-	clients := make([]wire.ParameterServerClient, len(m.servers))
-	for i, s := range m.servers {
+	clients := make([]wire.ParameterServerClient, len(m.all))
+	for i, s := range m.all {
 		clients[i] = s.client
 	}
 	m.mu.Unlock()

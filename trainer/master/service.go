@@ -81,10 +81,10 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 			}
 		}
 		if id.Role == pod.PS {
-			reply.Version = m.servers[id.Index].version
+			reply.Version = m.servers.all[id.Index].version
 		}
-		reply.PsAddresses = m.addresses()
-		return reply.PsAddresses != nil || !patient, nil
+		reply.PsAddresses = m.servers.addresses()
+		return m.servers.allJoined() || !patient, nil
 	})
 }
 
@@ -94,7 +94,7 @@ func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
 		if r.Address == "" {
 			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
 		}
-		if err := m.connect(m.servers[id.Index], r.Address); err != nil {
+		if err := m.servers.connect(m.servers.all[id.Index], r.Address); err != nil {
 			return err
 		}
 	}
@@ -106,22 +106,10 @@ func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
 	now := time.Now()
 	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
-	if m.allJoined() {
+	if m.servers.allJoined() {
 		m.wake()
 	}
 	return nil
-}
-
-// addresses of all servers, nil until every one has joined.
-func (m *master) addresses() []string {
-	if !m.allJoined() {
-		return nil
-	}
-	var all []string
-	for _, s := range m.servers {
-		all = append(all, s.address)
-	}
-	return all
 }
 
 // GetTask implements wire.MasterServer.
@@ -154,7 +142,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 		}
 	}
 	now := time.Now()
-	lease, ok := m.queue.Lease(worker, now)
+	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
 		if m.state == "Pending" {
@@ -182,7 +170,7 @@ func (m *master) ReportTask(_ context.Context, r *wire.ReportTaskRequest) (*wire
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	err := m.settle(r, now)
+	err := m.settle(r, m.clock(now))
 	m.speed.add(now, m.queue.Stats().Done)
 	m.advance(now)
 	if errors.Is(err, task.ErrStale) {
@@ -225,26 +213,45 @@ func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.H
 	}
 	now := time.Now()
 	c := m.contact(id)
-	c.heard = now
+	c.heard = m.clock(now)
+	reply := &wire.HeartbeatReply{}
 	if m.over {
-		return &wire.HeartbeatReply{}, nil
+		return reply, nil
 	}
-	switch id.Role {
-	case pod.Worker:
+	if id.Role == pod.Worker {
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		for _, l := range r.Leases {
-			if err := m.queue.Touch(l.Lease, id.Index, l.Done, now); err != nil && !errors.Is(err, task.ErrStale) {
+			if err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard); err != nil && !errors.Is(err, task.ErrStale) {
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}
 		m.speed.add(now, m.queue.Stats().Done)
-	case pod.PS:
-		s := m.servers[id.Index]
-		s.version = max(s.version, r.Version)
-		m.snapshot(id.Index, r.Snapshot)
 	}
+	m.strategy.heard(id, r, reply)
 	m.advance(now)
-	return &wire.HeartbeatReply{}, nil
+	return reply, nil
+}
+
+// Scale implements wire.MasterServer.
+func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleReply, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	least, most, n := max(1, m.Job.MinWorkers), m.Job.MaxWorkers, int(r.Workers)
+	before := m.table.Workers()
+	switch {
+	case m.over:
+		return nil, status.Errorf(codes.FailedPrecondition, "the job is over: %s", m.state)
+	case n < least:
+		return nil, status.Errorf(codes.InvalidArgument, "%d workers are fewer than %d (--min_workers)", n, least)
+	case most > 0 && n > most:
+		return nil, status.Errorf(codes.InvalidArgument, "%d workers are more than %d (--max_workers)", n, most)
+	}
+	now := time.Now()
+	m.Log.Info(fmt.Sprintf("Scaled from %d to %d workers", before, n))
+	m.do(m.table.Scale(n, now))
+	m.advance(now)
+	signal(m.poke)
+	return &wire.ScaleReply{Before: int32(before)}, nil
 }
 
 // Status implements wire.MasterServer.

@@ -39,13 +39,15 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		RecordsDone:      stats.Done,
 		RecordsTotal:     stats.Total,
 		RecordsPerSecond: m.speed.rate(now, stats.Done),
-		Version:          m.version(),
+		Version:          m.strategy.version(),
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
 		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // which never change
 		StartedUnixMs:    m.started.UnixMilli(),
 		EndedUnixMs:      unixMilli(m.ended),
+		Workers:          int32(m.table.Workers()),
 	}
+	m.strategy.describe(s)
 	if m.err != nil {
 		s.Reason = m.err.Error()
 	}

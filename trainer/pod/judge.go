@@ -83,6 +83,7 @@ func (e Exit) cause() cause {
 // Policy is how a table behaves.
 type Policy struct {
 	Servers, Workers int
+	MinWorkers       int           // the job does not go on with fewer (--min_workers); 0: 1
 	Relaunches       int           // charged relaunches of each line (--relaunch_on_worker_failure)
 	Backoff          time.Duration // least time between two launches of a line, doubled with each charge; 0: a second
 }

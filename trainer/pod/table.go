@@ -86,10 +86,22 @@ func (t *Table) Scale(n int, now time.Time) []Action {
 
 // workers is those that are wanted and not ended, oldest first.
 func (t *Table) workers() []*entry {
-	return slices.DeleteFunc(slices.Clone(t.pods), func(e *entry) bool {
-		return e.ID.Role != Worker || e.line.unwanted || e.Phase.Ended()
-	})
+	return slices.DeleteFunc(slices.Clone(t.pods), func(e *entry) bool { return !e.wanted() })
 }
+
+// Workers is how many workers there are, or will be when they have started.
+func (t *Table) Workers() int {
+	n := 0
+	for _, e := range t.pods {
+		if e.wanted() {
+			n++
+		}
+	}
+	return n
+}
+
+// wanted says that the pod is a worker which the job shall have.
+func (e *entry) wanted() bool { return e.ID.Role == Worker && !e.line.unwanted && !e.Phase.Ended() }
 
 // remove ends a pod: one that was never created is gone with that.
 func (t *Table) remove(e *entry, reason string, now time.Time) []Action {
@@ -217,9 +229,13 @@ func (t *Table) endLine(e *entry, v Verdict) {
 	case t.err != nil:
 	case v.Fatal:
 		t.err = fmt.Errorf("a parameter server is lost: %s", text)
-	case len(t.workers()) == 0:
+	case t.Workers() < max(1, t.policy.MinWorkers):
 		const last = 4
-		t.err = fmt.Errorf("no worker is left: %s", strings.Join(t.failed[max(0, len(t.failed)-last):], "; "))
+		left := "no worker is left"
+		if n := t.Workers(); n > 0 {
+			left = fmt.Sprintf("%d of at least %d workers are left", n, t.policy.MinWorkers)
+		}
+		t.err = fmt.Errorf("%s: %s", left, strings.Join(t.failed[max(0, len(t.failed)-last):], "; "))
 	}
 }
 

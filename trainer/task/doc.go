@@ -23,5 +23,6 @@
 //     who gets the task next begins after it. Evaluation is measured whole or not at all.
 //  6. The next epoch opens only after the last lease of this one is settled.
 //  7. Same shards, same policy, same calls: same leases.
-//  8. What MaxRecords leaves out is never leased, and Stats tells how much it is.
+//  8. After [Queue.Restart] the laws hold as from the beginning, and no lease of before is held.
+//  9. What MaxRecords leaves out is never leased, and Stats tells how much it is.
 package task

@@ -345,6 +345,18 @@ func (q *Queue) NextEpoch() bool {
 	return true
 }
 
+// Restart begins the training anew, from the first epoch, with nothing credited: the model is lost. No lease
+// is held any more, and no evaluation or export asked for. Ids of leases go on, so that reports of before are stale.
+func (q *Queue) Restart() {
+	q.stats.Requeued += len(q.leases)
+	q.leases, q.holders, q.leased, q.trainers = make(map[int64]*Lease), make(map[int]*holder), make(map[Kind]int), 0
+	q.evaluations, q.exports = fifo{}, fifo{}
+	if q.count > 0 {
+		q.epoch, q.closed, q.stats.Done = 0, false, 0
+		q.open()
+	}
+}
+
 // TrainingDone says that the last epoch is settled and its barrier passed. Then is the time
 // for the last evaluation and for Export.
 func (q *Queue) TrainingDone() bool { return q.closed }

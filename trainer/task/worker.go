@@ -24,6 +24,15 @@ func (q *Queue) Held(worker int) []Lease {
 	return held
 }
 
+// Floor is the least id of a lease that is held, or that will be: nobody works on those below it any more.
+func (q *Queue) Floor() int64 {
+	floor := q.lastID + 1
+	for id := range q.leases {
+		floor = min(floor, id)
+	}
+	return floor
+}
+
 // Overdue names the workers that showed no progress for too long, which is
 // max(Timeout, 3 × the longest completed lease), and gives them as much time again. It takes nothing:
 // the shell ends such a worker, and tells by Lose how far it came.

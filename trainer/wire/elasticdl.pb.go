@@ -681,7 +681,8 @@ type HeartbeatRequest struct {
 	Loss          float32                `protobuf:"fixed32,6,opt,name=loss,proto3" json:"loss,omitempty"`        // worker: of its last minibatch
 	Rejected      int64                  `protobuf:"varint,7,opt,name=rejected,proto3" json:"rejected,omitempty"` // worker: gradients refused as stale, and computed again
 	Leases        []*LeaseProgress       `protobuf:"bytes,8,rep,name=leases,proto3" json:"leases,omitempty"`
-	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"` // worker of a ring: the flush that it has done, see Assembly
+	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`      // worker of a ring: the flush that it has done, see Assembly
+	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"` // worker of a ring: of the world that version, snapshot and flushed are of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -775,6 +776,13 @@ func (x *HeartbeatRequest) GetLeases() []*LeaseProgress {
 func (x *HeartbeatRequest) GetFlushed() int64 {
 	if x != nil {
 		return x.Flushed
+	}
+	return 0
+}
+
+func (x *HeartbeatRequest) GetFormation() int64 {
+	if x != nil {
+		return x.Formation
 	}
 	return 0
 }
@@ -2208,7 +2216,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0fReportTaskReply\"9\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\"\x95\x02\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\"\xb3\x02\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -2218,7 +2226,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04loss\x18\x06 \x01(\x02R\x04loss\x12\x1a\n" +
 	"\brejected\x18\a \x01(\x03R\brejected\x120\n" +
 	"\x06leases\x18\b \x03(\v2\x18.elasticdl.LeaseProgressR\x06leases\x12\x18\n" +
-	"\aflushed\x18\t \x01(\x03R\aflushed\"k\n" +
+	"\aflushed\x18\t \x01(\x03R\aflushed\x12\x1c\n" +
+	"\tformation\x18\n" +
+	" \x01(\x03R\tformation\"k\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x14\n" +

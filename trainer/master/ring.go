@@ -1,0 +1,271 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// ring is the strategy of AllreduceStrategy: every worker has the model. The rendezvous decides who works with whom;
+// this performs what it decides, and keeps the books of what of the leases is in the model.
+type ring struct {
+	*master
+	meeting *rendezvous.Rendezvous
+	seats   map[int]*seat // by worker
+	session int64         // the last that was given
+	todo    []rendezvous.Action
+	busy    bool // performing todo
+
+	newest int64           // version
+	ledger map[int64]int64 // by lease: the records of it in the state that the last world began with
+	lost   map[int]string  // workers of the last world that are gone, with their charge: what of their leases is in the state, the next world says
+	first  int64           // formation with which this model began: heartbeats from before are of one that is lost
+	formed time.Time       // the last world, by clock
+
+	snapshot int64 // the newest that a worker has
+	flushing bool  // the training is done, and what was accumulated is to be applied
+	flush    int64 // the number of that order
+	flushed  int64 // of the last that was done
+
+	waiting string // why there was no world at the last tick
+	told    bool   // and that was logged
+}
+
+func newRing(m *master) *ring {
+	j := m.Job
+	return &ring{
+		master:  m,
+		meeting: rendezvous.New(rendezvous.Policy{Min: j.MinWorkers, Max: j.MaxWorkers}),
+		seats:   make(map[int]*seat),
+		lost:    make(map[int]string),
+	}
+}
+
+// do performs actions of the rendezvous, in order; performing one may ask for others.
+func (r *ring) do(actions []rendezvous.Action) {
+	r.todo = append(r.todo, actions...)
+	if r.busy {
+		return
+	}
+	r.busy = true
+	defer func() { r.busy = false }()
+	for len(r.todo) > 0 {
+		a := r.todo[0]
+		r.todo = r.todo[1:]
+		switch a.Verb {
+		case rendezvous.Form:
+			r.form(a.World)
+		case rendezvous.Recall, rendezvous.Abort:
+			r.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
+			r.tell(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
+				Formation: a.Formation, Now: a.Verb == rendezvous.Abort,
+			}}})
+		case rendezvous.Evict:
+			r.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
+		case rendezvous.Anew:
+			r.anew(a.Reason)
+		}
+	}
+}
+
+// form sends a world to its members. The state that it begins with says what of the leases is in the model.
+func (r *ring) form(w rendezvous.World) {
+	r.formed = r.now()
+	r.ledger = nil
+	state := "from the initial values"
+	if len(w.Sources) == 0 {
+		r.first = w.Formation
+	} else {
+		source := w.Members[w.Sources[0]]
+		a := r.seats[source.Worker].arrival
+		r.ledger = progress(a.Ledger)
+		r.newest = max(r.newest, a.Version)
+		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
+	}
+	r.Log.Info(fmt.Sprintf("World %d formed: %d workers %v, %s", w.ID, len(w.Members), w.Members, state), "formation", w.Formation)
+	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
+		if charge := r.lost[worker]; !r.member(worker) {
+			delete(r.lost, worker)
+			r.lose(worker, r.ledger, charge)
+		}
+	}
+	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.queue.Floor()}
+	for _, m := range w.Members {
+		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
+	}
+	for _, rank := range w.Sources {
+		world.Sources = append(world.Sources, int32(rank))
+	}
+	r.tell(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
+	r.orderFlush(w.Members)
+}
+
+func progress(ledger []*wire.LeaseProgress) map[int64]int64 {
+	all := make(map[int64]int64, len(ledger))
+	for _, l := range ledger {
+		all[l.Lease] = l.Done
+	}
+	return all
+}
+
+// anew begins the training anew, unless it had not begun.
+func (r *ring) anew(reason string) {
+	r.first = math.MaxInt64 // until the next world is formed
+	stats := r.queue.Stats()
+	if stats.Done == 0 && r.newest == 0 {
+		return
+	}
+	r.Log.Warn("Every worker was lost, and the model with them: the training starts from its beginning",
+		"reason", reason, "records", stats.Done, "version", r.newest)
+	r.newest, r.snapshot, r.flushing = 0, 0, false
+	r.ledger, r.lost = nil, make(map[int]string)
+	r.restart()
+}
+
+// tell sends a word to members of a world, as far as they are there.
+func (r *ring) tell(members []rendezvous.Member, word *wire.Assembly) {
+	for _, m := range members {
+		if s := r.seats[m.Worker]; s != nil && s.session == m.Session {
+			s.say(word)
+		}
+	}
+}
+
+func (r *ring) now() time.Time { return r.clock(time.Now()) }
+
+// member says whether a worker is, or was, in the last world.
+func (r *ring) member(worker int) bool {
+	w, _ := r.meeting.World()
+	return slices.ContainsFunc(w.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
+}
+
+func (r *ring) version() int64   { return r.newest }
+func (r *ring) applied(int) bool { return true }
+
+// whole says that nothing is left in the accumulators of --global_batch_size, and has it applied if there is.
+func (r *ring) whole() bool {
+	if r.Job.GlobalBatchSize == 0 || r.queue.Stats().Done == 0 {
+		return true
+	}
+	if !r.flushing {
+		r.flushing = true
+		r.flush++
+		w, _ := r.meeting.World()
+		r.orderFlush(w.Members)
+	}
+	return r.flushed >= r.flush
+}
+
+func (r *ring) orderFlush(members []rendezvous.Member) {
+	if r.flushing && r.flushed < r.flush {
+		r.tell(members, &wire.Assembly{Word: &wire.Assembly_Flush{Flush: r.flush}})
+	}
+}
+
+// heard takes a worker's word of its state. The state is every worker's, so the newest word counts: one
+// that was late, or has it yet to copy, takes nothing back.
+func (r *ring) heard(_ pod.ID, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+	if f := beat.Formation; f == 0 || f >= r.first {
+		r.newest = max(r.newest, beat.Version)
+		r.flushed = max(r.flushed, beat.Flushed)
+		if beat.Snapshot > r.snapshot {
+			r.snapshot = beat.Snapshot
+			r.master.snapshot(0, beat.Snapshot)
+		}
+	}
+	reply.ReleaseSnapshot, reply.Floor = r.evals.Release(), r.queue.Floor()
+}
+
+// gone makes the others meet without a worker that has ended.
+func (r *ring) gone(id pod.ID, reason string) {
+	delete(r.seats, id.Index)
+	if !r.over {
+		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
+	}
+}
+
+// dismiss takes the leases of a worker back that is not part of the ring any more, whether or not it has ended: nothing
+// it does reaches the model.
+func (r *ring) dismiss(id pod.ID, reason string) {
+	r.gone(id, reason)
+	r.reclaim(id.Index, "")
+}
+
+// takeBack takes the leases of a worker that has ended.
+func (r *ring) takeBack(_ context.Context, worker int, charge string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.reclaim(worker, charge)
+		r.advance(time.Now())
+	}
+}
+
+// reclaim takes a worker's leases back: when a world without it has been formed, if there is something of it in the model.
+func (r *ring) reclaim(worker int, charge string) {
+	held := r.queue.Held(worker)
+	training := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
+	switch {
+	case training && r.member(worker):
+		r.lost[worker] = cmp.Or(charge, r.lost[worker])
+	case len(held) > 0:
+		r.lose(worker, r.ledger, charge)
+	}
+}
+
+// stragglers is one member at most. The members of a ring wait for one another: without one of them
+// the others go on, unless it was another who kept them waiting; that one does not come to the rendezvous then.
+func (r *ring) stragglers(overdue []int) []int {
+	if _, why := r.meeting.Waiting(); why != "" || r.now().Sub(r.formed) < r.Job.TaskTimeout.Duration {
+		return nil // they wait for workers, or have just met
+	}
+	named := false
+	return slices.DeleteFunc(overdue, func(worker int) bool {
+		_, lost := r.lost[worker]
+		again := named && r.member(worker)
+		named = named || r.member(worker)
+		return lost || again
+	})
+}
+
+func (r *ring) silence(role pod.Role) time.Duration {
+	if role != pod.Worker {
+		return 0
+	}
+	return r.Job.HeartbeatTimeout.Duration
+}
+
+func (r *ring) update() { r.do(r.meeting.Expect(r.table.Workers(), r.now())) }
+
+func (r *ring) deadline() (time.Time, bool) { return r.meeting.Deadline() }
+
+// tick does what is due. What keeps the ring from working is logged, once, when it lasts.
+func (r *ring) tick() {
+	r.do(r.meeting.Tick(r.now()))
+	_, why := r.meeting.Waiting()
+	if why != r.waiting {
+		r.waiting, r.told = why, why == ""
+	} else if !r.told {
+		r.told = true
+		r.Log.Info("No world", "reason", why)
+	}
+}
+
+func (r *ring) describe(s *wire.JobStatus) {
+	w, _ := r.meeting.World()
+	s.World = w.ID
+	for _, m := range w.Members {
+		if seat := r.seats[m.Worker]; seat != nil && seat.session == m.Session {
+			s.WorldSize++
+		}
+	}
+}

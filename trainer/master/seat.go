@@ -1,0 +1,160 @@
+package master
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// seat is a worker's place at the rendezvous, as long as its stream lasts. The master's mutex guards all but the channels.
+type seat struct {
+	worker  int
+	session int64
+	arrival *wire.Arrival    // the last
+	words   []*wire.Assembly // not sent yet
+	spoken  chan struct{}    // there are words
+	left    chan struct{}    // closed when the stream ends
+}
+
+// say has a word sent. It does not wait.
+func (s *seat) say(word *wire.Assembly) {
+	s.words = append(s.words, word)
+	signal(s.spoken)
+}
+
+// Rendezvous implements wire.MasterServer.
+func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) error {
+	if m.ring == nil {
+		return status.Errorf(codes.FailedPrecondition, "a job of %s has no ring", m.Job.Strategy)
+	}
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	s, err := m.ring.enter(first)
+	if err != nil {
+		return err
+	}
+	var speaking sync.WaitGroup
+	speaking.Go(func() { m.ring.speak(s, stream) })
+	for err == nil {
+		var a *wire.Arrival
+		if a, err = stream.Recv(); err == nil {
+			err = m.ring.arrive(s, a)
+		}
+	}
+	m.ring.leave(s, err)
+	speaking.Wait()
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// enter gives a worker its seat. If it had one, that one's stream is broken; this is another process to the others.
+func (r *ring) enter(first *wire.Arrival) (*seat, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := r.known(pod.ID{Role: pod.Worker, Index: int(first.Worker)}); err != nil {
+		return nil, err
+	}
+	r.session++
+	s := &seat{worker: int(first.Worker), session: r.session, spoken: make(chan struct{}, 1), left: make(chan struct{})}
+	if err := s.check(first); err != nil {
+		return nil, err
+	}
+	if before := r.seats[s.worker]; before != nil {
+		r.vacate(before, "it came again")
+	}
+	r.seats[s.worker] = s
+	r.take(s, first)
+	return s, nil
+}
+
+// arrive takes what a worker says on its stream after the first arrival.
+func (r *ring) arrive(s *seat, a *wire.Arrival) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seats[s.worker] != s {
+		return status.Errorf(codes.Aborted, "worker-%d has lost its seat", s.worker)
+	}
+	if err := s.check(a); err != nil {
+		return err
+	}
+	r.take(s, a)
+	return nil
+}
+
+func (s *seat) check(a *wire.Arrival) error {
+	if int(a.Worker) != s.worker || a.Address == "" {
+		return status.Errorf(codes.InvalidArgument, "arrival of worker %d at address %q in the seat of worker-%d", a.Worker, a.Address, s.worker)
+	}
+	return nil
+}
+
+// take brings an arrival to the rendezvous. The mutex is held.
+func (r *ring) take(s *seat, a *wire.Arrival) {
+	s.arrival = a
+	if r.over {
+		return // it is told so by GetTask
+	}
+	suspect := -1
+	if a.Broken {
+		suspect = int(a.Suspect)
+	}
+	r.do(r.meeting.Arrive(rendezvous.Arrival{
+		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
+		Formation: a.Formation, Round: a.Round, Broken: a.Broken, Suspect: suspect,
+	}, r.now()))
+	r.advance(time.Now())
+}
+
+// leave ends a seat with its stream.
+func (r *ring) leave(s *seat, err error) {
+	close(s.left)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seats[s.worker] == s {
+		r.vacate(s, fmt.Sprintf("its stream ended: %v", err))
+		r.advance(time.Now())
+	}
+}
+
+// vacate makes the others meet without the one that sat there. The mutex is held.
+func (r *ring) vacate(s *seat, reason string) {
+	delete(r.seats, s.worker)
+	if !r.over {
+		r.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
+		r.do(r.meeting.Leave(s.worker, s.session, reason, r.now()))
+	}
+}
+
+// speak sends what is to be said until the stream ends.
+func (r *ring) speak(s *seat, stream grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) {
+	for {
+		select {
+		case <-s.spoken:
+		case <-s.left:
+			return
+		}
+		r.mu.Lock()
+		words := s.words
+		s.words = nil
+		r.mu.Unlock()
+		for _, word := range words {
+			if stream.Send(word) != nil {
+				return // Recv says why
+			}
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package master
+
+import (
+	"context"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// strategy is where the model is, and how the master knows what is in it: in servers, or in the workers of
+// a ring. The mutex is held in every call but takeBack.
+type strategy interface {
+	// version is the newest that is known.
+	version() int64
+	// applied says whether all that was trained on in the epoch is in the model, as far as an epoch's end
+	// needs it; whole says so at the end of the training.
+	applied(epoch int) bool
+	whole() bool
+	// heard takes a pod's word of the model, and adds to the answer.
+	heard(id pod.ID, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
+	// gone tells that a pod has ended.
+	gone(id pod.ID, reason string)
+	// dismiss tells that a pod is not listened to any more, and will be replaced.
+	dismiss(id pod.ID, reason string)
+	// takeBack takes the leases of a worker that has ended, when it is known what of them is in the model.
+	takeBack(ctx context.Context, worker int, charge string)
+	// stragglers is those of the workers without progress who may be the cause of it.
+	stragglers(overdue []int) []int
+	// silence is how long a pod of a role may be silent; 0: without end.
+	silence(pod.Role) time.Duration
+	// update is called when something has changed.
+	update()
+	// tick does what is due; deadline is when there is something next. Their time is that of clock.
+	tick()
+	deadline() (time.Time, bool)
+	// describe adds to the job's status.
+	describe(*wire.JobStatus)
+}
