@@ -55,13 +55,14 @@ type benchmark struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), jobBenchmarks())
+var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), jobBenchmarks(), recoveryBenchmarks())
 
 // bench collects the results of a run.
 type bench struct {
 	binary  string // the elasticdl to run
 	dir     string // for files, removed at the end
 	results []Result
+	kills   *interruptions // of a ring, when they have been measured
 }
 
 func (b *bench) add(r Result) {

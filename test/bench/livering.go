@@ -1,0 +1,237 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// liveRing is a running job of the AllReduce strategy whose workers log every step.
+type liveRing struct {
+	job     *job.Job
+	logs    string
+	workers map[int]*stepLog // all that have been
+}
+
+// startRing starts a ring on the shipped digits that trains until it is stopped.
+func (b *bench) startRing(ctx context.Context, workers int, change func(*job.Job)) (*liveRing, error) {
+	dir, err := b.mnist(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Setenv("ELASTICDL_HOME", b.dir); err != nil {
+		return nil, err
+	}
+	j := ringJob("bench-ring", "mnist.mnist_functional_api.custom_model", filepath.Join(dir, "train"), workers)
+	j.LogLevel, j.NumEpochs = "DEBUG", 10_000
+	if change != nil {
+		change(j)
+	}
+	if _, err := local.Start(ctx, j, local.StartOptions{Binary: b.binary}); err != nil {
+		return nil, err
+	}
+	return &liveRing{job: j, logs: filepath.Join(b.dir, "jobs", j.Name, "logs"), workers: make(map[int]*stepLog)}, nil
+}
+
+// ringJob is an epoch of the AllReduce strategy, one thread a worker.
+func ringJob(name, model, data string, workers int) *job.Job {
+	j := job.Default()
+	j.Name, j.ModelDef, j.TrainingData = name, model, data
+	j.Strategy, j.NumPS, j.NumWorkers, j.NumThreads = job.AllReduce, 0, workers, 1
+	j.NumMinibatchesPerTask = 16
+	return j
+}
+
+func (r *liveRing) stop(ctx context.Context) {
+	local.Stop(context.WithoutCancel(ctx), r.job.Name)
+}
+
+// read reads what the workers have logged since.
+func (r *liveRing) read() error {
+	paths, err := filepath.Glob(filepath.Join(r.logs, "worker-*.log"))
+	if err != nil {
+		return err
+	}
+	for _, path := range paths {
+		n, err := strconv.Atoi(strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "worker-"), ".log"))
+		if err != nil {
+			return err
+		}
+		if r.workers[n] == nil {
+			r.workers[n] = &stepLog{path: path, parse: parseStep}
+		}
+		if err := r.workers[n].read(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// members are the workers that have stepped in the newest world.
+func (r *liveRing) members() map[int]*stepLog {
+	var world int64 = -1
+	for _, l := range r.workers {
+		world = max(world, l.last().world)
+	}
+	found := make(map[int]*stepLog)
+	for n, l := range r.workers {
+		if len(l.steps) > 0 && l.last().world == world {
+			found[n] = l
+		}
+	}
+	return found
+}
+
+// whole waits until as many workers as wanted step together.
+func (r *liveRing) whole(ctx context.Context) error {
+	return r.await(ctx, "step of all workers together", func() bool { return len(r.members()) == r.job.NumWorkers })
+}
+
+func (r *liveRing) await(ctx context.Context, what string, is func() bool) error {
+	looked := time.Now()
+	return await(ctx, what, time.Minute, func() (bool, error) {
+		if err := r.read(); err != nil {
+			return false, err
+		}
+		if ok := is(); ok || time.Since(looked) < time.Second {
+			return ok, nil
+		}
+		looked = time.Now() // seldom: each question takes a core for a moment
+		status, err := local.Status(ctx, r.job.Name)
+		if err == nil && local.Ended(status) {
+			err = fmt.Errorf("job %s: %s", status.State, status.Reason)
+		}
+		return false, err
+	})
+}
+
+// lost is a worker that was taken away.
+type lost struct {
+	worker, pid int
+	took        time.Duration // until the last of the survivors had stepped without it
+	next        int           // the number of its replacement
+}
+
+// lose takes a random worker away when the ring has been whole for a while.
+func (r *liveRing) lose(ctx context.Context, how syscall.Signal) (lost, error) {
+	// One that has lived less than a second would be replaced a second after its start.
+	if err := pause(ctx, time.Second+rand.N(500*time.Millisecond)); err != nil {
+		return lost{}, err
+	}
+	if err := r.whole(ctx); err != nil {
+		return lost{}, err
+	}
+	members := r.members()
+	numbers := slices.Collect(maps.Keys(members))
+	victim := lost{worker: numbers[rand.IntN(len(numbers))], next: slices.Max(slices.Collect(maps.Keys(r.workers))) + 1}
+	delete(members, victim.worker)
+	var err error
+	if victim.pid, err = r.pid(ctx, victim.worker); err != nil {
+		return victim, err
+	}
+	victim.took, err = resumed(ctx, slices.Collect(maps.Values(members)), time.Minute, func() error {
+		return syscall.Kill(victim.pid, how)
+	})
+	return victim, err
+}
+
+// joined waits for the first step of a worker, and returns how long after the start of its process that was.
+func (r *liveRing) joined(ctx context.Context, worker int) (time.Duration, error) {
+	var first step
+	err := r.await(ctx, fmt.Sprintf("step of worker-%d", worker), func() bool {
+		l := r.workers[worker]
+		if l == nil || len(l.steps) == 0 {
+			return false
+		}
+		first = l.steps[0]
+		return true
+	})
+	if err != nil {
+		return 0, err
+	}
+	pid, err := r.pid(ctx, worker)
+	if err != nil {
+		return 0, err
+	}
+	started, err := processStart(pid)
+	return first.at.Sub(started), err
+}
+
+// replaced checks that nobody was replaced but those that were taken away.
+func (r *liveRing) replaced(ctx context.Context, workers int) error {
+	status, err := local.Status(ctx, r.job.Name)
+	if err == nil && status.Relaunched != int64(workers) {
+		err = fmt.Errorf("%d workers were replaced, %d were taken away", status.Relaunched, workers)
+	}
+	return err
+}
+
+func (r *liveRing) pid(ctx context.Context, worker int) (int, error) {
+	status, err := local.Status(ctx, r.job.Name)
+	if err != nil {
+		return 0, err
+	}
+	for _, p := range status.Pods {
+		if p.Role == wire.Role_WORKER && int(p.Index) == worker && p.State == "Running" {
+			return int(p.Pid), nil
+		}
+	}
+	return 0, fmt.Errorf("worker-%d does not run", worker)
+}
+
+// processStart is when a process was started, to a hundredth of a second, rather too early.
+func processStart(pid int) (time.Time, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return time.Time{}, err
+	}
+	// The 22nd field; the second may have spaces in it, and ends with the last parenthesis.
+	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
+	ticks, err := strconv.ParseInt(fields[22-3], 10, 64)
+	if err != nil {
+		return time.Time{}, err
+	}
+	var up unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {
+		return time.Time{}, err
+	}
+	boot := time.Now().Add(-time.Duration(up.Nano()))
+	return boot.Add(time.Duration(ticks) * time.Second / 100), nil // Linux counts in hundredths here
+}
+
+var stepLine = regexp.MustCompile(`^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Step applied version=(\d+) records=(\d+) workers=(\d+) world=(\d+)`)
+
+// parseStep reads a line of a worker's log.
+func parseStep(line []byte) (s step, ok bool) {
+	m := stepLine.FindSubmatch(line)
+	if m == nil {
+		return s, false
+	}
+	var err error
+	if s.at, err = time.ParseInLocation("2006-01-02 15:04:05,000", string(m[1]), time.Local); err != nil {
+		return s, false
+	}
+	var numbers [4]int64
+	for i := range numbers {
+		if numbers[i], err = strconv.ParseInt(string(m[2+i]), 10, 64); err != nil {
+			return s, false
+		}
+	}
+	s.version, s.records, s.size, s.world = numbers[0], numbers[1], int(numbers[2]), numbers[3]
+	return s, true
+}
