@@ -173,6 +173,9 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 // news is what has happened between two statuses: pods, evaluations, epochs.
 func news(before, after *wire.JobStatus) []string {
 	var lines []string
+	if after.RecordsDone < before.GetRecordsDone() {
+		lines = append(lines, "training begins anew: nobody is left who has the model")
+	}
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
 	}

@@ -117,6 +117,8 @@ func TestNews(t *testing.T) {
 	larger.World, larger.WorldSize, larger.Workers = 4, 3, 3
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
+	larger.RecordsDone, larger.Evaluations = 0, nil
+	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
 // No line of the screen is wider than the terminal, however narrow, or higher than it less two.

@@ -15,6 +15,7 @@
 // A master reads its job from DIR/job.json; servers and workers get it from
 // the master's JoinReply. --address is where a server listens, 127.0.0.1:0 if
 // it is empty; a server that is replaced gets the address of the one before.
+// A worker of a ring listens for the others on a port of 127.0.0.1 that the kernel chooses.
 // A role writes its log to standard error, which is its log file, and exits 0
 // when its work is done and 1 otherwise. Each role command starts with
 //

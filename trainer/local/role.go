@@ -85,7 +85,10 @@ func RunWorker(ctx context.Context, r Role) error {
 		return err
 	}
 	defer conn.Close()
-	return worker.Main(ctx, worker.Options{Master: conn, Index: r.Index, Threads: r.Threads, Log: r.logger()})
+	return worker.Main(ctx, worker.Options{
+		Master: conn, Index: r.Index, Threads: r.Threads, Log: r.logger(),
+		Listen: func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
+	})
 }
 
 // dial connects to a master of this machine, whatever proxies the environment names.
