@@ -44,6 +44,7 @@ type member struct {
 
 	weight  float32 // of the gradient that Step announces; 0: it is not for the ring
 	unsound error   // what was wrong with it
+	kept    gradient
 
 	mu      sync.Mutex
 	safe    position // what no death can take back, for the heartbeats
@@ -226,6 +227,7 @@ func (r *member) begin() error {
 		}
 	}
 	r.restart(values)
+	r.kept = gradient{}
 	return nil
 }
 
@@ -262,6 +264,7 @@ func (r *member) transfer(l ring.Link, from, to int) error {
 		return err
 	}
 	r.adopt(into, p, ledger)
+	r.kept = gradient{}
 	return nil
 }
 

@@ -225,15 +225,11 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 	var losses []float32
 	for i, n := range records {
 		p := r.hand[i]
-		r.Engine.SetNoise(noise(r.Job.Seed, p))
 		if r.unsound = nil; i == len(records)-1 {
 			r.weight = float32(n)
 		}
-		loss, err := r.Engine.Step(part(p.batch, p.taken, p.taken+int(n)))
+		loss, err := r.step(p, n)
 		r.weight = 0
-		if err == nil && (math.IsNaN(float64(loss)) || math.IsInf(float64(loss), 0)) {
-			err = fmt.Errorf("loss is %v", loss)
-		}
 		if err == nil && i < len(records)-1 {
 			r.add(float32(n), 0, len(r.sum))
 		}
@@ -251,6 +247,34 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 		losses = append(losses, loss)
 	}
 	return losses, nil
+}
+
+// gradient is what is in the engine's Grads.
+type gradient struct {
+	offer
+	changes int64 // rounds in the state that it was computed with
+	loss    float32
+}
+
+// step computes the gradient of the next n records of a piece. The one that the last round was made with still
+// holds if that round came to nothing.
+func (r *member) step(p piece, n int64) (float32, error) {
+	r.Engine.SetNoise(noise(r.Job.Seed, p))
+	g := gradient{offer: offer{p.task.Lease, p.from(), n}, changes: r.changes}
+	if r.kept.offer == g.offer && r.kept.changes == g.changes {
+		r.contribute(0, len(r.sum))
+		return r.kept.loss, nil
+	}
+	r.kept = gradient{}
+	loss, err := r.Engine.Step(part(p.batch, p.taken, p.taken+int(n)))
+	if err == nil && (math.IsNaN(float64(loss)) || math.IsInf(float64(loss), 0)) {
+		err = fmt.Errorf("loss is %v", loss)
+	}
+	if err == nil {
+		g.loss = loss
+		r.kept = g
+	}
+	return loss, err
 }
 
 // contribute is told by the engine that [lo, hi) of the gradient is final.
