@@ -63,13 +63,14 @@ func (r *Rendezvous) meet() {
 // outcast counts how often the same members came back without a round, and is whom they suspected most when
 // that is too often; of several, the newest. It is never the only one that has the state.
 func (r *Rendezvous) outcast() *process {
-	newest, broken := r.newest(), false
-	if len(r.members) < len(r.world.Members) || r.room() > 0 || newest > r.world.Round {
-		r.stuck = 0
-		clear(r.suspicion)
+	if r.changed() {
 		return nil
 	}
-	holders := 0
+	if r.newest() > r.world.Round {
+		r.reset()
+		return nil
+	}
+	holders, broken := 0, false
 	for _, p := range r.members {
 		if p.Round >= 0 {
 			holders++
@@ -94,6 +95,14 @@ func (r *Rendezvous) outcast() *process {
 	return most
 }
 
+// changed says that the next world has other members than the last.
+func (r *Rendezvous) changed() bool { return len(r.members) < len(r.world.Members) || r.room() > 0 }
+
+func (r *Rendezvous) reset() {
+	r.stuck = 0
+	clear(r.suspicion)
+}
+
 // form makes the world of the members and as many guests as find room.
 func (r *Rendezvous) form() {
 	w := World{ID: r.world.ID, Formation: r.world.Formation + 1}
@@ -107,10 +116,11 @@ func (r *Rendezvous) form() {
 	} else if r.world.Formation > 0 {
 		r.did = append(r.did, Action{Verb: Anew, Reason: "nobody who has the state is left"})
 	}
-	room := r.room()
-	if room > 0 || len(r.members) < len(r.world.Members) {
+	if r.changed() {
 		w.ID++
+		r.reset()
 	}
+	room := r.room()
 	r.members = append(r.members, r.guests[:room]...)
 	r.guests = append([]*process(nil), r.guests[room:]...)
 	for _, p := range r.members {

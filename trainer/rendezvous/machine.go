@@ -33,8 +33,10 @@ type Rendezvous struct {
 type process struct {
 	Arrival // its last
 	place   place
-	given   int64 // formation of the last world that it was given
+	given   int64 // formation of the last world that it was given, or unheard
 }
+
+const unheard = -1 // so that its first arrival counts, wherever it comes from
 
 // place is where a process is.
 type place int
@@ -77,23 +79,13 @@ func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 // Arrive takes an arrival. It is ignored if it is late or told twice: of a session that is gone or followed by
 // another, or not from the last world that the process was given.
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
-	p := r.known[a.Worker]
-	switch {
-	case p == nil || a.Session > p.Session:
-		if p != nil && p.place != gone {
-			r.drop(p, fmt.Sprintf("%v was started again", p))
-		}
-		p = &process{given: a.Formation}
-		r.known[a.Worker] = p
-	case a.Session < p.Session:
-		return nil
-	}
-	if a.Formation != p.given || p.place != outside && p.place != working {
+	p := r.process(a.Member)
+	if p == nil || p.place != outside && p.place != working || p.given != a.Formation && p.given != unheard {
 		return nil
 	}
 	p.Arrival = a
 	if p.place == outside {
-		p.place = waiting
+		p.place, p.given = waiting, a.Formation
 		r.guests = append(r.guests, p)
 		return r.step(now)
 	}
@@ -113,18 +105,32 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 // the worker has. It is ignored if that is gone already; what it said may still come late and is ignored too.
 func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.known[worker]
-	switch {
-	case p == nil || p.place == gone:
-		if session != 0 && (p == nil || session > p.Session) {
-			r.known[worker] = &process{Arrival: Arrival{Member: Member{Worker: worker, Session: session}}}
-			r.bury(r.known[worker])
-		}
-		return nil
-	case session != 0 && session != p.Session:
+	if session != 0 {
+		p = r.process(Member{Worker: worker, Session: session})
+	}
+	if p == nil || p.place == gone {
 		return nil
 	}
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
 	return r.step(now)
+}
+
+// process is what a member is; nil if another session of the worker has followed it. With the first word of
+// a session the one before has left.
+func (r *Rendezvous) process(m Member) *process {
+	p := r.known[m.Worker]
+	switch {
+	case p == nil:
+	case m.Session == p.Session:
+		return p
+	case m.Session < p.Session:
+		return nil
+	case p.place != gone:
+		r.drop(p, fmt.Sprintf("%v was started again", p))
+	}
+	p = &process{Arrival: Arrival{Member: m}, given: unheard}
+	r.known[m.Worker] = p
+	return p
 }
 
 // Tick does what is due. Called early it does nothing.

@@ -383,6 +383,18 @@ func TestStories(t *testing.T) {
 		{"a world of one is not evicted", Policy{Attempts: 1}, `
 			join 0 -> form 1.1 worker-0
 			broken 0 round 0 -> form 1.2 worker-0 with round 0 of rank 0: worker-0 lost a link`},
+		{"others are there since it broke", Policy{Attempts: 2}, `
+			expect 2
+			join 0
+			join 1 -> form 1.1 worker-0, worker-1
+			broken 0 round 0 -> abort worker-1 from 1: worker-0 lost a link
+			back 1 round 0 -> form 1.2 worker-0, worker-1 with round 0 of rank 0, 1: worker-0 lost a link
+			leave 0 killed -> abort worker-1 from 2: worker-0 left: killed
+			leave 1 killed
+			join 2
+			join 3 -> anew: nobody who has the state is left | form 2.3 worker-2, worker-3: worker-0 left: killed
+			broken 2 round 0 -> abort worker-3 from 3: worker-2 lost a link
+			back 3 round 0 -> form 2.4 worker-2, worker-3 with round 0 of rank 0, 1: worker-2 lost a link`},
 		{"others joined since it broke", Policy{Attempts: 2}, three + `
 			broken 0 suspect 2 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-2
 			broken 1 suspect 2 round 0

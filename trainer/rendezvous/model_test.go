@@ -1,0 +1,527 @@
+package rendezvous
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// peer is one process, with its stream to and from the master.
+type peer struct {
+	Member
+	alive bool
+	up    []Arrival // said, but not heard yet
+	said  []Arrival // heard
+	down  []Action  // told, but not read yet
+
+	formation int64 // as it knows
+	round     int64
+	rests     bool // between two rounds, waiting for a world
+	called    bool // and is about to come back
+
+	// What the rendezvous can know of it.
+	given int64           // formation of the last world that it is in
+	heard map[int64]int64 // round of its arrival, by the formation that it came from
+	met   bool
+	left  bool
+}
+
+// arrived says that an arrival was heard that is not answered by a world.
+func (p *peer) arrived() bool { _, ok := p.heard[p.given]; return ok }
+
+// era is a world and how it ended.
+type era struct {
+	World
+	broken bool
+}
+
+// model is the dumb rendezvous: it knows all peers, and looks through them all.
+type model struct {
+	t        *rapid.T
+	r, twin  *Rendezvous // the twin is told the same
+	policy   Policy      // with the defaults
+	now      time.Time
+	expected int
+	peers    []*peer // in the order of their start
+	guests   []*peer // newcomers as they were first heard
+	old      []*peer // members of the last world that have not left, by rank
+	eras     []era
+	told     Verb
+	touched  time.Time // when one of old was heard last
+	joinable time.Time // since when newcomers could be let in
+}
+
+func newModel(t *rapid.T) *model {
+	p := Policy{
+		Min: rapid.IntRange(0, 3).Draw(t, "min"), Max: rapid.SampledFrom([]int{0, 0, 3, 4}).Draw(t, "max"),
+		Settle: 300 * time.Millisecond, Patience: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts"),
+	}
+	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start}
+	m.policy.Min = max(1, p.Min)
+	return m
+}
+
+// all does the same to the twin, and takes the actions.
+func (m *model) all(do func(r *Rendezvous) []Action) []Action {
+	did, other := do(m.r), do(m.twin)
+	if a, b := fmt.Sprint(did), fmt.Sprint(other); a != b {
+		m.t.Fatalf("same calls, other actions:\n%s\n%s", a, b)
+	}
+	for i, a := range did {
+		m.take(a, i > 0 && did[i-1].Verb == Anew)
+	}
+	return did
+}
+
+// take checks an action, and performs it.
+func (m *model) take(a Action, anew bool) {
+	switch a.Verb {
+	case Form:
+		m.form(a.World, anew)
+	case Recall, Abort:
+		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
+			m.t.Fatalf("%v, told %v before, in %+v", a, m.told, m.last())
+		}
+		m.told = a.Verb
+		for _, who := range a.Members {
+			p := m.peer(who)
+			if !slices.Contains(m.old, p) || p.arrived() {
+				m.t.Fatalf("%v: %v is not in it, or back", a, who)
+			}
+			p.down = append(p.down, a)
+		}
+	case Evict:
+		p := m.peer(a.Member)
+		if !slices.Contains(m.old, p) || m.breaks() < m.policy.Attempts {
+			m.t.Fatalf("%v after %d worlds: %+v", a, m.breaks(), m.eras)
+		}
+		others := slices.DeleteFunc(slices.Clone(m.old), func(o *peer) bool { return o == p || o.heard[o.given] < 0 })
+		if p.heard[p.given] >= 0 && len(others) == 0 {
+			m.t.Fatalf("%v, which alone has the state", a)
+		}
+		p.alive = false
+		m.leave(p)
+	}
+}
+
+func (m *model) last() era {
+	if len(m.eras) == 0 {
+		return era{}
+	}
+	return m.eras[len(m.eras)-1]
+}
+
+func (m *model) peer(who Member) *peer {
+	for _, p := range m.peers {
+		if p.Member == who {
+			return p
+		}
+	}
+	m.t.Fatalf("%+v never was", who)
+	return nil
+}
+
+// newest is the newest round among old that are back.
+func (m *model) newest() int64 {
+	newest := int64(-1)
+	for _, p := range m.old {
+		if p.arrived() {
+			newest = max(newest, p.heard[p.given])
+		}
+	}
+	return newest
+}
+
+// breaks is how often these members broke without a round.
+func (m *model) breaks() int {
+	n, newest := 0, m.newest()
+	for _, e := range slices.Backward(m.eras) {
+		if e.ID != m.last().ID || newest > e.Round {
+			break
+		}
+		if e.broken {
+			n++
+		}
+	}
+	return n
+}
+
+// form checks a world against the peers, and sends it.
+func (m *model) form(w World, anew bool) {
+	last := m.last()
+	for _, p := range slices.Clone(m.old) {
+		if !p.arrived() {
+			m.spared(p, w)
+		}
+	}
+	members, newest := slices.Clone(m.old), m.newest()
+	want := World{ID: last.ID, Formation: last.Formation + 1, Round: max(0, newest)}
+	for rank, p := range members {
+		if newest >= 0 && p.heard[p.given] == newest {
+			want.Sources = append(want.Sources, rank)
+		}
+	}
+	for len(m.guests) > 0 && (m.policy.Max == 0 || len(members) < m.policy.Max) {
+		members, m.guests = append(members, m.guests[0]), m.guests[1:]
+	}
+	before, after := make(map[string]bool), make(map[string]bool)
+	for _, who := range last.Members {
+		before[fmt.Sprintf("%+v", key(who))] = true
+	}
+	for _, p := range members {
+		if p.left || !p.arrived() {
+			m.t.Fatalf("%+v has %+v", w, p)
+		}
+		want.Members = append(want.Members, p.Member)
+		after[fmt.Sprintf("%+v", key(p.Member))] = true
+	}
+	if !maps.Equal(before, after) {
+		want.ID++
+	} else if m.breaks() >= m.policy.Attempts && len(m.old) > 1 {
+		m.t.Fatalf("%+v formed again after %d", w, m.breaks())
+	}
+	if a, b := fmt.Sprintf("%+v", w), fmt.Sprintf("%+v", want); a != b {
+		m.t.Fatalf("formed %s\nwant   %s", a, b)
+	}
+	if n := len(members); n < m.policy.Min || m.policy.Max > 0 && n > m.policy.Max {
+		m.t.Fatalf("%d members, policy %+v", n, m.policy)
+	}
+	if anew != (newest < 0 && last.Formation > 0) {
+		m.t.Fatalf("anew: %t, with newest round %d in %+v", anew, newest, w)
+	}
+	for _, p := range members {
+		p.given = w.Formation
+		p.down = append(p.down, Action{Verb: Form, World: w})
+	}
+	m.old, m.told, m.joinable = members, 0, time.Time{}
+	m.eras = append(m.eras, era{World: w})
+}
+
+func key(who Member) [2]int64 { return [2]int64{int64(who.Worker), who.Session} }
+
+// spared checks that the ring may do without a member that lives and is not back, and takes it out.
+func (m *model) spared(p *peer, w World) {
+	suspected := slices.ContainsFunc(m.old, func(o *peer) bool {
+		return o.arrived() && slices.ContainsFunc(o.said, func(a Arrival) bool {
+			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
+		})
+	})
+	if !suspected || m.now.Before(m.touched.Add(m.policy.Patience)) || m.newest() < 0 && len(m.last().Sources) > 0 {
+		m.t.Fatalf("%+v without %v: suspected %t, last arrival %v, now %v", w, p, suspected, m.touched, m.now)
+	}
+	m.old = slices.DeleteFunc(m.old, func(o *peer) bool { return o == p })
+}
+
+// leave notes that the rendezvous knows that a peer is gone.
+func (m *model) leave(p *peer) {
+	p.left = true
+	is := func(o *peer) bool { return o == p }
+	m.old, m.guests = slices.DeleteFunc(m.old, is), slices.DeleteFunc(m.guests, is)
+}
+
+// some is a peer with a property.
+func (m *model) some(what string, is func(p *peer) bool) *peer {
+	peers := slices.DeleteFunc(slices.Clone(m.peers), func(p *peer) bool { return !is(p) })
+	if len(peers) == 0 {
+		m.t.Skip("no peer that " + what)
+	}
+	return rapid.SampledFrom(peers).Draw(m.t, what)
+}
+
+func (p *peer) works() bool { return p.alive && !p.rests }
+
+// arrive has a peer say that it stands between two rounds.
+func (p *peer) arrive(broken bool, suspect int) {
+	p.rests, p.called = true, false
+	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round, Broken: broken, Suspect: suspect})
+}
+
+// Start makes a process, of a new worker or of one that there is or was.
+func (m *model) Start(t *rapid.T) {
+	if n := len(m.peers); n > 0 && len(m.live()) > 5 {
+		t.Skip("enough")
+	}
+	p := &peer{Member: Member{Worker: len(m.peers), Session: 1}, alive: true, heard: make(map[int64]int64)}
+	if len(m.peers) > 0 && rapid.IntRange(0, 3).Draw(t, "again") == 0 {
+		former := m.some("was", func(*peer) bool { return true })
+		for _, o := range m.peers {
+			if o.Worker == former.Worker {
+				o.alive, p.Session = false, max(p.Session, o.Session+1)
+			}
+		}
+		p.Worker = former.Worker
+	}
+	p.Address = fmt.Sprintf("host-%d", rapid.IntRange(0, 3).Draw(t, "address"))
+	p.formation = rapid.Int64Range(0, m.last().Formation).Draw(t, "claims formation")
+	p.round = rapid.Int64Range(-1, 20).Draw(t, "claims round")
+	m.peers = append(m.peers, p)
+	p.arrive(false, -1)
+}
+
+func (m *model) live() []*peer {
+	return slices.DeleteFunc(slices.Clone(m.peers), func(p *peer) bool { return !p.alive })
+}
+
+// Hear delivers the oldest message of a process to the rendezvous.
+func (m *model) Hear(t *rapid.T) {
+	m.hear(m.some("says something", func(p *peer) bool { return len(p.up) > 0 }))
+}
+
+func (m *model) hear(p *peer) {
+	a := p.up[0]
+	p.up, p.said = p.up[1:], append(p.said, a)
+	if m.followed(p) {
+		m.unchanged(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
+		return
+	}
+	if m.meet(p); len(p.said) == 1 {
+		p.given = a.Formation
+	}
+	switch {
+	case a.Formation != p.given: // said before it read of the world that answers
+	case slices.Contains(m.old, p):
+		m.touched = m.now
+		if e := &m.eras[len(m.eras)-1]; a.Broken {
+			e.broken = true
+		}
+	default:
+		m.guests = append(m.guests, p)
+	}
+	p.heard[a.Formation] = a.Round
+	m.all(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
+}
+
+// followed says that the rendezvous knows that a peer is gone, or knows of another that followed it.
+func (m *model) followed(p *peer) bool {
+	return p.left || slices.ContainsFunc(m.peers, func(o *peer) bool {
+		return o.Worker == p.Worker && o.Session > p.Session && o.met
+	})
+}
+
+// meet notes that the rendezvous has heard of a peer, so that another under its number is gone.
+func (m *model) meet(p *peer) {
+	p.met = true
+	for _, o := range m.peers {
+		if o.Worker == p.Worker && o.Session < p.Session && !o.left {
+			m.leave(o)
+		}
+	}
+}
+
+// unchanged checks that a call changes nothing.
+func (m *model) unchanged(do func(r *Rendezvous) []Action) {
+	state := func() string {
+		arrived, why := m.r.Waiting()
+		at, ok := m.r.Deadline()
+		return fmt.Sprint(m.r.World()) + fmt.Sprint(arrived, why, at, ok)
+	}
+	before := state()
+	if did := m.all(do); len(did) > 0 || state() != before {
+		m.t.Fatalf("%v, and %s after %s", did, state(), before)
+	}
+}
+
+// Again delivers a message a second time.
+func (m *model) Again(t *rapid.T) {
+	p := m.some("said something", func(p *peer) bool { return len(p.said) > 0 })
+	a := rapid.SampledFrom(p.said).Draw(t, "arrival")
+	m.unchanged(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
+}
+
+// Read delivers the oldest message to a process.
+func (m *model) Read(t *rapid.T) {
+	m.read(m.some("was told something", func(p *peer) bool { return p.alive && len(p.down) > 0 }))
+}
+
+func (m *model) read(p *peer) {
+	a := p.down[0]
+	p.down = p.down[1:]
+	if a.Verb != Form {
+		p.called = a.Formation == p.formation && !p.rests
+		return
+	}
+	if p.rests = false; p.called {
+		m.t.Fatalf("%+v: a world while it was called", p)
+	}
+	if len(a.World.Sources) > 0 && p.round != a.World.Round {
+		p.round = -1
+	}
+	if len(a.World.Sources) == 0 {
+		p.round = 0
+	}
+	if rapid.Bool().Draw(m.t, "gets the state") {
+		p.round = a.World.Round
+	}
+	p.formation = a.World.Formation
+}
+
+// Work has a member make a round; in step or not is no matter here.
+func (m *model) Work(*rapid.T) {
+	if p := m.some("works", (*peer).works); p.round >= 0 {
+		p.round++
+	}
+}
+
+func (m *model) Answer(*rapid.T) {
+	m.some("is called", func(p *peer) bool { return p.works() && p.called }).arrive(false, -1)
+}
+
+func (m *model) Break(t *rapid.T) {
+	p := m.some("works", (*peer).works)
+	p.arrive(true, rapid.SampledFrom([]int{-1, rapid.SampledFrom(m.peers).Draw(t, "suspect").Worker}).Draw(t, "known"))
+}
+
+func (m *model) ComeBack(t *rapid.T) { m.some("works", (*peer).works).arrive(false, -1) }
+
+func (m *model) Die(*rapid.T) { m.some("lives", func(p *peer) bool { return p.alive }).alive = false }
+
+// Gone tells of a process that it is gone, before what it said last was heard or after.
+func (m *model) Gone(t *rapid.T) {
+	m.gone(m.some("is dead", func(p *peer) bool { return !p.alive }), rapid.Bool().Draw(t, "whichever"))
+}
+
+func (m *model) gone(p *peer, whichever bool) {
+	session := p.Session
+	if whichever && p.met && !slices.ContainsFunc(m.peers, func(o *peer) bool { return o.Worker == p.Worker && o.Session > p.Session }) {
+		session = 0
+	}
+	leave := func(r *Rendezvous) []Action { return r.Leave(p.Worker, session, "killed", m.now) }
+	if m.followed(p) {
+		m.unchanged(leave)
+		p.left = true
+		return
+	}
+	m.meet(p)
+	m.leave(p)
+	m.all(leave)
+}
+
+func (m *model) Wait(t *rapid.T) {
+	m.wait(time.Duration(rapid.SampledFrom([]int{1, 100, 299, 300, 1000, 2000}).Draw(t, "ms")) * time.Millisecond)
+}
+
+func (m *model) wait(d time.Duration) {
+	m.now = m.now.Add(d)
+	tick := func(r *Rendezvous) []Action { return r.Tick(m.now) }
+	if at, ok := m.r.Deadline(); ok && !m.now.Before(at) {
+		if did := m.all(tick); len(did) == 0 {
+			m.t.Fatalf("nothing was due at %v, now %v", at, m.now)
+		}
+		return
+	}
+	m.unchanged(tick)
+}
+
+func (m *model) Expect(t *rapid.T) {
+	m.expected = rapid.IntRange(0, 6).Draw(t, "workers")
+	m.all(func(r *Rendezvous) []Action { return r.Expect(m.expected, m.now) })
+}
+
+// Check is what holds after every step.
+func (m *model) Check(t *rapid.T) {
+	back, there := 0, len(m.old)+len(m.guests)
+	for _, p := range m.old {
+		if p.arrived() {
+			back++
+		}
+	}
+	arrived, why := m.r.Waiting()
+	if arrived != back+len(m.guests) {
+		t.Fatalf("%d have arrived, the model has %d and %d", arrived, back, len(m.guests))
+	}
+	changing := len(m.old) > 0 && (back > 0 || m.told != 0 || len(m.old) < len(m.last().Members))
+	working := len(m.old) > 0 && !changing
+	if (why == "") != working {
+		t.Fatalf("waiting: %q, working: %t", why, working)
+	}
+	if changing && back == len(m.old) && there >= m.policy.Min {
+		t.Fatalf("all are back, and there is no world: %q", why)
+	}
+	if changing && back < len(m.old) && m.told == 0 {
+		t.Fatalf("nobody was told to come back: %q", why)
+	}
+	wanted := m.expected
+	if m.policy.Max > 0 {
+		wanted = min(wanted, m.policy.Max)
+	}
+	joins := working && len(m.guests) > 0 && (m.policy.Max == 0 || len(m.old) < m.policy.Max) ||
+		len(m.old) == 0 && there >= m.policy.Min
+	switch {
+	case !joins:
+		m.joinable = time.Time{}
+	case m.joinable.IsZero():
+		m.joinable = m.now
+	}
+	at, ok := m.r.Deadline()
+	if joins && (there >= wanted || !ok || at != m.joinable.Add(m.policy.Settle)) {
+		t.Fatalf("%d there, %d wanted, since %v, deadline %v (%t)", there, wanted, m.joinable, at, ok)
+	}
+	if ok && (!at.After(m.now) || !joins && (back == 0 || at.After(m.now.Add(m.policy.Patience)))) {
+		t.Fatalf("deadline %v, now %v, %q", at, m.now, why)
+	}
+}
+
+// settle delivers everything, has whoever was called come back, and waits for what is due.
+func (m *model) settle(t *rapid.T) {
+	first := func(is func(p *peer) bool) *peer {
+		if i := slices.IndexFunc(m.peers, is); i >= 0 {
+			return m.peers[i]
+		}
+		return nil
+	}
+	for range 10000 {
+		if p := first(func(p *peer) bool { return len(p.up) > 0 }); p != nil {
+			m.hear(p)
+		} else if p := first(func(p *peer) bool { return p.alive && len(p.down) > 0 }); p != nil {
+			m.read(p)
+		} else if p := first(func(p *peer) bool { return p.works() && p.called }); p != nil {
+			p.arrive(false, -1)
+		} else if p := first(func(p *peer) bool { return !p.alive && !p.left }); p != nil {
+			m.gone(p, false)
+		} else if at, ok := m.r.Deadline(); ok {
+			m.wait(at.Sub(m.now))
+		} else {
+			return
+		}
+		m.Check(t)
+	}
+	t.Fatal("does not settle")
+}
+
+// TestLaws runs the rendezvous beside processes that start, die, stop and break at any time, and with streams that are slow.
+func TestLaws(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newModel(t)
+		t.Repeat(map[string]func(*rapid.T){
+			"": m.Check, "start": m.Start, "start more": m.Start, "hear": m.Hear, "hear more": m.Hear, "hear most": m.Hear,
+			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
+			"break": m.Break, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect,
+		})
+		m.settle(t)
+		live := m.live()
+		want := len(live)
+		if m.policy.Max > 0 {
+			want = min(want, m.policy.Max)
+		}
+		if want < m.policy.Min {
+			if _, why := m.r.Waiting(); why == "" {
+				t.Fatalf("%d live, at least %d are needed, and it works", want, m.policy.Min)
+			}
+			return
+		}
+		w, _ := m.r.World()
+		if len(w.Members) != want {
+			t.Fatalf("%+v, and %d live", w, len(live))
+		}
+		for _, who := range w.Members {
+			if p := m.peer(who); !p.alive || p.rests || p.formation != w.Formation {
+				t.Fatalf("%+v in %+v", p, w)
+			}
+		}
+		m.wait(time.Hour)
+	})
+}
