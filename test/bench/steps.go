@@ -34,6 +34,7 @@ var stepModels = []struct {
 	{"mnist_cnn", "<= 0.70", func() (*zoo.Model, error) { return zoo.Lookup("mnist_functional_api") }},
 	{"mlp", "<= 0.5", func() (*zoo.Model, error) { return zoo.Lookup("mnist_mlp") }},
 	{"small_cnn", "<= 0.9", smallCNN},
+	{"resnet20", "<= 0.7", func() (*zoo.Model, error) { return zoo.Lookup("cifar10_resnet20") }},
 }
 
 // mnistCNNFlops counts the multiply-adds of the matrix products of a step of the
@@ -91,7 +92,11 @@ func stepper(m *zoo.Model, threads int) (step func() error, end func(), err erro
 	}
 	random := rand.New(rand.NewPCG(1, 2))
 	var b zoo.Batch
-	pixels := b.Reset(batch, 28, 28, 1)
+	image := []int{28, 28, 1}
+	if m.Package == "cifar10" {
+		image = []int{32, 32, 3}
+	}
+	pixels := b.Reset(batch, image...)
 	for i := range pixels {
 		pixels[i] = random.Float32()
 	}
@@ -135,9 +140,12 @@ func (b *bench) step(name, model, target string, threads int, build func() (*zoo
 		return err
 	}
 	defer end()
-	calls := 10
-	if model != "mnist_cnn" {
-		calls = 100
+	calls := 100
+	switch model {
+	case "mnist_cnn":
+		calls = 10
+	case "resnet20":
+		calls = 4
 	}
 	peer, err := startTorch()
 	if err != nil {
@@ -154,7 +162,7 @@ func (b *bench) step(name, model, target string, threads int, build func() (*zoo
 	return nil
 }
 
-// torch is a PyTorch process that measures steps on request.
+// torch is a PyTorch process that measures on request.
 type torch struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -162,7 +170,12 @@ type torch struct {
 }
 
 func startTorch() (*torch, error) {
-	cmd := exec.Command("/usr/bin/python3", "-c", torchSteps)
+	return startScript(torchSteps, nil, "mlp", 1, 1)
+}
+
+// startScript starts a script that answers questions with numbers, and asks the first.
+func startScript(script string, args []string, first ...any) (*torch, error) {
+	cmd := exec.Command("/usr/bin/python3", append([]string{"-c", script}, args...)...)
 	cmd.Env = append(cmd.Environ(), "OPENBLAS_CORETYPE="+coreType())
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
@@ -178,7 +191,7 @@ func startTorch() (*torch, error) {
 		return nil, fmt.Errorf("start PyTorch (make bench-peers installs it): %w", err)
 	}
 	p := &torch{cmd, in, bufio.NewReader(out)}
-	if _, err := p.measure("mlp", 1, 1); err != nil {
+	if _, err := p.ask(first...); err != nil {
 		p.stop()
 		return nil, fmt.Errorf("start PyTorch (make bench-peers installs it): %w: %s", err, complaint.String())
 	}
@@ -197,15 +210,20 @@ func coreType() string {
 }
 
 func (p *torch) measure(model string, threads, steps int) (ms float64, err error) {
-	if _, err := fmt.Fprintln(p.in, model, threads, steps); err != nil {
+	return p.ask(model, threads, steps)
+}
+
+// ask writes a line and reads the number that answers it.
+func (p *torch) ask(words ...any) (answer float64, err error) {
+	if _, err := fmt.Fprintln(p.in, words...); err != nil {
 		return 0, err
 	}
 	line, err := p.out.ReadString('\n')
 	if err != nil {
 		return 0, err
 	}
-	_, err = fmt.Sscan(line, &ms)
-	return ms, err
+	_, err = fmt.Sscan(line, &answer)
+	return answer, err
 }
 
 func (p *torch) stop() {

@@ -29,6 +29,8 @@ var benchmarks = []struct {
 			Flatten{}, b.Dense(256, Dense{Units: 10}),
 		}
 	}, 64 * 2 * (2*24*24*25*8 + 3*8*8*200*16 + 3*256*10)},
+	{"resnet", []int{32, 32, 3}, func(b *Builder) Module { return resnet(b, 10, 16, 16, 16, 32, 32, 32, 64, 64, 64) },
+		64 * 2 * (2*442368 + 3*(18*2359296-2*1179648) + 3*640)},
 }
 
 func BenchmarkStep(b *testing.B) {

@@ -2,7 +2,7 @@ package nn
 
 import "github.com/elasticdl/elasticdl/trainer/nn/kernel"
 
-// Conv2D is a convolution with bias over images [batch height width channels], to
+// Conv2D is a convolution over images [batch height width channels], to
 // [batch height width Filters]. The kernel is [height width channels Filters], as in Keras.
 type Conv2D struct {
 	Name    string // "" is conv2d, conv2d_1 and so on
@@ -10,19 +10,20 @@ type Conv2D struct {
 	Kernel  [2]int // height, width
 	Stride  [2]int // zero is 1, 1
 	Padding Padding
+	NoBias  bool // as it should be before a BatchNorm, which takes a bias away again
 	ReLU    bool
 
 	in   int
-	vars []*Param // kernel, bias
+	vars []*Param // kernel, and bias if there is one
 }
 
 // Conv2D declares a convolution of images of in channels.
 func (b *Builder) Conv2D(in int, c Conv2D) *Conv2D {
 	c.Name = b.name(c.Name, "conv2d")
 	c.in = in
-	c.vars = []*Param{
-		b.Variable(c.Name+"/kernel", GlorotUniform, c.Kernel[0], c.Kernel[1], in, c.Filters),
-		b.Variable(c.Name+"/bias", Zeros, c.Filters),
+	c.vars = []*Param{b.Variable(c.Name+"/kernel", GlorotUniform, c.Kernel[0], c.Kernel[1], in, c.Filters)}
+	if !c.NoBias {
+		c.vars = append(c.vars, b.Variable(c.Name+"/bias", Zeros, c.Filters))
 	}
 	return &c
 }
@@ -39,7 +40,10 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 	}
 	o := next[conv](t)
 	o.window, o.filters, o.tape = g, c.Filters, t
-	o.kernel, o.bias = c.vars[0], c.vars[1]
+	o.kernel, o.bias = c.vars[0], nil
+	if !c.NoBias {
+		o.bias = c.vars[1]
+	}
 	o.ph, o.pw = g.padded()
 	if o.ph != g.h || o.pw != g.w {
 		o.padding = resize(o.padding, t.team.size()*o.ph*o.pw*g.c)
@@ -59,7 +63,7 @@ type conv struct {
 	filters int
 	tape    *Tape
 
-	kernel, bias *Param
+	kernel, bias *Param    // bias may be nil
 	ph, pw       int       // the image with its padding
 	padding      []float32 // that image for each thread
 	flipped      []float32 // the kernel as the gradient of the input reads it
@@ -87,7 +91,10 @@ func (o *conv) forward(s span) {
 		ABlock: o.sh * o.pw * o.c, ARow: o.sw * o.c, ASeg: o.pw * o.c, AStep: 1,
 		B: o.kernel.Value, BRow: o.filters,
 		CBlock: o.ow * o.filters, CRow: o.filters,
-		Init: kernel.Bias, Bias: o.bias.Value, ReLU: o.out.rectified, Scratch: &o.tape.scratch[s.worker],
+		ReLU: o.out.rectified, Scratch: &o.tape.scratch[s.worker],
+	}
+	if o.bias != nil {
+		g.Init, g.Bias = kernel.Bias, o.bias.Value
 	}
 	for i := s.lo; i < s.hi; i++ {
 		g.A = o.image(s, i)
@@ -96,16 +103,23 @@ func (o *conv) forward(s span) {
 	}
 }
 
+// total is the elements of the gradients of kernel and bias.
+func (o *conv) total() int {
+	if o.bias == nil {
+		return o.kernel.Len()
+	}
+	return o.kernel.Len() + o.filters
+}
+
 func (o *conv) prepare() {
-	o.sums = resize(o.sums, parts*(o.kernel.Len()+o.filters))
+	o.sums = resize(o.sums, parts*o.total())
 	if o.in[0].grad != nil {
 		o.flip()
 	}
 }
 
 func (o *conv) backward(s span) {
-	size := o.out.size
-	total := o.kernel.Len() + o.filters
+	size, total := o.out.size, o.total()
 	sum := o.sums[s.part*total:][:total]
 	dw, db := sum[:o.kernel.Len()], sum[o.kernel.Len():]
 	g := kernel.GemmArgs{
@@ -122,7 +136,9 @@ func (o *conv) backward(s span) {
 	for i := s.lo; i < s.hi; i++ {
 		o.mask(span{lo: i, hi: i + 1})
 		dy := o.out.grad[i*size : (i+1)*size]
-		kernel.AddRows(db, dy)
+		if o.bias != nil {
+			kernel.AddRows(db, dy)
+		}
 		g.A, g.B = o.image(s, i), dy
 		kernel.Gemm(&g)
 		g.Init = kernel.Accumulate
@@ -202,9 +218,9 @@ func (o *conv) above(y int) (first, rows int) {
 
 // fold adds the parts up.
 func (o *conv) fold(part int) {
-	total := o.kernel.Len() + o.filters
+	total := o.total()
 	foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])
-	if part == 0 {
+	if part == 0 && o.bias != nil {
 		for i := range parts {
 			foldSums(o.bias.Grad, o.sums[o.kernel.Len():], total, o.in[0].from.dims[0], i, o.add[1])
 		}

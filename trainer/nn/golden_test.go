@@ -184,9 +184,12 @@ var (
 	layerScale = []float64{.5, .5}
 	noShift    = []float64{0, 0}
 	normShift  = []float64{1, 0}
+	blockShift = []float64{0, 1, 0, 0, 1, 0}
 )
 
-// models are the cases of testdata/goldens.py, in its order.
+func halves(n int) []float64 { return slices.Repeat([]float64{.5}, n) }
+
+// models are the cases of testdata/goldens.py.
 var models = map[string]model{
 	"conv valid":      {build: convolution(2, Conv2D{Filters: 5, Kernel: [2]int{3, 3}}), scale: layerScale, shift: noShift, input: array(1, 1, 0, 3, 7, 6, 2)},
 	"conv valid relu": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, ReLU: true}), scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 9, 8, 3)},
@@ -212,6 +215,24 @@ var models = map[string]model{
 	"batch norm, two dimensions": {build: func(b *Builder) Module { return b.BatchNorm(4, BatchNorm{}) },
 		scale: layerScale, shift: normShift, input: array(1, 3, -1, 9, 4)},
 	"cross-entropy": {build: one(Sequential{}), input: array(1, 4, 0, 6, 10), labels: []int32{3, 9, 0, 5, 5, 1}},
+	"conv half": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, Padding: Half, NoBias: true}),
+		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 7, 6, 3)},
+	"conv half stride": {build: convolution(3, Conv2D{Filters: 4, Kernel: [2]int{3, 3}, Stride: [2]int{2, 2}, Padding: Half, NoBias: true}),
+		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 8, 7, 3)},
+	"conv half even kernel": {build: convolution(2, Conv2D{Filters: 3, Kernel: [2]int{4, 2}, Stride: [2]int{2, 1}, Padding: Half, ReLU: true}),
+		scale: layerScale, shift: noShift, input: array(1, 1, 0, 2, 7, 6, 2)},
+	"max pool half": {build: one(MaxPool{Window: [2]int{3, 3}, Stride: [2]int{2, 2}, Padding: Half}), input: array(1, 1, 0, 2, 7, 5, 3)},
+	"batch norm relu": {build: func(b *Builder) Module { return b.BatchNorm(6, BatchNorm{ReLU: true}) },
+		scale: layerScale, shift: normShift, input: array(1, 1, .5, 3, 4, 5, 6)},
+	"global average pool": {build: one(GlobalAveragePool{}), input: array(1, 1, 0, 3, 5, 4, 6)},
+	"shortcut":            {build: one(Shortcut{Stride: 2, Channels: 7}), input: array(1, 1, 0, 2, 5, 4, 3)},
+	"residual block": {build: func(b *Builder) Module { return residual(b, 4, 4) },
+		scale: halves(6), shift: blockShift, input: array(1, 1, 0, 3, 5, 6, 4)},
+	"residual block that halves": {build: func(b *Builder) Module { return residual(b, 4, 8) },
+		scale: halves(6), shift: blockShift, input: array(1, 1, 0, 3, 6, 5, 4)},
+	"resnet": {build: func(b *Builder) Module { return resnet(b, 5, 4, 4, 8, 8) },
+		scale: halves(29), shift: append(slices.Repeat([]float64{0, 1, 0}, 9), 0, 0),
+		input: array(1, 1, 0, 4, 8, 8, 3), labels: []int32{3, 0, 4, 1}},
 	"mnist": {build: mnist, scale: []float64{.14, .1, .08, .1, .1, .1, .025, .1}, shift: []float64{0, 0, 0, 0, 1, 0, 0, 0},
 		input: array(1, .5, .5, 5, 28, 28, 1), labels: []int32{7, 2, 1, 0, 4}},
 }
@@ -264,4 +285,31 @@ func eachKernels(t *testing.T, f func(t *testing.T)) {
 		}
 		t.Run(name, f)
 	}
+}
+
+// residual declares a block of zoo's cifar10_resnet20, which halves the image if it has more filters than inputs.
+func residual(b *Builder, in, filters int) Module {
+	conv := func(in, stride int) *Conv2D {
+		return b.Conv2D(in, Conv2D{Filters: filters, Kernel: [2]int{3, 3}, Stride: [2]int{stride, stride}, Padding: Half, NoBias: true})
+	}
+	norm := func(relu bool) *BatchNorm { return b.BatchNorm(filters, BatchNorm{ReLU: relu}) }
+	body, past := Sequential{conv(in, filters/in), norm(true), conv(filters, 1), norm(false)}, Sequential{}
+	if filters > in {
+		past = Sequential{Shortcut{Stride: 2, Channels: filters}}
+	}
+	return forward(func(t *Tape, x *Tensor) *Tensor { return t.AddReLU(body.Forward(t, x), past.Forward(t, x)) })
+}
+
+// resnet is the network of zoo's cifar10_resnet20 with blocks of other filters.
+func resnet(b *Builder, classes int, filters ...int) Module {
+	in := filters[0]
+	net := Sequential{
+		b.Conv2D(3, Conv2D{Filters: in, Kernel: [2]int{3, 3}, Padding: Half, NoBias: true}),
+		b.BatchNorm(in, BatchNorm{ReLU: true}),
+	}
+	for _, f := range filters {
+		net = append(net, residual(b, in, f))
+		in = f
+	}
+	return append(net, GlobalAveragePool{}, b.Dense(in, Dense{Units: classes}))
 }

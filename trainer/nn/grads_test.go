@@ -32,6 +32,9 @@ var announcements = map[string]func(b *Builder) Module{
 			return last.Forward(t, Flatten{}.Forward(t, norm.Forward(t, x)))
 		})
 	},
+	"resnet": func(b *Builder) Module {
+		return Sequential{b.Conv2D(2, Conv2D{Filters: 3, Kernel: [2]int{1, 1}}), resnet(b, 4, 4, 4, 8)}
+	},
 	"wide": func(b *Builder) Module { // nothing gathers
 		return Sequential{Flatten{}, b.Dense(126, Dense{Units: 300}), b.Dense(300, Dense{Units: 1000}), b.Dense(1000, Dense{Units: 4})}
 	},

@@ -62,8 +62,13 @@ func TestFusedReLU(t *testing.T) {
 	type consumer func(t *Tape, n *BatchNorm, x *Tensor) *Tensor
 	pool := MaxPool{}
 	for name, use := range map[string]consumer{
-		"norm":         func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return n.Forward(t, x) },
-		"pool":         func(t *Tape, _ *BatchNorm, x *Tensor) *Tensor { return pool.Forward(t, x) },
+		"norm": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return n.Forward(t, x) },
+		"pool": func(t *Tape, _ *BatchNorm, x *Tensor) *Tensor { return pool.Forward(t, x) },
+		"norm, ReLU and pool": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor {
+			n.ReLU = true
+			return pool.Forward(t, n.Forward(t, x))
+		},
+		"AddReLU":      func(t *Tape, _ *BatchNorm, x *Tensor) *Tensor { return t.AddReLU(x, x) },
 		"add":          func(t *Tape, _ *BatchNorm, x *Tensor) *Tensor { return t.Add(x, x) },
 		"norm and add": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return t.Add(n.Forward(t, x), x) },
 		"add and norm": func(t *Tape, n *BatchNorm, x *Tensor) *Tensor { return t.Add(t.Add(x, x), n.Forward(t, x)) },
@@ -340,6 +345,8 @@ func TestErrors(t *testing.T) {
 		{convolution(3, Conv2D{Filters: 1, Kernel: [2]int{1, 1}}), array(1, 1, 0, 2, 3), call, "conv2d: input [2 3]: want [batch height width channels]"},
 		{one(MaxPool{Window: [2]int{-1, 2}}), image, call, "max_pooling2d: window [-1 2]"},
 		{func(b *Builder) Module { return b.BatchNorm(2, BatchNorm{}) }, image, call, "batch_normalization: input [2 4 4 3]: want 2 channels"},
+		{one(GlobalAveragePool{}), array(1, 1, 0, 2, 3), call, "global_average_pooling2d: input [2 3]"},
+		{one(Shortcut{Channels: 2}), image, call, "shortcut: input [2 4 4 3]: has more than 2 channels"},
 		{one(Dropout{Rate: 1}), image, call, "dropout: rate 1"},
 		{one(ReLU{}), Array{[]int{2}, make([]float32, 2)}, call, "relu: input [2]"},
 		{one(Sequential{}), image, func(t *Tape, _ Module) { t.Reshape(t.Input(0), 5) }, "reshape of [2 4 4 3] to [5]"},

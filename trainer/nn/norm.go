@@ -13,6 +13,7 @@ type BatchNorm struct {
 	Name     string  // "" is batch_normalization and so on
 	Momentum float64 // 0 is 0.99
 	Epsilon  float64 // 0 is 1e-3
+	ReLU     bool    // of the output
 
 	channels int
 	vars     []*Param // gamma, beta, moving_mean, moving_variance
@@ -52,6 +53,7 @@ func (n *BatchNorm) Forward(t *Tape, x *Tensor) *Tensor {
 	o.moments = m
 	y := t.record(o, n.vars[:2], through, x.dims[1:]...)
 	y.again = o
+	y.rectified = n.ReLU
 	return y
 }
 
@@ -163,10 +165,11 @@ type normalize struct {
 
 func (o *normalize) forward(s span) {
 	size := o.out.size
-	kernel.ScaleShift(s.of(o.out.data, size), s.of(o.in[0].from.data, size), o.moments.a, o.moments.b, false)
+	kernel.ScaleShift(s.of(o.out.data, size), s.of(o.in[0].from.data, size), o.moments.a, o.moments.b, o.out.rectified)
 }
 
 func (o *normalize) backward(s span) {
+	o.mask(s)
 	o.moments.sum(s, o.out.grad, o.in[0].from.data)
 	if o.in[0].add {
 		copy(s.of(o.in[0].grad, o.out.size), s.of(o.out.grad, o.out.size))

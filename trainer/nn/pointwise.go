@@ -87,7 +87,12 @@ func (o *relu) backward(s span) {
 }
 
 // Add is a + b, of one shape.
-func (t *Tape) Add(a, b *Tensor) *Tensor {
+func (t *Tape) Add(a, b *Tensor) *Tensor { return t.add(a, b, false) }
+
+// AddReLU is max(a+b, 0), in one.
+func (t *Tape) AddReLU(a, b *Tensor) *Tensor { return t.add(a, b, true) }
+
+func (t *Tape) add(a, b *Tensor, relu bool) *Tensor {
 	if len(a.dims) != len(b.dims) || a.size != b.size {
 		t.fail("add %v to %v: want one shape", b.dims, a.dims)
 	}
@@ -100,6 +105,7 @@ func (t *Tape) Add(a, b *Tensor) *Tensor {
 	o.in[1].from = b
 	b.readers++
 	out.live = a.live || b.live
+	out.rectified = relu
 	return out
 }
 
@@ -107,11 +113,11 @@ type add struct{ node }
 
 func (o *add) forward(s span) {
 	y := s.of(o.out.data, o.out.size)
-	copy(y, s.of(o.in[0].from.data, o.out.size))
-	kernel.Add(y, s.of(o.in[1].from.data, o.out.size))
+	kernel.Sum(y, s.of(o.in[0].from.data, o.out.size), s.of(o.in[1].from.data, o.out.size), o.out.rectified)
 }
 
 func (o *add) backward(s span) {
+	o.mask(s)
 	o.copyGrad(s, 0)
 	o.copyGrad(s, 1)
 }

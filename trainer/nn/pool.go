@@ -125,3 +125,92 @@ func (o *pool) backward(s span) {
 		}
 	}
 }
+
+// GlobalAveragePool is the mean of every channel over the image: [batch channels].
+type GlobalAveragePool struct{}
+
+// Forward pools x.
+func (GlobalAveragePool) Forward(t *Tape, x *Tensor) *Tensor {
+	if len(x.dims) != 4 {
+		t.fail("global_average_pooling2d: input %v: want [batch height width channels]", x.dims)
+	}
+	return t.record(next[average](t), nil, x, x.dims[3])
+}
+
+type average struct{ node }
+
+func (o *average) forward(s span) {
+	image, c := o.in[0].from.size, o.out.size
+	for i := s.lo; i < s.hi; i++ {
+		y := o.out.data[i*c : (i+1)*c]
+		clear(y)
+		kernel.AddRows(y, o.in[0].from.data[i*image:(i+1)*image])
+		kernel.Scale(float32(c)/float32(image), y)
+	}
+}
+
+func (o *average) backward(s span) {
+	image, c := o.in[0].from.size, o.out.size
+	if o.in[0].grad == nil {
+		return
+	}
+	for i := s.lo; i < s.hi; i++ {
+		dx := o.in[0].grad[i*image : (i+1)*image]
+		copy(dx, o.out.grad[i*c:(i+1)*c])
+		kernel.Scale(float32(c)/float32(image), dx[:c])
+		for n := c; n < image; n *= 2 {
+			copy(dx[n:], dx[:n])
+		}
+	}
+}
+
+// Shortcut fits an image to the output of a residual block without parameters (type A of "Deep Residual Learning for
+// Image Recognition"): the pixels at every Stride-th place in both directions, and zeros for further channels.
+type Shortcut struct {
+	Stride   int // 0 is 1
+	Channels int // of the output, at least those of the input
+}
+
+// Forward fits x.
+func (p Shortcut) Forward(t *Tape, x *Tensor) *Tensor {
+	stride := max(p.Stride, 1)
+	g := t.window("shortcut", x, [2]int{1, 1}, [2]int{stride, stride}, Valid)
+	if p.Channels < g.c {
+		t.fail("shortcut: input %v: has more than %d channels", x.dims, p.Channels)
+	}
+	o := next[shortcut](t)
+	o.window = g
+	return t.record(o, nil, x, g.oh, g.ow, p.Channels)
+}
+
+type shortcut struct {
+	node
+	window
+}
+
+// pixels calls f with where the pixels of an image begin that are kept, in the input and in the output.
+func (o *shortcut) pixels(i int, f func(in, out int)) {
+	filters := o.out.size / (o.oh * o.ow)
+	for p := range o.oh * o.ow {
+		y, x := p/o.ow*o.sh, p%o.ow*o.sw
+		f(((i*o.h+y)*o.w+x)*o.c, i*o.out.size+p*filters)
+	}
+}
+
+func (o *shortcut) forward(s span) {
+	clear(s.of(o.out.data, o.out.size))
+	for i := s.lo; i < s.hi; i++ {
+		o.pixels(i, func(in, out int) { copy(o.out.data[out:out+o.c], o.in[0].from.data[in:]) })
+	}
+}
+
+func (o *shortcut) backward(s span) {
+	dx := o.in[0].grad
+	if dx == nil {
+		return
+	}
+	clear(s.of(dx, o.in[0].from.size))
+	for i := s.lo; i < s.hi; i++ {
+		o.pixels(i, func(in, out int) { copy(dx[in:in+o.c], o.out.grad[out:]) })
+	}
+}

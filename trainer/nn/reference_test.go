@@ -28,10 +28,14 @@ func widen(x []float32) []float64 {
 func (x exact) at(kernel, stride [2]int, padding Padding, f func(out, kernel, in int)) (h, w int) {
 	n, ih, iw := x.dims[0], x.dims[1], x.dims[2]
 	var top, left int
-	if padding == Same {
+	switch padding {
+	case Half:
+		top, left = kernel[0]/2, kernel[1]/2
+		h, w = (ih+2*top-kernel[0])/stride[0]+1, (iw+2*left-kernel[1])/stride[1]+1
+	case Same:
 		h, w = (ih+stride[0]-1)/stride[0], (iw+stride[1]-1)/stride[1]
 		top, left = max(0, (h-1)*stride[0]+kernel[0]-ih)/2, max(0, (w-1)*stride[1]+kernel[1]-iw)/2
-	} else {
+	default:
 		h, w = (ih-kernel[0])/stride[0]+1, (iw-kernel[1])/stride[1]+1
 	}
 	for out := range n * h * w {
@@ -54,7 +58,9 @@ func (c *Conv2D) exact(x exact, weights, bias []float64) exact {
 	h, w := x.at(c.Kernel, stride, c.Padding, func(int, int, int) {})
 	y := make([]float64, x.dims[0]*h*w*filters)
 	for i := range y {
-		y[i] = bias[i%filters]
+		if !c.NoBias {
+			y[i] = bias[i%filters]
+		}
 	}
 	x.at(c.Kernel, stride, c.Padding, func(out, k, at int) {
 		for f := range filters {
@@ -199,11 +205,12 @@ func TestConvAgainstFiniteDifferences(t *testing.T) {
 		c := Conv2D{
 			Filters: rapid.IntRange(1, 35).Draw(r, "filters"),
 			Kernel:  pair(r, "kernel", 1, 5), Stride: pair(r, "stride", 1, 4),
-			Padding: Padding(rapid.IntRange(0, 1).Draw(r, "padding")),
+			Padding: Padding(rapid.IntRange(0, 2).Draw(r, "padding")),
+			NoBias:  rapid.Bool().Draw(r, "no bias"),
 		}
 		in := rapid.IntRange(1, 9).Draw(r, "channels")
 		m := model{build: convolution(in, c), scale: layerScale, shift: noShift, input: images(r, c.Kernel, in)}
-		compare(r, t, m, func(x exact, p [][]float64) exact { return c.exact(x, p[0], p[1]) })
+		compare(r, t, m, func(x exact, p [][]float64) exact { return c.exact(x, p[0], p[len(p)-1]) })
 	})
 }
 
@@ -224,7 +231,7 @@ func TestDenseAgainstFiniteDifferences(t *testing.T) {
 
 func TestMaxPoolAgainstFiniteDifferences(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		p := MaxPool{Window: pair(r, "window", 1, 4), Stride: pair(r, "stride", 1, 4), Padding: Padding(rapid.IntRange(0, 1).Draw(r, "padding"))}
+		p := MaxPool{Window: pair(r, "window", 1, 4), Stride: pair(r, "stride", 1, 4), Padding: Padding(rapid.IntRange(0, 2).Draw(r, "padding"))}
 		m := model{build: one(p), input: images(r, p.Window, rapid.IntRange(1, 20).Draw(r, "channels"))}
 		compare(r, t, m, func(x exact, _ [][]float64) exact { return p.exact(x) })
 	})
@@ -274,4 +281,24 @@ func (n *network) Forward(t *Tape, x *Tensor) *Tensor {
 	y := t.Add(n.conv.Forward(t, x), x)
 	y = n.norm.Forward(t, n.conv.Forward(t, y))
 	return n.dense.Forward(t, n.pool.Forward(t, y))
+}
+
+// TestShortcutAgainstFiniteDifferences passes gradients through images that are cut down, and their means.
+func TestShortcutAgainstFiniteDifferences(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		in := rapid.IntRange(1, 20).Draw(r, "channels")
+		p := Shortcut{Stride: rapid.IntRange(1, 4).Draw(r, "stride"), Channels: in + rapid.IntRange(0, 20).Draw(r, "more")}
+		m := model{build: one(Sequential{p, GlobalAveragePool{}}), input: images(r, [2]int{1, 1}, in)}
+		compare(r, t, m, func(x exact, _ [][]float64) exact {
+			y := exact{[]int{x.dims[0], p.Channels}, make([]float64, x.dims[0]*p.Channels)}
+			stride := [2]int{p.Stride, p.Stride}
+			h, w := x.at([2]int{1, 1}, stride, Valid, func(int, int, int) {})
+			x.at([2]int{1, 1}, stride, Valid, func(out, _, at int) {
+				for c := range in {
+					y.data[out/(h*w)*p.Channels+c] += x.data[at*in+c] / float64(h*w)
+				}
+			})
+			return y
+		})
+	})
 }

@@ -6,6 +6,7 @@ type Padding int
 const (
 	Valid Padding = iota // stays inside
 	Same                 // zeros around, so that the output is ⌈input/stride⌉, as TensorFlow pads: the odd one below and right
+	Half                 // half a window of zeros on every side, as PyTorch's padding=window//2; with an odd window and stride 1 it is Same
 )
 
 // window is a kernel's or a pool's way over an NHWC image.
@@ -36,8 +37,11 @@ func (t *Tape) window(layer string, x *Tensor, kernel, stride [2]int, padding Pa
 
 // along is the size of the output and the padding before, in one dimension.
 func along(size, kernel, stride int, padding Padding) (out, before int) {
-	if padding == Valid {
+	switch padding {
+	case Valid:
 		return (size-kernel)/stride + 1, 0
+	case Half:
+		return (size+kernel/2*2-kernel)/stride + 1, kernel / 2
 	}
 	out = (size + stride - 1) / stride
 	return out, max(0, (out-1)*stride+kernel-size) / 2

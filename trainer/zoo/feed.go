@@ -7,34 +7,34 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
-// feedMNIST reads images of 28×28 grey pixels from tf.train.Examples: feature "image" is a byte
-// string of the pixels or, as ElasticDL wrote it, a list of floats from 0 to 255; feature "label" is the digit.
-// Pixels become 0 to 1.
-func feedMNIST(mode Mode, records [][]byte, b *Batch) error {
-	const size, classes = 28 * 28, 10
-	images := b.Reset(len(records), 28, 28, 1)
+// pictures reads images of a shape [height width channels] from tf.train.Examples: feature "image" is a byte
+// string of the pixels or, as ElasticDL wrote it, a list of floats from 0 to 255; feature "label" is the class.
+// A pixel becomes pixel*scale + shift.
+type pictures struct {
+	shape        [3]int
+	classes      int64
+	scale, shift float32
+}
+
+// feed is a Model's Feed.
+func (p pictures) feed(mode Mode, records [][]byte, b *Batch) error {
+	size := p.shape[0] * p.shape[1] * p.shape[2]
+	images := b.Reset(len(records), p.shape[:]...)
 	var features example.Features
 	for i, record := range records {
 		var err error
 		if features, err = example.Parse(features[:0], record); err != nil {
 			return fmt.Errorf("record %d: %w", i, err)
 		}
-		image := images[i*size : (i+1)*size]
-		if features.Kind("image") == example.Floats {
-			err = features.Floats("image", image)
-			kernel.Scale(1./255, image)
-		} else {
-			err = feedPixels(image, features)
-		}
-		if err != nil {
+		if err := p.pixels(images[i*size:(i+1)*size], features); err != nil {
 			return fmt.Errorf("record %d: %w", i, err)
 		}
 		if mode == Prediction {
 			continue
 		}
 		label, err := features.Int("label")
-		if err == nil && (label < 0 || label >= classes) {
-			err = fmt.Errorf("feature %q: is %d, want 0 to %d", "label", label, classes-1)
+		if err == nil && (label < 0 || label >= p.classes) {
+			err = fmt.Errorf("feature %q: is %d, want 0 to %d", "label", label, p.classes-1)
 		}
 		if err != nil {
 			return fmt.Errorf("record %d: %w", i, err)
@@ -47,7 +47,14 @@ func feedMNIST(mode Mode, records [][]byte, b *Batch) error {
 	return nil
 }
 
-func feedPixels(dst []float32, features example.Features) error {
+func (p pictures) pixels(dst []float32, features example.Features) error {
+	if features.Kind("image") == example.Floats {
+		err := features.Floats("image", dst)
+		for i, v := range dst {
+			dst[i] = float32(v*p.scale) + p.shift
+		}
+		return err
+	}
 	pixels, err := features.Bytes("image")
 	if err != nil {
 		return err
@@ -55,6 +62,9 @@ func feedPixels(dst []float32, features example.Features) error {
 	if len(pixels) != len(dst) {
 		return fmt.Errorf("feature %q: has %d bytes, want %d", "image", len(pixels), len(dst))
 	}
-	kernel.BytesToFloat(dst, pixels, 1./255, 0)
+	kernel.BytesToFloat(dst, pixels, p.scale, p.shift)
 	return nil
 }
+
+// digitPictures are those of MNIST, in grey; pixels become 0 to 1.
+var digitPictures = pictures{shape: [3]int{28, 28, 1}, classes: 10, scale: 1. / 255}

@@ -27,7 +27,7 @@ var mnistFunctional = &Model{
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)
 	},
 	Optimizer: digitsOptimizer,
-	Feed:      feedMNIST,
+	Feed:      digitPictures.feed,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
 }
 

@@ -22,6 +22,6 @@ var mnistMLP = &Model{
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)
 	},
 	Optimizer: func() optim.Config { return optim.Config{Name: optim.Adam, LearningRate: 0.001} },
-	Feed:      feedMNIST,
+	Feed:      digitPictures.feed,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
 }

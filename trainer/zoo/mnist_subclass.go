@@ -13,7 +13,7 @@ var mnistSubclass = &Model{
 	New:       newDigits,
 	Loss:      digitsLoss,
 	Optimizer: digitsOptimizer,
-	Feed:      feedMNIST,
+	Feed:      digitPictures.feed,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
 }
 

@@ -85,7 +85,7 @@ type Metric struct {
 }
 
 // models in the order in which Names lists them.
-var models = []*Model{mnistFunctional, mnistSubclass, mnistMLP}
+var models = []*Model{mnistFunctional, mnistSubclass, mnistMLP, cifar10ResNet20}
 
 // Lookup finds a built-in model by its --model_def, as
 // "mnist.mnist_functional_api.custom_model", or by its name alone.

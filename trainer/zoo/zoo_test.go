@@ -35,13 +35,16 @@ func TestLookup(t *testing.T) {
 }
 
 // record is a digit of which the pixels tell the label: one row of the image is bright.
-func record(label int64, floats bool) []byte {
-	image := make([]byte, 28*28)
+func record(label int64, floats bool) []byte { return picture(28, 28, label, floats) }
+
+// picture is an image of so many rows, of row elements each.
+func picture(rows, row int, label int64, floats bool) []byte {
+	image := make([]byte, rows*row)
 	for i := range image {
 		image[i] = byte(i*7) % 64
 	}
-	for i := range 28 {
-		image[(2*int(label)+4)*28+i] = 255
+	for i := range row {
+		image[(2*int(label)+4)*row+i] = 255
 	}
 	pixels := example.Value{Name: "image", Bytes: [][]byte{image}}
 	if floats {
@@ -56,8 +59,12 @@ func record(label int64, floats bool) []byte {
 func feed(t *testing.T, m *Model, mode Mode, n int) *Batch {
 	t.Helper()
 	records := make([][]byte, n)
+	rows, row := 28, 28
+	if m.Package == "cifar10" {
+		rows, row = 32, 32*3
+	}
 	for i := range records {
-		records[i] = record(int64(i*7%10), i%2 == 1)
+		records[i] = picture(rows, row, int64(i*7%10), i%2 == 1)
 	}
 	b := &Batch{}
 	if err := m.Feed(mode, records, b); err != nil {
@@ -97,6 +104,33 @@ func TestFeed(t *testing.T) {
 	}
 }
 
+func TestFeedOfColours(t *testing.T) {
+	b := feed(t, cifar10ResNet20, Training, 2)
+	if want := []int{2, 32, 32, 3}; !slices.Equal(b.Inputs[0].Shape, want) {
+		t.Fatalf("shape %v", b.Inputs[0].Shape)
+	}
+	x := b.Inputs[0].Data
+	for i, label := range b.Labels {
+		image := x[i*32*32*3:][:32*32*3]
+		if white, dark := image[(2*int(label)+4)*32*3], image[3]; white != (255.-121)/64 || dark != (21.-121)/64 {
+			t.Errorf("record %d: white is %v, a pixel of 21 %v", i, white, dark)
+		}
+	}
+}
+
+// TestResNetSchedule: after as many records as in the paper, however many workers see them.
+func TestResNetSchedule(t *testing.T) {
+	for _, c := range []struct {
+		version int64
+		workers int
+		want    float64
+	}{{0, 1, .05}, {63_999, 1, .05}, {64_000, 1, .005}, {96_000, 1, .0005}, {15_999, 4, .05}, {16_000, 4, .005}, {24_000, 4, .0005}, {10, 0, .05}} {
+		if got := cifar10ResNet20.LearningRate(c.version, c.workers); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("rate of version %d with %d workers is %v, want %v", c.version, c.workers, got, c.want)
+		}
+	}
+}
+
 func TestFeedErrors(t *testing.T) {
 	image := example.Value{Name: "image", Bytes: [][]byte{make([]byte, 784)}}
 	label := example.Value{Name: "label", Ints: []int64{1}}
@@ -133,7 +167,11 @@ func TestModels(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := feed(t, m, Training, 33)
+			n := 33
+			if m == cifar10ResNet20 {
+				n = 11 // has as many operations as others with 500
+			}
+			b := feed(t, m, Training, n)
 			trainable := e.Layout().Trainable()
 			slots := make([][]float32, config.Slots())
 			for i := range slots {
@@ -170,7 +208,7 @@ func TestModels(t *testing.T) {
 				}
 			}
 			outputs, err := e.Predict(b)
-			if err != nil || !slices.Equal(outputs.Shape, []int{33, 10}) {
+			if err != nil || !slices.Equal(outputs.Shape, []int{n, 10}) {
 				t.Fatal(outputs.Shape, err)
 			}
 		})

@@ -33,7 +33,36 @@ def small_cnn():
         nn.Flatten(), nn.Linear(256, 10))
 
 
-MODELS = {"mnist_cnn": mnist_cnn, "mlp": mlp, "small_cnn": small_cnn}
+class Residual(nn.Module):
+    """A block with a shortcut without parameters (type A)."""
+
+    def __init__(self, inputs, filters):
+        super().__init__()
+        self.stride, self.more = filters // inputs, filters - inputs
+        self.conv1 = nn.Conv2d(inputs, filters, 3, self.stride, 1, bias=False)
+        self.norm1 = nn.BatchNorm2d(filters)
+        self.conv2 = nn.Conv2d(filters, filters, 3, 1, 1, bias=False)
+        self.norm2 = nn.BatchNorm2d(filters)
+
+    def forward(self, x):
+        y = F.relu(self.norm1(self.conv1(x)), inplace=True)
+        y = self.norm2(self.conv2(y))
+        if self.more:
+            x = F.pad(x[:, :, ::self.stride, ::self.stride], (0, 0, 0, 0, 0, self.more))
+        return F.relu(y.add_(x), inplace=True)
+
+
+def resnet20():
+    layers, inputs = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)], 16
+    for filters in (16, 32, 64):
+        for _ in range(3):
+            layers.append(Residual(inputs, filters))
+            inputs = filters
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+MODELS = {"mnist_cnn": mnist_cnn, "mlp": mlp, "small_cnn": small_cnn, "resnet20": resnet20}
+IMAGES = {"resnet20": (3, 32, 32)}
 built = {}
 
 
@@ -41,7 +70,7 @@ def stepper(name, layout):
     if (name, layout) not in built:
         torch.manual_seed(1)
         model = MODELS[name]().to(memory_format=layout)
-        x = torch.rand(BATCH, 1, 28, 28).to(memory_format=layout)
+        x = torch.rand(BATCH, *IMAGES.get(name, (1, 28, 28))).to(memory_format=layout)
         y = torch.randint(0, 10, (BATCH,))
         update = torch.optim.SGD(model.parameters(), lr=0.01, foreach=True)
 

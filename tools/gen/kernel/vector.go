@@ -84,6 +84,17 @@ func elementwise(m *machine) {
 		}
 	}, nil)
 
+	m.function("sum", "func(dst, x, z []float32, floor float32)", "sets dst = max(x + z, floor).")
+	m.flat([]string{"x", "z", "dst"}, 4, func() func(int, place) {
+		floor := m.scalar("floor")
+		return func(_ int, p place) {
+			x := m.load(p("x", 4))
+			m.VADDPS(m.load(p("z", 4)), x, x)
+			m.VMAXPS(x, floor, x) // a NaN wins
+			m.store(x, p("dst", 4))
+		}
+	}, nil)
+
 	m.function("scale", "func(a float32, x []float32)", "multiplies x by a.")
 	m.flat([]string{"x"}, 4, func() func(int, place) {
 		a := m.scalar("a")

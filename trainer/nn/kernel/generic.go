@@ -7,7 +7,7 @@ import "math"
 
 var generic = set{
 	name: "generic", gemm: gemmGeneric,
-	axpy: axpyGeneric, add: addGeneric, scale: scaleGeneric,
+	axpy: axpyGeneric, add: addGeneric, sum: sumGeneric, scale: scaleGeneric,
 	reluGrad: reluGradGeneric, addRows: addRowsGeneric, columnStats: columnStatsGeneric,
 	scaleShift: scaleShiftGeneric, batchNormGrad: batchNormGradGeneric,
 	maxPool: maxPoolGeneric, maxPoolGrad: maxPoolGradGeneric, dropout: dropoutGeneric,
@@ -25,6 +25,16 @@ func axpyGeneric(a float32, x, y []float32) {
 func addGeneric(dst, x []float32) {
 	for i, v := range x {
 		dst[i] += v
+	}
+}
+
+func sumGeneric(dst, x, z []float32, floor float32) {
+	for i, v := range x {
+		v += z[i]
+		if v < floor {
+			v = floor
+		}
+		dst[i] = v
 	}
 }
 

@@ -14,6 +14,7 @@ type set struct {
 	gemm           func(g GemmArgs)
 	axpy           func(a float32, x, y []float32)
 	add            func(dst, x []float32)
+	sum            func(dst, x, z []float32, floor float32)
 	scale          func(a float32, x []float32)
 	reluGrad       func(dy, y []float32)
 	addRows        func(dst, x []float32)

@@ -17,7 +17,7 @@ func vectorSets() []*set {
 
 var avx512 = set{
 	name: "avx512", gemm: gemmAVX512,
-	axpy: axpyAVX512, add: addAVX512, scale: scaleAVX512,
+	axpy: axpyAVX512, add: addAVX512, sum: sumAVX512, scale: scaleAVX512,
 	reluGrad: reluGradAVX512, addRows: addRowsAVX512, columnStats: columnStatsAVX512,
 	scaleShift: scaleShiftAVX512, batchNormGrad: batchNormGradAVX512,
 	maxPool: maxPoolAVX512, maxPoolGrad: maxPoolGradAVX512, dropout: dropoutAVX512,
@@ -28,7 +28,7 @@ var avx512 = set{
 
 var avx2 = set{
 	name: "avx2", gemm: gemmAVX2,
-	axpy: axpyAVX2, add: addAVX2, scale: scaleAVX2,
+	axpy: axpyAVX2, add: addAVX2, sum: sumAVX2, scale: scaleAVX2,
 	reluGrad: reluGradAVX2, addRows: addRowsAVX2, columnStats: columnStatsAVX2,
 	scaleShift: scaleShiftAVX2, batchNormGrad: batchNormGradAVX2,
 	maxPool: maxPoolNarrow, maxPoolGrad: maxPoolGradNarrow, dropout: dropoutAVX2,

@@ -19,6 +19,21 @@ func Add(dst, x []float32) {
 	}
 }
 
+// Sum sets dst = x + z, then its negative elements to 0 if relu. dst may be x or z.
+func Sum(dst, x, z []float32, relu bool) {
+	check("Sum", "z", len(z), len(x))
+	check("Sum", "dst", len(dst), len(x))
+	active.sum(dst[:len(x)], x, z[:len(x)], floor(relu))
+}
+
+// floor is below what a result becomes it.
+func floor(relu bool) float32 {
+	if relu {
+		return 0
+	}
+	return float32(math.Inf(-1))
+}
+
 // Scale multiplies x by a.
 func Scale(a float32, x []float32) {
 	for i, j := range stretches(len(x)) {
@@ -52,11 +67,7 @@ func ScaleShift(dst, x, a, b []float32, relu bool) {
 	checkRows("ScaleShift", len(x), len(a))
 	check("ScaleShift", "b", len(b), len(a))
 	check("ScaleShift", "dst", len(dst), len(x))
-	floor := float32(math.Inf(-1))
-	if relu {
-		floor = 0
-	}
-	active.scaleShift(dst[:len(x)], x, a, b[:len(a)], floor)
+	active.scaleShift(dst[:len(x)], x, a, b[:len(a)], floor(relu))
 }
 
 // BatchNormGrad sets dx = dy*k1[c] + x*k2[c] + k3[c] in every row; if relu, x is the output of a

@@ -12,6 +12,11 @@ func axpyAVX2(a float32, x []float32, y []float32)
 //go:noescape
 func addAVX2(dst []float32, x []float32)
 
+// sumAVX2 sets dst = max(x + z, floor).
+//
+//go:noescape
+func sumAVX2(dst []float32, x []float32, z []float32, floor float32)
+
 // scaleAVX2 multiplies x by a.
 //
 //go:noescape

@@ -140,6 +140,65 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumAVX2(dst []float32, x []float32, z []float32, floor float32)
+// Requires: AVX, CMOV
+TEXT ·sumAVX2(SB), NOSPLIT, $0-76
+	MOVQ         x_base+24(FP), AX
+	MOVQ         z_base+48(FP), CX
+	MOVQ         dst_base+0(FP), DX
+	MOVQ         x_len+32(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS floor+72(FP), Y0
+
+loop:
+	CMPQ    BX, $0x00000020
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Y1
+	VMOVUPS (CX)(SI*4), Y2
+	VADDPS  Y2, Y1, Y1
+	VMAXPS  Y1, Y0, Y1
+	VMOVUPS Y1, (DX)(SI*4)
+	VMOVUPS 32(AX)(SI*4), Y1
+	VMOVUPS 32(CX)(SI*4), Y2
+	VADDPS  Y2, Y1, Y1
+	VMAXPS  Y1, Y0, Y1
+	VMOVUPS Y1, 32(DX)(SI*4)
+	VMOVUPS 64(AX)(SI*4), Y1
+	VMOVUPS 64(CX)(SI*4), Y2
+	VADDPS  Y2, Y1, Y1
+	VMAXPS  Y1, Y0, Y1
+	VMOVUPS Y1, 64(DX)(SI*4)
+	VMOVUPS 96(AX)(SI*4), Y1
+	VMOVUPS 96(CX)(SI*4), Y2
+	VADDPS  Y2, Y1, Y1
+	VMAXPS  Y1, Y0, Y1
+	VMOVUPS Y1, 96(DX)(SI*4)
+	ADDQ    $0x00000020, SI
+	SUBQ    $0x00000020, BX
+	JMP     loop
+
+tail:
+	TESTQ      BX, BX
+	JLE        done
+	MOVQ       $0x00000008, DI
+	CMPQ       BX, DI
+	CMOVQLT    BX, DI
+	LEAQ       lanesAVX2<>+0(SB), R8
+	NEGQ       DI
+	VMOVUPS    32(R8)(DI*4), Y1
+	VMASKMOVPS (AX)(SI*4), Y1, Y2
+	VMASKMOVPS (CX)(SI*4), Y1, Y3
+	VADDPS     Y3, Y2, Y2
+	VMAXPS     Y2, Y0, Y2
+	VMASKMOVPS Y2, Y1, (DX)(SI*4)
+	ADDQ       $0x00000008, SI
+	SUBQ       $0x00000008, BX
+	JMP        tail
+
+done:
+	VZEROUPPER
+	RET
+
 // func scaleAVX2(a float32, x []float32)
 // Requires: AVX, CMOV
 TEXT ·scaleAVX2(SB), NOSPLIT, $0-32

@@ -12,6 +12,11 @@ func axpyAVX512(a float32, x []float32, y []float32)
 //go:noescape
 func addAVX512(dst []float32, x []float32)
 
+// sumAVX512 sets dst = max(x + z, floor).
+//
+//go:noescape
+func sumAVX512(dst []float32, x []float32, z []float32, floor float32)
+
 // scaleAVX512 multiplies x by a.
 //
 //go:noescape

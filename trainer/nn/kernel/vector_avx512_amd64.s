@@ -130,6 +130,65 @@ done:
 	VZEROUPPER
 	RET
 
+// func sumAVX512(dst []float32, x []float32, z []float32, floor float32)
+// Requires: AVX, AVX512F, BMI2, CMOV
+TEXT ·sumAVX512(SB), NOSPLIT, $0-76
+	MOVQ         x_base+24(FP), AX
+	MOVQ         z_base+48(FP), CX
+	MOVQ         dst_base+0(FP), DX
+	MOVQ         x_len+32(FP), BX
+	XORQ         SI, SI
+	VBROADCASTSS floor+72(FP), Z0
+
+loop:
+	CMPQ    BX, $0x00000040
+	JLT     tail
+	VMOVUPS (AX)(SI*4), Z1
+	VMOVUPS (CX)(SI*4), Z2
+	VADDPS  Z2, Z1, Z1
+	VMAXPS  Z1, Z0, Z1
+	VMOVUPS Z1, (DX)(SI*4)
+	VMOVUPS 64(AX)(SI*4), Z1
+	VMOVUPS 64(CX)(SI*4), Z2
+	VADDPS  Z2, Z1, Z1
+	VMAXPS  Z1, Z0, Z1
+	VMOVUPS Z1, 64(DX)(SI*4)
+	VMOVUPS 128(AX)(SI*4), Z1
+	VMOVUPS 128(CX)(SI*4), Z2
+	VADDPS  Z2, Z1, Z1
+	VMAXPS  Z1, Z0, Z1
+	VMOVUPS Z1, 128(DX)(SI*4)
+	VMOVUPS 192(AX)(SI*4), Z1
+	VMOVUPS 192(CX)(SI*4), Z2
+	VADDPS  Z2, Z1, Z1
+	VMAXPS  Z1, Z0, Z1
+	VMOVUPS Z1, 192(DX)(SI*4)
+	ADDQ    $0x00000040, SI
+	SUBQ    $0x00000040, BX
+	JMP     loop
+
+tail:
+	TESTQ     BX, BX
+	JLE       done
+	MOVQ      $0x00000010, DI
+	CMPQ      BX, DI
+	CMOVQLT   BX, DI
+	MOVL      $0x0000ffff, R8
+	BZHIL     DI, R8, R8
+	KMOVW     R8, K1
+	VMOVUPS.Z (AX)(SI*4), K1, Z1
+	VMOVUPS.Z (CX)(SI*4), K1, Z2
+	VADDPS    Z2, Z1, Z1
+	VMAXPS    Z1, Z0, Z1
+	VMOVUPS   Z1, K1, (DX)(SI*4)
+	ADDQ      $0x00000010, SI
+	SUBQ      $0x00000010, BX
+	JMP       tail
+
+done:
+	VZEROUPPER
+	RET
+
 // func scaleAVX512(a float32, x []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
 TEXT ·scaleAVX512(SB), NOSPLIT, $0-32

@@ -62,6 +62,8 @@ func (a *arena) sparse(n int) []float32 {
 var operations = map[string]func(a *arena, rows, columns int) any{
 	"Axpy":     func(a *arena, r, c int) any { Axpy(0.37, a.take(r*c), a.take(r*c)); return nil },
 	"Add":      func(a *arena, r, c int) any { Add(a.take(r*c), a.take(r*c)); return nil },
+	"Sum":      func(a *arena, r, c int) any { Sum(a.take(r*c), a.sparse(r*c), a.take(r*c), false); return nil },
+	"SumReLU":  func(a *arena, r, c int) any { Sum(a.take(r*c), a.sparse(r*c), a.take(r*c), true); return nil },
 	"Scale":    func(a *arena, r, c int) any { Scale(-1.7, a.take(r*c)); return nil },
 	"ReluGrad": func(a *arena, r, c int) any { ReluGrad(a.sparse(r*c), a.sparse(r*c)); return nil },
 	"AddRows":  func(a *arena, r, c int) any { AddRows(a.take(c), a.take(r*c)); return nil },

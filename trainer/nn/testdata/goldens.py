@@ -27,9 +27,11 @@ def values(salt, shape, scale=1.0, shift=0.0):
 
 
 def pad(x, kernel, stride, same, value=0.0):
-    """TensorFlow's SAME: the odd element goes below and to the right."""
+    """TensorFlow's SAME: the odd element goes below and to the right; "half" is PyTorch's padding=kernel//2."""
     if not same:
         return x
+    if same == "half":
+        return F.pad(x, [kernel[1] // 2] * 2 + [kernel[0] // 2] * 2, value=value)
     around = []
     for size, k, s in reversed(list(zip(x.shape[2:], kernel, stride))):
         total = max((-(-size // s) - 1) * s + k - size, 0)
@@ -37,7 +39,7 @@ def pad(x, kernel, stride, same, value=0.0):
     return F.pad(x, around, value=value)
 
 
-def conv(x, w, b, stride=(1, 1), same=False, relu=False):
+def conv(x, w, b=None, stride=(1, 1), same=False, relu=False):
     x = pad(x.permute(0, 3, 1, 2), w.shape[:2], stride, same)
     y = F.conv2d(x, w.permute(3, 2, 0, 1), b, stride=stride).permute(0, 2, 3, 1)
     return F.relu(y) if relu else y
@@ -53,10 +55,15 @@ def dense(x, w, b, relu=False):
     return F.relu(y) if relu else y
 
 
-def norm(x, gamma, beta, epsilon=1e-3):
+def norm(x, gamma, beta, epsilon=1e-3, relu=False):
     axes = tuple(range(x.dim() - 1))
     mean, variance = x.mean(axes), x.var(axes, unbiased=False)
-    return (x - mean) / torch.sqrt(variance + epsilon) * gamma + beta
+    y = (x - mean) / torch.sqrt(variance + epsilon) * gamma + beta
+    return F.relu(y) if relu else y
+
+
+def shortcut(x, stride, channels):
+    return F.pad(x[:, ::stride, ::stride], (0, channels - x.shape[3]))
 
 
 def golden(t):
@@ -123,5 +130,39 @@ case("mnist", values(1, (5, 28, 28, 1), 0.5, 0.5),
      [values(2, (3, 3, 1, 32), 0.14), values(3, (32,), 0.1), values(4, (3, 3, 32, 64), 0.08), values(5, (64,), 0.1),
       values(6, (64,), 0.1, 1), values(7, (64,), 0.1), values(8, (9216, 10), 0.025), values(9, (10,), 0.1)],
      mnist, [7, 2, 1, 0, 4])
+
+
+def residual(x, w1, gamma1, beta1, w2, gamma2, beta2):
+    """A block; one that has more filters than inputs halves the image."""
+    channels = w1.shape[3]
+    stride = channels // x.shape[3]
+    y = norm(conv(x, w1, stride=(stride, stride), same="half"), gamma1, beta1, relu=True)
+    y = norm(conv(y, w2, same="half"), gamma2, beta2)
+    return F.relu(y + shortcut(x, stride, channels))
+
+
+def resnet(x, *p):
+    """The network of zoo's cifar10_resnet20, with any number of blocks and filters."""
+    x = norm(conv(x, p[0], same="half"), p[1], p[2], relu=True)
+    for i in range(3, len(p) - 2, 6):
+        x = residual(x, *p[i:i + 6])
+    return dense(x.mean((1, 2)), p[-2], p[-1])
+
+
+case("conv half", values(1, (2, 7, 6, 3)), [values(2, (3, 3, 3, 4), 0.5)], lambda *t: conv(*t, same="half"))
+case("conv half stride", values(1, (2, 8, 7, 3)), [values(2, (3, 3, 3, 4), 0.5)], lambda *t: conv(*t, stride=(2, 2), same="half"))
+case("conv half even kernel", values(1, (2, 7, 6, 2)), kernel_and_bias(4, 2, 2, 3),
+     lambda *t: conv(*t, stride=(2, 1), same="half", relu=True))
+case("max pool half", values(1, (2, 7, 5, 3)), [], lambda x: pool(x, (3, 3), (2, 2), "half"))
+case("batch norm relu", values(1, (3, 4, 5, 6), 1, 0.5), gamma_beta(6), lambda *t: norm(*t, relu=True))
+case("global average pool", values(1, (3, 5, 4, 6)), [], lambda x: x.mean((1, 2)))
+case("shortcut", values(1, (2, 5, 4, 3)), [], lambda x: shortcut(x, 2, 7))
+block = lambda salt, c, f: [values(salt, (3, 3, c, f), 0.5), values(salt + 1, (f,), 0.5, 1), values(salt + 2, (f,), 0.5),
+                            values(salt + 3, (3, 3, f, f), 0.5), values(salt + 4, (f,), 0.5, 1), values(salt + 5, (f,), 0.5)]
+case("residual block", values(1, (3, 5, 6, 4)), block(2, 4, 4), residual)
+case("residual block that halves", values(1, (3, 6, 5, 4)), block(2, 4, 8), residual)
+case("resnet", values(1, (4, 8, 8, 3)),
+     [values(2, (3, 3, 3, 4), 0.5), values(3, (4,), 0.5, 1), values(4, (4,), 0.5)] + block(5, 4, 4) + block(11, 4, 4)
+     + block(17, 4, 8) + block(23, 8, 8) + [values(29, (8, 5), 0.5), values(30, (5,), 0.5)], resnet, [3, 0, 4, 1])
 
 print("[\n" + ",\n".join(json.dumps(c) for c in cases) + "\n]")
