@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -24,37 +25,40 @@ import (
 // liveRing is a running job of the AllReduce strategy whose workers log every step.
 type liveRing struct {
 	job     *job.Job
+	handle  *local.Handle
 	logs    string
 	workers map[int]*stepLog // all that have been
 }
 
-// startRing starts a ring on the shipped digits that trains until it is stopped.
-func (b *bench) startRing(ctx context.Context, workers int, change func(*job.Job)) (*liveRing, error) {
+// mnistRing is a ring on the shipped digits that trains until it is stopped.
+func (b *bench) mnistRing(ctx context.Context, workers int) (*job.Job, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Setenv("ELASTICDL_HOME", b.dir); err != nil {
-		return nil, err
-	}
-	j := ringJob("bench-ring", "mnist.mnist_functional_api.custom_model", filepath.Join(dir, "train"), workers)
-	j.LogLevel, j.NumEpochs = "DEBUG", 10_000
-	if change != nil {
-		change(j)
-	}
-	if _, err := local.Start(ctx, j, local.StartOptions{Binary: b.binary}); err != nil {
-		return nil, err
-	}
-	return &liveRing{job: j, logs: filepath.Join(b.dir, "jobs", j.Name, "logs"), workers: make(map[int]*stepLog)}, nil
+	j := ringJob("mnist.mnist_functional_api.custom_model", filepath.Join(dir, "train"), workers)
+	j.NumEpochs = 10_000
+	return j, nil
 }
 
 // ringJob is an epoch of the AllReduce strategy, one thread a worker.
-func ringJob(name, model, data string, workers int) *job.Job {
+func ringJob(model, data string, workers int) *job.Job {
 	j := job.Default()
-	j.Name, j.ModelDef, j.TrainingData = name, model, data
+	j.Name, j.ModelDef, j.TrainingData = "bench-ring", model, data
 	j.Strategy, j.NumPS, j.NumWorkers, j.NumThreads = job.AllReduce, 0, workers, 1
-	j.NumMinibatchesPerTask = 16
+	j.NumMinibatchesPerTask, j.LogLevel = 16, "DEBUG"
 	return j
+}
+
+func (b *bench) startRing(ctx context.Context, j *job.Job) (*liveRing, error) {
+	if err := os.Setenv("ELASTICDL_HOME", b.dir); err != nil {
+		return nil, err
+	}
+	h, err := local.Start(ctx, j, local.StartOptions{Binary: b.binary})
+	if err != nil {
+		return nil, err
+	}
+	return &liveRing{job: j, handle: h, logs: filepath.Join(b.dir, "jobs", j.Name, "logs"), workers: make(map[int]*stepLog)}, nil
 }
 
 func (r *liveRing) stop(ctx context.Context) {
@@ -136,6 +140,11 @@ func (r *liveRing) lose(ctx context.Context, how syscall.Signal) (lost, error) {
 	if err := r.whole(ctx); err != nil {
 		return lost{}, err
 	}
+	return r.signal(ctx, how)
+}
+
+// signal takes a random worker of the newest world away.
+func (r *liveRing) signal(ctx context.Context, how syscall.Signal) (lost, error) {
 	members := r.members()
 	numbers := slices.Collect(maps.Keys(members))
 	victim := lost{worker: numbers[rand.IntN(len(numbers))], next: slices.Max(slices.Collect(maps.Keys(r.workers))) + 1}
@@ -148,6 +157,19 @@ func (r *liveRing) lose(ctx context.Context, how syscall.Signal) (lost, error) {
 		return syscall.Kill(victim.pid, how)
 	})
 	return victim, err
+}
+
+// updates are the updates of the model, in order, whichever workers have logged them.
+func (r *liveRing) updates() []step {
+	byVersion := make(map[int64]step)
+	for _, l := range r.workers {
+		for _, s := range l.steps {
+			if known, ok := byVersion[s.version]; !ok || s.at.Before(known.at) {
+				byVersion[s.version] = s
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Values(byVersion), func(a, b step) int { return cmp.Compare(a.version, b.version) })
 }
 
 // joined waits for the first step of a worker, and returns how long after the start of its process that was.

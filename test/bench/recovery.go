@@ -6,8 +6,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 func recoveryBenchmarks() []benchmark {
@@ -48,6 +46,7 @@ func (b *bench) besideTorchrun(ctx context.Context, peer string, kills int, targ
 	return nil
 }
 
+// recoveryKill says how long survivors and newcomers take.
 func recoveryKill(ctx context.Context, b *bench) error {
 	ours, err := b.ringKills(ctx)
 	if err != nil {
@@ -75,7 +74,11 @@ func (b *bench) ringKills(ctx context.Context) (*interruptions, error) {
 		return b.kills, nil
 	}
 	const kills = 50
-	r, err := b.startRing(ctx, 4, nil)
+	j, err := b.mnistRing(ctx, 4)
+	if err != nil {
+		return nil, err
+	}
+	r, err := b.startRing(ctx, j)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +108,12 @@ func (b *bench) ringKills(ctx context.Context) (*interruptions, error) {
 // recoveryStop stops workers without killing them: only their silence tells of it.
 func recoveryStop(ctx context.Context, b *bench) error {
 	const stops, silence = 5, time.Second
-	r, err := b.startRing(ctx, 4, func(j *job.Job) { j.HeartbeatTimeout = job.Duration{Duration: silence} })
+	j, err := b.mnistRing(ctx, 4)
+	if err != nil {
+		return err
+	}
+	j.HeartbeatTimeout.Duration = silence
+	r, err := b.startRing(ctx, j)
 	if err != nil {
 		return err
 	}

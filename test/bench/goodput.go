@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+	"time"
+)
+
+func goodputBenchmarks() []benchmark {
+	return []benchmark{{"goodput", goodput}}
+}
+
+// window is the time between two kills.
+const window = 10 * time.Second
+
+// goodput kills a worker of a ring of four every ten seconds, for two minutes. What the ring
+// does undisturbed is measured for a minute before that and a minute after it, so that a
+// machine that becomes slower or faster on the way makes no difference.
+func goodput(ctx context.Context, b *bench) error {
+	const kills = 12
+	j, err := b.mnistRing(ctx, 4)
+	if err != nil {
+		return err
+	}
+	r, err := b.startRing(ctx, j)
+	if err != nil {
+		return err
+	}
+	defer r.stop(ctx)
+	before, err := r.undisturbed(ctx, kills/2)
+	if err != nil {
+		return err
+	}
+	var disturbed []time.Time
+	tick := time.NewTicker(window)
+	defer tick.Stop()
+	for range kills {
+		if err := r.read(); err != nil {
+			return err
+		}
+		disturbed = append(disturbed, time.Now())
+		killed, err := r.signal(ctx, syscall.SIGKILL)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "  worker-%d killed, the survivors' next step %v later\n", killed.worker, killed.took.Round(time.Millisecond))
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	after, err := r.undisturbed(ctx, kills/2)
+	if err != nil {
+		return err
+	}
+	if err := r.replaced(ctx, kills); err != nil {
+		return err
+	}
+	ours, peer := r.rates(disturbed), r.rates(append(before, after...))
+	b.add(Result{Name: fmt.Sprintf("goodput/4 workers, kill -9 every %v, mean of %d kills", window, kills), Unit: "records/s", Threads: 1,
+		PeerName: "undisturbed", Target: ">= 0.95", Ours: mean(ours), Peer: mean(peer), OursMedian: median(ours), PeerMedian: median(peer)})
+	return nil
+}
+
+// undisturbed waits until the ring is whole and has found its pace, and for so many
+// windows more, whose beginnings it returns.
+func (r *liveRing) undisturbed(ctx context.Context, windows int) ([]time.Time, error) {
+	if err := r.whole(ctx); err != nil {
+		return nil, err
+	}
+	if err := pause(ctx, window/2); err != nil {
+		return nil, err
+	}
+	start := time.Now()
+	var all []time.Time
+	for i := range windows {
+		all = append(all, start.Add(time.Duration(i)*window))
+	}
+	if err := pause(ctx, time.Duration(windows)*window); err != nil {
+		return nil, err
+	}
+	return all, r.read()
+}
+
+// rates are the records per second that the ring has applied in each of the windows, ascending.
+func (r *liveRing) rates(windows []time.Time) []float64 {
+	var all []float64
+	updates := r.updates()
+	for _, start := range windows {
+		var records int64
+		for _, s := range updates {
+			if !s.at.Before(start) && s.at.Before(start.Add(window)) {
+				records += s.records
+			}
+		}
+		all = append(all, float64(records)/window.Seconds())
+	}
+	slices.Sort(all)
+	return all
+}
+
+func mean(values []float64) float64 {
+	sum := 0.0
+	for _, v := range values {
+		sum += v
+	}
+	return sum / float64(len(values))
+}
