@@ -22,8 +22,9 @@
 //  2. Survivors keep their order and come before newcomers, so rank 0 is a survivor if there is one.
 //  3. A world has Min to Max members, each of which has arrived since its last world, and none of which has left.
 //     Survivors come first, then newcomers as they came; who finds no room waits until there is some.
-//  4. Sources are the survivors whose round is the newest of theirs. What others claim is ignored: a state that
-//     was apart may have another last round. With no source but a world before it, Anew precedes Form.
+//  4. Sources are the survivors whose round is the newest of theirs. What a newcomer brings is ignored, also when it
+//     is a survivor and has got no other yet: a state that was apart may have another last round. With no source
+//     but a world before it, Anew precedes Form.
 //  5. Recall and Abort go to members that have not arrived from that formation, each at most once, and no Recall
 //     after an Abort. So whoever is missing has been told.
 //  6. Joins wait for one another, Settle at most, whoever trickles in. Departures wait for nobody.

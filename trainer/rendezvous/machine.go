@@ -34,6 +34,7 @@ type process struct {
 	Arrival // its last
 	place   place
 	given   int64 // formation of the last world that it was given, or unheard
+	brought int64 // round of the state that it had as a newcomer, until it has another; -1: none
 }
 
 const unheard = -1 // so that its first arrival counts, wherever it comes from
@@ -85,11 +86,16 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	}
 	p.Arrival = a
 	if p.place == outside {
-		p.place, p.given = waiting, a.Formation
+		p.place, p.given, p.brought = waiting, a.Formation, a.Round
 		r.guests = append(r.guests, p)
 		return r.step(now)
 	}
 	p.place = back
+	if p.brought < 0 || p.brought != a.Round {
+		p.brought = -1
+	} else {
+		p.Round = -1 // the world broke before it got the state
+	}
 	switch {
 	case a.Broken && a.Suspect >= 0:
 		r.call(Abort, fmt.Sprintf("%v lost its link to %v", p, Member{Worker: a.Suspect}))

@@ -20,12 +20,14 @@ type peer struct {
 
 	formation int64 // as it knows
 	round     int64
+	foreign   bool // its state is not that of the members
 	rests     bool // between two rounds, waiting for a world
 	called    bool // and is about to come back
 
 	// What the rendezvous can know of it.
 	given int64           // formation of the last world that it is in
-	heard map[int64]int64 // round of its arrival, by the formation that it came from
+	heard map[int64]int64 // round of its arrival, by the formation that it came from; -1 also for what it brought
+	claim int64           // what it brought
 	met   bool
 	left  bool
 }
@@ -163,9 +165,13 @@ func (m *model) form(w World, anew bool) {
 	for rank, p := range members {
 		if newest >= 0 && p.heard[p.given] == newest {
 			want.Sources = append(want.Sources, rank)
+			if p.foreign {
+				m.t.Fatalf("%+v: the state of %+v is its own", w, p)
+			}
 		}
 	}
 	for len(m.guests) > 0 && (m.policy.Max == 0 || len(members) < m.policy.Max) {
+		m.guests[0].foreign = true
 		members, m.guests = append(members, m.guests[0]), m.guests[1:]
 	}
 	before, after := make(map[string]bool), make(map[string]bool)
@@ -290,8 +296,18 @@ func (m *model) hear(p *peer) {
 		}
 	default:
 		m.guests = append(m.guests, p)
+		p.claim = a.Round
 	}
-	p.heard[a.Formation] = a.Round
+	if a.Formation == p.given {
+		p.heard[a.Formation] = a.Round
+	}
+	if slices.Contains(m.old, p) && a.Formation == p.given {
+		if a.Round == p.claim {
+			p.heard[a.Formation] = -1
+		} else {
+			p.claim = -1
+		}
+	}
 	m.all(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
 }
 
@@ -347,21 +363,19 @@ func (m *model) read(p *peer) {
 	if p.rests = false; p.called {
 		m.t.Fatalf("%+v: a world while it was called", p)
 	}
-	if len(a.World.Sources) > 0 && p.round != a.World.Round {
+	switch rapid.IntRange(0, 2).Draw(m.t, "state") {
+	case 0: // it does not get it, and keeps what it has
+	case 1:
 		p.round = -1
-	}
-	if len(a.World.Sources) == 0 {
-		p.round = 0
-	}
-	if rapid.Bool().Draw(m.t, "gets the state") {
-		p.round = a.World.Round
+	case 2:
+		p.round, p.foreign = a.World.Round, false
 	}
 	p.formation = a.World.Formation
 }
 
 // Work has a member make a round; in step or not is no matter here.
 func (m *model) Work(*rapid.T) {
-	if p := m.some("works", (*peer).works); p.round >= 0 {
+	if p := m.some("works", (*peer).works); p.round >= 0 && !p.foreign {
 		p.round++
 	}
 }

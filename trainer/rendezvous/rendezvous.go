@@ -35,16 +35,6 @@ type World struct {
 	Round     int64    // of the sources' state; 0 if there are none
 }
 
-// Rank is the place of a process in the world, -1 if it has none.
-func (w World) Rank(worker int, session int64) int {
-	for i, m := range w.Members {
-		if m.Worker == worker && m.Session == session {
-			return i
-		}
-	}
-	return -1
-}
-
 // Policy is how a rendezvous behaves.
 type Policy struct {
 	Min      int           // a world has no fewer members; 0: 1
