@@ -179,10 +179,10 @@ func news(before, after *wire.JobStatus) []string {
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
 	}
-	if wanted := before.GetWorkers(); wanted > 0 && wanted != after.Workers {
+	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers { // none are wanted at the end
 		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
 	}
-	if after.World > before.GetWorld() {
+	if after.World > before.GetWorld() && after.WorldSize > 0 {
 		lines = append(lines, ring(after))
 	}
 	type state struct{ name, state string }

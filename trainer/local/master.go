@@ -23,18 +23,20 @@ import (
 // lockEnv announces the descriptor of the job's lock.
 const lockEnv = "ELASTICDL_LOCK"
 
+// lock is of the job whose master this process is. The death of the process gives it back, and nothing
+// before: who finds it free finds no process of the job.
+var lock *os.File
+
 // RunMaster is the main of a master: it runs the job of the directory --job_dir
 // and returns when every process of it is gone. It is nil if every record was done.
 func RunMaster(ctx context.Context, jobDir string, output io.Writer) error {
 	d := dir(jobDir)
-	lock := inherited(lockEnv)
-	if lock == nil {
+	if lock = inherited(lockEnv); lock == nil {
 		var err error
 		if lock, err = d.lock(); err != nil {
 			return err
 		}
 	}
-	defer lock.Close()
 	started := time.Now()
 	m := localMaster{dir: d, status: &wire.JobStatus{
 		Name: d.name(), State: "Pending", StartedUnixMs: started.UnixMilli(),
