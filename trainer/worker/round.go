@@ -411,10 +411,10 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 		r.learnt(losses[i])
 	}
 	r.hand = slices.DeleteFunc(r.hand, func(p piece) bool { return p.batch != nil && p.taken == p.batch.Size })
-	if !updated {
+	if updated == 0 {
 		return
 	}
-	r.Log.Debug("Step applied", "version", r.version, "records", a.records, "workers", in.size, "world", in.Id)
+	r.Log.Debug("Step applied", "version", r.version, "records", updated, "workers", in.size, "world", in.Id)
 	steps := int64(r.Job.EvaluationSteps)
 	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {
 		r.state.take()

@@ -72,8 +72,8 @@ func (s *state) need() int64 {
 }
 
 // apply brings a round into the state: sum is the sum over its records of their gradients, and is
-// overwritten. It reports whether there was an update.
-func (s *state) apply(a agreement, sum []float32, rate func(version int64) float64) (updated bool) {
+// overwritten. It answers of how many records the update was, 0 if there was none.
+func (s *state) apply(a agreement, sum []float32, rate func(version int64) float64) (updated int64) {
 	for rank, takes := range a.takes {
 		for i, n := range takes {
 			o := a.offers[rank][i]
@@ -92,19 +92,19 @@ func (s *state) apply(a agreement, sum []float32, rate func(version int64) float
 		}
 		s.records += a.records
 		if s.records < s.batch && !flush {
-			return false
+			return 0
 		}
 		records, sum = s.records, s.pending
 	}
 	if records == 0 {
-		return false
+		return 0
 	}
 	s.update(sum, records, rate(s.version))
 	if s.batch > 0 {
 		clear(s.pending)
 		s.records = 0
 	}
-	return true
+	return records
 }
 
 // update moves the values by the mean over so many records. Rate 0 is the optimizer's.

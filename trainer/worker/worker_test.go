@@ -101,6 +101,7 @@ type script struct {
 	refuse  int // how many calls fail first
 	unknown bool
 	stale   bool
+	granted int // tasks, of a pupil
 }
 
 func (s *script) call() error {
