@@ -47,7 +47,8 @@ type member struct {
 	kept    gradient
 
 	mu      sync.Mutex
-	safe    position // what no death can take back, for the heartbeats
+	safe    position // what no death can take back, for the heartbeats,
+	world   int64    // as of this formation
 	release int64    // the master needs no snapshot up to this version
 	floor   int64    // leases below are settled
 }
@@ -308,7 +309,7 @@ func (r *member) reconcile() {
 func (r *member) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	b.Version, b.Snapshot, b.Flushed = r.safe.version, r.safe.taken, r.safe.flushed
+	b.Version, b.Snapshot, b.Flushed, b.Formation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
 }
 
 // beaten implements strategy.

@@ -383,7 +383,7 @@ func (r *member) evaluate(ctx context.Context, it item) error {
 // confirm reports what the last round brought: every rank has come through it.
 func (r *member) confirm(in *world) error {
 	r.mu.Lock()
-	r.safe = r.position
+	r.safe, r.world = r.position, in.Formation
 	floor := r.floor
 	r.mu.Unlock()
 	r.prune(floor)
