@@ -387,16 +387,17 @@ func (r *member) confirm(in *world) error {
 	floor := r.floor
 	r.mu.Unlock()
 	r.prune(floor)
-	for _, p := range r.applied {
-		r.leases.advance(p.task.Lease, p.done)
-		r.feed.recycle(p.batch)
+	for len(r.applied) > 0 {
+		p := r.applied[0]
 		if p.last {
 			if err := r.settle(in.ctx, p.task, nil); err != nil {
-				return err
+				return err // what is left is reported after the next round
 			}
 		}
+		r.applied = r.applied[1:]
+		r.leases.advance(p.task.Lease, p.done)
+		r.feed.recycle(p.batch)
 	}
-	r.applied = r.applied[:0]
 	return nil
 }
 
