@@ -19,8 +19,9 @@ const heartbeat = 500 * time.Millisecond
 
 // leases is what this worker holds, from the grant to the delivered report.
 type leases struct {
-	mu   sync.Mutex
-	held map[int64]*lease
+	mu    sync.Mutex
+	held  map[int64]*lease
+	floor int64 // those below are void
 }
 
 type lease struct {
@@ -33,7 +34,9 @@ func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
 func (l *leases) hold(id, done int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.held[id] = &lease{done: done}
+	if id >= l.floor { // or the grant was overtaken by the news that it is void
+		l.held[id] = &lease{done: done}
+	}
 }
 
 func (l *leases) advance(id, done int64) {
@@ -64,7 +67,8 @@ func (l *leases) abandoned(id int64) bool {
 func (l *leases) void(floor int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.held, func(id int64, _ *lease) bool { return id < floor })
+	l.floor = max(l.floor, floor)
+	maps.DeleteFunc(l.held, func(id int64, _ *lease) bool { return id < l.floor })
 }
 
 func (l *leases) release(id int64) {
