@@ -239,7 +239,7 @@ func (r *Rendezvous) room() int {
 
 // missing is the members that are not back from the world.
 func (r *Rendezvous) missing() []*process {
-	var missing []*process
+	missing := make([]*process, 0, len(r.members))
 	for _, p := range r.members {
 		if p.place == working {
 			missing = append(missing, p)

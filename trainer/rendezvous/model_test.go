@@ -88,6 +88,9 @@ func (m *model) take(a Action, anew bool) {
 		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
 			m.t.Fatalf("%v, told %v before, in %+v", a, m.told, m.last())
 		}
+		if settled := !m.joinable.IsZero() && !m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && len(m.old)+len(m.guests) < m.wanted() {
+			m.t.Fatalf("%v with %d guests, since %v, now %v", a, len(m.guests), m.joinable, m.now)
+		}
 		m.told = a.Verb
 		for _, who := range a.Members {
 			p := m.peer(who)
@@ -389,7 +392,10 @@ func (m *model) Break(t *rapid.T) {
 	p.arrive(true, rapid.SampledFrom([]int{-1, rapid.SampledFrom(m.peers).Draw(t, "suspect").Worker}).Draw(t, "known"))
 }
 
-func (m *model) ComeBack(t *rapid.T) { m.some("works", (*peer).works).arrive(false, -1) }
+// ComeBack has one arrive that was not called; whom it names means nothing then.
+func (m *model) ComeBack(t *rapid.T) {
+	m.some("works", (*peer).works).arrive(false, rapid.SampledFrom(m.peers).Draw(t, "named").Worker)
+}
 
 func (m *model) Die(*rapid.T) { m.some("lives", func(p *peer) bool { return p.alive }).alive = false }
 
@@ -435,6 +441,14 @@ func (m *model) Expect(t *rapid.T) {
 	m.all(func(r *Rendezvous) []Action { return r.Expect(m.expected, m.now) })
 }
 
+// wanted is how many a world has that waits for nobody else.
+func (m *model) wanted() int {
+	if m.policy.Max > 0 {
+		return min(m.expected, m.policy.Max)
+	}
+	return m.expected
+}
+
 // Check is what holds after every step.
 func (m *model) Check(t *rapid.T) {
 	back, there := 0, len(m.old)+len(m.guests)
@@ -458,10 +472,6 @@ func (m *model) Check(t *rapid.T) {
 	if changing && back < len(m.old) && m.told == 0 {
 		t.Fatalf("nobody was told to come back: %q", why)
 	}
-	wanted := m.expected
-	if m.policy.Max > 0 {
-		wanted = min(wanted, m.policy.Max)
-	}
 	joins := working && len(m.guests) > 0 && (m.policy.Max == 0 || len(m.old) < m.policy.Max) ||
 		len(m.old) == 0 && there >= m.policy.Min
 	switch {
@@ -471,8 +481,8 @@ func (m *model) Check(t *rapid.T) {
 		m.joinable = m.now
 	}
 	at, ok := m.r.Deadline()
-	if joins && (there >= wanted || !ok || at != m.joinable.Add(m.policy.Settle)) {
-		t.Fatalf("%d there, %d wanted, since %v, deadline %v (%t)", there, wanted, m.joinable, at, ok)
+	if joins && (there >= m.wanted() || !ok || at != m.joinable.Add(m.policy.Settle)) {
+		t.Fatalf("%d there, %d wanted, since %v, deadline %v (%t)", there, m.wanted(), m.joinable, at, ok)
 	}
 	if ok && (!at.After(m.now) || !joins && (back == 0 || at.After(m.now.Add(m.policy.Patience)))) {
 		t.Fatalf("deadline %v, now %v, %q", at, m.now, why)

@@ -15,7 +15,7 @@ var start = time.Unix(1e9, 0)
 //
 //	expect 4                        how many workers there are
 //	join 3/2 [from 1] [round 7]     worker 3's session 2 (of 1, if not said) arrives for the first time
-//	back 3 [from 1] [round 7]       it arrives from the last world
+//	back 3 [from 1] [round 7]       it arrives from the last world, or from world 1
 //	broken 3 [suspect 1] [round 7]  as well, because its link to worker 1 broke
 //	leave 3/2 killed                its session 2 (any, if not said) is gone
 //	wait 300ms                      time passes
@@ -316,6 +316,26 @@ func TestStories(t *testing.T) {
 			broken 1 from 1 suspect 0 round 8
 			back 0 round 9
 			back 2 round 9 -> form 3.3 worker-0, worker-2, worker-1 with round 9 of rank 0, 1: worker-1 to join`},
+		{"what a newcomer brings is not the state of the world", Policy{}, three + `
+			leave 1 killed -> abort worker-0, worker-2 from 1: worker-1 left: killed
+			back 2 round 7
+			join 1/2 round 8
+			back 0 round 8 -> form 2.2 worker-0, worker-2, worker-1 with round 8 of rank 0: worker-1 left: killed
+			broken 1/2 suspect 2 round 8 -> abort worker-0, worker-2 from 2: worker-1 lost its link to worker-2
+			back 0 round 8
+			back 2 round 8 -> form 2.3 worker-0, worker-2, worker-1 with round 8 of rank 0, 1: worker-1 lost its link to worker-2
+			broken 1/2 suspect 0 round 9 -> abort worker-0, worker-2 from 3: worker-1 lost its link to worker-0
+			back 0 round 8
+			back 2 round 9 -> form 2.4 worker-0, worker-2, worker-1 with round 9 of rank 1, 2: worker-1 lost its link to worker-0
+			back 1/2 round 8 -> abort worker-0, worker-2 from 4: worker-1 came back
+			leave 0 killed
+			leave 2 killed -> form 3.5 worker-1 with round 8 of rank 0: worker-1 came back`},
+		{"all that has the state is what a newcomer brought", Policy{}, `
+			join 0 -> form 1.1 worker-0
+			join 1 round 8 -> recall worker-0 from 1: worker-1 to join
+			back 0 round 9 -> form 2.2 worker-0, worker-1 with round 9 of rank 0: worker-1 to join
+			leave 0 killed -> abort worker-1 from 2: worker-0 left: killed
+			back 1 round 8 -> anew: nobody who has the state is left | form 3.3 worker-1: worker-0 left: killed`},
 		{"a suspect comes in time", Policy{Patience: time.Second}, three + `
 			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
 			broken 0 suspect 1 round 7
@@ -329,7 +349,7 @@ func TestStories(t *testing.T) {
 			due never`},
 		{"nobody suspects who is missing", Policy{}, three + `
 			broken 2 suspect 1 round 7 -> abort worker-0, worker-1 from 1: worker-2 lost its link to worker-1
-			back 1 round 7
+			back 1 suspect 0 round 7
 			due never
 			leave 1 killed
 			due never`},
@@ -465,7 +485,7 @@ func TestThousand(t *testing.T) {
 	if arrived, why := r.Waiting(); len(did) > 0 || arrived != 0 || why != "waiting for 1 of at least 1 workers" {
 		t.Fatalf("%v; %d have arrived, %s", did, arrived, why)
 	}
-	if took := time.Since(began); took > time.Second {
+	if took := time.Since(began); took > 5*time.Second { // a tenth of one, if nobody else computes
 		t.Fatalf("took %v", took)
 	}
 }
