@@ -83,6 +83,7 @@ type master struct {
 	actions  []pod.Action  // not performed yet
 	changed  chan struct{} // closed when a waiting call should look again
 	armed    time.Time     // what the timer is set to
+	asked    time.Time     // when away was last made longer
 	away     time.Duration // see clock
 
 	trained bool  // the last barrier is passed, the last evaluation and the export are asked for
@@ -247,12 +248,16 @@ func (m *master) rearm(timer *time.Timer) bool {
 // clock is now without the time that the master itself was away: stopped, or without a processor. What others did not
 // do in that time is no fault of theirs, so all that is late or silent is measured by this clock.
 func (m *master) clock(now time.Time) time.Time {
-	if !m.armed.IsZero() && now.After(m.armed) {
-		m.away += now.Sub(m.armed)
+	if late := now.Sub(m.armed); !m.armed.IsZero() && late > punctual {
+		m.away += late
 		m.armed = now
 	}
 	return now.Add(-m.away)
 }
+
+// punctual is how late a master may be that was not away. It is more than passes between two looks at the time
+// in one tick: else what is due at the one is not yet at the other, again and again.
+const punctual = 50 * time.Millisecond
 
 // pulse is how many times within the least silence that matters the timer fires, so that the master
 // notices that it was away.
