@@ -83,7 +83,6 @@ type master struct {
 	actions  []pod.Action  // not performed yet
 	changed  chan struct{} // closed when a waiting call should look again
 	armed    time.Time     // what the timer is set to
-	asked    time.Time     // when away was last made longer
 	away     time.Duration // see clock
 
 	trained bool  // the last barrier is passed, the last evaluation and the export are asked for
