@@ -1,28 +1,28 @@
 package trainer_test
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/crc32"
 	"hash/fnv"
+	"math"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
-
-	"google.golang.org/grpc"
 
 	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/task"
-	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// The simulated model is a linear regression that also counts what the servers apply: there is a
+// The simulated model is a linear regression that also counts what is applied: there is a
 // parameter for each record of each epoch and each worker, and a step moves those of its minibatch by one.
 // What the servers hold at the end therefore says, of every record, how often
 // it was applied, and from how many workers.
+//
+// A ring's update is the mean over the records of all workers. There the optimizer is Adagrad without an initial
+// accumulator, whose first step is the rate whatever the gradient's size; and one column is enough, as every record counts once.
 const (
 	features = 4
 	columns  = 24 // workers, modulo
@@ -89,20 +89,6 @@ func (r training) ReadAt(shard string, i int64) ([]byte, error) {
 	return record, err
 }
 
-// observer is a worker's client of the master that sees which epoch it leases from.
-type observer struct {
-	wire.MasterClient
-	epoch atomic.Int32
-}
-
-func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, options ...grpc.CallOption) (*wire.GetTaskReply, error) {
-	reply, err := o.MasterClient.GetTask(ctx, r, options...)
-	if err == nil && reply.Task.Kind == wire.TaskKind_TRAINING {
-		o.epoch.Store(reply.Task.Epoch)
-	}
-	return reply, err
-}
-
 // model is what workers feed and servers optimize.
 var model = &zoo.Model{
 	Optimizer: func() optim.Config { return optim.Config{Name: optim.SGD, LearningRate: rate} },
@@ -117,68 +103,175 @@ var model = &zoo.Model{
 		return nil
 	},
 	Metrics: func() []zoo.Metric {
-		return []zoo.Metric{{Name: "error", Size: 2, Update: func([]float64, nn.Array, *zoo.Batch) error { return nil }}}
+		update := func([]float64, nn.Array, *zoo.Batch) error { return nil }
+		return []zoo.Metric{{Name: "error", Size: 2, Update: update}, {Name: "records", Size: 1, Update: update}, {Name: "print", Size: 3, Update: update}}
 	},
 }
 
+// ringModel is what a ring trains.
+var ringModel = func() *zoo.Model {
+	m := *model
+	m.Optimizer = func() optim.Config {
+		return optim.Config{Name: optim.Adagrad, LearningRate: rate, InitialAccumulator: 1e-30}
+	}
+	return &m
+}()
+
+// metric is the value of one of the model's metrics. That of print is the fingerprint of the values that all records were
+// measured with, NaN if it was not the same ones.
+func metric(name string, state []float64) float64 {
+	switch name {
+	case "error":
+		return state[0] / state[1]
+	case "print":
+		if state[1]*state[1] != state[2]*state[0] {
+			return math.NaN()
+		}
+		return state[1] / state[0]
+	}
+	return state[0]
+}
+
+// fingerprint tells values apart, bit by bit.
+func fingerprint(values []float32) uint32 {
+	b, _ := binary.Append(nil, binary.LittleEndian, values)
+	return crc32.Checksum(b, castagnoli) >> 8 // so few bits that sums of squares are exact
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
 // engine computes it.
 type engine struct {
-	column        int
-	records       int64 // over all epochs
-	step          time.Duration
-	values, grads []float32
+	column, columns int
+	records         int64 // over all epochs
+	step            time.Duration
+	values, grads   []float32
+
+	// In a ring.
+	ring     bool
+	ballast  int       // parameters that do nothing but weigh
+	use      []float32 // nil: values
+	noise    uint64
+	announce func(lo, hi int)
+	stand    func()             // returns when the pod is not stopped
+	began    func(b *zoo.Batch) // hears of every step
 }
 
 func newEngine(worker int, records int64, step time.Duration) *engine {
-	e := &engine{column: worker % columns, records: records, step: step}
+	e := &engine{column: worker % columns, columns: columns, records: records, step: step}
+	n := e.Layout().Len()
+	e.values, e.grads = make([]float32, n), make([]float32, n)
+	return e
+}
+
+// newRingEngine is of a worker in a ring.
+func newRingEngine(records int64, step time.Duration, ballast int) *engine {
+	e := &engine{columns: 1, records: records, step: step, ring: true, ballast: ballast}
 	n := e.Layout().Len()
 	e.values, e.grads = make([]float32, n), make([]float32, n)
 	return e
 }
 
 func (e *engine) Layout() param.Layout {
-	return param.Layout{
+	l := param.Layout{
 		{Name: "weights", Shape: []int{features}, Trainable: true},
-		{Name: "applied", Shape: []int{int(e.records), columns}, Trainable: true},
+		{Name: "applied", Shape: []int{int(e.records), e.columns}, Trainable: true},
 	}
+	if e.ballast > 0 {
+		l = append(l, param.Variable{Name: "ballast", Shape: []int{e.ballast}, Trainable: true})
+	}
+	if e.ring {
+		l = append(l, param.Variable{Name: "mean", Shape: []int{features}, Momentum: 0.9})
+	}
+	return l
 }
 
-func (e *engine) Values() []float32 { return e.values }
-func (e *engine) Grads() []float32  { return e.grads }
+func (e *engine) Values() []float32          { return e.values }
+func (e *engine) Grads() []float32           { return e.grads }
+func (e *engine) SetNoise(seed uint64)       { e.noise = seed }
+func (e *engine) OnGrads(f func(lo, hi int)) { e.announce = f }
+func (e *engine) Use(values []float32)       { e.use = values }
+
+// in is the values to compute with.
+func (e *engine) in() []float32 {
+	if e.use != nil {
+		return e.use
+	}
+	return e.values
+}
 
 // miss is by how much the values are wrong about example i of the batch.
 func (e *engine) miss(b *zoo.Batch, i int) (x []float32, miss float32) {
 	x = b.Inputs[0].Data[i*(features+1):][:features+1]
-	for j, w := range e.values[:features] {
+	for j, w := range e.in()[:features] {
 		miss += w * x[j]
 	}
 	return x, miss - x[features]
 }
 
-func (e *engine) SetNoise(uint64)          {}
-func (e *engine) OnGrads(func(lo, hi int)) {}
-func (e *engine) Use([]float32)            {}
-
 func (e *engine) Step(b *zoo.Batch) (float32, error) {
-	time.Sleep(e.step)
+	if e.ring {
+		e.began(b)
+	} else {
+		time.Sleep(e.step)
+	}
 	clear(e.grads)
 	var loss float32
+	n := float32(b.Size)
 	for i, label := range b.Labels {
 		x, miss := e.miss(b, i)
-		loss += miss * miss / float32(b.Size)
+		loss += miss * miss / n
 		for j := range features {
-			e.grads[j] += 2 * miss * x[j] / float32(b.Size)
+			e.grads[j] += 2 * miss * x[j] / n
 		}
-		e.grads[features+int(label)*columns+e.column] = -1 / rate
+		if e.ring {
+			e.observe(x, n, int(label))
+		} else {
+			e.grads[features+int(label)*columns+e.column] = -1 / rate
+		}
+	}
+	if e.ring {
+		e.tell()
 	}
 	return loss, nil
 }
 
+// observe adds what an example gives in a ring alone.
+func (e *engine) observe(x []float32, n float32, label int) {
+	e.grads[features+label] = -1 / n
+	ballast := e.grads[features+int(e.records):][:e.ballast]
+	noise := float32(e.noise%97) / 97
+	for i := range ballast {
+		ballast[i] += (noise + float32((i+label)%31)) / n
+	}
+	for j, mean := 0, e.grads[len(e.grads)-features:]; j < features; j++ {
+		mean[j] += x[j] / n
+	}
+}
+
+// tell announces the gradients in some pieces, from the end.
+func (e *engine) tell() {
+	const pieces = 3
+	for i := pieces - 1; i >= 0; i-- {
+		time.Sleep(e.step / pieces)
+		e.stand()
+		e.announce(len(e.grads)*i/pieces, len(e.grads)*(i+1)/pieces)
+	}
+}
+
 func (e *engine) Evaluate(b *zoo.Batch, states [][]float64) error {
+	if e.ring {
+		e.stand()
+	}
+	print := float64(fingerprint(e.in()))
 	for i := range b.Size {
 		_, miss := e.miss(b, i)
 		states[0][0] += float64(miss * miss)
 		states[0][1]++
+		states[1][0]++
+		states[2][0]++
+		states[2][1] += print
+		states[2][2] += print * print
 	}
 	return nil
 }

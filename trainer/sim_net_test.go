@@ -18,6 +18,8 @@ type network struct {
 	conns     map[*conn]bool
 	blocked   map[string]chan struct{} // by pod or by pair: closed when it is open again
 	delays    map[string]time.Duration // by pair
+	latency   time.Duration            // of everything, always
+	writes    int                      // not to the master, by those that dialled
 }
 
 // host is one launch of a pod, as the network knows it.
@@ -173,6 +175,11 @@ func (c *conn) Write(p []byte) (int, error) {
 	if err := c.pass(nil); err != nil {
 		return 0, err
 	}
+	if c.to.name != "master" {
+		c.network.mu.Lock()
+		c.network.writes++
+		c.network.mu.Unlock()
+	}
 	return c.Conn.Write(p)
 }
 
@@ -220,8 +227,25 @@ func (c *conn) gate() (<-chan struct{}, time.Duration) {
 	between := pair(c.from.name, c.to.name)
 	for _, key := range []string{between, c.from.name, c.to.name} {
 		if open := n.blocked[key]; open != nil {
-			return open, n.delays[between]
+			return open, n.latency + n.delays[between]
 		}
 	}
-	return nil, n.delays[between]
+	return nil, n.latency + n.delays[between]
+}
+
+// stand returns when a pod is not stopped, or its launch is dead.
+func (n *network) stand(ctx context.Context, h *host) {
+	for {
+		n.mu.Lock()
+		open := n.blocked[h.name]
+		n.mu.Unlock()
+		if open == nil {
+			return
+		}
+		select {
+		case <-open:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

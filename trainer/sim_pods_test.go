@@ -160,6 +160,34 @@ func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 
 // runWorker is the worker itself, with the simulated model and data.
 func (s *simulation) runWorker(ctx context.Context, h *host, p master.Pod) error {
+	client, closing, err := s.master(h)
+	if err != nil {
+		return err
+	}
+	defer closing()
+	j, addresses, err := join(ctx, client, p.ID.Index)
+	if err != nil {
+		return err
+	}
+	c := worker.Config{
+		Index: p.ID.Index, Job: j, Model: model, Master: client,
+		Training: training{s.training, client}, Validation: s.validation, Log: s.log(p.ID.String()),
+	}
+	if j.Strategy == job.AllReduce {
+		return s.runMember(ctx, h, p, c)
+	}
+	e := newEngine(p.ID.Index, s.training.total*int64(j.NumEpochs), s.step)
+	c.Engine = e
+	c.Servers, err = ps.Dial(ctx, ps.ClientConfig{Worker: p.ID.Index, Addresses: addresses, Layout: e.Layout(), Dial: s.network.dial(h)})
+	if err != nil {
+		return err
+	}
+	defer c.Servers.Close()
+	return worker.Run(ctx, c)
+}
+
+// master is a client of the master's.
+func (s *simulation) master(h *host) (*observer, func() error, error) {
 	connection, err := grpc.NewClient("passthrough:///"+masterAddress,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(s.network.dial(h)),
@@ -168,24 +196,9 @@ func (s *simulation) runWorker(ctx context.Context, h *host, p master.Pod) error
 			MinConnectTimeout: 5 * time.Second,
 		}))
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer connection.Close()
-	client := &observer{MasterClient: wire.NewMasterClient(connection)}
-	j, addresses, err := join(ctx, client, p.ID.Index)
-	if err != nil {
-		return err
-	}
-	e := newEngine(p.ID.Index, s.training.total*int64(j.NumEpochs), s.step)
-	servers, err := ps.Dial(ctx, ps.ClientConfig{Worker: p.ID.Index, Addresses: addresses, Layout: e.Layout(), Dial: s.network.dial(h)})
-	if err != nil {
-		return err
-	}
-	defer servers.Close()
-	return worker.Run(ctx, worker.Config{
-		Index: p.ID.Index, Job: j, Model: model, Engine: e, Master: client, Servers: servers,
-		Training: training{s.training, client}, Validation: s.validation, Log: s.log(p.ID.String()),
-	})
+	return &observer{MasterClient: wire.NewMasterClient(connection), garble: s.garble}, connection.Close, nil
 }
 
 func join(ctx context.Context, client wire.MasterClient, index int) (*job.Job, []string, error) {
@@ -194,9 +207,11 @@ func join(ctx context.Context, client wire.MasterClient, index int) (*job.Job, [
 		switch {
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
-		case err == nil && len(reply.PsAddresses) > 0:
+		case err == nil:
 			j := new(job.Job)
-			return j, reply.PsAddresses, json.Unmarshal(reply.Job, j)
+			if err := json.Unmarshal(reply.Job, j); err != nil || len(reply.PsAddresses) == j.NumPS {
+				return j, reply.PsAddresses, err
+			}
 		case err != nil && status.Code(err) != codes.Unavailable:
 			return nil, nil, err
 		}

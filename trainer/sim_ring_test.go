@@ -1,0 +1,277 @@
+package trainer_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// TestSimulationRing is TestSimulation with a ring of workers and no servers; its flags are the same.
+func TestSimulationRing(t *testing.T) {
+	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			t.Parallel()
+			simulate(t, seed, newRingSimulation(seed, t.TempDir()))
+		})
+	}
+}
+
+// newRingSimulation draws a job of a ring and its faults.
+func newRingSimulation(seed uint64, output string) *simulation {
+	r := rand.New(rand.NewPCG(seed, 3))
+	j := job.Default()
+	j.Name, j.ModelDef, j.Strategy = "sim", "sim.regression.custom_model", job.AllReduce
+	j.TrainingData, j.ValidationData, j.Output = "train", "test", output
+	j.NumPS, j.NumWorkers = 0, 1+r.IntN(6)
+	j.MinWorkers = r.IntN(1 + min(j.NumWorkers, 3))
+	if r.IntN(2) == 0 {
+		j.MaxWorkers = j.NumWorkers + r.IntN(3)
+	}
+	j.NumEpochs, j.MinibatchSize, j.NumMinibatchesPerTask = 1+r.IntN(3), 2+r.IntN(5), 1+r.IntN(6)
+	if r.IntN(3) == 0 {
+		j.GlobalBatchSize = j.MinibatchSize + r.IntN(6*j.MinibatchSize)
+	}
+	j.EvaluationSteps = r.IntN(3) * 5
+	j.Shuffle, j.Seed = r.IntN(2) == 0, seed
+	j.TaskTimeout.Duration = 5 * time.Second
+	j.HeartbeatTimeout.Duration = time.Duration(1+r.IntN(3)) * time.Second
+	j.RelaunchOnWorkerFailure = 5
+	var counts []int
+	for range 1 + r.IntN(4) {
+		counts = append(counts, 20+r.IntN(60))
+	}
+	s := &simulation{
+		job: j, training: newDataset("train", counts), validation: newDataset("test", []int{30}),
+		step: time.Duration(20+r.IntN(130)) * time.Millisecond, pause: time.Duration(200+r.IntN(2000)) * time.Millisecond,
+		random: rand.New(rand.NewPCG(seed, 4)), network: newNetwork(), lost: make(map[string]bool),
+		garbles: rand.New(rand.NewPCG(seed, 5)), homes: r.IntN(2) == 0,
+	}
+	s.network.latency = []time.Duration{0, time.Millisecond, 10 * time.Millisecond}[r.IntN(3)]
+	if r.IntN(8) == 0 {
+		s.ballast = 20_000 // the sum goes round the ring
+	}
+	s.ring = newRingWatch(s)
+	if r.IntN(8) == 0 {
+		return s // nothing goes wrong
+	}
+	for _, f := range ringFaults {
+		if r.IntN(2) == 0 {
+			s.faults = append(s.faults, f)
+		}
+	}
+	if r.IntN(3) == 0 {
+		s.refuse = 3
+	}
+	return s
+}
+
+// runMember is a worker in a ring.
+func (s *simulation) runMember(ctx context.Context, h *host, p master.Pod, c worker.Config) error {
+	e := newRingEngine(s.training.total*int64(c.Job.NumEpochs), s.step, s.ballast)
+	e.stand = func() { s.network.stand(ctx, h) }
+	e.began = func(b *zoo.Batch) { s.ring.step(h.name, b, e.noise) }
+	s.ring.enter(h.name, e)
+	c.Model = ringModel
+	c.Engine, c.Initial = e, func() ([]float32, error) { return make([]float32, len(e.values)), nil }
+	c.Address = h.name + ":1"
+	if s.homes {
+		c.Address = fmt.Sprintf("home-%d:1", p.Slot)
+	}
+	c.Peers = mesh.Listen(mesh.Config{Listener: s.network.listen(h, c.Address), Worker: p.ID.Index, Dial: s.network.dial(h), Log: c.Log})
+	defer c.Peers.Close()
+	err := worker.Run(ctx, c)
+	if ctx.Err() == nil {
+		s.ring.leave(h.name, err)
+	}
+	return err
+}
+
+// ringWatch sees the members of a ring train.
+type ringWatch struct {
+	*simulation
+	engines  map[string]*engine // by pod
+	hit      map[string]bool    // pods that the master may hold for dead
+	models   []int64            // worlds with which a model began
+	marks    map[mark]trace
+	noise    map[int32]uint64 // of a minibatch, by its first record
+	computed map[int32]int    // how often, by record
+	wrong    []string
+}
+
+// mark is an update as a world made it. trace is what it left.
+type mark struct{ world, version int64 }
+
+type trace struct {
+	print   uint32
+	applied int64 // records, since the model began
+}
+
+func newRingWatch(s *simulation) *ringWatch {
+	return &ringWatch{
+		simulation: s, engines: make(map[string]*engine), hit: make(map[string]bool),
+		marks: make(map[mark]trace), noise: make(map[int32]uint64), computed: make(map[int32]int),
+	}
+}
+
+func (w *ringWatch) enter(name string, e *engine) {
+	w.note(func() { w.engines[name] = e })
+}
+
+// leave hears that a worker leaves by itself.
+func (w *ringWatch) leave(name string, err error) {
+	w.note(func() {
+		if !w.ending && !w.hit[name] {
+			w.complain("%s left before the end: %v", name, err)
+		}
+	})
+}
+
+// complain says what was wrong. The mutex is held.
+func (w *ringWatch) complain(format string, args ...any) {
+	const most = 20
+	if len(w.wrong) < most {
+		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+// step hears of each step. A minibatch that is made again is made with the same noise.
+func (w *ringWatch) step(name string, b *zoo.Batch, noise uint64) {
+	w.note(func() {
+		first := b.Labels[0]
+		if before, ok := w.noise[first]; ok && before != noise {
+			w.complain("%s computes the minibatch from record %d with other noise than before", name, first)
+		}
+		w.noise[first] = noise
+		for _, label := range b.Labels {
+			w.computed[label]++
+		}
+	})
+}
+
+// hear sees log lines go by: of an update on the goroutine that made it.
+func (w *ringWatch) hear(name string, r slog.Record) {
+	attrs := make(map[string]slog.Value)
+	r.Attrs(func(a slog.Attr) bool {
+		attrs[a.Key] = a.Value
+		return true
+	})
+	w.note(func() {
+		switch {
+		case r.Message == "Step applied":
+			w.update(name, mark{attrs["world"].Int64(), attrs["version"].Int64()})
+		case name == "master" && strings.HasSuffix(r.Message, "from the initial values"):
+			var id int64
+			fmt.Sscanf(r.Message, "World %d formed", &id)
+			w.models = append(w.models, id)
+		case r.Message == "Replacing a pod" && !w.hit[attrs["pod"].String()]:
+			w.complain("%v is replaced, and nothing had happened to it: %v", attrs["pod"], attrs["reason"])
+		}
+	})
+}
+
+// model is the number of the model that a world trains, from 1.
+func (w *ringWatch) model(world int64) int {
+	n := 0
+	for _, first := range w.models {
+		if first <= world {
+			n++
+		}
+	}
+	return n
+}
+
+// update looks at what an update left: the same on every rank, and every record in it once.
+func (w *ringWatch) update(name string, m mark) {
+	e := w.engines[name]
+	t := trace{print: fingerprint(e.values)}
+	for record, times := range e.values[features:][:e.records] {
+		switch {
+		case times == 0:
+			continue
+		case times > 1.01*rate:
+			w.complain("%s, world %d, version %d: record %d is applied %.2f times", name, m.world, m.version, record, times/rate)
+		}
+		t.applied++
+	}
+	if before, ok := w.marks[m]; ok && before != t {
+		w.complain("%s, world %d, version %d: %+v, another rank has %+v", name, m.world, m.version, t, before)
+	}
+	w.marks[m] = t
+	if g := int64(w.job.GlobalBatchSize); g > 0 && t.applied != m.version*g && t.applied != e.records {
+		w.complain("%s, world %d, version %d: %d records are applied, not %d in each update", name, m.world, m.version, t.applied, g)
+	}
+}
+
+// last is what the last world that made a version of the last model left.
+func (w *ringWatch) last(version int64) (t trace, ok bool) {
+	world := int64(-1)
+	for m, left := range w.marks {
+		if m.version == version && w.model(m.world) == w.model(1<<62) && m.world > world {
+			world, t, ok = m.world, left, true
+		}
+	}
+	return t, ok
+}
+
+// checkRing asserts what must be so at the end of a ring's job.
+func (s *simulation) checkRing(t *testing.T, status *wire.JobStatus) {
+	w := s.ring
+	for _, wrong := range w.wrong {
+		t.Error(wrong)
+	}
+	values, version := s.exported(t)
+	missing := 0
+	for _, times := range values[features:][:s.training.total*int64(s.job.NumEpochs)] {
+		if times < 0.99*rate || times > 1.01*rate {
+			missing++
+		}
+	}
+	if missing > 0 {
+		t.Errorf("%d records are not applied once", missing)
+	}
+	newest, ok := w.last(version)
+	if print := fingerprint(values); !ok || newest.print != print {
+		t.Errorf("the model was exported as version %d with print %d, and trained to %+v", version, print, newest)
+	}
+	if _, further := w.last(version + 1); further {
+		t.Errorf("version %d was exported, and there is a newer one", version)
+	}
+	for i, e := range status.Evaluations {
+		of, _ := w.last(e.Version)
+		if i == len(status.Evaluations)-1 {
+			of = newest
+		}
+		if print := e.Metrics["print"]; print != float64(of.print) {
+			t.Errorf("evaluation of version %d measured values of print %v, it has %+v", e.Version, print, of)
+		}
+		if n := e.Metrics["records"]; n != float64(s.validation.total) {
+			t.Errorf("evaluation of version %d measured %v records of %d", e.Version, n, s.validation.total)
+		}
+	}
+	if len(s.faults) == 0 {
+		s.checkCalm(t)
+	}
+}
+
+// checkCalm asserts that without faults nothing is done in vain.
+func (s *simulation) checkCalm(t *testing.T) {
+	again := 0
+	for _, times := range s.ring.computed {
+		again += times - 1
+	}
+	if again > 0 {
+		t.Errorf("%d records were computed again, and nothing had gone wrong", again)
+	}
+	t.Logf("%d writes for %d records", s.network.writes, len(s.ring.computed))
+}
