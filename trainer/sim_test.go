@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -40,7 +41,7 @@ func TestSimulation(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 			t.Parallel()
-			simulate(t, seed)
+			simulate(t, seed, newSimulation(seed, t.TempDir()))
 		})
 	}
 }
@@ -55,9 +56,14 @@ type simulation struct {
 	pause      time.Duration // mean, between faults
 	refuse     int           // one creation in so many is refused, 0: none
 
+	ring    *ringWatch // nil: parameter servers
+	ballast int        // of a ring's model
+	homes   bool       // who follows a lost worker listens under its address
+
 	random  *rand.Rand // of faults
 	network *network
 	pods    *pods
+	user    *observer // who scales the job
 	logs    slog.Handler
 
 	mu       sync.Mutex
@@ -67,19 +73,21 @@ type simulation struct {
 	forgot   bool            // a server was lost before, with what it had
 	anew     bool            // and no worker that had trained was left to fill the next
 	deaf     bool            // servers could not tell the master how far a lost worker came
+	trap     *trap
+	garbles  *rand.Rand
+	garbled  time.Time // until then calls to the master go wrong
 	happened []string
 }
 
 // limit is the virtual time within which every job must end.
 const limit = time.Hour
 
-func simulate(t *testing.T, seed uint64) {
-	s := newSimulation(seed, t.TempDir())
+func simulate(t *testing.T, seed uint64, s *simulation) {
 	var logs bytes.Buffer
 	s.logs = &watcher{Handler: logline.New(&logs, slog.LevelDebug), simulation: s}
 	t.Cleanup(func() {
 		if t.Failed() || testing.Verbose() {
-			t.Logf("%v\n%s\n%s\nreplay: go test ./trainer -run TestSimulation -seed %d -seeds 1 -v", s, strings.Join(s.happened, "\n"), &logs, seed)
+			t.Logf("%v\n%s\n%s\nreplay: go test ./trainer -run '%s$' -seed %d -seeds 1 -v", s, strings.Join(s.happened, "\n"), &logs, t.Name()[:strings.IndexByte(t.Name(), '/')], seed)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -154,17 +162,25 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 		return s.runWorker(ctx, h, p)
 	}
 	self := &host{name: "master"}
+	user := &host{name: "user"}
+	client, closing, err := s.master(user)
+	if err != nil {
+		return nil, err
+	}
+	defer closing()
+	s.user = client
 	var injecting sync.WaitGroup
 	injection, stop := context.WithCancel(ctx)
 	injecting.Go(func() { s.inject(injection) })
 	status, err := master.Run(ctx, master.Config{
 		Job: s.job, Training: s.training.shards, Validation: s.validation.shards,
-		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
+		Metric:   metric,
 		Listener: s.network.listen(self, masterAddress), Pods: s.pods, Dial: s.network.dial(self), Log: s.log("master"),
 	})
 	stop()
 	injecting.Wait()
 	s.pods.close()
+	s.network.kill(user)
 	s.network.kill(self)
 	return status, err
 }
@@ -179,7 +195,11 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 		t.Errorf("%s with %d of %d records credited, want all of %d", status.State, status.RecordsDone, status.RecordsTotal, records)
 	}
 	s.checkOrder(t)
-	s.checkApplied(t)
+	if s.ring != nil {
+		s.checkRing(t, status)
+	} else {
+		s.checkApplied(t)
+	}
 	if n := len(status.Evaluations); n == 0 {
 		t.Error("there was no evaluation")
 	} else if last := status.Evaluations[n-1].Metrics["error"]; !s.anew && !(last < s.untrained()) ||
@@ -225,8 +245,8 @@ func (s *simulation) checkOrder(t *testing.T) {
 	}
 }
 
-// checkApplied reads off the exported model which records the servers applied.
-func (s *simulation) checkApplied(t *testing.T) {
+// exported is the values that the job has exported, and their version.
+func (s *simulation) exported(t *testing.T) ([]float32, int64) {
 	path := filepath.Join(s.job.Output, worker.ModelFile)
 	f, err := os.Open(path)
 	if err != nil {
@@ -237,10 +257,20 @@ func (s *simulation) checkApplied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, values, _, err := safetensors.Read(f, info.Size())
+	_, values, metadata, err := safetensors.Read(f, info.Size())
 	if err != nil {
 		t.Fatal(err)
 	}
+	version, err := strconv.ParseInt(metadata["version"], 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values, version
+}
+
+// checkApplied reads off the exported model which records the servers applied.
+func (s *simulation) checkApplied(t *testing.T) {
+	values, _ := s.exported(t)
 	applied := values[features:]
 	missing, twice, again := 0, 0, 0
 	for record := range len(applied) / columns {
@@ -309,7 +339,12 @@ func (w *watcher) Handle(ctx context.Context, r slog.Record) error {
 			return true
 		})
 	}
-	return w.Handler.Handle(ctx, r)
+	err := w.Handler.Handle(ctx, r)
+	if w.ring != nil {
+		w.ring.hear(w.name, r)
+	}
+	w.spring(w.name, r.Message)
+	return err
 }
 
 func (s *simulation) noteLease(leased task.Task) {
