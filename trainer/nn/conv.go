@@ -63,7 +63,9 @@ type conv struct {
 	filters int
 	tape    *Tape
 
-	kernel, bias *Param    // bias may be nil
+	kernel, bias *Param     // bias may be nil
+	norm         *normalize // what in[0] is, if nobody else reads it: image does its work
+	masking      bool
 	ph, pw       int       // the image with its padding
 	padding      []float32 // that image for each thread
 	flipped      []float32 // the kernel as the gradient of the input reads it
@@ -78,10 +80,35 @@ func (o *conv) image(s span, i int) []float32 {
 		return x
 	}
 	padded := o.padding[s.worker*o.ph*o.pw*o.c:][:o.ph*o.pw*o.c]
+	row := o.w * o.c
 	for y := range o.h {
-		copy(padded[((y+o.top)*o.pw+o.left)*o.c:], x[y*o.w*o.c:(y+1)*o.w*o.c])
+		if dst := padded[((y+o.top)*o.pw+o.left)*o.c:][:row]; o.norm != nil {
+			o.norm.apply(dst, i*size+y*row, i*size+(y+1)*row)
+		} else {
+			copy(dst, x[y*row:])
+		}
 	}
 	return padded
+}
+
+// absorb: an image that is copied to be padded can as well be normalised on the way.
+func (o *conv) absorb(before op) {
+	o.norm = nil
+	if o.ph == o.h && o.pw == o.w {
+		return
+	}
+	if n := absorbs(before, o.in[0].from); n != nil && o.w*o.c%n.moments.width == 0 {
+		o.norm = n
+		o.norm.absorbed, o.norm.out.lost = true, true
+	}
+}
+
+// maskInput zeroes the gradient of an image where the ReLU of the normalisation did.
+func (o *conv) maskInput(dx, padded []float32) {
+	row := o.w * o.c
+	for y := range o.h {
+		kernel.ReluGrad(dx[y*row:(y+1)*row], padded[((y+o.top)*o.pw+o.left)*o.c:][:row])
+	}
 }
 
 func (o *conv) forward(s span) {
@@ -113,6 +140,7 @@ func (o *conv) total() int {
 
 func (o *conv) prepare() {
 	o.sums = resize(o.sums, parts*o.total())
+	o.masking = o.norm != nil && o.in[0].grad != nil && o.masks()
 	if o.in[0].grad != nil {
 		o.flip()
 	}
@@ -144,10 +172,16 @@ func (o *conv) backward(s span) {
 		g.Init = kernel.Accumulate
 		if dx := o.in[0].grad; dx != nil {
 			size := o.in[0].from.size
-			o.backwardInput(s, dx[i*size:(i+1)*size], dy)
+			dx = dx[i*size : (i+1)*size]
+			o.backwardInput(s, dx, dy)
+			if o.masking {
+				o.maskInput(dx, g.A)
+			}
 		}
 	}
 }
+
+func (o *conv) adds() {}
 
 // flip lays the kernel out as backwardInput reads it: for each kernel column the kernel rows as output
 // rows pass over an input row, which is from below and in steps of the stride, each [filters c].
@@ -183,26 +217,37 @@ func (o *conv) backwardInput(s span, dx, dy []float32) {
 		BRow: o.c, CBlock: o.w * o.c, CRow: o.sw * o.c,
 		Init: kernel.Accumulate, Scratch: &o.tape.scratch[s.worker],
 	}
-	clear(dx)
+	lo, hi := covers(o.left, o.w, o.sw, o.left, o.ow)
+	whole := o.sh == 1 && o.sw == 1 && lo == 0 && hi == o.w // column left reaches all pixels
+	if !whole && !o.in[0].onto {
+		clear(dx)
+	}
 	for y := 0; y < o.h; y += max(1, g.Blocks) {
-		first, segs := o.above(y)
+		top, segs := o.above(y)
 		g.Segs, g.Blocks = segs, 1
 		if segs < 1 {
 			continue
 		}
 		for o.sh == 1 && y+g.Blocks < o.h {
-			if f, s := o.above(y + g.Blocks); f != first+g.Blocks || s != segs {
+			if f, s := o.above(y + g.Blocks); f != top+g.Blocks || s != segs {
 				break
 			}
 			g.Blocks++
 		}
-		from := o.place(y + o.top - first*o.sh)
-		for k := range o.kw {
+		from := o.place(y + o.top - top*o.sh)
+		for i := range o.kw {
+			k := i
+			g.Init = kernel.Accumulate
+			if whole && !o.in[0].onto { // it comes first, and finds nothing there
+				if k = (o.left + i) % o.kw; i == 0 {
+					g.Init = kernel.Zero
+				}
+			}
 			lo, hi := covers(k, o.w, o.sw, o.left, o.ow)
 			if g.M = hi - lo; g.M == 0 {
 				continue
 			}
-			g.A = dy[(first*o.ow+lo)*o.filters:]
+			g.A = dy[(top*o.ow+lo)*o.filters:]
 			g.B = o.flipped[(k*o.kh+from)*o.filters*o.c:]
 			g.C = dx[(y*o.w+lo*o.sw-o.left+k)*o.c:]
 			kernel.Gemm(&g)

@@ -409,3 +409,68 @@ func TestBuilder(t *testing.T) {
 		t.Error("a layer of no inputs is built")
 	}
 }
+
+// TestAbsorbedNormalization: a normalisation that another operation does on the way has the same values and gradients as
+// one that is looked at before, whenever it is asked for and whoever else reads it.
+func TestAbsorbedNormalization(t *testing.T) {
+	const before, between, later, after, never = 0, 1, 2, 3, 4
+	for name, use := range map[string]func(t *Tape, c *Conv2D, x, y *Tensor) *Tensor{
+		"conv":          func(t *Tape, c *Conv2D, _, y *Tensor) *Tensor { return c.Forward(t, y) },
+		"add":           func(t *Tape, _ *Conv2D, x, y *Tensor) *Tensor { return t.AddReLU(y, x) },
+		"add to itself": func(t *Tape, _ *Conv2D, _, y *Tensor) *Tensor { return t.Add(y, y) },
+	} {
+		for _, relu := range []bool{true, false} {
+			var values, grads [never + 1][]float32
+			var used [2][]float32
+			for when := range values {
+				m := smallModel(5, 2)
+				b := NewBuilder(1)
+				first := b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{1, 1}})
+				norm, conv := b.BatchNorm(2, BatchNorm{ReLU: relu}), b.Conv2D(2, Conv2D{Filters: 2, Kernel: [2]int{3, 3}, Padding: Same})
+				p, err := b.Build()
+				if err != nil {
+					t.Fatal(err)
+				}
+				tape := NewTape(p, 2, 0)
+				defer tape.Close()
+				err = tape.Pass(true, []Array{m.input}, func(tape *Tape) {
+					x := first.Forward(tape, tape.Input(0))
+					y := norm.Forward(tape, x)
+					ask := func(now int) {
+						if now == when {
+							values[when] = slices.Clone(y.Data())
+						}
+					}
+					ask(before)
+					z := use(tape, conv, x, y)
+					ask(between)
+					if when == later { // another reader when the first has run
+						z.Data()
+						used[0] = slices.Clone(tape.ReLU(y).Data())
+					}
+					tape.Backward(tape.SoftmaxCrossEntropy(tape.Reshape(z, 126), m.labels))
+					ask(after)
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				grads[when] = slices.Clone(p.Grads)
+			}
+			used[1] = slices.Clone(values[before])
+			for i := range used[1] {
+				used[1][i] = max(0, used[1][i])
+			}
+			if !slices.Equal(used[0], used[1]) {
+				t.Errorf("%s: a later reader of values %v has %v", name, values[before], used[0])
+			}
+			for when := range values {
+				if values[when] != nil && !slices.Equal(values[when], values[before]) {
+					t.Errorf("%s: other values when asked for at %d", name, when)
+				}
+				if !slices.Equal(grads[when], grads[before]) {
+					t.Errorf("%s: other gradients when asked for at %d", name, when)
+				}
+			}
+		}
+	}
+}

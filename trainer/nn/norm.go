@@ -46,11 +46,11 @@ func (n *BatchNorm) Forward(t *Tape, x *Tensor) *Tensor {
 	m := next[moments](t)
 	m.layer, m.training = n, t.training
 	m.view, m.inPlace = true, true
-	m.reset(n.channels)
+	m.reset(n.channels, x.size)
 	through := t.record(m, n.vars[2:], x, x.dims[1:]...)
 	o := next[normalize](t)
 	o.inPlace = true
-	o.moments = m
+	o.moments, o.absorbed = m, false
 	y := t.record(o, n.vars[:2], through, x.dims[1:]...)
 	y.again = o
 	y.rectified = n.ReLU
@@ -65,44 +65,65 @@ type moments struct {
 	training bool
 	masking  bool
 
-	sums           []float64 // two for each channel, for each part
+	// Of few channels several pixels are a row, as wide as the kernels like it.
+	channels, width int
+	sums            []float64 // two for each element of a row, for each part
 	mean, variance []float64
 	inverse        []float64 // 1/standard deviation
-	a, b           []float32 // y = x*a + b
+	a, b           []float32 // y = x*a + b, for the elements of a row
 	k1, k2, k3     []float32 // dx = dy*k1 + x*k2 + k3
 }
 
-func (o *moments) reset(channels int) {
-	if len(o.a) != channels {
-		o.sums = make([]float64, parts*2*channels)
+func (o *moments) reset(channels, size int) {
+	width := channels
+	for w := 2 * channels; w <= 64 && size%w == 0; w *= 2 {
+		width = w
+	}
+	if o.channels != channels || o.width != width {
+		o.channels, o.width = channels, width
+		o.sums = make([]float64, parts*2*width)
 		o.mean, o.variance, o.inverse = make([]float64, channels), make([]float64, channels), make([]float64, channels)
-		o.a, o.b = make([]float32, channels), make([]float32, channels)
-		o.k1, o.k2, o.k3 = make([]float32, channels), make([]float32, channels), make([]float32, channels)
+		o.a, o.b = make([]float32, width), make([]float32, width)
+		o.k1, o.k2, o.k3 = make([]float32, width), make([]float32, width), make([]float32, width)
 	}
 	clear(o.sums)
 }
 
 // sum adds the sums of x and of x*z to those of the span's part.
 func (o *moments) sum(s span, x, z []float32) {
-	c, size := len(o.a), o.out.size
-	sums := o.sums[s.part*2*c:]
-	kernel.ColumnStats(sums[:c], sums[c:2*c], s.of(x, size), s.of(z, size))
+	w, size := o.width, o.out.size
+	sums := o.sums[s.part*2*w:]
+	kernel.ColumnStats(sums[:w], sums[w:2*w], s.of(x, size), s.of(z, size))
 }
 
-// total folds the parts' sums into those of part 0, clears the others, and returns both sums.
+// total folds the parts' sums into those of part 0, clears the others, and returns both sums of the channels.
 func (o *moments) total() (s1, s2 []float64) {
-	c := len(o.a)
-	total := o.sums[:2*c]
+	w := o.width
+	total := o.sums[:2*w]
 	for p := 1; p < parts; p++ {
-		for i, v := range o.sums[p*2*c:][:2*c] {
+		for i, v := range o.sums[p*2*w:][:2*w] {
 			total[i] += v
 		}
 	}
-	clear(o.sums[2*c:])
-	return total[:c], total[c:]
+	clear(o.sums[2*w:])
+	s1, s2 = total[:w], total[w:]
+	for i := o.channels; i < w; i++ {
+		s1[i%o.channels] += s1[i]
+		s2[i%o.channels] += s2[i]
+	}
+	return s1[:o.channels], s2[:o.channels]
 }
 
-func (o *moments) rows() float64 { return float64(len(o.out.data) / len(o.a)) }
+// spread repeats the numbers of the channels along a row.
+func (o *moments) spread(rows ...[]float32) {
+	for _, row := range rows {
+		for n := o.channels; n < o.width; n *= 2 {
+			copy(row[n:], row[:n])
+		}
+	}
+}
+
+func (o *moments) rows() float64 { return float64(len(o.out.data) / o.channels) }
 
 func (o *moments) forward(s span) {
 	if o.training {
@@ -130,6 +151,7 @@ func (o *moments) gather() {
 		a := float64(gamma[c]) * o.inverse[c]
 		o.a[c], o.b[c] = float32(a), float32(float64(beta[c])-o.mean[c]*a)
 	}
+	o.spread(o.a, o.b)
 }
 
 // prepare: backward reads x, and masks its gradient on the way.
@@ -160,12 +182,32 @@ func (o *moments) fold(part int) {
 type normalize struct {
 	node
 	moments       *moments
+	absorbed      bool // by the operation that reads it
 	dgamma, dbeta []float32
 }
 
 func (o *normalize) forward(s span) {
-	size := o.out.size
-	kernel.ScaleShift(s.of(o.out.data, size), s.of(o.in[0].from.data, size), o.moments.a, o.moments.b, o.out.rectified)
+	if !o.absorbed {
+		o.apply(o.out.data[s.lo*o.out.size:], s.lo*o.out.size, s.hi*o.out.size)
+	}
+}
+
+// apply normalises the elements [lo, hi) of all, which are rows, to dst.
+func (o *normalize) apply(dst []float32, lo, hi int) {
+	kernel.ScaleShift(dst, o.in[0].from.data[lo:hi], o.moments.a, o.moments.b, o.out.rectified)
+}
+
+func (o *normalize) recompute() {
+	o.out.data = o.out.dataMemory
+	o.apply(o.out.data, 0, len(o.out.data))
+}
+
+// absorbs returns before if it is a normalisation that nobody but an operation after it, with input x, needs.
+func absorbs(before op, x *Tensor) *normalize {
+	if o, ok := before.(*normalize); ok && x == &o.out && x.readers == 1 && !x.asked {
+		return o
+	}
+	return nil
 }
 
 func (o *normalize) backward(s span) {
@@ -192,6 +234,7 @@ func (o *normalize) gatherGrad() {
 		m.k3[c] = float32(k * (m.mean[c]*inverse*dgamma - s1[c]) / n)
 		o.dgamma[c], o.dbeta[c] = float32(dgamma), float32(s1[c])
 	}
+	m.spread(m.k1, m.k2, m.k3)
 	setGrad(gamma, o.dgamma, o.add[0])
 	setGrad(beta, o.dbeta, o.add[1])
 }

@@ -97,19 +97,44 @@ func (t *Tape) add(a, b *Tensor, relu bool) *Tensor {
 		t.fail("add %v to %v: want one shape", b.dims, a.dims)
 	}
 	o := next[add](t)
-	o.inPlace = true
+	o.inPlace, o.norm = true, nil
 	out := t.record(o, nil, a, a.dims[1:]...)
 	if len(o.in) < 2 {
 		o.in = append(o.in, edge{})
 	}
 	o.in[1].from = b
 	b.readers++
+	b.restore()
 	out.live = a.live || b.live
 	out.rectified = relu
 	return out
 }
 
-type add struct{ node }
+type add struct {
+	node
+	norm *normalize // what in[0] is, if nobody else reads it
+}
+
+// absorb: the normalisation goes where the sum will be.
+func (o *add) absorb(before op) {
+	o.norm = nil
+	if o.in[0].from != o.in[1].from {
+		o.norm = absorbs(before, o.in[0].from)
+	}
+	if o.norm != nil {
+		o.norm.out.data, o.norm.out.lost = o.out.data, true
+	}
+}
+
+// shares: the normalisation only reads its gradient, and so do its moments if they must; what is later added to the
+// gradient of in[1], or masked there, comes from operations before them.
+func (o *add) shares() bool {
+	if o.norm == nil || o.in[0].from.readers > 1 {
+		return false
+	}
+	o.norm.moments.inPlace = false
+	return true
+}
 
 func (o *add) forward(s span) {
 	y := s.of(o.out.data, o.out.size)

@@ -48,12 +48,12 @@ type Tensor struct {
 	// that reads data anyway to compute grad may see to it.
 	rectified, masked bool
 
-	// grad takes the memory of data that can be computed again if nobody needs data then: it was not asked
-	// for, and the one operation that reads it does so forward.
-	again   op // computes data from what is kept; nil: nothing does
+	// Data that can be computed again is not kept where nobody needs it: it was not asked for, and the one operation that
+	// reads it does without (see absorber), or does so forward, so that grad takes its memory.
+	again   recomputer // nil: nothing does
 	readers int
 	asked   bool
-	lost    bool // grad is there
+	lost    bool // data is not there
 
 	dataMemory, gradMemory []float32
 }
@@ -75,7 +75,11 @@ type (
 	gatherer     interface{ gather() }
 	gradGatherer interface{ gatherGrad() }
 	folder       interface{ fold(part int) }
-	preparer     interface{ prepare() } // before any backward
+	preparer     interface{ prepare() }         // before any backward
+	adder        interface{ adds() }            // backward adds to the gradient of in[0] itself if in[0].onto
+	sharer       interface{ shares() bool }     // the gradient of out becomes that of in[1] as well
+	absorber     interface{ absorb(before op) } // before any forward: may do the work of the operation before, and lose its output
+	recomputer   interface{ recompute() }       // makes the data of out from what is kept
 )
 
 // span is the examples [lo, hi) of the batch: some of one part, or several parts if the operation is a bulkOp.
@@ -99,6 +103,7 @@ type edge struct {
 	from   *Tensor
 	grad   []float32 // nil: not wanted
 	add    bool      // grad is memory, to be added to from.grad
+	onto   bool      // grad is from.grad and holds something already
 	memory []float32
 }
 
@@ -200,11 +205,16 @@ func (x *Tensor) Shape() []int { return x.dims }
 func (x *Tensor) Data() []float32 {
 	x.tape.flush()
 	x.asked = true
+	x.restore()
+	return x.data
+}
+
+// restore computes data that is lost.
+func (x *Tensor) restore() {
 	if x.lost {
-		x.again.forward(span{hi: x.tape.batch})
+		x.again.recompute()
 		x.lost = false
 	}
-	return x.data
 }
 
 // part is the i-th of the tensor's examples of a span.
@@ -238,6 +248,7 @@ func (t *Tape) record(o op, vars []*Param, x *Tensor, example ...int) *Tensor {
 	out.tape, out.grad, out.rectified, out.masked = t, nil, false, false
 	out.readers, out.again, out.asked, out.lost = 0, nil, false, false
 	x.readers++
+	x.restore()
 	out.setShape(t.batch, example...)
 	out.live = x.live || len(vars) > 0
 	n.vars = vars
@@ -261,10 +272,24 @@ func resize[E any](memory []E, n int) []E {
 
 // flush runs what is recorded and has not run.
 func (t *Tape) flush() {
+	t.absorb()
 	for t.ran < t.n {
 		to, last := t.stage()
 		t.run(job{forward: stretch{t.ran, to}})
 		t.gather(to, last)
+	}
+}
+
+// absorb lets operations that have not run take over work of those before them.
+func (t *Tape) absorb() {
+	for i := t.ran; i < t.n; i++ {
+		if a, ok := t.ops[i].(absorber); ok {
+			var before op
+			if i > t.ran {
+				before = t.ops[i-1]
+			}
+			a.absorb(before)
+		}
 	}
 }
 
@@ -289,6 +314,7 @@ func (t *Tape) Backward(loss *Tensor) {
 	if !t.training || len(loss.dims) != 0 {
 		t.fail("backward from shape %v: want a scalar of a training pass", loss.dims)
 	}
+	t.absorb()
 	t.plan(loss)
 	to, last := t.stage()
 	for ; to < t.n; to, last = t.stage() {
@@ -366,6 +392,9 @@ func (t *Tape) plan(loss *Tensor) {
 		if n.dead {
 			continue
 		}
+		_, adds := o.(adder)
+		sharer, shares := o.(sharer)
+		shares = shares && sharer.shares()
 		n.add = n.add[:0]
 		for _, p := range n.vars {
 			n.add = append(n.add, p.writer < t.n)
@@ -374,15 +403,18 @@ func (t *Tape) plan(loss *Tensor) {
 		for i := range n.in {
 			e := &n.in[i]
 			x := e.from
-			e.grad, e.add = nil, x.grad != nil
+			e.grad, e.add, e.onto = nil, x.grad != nil, false
 			size := t.batch * x.size
 			switch {
 			case !x.live:
+			case e.add && adds && i == 0:
+				e.grad, e.add, e.onto = x.grad, false, true
+				x.masked = false
 			case e.add:
 				e.memory = resize(e.memory, size)
 				e.grad = e.memory
 				x.masked = false
-			case n.inPlace && i == 0:
+			case n.inPlace && i == 0 || shares && i == 1:
 				e.grad = n.out.grad
 				x.grad = e.grad
 			case n.blind && x.again != nil && x.readers == 1 && !x.asked:
