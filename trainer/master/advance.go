@@ -19,7 +19,7 @@ func (m *master) advance(now time.Time) {
 		m.evaluate()
 		m.finish(now)
 	}
-	if at, ok := m.strategy.deadline(); ok && !m.over && at.Add(m.away).Before(m.armed) {
+	if at, ok := m.strategy.deadline(); ok && !m.over && (m.armed.IsZero() || at.Add(m.away).Before(m.armed)) {
 		signal(m.poke)
 	}
 	// A new lease or heartbeat is due no sooner than the timeout: only then may the timer be set too late.

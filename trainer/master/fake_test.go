@@ -180,13 +180,28 @@ type fakePods struct {
 	deleted  []pod.ID
 	refuse   int  // so many creations fail
 	stubborn bool // deletions are accepted and not done
+	away     time.Duration
 }
 
 func newFakePods() *fakePods {
 	return &fakePods{events: make(chan pod.Event, 256), live: make(map[pod.ID]int)}
 }
 
-func (p *fakePods) Events() <-chan pod.Event { return p.events }
+func (p *fakePods) Events() <-chan pod.Event {
+	p.mu.Lock()
+	away := p.away
+	p.away = 0
+	p.mu.Unlock()
+	time.Sleep(away)
+	return p.events
+}
+
+// stop keeps the master's loop away for a while, from when it comes to wait again.
+func (p *fakePods) stop(away time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.away = away
+}
 
 func (p *fakePods) Create(_ context.Context, c Pod) error {
 	p.mu.Lock()
@@ -213,6 +228,13 @@ func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 		p.end(id, pod.Exit{Code: 143, Signal: 15, Deleted: true})
 	}
 	return nil
+}
+
+// ended is the pods that were deleted.
+func (p *fakePods) ended() []pod.ID {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.deleted)
 }
 
 // beStubborn makes deletions have no effect.

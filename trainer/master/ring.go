@@ -25,11 +25,13 @@ type ring struct {
 	todo    []rendezvous.Action
 	busy    bool // performing todo
 
-	newest int64           // version
-	ledger map[int64]int64 // by lease: the records of it in the state that the last world began with
-	lost   map[int]string  // workers of the last world that are gone, with their charge: what of their leases is in the state, the next world says
-	first  int64           // formation with which this model began: heartbeats from before are of one that is lost
-	formed time.Time       // the last world, by clock
+	expected int              // workers, as the rendezvous was told
+	world    rendezvous.World // the last; a member may be gone
+	newest   int64            // version
+	ledger   map[int64]int64  // by lease: the records of it in the state that the last world began with
+	lost     map[int]string   // workers of the last world that are gone, with their charge: what of their leases is in the state, the next world says
+	first    int64            // formation with which this model began: heartbeats from before are of one that is lost
+	formed   time.Time        // the last world, by clock
 
 	snapshot int64 // the newest that a worker has
 	flushing bool  // the training is done, and what was accumulated is to be applied
@@ -79,11 +81,10 @@ func (r *ring) do(actions []rendezvous.Action) {
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World) {
-	r.formed = r.now()
-	r.ledger = nil
+	r.world, r.formed = w, r.now()
 	state := "from the initial values"
 	if len(w.Sources) == 0 {
-		r.first = w.Formation
+		r.first, r.ledger = w.Formation, nil
 	} else {
 		source := w.Members[w.Sources[0]]
 		a := r.seats[source.Worker].arrival
@@ -106,6 +107,9 @@ func (r *ring) form(w rendezvous.World) {
 		world.Sources = append(world.Sources, int32(rank))
 	}
 	r.tell(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
+	for _, m := range w.Members {
+		r.seats[m.Worker].waits = false
+	}
 	r.orderFlush(w.Members)
 }
 
@@ -144,23 +148,22 @@ func (r *ring) now() time.Time { return r.clock(time.Now()) }
 
 // member says whether a worker is, or was, in the last world.
 func (r *ring) member(worker int) bool {
-	w, _ := r.meeting.World()
-	return slices.ContainsFunc(w.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
+	return slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
 }
 
 func (r *ring) version() int64   { return r.newest }
 func (r *ring) applied(int) bool { return true }
 
-// whole says that nothing is left in the accumulators of --global_batch_size, and has it applied if there is.
+// whole says that nothing is left in the accumulators of --global_batch_size, and has it applied if there is. With
+// the answer comes the version of the trained model, which no heartbeat before has told.
 func (r *ring) whole() bool {
-	if r.Job.GlobalBatchSize == 0 || r.queue.Stats().Done == 0 {
+	if r.queue.Stats().Done == 0 {
 		return true
 	}
 	if !r.flushing {
 		r.flushing = true
 		r.flush++
-		w, _ := r.meeting.World()
-		r.orderFlush(w.Members)
+		r.orderFlush(r.world.Members)
 	}
 	return r.flushed >= r.flush
 }
@@ -222,18 +225,26 @@ func (r *ring) reclaim(worker int, charge string) {
 	}
 }
 
-// stragglers is one member at most. The members of a ring wait for one another: without one of them
-// the others go on, unless it was another who kept them waiting; that one does not come to the rendezvous then.
+// stragglers is one member at most while the ring works: its members wait for one another, so any of them may be the
+// cause. Without that one the others meet. If it was another who kept them waiting, that one does not come.
 func (r *ring) stragglers(overdue []int) []int {
-	if _, why := r.meeting.Waiting(); why != "" || r.now().Sub(r.formed) < r.Job.TaskTimeout.Duration {
-		return nil // they wait for workers, or have just met
-	}
+	_, why := r.meeting.Waiting()
+	rested := r.now().Sub(r.formed) >= r.Job.TaskTimeout.Duration
 	named := false
 	return slices.DeleteFunc(overdue, func(worker int) bool {
-		_, lost := r.lost[worker]
-		again := named && r.member(worker)
-		named = named || r.member(worker)
-		return lost || again
+		s := r.seats[worker]
+		switch {
+		case s == nil:
+			_, lost := r.lost[worker]
+			return lost
+		case s.waits:
+			return true
+		case why != "" || !r.member(worker):
+			return false
+		}
+		before := named
+		named = true
+		return before || !rested
 	})
 }
 
@@ -244,7 +255,12 @@ func (r *ring) silence(role pod.Role) time.Duration {
 	return r.Job.HeartbeatTimeout.Duration
 }
 
-func (r *ring) update() { r.do(r.meeting.Expect(r.table.Workers(), r.now())) }
+func (r *ring) update() {
+	if n := r.table.Workers(); n != r.expected {
+		r.expected = n
+		r.do(r.meeting.Expect(n, r.now()))
+	}
+}
 
 func (r *ring) deadline() (time.Time, bool) { return r.meeting.Deadline() }
 
@@ -261,9 +277,8 @@ func (r *ring) tick() {
 }
 
 func (r *ring) describe(s *wire.JobStatus) {
-	w, _ := r.meeting.World()
-	s.World = w.ID
-	for _, m := range w.Members {
+	s.World = r.world.ID
+	for _, m := range r.world.Members {
 		if seat := r.seats[m.Worker]; seat != nil && seat.session == m.Session {
 			s.WorldSize++
 		}

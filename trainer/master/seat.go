@@ -21,6 +21,7 @@ type seat struct {
 	worker  int
 	session int64
 	arrival *wire.Arrival    // the last
+	waits   bool             // for a world, since then
 	words   []*wire.Assembly // not sent yet
 	spoken  chan struct{}    // there are words
 	left    chan struct{}    // closed when the stream ends
@@ -104,7 +105,8 @@ func (s *seat) check(a *wire.Arrival) error {
 
 // take brings an arrival to the rendezvous. The mutex is held.
 func (r *ring) take(s *seat, a *wire.Arrival) {
-	s.arrival = a
+	s.arrival, s.waits = a, true
+	r.contact(pod.ID{Role: pod.Worker, Index: s.worker}).heard = r.now()
 	if r.over {
 		return // it is told so by GetTask
 	}

@@ -1,0 +1,266 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// ringJob makes start's job one of a ring.
+func ringJob(change func(*Config)) func(*Config) {
+	return func(c *Config) {
+		c.Job.Strategy, c.Job.NumPS = job.AllReduce, 0
+		if change != nil {
+			change(c)
+		}
+	}
+}
+
+// peer is a worker of a ring: the test says what it says on its stream, its heartbeats come by themselves.
+type peer struct {
+	w     *world
+	index int
+	close context.CancelFunc // breaks the stream
+	send  func(*wire.Arrival) error
+
+	mu    sync.Mutex
+	words []*wire.Assembly
+	err   error // that ended the stream
+	beat  *wire.HeartbeatRequest
+	reply *wire.HeartbeatReply
+	mute  bool // no heartbeats
+	idle  bool // flushes are the test's
+}
+
+// startRing runs a job whose workers stand at the rendezvous, so many as it has.
+func startRing(t *testing.T, change func(*Config)) (*world, []*peer) {
+	t.Helper()
+	w := start(t, ringJob(change))
+	var peers []*peer
+	for i := range w.pods.running() {
+		peers = append(peers, w.peer(i))
+	}
+	return w, peers
+}
+
+// peer brings a worker to the rendezvous, where it arrives for the first time.
+func (w *world) peer(index int) *peer {
+	w.Helper()
+	p := w.stranger(index)
+	p.arrive(&wire.Arrival{Round: -1})
+	go p.live()
+	return p
+}
+
+// stranger opens a stream and says nothing.
+func (w *world) stranger(index int) *peer {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.Context())
+	stream, err := w.Rendezvous(ctx)
+	if err != nil {
+		w.Fatal(err)
+	}
+	p := &peer{
+		w: w, index: index, close: cancel, send: stream.Send,
+		beat: &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(index)},
+	}
+	go func() {
+		for {
+			word, err := stream.Recv()
+			if err == nil && word.GetFlush() > 0 && p.flushes(word.GetFlush()) {
+				continue
+			}
+			p.mu.Lock()
+			if p.err = err; err == nil {
+				p.words = append(p.words, word)
+			}
+			p.mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+	w.Cleanup(cancel)
+	return p
+}
+
+// flushes does what the master orders and tells it at once, unless the test does so.
+func (p *peer) flushes(number int64) bool {
+	p.mu.Lock()
+	if p.idle {
+		p.mu.Unlock()
+		return false
+	}
+	p.beat.Flushed = number
+	beat := proto.Clone(p.beat).(*wire.HeartbeatRequest)
+	p.mu.Unlock()
+	p.w.Heartbeat(p.w.Context(), beat)
+	return true
+}
+
+// live sends heartbeats until the master does not know the worker any more.
+func (p *peer) live() {
+	ticker := time.NewTicker(500 * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-p.w.Context().Done():
+			return
+		}
+		p.mu.Lock()
+		beat, mute := proto.Clone(p.beat).(*wire.HeartbeatRequest), p.mute
+		p.mu.Unlock()
+		if mute {
+			continue
+		}
+		reply, err := p.w.Heartbeat(p.w.Context(), beat)
+		if err != nil || reply.Unknown {
+			return
+		}
+		p.mu.Lock()
+		p.reply = reply
+		p.mu.Unlock()
+	}
+}
+
+// says sends a heartbeat that says so, and makes those that follow say it too.
+func (p *peer) says(change func(*wire.HeartbeatRequest)) *wire.HeartbeatReply {
+	p.w.Helper()
+	p.mu.Lock()
+	change(p.beat)
+	beat := proto.Clone(p.beat).(*wire.HeartbeatRequest)
+	p.mu.Unlock()
+	return p.w.beat(beat)
+}
+
+func (p *peer) silent(mute bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mute = mute
+}
+
+func (p *peer) arrive(a *wire.Arrival) {
+	p.w.Helper()
+	a.Worker, a.Address = int32(p.index), fmt.Sprintf("worker-%d:1", p.index)
+	if err := p.send(a); err != nil {
+		p.w.Fatalf("worker %d arrives: %v", p.index, err)
+	}
+	synctest.Wait()
+}
+
+// back arrives from a formation with a state, and the ledger as pairs of lease and records.
+func (p *peer) back(formation, round int64, ledger ...int64) {
+	p.w.Helper()
+	a := &wire.Arrival{Formation: formation, Round: round, Version: round}
+	for i := 0; i < len(ledger); i += 2 {
+		a.Ledger = append(a.Ledger, &wire.LeaseProgress{Lease: ledger[i], Done: ledger[i+1]})
+	}
+	p.arrive(a)
+}
+
+// word is the next that the master says, nil if it has not said anything.
+func (p *peer) word() *wire.Assembly {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.words) == 0 {
+		return nil
+	}
+	word := p.words[0]
+	p.words = p.words[1:]
+	return word
+}
+
+// hears compares the words that are there with text like "world 2.3 [0 2] from [0]", id and formation, "recall 3",
+// "recall 3 now" and "flush 1".
+func (p *peer) hears(want ...string) {
+	p.w.Helper()
+	for _, text := range want {
+		if got := say(p.word()); got != text {
+			p.w.Fatalf("worker %d hears %q, want %q", p.index, got, text)
+		}
+	}
+	if more := p.word(); more != nil {
+		p.w.Fatalf("worker %d hears %q after %q", p.index, say(more), want)
+	}
+}
+
+func say(a *wire.Assembly) string {
+	if a == nil {
+		return "nothing"
+	}
+	switch word := a.Word.(type) {
+	case *wire.Assembly_World:
+		var workers []int32
+		for _, m := range word.World.Members {
+			workers = append(workers, m.Worker)
+		}
+		return fmt.Sprintf("world %d.%d %v from %v", word.World.Id, word.World.Formation, workers, word.World.Sources)
+	case *wire.Assembly_Recall:
+		text := fmt.Sprintf("recall %d", word.Recall.Formation)
+		if word.Recall.Now {
+			text += " now"
+		}
+		return text
+	case *wire.Assembly_Flush:
+		return fmt.Sprintf("flush %d", word.Flush)
+	}
+	return fmt.Sprint(a)
+}
+
+// ended is why the stream has ended, nil while it lasts.
+func (p *peer) ended() error {
+	synctest.Wait()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.err
+}
+
+// progress is a change of heartbeats: so many records of a lease are done.
+func of(lease *wire.Task, done int64) func(*wire.HeartbeatRequest) {
+	return func(r *wire.HeartbeatRequest) {
+		r.Leases = []*wire.LeaseProgress{{Lease: lease.Lease, Done: done}}
+	}
+}
+
+// look is the job's status.
+func (w *world) look() *wire.JobStatus {
+	w.Helper()
+	synctest.Wait()
+	s, err := w.Status(w.Context(), &wire.StatusRequest{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
+// wantTask compares a task with its records and what is done of them.
+func (w *world) wantTask(got *wire.Task, start, done int64) {
+	w.Helper()
+	if got.Kind != wire.TaskKind_TRAINING || got.Start != start || got.Done != done {
+		w.Fatalf("%v, want records from %d, %d done", got, start, done)
+	}
+}
+
+// finish makes the ring's workers leave a job that is done.
+func (w *world) finish(peers ...*peer) {
+	w.Helper()
+	for _, p := range peers {
+		p.close()
+		w.pods.end(pod.ID{Role: pod.Worker, Index: p.index}, pod.Exit{})
+	}
+	w.leave()
+	if w.err != nil {
+		w.Fatal(w.err)
+	}
+}

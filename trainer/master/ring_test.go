@@ -1,0 +1,650 @@
+package master
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// The workers of a job form its ring without a delay once all are there, and train to its end.
+func TestRing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, ringJob(nil))
+		begin := time.Now()
+		for range 2 { // there are no servers to wait for
+			if reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(reply.PsAddresses) > 0 {
+				t.Fatal(reply, err)
+			}
+		}
+		a := w.peer(0)
+		a.hears()
+		b := w.peer(1)
+		a.hears("world 1.1 [0 1] from []")
+		b.hears("world 1.1 [0 1] from []")
+		if elapsed(begin) != 0 {
+			t.Errorf("formed after %v", elapsed(begin))
+		}
+		if s := w.look(); s.World != 1 || s.WorldSize != 2 || s.Workers != 2 || s.Strategy != "AllreduceStrategy" {
+			t.Errorf("status %v", s)
+		}
+		a.says(func(r *wire.HeartbeatRequest) { r.Version = 4 })
+		b.says(func(r *wire.HeartbeatRequest) { r.Version = 3 })
+		if last := w.train(0); last.Kind != wire.TaskKind_DONE {
+			t.Fatal(last)
+		}
+		w.finish(a, b)
+		if w.status.Version != 4 || w.status.State != "Succeeded" {
+			t.Errorf("status %v", w.status)
+		}
+		a.hears() // that others leave at the end calls nobody back
+	})
+}
+
+// Whoever is none of the job's pods does not come to the rendezvous, and there is none in a job with servers.
+func TestRingStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, ringJob(nil))
+		p := w.stranger(7)
+		p.arrive(&wire.Arrival{Round: -1})
+		wantCode(t, p.ended(), codes.NotFound)
+		p = w.stranger(0)
+		if err := p.send(&wire.Arrival{Worker: 0}); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, p.ended(), codes.InvalidArgument)
+		p = w.peer(0)
+		if err := p.send(&wire.Arrival{Worker: 1, Address: "worker-1:1"}); err != nil {
+			t.Fatal(err)
+		}
+		wantCode(t, p.ended(), codes.InvalidArgument)
+	})
+	t.Run("servers", func(t *testing.T) {
+		bubble(t, func(t *testing.T) {
+			p := start(t, nil).stranger(0)
+			p.arrive(&wire.Arrival{Round: -1})
+			wantCode(t, p.ended(), codes.FailedPrecondition)
+		})
+	})
+}
+
+// A newcomer is waited for by nobody: the members come back after a round, all together, and go on from their state.
+func TestRingGrows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, nil)
+		p[0].hears("world 1.1 [0 1] from []")
+		p[1].hears("world 1.1 [0 1] from []")
+		first := w.task(0)
+		if reply, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 3}); err != nil || reply.Before != 2 {
+			t.Fatal(reply, err)
+		}
+		synctest.Wait()
+		c := w.peer(2)
+		c.hears()
+		p[0].hears("recall 1")
+		p[1].hears("recall 1")
+		p[0].back(1, 5)
+		p[1].back(1, 5)
+		for _, x := range append(p, c) {
+			world := x.word()
+			if say(world) != "world 2.2 [0 1 2] from [0 1]" || world.GetWorld().Floor != first.Lease {
+				t.Fatal(world)
+			}
+			x.hears()
+		}
+		if s := w.look(); s.World != 2 || s.WorldSize != 3 || s.Version != 5 || s.Workers != 3 {
+			t.Errorf("status %v", s)
+		}
+		w.done(0, first)
+		if reply := c.says(func(*wire.HeartbeatRequest) {}); reply.Floor != first.Lease+1 {
+			t.Errorf("floor %d after lease %d", reply.Floor, first.Lease)
+		}
+	})
+}
+
+// What the ring has of a lost member's leases is known when the others have met; exactly that is credited then.
+func TestRingLostMember(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		kill     func(*world, *peer) // worker 0, which holds both tasks
+		ledger   []int64             // of worker 1
+		heard    int64               // of the first lease
+		first    int64               // done of the first task when it is given again; 4: it is not
+		requeued int64
+	}{
+		{name: "nothing", requeued: 2},
+		{name: "a part", ledger: []int64{1, 2}, first: 2, requeued: 2},
+		{name: "what was heard is in it", ledger: []int64{1, 4}, heard: 2, first: 4, requeued: 1},
+		{name: "another's", ledger: []int64{1, 2, 77, 4}, first: 2, requeued: 2},
+		{name: "stopped", ledger: []int64{1, 2}, first: 2, requeued: 2, kill: func(w *world, p *peer) {
+			w.pods.beStubborn()
+			p.silent(true)
+			time.Sleep(6 * time.Second)
+		}},
+		{name: "its stream breaks before", ledger: []int64{1, 2}, first: 2, requeued: 2, kill: func(w *world, p *peer) {
+			p.close()
+			synctest.Wait()
+			w.kill(worker(0))
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, p := startRing(t, nil)
+				first := w.task(0)
+				second := w.task(0, first.Lease)
+				p[0].says(of(first, c.heard))
+				p[1].hears("world 1.1 [0 1] from []")
+				if c.kill == nil {
+					p[0].close()
+					w.kill(worker(0))
+				} else {
+					c.kill(w, p[0])
+				}
+				p[1].hears("recall 1 now")
+				if again := w.task(1); again.Kind != wire.TaskKind_WAIT { // in five seconds
+					t.Fatalf("%v before the ring has met", again)
+				}
+				p[1].back(1, 3, c.ledger...)
+				p[1].hears("world 2.2 [1] from [0]")
+				if c.first < 4 {
+					first = w.task(1)
+					w.wantTask(first, 0, c.first)
+				}
+				second = w.task(1, first.Lease)
+				w.wantTask(second, 4, 0)
+				if s := w.look(); s.Requeued != c.requeued || s.RecordsDone != c.first {
+					t.Errorf("status %v", s)
+				}
+			})
+		})
+	}
+}
+
+// Leases of one that is not in the ring wait for nobody.
+func TestRingLostGuest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers, c.Job.MaxWorkers = 3, 2 })
+		p[1].hears("world 1.1 [0 1] from []")
+		first := w.task(2)
+		w.kill(worker(2))
+		p[1].hears()
+		w.wantTask(w.task(1), first.Start, 0)
+	})
+}
+
+// A worker that loses its stream keeps its leases, and comes back as another member.
+func TestRingStreamBreaks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, nil)
+		first := w.task(0)
+		p[1].hears("world 1.1 [0 1] from []")
+		p[0].close()
+		p[1].hears("recall 1 now")
+		again := w.peer(0)
+		p[1].back(1, 2, first.Lease, 2)
+		p[1].hears("world 2.2 [1 0] from [0]")
+		again.hears("world 2.2 [1 0] from [0]")
+		w.done(0, first)
+		// One that comes again before its stream is known to be broken takes the seat of the other.
+		third := w.peer(0)
+		wantCode(t, again.ended(), codes.OK)
+		p[1].hears("recall 2 now")
+		p[1].back(2, 3)
+		third.hears("world 3.3 [1 0] from [0]")
+		again.arrive(&wire.Arrival{Formation: 2, Round: 9})
+		wantCode(t, again.ended(), codes.Aborted)
+		third.hears()
+	})
+}
+
+// A member that dies while the ring is forming is not waited for; neither is one that has not fetched its world.
+func TestRingDeathWhileForming(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
+		p[3].hears("world 1.1 [0 1 2 3] from []")
+		w.kill(worker(0))
+		p[3].back(1, 7)
+		p[2].back(1, 6)
+		w.kill(worker(2))
+		p[1].back(1, 7)
+		p[3].hears("recall 1 now", "world 2.2 [1 3] from [0 1]") // called back before it came
+		w.kill(worker(1))
+		p[3].hears("recall 2 now")
+		p[3].back(2, 7)
+		p[3].hears("world 3.3 [3] from [0]")
+	})
+}
+
+// When all are lost the model is: the training starts anew and comes to its end.
+func TestRingAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumEpochs = 2 })
+		for range 3 { // one of the second epoch
+			w.done(0, w.task(0))
+		}
+		fourth := w.task(0)
+		p[0].says(func(r *wire.HeartbeatRequest) { of(fourth, 2)(r); r.Version = 7 })
+		if s := w.look(); s.Epoch != 2 || s.RecordsDone != 14 {
+			t.Fatal(s)
+		}
+		w.kill(worker(0))
+		w.kill(worker(1))
+		if s := w.look(); s.RecordsDone != 14 || s.WorldSize != 0 {
+			t.Errorf("before another comes: %v", s)
+		}
+		next := []*peer{w.peer(2), w.peer(3)}
+		word := next[0].word()
+		if say(word) != "world 2.2 [2 3] from []" || word.GetWorld().Floor <= fourth.Lease {
+			t.Fatal(word)
+		}
+		if s := w.look(); s.RecordsDone != 0 || s.Epoch != 1 || s.Version != 0 || s.Requeued != 1 {
+			t.Errorf("afterwards: %v", s)
+		}
+		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: fourth.Lease})
+		wantCode(t, err, codes.FailedPrecondition)
+		if last := w.train(2); last.Kind != wire.TaskKind_DONE {
+			t.Fatal(last)
+		}
+		w.finish(next...)
+		if w.status.RecordsDone != 16 {
+			t.Errorf("status %v", w.status)
+		}
+	})
+}
+
+// A task that takes every worker with it before anything is learnt is charged, and named.
+func TestRingPoison(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers, c.Job.RelaunchOnWorkerFailure, c.Training[0].Count = 1, 10, 4 }))
+		for i := range 3 {
+			for !w.pods.isRunning(worker(i)) {
+				time.Sleep(time.Second)
+			}
+			w.peer(i)
+			w.task(i)
+			w.pods.end(worker(i), pod.Exit{Code: 2, Reason: "panic: index out of range"})
+			synctest.Wait()
+		}
+		for !w.pods.isRunning(worker(3)) {
+			time.Sleep(time.Second)
+		}
+		w.peer(3)
+		<-w.ended
+		if w.err == nil || !strings.Contains(w.err.Error(), "failed 3 times") || !strings.Contains(w.err.Error(), "[0, 4) of shard-0") {
+			t.Errorf("error %v", w.err)
+		}
+	})
+}
+
+// A worker of a model that is lost is not believed.
+func TestRingLateHeartbeat(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, evaluatedRing)
+		for _, x := range p {
+			x.says(func(r *wire.HeartbeatRequest) { r.Formation, r.Version, r.Snapshot, r.Flushed = 1, 49, 0, 0 })
+			x.close()
+		}
+		synctest.Wait()
+		again := []*peer{w.peer(0), w.peer(1)}
+		again[0].hears("world 2.2 [0 1] from []")
+		p[0].says(func(r *wire.HeartbeatRequest) { r.Version, r.Snapshot = 50, 50 })
+		if s := w.look(); s.Version != 0 {
+			t.Errorf("version %d of the model that is lost", s.Version)
+		}
+		if next := w.task(0); next.Kind != wire.TaskKind_TRAINING {
+			t.Errorf("%v: evaluates a snapshot that is lost", next)
+		}
+	})
+}
+
+func evaluatedRing(c *Config) {
+	c.Job.EvaluationSteps = 50
+	c.Validation = []task.Shard{{Name: "test", Start: 0, Count: 6}}
+	c.Job.ValidationData = "test"
+}
+
+func snapshot(version, snapshot int64) func(*wire.HeartbeatRequest) {
+	return func(r *wire.HeartbeatRequest) { r.Version, r.Snapshot = version, snapshot }
+}
+
+// The snapshot of one worker is that of all: it is evaluated by any, and late words of others withdraw nothing.
+func TestRingEvaluation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, evaluatedRing)
+		training := w.task(0)
+		p[0].says(snapshot(50, 50))
+		p[1].says(snapshot(49, 0))
+		first := w.task(1)
+		second := w.task(0, training.Lease)
+		if first.Kind != wire.TaskKind_EVALUATION || first.Version != 50 || second.Kind != wire.TaskKind_EVALUATION {
+			t.Fatalf("%v and %v with a snapshot of version 50", first, second)
+		}
+		w.kill(worker(0)) // who said that there is one
+		p[1].says(snapshot(49, 0))
+		p[1].back(1, 51)
+		again := w.task(1, first.Lease)
+		if again.Kind != wire.TaskKind_EVALUATION || again.Version != 50 || again.Start != second.Start {
+			t.Fatalf("%v, want %v again", again, second)
+		}
+		w.done(1, first, accuracy(1, 4))
+		w.done(1, again, accuracy(1, 2))
+		if reply := p[1].says(snapshot(51, 50)); reply.ReleaseSnapshot != 50 {
+			t.Errorf("%v: the snapshot is not released", reply)
+		}
+		p[1].says(snapshot(57, 0))
+		for range 2 {
+			last := w.train(1)
+			if last.Kind != wire.TaskKind_EVALUATION || last.Version != 0 {
+				t.Fatalf("%v after the training", last)
+			}
+			w.done(1, last, accuracy(2, 4))
+		}
+		w.finish(p[1])
+		if e := w.status.Evaluations; len(e) != 2 || e[0].Version != 50 || e[0].Metrics["accuracy"] != 2.0/6 || e[1].Version != 57 {
+			t.Errorf("evaluations %v", e)
+		}
+	})
+}
+
+// With the model its evaluations are lost, and what came of them; the training that starts anew has its own.
+func TestRingEvaluationAnew(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { evaluatedRing(c); c.Job.NumWorkers, c.Job.Output = 1, "model" })
+		w.done(0, w.task(0))
+		p[0].says(snapshot(50, 50))
+		for range 2 {
+			w.done(0, w.task(0), accuracy(1, 2))
+		}
+		p[0].says(snapshot(57, 0))
+		w.done(0, w.task(0))
+		p[0].says(snapshot(100, 100)) // too late: the evaluation of the end is asked for
+		if last := w.task(0); last.Kind != wire.TaskKind_EVALUATION || last.Version != 0 {
+			t.Fatalf("%v after the training", last)
+		}
+		w.kill(worker(0))
+		next := w.peer(1)
+		next.hears("world 2.2 [1] from []")
+		if s := w.look(); len(s.Evaluations) != 0 || s.RecordsDone != 0 {
+			t.Errorf("status %v", s)
+		}
+		w.wantTask(w.task(1), 0, 0)
+		if reply := next.says(snapshot(50, 50)); reply.ReleaseSnapshot != 0 {
+			t.Errorf("%v before it is evaluated", reply)
+		}
+		if again := w.task(1, w.task(1).Lease); again.Kind != wire.TaskKind_EVALUATION || again.Version != 50 {
+			t.Errorf("%v with a new snapshot of version 50", again)
+		}
+	})
+}
+
+// What is left in the accumulators at the end is applied before the model is measured and written, whoever dies.
+func TestRingFlush(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.GlobalBatchSize, c.Job.NumEpochs, c.Job.Output = 100, 2, "model" })
+		p[0].hears("world 1.1 [0 1] from []")
+		p[1].hears("world 1.1 [0 1] from []")
+		p[0].idle, p[1].idle = true, true
+		for range 4 {
+			p[1].hears()
+			w.done(0, w.task(0))
+		}
+		p[0].hears("flush 1")
+		p[1].hears("flush 1")
+		w.kill(worker(0))
+		p[1].back(1, 9)
+		p[1].hears("recall 1 now", "world 2.2 [1] from [0]", "flush 1")
+		if early := w.task(1); early.Kind != wire.TaskKind_WAIT {
+			t.Fatalf("%v before the flush", early)
+		}
+		p[1].says(func(r *wire.HeartbeatRequest) { r.Version, r.Flushed = 10, 1 })
+		export := w.task(1)
+		if export.Kind != wire.TaskKind_EXPORT {
+			t.Fatalf("%v after the flush", export)
+		}
+		// Lost with the last worker: all again, and a flush of another number.
+		w.kill(worker(1))
+		next := w.peer(2)
+		next.idle = true
+		time.Sleep(time.Second) // for the replacement of worker 1
+		next.hears("world 3.3 [2] from []")
+		if last := w.train(2); last.Kind != wire.TaskKind_WAIT {
+			t.Fatalf("%v before the flush", last)
+		}
+		next.hears("flush 2")
+		next.says(func(r *wire.HeartbeatRequest) { r.Flushed = 1 })
+		next.says(func(r *wire.HeartbeatRequest) { r.Flushed = 2 })
+		w.done(2, w.task(2))
+		w.finish(next)
+	})
+}
+
+// The version of the trained model comes with the flush, also when nothing is accumulated.
+func TestRingFinalVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, evaluatedRing)
+		p[0].idle, p[1].idle = true, true
+		p[0].says(snapshot(49, 0))
+		if early := w.train(0); early.Kind != wire.TaskKind_WAIT {
+			t.Fatalf("%v before the flush", early)
+		}
+		p[0].hears("world 1.1 [0 1] from []", "flush 1")
+		p[0].says(func(r *wire.HeartbeatRequest) { r.Version, r.Snapshot, r.Flushed = 50, 0, 1 })
+		for range 2 {
+			w.done(0, w.task(0), accuracy(1, 2))
+		}
+		w.finish(p...)
+		if e := w.status.Evaluations; len(e) != 1 || e[0].Version != 50 {
+			t.Errorf("evaluations %v", e)
+		}
+	})
+}
+
+// Leases of the end come back like others, also from a ring that cannot be formed again.
+func TestRingLostExport(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.Output, c.Job.MinWorkers = "model", 2 })
+		if export := w.train(0); export.Kind != wire.TaskKind_EXPORT {
+			t.Fatal(export)
+		}
+		w.kill(worker(0))
+		p[1].hears("world 1.1 [0 1] from []", "recall 1 now")
+		export := w.task(1)
+		if export.Kind != wire.TaskKind_EXPORT {
+			t.Fatal(export)
+		}
+		w.done(1, export)
+		w.finish(p[1])
+	})
+}
+
+// A silent worker is replaced after --heartbeat_timeout; nobody is silent because the master was away.
+func TestRingSilence(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, nil)
+		p[0].hears("world 1.1 [0 1] from []")
+		time.Sleep(10*time.Second + 200*time.Millisecond)
+		if len(w.pods.ended()) > 0 {
+			t.Fatalf("%v were deleted though they were heard", w.pods.ended())
+		}
+		// The master stops, and with it the machine that the workers are on.
+		away := 3 * time.Minute
+		w.pods.stop(away)
+		for _, x := range p {
+			x.silent(true)
+		}
+		time.Sleep(away + 2*time.Second)
+		for _, x := range p {
+			x.silent(false)
+		}
+		time.Sleep(10 * time.Second)
+		if len(w.pods.ended()) > 0 {
+			t.Fatalf("%v were deleted though it was the master who did not listen", w.pods.ended())
+		}
+		p[0].hears()
+		p[1].silent(true)
+		begin := time.Now()
+		for p[0].word() == nil {
+			time.Sleep(10 * time.Millisecond)
+		}
+		if d := elapsed(begin); d < 4400*time.Millisecond || d > 5100*time.Millisecond {
+			t.Errorf("the others heard of it after %v", d)
+		}
+		if !w.pods.isRunning(worker(2)) || w.pods.isRunning(worker(1)) {
+			t.Errorf("running: %v", w.pods.running())
+		}
+	})
+}
+
+// A worker that stands still and keeps the ring waiting is found: without another member the rest meet, and it
+// does not come.
+func TestRingStraggler(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { 
+			c.Job.NumWorkers, c.Training[0].Count, c.Job.TaskTimeout.Duration = 3, 12, 30*time.Second
+		})
+		p[1].hears("world 1.1 [0 1 2] from []")
+		for i := range 3 {
+			w.task(i)
+		}
+		time.Sleep(30*time.Second - 100*time.Millisecond)
+		if len(w.pods.ended()) > 0 {
+			t.Fatalf("%v deleted", w.pods.ended())
+		}
+		time.Sleep(time.Second)
+		p[1].hears("recall 1 now")
+		p[1].back(1, 4, 1, 2)
+		time.Sleep(25 * time.Second)
+		if d := w.pods.ended(); len(d) != 1 || d[0] != worker(0) {
+			t.Fatalf("%v deleted", d)
+		}
+		time.Sleep(5 * time.Second)
+		if d := w.pods.ended(); len(d) != 2 || d[1] != worker(2) {
+			t.Fatalf("%v deleted", d)
+		}
+		p[1].hears("world 2.2 [1] from [0]")
+		if s := w.look(); s.RecordsDone != 2 || s.Requeued != 2 {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+func TestScale(t *testing.T) {
+	for name, change := range map[string]func(*Config){"servers": func(*Config) {}, "ring": ringJob(nil)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := start(t, func(c *Config) { change(c); c.Job.MinWorkers, c.Job.MaxWorkers = 2, 5 })
+				w.join()
+				for _, c := range []struct {
+					n    int32
+					says string
+				}{
+					{1, "fewer than 2 (--min_workers)"}, {0, "--min_workers"}, {-3, "--min_workers"},
+					{6, "more than 5 (--max_workers)"},
+				} {
+					_, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: c.n})
+					wantCode(t, err, codes.InvalidArgument)
+					if err == nil || !strings.Contains(err.Error(), c.says) {
+						t.Errorf("%v does not say %q", err, c.says)
+					}
+				}
+				before := int32(2)
+				for _, n := range []int32{5, 3, 3} {
+					reply, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: n})
+					if err != nil || reply.Before != before {
+						t.Fatal(reply, err)
+					}
+					before = n
+					if s := w.look(); s.Workers != n {
+						t.Errorf("%d workers wanted, want %d", s.Workers, n)
+					}
+					for i := range 5 {
+						if got := w.pods.isRunning(worker(i)); got != (i < int(n)) {
+							t.Errorf("scaled to %d: worker %d is running: %t", n, i, got)
+						}
+					}
+				}
+				w.pods.beStubborn()
+				w.Stop(t.Context(), &wire.StopRequest{})
+				_, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2})
+				wantCode(t, err, codes.FailedPrecondition)
+			})
+		})
+	}
+}
+
+// Scaling down takes the newest, with what is in the model of their leases.
+func TestRingShrinks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
+		p[0].hears("world 1.1 [0 1 2] from []")
+		lease := w.task(2)
+		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
+			t.Fatal(err)
+		}
+		p[0].hears("recall 1 now")
+		p[0].back(1, 3, lease.Lease, 2)
+		p[1].back(1, 3, lease.Lease, 2)
+		p[0].hears("world 2.2 [0 1] from [0 1]")
+		w.wantTask(w.task(0), lease.Start, 2)
+		if s := w.look(); s.Relaunched != 0 || s.Workers != 2 {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+// A worker that the others cannot reach is replaced.
+func TestRingEvicts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
+		lease := w.task(2)
+		for formation := int64(1); w.pods.isRunning(worker(2)); formation++ {
+			if formation > 5 {
+				t.Fatal("it is not evicted")
+			}
+			for _, x := range p {
+				suspect := int32(2)
+				if x.index == 2 {
+					suspect = 1
+				}
+				x.arrive(&wire.Arrival{Formation: formation, Round: 1, Version: 1, Broken: true, Suspect: suspect,
+					Ledger: []*wire.LeaseProgress{{Lease: lease.Lease, Done: 2}}})
+			}
+		}
+		w.wantTask(w.task(0), lease.Start, 2)
+		if s := w.look(); s.WorldSize != 2 {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+// The time that the master was away is not counted.
+func TestClock(t *testing.T) {
+	begin := time.Now()
+	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }
+	m := new(master)
+	for _, step := range []struct{ armed, now, want int }{
+		{0, 5, 5}, // no timer is set
+		{10, 8, 8},
+		{10, 10, 10},
+		{10, 70, 10},
+		{0, 72, 10}, // not set again yet
+		{75, 74, 12},
+		{75, 80, 13},
+	} {
+		if step.armed > 0 {
+			m.armed = at(step.armed)
+		}
+		if got := m.clock(at(step.now)); !got.Equal(at(step.want)) {
+			t.Errorf("%+v: %v", step, got.Sub(begin))
+		}
+		if step.armed == 0 {
+			m.armed = time.Time{}
+		}
+	}
+}
