@@ -108,7 +108,7 @@ func (r *liveRing) whole(ctx context.Context) error {
 
 func (r *liveRing) await(ctx context.Context, what string, is func() bool) error {
 	looked := time.Now()
-	return await(ctx, what, time.Minute, func() (bool, error) {
+	err := await(ctx, what, time.Minute, func() (bool, error) {
 		if err := r.read(); err != nil {
 			return false, err
 		}
@@ -122,6 +122,10 @@ func (r *liveRing) await(ctx context.Context, what string, is func() bool) error
 		}
 		return false, err
 	})
+	if err != nil {
+		return r.complain(err)
+	}
+	return nil
 }
 
 // lost is a worker that was taken away.
@@ -156,7 +160,22 @@ func (r *liveRing) signal(ctx context.Context, how syscall.Signal) (lost, error)
 	victim.took, err = resumed(ctx, slices.Collect(maps.Values(members)), time.Minute, func() error {
 		return syscall.Kill(victim.pid, how)
 	})
-	return victim, err
+	if err != nil {
+		return victim, r.complain(err)
+	}
+	if err := r.read(); err != nil {
+		return victim, err
+	}
+	if r.members()[victim.worker] != nil {
+		return victim, r.complain(fmt.Errorf("worker-%d was taken away and has stepped since", victim.worker))
+	}
+	return victim, nil
+}
+
+// complain adds the last words of the master to an error.
+func (r *liveRing) complain(err error) error {
+	text, _ := os.ReadFile(filepath.Join(r.logs, "master.log"))
+	return fmt.Errorf("%w; the master said: %s", err, text[max(0, len(text)-1500):])
 }
 
 // updates are the updates of the model, in order, whichever workers have logged them.
