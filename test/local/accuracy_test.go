@@ -16,8 +16,8 @@ import (
 // make accuracy sets it, and MNIST_SOURCE to a folder with the IDX files of the whole set.
 var whole = flag.Bool("accuracy", false, "train on the whole of MNIST, as IDX files in $MNIST_SOURCE")
 
-// TestAccuracy compares one epoch with two servers and four workers, the same with
-// workers killed all the time, and one worker alone. Without -accuracy it is of the shipped digits.
+// TestAccuracy compares one epoch with two servers and four workers, and of a ring of four, each undisturbed
+// and with workers killed all the time, with one worker alone. Without -accuracy it is of the shipped digits.
 func TestAccuracy(t *testing.T) {
 	data, want, within, every := digits, 0.85, 0.05, time.Second
 	if *whole {
@@ -31,6 +31,8 @@ func TestAccuracy(t *testing.T) {
 		}
 	}
 	set := []string{cnn, "--num_epochs=1", "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
+	// A ring with the updates of one worker, each of a part from every worker.
+	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64", "--heartbeat_timeout=1s"}
 	found := make(map[string]float64)
 	for _, tt := range []struct {
 		name    string
@@ -40,6 +42,8 @@ func TestAccuracy(t *testing.T) {
 		{"1 worker", []string{"--num_ps_pods=1", "--num_workers=1"}, false},
 		{"4 workers", nil, false},
 		{"4 workers, killed", nil, true},
+		{"ring of 4", few, false},
+		{"ring of 4, killed", few, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			began := time.Now()
