@@ -137,7 +137,7 @@ func TestRingLostMember(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w, p := startRing(t, nil)
 				first := w.task(0)
-				second := w.task(0, first.Lease)
+				w.task(0, first.Lease)
 				p[0].says(of(first, c.heard))
 				p[1].hears("world 1.1 [0 1] from []")
 				if c.kill == nil {
@@ -156,8 +156,7 @@ func TestRingLostMember(t *testing.T) {
 					first = w.task(1)
 					w.wantTask(first, 0, c.first)
 				}
-				second = w.task(1, first.Lease)
-				w.wantTask(second, 4, 0)
+				w.wantTask(w.task(1, first.Lease), 4, 0)
 				if s := w.look(); s.Requeued != c.requeued || s.RecordsDone != c.first {
 					t.Errorf("status %v", s)
 				}
@@ -505,7 +504,7 @@ func TestRingSilence(t *testing.T) {
 // does not come.
 func TestRingStraggler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, p := startRing(t, func(c *Config) { 
+		w, p := startRing(t, func(c *Config) {
 			c.Job.NumWorkers, c.Training[0].Count, c.Job.TaskTimeout.Duration = 3, 12, 30*time.Second
 		})
 		p[1].hears("world 1.1 [0 1 2] from []")

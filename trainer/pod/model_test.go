@@ -182,7 +182,7 @@ func (c *cluster) Wait(t *rapid.T) {
 func (c *cluster) Scale(t *rapid.T) {
 	c.wanted = rapid.IntRange(0, 5).Draw(t, "workers")
 	c.take(c.table.Scale(c.wanted, c.now))
-	if n := len(c.table.workers()); n != c.wanted && !c.over {
+	if n := c.table.Workers(); n != c.wanted && !c.over {
 		t.Fatalf("%d workers, scaled to %d", n, c.wanted)
 	}
 }
@@ -261,7 +261,7 @@ func TestLaws(t *testing.T) {
 				live++
 			}
 		}
-		if want := len(c.table.workers()); live != want || live > c.wanted || live < c.wanted-len(c.table.failed) {
+		if want := c.table.Workers(); live != want || live > c.wanted || live < c.wanted-len(c.table.failed) {
 			t.Fatalf("%d workers live, %d in the table, %d wanted, %d lines ended", live, want, c.wanted, len(c.table.failed))
 		}
 		if live == 0 && c.wanted > 0 && c.table.Err() == nil {

@@ -238,6 +238,45 @@ func TestScale(t *testing.T) {
 	expect(t, table.Observe(Event{ID: worker(3), Phase: Succeeded}, at(9)), "lost worker-3: left")
 }
 
+// Those that wait for their turn are counted, those that are not to come back are not.
+func TestWorkers(t *testing.T) {
+	table := New(Policy{Servers: 1, Workers: 3, Relaunches: 1})
+	want := func(n int) {
+		t.Helper()
+		if got := table.Workers(); got != n {
+			t.Errorf("%d workers, want %d", got, n)
+		}
+	}
+	want(0)
+	table.Start(start)
+	want(3)
+	table.Observe(end(Exit{Code: 1}, worker(0)), at(1))
+	want(3) // worker 3 is created in a second
+	table.Tick(at(5))
+	table.Observe(end(Exit{Code: 1}, worker(3)), at(6))
+	want(2)
+	table.Scale(1, at(7))
+	want(1) // the other is still there
+}
+
+// With fewer than it must have a job does not go on.
+func TestMinWorkers(t *testing.T) {
+	table := running(t, Policy{Workers: 3, MinWorkers: 2})
+	table.Observe(end(Exit{Code: 1}, worker(0)), at(5))
+	if table.Err() != nil {
+		t.Error(table.Err())
+	}
+	table.Observe(end(Exit{Signal: 9}, worker(1)), at(6)) // is replaced
+	if table.Err() != nil {
+		t.Error(table.Err())
+	}
+	table.Observe(end(Exit{Code: 1, Reason: "no such file"}, worker(2)), at(7))
+	if err := table.Err(); err == nil || !strings.HasPrefix(err.Error(), "1 of at least 2 workers are left: worker-0: exit code 1") ||
+		!strings.Contains(err.Error(), "worker-2: exit code 1: no such file") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestReplace(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1})
 	expect(t, table.Replace(worker(0), "no progress for 5m0s", at(5)), "delete worker-0: no progress for 5m0s")

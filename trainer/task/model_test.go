@@ -326,6 +326,24 @@ func (m *model) Export(t *rapid.T) {
 	m.both(func(q *Queue) error { q.Export(0); return nil })
 }
 
+// Restart takes everything back, now and then.
+func (m *model) Restart(t *rapid.T) {
+	if rapid.IntRange(0, 5).Draw(t, "restart") > 0 {
+		t.Skip("rarely")
+	}
+	requeued := m.q.Stats().Requeued + len(m.leases)
+	m.both(func(q *Queue) error { q.Restart(); return nil })
+	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
+		m.end(m.leases[id])
+	}
+	delete(m.charged, Task{Kind: Export}.String())
+	m.exports = 0
+	m.epoch()
+	if s := m.q.Stats(); s.Epoch != 1 || s.Done != 0 || s.Leased+s.Settled+s.Evaluating > 0 || s.Requeued != requeued {
+		t.Fatalf("after a restart, which took %d leases back: %v", requeued, s)
+	}
+}
+
 // Check is what holds after every step.
 func (m *model) Check(t *rapid.T) {
 	s := m.q.Stats()
@@ -353,6 +371,20 @@ func (m *model) Check(t *rapid.T) {
 			}
 		}
 		m.same("held", m.q.Held(w), held)
+	}
+	floor := m.q.Floor()
+	for _, l := range m.settled[max(0, len(m.settled)-10):] {
+		if l.ID == floor {
+			t.Fatalf("floor %d, which is settled", floor)
+		}
+	}
+	for id := range m.leases {
+		if id < floor {
+			t.Fatalf("floor %d, lease %d is held", floor, id)
+		}
+	}
+	if len(m.leases) == 0 && floor != m.q.lastID+1 {
+		t.Fatalf("floor %d with nothing held, the last lease was %d", floor, m.q.lastID)
 	}
 	var rest int64
 	for _, task := range m.q.Remaining() {
@@ -404,6 +436,7 @@ func TestLaws(t *testing.T) {
 			"evaluate":     m.Evaluate,
 			"withdraw":     m.Withdraw,
 			"export":       m.Export,
+			"restart":      m.Restart,
 			"lease gently": m.Lease,
 		})
 	})

@@ -362,3 +362,42 @@ func BenchmarkLease(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
 }
+
+func TestRestart(t *testing.T) {
+	q := newQueue(t, 20, Policy{RecordsPerTask: 10, Epochs: 2})
+	for range 4 {
+		must(t, q.Done(lease(t, q, 0, at(0)).ID, 0, at(1)))
+		if q.Settled() {
+			q.NextEpoch()
+		}
+	}
+	q.Evaluate(7, []Shard{{"test", 0, 3}})
+	q.Export(7)
+	measured := lease(t, q, 1, at(2))
+	q.Restart()
+	if s := q.Stats(); q.TrainingDone() || q.Finished() || s.Done != 0 || s.Epoch != 1 || s.Todo != 2 || s.Evaluating != 0 || s.Requeued != 1 {
+		t.Errorf("afterwards: %v", s)
+	}
+	if err := q.Done(measured.ID, 1, at(3)); !errors.Is(err, ErrStale) {
+		t.Errorf("a report of before: %v", err)
+	}
+	if floor := q.Floor(); floor != measured.ID+1 {
+		t.Errorf("floor %d after lease %d", floor, measured.ID)
+	}
+	first := lease(t, q, 0, at(4))
+	if first.ID <= measured.ID || first.Kind != Training || first.Epoch != 1 || first.Start != 0 || first.Done != 0 {
+		t.Errorf("first lease %+v", first)
+	}
+	second := lease(t, q, 1, at(4))
+	must(t, q.Done(first.ID, 0, at(5)))
+	if floor := q.Floor(); floor != second.ID {
+		t.Errorf("floor %d, lease %d is held", floor, second.ID)
+	}
+
+	empty, err := New(nil, Policy{RecordsPerTask: 10})
+	must(t, err)
+	empty.Export(0)
+	if empty.Restart(); !empty.TrainingDone() || !empty.Finished() {
+		t.Errorf("nothing to train on, and nothing asked for: %v", empty.Stats())
+	}
+}
