@@ -21,7 +21,7 @@ func datasetCommand() *cobra.Command {
 		Use:   "dataset NAME OUT",
 		Short: "Write a public data set as RecordIO: " + strings.Join(dataset.Names(), ", "),
 		Long: "Write a public data set as RecordIO files, in OUT/train and OUT/test.\n\nNAME is " +
-			strings.Join(dataset.Names(), " or ") + ". Without --source it is downloaded from the public mirrors.",
+			strings.Join(dataset.Names(), " or ") + ". Without --source it is downloaded from the public mirrors, all but cifar10.",
 		Example:   "  elasticdl dataset mnist data/mnist",
 		ValidArgs: dataset.Names(),
 		Args: func(_ *cobra.Command, args []string) error {
@@ -50,7 +50,7 @@ func datasetCommand() *cobra.Command {
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&o.Source, "source", "", "directory or URL of the data set's IDX files, gzip or not")
+	cmd.Flags().StringVar(&o.Source, "source", "", "directory or URL of the data set's files, gzip or not")
 	cmd.Flags().IntVar(&o.RecordsPerShard, "records_per_shard", 4096, "records in a file")
 	return cmd
 }

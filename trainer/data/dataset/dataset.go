@@ -30,16 +30,39 @@ const (
 	testLabels  = "t10k-labels-idx1-ubyte"
 )
 
-var fileNames = []string{trainImages, trainLabels, testImages, testLabels}
+// format is how the files of a data set hold its records.
+type format struct {
+	what        string   // for errors: "the four IDX files"
+	train, test []string // the files of either part
+	image       int      // bytes of an image
+	open        func(files []input) (items, error)
+}
+
+// items are the records of a part, in their order.
+type items interface {
+	total() int
+	next(image []byte) (label byte, err error)
+	end() error // nothing comes behind the last
+	close()
+}
+
+func (f *format) files() []string { return slices.Concat(f.train, f.test) }
 
 // set is a public data set. sums are SHA-256 of the files without gzip.
 type set struct {
-	mirrors []string
+	*format
+	mirrors []string // none: source says where it is
+	source  string
 	sums    map[string]string
 }
 
 var sets = map[string]set{
+	"cifar10": {
+		format: &cifar,
+		source: "unpack cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html and give its directory with --source",
+	},
 	"mnist": {
+		format:  &digits,
 		mirrors: []string{"https://storage.googleapis.com/cvdf-datasets/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"},
 		sums: map[string]string{
 			trainImages: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
@@ -49,6 +72,7 @@ var sets = map[string]set{
 		},
 	},
 	"fashion-mnist": {
+		format:  &digits,
 		mirrors: []string{"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", "https://storage.googleapis.com/tensorflow/tf-keras-datasets"},
 		sums: map[string]string{
 			trainImages: "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
@@ -66,7 +90,7 @@ func Names() []string { return slices.Sorted(maps.Keys(sets)) }
 type Options struct {
 	Name            string // one of Names
 	Out             string // directory; gets train, test and a manifest
-	Source          string // directory or URL of the four IDX files, gzip or not, in any number of records; empty: the public mirrors
+	Source          string // directory or URL of the set's files, gzip or not, in any number of records; empty: the public mirrors
 	RecordsPerShard int    // records in a file; 0: 4096
 
 	Client  *http.Client      // nil: one of its own
@@ -89,7 +113,7 @@ type Result struct {
 
 // Make makes the data set. progress, which may be nil, is called often, by one
 // goroutine at a time. A record is an example of two features: image, one byte
-// string of 784 pixels row by row, 0 to 255, and label, one int64.
+// string of the pixels row by row, 0 to 255, of which a colour picture has three for each, and label, one int64.
 func Make(ctx context.Context, o Options, progress func(Progress)) (Result, error) {
 	s, ok := sets[o.Name]
 	switch {
@@ -133,20 +157,24 @@ func Make(ctx context.Context, o Options, progress func(Progress)) (Result, erro
 		}
 		return m.check(o.Out)
 	}
-	return write(ctx, o.Out, want, inputs, progress)
+	return write(ctx, o.Out, want, s.format, inputs, progress)
 }
 
-// input is one IDX file.
+// input is one file.
 type input struct {
 	name string // where it is, for errors
 	sum  string // SHA-256 without gzip
+	size int64  // bytes without gzip
 	open func() (io.ReadCloser, error)
 }
 
-// open finds the four files and their checksums.
+// open finds the files and their checksums.
 func open(ctx context.Context, o Options, s set, progress func(Progress)) (map[string]input, error) {
 	if o.Source != "" && !strings.Contains(o.Source, "://") {
-		return openDir(o.Source)
+		return openDir(o.Source, s.format)
+	}
+	if s.source != "" && o.Mirrors == nil {
+		return nil, fmt.Errorf("download %s: no checksums to verify it with; %s", o.Name, s.source)
 	}
 	if u, err := url.Parse(o.Source); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
@@ -161,7 +189,7 @@ func open(ctx context.Context, o Options, s set, progress func(Progress)) (map[s
 		d.client = newClient()
 	}
 	inputs := map[string]input{}
-	for _, name := range fileNames {
+	for _, name := range s.files() {
 		in, err := d.fetch(ctx, name)
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("download %s.gz: %w", name, context.Cause(ctx))
@@ -179,15 +207,15 @@ func open(ctx context.Context, o Options, s set, progress func(Progress)) (map[s
 }
 
 // openDir finds the files in a directory, with .gz or without.
-func openDir(dir string) (map[string]input, error) {
+func openDir(dir string, f *format) (map[string]input, error) {
 	inputs := map[string]input{}
-	for _, name := range fileNames {
-		path, err := findFile(dir, name)
+	for _, name := range f.files() {
+		path, err := f.find(dir, name)
 		if err != nil {
 			return nil, err
 		}
 		in := input{name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
-		if in.sum, err = sumOf(in.open); err != nil {
+		if in.sum, in.size, err = sumOf(in.open); err != nil {
 			return nil, fmt.Errorf("read %s: %w", path, err)
 		}
 		inputs[name] = in
@@ -195,7 +223,7 @@ func openDir(dir string) (map[string]input, error) {
 	return inputs, nil
 }
 
-func findFile(dir, name string) (string, error) {
+func (f *format) find(dir, name string) (string, error) {
 	for _, suffix := range []string{".gz", ""} {
 		path := dir + string(os.PathSeparator) + name + suffix
 		info, err := os.Stat(path)
@@ -205,5 +233,5 @@ func findFile(dir, name string) (string, error) {
 			return "", fmt.Errorf("read source: %w", err)
 		}
 	}
-	return "", fmt.Errorf("read source %s: no %s.gz and no %[2]s; want the four IDX files %s", dir, name, strings.Join(fileNames, ", "))
+	return "", fmt.Errorf("read source %s: no %s.gz and no %[2]s; want %s %s", dir, name, f.what, strings.Join(f.files(), ", "))
 }

@@ -281,7 +281,7 @@ func TestBadOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Name: "mnists", Out: "x"}, "there are fashion-mnist, mnist"},
+		{Options{Name: "mnists", Out: "x"}, "there are cifar10, fashion-mnist, mnist"},
 		{Options{Name: "mnist"}, "no output directory"},
 		{Options{Name: "mnist", Out: "x", RecordsPerShard: -1}, "-1 records"},
 		{Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "x"), Source: "/nowhere/at/all"}, "/nowhere/at/all"},
@@ -333,7 +333,7 @@ func TestDownload(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkMade(t, out, 4096)
-	for _, name := range fileNames {
+	for _, name := range digits.files() {
 		if !seen["download "+name+".gz"] {
 			t.Errorf("%s: progress did not come to its end", name)
 		}

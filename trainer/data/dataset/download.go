@@ -74,7 +74,7 @@ func (d *downloader) fetchFrom(ctx context.Context, url, name string) (input, er
 	}
 	in := input{name: url, open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body.Bytes())), nil }}
 	var err error
-	if in.sum, err = sumOf(in.open); err != nil {
+	if in.sum, in.size, err = sumOf(in.open); err != nil {
 		return in, fmt.Errorf("%s: %w", url, err)
 	}
 	if want := d.sums[name]; d.sums != nil && in.sum != want {

@@ -97,19 +97,92 @@ func ended(err error) error {
 }
 
 // sumOf is the SHA-256 of a file without gzip.
-func sumOf(open func() (io.ReadCloser, error)) (string, error) {
+func sumOf(open func() (io.ReadCloser, error)) (sum string, size int64, err error) {
 	file, err := open()
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	defer file.Close()
 	r, err := gunzip(file)
 	if err != nil {
-		return "", err
+		return "", 0, err
 	}
 	h := sha256.New()
-	if _, err := io.Copy(h, r); err != nil {
-		return "", err
+	if size, err = io.Copy(h, r); err != nil {
+		return "", 0, err
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Sum(nil)), size, nil
+}
+
+// digits is the format of MNIST: a file of images and a file of labels.
+var digits = format{
+	what:  "the four IDX files",
+	train: []string{trainImages, trainLabels}, test: []string{testImages, testLabels},
+	image: side * side,
+	open:  openDigits,
+}
+
+// digitItems are those of two IDX files.
+type digitItems struct {
+	files          []io.Closer
+	images, labels string // names
+	pixels, digits *idxReader
+}
+
+func openDigits(inputs []input) (items, error) {
+	d := &digitItems{images: inputs[0].name, labels: inputs[1].name}
+	for i, in := range inputs {
+		file, err := in.open()
+		if err != nil {
+			d.close()
+			return nil, err
+		}
+		d.files = append(d.files, file)
+		if i == 0 {
+			d.pixels, err = newIDX(file, side, side)
+		} else {
+			d.digits, err = newIDX(file)
+		}
+		if err != nil {
+			d.close()
+			return nil, fmt.Errorf("read %s: %w", in.name, err)
+		}
+	}
+	if d.pixels.items != d.digits.items {
+		d.close()
+		return nil, fmt.Errorf("read %s: %d images, but %d labels in %s", d.images, d.pixels.items, d.digits.items, d.labels)
+	}
+	return d, nil
+}
+
+func (d *digitItems) total() int { return d.pixels.items }
+
+func (d *digitItems) next(image []byte) (byte, error) {
+	if err := d.pixels.next(image); err != nil {
+		return 0, fmt.Errorf("read %s: %w", d.images, err)
+	}
+	var label [1]byte
+	if err := d.digits.next(label[:]); err != nil {
+		return 0, fmt.Errorf("read %s: %w", d.labels, err)
+	}
+	if label[0] >= labels {
+		return 0, fmt.Errorf("read %s: item %d is %d, want less than %d", d.labels, d.digits.read-1, label[0], labels)
+	}
+	return label[0], nil
+}
+
+func (d *digitItems) end() error {
+	if err := d.pixels.end(); err != nil {
+		return fmt.Errorf("read %s: %w", d.images, err)
+	}
+	if err := d.digits.end(); err != nil {
+		return fmt.Errorf("read %s: %w", d.labels, err)
+	}
+	return nil
+}
+
+func (d *digitItems) close() {
+	for _, file := range d.files {
+		file.Close()
+	}
 }

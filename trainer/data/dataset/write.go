@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	side   = 28 // of an image
+	side   = 28 // of an image of MNIST
 	labels = 10
 
 	// Chunks of some 300 images: small enough for a task to read few records
@@ -31,7 +31,7 @@ const (
 type manifest struct {
 	Name            string            `json:"name"`
 	RecordsPerShard int               `json:"records_per_shard"`
-	Sums            map[string]string `json:"sha256"` // of the IDX files without gzip
+	Sums            map[string]string `json:"sha256"` // of the files without gzip
 	Train           int64             `json:"train"`  // records
 	Test            int64             `json:"test"`
 }
@@ -94,7 +94,7 @@ func count(dir string) (n int64, err error) {
 }
 
 // write makes everything beside the output directory and then gives it its name.
-func write(ctx context.Context, out string, m manifest, inputs map[string]input, progress func(Progress)) (res Result, err error) {
+func write(ctx context.Context, out string, m manifest, f *format, inputs map[string]input, progress func(Progress)) (res Result, err error) {
 	parent := filepath.Dir(filepath.Clean(out))
 	if err := os.MkdirAll(parent, 0o777); err != nil {
 		return res, fmt.Errorf("make %s: %w", out, err)
@@ -106,19 +106,20 @@ func write(ctx context.Context, out string, m manifest, inputs map[string]input,
 	defer os.RemoveAll(temp)
 	fresh := filepath.Join(temp, "out") // MkdirTemp's own is for nobody else to read
 	for _, part := range []struct {
-		name           string
-		images, labels string
-		records        *int64
-	}{
-		{"train", trainImages, trainLabels, &m.Train},
-		{"test", testImages, testLabels, &m.Test},
-	} {
+		name    string
+		files   []string
+		records *int64
+	}{{"train", f.train, &m.Train}, {"test", f.test, &m.Test}} {
 		dir := filepath.Join(fresh, part.name)
 		if err := os.MkdirAll(dir, 0o777); err != nil {
 			return res, fmt.Errorf("make %s: %w", out, err)
 		}
+		var files []input
+		for _, name := range part.files {
+			files = append(files, inputs[name])
+		}
 		p := partWriter{dir: dir, perShard: m.RecordsPerShard, step: Progress{Step: "write " + part.name}, progress: progress}
-		if *part.records, err = p.convert(ctx, inputs[part.images], inputs[part.labels]); err != nil {
+		if *part.records, err = p.convert(ctx, f, files); err != nil {
 			return res, err
 		}
 	}
@@ -146,46 +147,25 @@ type partWriter struct {
 	progress func(Progress)
 }
 
-// convert reads images and their labels to the end and writes them in their order.
-func (p *partWriter) convert(ctx context.Context, images, labels input) (records int64, err error) {
-	imageFile, err := images.open()
+// convert reads the records of a part to the end and writes them in their order.
+func (p *partWriter) convert(ctx context.Context, f *format, files []input) (records int64, err error) {
+	from, err := f.open(files)
 	if err != nil {
 		return 0, err
 	}
-	defer imageFile.Close()
-	labelFile, err := labels.open()
-	if err != nil {
-		return 0, err
-	}
-	defer labelFile.Close()
-	pixels, err := newIDX(imageFile, side, side)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", images.name, err)
-	}
-	digits, err := newIDX(labelFile)
-	if err != nil {
-		return 0, fmt.Errorf("read %s: %w", labels.name, err)
-	}
-	if pixels.items != digits.items {
-		return 0, fmt.Errorf("read %s: %d images, but %d labels in %s", images.name, pixels.items, digits.items, labels.name)
-	}
-	p.step.Total = int64(pixels.items)
-	for shard := 0; pixels.read < pixels.items; shard++ {
-		if err := p.writeShard(ctx, shard, images, labels, pixels, digits); err != nil {
+	defer from.close()
+	p.step.Total = int64(from.total())
+	image := make([]byte, f.image)
+	for shard := 0; p.step.Done < p.step.Total; shard++ {
+		if err := p.writeShard(ctx, shard, from, image); err != nil {
 			return 0, err
 		}
 	}
-	if err := pixels.end(); err != nil {
-		return 0, fmt.Errorf("read %s: %w", images.name, err)
-	}
-	if err := digits.end(); err != nil {
-		return 0, fmt.Errorf("read %s: %w", labels.name, err)
-	}
-	return int64(pixels.read), nil
+	return p.step.Total, from.end()
 }
 
 // writeShard writes the next file.
-func (p *partWriter) writeShard(ctx context.Context, shard int, images, digits input, pixels, answers *idxReader) (err error) {
+func (p *partWriter) writeShard(ctx context.Context, shard int, from items, image []byte) (err error) {
 	file, err := os.Create(filepath.Join(p.dir, fmt.Sprintf("data-%05d", shard)))
 	if err != nil {
 		return fmt.Errorf("write shard: %w", err)
@@ -195,30 +175,22 @@ func (p *partWriter) writeShard(ctx context.Context, shard int, images, digits i
 	if err != nil {
 		return err
 	}
-	var image [side * side]byte
-	var label [1]byte
 	var record []byte
-	for range min(p.perShard, pixels.items-pixels.read) {
-		if err := pixels.next(image[:]); err != nil {
-			return fmt.Errorf("read %s: %w", images.name, err)
-		}
-		if err := answers.next(label[:]); err != nil {
-			return fmt.Errorf("read %s: %w", digits.name, err)
-		}
-		if label[0] >= labels {
-			return fmt.Errorf("read %s: item %d is %d, want less than %d", digits.name, answers.read-1, label[0], labels)
+	for range min(int64(p.perShard), p.step.Total-p.step.Done) {
+		label, err := from.next(image)
+		if err != nil {
+			return err
 		}
 		record = example.Append(record[:0],
-			example.Value{Name: "image", Bytes: [][]byte{image[:]}},
-			example.Value{Name: "label", Ints: []int64{int64(label[0])}})
+			example.Value{Name: "image", Bytes: [][]byte{image}},
+			example.Value{Name: "label", Ints: []int64{int64(label)}})
 		if err := w.Write(record); err != nil {
 			return err
 		}
-		if pixels.read%256 == 0 || pixels.read == pixels.items {
+		if p.step.Done++; p.step.Done%256 == 0 || p.step.Done == p.step.Total {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			p.step.Done = int64(pixels.read)
 			p.progress(p.step)
 		}
 	}
