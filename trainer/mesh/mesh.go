@@ -58,6 +58,7 @@ type link struct {
 
 	mu      sync.Mutex
 	changed sync.Cond
+	direct  *direct  // nil: there is no such way
 	queue   [][]byte // to be written; the first is being so
 	closed  bool
 }
@@ -67,6 +68,7 @@ func newMesh(w World, conns map[int]net.Conn) *Mesh {
 	for r, conn := range conns {
 		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead)}
 		l.changed.L = &l.mu
+		l.direct = newDirect(conn)
 		m.links[r] = l
 		m.wg.Go(func() { m.write(l) })
 	}
@@ -90,6 +92,12 @@ func (l *link) send(b []byte) bool {
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
+	}
+	if len(l.queue) == 0 && l.direct != nil {
+		b = b[l.direct.write(b):]
+		if len(b) == 0 {
+			return true
+		}
 	}
 	l.queue = append(l.queue, b)
 	l.changed.Broadcast()
@@ -190,10 +198,10 @@ func (m *Mesh) look(l *link, seen chan struct{}) {
 	if _, err := l.in.Peek(1); err != nil {
 		m.fail(l.rank, err)
 	}
-	close(seen)
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.hear()
+	m.mu.Unlock()
+	close(seen) // last, so that a channel of Arrived that is made after the next Recv is not meant
 }
 
 // hear closes the channel of Arrived.

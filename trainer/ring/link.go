@@ -17,7 +17,7 @@ type Link interface {
 }
 
 // Ahead is how many sends to a rank may be under way.
-const Ahead = segments
+const Ahead = 3
 
 // Peers are the ranks, in order, that a rank talks to: those at a distance of a power of two on either side.
 func Peers(rank, size int) []int {

@@ -7,18 +7,23 @@ import (
 )
 
 const (
-	// segment is how many numbers are sent at a time.
-	segment = 32 << 10
-	// segments is how many of them a rank's chunk of a group has.
-	segments = 4
-	// lead is by how many segments a rank's sending is ahead of its receiving: less than segments, since
-	// a segment is passed on that many later.
-	lead = 2
+	// segment is how many numbers are sent at a time round the ring, and segments how many of them a rank's chunk of
+	// a group has. lead is by how many a rank's sending is ahead of its receiving: less than segments, since a
+	// segment is passed on that many later.
+	segment  = 16 << 10
+	segments = 2
+	lead     = 1
+	// group is how many numbers few ranks reduce at a time: three groups, under way together, stay in the
+	// second-level cache, where two processes share it.
+	group = 64 << 10
+	// few is up to how many ranks exchange chunks with all others instead of round the ring: they wait for one
+	// another twice in a group, and not at each of 2(size-1) steps. Each of them is a peer of all others.
+	few = 5
 	// small is up to how many numbers, of all ranks together, are gathered on each.
 	small = 16 << 10
 
 	// ScratchSize is how many numbers the scratch of [Reduce] has.
-	ScratchSize = max(segment, small)
+	ScratchSize = max(segment, group/2+1, small)
 )
 
 // Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize elements at least.
@@ -32,6 +37,8 @@ func Reduce(l Link, rank, size int, data, scratch []float32) error {
 		return nil
 	case size*len(data) <= small:
 		err = reduceSmall(l, rank, size, data, scratch)
+	case size <= few:
+		err = reduceFew(l, rank, size, data, scratch)
 	default:
 		err = reduceRing(l, rank, size, data, scratch)
 	}
@@ -58,6 +65,48 @@ func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
 	for r := range size {
 		block := (r - rank + size) % size
 		kernel.Add(data, scratch[block*n:][:n])
+	}
+	return nil
+}
+
+// reduceFew goes through data in groups, of which each rank sums up one chunk: it sends the
+// others theirs, receives its own from them, adds them up, and sends the sum back. In turn g it sends of
+// group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent before.
+//
+// Nobody waits in a circle: who has come least far waits neither to receive, since the others are past sending
+// it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving.
+func reduceFew(l Link, rank, size int, data, scratch []float32) error {
+	chunk := func(g, owner int) []float32 {
+		all := data[min(max(g*group, 0), len(data)):min(max((g+1)*group, 0), len(data))]
+		lo, hi := part(len(all), size, owner%size)
+		return all[lo:hi]
+	}
+	for g := -1; (g-1)*group < len(data); g++ {
+		for d := 1; d < size; d++ {
+			to := rank + d
+			if err := l.Send(to%size, raw(chunk(g+1, to))); err != nil {
+				return err
+			}
+		}
+		mine := chunk(g, rank)
+		for d := 1; d < size; d++ {
+			theirs := scratch[:len(mine)]
+			if err := l.Recv((rank+size-d)%size, raw(theirs)); err != nil {
+				return err
+			}
+			kernel.Add(mine, theirs)
+		}
+		for d := 1; d < size; d++ {
+			if err := l.Send((rank+d)%size, raw(mine)); err != nil {
+				return err
+			}
+		}
+		for d := 1; d < size; d++ {
+			from := rank + size - d
+			if err := l.Recv(from%size, raw(chunk(g-1, from))); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -103,12 +152,10 @@ func reduceRing(l Link, rank, size int, data, scratch []float32) error {
 // plan is in which order a rank sends and receives the blocks of n numbers.
 type plan struct{ rank, size, n int }
 
-const group = segment * segments // of one chunk
-
 // blocks is how many there are to send, and to receive. Some of the last may be empty.
 func (p plan) blocks() int {
-	groups := (p.n + p.size*group - 1) / (p.size * group)
-	return groups * p.rounds() * segments
+	per := p.size * segment * segments
+	return (p.n + per - 1) / per * p.rounds() * segments
 }
 
 func (p plan) rounds() int { return 2 * (p.size - 1) }
@@ -118,8 +165,8 @@ func (p plan) block(t, back int) (round, lo, hi int) {
 	s := t % segments
 	t /= segments
 	round = t % p.rounds()
-	from := t / p.rounds() * p.size * group
-	n := min(p.size*group, p.n-from)
+	from := t / p.rounds() * p.size * segment * segments
+	n := min(p.size*segment*segments, p.n-from)
 	chunk := ((p.rank-round-back)%p.size + 2*p.size) % p.size
 	lo, hi = part(n, p.size, chunk)
 	a, b := part(hi-lo, segments, s)
