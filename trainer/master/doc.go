@@ -1,11 +1,12 @@
 // Package master runs a job. It is the shell round the machines that decide:
 //
-//	workers, servers ──gRPC──> service ─┐   one mutex    ┌─ task.Queue           which records are whose
-//	runtime ────────pod.Event─> loop ───┼─────────────────┼─ pod.Table            who lives, who is replaced
-//	timer ──────────────────────────────┘   (advance)     └─ evaluation.Schedule  what is measured when
-//	                                            │
+//	workers, servers ──gRPC──> service ─┐   one mutex    ┌─ task.Queue            which records are whose
+//	runtime ────────pod.Event─> loop ───┼────────────────┼─ pod.Table             who lives, who is replaced
+//	timer ──────────────────────────────┘   (advance)    ├─ evaluation.Schedule   what is measured when
+//	                                            │        └─ rendezvous.Rendezvous who is in the ring
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
-//	     links:    tell and ask the servers <───┘
+//	     links:    tell and ask the servers <───┤
+//	     seats:    worlds and recalls       <───┘
 //
 // Whatever happens, a call, an event or the timer, steps a machine under the
 // mutex and then calls advance, which looks at where the job stands and does
@@ -13,8 +14,11 @@
 // deadlines. Nothing polls: a worker's GetTask waits for a change.
 //
 //	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
-//	     │                            (validation data) (--output)    ^
-//	     └── a machine's Err, Stop, ctx ──────────────────────────────┘
+//	   ^ │                            (validation data) (--output)    ^
+//	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
+//	   └──── the ring has lost the model: from the beginning (also out of measuring and exporting)
+//
+// Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go).
 //
 // Laws:
 //
@@ -22,12 +26,19 @@
 //     Run's error says why, and names what was not done.
 //  2. The leases of a pod that is gone stay held until the servers were asked how much of
 //     them they have, for a second at most; the least that any of them has is credited.
+//     In a ring they stay held until a world without the pod is formed; what the state that it
+//     begins with has of them is credited, no more and no less.
 //  3. An epoch ends when every lease of it is settled and every server has applied what it
-//     gathered. The next one opens then.
+//     gathered. The next one opens then. A ring applies what it gathered at the end of the training,
+//     and the version of the trained model is told with that.
 //  4. A GetTask whose reply was lost loses nothing: the worker says what it holds, and
 //     gets first what it was granted and does not know of.
 //  5. A pod that is unknown or was replaced is told to leave. One that has been heard and is
-//     silent for --task_timeout, or shows no progress for as long as [task.Policy]
-//     says, is deleted and replaced.
-//  6. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
+//     silent for --task_timeout, a worker of a ring for --heartbeat_timeout, or shows no progress for as
+//     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was
+//     away does not count. Of a ring that stands still one worker is replaced at a time.
+//  6. When every worker that had a ring's model is lost, nothing is credited any more, no lease of before is
+//     held, and no word of before about the model is believed.
+//  7. A worker whose stream broke keeps its leases as long as its pod lives.
+//  8. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
 package master

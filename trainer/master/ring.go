@@ -92,7 +92,7 @@ func (r *ring) form(w rendezvous.World) {
 		r.newest = max(r.newest, a.Version)
 		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
 	}
-	r.Log.Info(fmt.Sprintf("World %d formed: %d workers %v, %s", w.ID, len(w.Members), w.Members, state), "formation", w.Formation)
+	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation)
 	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
 		if charge := r.lost[worker]; !r.member(worker) {
 			delete(r.lost, worker)
@@ -111,6 +111,14 @@ func (r *ring) form(w rendezvous.World) {
 		r.seats[m.Worker].waits = false
 	}
 	r.orderFlush(w.Members)
+}
+
+// workers is so many of them, in words.
+func workers(n int) string {
+	if n == 1 {
+		return "1 worker"
+	}
+	return fmt.Sprintf("%d workers", n)
 }
 
 func progress(ledger []*wire.LeaseProgress) map[int64]int64 {
@@ -267,12 +275,12 @@ func (r *ring) deadline() (time.Time, bool) { return r.meeting.Deadline() }
 // tick does what is due. What keeps the ring from working is logged, once, when it lasts.
 func (r *ring) tick() {
 	r.do(r.meeting.Tick(r.now()))
-	_, why := r.meeting.Waiting()
-	if why != r.waiting {
-		r.waiting, r.told = why, why == ""
-	} else if !r.told {
+	switch _, why := r.meeting.Waiting(); {
+	case why != r.waiting:
+		r.waiting, r.told = why, false
+	case why != "" && !r.told:
 		r.told = true
-		r.Log.Info("No world", "reason", why)
+		r.Log.Info("The ring does not work", "reason", why)
 	}
 }
 

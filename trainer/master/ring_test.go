@@ -1,6 +1,7 @@
 package master
 
 import (
+	"log/slog"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -575,6 +576,53 @@ func TestScale(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The log tells of worlds, of what is waited for, and of a model that is lost.
+func TestRingLog(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var lines strings.Builder
+		w, p := startRing(t, func(c *Config) {
+			c.Job.NumWorkers, c.Job.MinWorkers = 3, 2
+			c.Log = slog.New(slog.NewTextHandler(&lines, nil))
+		})
+		w.done(0, w.task(0))
+		for i := range 2 {
+			w.kill(worker(i))
+		}
+		p[2].back(1, 7)
+		time.Sleep(10 * time.Second)
+		w.peer(3)
+		w.peer(4)
+		for i := 2; i <= 4; i++ {
+			w.kill(worker(i))
+		}
+		for i := 5; i <= 7; i++ {
+			w.peer(i)
+		}
+		w.cancel()
+		<-w.ended
+		text := lines.String()
+		for _, c := range []struct {
+			line string
+			n    int
+		}{
+			{`level=INFO msg="World 1 formed: 3 workers [worker-0 worker-1 worker-2], from the initial values"`, 1},
+			{`msg="The ring does not work" reason="waiting for 1 of at least 2 workers"`, 1},
+			{`msg="World 2 formed: 2 workers [worker-2 worker-3], state of worker-2 at version 7"`, 1},
+			{`level=WARN msg="Every worker was lost, and the model with them: the training starts from its beginning"`, 1},
+			{`msg="World 3 formed: 3 workers [worker-5 worker-6 worker-7], from the initial values"`, 1},
+			{`The ring does not work`, 1},
+			{`World `, 3},
+		} {
+			if n := strings.Count(text, c.line); n != c.n {
+				t.Errorf("%d lines with %q, want %d", n, c.line, c.n)
+			}
+		}
+		if t.Failed() {
+			t.Log(text)
+		}
+	})
 }
 
 // Scaling down takes the newest, with what is in the model of their leases.

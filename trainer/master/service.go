@@ -247,7 +247,7 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 		return nil, status.Errorf(codes.InvalidArgument, "%d workers are more than %d (--max_workers)", n, most)
 	}
 	now := time.Now()
-	m.Log.Info(fmt.Sprintf("Scaled from %d to %d workers", before, n))
+	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
 	m.do(m.table.Scale(n, now))
 	m.advance(now)
 	signal(m.poke)
