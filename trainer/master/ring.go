@@ -31,7 +31,8 @@ type ring struct {
 	ledger   map[int64]int64  // by lease: the records of it in the state that the last world began with
 	lost     map[int]string   // workers of the last world that are gone, with their charge: what of their leases is in the state, the next world says
 	first    int64            // formation with which this model began: heartbeats from before are of one that is lost
-	formed   time.Time        // the last world, by clock
+	turned   time.Time        // by clock: the last world was formed, or called back at once
+	called   bool             // back at once, since then
 
 	snapshot int64 // the newest that a worker has
 	flushing bool  // the training is done, and what was accumulated is to be applied
@@ -67,6 +68,9 @@ func (r *ring) do(actions []rendezvous.Action) {
 		case rendezvous.Form:
 			r.form(a.World)
 		case rendezvous.Recall, rendezvous.Abort:
+			if a.Verb == rendezvous.Abort {
+				r.turned, r.called = r.now(), true
+			}
 			r.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
 			r.tell(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
 				Formation: a.Formation, Now: a.Verb == rendezvous.Abort,
@@ -81,7 +85,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World) {
-	r.world, r.formed = w, r.now()
+	r.world, r.turned, r.called = w, r.now(), false
 	state := "from the initial values"
 	if len(w.Sources) == 0 {
 		r.first, r.ledger = w.Formation, nil
@@ -129,17 +133,27 @@ func progress(ledger []*wire.LeaseProgress) map[int64]int64 {
 	return all
 }
 
-// anew begins the training anew, unless it had not begun.
+// anew begins the training anew, or goes on as if it had not begun, if nothing was credited. What the workers hold is void
+// in either case: a minibatch may be in the state that is lost, and not be told yet.
 func (r *ring) anew(reason string) {
 	r.first = math.MaxInt64 // until the next world is formed
+	lost := r.lost
+	r.lost = make(map[int]string)
 	stats := r.queue.Stats()
 	if stats.Done == 0 && r.newest == 0 {
+		var holders []int
+		for id := range r.pods {
+			holders = append(holders, id.Index)
+		}
+		slices.Sort(holders)
+		for _, worker := range holders {
+			r.lose(worker, nil, lost[worker])
+		}
 		return
 	}
 	r.Log.Warn("Every worker was lost, and the model with them: the training starts from its beginning",
 		"reason", reason, "records", stats.Done, "version", r.newest)
-	r.newest, r.snapshot, r.flushing = 0, 0, false
-	r.ledger, r.lost = nil, make(map[int]string)
+	r.newest, r.snapshot, r.flushing, r.ledger = 0, 0, false, nil
 	r.restart()
 }
 
@@ -234,10 +248,10 @@ func (r *ring) reclaim(worker int, charge string) {
 }
 
 // stragglers is one member at most while the ring works: its members wait for one another, so any of them may be the
-// cause. Without that one the others meet. If it was another who kept them waiting, that one does not come.
+// cause. Without that one the others meet. If it was another who kept them waiting, that one does not come. Nobody
+// is one who has not had the time since the last world, or since all were called back.
 func (r *ring) stragglers(overdue []int) []int {
-	_, why := r.meeting.Waiting()
-	rested := r.now().Sub(r.formed) >= r.Job.TaskTimeout.Duration
+	rested := r.now().Sub(r.turned) >= r.Job.TaskTimeout.Duration
 	named := false
 	return slices.DeleteFunc(overdue, func(worker int) bool {
 		s := r.seats[worker]
@@ -245,14 +259,14 @@ func (r *ring) stragglers(overdue []int) []int {
 		case s == nil:
 			_, lost := r.lost[worker]
 			return lost
-		case s.waits:
+		case s.waits || !rested:
 			return true
-		case why != "" || !r.member(worker):
+		case r.called || !r.member(worker):
 			return false
 		}
 		before := named
 		named = true
-		return before || !rested
+		return before
 	})
 }
 
