@@ -139,6 +139,17 @@ func (r *Rendezvous) process(m Member) *process {
 	return p
 }
 
+// Last says that with this process the state would be lost: it is the only member left that has it, or is taking
+// it. Whoever is not sure that it is gone does well to wait for it.
+func (r *Rendezvous) Last(worker int, session int64) bool {
+	has := func(p *process) bool { return p.place == working || p.place == back && p.Round >= 0 }
+	p := r.known[worker]
+	if p == nil || p.Session != session || !has(p) {
+		return false
+	}
+	return !slices.ContainsFunc(r.members, func(o *process) bool { return o != p && has(o) })
+}
+
 // Tick does what is due. Called early it does nothing.
 func (r *Rendezvous) Tick(now time.Time) []Action { return r.step(now) }
 

@@ -431,6 +431,42 @@ func TestStories(t *testing.T) {
 }
 
 // TestSessionsAreForgotten: what is remembered of processes that are gone does not grow for ever.
+func TestLast(t *testing.T) {
+	s := &stage{t: t, r: New(Policy{}), now: start}
+	last := func(want ...int) {
+		t.Helper()
+		var got []int
+		for worker := range 4 {
+			if s.r.Last(worker, 1) {
+				got = append(got, worker)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("last are %v, want %v", got, want)
+		}
+	}
+	last()
+	s.play(`expect 3
+		join 0
+		join 1`)
+	last() // there is no state yet
+	s.tell("join", "2")
+	last()
+	s.tell("leave", "1")
+	last()
+	s.tell("back", "0 round -1")
+	last(2)
+	s.tell("leave", "2")
+	last(0) // with nobody else, it begins anew
+	s.tell("join", "3")
+	s.tell("leave", "0")
+	s.tell("expect", "1")
+	last(3)
+	if s.r.Last(3, 2) {
+		t.Error("another session is the last")
+	}
+}
+
 func TestSessionsAreForgotten(t *testing.T) {
 	r := New(Policy{})
 	for w := range 5 * remembered {
