@@ -19,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 )
 
@@ -77,7 +78,7 @@ func main() {
 	binary := flag.String("binary", "build/elasticdl", "the elasticdl to measure")
 	child := flag.String("child", "", "for bench itself: be that process")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
 	if *child != "" {
