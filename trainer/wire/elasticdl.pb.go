@@ -858,6 +858,7 @@ type Arrival struct {
 	Ledger        []*LeaseProgress       `protobuf:"bytes,6,rep,name=ledger,proto3" json:"ledger,omitempty"`        // what of every lease is in its state; settled ones may be missing
 	Broken        bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`       // a link broke, or was silent
 	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`     // if so: the worker at its other end, -1 if that is not known
+	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`     // tells a worker that lost its stream from one that was started again, not 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -944,6 +945,13 @@ func (x *Arrival) GetBroken() bool {
 func (x *Arrival) GetSuspect() int32 {
 	if x != nil {
 		return x.Suspect
+	}
+	return 0
+}
+
+func (x *Arrival) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
 	}
 	return 0
 }
@@ -2232,7 +2240,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x14\n" +
-	"\x05floor\x18\x03 \x01(\x03R\x05floor\"\xed\x01\n" +
+	"\x05floor\x18\x03 \x01(\x03R\x05floor\"\x87\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -2241,7 +2249,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aversion\x18\x05 \x01(\x03R\aversion\x120\n" +
 	"\x06ledger\x18\x06 \x03(\v2\x18.elasticdl.LeaseProgressR\x06ledger\x12\x16\n" +
 	"\x06broken\x18\a \x01(\bR\x06broken\x12\x18\n" +
-	"\asuspect\x18\b \x01(\x05R\asuspect\"\x81\x01\n" +
+	"\asuspect\x18\b \x01(\x05R\asuspect\x12\x18\n" +
+	"\aprocess\x18\t \x01(\x04R\aprocess\"\x81\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
 	"\x06recall\x18\x02 \x01(\v2\x11.elasticdl.RecallH\x00R\x06recall\x12\x16\n" +

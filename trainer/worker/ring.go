@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -97,7 +99,7 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 		case <-working.Done():
 		}
 	})
-	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1}
+	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64)}
 	for {
 		arrival.Round, arrival.Version, arrival.Ledger = r.changes, r.version, r.ledgerMessage()
 		next, err := r.arrive(working, arrival)
