@@ -21,7 +21,9 @@
 //
 //	forward   conv conv moments │ normalize pool dropout dense cross-entropy
 //	backward  conv conv moments │ normalize pool dropout dense cross-entropy  ←
-//	fold      the sums over the batch, which are the gradients of the parameters
+//	fold      after each stage backward: the sums over the batch, which are the gradients of the parameters
+//
+// So the last layers' gradients are final while those of the first are not begun: [Tape.OnGrads] tells which.
 //
 // Images are [batch height width channels].
 //

@@ -68,10 +68,10 @@ type moments struct {
 	// Of few channels several pixels are a row, as wide as the kernels like it.
 	channels, width int
 	sums            []float64 // two for each element of a row, for each part
-	mean, variance []float64
-	inverse        []float64 // 1/standard deviation
-	a, b           []float32 // y = x*a + b, for the elements of a row
-	k1, k2, k3     []float32 // dx = dy*k1 + x*k2 + k3
+	mean, variance  []float64
+	inverse         []float64 // 1/standard deviation
+	a, b            []float32 // y = x*a + b, for the elements of a row
+	k1, k2, k3      []float32 // dx = dy*k1 + x*k2 + k3
 }
 
 func (o *moments) reset(channels, size int) {
