@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"iter"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -31,6 +32,11 @@ func TestStories(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ELASTICDL_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("DIGITS", digits)
+			env.Defer(func() { // a story that failed may have left a job
+				for process := range processesOf(env.Getenv("ELASTICDL_HOME")) {
+					syscall.Kill(process, syscall.SIGKILL)
+				}
+			})
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -68,13 +74,25 @@ func killPod(ts *testscript.TestScript, _ bool, args []string) {
 
 // noProcesses checks that nothing runs that was started with this story's state directory.
 func noProcesses(ts *testscript.TestScript, _ bool, _ []string) {
-	processes, err := filepath.Glob("/proc/[0-9]*/environ")
-	ts.Check(err)
-	for _, path := range processes {
-		environ, err := os.ReadFile(path) // one that has ended meanwhile cannot be read
-		if err == nil && strings.Contains(string(environ), "ELASTICDL_HOME="+ts.Getenv("ELASTICDL_HOME")) {
+	for pid, command := range processesOf(ts.Getenv("ELASTICDL_HOME")) {
+		ts.Fatalf("process %d runs still: %q", pid, command)
+	}
+}
+
+// processesOf yields the processes that were started with a state directory, and their commands.
+func processesOf(home string) iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		paths, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, path := range paths {
+			environ, err := os.ReadFile(path) // one that has ended meanwhile cannot be read
+			if err != nil || !strings.Contains(string(environ), "ELASTICDL_HOME="+home) {
+				continue
+			}
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
 			command, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-			ts.Fatalf("%s runs still: %q", filepath.Dir(path), command)
+			if !yield(pid, string(command)) {
+				return
+			}
 		}
 	}
 }

@@ -110,6 +110,10 @@ func ring(s *wire.JobStatus) string {
 	switch {
 	case s.Strategy != string(job.AllReduce):
 		return ""
+	case s.EndedUnixMs > 0 && s.World > 0:
+		return count(s.World, "world")
+	case s.EndedUnixMs > 0:
+		return ""
 	case s.World == 0:
 		return "no world yet"
 	}

@@ -93,6 +93,9 @@ func TestViews(t *testing.T) {
 	golden(t, "line", progressLine(running(), now)+"\n")
 	golden(t, "status", statusText(running(), now))
 	golden(t, "status-ring", statusText(ringing(), now))
+	over := ringing()
+	over.State, over.EndedUnixMs, over.World, over.WorldSize, over.Workers, over.Pods = "Stopped", after(40*time.Second), 7, 0, 0, nil
+	golden(t, "status-ring-over", statusText(over, now))
 	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: record 7: no label"), now))
 	golden(t, "status-empty", statusText(&wire.JobStatus{Name: "j", State: "Pending"}, now))
 	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, now))

@@ -32,7 +32,7 @@ func TestAccuracy(t *testing.T) {
 	}
 	set := []string{cnn, "--num_epochs=1", "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
 	// A ring with the updates of one worker, each of a part from every worker.
-	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64", "--heartbeat_timeout=1s"}
+	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64"}
 	found := make(map[string]float64)
 	for _, tt := range []struct {
 		name    string

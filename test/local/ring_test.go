@@ -17,7 +17,7 @@ import (
 // shipped digits are exactly 50 updates an epoch, however many workers there are.
 var ring = []string{
 	"--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0",
-	"--minibatch_size=50", "--global_batch_size=200", "--heartbeat_timeout=1s",
+	"--minibatch_size=50", "--global_batch_size=200",
 }
 
 const updatesPerEpoch = trainingDigits / 200
@@ -92,7 +92,7 @@ func TestRingLosesAWorker(t *testing.T) {
 		"stopped": {syscall.SIGSTOP, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := trainRing(t, mlp, "--num_epochs=20", "--log_loss_steps=1")
+			j := trainRing(t, mlp, "--num_epochs=20", "--heartbeat_timeout=2s")
 			before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.1)(s) && worldOf(4)(s) })
 			lost := time.Now()
 			j.kill(pod(before, wire.Role_WORKER, 0), tt.signal)
