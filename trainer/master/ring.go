@@ -112,7 +112,8 @@ func (r *ring) form(w rendezvous.World) {
 	}
 	r.tell(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
 	for _, m := range w.Members {
-		r.seats[m.Worker].waits = false
+		s := r.seats[m.Worker]
+		s.waits, s.given = false, w.Formation
 	}
 	r.orderFlush(w.Members)
 }

@@ -201,6 +201,27 @@ func TestRingStreamBreaks(t *testing.T) {
 	})
 }
 
+// An arrival that comes again is not taken for one from the last world: its ledger is old.
+func TestRingArrivesTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
+		lease := w.task(0)
+		w.kill(worker(0))
+		p[1].arrive(&wire.Arrival{Round: -1})
+		p[1].back(1, 3, lease.Lease, 2)
+		p[1].back(1, 3, lease.Lease, 2)
+		p[1].arrive(&wire.Arrival{Round: -1})
+		p[2].back(1, 3, lease.Lease, 2)
+		p[1].hears("world 1.1 [0 1 2] from []", "recall 1 now", "world 2.2 [1 2] from [0 1]")
+		p[1].back(1, 3)
+		p[1].hears()
+		w.wantTask(w.task(1), 0, 2)
+		if s := w.look(); s.Version != 3 {
+			t.Errorf("version %d", s.Version)
+		}
+	})
+}
+
 // A member that dies while the ring is forming is not waited for; neither is one that has not fetched its world.
 func TestRingDeathWhileForming(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -22,6 +22,7 @@ type seat struct {
 	session int64
 	arrival *wire.Arrival    // the last
 	waits   bool             // for a world, since then
+	given   int64            // formation of the last world
 	words   []*wire.Assembly // not sent yet
 	spoken  chan struct{}    // there are words
 	left    chan struct{}    // closed when the stream ends
@@ -103,8 +104,12 @@ func (s *seat) check(a *wire.Arrival) error {
 	return nil
 }
 
-// take brings an arrival to the rendezvous. The mutex is held.
+// take brings an arrival to the rendezvous, once for each world that the worker was given: what
+// comes late or again says nothing of its state. The mutex is held.
 func (r *ring) take(s *seat, a *wire.Arrival) {
+	if s.arrival != nil && (s.waits || a.Formation != s.given) {
+		return
+	}
 	s.arrival, s.waits = a, true
 	r.contact(pod.ID{Role: pod.Worker, Index: s.worker}).heard = r.now()
 	if r.over {
