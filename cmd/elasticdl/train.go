@@ -67,7 +67,7 @@ func train(cmd *cobra.Command, args []string) error {
 		return err
 	}
 	if c.Detach {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); elasticdl status %[1]s, logs %[1]s, scale %[1]s, wait %[1]s or stop %[1]s\n", c.Job.Name, crew(c.Job))
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n", c.Job.Name, crew(c.Job))
 		return err
 	}
 	return attend(ctx, h, c.Job, cmd.OutOrStdout())
