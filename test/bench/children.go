@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -17,12 +18,15 @@ import (
 //
 //	server OPTIMIZER          a parameter server; prints its address
 //	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
+//	ring RANK                 a rank of all-reduce; see ring.go
 func runChild(ctx context.Context, name string, args []string) error {
 	switch name {
 	case "server":
 		return serve(ctx, args[0])
 	case "process":
 		return oneProcess(args[0], args[1])
+	case "ring":
+		return ringRank(ctx, args[0])
 	}
 	return fmt.Errorf("child %q: unknown", name)
 }
@@ -48,6 +52,8 @@ func serve(ctx context.Context, optimizer string) error {
 // child is a running runChild.
 type child struct {
 	cmd  *exec.Cmd
+	in   io.Writer
+	out  *bufio.Reader
 	line string // the first line it printed
 	end  func()
 }
@@ -70,13 +76,18 @@ func startChild(ctx context.Context, args ...string) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	c := &child{cmd: cmd, end: func() { in.Close(); cmd.Wait() }}
-	if c.line, err = bufio.NewReader(out).ReadString('\n'); err != nil {
+	c := &child{cmd: cmd, in: in, out: bufio.NewReader(out), end: func() { in.Close(); cmd.Wait() }}
+	if c.line, err = c.answer(); err != nil {
 		c.end()
 		return nil, fmt.Errorf("child %v: %w", args, err)
 	}
-	c.line = strings.TrimSpace(c.line)
 	return c, nil
+}
+
+// answer is the next line that the child prints.
+func (c *child) answer() (string, error) {
+	line, err := c.out.ReadString('\n')
+	return strings.TrimSpace(line), err
 }
 
 // peakMemory is the largest resident set of a process so far, in MB.
