@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,10 +36,15 @@ func TestJoin(t *testing.T) {
 			t.Errorf("second join: %v after %v", reply, elapsed(begin))
 		}
 		begin = time.Now()
-		time.AfterFunc(time.Second, w.join)
+		var servers sync.WaitGroup
+		servers.Go(func() {
+			time.Sleep(time.Second)
+			w.join()
+		})
 		if reply := joins(); !slices.Equal(reply.PsAddresses, []string{"server-0:2222", "server-1:2222"}) || elapsed(begin) != time.Second {
 			t.Errorf("third join: %v after %v", reply, elapsed(begin))
 		}
+		servers.Wait()
 		_, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 1})
 		wantCode(t, err, codes.InvalidArgument)
 	})

@@ -67,7 +67,7 @@ func TestRingStrangers(t *testing.T) {
 	t.Run("servers", func(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			p := start(t, nil).stranger(0)
-			p.arrive(&wire.Arrival{Round: -1})
+			p.send(&wire.Arrival{Round: -1, Address: "worker-0:1"}) // it may be refused before it speaks
 			wantCode(t, p.ended(), codes.FailedPrecondition)
 		})
 	})
@@ -198,6 +198,39 @@ func TestRingStreamBreaks(t *testing.T) {
 		again.arrive(&wire.Arrival{Formation: 2, Round: 9})
 		wantCode(t, again.ended(), codes.Aborted)
 		third.hears()
+	})
+}
+
+// A process that alone has the model and loses its stream keeps its place, and the training goes on from there.
+func TestRingLastStreamBreaks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })
+		p[0].close() // it has not said which process it is
+		again := w.stranger(0)
+		again.arrive(&wire.Arrival{Round: -1, Process: 7})
+		go again.live()
+		again.hears("world 2.2 [0] from []")
+		again.close()
+		synctest.Wait()
+		third := w.stranger(0)
+		third.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7, Broken: true, Suspect: -1})
+		third.hears("world 2.3 [0] from [0]")
+		// The word of the third world may be lost as well.
+		third.close()
+		synctest.Wait()
+		fourth := w.stranger(0)
+		fourth.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7})
+		fourth.hears("world 2.4 [0] from [0]")
+		// Another process under its number has nothing.
+		fifth := w.stranger(0)
+		fifth.arrive(&wire.Arrival{Round: 5, Process: 8})
+		fifth.hears("world 3.5 [0] from []")
+		// And one that does not come back is lost with its pod.
+		fifth.close()
+		synctest.Wait()
+		w.kill(worker(0))
+		next := w.peer(1)
+		next.hears("world 4.6 [1] from []")
 	})
 }
 

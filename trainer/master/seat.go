@@ -16,9 +16,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// seat is a worker's place at the rendezvous, as long as its stream lasts. The master's mutex guards all but the channels.
+// seat is a worker's place at the rendezvous: as long as its stream lasts, and longer if nobody else has the model.
+// The master's mutex guards all but the channels.
 type seat struct {
 	worker  int
+	process uint64 // 0: it has not said
 	session int64
 	arrival *wire.Arrival    // the last
 	waits   bool             // for a world, since then
@@ -63,20 +65,32 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	return err
 }
 
-// enter gives a worker its seat. If it had one, that one's stream is broken; this is another process to the others.
+// enter gives a worker its seat. If it had one, that one's stream is broken: a process that comes again takes the
+// seat over, another is another member.
 func (r *ring) enter(first *wire.Arrival) (*seat, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.known(pod.ID{Role: pod.Worker, Index: int(first.Worker)}); err != nil {
 		return nil, err
 	}
-	r.session++
-	s := &seat{worker: int(first.Worker), session: r.session, spoken: make(chan struct{}, 1), left: make(chan struct{})}
+	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1), left: make(chan struct{})}
 	if err := s.check(first); err != nil {
 		return nil, err
 	}
-	if before := r.seats[s.worker]; before != nil {
-		r.vacate(before, "it came again")
+	before := r.seats[s.worker]
+	if before != nil && before.process == s.process && s.process != 0 {
+		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
+		for _, word := range before.words {
+			s.say(word)
+		}
+		// It has been in no world since, if it was given one: that word was lost with the stream.
+		first.Formation = s.given
+	} else {
+		if before != nil {
+			r.vacate(before, "it was started again")
+		}
+		r.session++
+		s.session = r.session
 	}
 	r.seats[s.worker] = s
 	r.take(s, first)
@@ -126,12 +140,17 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	r.advance(time.Now())
 }
 
-// leave ends a seat with its stream.
+// leave ends a seat with its stream. The one that alone has the model is waited for until its pod has ended or
+// its heartbeats have: a stream may break without them.
 func (r *ring) leave(s *seat, err error) {
 	close(s.left)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.seats[s.worker] == s {
+	switch {
+	case r.seats[s.worker] != s:
+	case s.process != 0 && !r.over && r.meeting.Last(s.worker, s.session):
+		r.Log.Warn("The stream of the only worker that has the model ended: waiting for it to come back", "worker", s.worker, "error", err)
+	default:
 		r.vacate(s, fmt.Sprintf("its stream ended: %v", err))
 		r.advance(time.Now())
 	}
