@@ -325,10 +325,15 @@ func (m *master) replaceSilent(now time.Time) {
 
 // replace deletes a pod that does not do its work; its end brings its replacement.
 func (m *master) replace(id pod.ID, reason string, now time.Time) {
-	c := m.contact(id)
-	c.heard, c.dismiss = time.Time{}, true
 	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
 	m.do(m.table.Replace(id, reason, now))
+	m.dismiss(id, reason)
+}
+
+// dismiss listens no more to a pod that is being deleted.
+func (m *master) dismiss(id pod.ID, reason string) {
+	c := m.contact(id)
+	c.heard, c.dismiss = time.Time{}, true
 	m.strategy.dismiss(id, reason)
 }
 

@@ -248,7 +248,13 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 	}
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
-	m.do(m.table.Scale(n, now))
+	actions := m.table.Scale(n, now)
+	m.do(actions)
+	for _, a := range actions {
+		if a.Verb == pod.Delete { // the others do not wait until it has ended
+			m.dismiss(a.ID, a.Reason)
+		}
+	}
 	m.advance(now)
 	signal(m.poke)
 	return &wire.ScaleReply{Before: int32(before)}, nil
