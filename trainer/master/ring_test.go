@@ -456,9 +456,10 @@ func TestRingLog(t *testing.T) {
 // Scaling down takes the newest, with what is in the model of their leases.
 func TestRingShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
-		p[0].hears("world 1.1 [0 1 2] from []")
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
+		p[0].hears("world 1.1 [0 1 2 3] from []")
 		lease := w.task(2)
+		w.pods.beStubborn() // nobody waits for the end of those that go
 		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
 			t.Fatal(err)
 		}
