@@ -14,7 +14,8 @@
 //     parked until this worker hears of that world. Who listens under an address and is not the
 //     worker that the world has there refuses.
 //  2. The first failure, or Break, closes every connection of the mesh, so the neighbours' calls fail too, and
-//     theirs: one broken link ends every rank's collective. From then on every call returns one and the same [BrokenError].
-//  3. A peer that is silent or stopped keeps the others waiting until somebody calls Break; no clock runs here.
+//     theirs: one broken link ends every rank's collective, also of ranks that wait for another, silent one, and
+//     Broken tells those that are computing. From then on every call returns one and the same [BrokenError].
+//  3. A peer that is silent or stopped keeps the others waiting until somebody calls Break.
 //  4. Close waits for all that was started.
 package mesh

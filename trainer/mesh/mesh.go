@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
@@ -23,6 +24,8 @@ type Mesh struct {
 	mu      sync.Mutex
 	err     *BrokenError
 	broken  chan struct{}
+	taken   *link         // that Recv reads
+	timer   *time.Timer   // to watch
 	arrived chan struct{} // what the last Arrived returned
 	heard   bool          // and it is closed
 }
@@ -49,6 +52,10 @@ var ErrClosed = errors.New("mesh closed")
 // readAhead is the buffer of a link: what is shorter is read through it.
 const readAhead = 4 << 10
 
+// quiet is how long after the last Recv all links are watched: who waits for one peer, or computes, then
+// hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
+const quiet = 20 * time.Millisecond
+
 // link is one connection.
 type link struct {
 	rank int
@@ -65,6 +72,13 @@ type link struct {
 
 func newMesh(w World, conns map[int]net.Conn) *Mesh {
 	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.timer = time.AfterFunc(quiet, func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.watch()
+	})
 	for r, conn := range conns {
 		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead)}
 		l.changed.L = &l.mu
@@ -110,14 +124,35 @@ func (l *link) send(b []byte) bool {
 // Recv implements [ring.Link].
 func (m *Mesh) Recv(from int, b []byte) error {
 	l := m.links[from]
-	if l.peek != nil {
-		<-l.peek
-		l.peek = nil
+	seen, err := m.take(l)
+	if err != nil {
+		return err
+	}
+	if seen != nil {
+		<-seen
 	}
 	if _, err := io.ReadFull(l.in, b); err != nil {
 		return m.fail(l.rank, err)
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.taken = nil
+	if m.err != nil {
+		return m.err
+	}
+	m.timer.Reset(quiet)
 	return nil
+}
+
+// take makes Recv the only reader of a link, after whoever looks is done.
+func (m *Mesh) take(l *link) (seen <-chan struct{}, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return nil, m.err
+	}
+	seen, l.peek, m.taken = l.peek, nil, l
+	return seen, nil
 }
 
 // Flush implements [ring.Link].
@@ -173,16 +208,9 @@ func (m *Mesh) Arrived() <-chan struct{} {
 	}
 	if m.err != nil {
 		m.hear()
-		return m.arrived
 	}
 	for _, l := range m.links {
-		switch {
-		case l == nil:
-		case l.peek == nil:
-			seen := make(chan struct{})
-			l.peek = seen
-			m.wg.Go(func() { m.look(l, seen) })
-		default:
+		if l != nil && l.peek != nil {
 			select {
 			case <-l.peek:
 				m.hear()
@@ -190,7 +218,22 @@ func (m *Mesh) Arrived() <-chan struct{} {
 			}
 		}
 	}
+	m.watch()
 	return m.arrived
+}
+
+// watch looks at every link that nobody reads: for bytes, and for its end.
+func (m *Mesh) watch() {
+	if m.err != nil {
+		return
+	}
+	for _, l := range m.links {
+		if l != nil && l.peek == nil && l != m.taken {
+			seen := make(chan struct{})
+			l.peek = seen
+			m.wg.Go(func() { m.look(l, seen) })
+		}
+	}
 }
 
 // look waits for the first byte of a link.
@@ -237,6 +280,7 @@ func (m *Mesh) fail(rank int, err error) error {
 	}
 	m.err = &BrokenError{m.world.Formation, rank, err}
 	m.hear()
+	m.timer.Stop()
 	close(m.broken)
 	for _, l := range m.links {
 		if l != nil {

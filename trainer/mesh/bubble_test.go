@@ -1,0 +1,561 @@
+package mesh
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/ring"
+)
+
+// town is nodes in memory: worker i listens at the address "i".
+type town struct {
+	t         *testing.T
+	listeners []*memnet.Listener
+	nodes     []*Node
+	wrap      func(from int, to string, c net.Conn) net.Conn // what is dialled; nil: as it is
+}
+
+func newTown(t *testing.T, workers int) *town {
+	w := &town{t: t}
+	for i := range workers {
+		lis := memnet.Listen(16 << 10)
+		w.listeners = append(w.listeners, lis)
+		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Worker: i, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := w.dial(ctx, address)
+			if err == nil && w.wrap != nil {
+				c = w.wrap(i, address, c)
+			}
+			return c, err
+		}}))
+	}
+	return w
+}
+
+func (w *town) dial(ctx context.Context, address string) (net.Conn, error) {
+	var i int
+	if _, err := fmt.Sscan(address, &i); err != nil || i >= len(w.listeners) {
+		return nil, fmt.Errorf("no worker at %q", address)
+	}
+	return w.listeners[i].DialContext(ctx)
+}
+
+func (w *town) close() {
+	for _, n := range w.nodes {
+		n.Close()
+	}
+}
+
+// world is one of these workers, in the order of ranks.
+func world(formation int64, rank int, workers ...int) World {
+	w := World{Formation: formation, Rank: rank}
+	for _, i := range workers {
+		w.Peers = append(w.Peers, Peer{i, fmt.Sprint(i)})
+	}
+	return w
+}
+
+// connect makes a world of these workers.
+func (w *town) connect(formation int64, workers ...int) []*Mesh {
+	w.t.Helper()
+	meshes := make([]*Mesh, len(workers))
+	var wg sync.WaitGroup
+	for r, i := range workers {
+		wg.Go(func() {
+			m, err := w.nodes[i].Connect(w.t.Context(), world(formation, r, workers...))
+			if err != nil {
+				w.t.Error(err)
+			}
+			meshes[r] = m
+		})
+	}
+	wg.Wait()
+	if w.t.Failed() {
+		w.t.FailNow()
+	}
+	return meshes
+}
+
+// rounds is what workers do: rounds without end, or so many.
+func rounds(m *Mesh, most int) error {
+	w := m.World()
+	scratch := make([]float32, ring.ScratchSize)
+	for range most {
+		if _, err := ring.Gather(m, w.Rank, len(w.Peers), []byte("header")); err != nil {
+			return err
+		}
+		for _, n := range []int{3, 17_000} {
+			data := make([]float32, n)
+			data[0] = 1
+			if err := ring.Reduce(m, w.Rank, len(w.Peers), data, scratch); err != nil {
+				return err
+			}
+			if data[0] != float32(len(w.Peers)) {
+				return fmt.Errorf("sum is %v", data[0])
+			}
+		}
+	}
+	return nil
+}
+
+// all runs f on every mesh.
+func all(meshes []*Mesh, f func(m *Mesh) error) []error {
+	errs := make([]error, len(meshes))
+	var wg sync.WaitGroup
+	for i, m := range meshes {
+		wg.Go(func() { errs[i] = f(m) })
+	}
+	wg.Wait()
+	return errs
+}
+
+func closeAll(meshes []*Mesh) {
+	for _, m := range meshes {
+		m.Close()
+	}
+}
+
+// cut is a connection that breaks after so many written or read bytes.
+type cut struct {
+	net.Conn
+	mu   sync.Mutex
+	left int
+}
+
+func (c *cut) take(n int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n = min(n, c.left)
+	c.left -= n
+	return n
+}
+
+func (c *cut) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b[:c.take(len(b))])
+	if err == nil && n < len(b) {
+		c.Close()
+		err = io.ErrClosedPipe
+	}
+	return n, err
+}
+
+func (c *cut) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.take(n) < n {
+		c.Close()
+		return 0, io.ErrClosedPipe
+	}
+	return n, err
+}
+
+// wantBroken checks what a call returned on a mesh that is broken: what all others return from now on.
+func wantBroken(t *testing.T, m *Mesh, err error) {
+	t.Helper()
+	broken, ok := errors.AsType[*BrokenError](err)
+	if !ok || broken.Formation != m.World().Formation {
+		t.Errorf("rank %d: %v, want a BrokenError of world %d", m.World().Rank, err, m.World().Formation)
+		return
+	}
+	peer := ring.Peers(m.World().Rank, len(m.World().Peers))[0]
+	for name, again := range map[string]error{
+		"Send": m.Send(peer, []byte("x")), "Recv": m.Recv(peer, make([]byte, 1)), "Flush": m.Flush(),
+	} {
+		if again != error(broken) {
+			t.Errorf("rank %d: %s returns %v, not %v", m.World().Rank, name, again, broken)
+		}
+	}
+	select {
+	case <-m.Arrived():
+	default:
+		t.Error("Arrived does not tell")
+	}
+	<-m.Broken()
+}
+
+// Whichever link breaks and at whichever byte, every rank's rounds end, and nothing is left.
+func TestAnyLinkBreaks(t *testing.T) {
+	for _, size := range []int{2, 4, 6} {
+		for from := 1; from < size; from++ {
+			for _, to := range ring.Peers(from, size) {
+				if to > from { // the higher dials
+					continue
+				}
+				at := []int{0, 5, 30, 100}
+				if from-to == 1 || size <= 4 { // others carry little
+					at = append(at, 2000, 50_000, 200_001)
+				}
+				for _, bytes := range at {
+					t.Run(fmt.Sprintf("%d/%d-%d/%d", size, from, to, bytes), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { breakLink(t, size, from, fmt.Sprint(to), bytes) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func breakLink(t *testing.T, size, from int, to string, bytes int) {
+	w := newTown(t, size)
+	defer w.close()
+	w.wrap = func(f int, address string, c net.Conn) net.Conn {
+		if f == from && address == to {
+			return &cut{Conn: c, left: helloSize + answerSize + bytes}
+		}
+		return c
+	}
+	var workers []int
+	for i := range size {
+		workers = append(workers, i)
+	}
+	meshes := w.connect(7, workers...)
+	defer closeAll(meshes)
+	for i, err := range all(meshes, func(m *Mesh) error { return rounds(m, 100) }) {
+		wantBroken(t, meshes[i], err)
+	}
+}
+
+// A connection that breaks while it says hello is dialled again.
+func TestBrokenHello(t *testing.T) {
+	for bytes := range helloSize {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTown(t, 3)
+			defer w.close()
+			var mu sync.Mutex
+			broken := make(map[string]bool)
+			w.wrap = func(from int, to string, c net.Conn) net.Conn {
+				mu.Lock()
+				defer mu.Unlock()
+				if pair := fmt.Sprint(from, to); !broken[pair] {
+					broken[pair] = true
+					return &cut{Conn: c, left: bytes}
+				}
+				return c
+			}
+			meshes := w.connect(1, 0, 1, 2)
+			defer closeAll(meshes)
+			for i, err := range all(meshes, func(m *Mesh) error { return rounds(m, 1) }) {
+				if err != nil {
+					t.Errorf("%d bytes: rank %d: %v", bytes, i, err)
+				}
+			}
+		})
+	}
+}
+
+// Who welcomed a peer that never hears of it may think that the world is connected: it breaks, on either side.
+func TestBrokenAnswer(t *testing.T) {
+	for bytes := range answerSize {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTown(t, 2)
+			defer w.close()
+			first := true
+			w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
+				if !first {
+					return c
+				}
+				first = false
+				return &cut{Conn: c, left: helloSize + bytes}
+			}
+			var wg sync.WaitGroup
+			for rank := range 2 {
+				wg.Go(func() {
+					m, err := w.nodes[rank].Connect(t.Context(), world(1, rank, 0, 1))
+					if err != nil {
+						return
+					}
+					defer m.Close()
+					wantBroken(t, m, rounds(m, 1))
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// A silent peer keeps the others waiting, until one of them breaks the world.
+func TestSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 4)
+		defer w.close()
+		meshes := w.connect(3, 0, 1, 2, 3)
+		defer closeAll(meshes)
+		why := errors.New("the master says so")
+		go func() {
+			time.Sleep(time.Hour)
+			meshes[0].Break(why)
+			meshes[0].Break(errors.New("too late"))
+		}()
+		start := time.Now()
+		for i, err := range all(meshes[:3], func(m *Mesh) error { return rounds(m, 1) }) {
+			wantBroken(t, meshes[i], err)
+		}
+		if took := time.Since(start); took != time.Hour {
+			t.Errorf("broken after %v", took)
+		}
+		if err := meshes[0].Flush(); !errors.Is(err, why) {
+			t.Errorf("%v, want %v", err, why)
+		}
+		wantBroken(t, meshes[3], rounds(meshes[3], 1))
+	})
+}
+
+// Close lets what was flushed arrive, and is what later calls are told.
+func TestClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 2)
+		defer w.close()
+		meshes := w.connect(1, 0, 1)
+		if err := errors.Join(meshes[0].Send(1, []byte("last")), meshes[0].Flush()); err != nil {
+			t.Fatal(err)
+		}
+		meshes[0].Close()
+		meshes[0].Close()
+		got := make([]byte, 4)
+		if err := meshes[1].Recv(0, got); err != nil || string(got) != "last" {
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := meshes[0].Send(1, nil); !errors.Is(err, ErrClosed) {
+			t.Errorf("send after Close: %v", err)
+		}
+		err := meshes[1].Recv(0, got)
+		wantBroken(t, meshes[1], err)
+		if broken, ok := errors.AsType[*BrokenError](err); ok && broken.Rank != 0 {
+			t.Errorf("rank %d is suspected", broken.Rank)
+		}
+		meshes[1].Close()
+	})
+}
+
+// Arrived tells of the first bytes that nobody has received, again and again, and takes none.
+func TestArrived(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 3)
+		defer w.close()
+		meshes := w.connect(1, 0, 1, 2)
+		defer closeAll(meshes)
+		here := func() bool {
+			ch := meshes[0].Arrived()
+			synctest.Wait()
+			select {
+			case <-ch:
+				return true
+			default:
+				return false
+			}
+		}
+		send := func(from int, text string) {
+			if err := errors.Join(meshes[from].Send(0, []byte(text)), meshes[from].Flush()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		receive := func(from int, want string) {
+			t.Helper()
+			got := make([]byte, len(want))
+			if err := meshes[0].Recv(from, got); err != nil || string(got) != want {
+				t.Fatalf("received %q, %v", got, err)
+			}
+		}
+		for range 3 {
+			if here() || here() {
+				t.Fatal("something arrived before it was sent")
+			}
+			send(2, "abc")
+			if !here() || !here() {
+				t.Fatal("nothing arrived")
+			}
+			receive(2, "a")
+			send(1, "x")
+			receive(1, "x")
+			if !here() {
+				t.Fatal("what was read ahead did not arrive")
+			}
+			receive(2, "bc")
+		}
+		ch := meshes[0].Arrived()
+		all(meshes[1:], func(m *Mesh) error { m.Close(); return nil })
+		<-ch
+		wantBroken(t, meshes[0], meshes[0].Recv(1, make([]byte, 1)))
+	})
+}
+
+// greeted is what a node answers to a hello; nil: nothing, within a second.
+func (w *town) greeted(to int, h hello) (net.Conn, *answer) {
+	w.t.Helper()
+	c, err := w.dial(w.t.Context(), fmt.Sprint(to))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c.Write(h.append(nil))
+	b := make([]byte, answerSize)
+	c.SetReadDeadline(time.Now().Add(time.Second))
+	if _, err := io.ReadFull(c, b); err != nil {
+		return c, nil
+	}
+	a, err := parseAnswer(b)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return c, &a
+}
+
+func TestWhoIsWelcome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 3)
+		defer w.close()
+		meshes := w.connect(5, 0, 1)
+		defer closeAll(meshes)
+		for name, c := range map[string]struct {
+			hello hello
+			want  *answer
+		}{
+			"older formation":   {hello{4, 1, 0, 1, 0, 2}, &answer{outdated, 5}},
+			"connected already": {hello{5, 1, 0, 1, 0, 2}, &answer{outdated, 5}},
+			"to another worker": {hello{5, 1, 2, 1, 0, 2}, &answer{stranger, 5}},
+			"another size":      {hello{5, 1, 0, 1, 0, 3}, &answer{stranger, 5}},
+			"another worker":    {hello{5, 2, 0, 1, 0, 2}, &answer{stranger, 5}},
+			"newer formation":   {hello{6, 1, 0, 1, 0, 2}, nil},
+		} {
+			conn, got := w.greeted(0, c.hello)
+			if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+				t.Errorf("%s: answer %v, want %v", name, got, c.want)
+			}
+			conn.Close()
+		}
+		conn, _ := w.dial(t.Context(), "0")
+		conn.Write(bytes.Repeat([]byte("GET / "), 20))
+		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("who speaks otherwise is answered: %d, %v", n, err)
+		}
+		silent, _ := w.dial(t.Context(), "0")
+		start := time.Now()
+		if _, err := silent.Read(make([]byte, 1)); err == nil || time.Since(start) != greeting {
+			t.Errorf("who says nothing is closed after %v: %v", time.Since(start), err)
+		}
+	})
+}
+
+// A peer that has not heard of the world is waited for; one in a newer world is not.
+func TestLatePeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 2)
+		defer w.close()
+		closeAll(w.connect(1, 0, 1))
+		var late *Mesh
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			time.Sleep(time.Minute)
+			var err error
+			if late, err = w.nodes[0].Connect(t.Context(), world(3, 0, 0, 1)); err != nil {
+				t.Error(err)
+			}
+		})
+		early, err := w.nodes[1].Connect(t.Context(), world(3, 1, 0, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		for i, err := range all([]*Mesh{late, early}, func(m *Mesh) error { return rounds(m, 1) }) {
+			if err != nil {
+				t.Errorf("rank %d: %v", i, err)
+			}
+		}
+		closeAll([]*Mesh{late, early})
+		// Worker 0 is in a newer world.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := w.nodes[0].Connect(ctx, world(9, 0, 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a world whose peer does not come: %v", err)
+		}
+		start := time.Now()
+		if _, err := w.nodes[1].Connect(t.Context(), world(8, 1, 0, 1)); err == nil || time.Since(start) > 0 {
+			t.Errorf("a world that the peer has left behind: %v after %v", err, time.Since(start))
+		}
+		for _, formation := range []int64{8, 7} {
+			if _, err := w.nodes[1].Connect(t.Context(), world(formation, 1, 0, 1)); err == nil {
+				t.Error("a formation is connected again")
+			}
+		}
+	})
+}
+
+// Somebody else listens where the peer was.
+func TestAnotherWorkerUnderTheAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 3)
+		defer w.close()
+		other := world(1, 1, 0, 1)
+		other.Peers[0].Address = "2"
+		if _, err := w.nodes[1].Connect(t.Context(), other); err == nil {
+			t.Error("worker 2 is taken for worker 0")
+		}
+	})
+}
+
+// Parked connections are bounded, and closed when their world is over or the node ends.
+func TestParked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 2)
+		var parked []net.Conn
+		for i := range parkedMost {
+			c, a := w.greeted(0, hello{int64(2*i + 3), 1, 0, 1, 0, 2})
+			if a != nil {
+				t.Fatalf("number %d is answered %v", i, a)
+			}
+			parked = append(parked, c)
+		}
+		if _, a := w.greeted(0, hello{1000, 1, 0, 1, 0, 2}); a == nil || a.verdict != crowded {
+			t.Errorf("one more is answered %v", a)
+		}
+		closeAll(w.connect(100, 0, 1)) // 49 of them are older
+		open := 0
+		for _, c := range parked {
+			c.SetReadDeadline(time.Now().Add(time.Second))
+			if _, err := c.Read(make([]byte, answerSize)); isTimeout(err) {
+				open++
+			}
+		}
+		if want := parkedMost - 49; open != want {
+			t.Errorf("%d are parked, want %d", open, want)
+		}
+		w.close()
+		for _, c := range parked {
+			c.SetReadDeadline(time.Now().Add(time.Second))
+			if _, err := io.ReadAll(c); isTimeout(err) {
+				t.Fatal("a parked connection outlives its node")
+			}
+		}
+	})
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
+
+// Close ends a Connect that waits.
+func TestCloseWhileConnecting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 3)
+		go func() {
+			time.Sleep(time.Minute)
+			w.close()
+		}()
+		var wg sync.WaitGroup
+		for _, rank := range []int{0, 2} {
+			wg.Go(func() {
+				if _, err := w.nodes[rank].Connect(t.Context(), world(1, rank, 0, 1, 2)); err == nil {
+					t.Error("connected without a peer")
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
