@@ -66,7 +66,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 		r.todo = r.todo[1:]
 		switch a.Verb {
 		case rendezvous.Form:
-			r.form(a.World)
+			r.form(a.World, a.Reason)
 		case rendezvous.Recall, rendezvous.Abort:
 			if a.Verb == rendezvous.Abort {
 				r.turned, r.called = r.now(), true
@@ -84,7 +84,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 }
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
-func (r *ring) form(w rendezvous.World) {
+func (r *ring) form(w rendezvous.World, reason string) {
 	r.world, r.turned, r.called = w, r.now(), false
 	state := "from the initial values"
 	if len(w.Sources) == 0 {
@@ -96,7 +96,7 @@ func (r *ring) form(w rendezvous.World) {
 		r.newest = max(r.newest, a.Version)
 		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
 	}
-	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation)
+	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
 		if charge := r.lost[worker]; !r.member(worker) {
 			delete(r.lost, worker)
@@ -293,10 +293,18 @@ func (r *ring) tick() {
 	switch _, why := r.meeting.Waiting(); {
 	case why != r.waiting:
 		r.waiting, r.told = why, false
-	case why != "" && !r.told:
+	case why != "" && !r.told && !r.works():
 		r.told = true
 		r.Log.Info("The ring does not work", "reason", why)
 	}
+}
+
+// works says that members go on, also if they will come back after a round.
+func (r *ring) works() bool {
+	return !r.called && slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool {
+		s := r.seats[m.Worker]
+		return s != nil && s.session == m.Session && !s.waits
+	})
 }
 
 func (r *ring) describe(s *wire.JobStatus) {

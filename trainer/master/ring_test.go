@@ -428,6 +428,12 @@ func TestRingLog(t *testing.T) {
 		for i := 5; i <= 7; i++ {
 			w.peer(i)
 		}
+		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 4}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		w.peer(8) // the others come back when they like
+		time.Sleep(10 * time.Second)
 		w.cancel()
 		<-w.ended
 		text := lines.String()
