@@ -124,6 +124,9 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 		p := place{World: word.World}
 		p.ctx, p.drop = context.WithCancelCause(ctx)
 		m.current, m.drop = p.Formation, p.drop
+		if len(p.Sources) == 0 {
+			m.flush = 0 // it was of another model
+		}
 		select { // nobody is in that one
 		case old := <-m.worlds:
 			old.drop(errRecalled)
