@@ -65,7 +65,7 @@ bench: build ## ratios beside peers and physical limits, into build/bench.json; 
 bench-peers: ## install what the bench compares with (PyTorch, from Debian)
 	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-pthread
 
-accuracy: build ## the whole of MNIST: 2 servers and 4 workers, one worker, and a worker killed every 5 s
+accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; and with a worker killed every 5 s
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
 
 fuzz: ## every fuzz target for FUZZTIME (10s)

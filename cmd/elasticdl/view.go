@@ -203,7 +203,7 @@ func news(before, after *wire.JobStatus) []string {
 		line := podName(p) + " " + p.State
 		switch {
 		case p.Reason != "":
-			line += ": " + oneLine(p.Reason)
+			line += ": " + reason(p)
 		case p.State == "Running" && p.Pid > 0:
 			line += fmt.Sprintf(", process %d", p.Pid)
 		}
@@ -294,7 +294,7 @@ func podTable(pods []*wire.PodStatus, now time.Time) string {
 		if p.Pid > 0 && p.EndedUnixMs == 0 {
 			pid = strconv.Itoa(int(p.Pid))
 		}
-		rows = append(rows, []string{podName(p), p.State, pid, span(p.StartedUnixMs, p.EndedUnixMs, now), p.Address, oneLine(p.Reason)})
+		rows = append(rows, []string{podName(p), p.State, pid, span(p.StartedUnixMs, p.EndedUnixMs, now), p.Address, reason(p)})
 	}
 	return table(rows)
 }
@@ -355,6 +355,11 @@ func podName(p *wire.PodStatus) string {
 		return "master"
 	}
 	return fmt.Sprintf("%s-%d", strings.ToLower(p.Role.String()), p.Index)
+}
+
+// reason is why a pod is as it is, beside its state.
+func reason(p *wire.PodStatus) string {
+	return strings.TrimPrefix(oneLine(p.Reason), strings.ToLower(p.State)+": ")
 }
 
 func metricsOf(e *wire.Evaluation) []evaluation.Metric {

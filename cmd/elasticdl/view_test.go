@@ -118,6 +118,7 @@ func TestNews(t *testing.T) {
 
 	larger := ringing()
 	larger.World, larger.WorldSize, larger.Workers = 4, 3, 3
+	larger.Pods[1].State, larger.Pods[1].Reason = "Deleted", "deleted: silent for 5s"
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluations = 0, nil

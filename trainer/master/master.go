@@ -128,7 +128,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	for _, s := range m.servers.all {
 		m.background.Go(func() { m.servers.command(lasting, s) })
 	}
-	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "workers", c.Job.NumWorkers, "servers", c.Job.NumPS)
+	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
 	m.begin()
 	m.loop(ctx)
 

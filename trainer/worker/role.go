@@ -69,12 +69,14 @@ func Main(ctx context.Context, o Options) error {
 		}
 		defer (*d.reader).Close()
 	}
+	reaches := slog.Int("servers", len(servers))
 	if j.Strategy == job.AllReduce {
 		listener, err := o.Listen()
 		if err != nil {
 			return fmt.Errorf("listen for the other workers: %w", err)
 		}
 		cfg.Address = listener.Addr().String()
+		reaches = slog.String("address", cfg.Address)
 		cfg.Peers = mesh.Listen(mesh.Config{Listener: listener, Worker: o.Index, Dial: o.Dial, Log: o.Log})
 		defer cfg.Peers.Close()
 		cfg.Initial = func() ([]float32, error) {
@@ -92,7 +94,7 @@ func Main(ctx context.Context, o Options) error {
 		}
 		defer cfg.Servers.Close()
 	}
-	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", engine.Layout().Len(), "threads", max(1, threads), "servers", len(servers))
+	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", engine.Layout().Len(), "threads", max(1, threads), reaches)
 	return Run(ctx, cfg)
 }
 
