@@ -56,7 +56,7 @@ type benchmark struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), jobBenchmarks(), recoveryBenchmarks(), goodputBenchmarks(), scalingBenchmarks())
+var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), jobBenchmarks(), recoveryBenchmarks(), goodputBenchmarks(), scalingBenchmarks())
 
 // bench collects the results of a run.
 type bench struct {

@@ -74,7 +74,7 @@ func TestReduceOverLoopback(t *testing.T) {
 								}
 							}
 						}
-						all, err := ring.Gather(m, r, size, []byte(fmt.Sprint("rank", r)))
+						all, err := ring.Gather(m, r, size, fmt.Append(nil, "rank", r))
 						if err != nil {
 							t.Error(err)
 							return
