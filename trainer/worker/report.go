@@ -149,6 +149,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		case <-w.urgent:
 		}
 		steps, rejected, loss := w.progress.snapshot()
 		beat := &wire.HeartbeatRequest{

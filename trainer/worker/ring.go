@@ -231,6 +231,9 @@ func (r *member) begin() error {
 	}
 	r.restart(values)
 	r.kept = gradient{}
+	r.mu.Lock()
+	r.release = 0 // that was of another model
+	r.mu.Unlock()
 	return nil
 }
 
@@ -318,7 +321,7 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release, r.floor = reply.ReleaseSnapshot, reply.Floor
+	r.release, r.floor = max(r.release, reply.ReleaseSnapshot), max(r.floor, reply.Floor)
 }
 
 // part is the examples [lo, hi) of a batch. It shares the batch's memory.

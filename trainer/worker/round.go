@@ -383,6 +383,12 @@ func (r *member) evaluate(ctx context.Context, it item) error {
 // confirm reports what the last round brought: every rank has come through it.
 func (r *member) confirm(in *world) error {
 	r.mu.Lock()
+	if r.flushed > r.safe.flushed { // the master waits for it
+		select {
+		case r.urgent <- struct{}{}:
+		default:
+		}
+	}
 	r.safe, r.world = r.position, in.Formation
 	floor := r.floor
 	r.mu.Unlock()

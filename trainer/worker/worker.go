@@ -94,6 +94,7 @@ type worker struct {
 	leases   *leases
 	reports  chan *wire.ReportTaskRequest
 	progress progress
+	urgent   chan struct{} // the next heartbeat is due now
 
 	metrics []zoo.Metric
 	states  [][]float64 // of the evaluation lease in work
@@ -106,6 +107,7 @@ func Run(ctx context.Context, cfg Config) error {
 		Config:  cfg,
 		leases:  newLeases(),
 		reports: make(chan *wire.ReportTaskRequest, 16),
+		urgent:  make(chan struct{}, 1),
 		metrics: cfg.Model.Metrics(),
 	}
 	var background sync.WaitGroup
