@@ -13,9 +13,9 @@ const (
 	segment  = 16 << 10
 	segments = 2
 	lead     = 1
-	// group is how many numbers few ranks reduce at a time: three groups, under way together, stay in the
-	// second-level cache, where two processes share it.
-	group = 64 << 10
+	// chunk is how many numbers each of few ranks sums up at a time: three groups of chunks, under way
+	// together, stay in the second-level cache, also where processes share it.
+	chunk = 16 << 10
 	// few is up to how many ranks exchange chunks with all others instead of round the ring: they wait for one
 	// another twice in a group, and not at each of 2(size-1) steps. Each of them is a peer of all others.
 	few = 5
@@ -23,7 +23,7 @@ const (
 	small = 16 << 10
 
 	// ScratchSize is how many numbers the scratch of [Reduce] has.
-	ScratchSize = max(segment, group/2+1, small)
+	ScratchSize = max(segment, chunk, small)
 )
 
 // Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize elements at least.
@@ -76,7 +76,8 @@ func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
 // Nobody waits in a circle: who has come least far waits neither to receive, since the others are past sending
 // it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving.
 func reduceFew(l Link, rank, size int, data, scratch []float32) error {
-	chunk := func(g, owner int) []float32 {
+	group := size * chunk
+	piece := func(g, owner int) []float32 {
 		all := data[min(max(g*group, 0), len(data)):min(max((g+1)*group, 0), len(data))]
 		lo, hi := part(len(all), size, owner%size)
 		return all[lo:hi]
@@ -84,11 +85,11 @@ func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 	for g := -1; (g-1)*group < len(data); g++ {
 		for d := 1; d < size; d++ {
 			to := rank + d
-			if err := l.Send(to%size, raw(chunk(g+1, to))); err != nil {
+			if err := l.Send(to%size, raw(piece(g+1, to))); err != nil {
 				return err
 			}
 		}
-		mine := chunk(g, rank)
+		mine := piece(g, rank)
 		for d := 1; d < size; d++ {
 			theirs := scratch[:len(mine)]
 			if err := l.Recv((rank+size-d)%size, raw(theirs)); err != nil {
@@ -103,7 +104,7 @@ func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 		}
 		for d := 1; d < size; d++ {
 			from := rank + size - d
-			if err := l.Recv(from%size, raw(chunk(g-1, from))); err != nil {
+			if err := l.Recv(from%size, raw(piece(g-1, from))); err != nil {
 				return err
 			}
 		}
