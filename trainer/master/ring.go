@@ -29,7 +29,8 @@ type ring struct {
 	world    rendezvous.World // the last; a member may be gone
 	newest   int64            // version
 	ledger   map[int64]int64  // by lease: the records of it in the state that the last world began with
-	lost     map[int]string   // workers of the last world that are gone, with their charge: what of their leases is in the state, the next world says
+	lost     map[int]string   // workers that are gone, with their charge: what of their leases is in the state, a world without them says that is safe
+	safe     bool             // no death of members of the last world can take back what it began with
 	first    int64            // formation with which this model began: heartbeats from before are of one that is lost
 	turned   time.Time        // by clock: the last world was formed, or called back at once
 	called   bool             // back at once, since then
@@ -85,6 +86,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
+	r.safe = !r.behind(w)
 	r.world, r.turned, r.called = w, r.now(), false
 	state := "from the initial values"
 	if len(w.Sources) == 0 {
@@ -97,12 +99,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
 	}
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
-	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
-		if charge := r.lost[worker]; !r.member(worker) {
-			delete(r.lost, worker)
-			r.lose(worker, r.ledger, charge)
-		}
-	}
+	r.settleLost()
 	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.queue.Floor()}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
@@ -116,6 +113,30 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		s.waits, s.given = false, w.Formation
 	}
 	r.orderFlush(w.Members)
+}
+
+// behind says whether a world has members with an older state than that which it begins with: should all who have that
+// one die before the others have it, the older one is the model.
+func (r *ring) behind(w rendezvous.World) bool {
+	for rank, m := range w.Members {
+		if slices.Contains(r.world.Members, m) && !slices.Contains(w.Sources, rank) {
+			return len(w.Sources) > 0
+		}
+	}
+	return false
+}
+
+// settleLost takes back the leases of those that are lost, if it is certain what of them is in the model.
+func (r *ring) settleLost() {
+	if !r.safe {
+		return
+	}
+	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
+		if charge := r.lost[worker]; !r.member(worker) {
+			delete(r.lost, worker)
+			r.lose(worker, r.ledger, charge)
+		}
+	}
 }
 
 // workers is so many of them, in words.
@@ -208,6 +229,10 @@ func (r *ring) heard(_ pod.ID, beat *wire.HeartbeatRequest, reply *wire.Heartbea
 			r.master.snapshot(0, beat.Snapshot)
 		}
 	}
+	if beat.Formation == r.world.Formation && !r.safe { // its members have come through the beginning of a round
+		r.safe = true
+		r.settleLost()
+	}
 	reply.ReleaseSnapshot, reply.Floor = r.evals.Release(), r.queue.Floor()
 }
 
@@ -236,12 +261,12 @@ func (r *ring) takeBack(_ context.Context, worker int, charge string) {
 	}
 }
 
-// reclaim takes a worker's leases back: when a world without it has been formed, if there is something of it in the model.
+// reclaim takes a worker's leases back: when a world without it is safe, if there may be something of it in the model.
 func (r *ring) reclaim(worker int, charge string) {
 	held := r.queue.Held(worker)
 	training := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
 	switch {
-	case training && r.member(worker):
+	case training && (r.member(worker) || !r.safe):
 		r.lost[worker] = cmp.Or(charge, r.lost[worker])
 	case len(held) > 0:
 		r.lose(worker, r.ledger, charge)
