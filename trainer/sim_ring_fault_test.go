@@ -1,6 +1,7 @@
 package trainer_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -74,18 +75,27 @@ var ringFaults = []fault{
 		s.note(func() { s.garbled = time.Now().Add(d) })
 		return fmt.Sprintf("calls go wrong for %v", d)
 	}},
-	{"scale", func(s *simulation) string {
-		most := s.job.MaxWorkers
-		if most == 0 {
-			most = 6
-		}
-		least := max(1, s.job.MinWorkers)
-		n := least + s.random.IntN(most-least+1)
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		reply, err := s.user.Scale(ctx, &wire.ScaleRequest{Workers: int32(n)})
-		return fmt.Sprintf("scale from %d to %d: %v", reply.GetBefore(), n, err)
-	}},
+	{"scale", func(s *simulation) string { return s.scale(s.least() + s.random.IntN(s.most()-s.least()+1)) }},
+}
+
+// grow is no fault.
+var grow = fault{"grow", func(s *simulation) string {
+	n := len(s.pods.of(pod.Worker)) + 1
+	if n > s.most() {
+		return ""
+	}
+	return s.scale(n)
+}}
+
+// least and most are how many workers the job may be given.
+func (s *simulation) least() int { return max(1, s.job.MinWorkers) }
+func (s *simulation) most() int  { return cmp.Or(s.job.MaxWorkers, 6) }
+
+func (s *simulation) scale(workers int) string {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	reply, err := s.user.Scale(ctx, &wire.ScaleRequest{Workers: int32(workers)})
+	return fmt.Sprintf("scale from %d to %d: %v", reply.GetBefore(), workers, err)
 }
 
 // strike notes that pods may be held for dead.
@@ -143,11 +153,10 @@ func (s *simulation) ambush(message string, draw func() (do func(pod string) str
 	if s.random.IntN(2) == 0 {
 		delay = s.between(time.Millisecond, 50*time.Millisecond)
 	}
-	start := time.Now()
 	act := func(pod string) {
 		if what := do(pod); what != "" {
 			s.note(func() {
-				s.happened = append(s.happened, fmt.Sprintf("%8s %s %v after %q of %s", "", what, time.Since(start), message, pod))
+				s.happened = append(s.happened, fmt.Sprintf("%8s %s, %v after %q of %s", "", what, delay, message, pod))
 			})
 		}
 	}

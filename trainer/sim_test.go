@@ -58,6 +58,7 @@ type simulation struct {
 
 	ring    *ringWatch // nil: parameter servers
 	ballast int        // of a ring's model
+	calm    bool       // nothing goes wrong
 	homes   bool       // who follows a lost worker listens under its address
 
 	random  *rand.Rand // of faults
