@@ -57,6 +57,9 @@ func parseHeader(b []byte) (header, error) {
 	b = b[n:]
 	h := header{recall: flags == 1, round: next(), flush: next(), release: next()}
 	count := next()
+	if h.round < 0 {
+		return header{}, fmt.Errorf("parse header: round %d", h.round)
+	}
 	if bad || count < 0 || count > maxOffers {
 		return header{}, fmt.Errorf("parse header: %d offers, want at most %d", count, maxOffers)
 	}
@@ -84,7 +87,8 @@ type agreement struct {
 }
 
 // agree plans a round. It takes the ranks' minibatches one after the other, each rank's first ones
-// first, until there are need records; the last one may be taken in part. Need 0: all of them.
+// first, until there are need records; the last one may be taken in part. Need 0: all of them. With each
+// round another rank is the first, lest some wait for ever where few records are needed.
 func agree(headers []header, need int64) (agreement, error) {
 	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release}
 	for rank, h := range headers {
@@ -95,8 +99,11 @@ func agree(headers []header, need int64) (agreement, error) {
 		a.recall = a.recall || h.recall
 		a.flush = max(a.flush, h.flush)
 	}
+	size := int64(len(headers))
 	for i := range maxOffers {
-		for rank, h := range headers {
+		for turn := range size {
+			rank := (headers[0].round + turn) % size
+			h := headers[rank]
 			if i >= len(h.offers) || need > 0 && a.records == need {
 				continue
 			}

@@ -117,6 +117,30 @@ func TestAgreement(t *testing.T) {
 	})
 }
 
+// Where an update needs fewer records than the ranks have, each has its turn.
+func TestRanksTakeTurns(t *testing.T) {
+	const ranks, need = 3, 4
+	var took [ranks]int64
+	for round := range int64(ranks) {
+		headers := make([]header, ranks)
+		for rank := range headers {
+			headers[rank] = header{round: round, offers: []offer{{lease: int64(rank + 1), records: need}}}
+		}
+		a, err := agree(headers, need)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for rank, takes := range a.takes {
+			for _, n := range takes {
+				took[rank] += n
+			}
+		}
+	}
+	if want := [ranks]int64{need, need, need}; took != want {
+		t.Errorf("the ranks gave %v records, want %v", took, want)
+	}
+}
+
 func TestRanksOutOfStep(t *testing.T) {
 	if _, err := agree([]header{{round: 3}, {round: 4}}, 0); err == nil {
 		t.Error("ranks at different rounds agree")
