@@ -58,18 +58,22 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no %s in a minute, but:\n%s", args[0], ts.ReadFile("stdout"))
 }
 
-// killPod is kill -9 of a pod's process: killpod JOB POD
+// killPod is kill -9 of a pod's process, of the first worker that runs if none is named: killpod JOB [POD]
 func killPod(ts *testscript.TestScript, _ bool, args []string) {
+	pod := regexp.MustCompile(`^worker-\d+$`)
+	if len(args) > 1 {
+		pod = regexp.MustCompile("^" + args[1] + "$")
+	}
 	ts.Check(ts.Exec("elasticdl", "status", args[0]))
 	for line := range strings.Lines(ts.ReadFile("stdout")) {
-		if fields := strings.Fields(line); len(fields) > 2 && fields[0] == args[1] && fields[1] == "Running" {
+		if fields := strings.Fields(line); len(fields) > 2 && pod.MatchString(fields[0]) && fields[1] == "Running" {
 			pid, err := strconv.Atoi(fields[2])
 			ts.Check(err)
 			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
 			return
 		}
 	}
-	ts.Fatalf("%s does not run:\n%s", args[1], ts.ReadFile("stdout"))
+	ts.Fatalf("no %v runs:\n%s", pod, ts.ReadFile("stdout"))
 }
 
 // noProcesses checks that nothing runs that was started with this story's state directory.
