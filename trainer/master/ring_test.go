@@ -271,6 +271,31 @@ func TestRingLastStreamBreaks(t *testing.T) {
 	})
 }
 
+// One that was away when it was given a world is not sent there any more: it has come back from it.
+func TestRingWorldIsMissed(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, ringJob(func(c *Config) { c.Job.MinWorkers = 2 }))
+		first, other := w.stranger(0), w.peer(1)
+		first.arrive(&wire.Arrival{Round: -1, Process: 7})
+		go first.live()
+		first.hears("world 1.1 [1 0] from []")
+		w.kill(worker(1))
+		other.close()
+		first.hears("recall 1 now")
+		first.arrive(&wire.Arrival{Formation: 1, Round: 5, Process: 7})
+		first.close()
+		synctest.Wait()
+		next := w.peer(2)
+		next.hears("world 2.2 [0 2] from [0]")
+		again := w.stranger(0)
+		again.arrive(&wire.Arrival{Formation: 1, Round: 5, Process: 7})
+		again.hears()
+		next.hears("recall 2 now")
+		next.arrive(&wire.Arrival{Formation: 2, Round: -1})
+		again.hears("world 2.3 [0 2] from [0]")
+	})
+}
+
 // An arrival that comes again is not taken for one from the last world: its ledger is old.
 func TestRingArrivesTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {

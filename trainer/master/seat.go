@@ -80,10 +80,7 @@ func (r *ring) enter(first *wire.Arrival) (*seat, error) {
 	before := r.seats[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 {
 		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
-		for _, word := range before.words {
-			s.say(word)
-		}
-		// It has been in no world since, if it was given one: that word was lost with the stream.
+		// It has been in no world since, if it was given one: that word was lost with the stream, or is not sent now.
 		first.Formation = s.given
 	} else {
 		if before != nil {

@@ -123,13 +123,15 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 	case *wire.Assembly_World:
 		p := place{World: word.World}
 		p.ctx, p.drop = context.WithCancelCause(ctx)
+		if m.drop != nil {
+			m.drop(errRecalled) // the one before, which the others may have left
+		}
 		m.current, m.drop = p.Formation, p.drop
 		if len(p.Sources) == 0 {
 			m.flush = 0 // it was of another model
 		}
-		select { // nobody is in that one
-		case old := <-m.worlds:
-			old.drop(errRecalled)
+		select {
+		case <-m.worlds:
 		default:
 		}
 		m.worlds <- p

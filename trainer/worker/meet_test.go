@@ -29,3 +29,17 @@ func TestFlushOfAnotherModel(t *testing.T) {
 	flush(2)
 	wants(3, 2)
 }
+
+// Who is given a world is in no older one: it may wait there for somebody who has left.
+func TestWorldEndsTheOneBefore(t *testing.T) {
+	m := newMeeting(nil)
+	world := func(formation int64) place {
+		m.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Formation: formation}}})
+		return <-m.worlds
+	}
+	first := world(1)
+	second := world(2)
+	if first.ctx.Err() == nil || second.ctx.Err() != nil {
+		t.Errorf("the first world: %v, the second: %v", first.ctx.Err(), second.ctx.Err())
+	}
+}
