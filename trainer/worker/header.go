@@ -12,7 +12,7 @@ const maxOffers = 4
 // header is what every rank tells all others at the beginning of a round.
 type header struct {
 	round   int64 // rounds that its state has behind it: the same on every rank
-	recall  bool  // it has to go to the rendezvous after this round: so have all
+	recall  bool  // it has to go to the rendezvous: so have all, at once
 	flush   int64 // the newest flush that it heard of
 	release int64 // the master needs no snapshot up to this version (rank 0's counts)
 	offers  []offer
@@ -100,6 +100,9 @@ func agree(headers []header, need int64) (agreement, error) {
 		a.flush = max(a.flush, h.flush)
 	}
 	size := int64(len(headers))
+	if a.recall { // who waits to join does not wait for another round
+		return a, nil
+	}
 	for i := range maxOffers {
 		for turn := range size {
 			rank := (headers[0].round + turn) % size

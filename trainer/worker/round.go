@@ -185,7 +185,7 @@ func (r *member) round(in *world) (agreement, error) {
 	var mine []int64
 	var losses []float32
 	var err error
-	if len(h.offers) > 0 && r.batch == 0 { // they are taken in any case: no need to wait for the others
+	if len(h.offers) > 0 && r.batch == 0 && !h.recall { // they will be taken: no need to wait for the others
 		mine = []int64{h.offers[0].records}
 		losses, err = r.compute(in, mine)
 	}
