@@ -200,6 +200,9 @@ func (m *master) settle(r *wire.ReportTaskRequest, now time.Time) error {
 	}
 	m.Log.Warn("Task failed", "task", t, "worker", worker, "reason", r.Error)
 	m.wake()
+	if err := m.queue.Touch(r.Lease, worker, r.Done, now); err != nil {
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
 	return m.queue.Fail(r.Lease, worker, r.Error, now)
 }
 

@@ -520,6 +520,7 @@ type ReportTaskRequest struct {
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Lease         int64                  `protobuf:"varint,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: every record of the task is done
+	Done          int64                  `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`  // with an error: records at the task's start that are in the model; the others are done again
 	Metrics       []*Metric              `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -574,6 +575,13 @@ func (x *ReportTaskRequest) GetError() string {
 		return x.Error
 	}
 	return ""
+}
+
+func (x *ReportTaskRequest) GetDone() int64 {
+	if x != nil {
+		return x.Done
+	}
+	return 0
 }
 
 func (x *ReportTaskRequest) GetMetrics() []*Metric {
@@ -2215,11 +2223,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\v2\x0f.elasticdl.TaskR\x04task\"2\n" +
 	"\x06Metric\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05state\x18\x02 \x03(\x01R\x05state\"\x84\x01\n" +
+	"\x05state\x18\x02 \x03(\x01R\x05state\"\x98\x01\n" +
 	"\x11ReportTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
-	"\x05error\x18\x03 \x01(\tR\x05error\x12+\n" +
+	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
+	"\x04done\x18\x05 \x01(\x03R\x04done\x12+\n" +
 	"\ametrics\x18\x04 \x03(\v2\x11.elasticdl.MetricR\ametrics\"\x11\n" +
 	"\x0fReportTaskReply\"9\n" +
 	"\rLeaseProgress\x12\x14\n" +

@@ -25,7 +25,7 @@ type leases struct {
 }
 
 type lease struct {
-	done      int64 // records accepted by the servers
+	done      int64 // records that are in the model for good
 	abandoned bool  // failed: what the feeder has read of it is dropped
 }
 
@@ -47,12 +47,15 @@ func (l *leases) advance(id, done int64) {
 	}
 }
 
-func (l *leases) abandon(id int64) {
+// abandon answers how many records of the lease were done.
+func (l *leases) abandon(id int64) (done int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if h := l.held[id]; h != nil {
 		h.abandoned = true
+		done = h.done
 	}
+	return done
 }
 
 // abandoned says whether a lease is not worth working on: it failed, or is settled.
