@@ -50,3 +50,18 @@ func TestConfirmIsCutShort(t *testing.T) {
 		t.Errorf("%d reports, not 1", n)
 	}
 }
+
+// What is released is of one model: the next may still need its snapshot of a version that the last was done with.
+func TestReleaseOfAnotherModel(t *testing.T) {
+	r := new(member)
+	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 60})
+	r.another()
+	if r.release != 0 {
+		t.Errorf("with a new state version %d is released", r.release)
+	}
+	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 60}) // it was on its way
+	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 5})
+	if r.release != 5 {
+		t.Errorf("version %d is released, not 5", r.release)
+	}
+}

@@ -230,11 +230,16 @@ func (r *member) begin() error {
 		}
 	}
 	r.restart(values)
+	r.another()
+	return nil
+}
+
+// another says that the state is another one than before, maybe of another model.
+func (r *member) another() {
 	r.kept = gradient{}
 	r.mu.Lock()
-	r.release = 0 // that was of another model
+	r.release = 0
 	r.mu.Unlock()
-	return nil
 }
 
 // transfer takes the state from one rank and passes it on to another; -1: nobody. A state that this rank
@@ -270,7 +275,7 @@ func (r *member) transfer(l ring.Link, from, to int) error {
 		return err
 	}
 	r.adopt(into, p, ledger)
-	r.kept = gradient{}
+	r.another()
 	return nil
 }
 
@@ -321,7 +326,7 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release, r.floor = max(r.release, reply.ReleaseSnapshot), max(r.floor, reply.Floor)
+	r.release, r.floor = reply.ReleaseSnapshot, max(r.floor, reply.Floor) // less than before is of another model
 }
 
 // part is the examples [lo, hi) of a batch. It shares the batch's memory.
