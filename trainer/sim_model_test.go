@@ -27,6 +27,7 @@ const (
 	features = 4
 	columns  = 24 // workers, modulo
 	rate     = 0.1
+	keeps    = 0.9 // a moving average, of itself
 )
 
 // example is record i of a shard: features and what they amount to.
@@ -181,7 +182,7 @@ func (e *engine) Layout() param.Layout {
 		l = append(l, param.Variable{Name: "ballast", Shape: []int{e.ballast}, Trainable: true})
 	}
 	if e.ring {
-		l = append(l, param.Variable{Name: "mean", Shape: []int{features}, Momentum: 0.9})
+		l = append(l, param.Variable{Name: "mean", Shape: []int{features + 1}, Momentum: keeps})
 	}
 	return l
 }
@@ -244,9 +245,16 @@ func (e *engine) observe(x []float32, n float32, label int) {
 	for i := range ballast {
 		ballast[i] += (noise + float32((i+label)%31)) / n
 	}
-	for j, mean := 0, e.grads[len(e.grads)-features:]; j < features; j++ {
+	mean := e.grads[len(e.grads)-features-1:]
+	for j := range features {
 		mean[j] += x[j] / n
 	}
+	mean[features] += 1 / n
+}
+
+// share is by what the mean of ones over the records of every update so far differs from one.
+func (e *engine) share(updates int64) float64 {
+	return 1 - float64(e.values[len(e.values)-1])/(1-math.Pow(keeps, float64(updates)))
 }
 
 // tell announces the gradients in some pieces, from the end.

@@ -67,6 +67,7 @@ var ringFaults = []fault{
 	{"partition at a formation", func(s *simulation) string { return s.ambush("World ", s.partitionAny) }},
 	{"kill after a step", func(s *simulation) string { return s.ambush("Step applied", s.killThat) }},
 	{"kill another after a step", func(s *simulation) string { return s.ambush("Step applied", s.killAny) }},
+	{"kill the newest", func(s *simulation) string { return s.ambush("Step applied", s.killNewest) }},
 	{"cut after a step", func(s *simulation) string { return s.ambush("Step applied", s.cutAny) }},
 	{"kill at a report", func(s *simulation) string { return s.ambush("Epoch finished", s.killAny) }},
 	{"kill at the end", func(s *simulation) string { return s.ambush("Training finished", s.killAny) }},
@@ -140,13 +141,13 @@ func (s *simulation) killNamed(name string) bool {
 	return false
 }
 
-// trap waits for a line of the log.
+// trap waits for a line of the log with this text.
 type trap struct {
 	message string
-	snap    func(pod string)
+	snap    func(pod, message string)
 }
 
-// ambush has something done at the next line of the log that begins so, or a moment later. It is said when it happens.
+// ambush has something done at the next line of the log with this text, or a moment later. It is said when it happens.
 func (s *simulation) ambush(message string, draw func() (do func(pod string) string)) string {
 	do := draw()
 	var delay time.Duration
@@ -155,13 +156,11 @@ func (s *simulation) ambush(message string, draw func() (do func(pod string) str
 	}
 	act := func(pod string) {
 		if what := do(pod); what != "" {
-			s.note(func() {
-				s.happened = append(s.happened, fmt.Sprintf("%8s %s, %v after %q of %s", "", what, delay, message, pod))
-			})
+			s.say(fmt.Sprintf("%s, %v after %q of %s", what, delay, message, pod))
 		}
 	}
 	s.note(func() {
-		s.trap = &trap{message, func(pod string) {
+		s.trap = &trap{message, func(pod, _ string) {
 			if delay == 0 {
 				act(pod)
 			} else {
@@ -172,16 +171,21 @@ func (s *simulation) ambush(message string, draw func() (do func(pod string) str
 	return ""
 }
 
-// spring springs the trap that waits for a line of the log.
+// say notes what happened in an ambush.
+func (s *simulation) say(what string) {
+	s.note(func() { s.happened = append(s.happened, fmt.Sprintf("%8s %s", "", what)) })
+}
+
+// spring springs the trap that waits for a line of the log with this text.
 func (s *simulation) spring(pod, message string) {
 	var sprung *trap
 	s.note(func() {
-		if s.trap != nil && !s.ending && strings.HasPrefix(message, s.trap.message) {
+		if s.trap != nil && !s.ending && strings.Contains(message, s.trap.message) {
 			sprung, s.trap = s.trap, nil
 		}
 	})
 	if sprung != nil {
-		sprung.snap(pod)
+		sprung.snap(pod, message)
 	}
 }
 
@@ -202,6 +206,24 @@ func (s *simulation) killAny() func(string) string {
 		}
 		id := ids[i%len(ids)]
 		return said(s.pods.kill(id, pod.Exit{Code: 137, Signal: 9}), "kill %v", id)
+	}
+}
+
+// killNewest kills two: that has others in different rounds at times, and the one that has the newest state as it begins
+// to pass it on.
+func (s *simulation) killNewest() func(string) string {
+	first := s.killAny()
+	return func(pod string) string {
+		s.note(func() {
+			s.trap = &trap{"state of ", func(_, message string) {
+				_, source, _ := strings.Cut(message, "state of ")
+				source, _, _ = strings.Cut(source, " ")
+				if s.killNamed(source) {
+					s.say(fmt.Sprintf("kill %s, which has the newest state", source))
+				}
+			}}
+		})
+		return first(pod)
 	}
 }
 

@@ -212,6 +212,9 @@ func (w *ringWatch) update(name string, m mark) {
 		}
 		t.applied++
 	}
+	if off := e.share(m.version); math.Abs(off) > 1e-3 {
+		w.complain("%s, world %d, version %d: the updates are not means over their records: %v", name, m.world, m.version, off)
+	}
 	if before, ok := w.marks[m]; ok && before != t {
 		w.complain("%s, world %d, version %d: %+v, another rank has %+v", name, m.world, m.version, t, before)
 	}
