@@ -11,11 +11,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// heartbeat is how often a worker says how far it is.
+// heartbeat is how often a worker says how far it is, unless a ring holds it for silent
+// sooner than after four of them.
 const heartbeat = 500 * time.Millisecond
+
+func (w *worker) interval() time.Duration {
+	if limit := w.Job.HeartbeatTimeout.Duration; w.Job.Strategy == job.AllReduce && limit > 0 {
+		return min(heartbeat, limit/4)
+	}
+	return heartbeat
+}
 
 // leases is what this worker holds, from the grant to the delivered report.
 type leases struct {
@@ -145,7 +154,7 @@ func (w *worker) report(ctx context.Context) {
 // heartbeats tells the master how far this worker is. It cancels the worker
 // that the master does not know any more.
 func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.CancelCauseFunc) {
-	ticker := time.NewTicker(heartbeat)
+	ticker := time.NewTicker(w.interval())
 	defer ticker.Stop()
 	for {
 		select {

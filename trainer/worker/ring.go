@@ -159,7 +159,7 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 	if b, ok := errors.AsType[*mesh.BrokenError](err); ok && b.Rank >= 0 && b.Rank < len(peers) && p.ctx.Err() == nil {
 		suspect = peers[b.Rank].Worker
 	}
-	r.Log.Warn("Left the world", "world", p.Id, "reason", err)
+	r.Log.Info("Left the world", "world", p.Id, "reason", err)
 	return true, suspect, nil
 }
 
