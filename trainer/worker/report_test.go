@@ -51,6 +51,20 @@ func TestConfirmIsCutShort(t *testing.T) {
 	}
 }
 
+// What was measured for a lease that is void by now is no part of the next.
+func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
+	m := model()
+	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics()}
+	for lease, size := range []int{3, 4} {
+		if err := w.measure(item{task: &wire.Task{Lease: int64(lease)}, batch: &zoo.Batch{Size: size}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.states[0][0]; got != 4 {
+		t.Errorf("%v records are measured, not 4", got)
+	}
+}
+
 // What is released is of one model: the next may still need its snapshot of a version that the last was done with.
 func TestReleaseOfAnotherModel(t *testing.T) {
 	r := new(member)

@@ -96,8 +96,9 @@ type worker struct {
 	progress progress
 	urgent   chan struct{} // the next heartbeat is due now
 
-	metrics []zoo.Metric
-	states  [][]float64 // of the evaluation lease in work
+	metrics  []zoo.Metric
+	states   [][]float64 // of the evaluation lease in work,
+	measured int64       // which is this one
 }
 
 // Run works until the master says that the job has ended, or ctx is done.
@@ -189,7 +190,8 @@ func (w *worker) settle(ctx context.Context, task *wire.Task, failure error) err
 
 // measure adds one minibatch to the metrics of its lease.
 func (w *worker) measure(it item) error {
-	if w.states == nil {
+	if lease := it.task.Lease; w.states == nil || w.measured != lease { // the last may have been taken back half done
+		w.measured = lease
 		w.states = make([][]float64, len(w.metrics))
 		for i, m := range w.metrics {
 			w.states[i] = make([]float64, m.Size)
