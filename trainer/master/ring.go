@@ -31,6 +31,7 @@ type ring struct {
 	ledger   map[int64]int64  // by lease: the records of it in the state that the last world began with
 	lost     map[int]string   // workers that are gone, with their charge: what of their leases is in the state, a world without them says that is safe
 	safe     bool             // no death of members of the last world can take back what it began with
+	shared   bool             // all of its members are known to have that
 	first    int64            // formation with which this model began: heartbeats from before are of one that is lost
 	turned   time.Time        // by clock: the last world was formed, or called back at once
 	called   bool             // back at once, since then
@@ -86,7 +87,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
-	r.safe = !r.behind(w)
+	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
 	r.world, r.turned, r.called = w, r.now(), false
 	state := "from the initial values"
 	if len(w.Sources) == 0 {
@@ -124,6 +125,26 @@ func (r *ring) behind(w rendezvous.World) bool {
 		}
 	}
 	return false
+}
+
+// alone says that the state is lost with one member, as far as is known: the others are newcomers that may have yet to take it.
+func (r *ring) alone(s *seat) bool {
+	if r.shared || !r.safe {
+		return false
+	}
+	source := false
+	for _, rank := range r.world.Sources {
+		m := r.world.Members[rank]
+		o := r.seats[m.Worker]
+		switch {
+		case o == nil || o.session != m.Session:
+		case o != s:
+			return false
+		default:
+			source = true
+		}
+	}
+	return source
 }
 
 // settleLost takes back the leases of those that are lost, if it is certain what of them is in the model.
@@ -229,8 +250,8 @@ func (r *ring) heard(_ pod.ID, beat *wire.HeartbeatRequest, reply *wire.Heartbea
 			r.master.snapshot(0, beat.Snapshot)
 		}
 	}
-	if beat.Formation == r.world.Formation && !r.safe { // its members have come through the beginning of a round
-		r.safe = true
+	if beat.Formation == r.world.Formation && !r.shared { // its members have come through the beginning of a round
+		r.safe, r.shared = true, true
 		r.settleLost()
 	}
 	reply.ReleaseSnapshot, reply.Floor = r.evals.Release(), r.queue.Floor()

@@ -238,6 +238,34 @@ func TestRingStreamBreaks(t *testing.T) {
 	})
 }
 
+// The only worker that has the model is waited for as well if others are about to take it.
+func TestRingSourceStreamBreaks(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers = 1 }))
+		first := w.stranger(0)
+		first.arrive(&wire.Arrival{Round: -1, Process: 7})
+		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		next := w.peer(1)
+		first.hears("world 1.1 [0] from []", "recall 1")
+		first.arrive(&wire.Arrival{Formation: 1, Round: 5, Process: 7})
+		next.hears("world 2.2 [0 1] from [0]")
+		first.close()
+		synctest.Wait()
+		again := w.stranger(0)
+		again.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7, Broken: true, Suspect: -1})
+		next.hears("recall 2 now")
+		next.back(2, -1)
+		next.hears("world 2.3 [0 1] from [0]")
+		// When they have told that they are in it, it is not alone any more.
+		next.says(func(r *wire.HeartbeatRequest) { r.Formation = 3 })
+		again.close()
+		next.hears("recall 3 now")
+	})
+}
+
 // A process that alone has the model and loses its stream keeps its place, and the training goes on from there.
 func TestRingLastStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -145,7 +145,7 @@ func (r *ring) leave(s *seat, err error) {
 	defer r.mu.Unlock()
 	switch {
 	case r.seats[s.worker] != s:
-	case s.process != 0 && !r.over && r.meeting.Last(s.worker, s.session):
+	case s.process != 0 && !r.over && (r.meeting.Last(s.worker, s.session) || r.alone(s)):
 		r.Log.Warn("The stream of the only worker that has the model ended: waiting for it to come back", "worker", s.worker, "error", err)
 	default:
 		r.vacate(s, fmt.Sprintf("its stream ended: %v", err))
