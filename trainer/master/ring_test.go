@@ -30,7 +30,7 @@ func TestRing(t *testing.T) {
 		if elapsed(begin) != 0 {
 			t.Errorf("formed after %v", elapsed(begin))
 		}
-		if s := w.look(); s.World != 1 || s.WorldSize != 2 || s.Workers != 2 || s.Strategy != "AllreduceStrategy" {
+		if s := w.look(); s.World != 1 || s.WorldSize != 2 || s.Workers != 2 || s.Strategy != "AllreduceStrategy" || s.Pods[1].Address != "worker-1:1" {
 			t.Errorf("status %v", s)
 		}
 		a.says(func(r *wire.HeartbeatRequest) { r.Version = 4 })

@@ -90,6 +90,7 @@ func (r *ring) enter(first *wire.Arrival) (*seat, error) {
 		s.session = r.session
 	}
 	r.seats[s.worker] = s
+	r.master.do(r.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
 	r.take(s, first)
 	return s, nil
 }
