@@ -164,43 +164,6 @@ func TestRingLostMember(t *testing.T) {
 	}
 }
 
-// What a lost worker brought to the last round is credited when no death can take that round back: as long as one
-// member has it, and others are to copy it, it may be lost with that one.
-func TestRingLostMemberAndRound(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		dies   bool // who has the round, before the others have it
-		credit int64
-	}{{"copied", false, 3}, {"lost", true, 2}} {
-		t.Run(c.name, func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
-				p[0].hears("world 1.1 [0 1 2] from []")
-				lease := w.task(2)
-				w.kill(worker(2))
-				p[0].hears("recall 1 now")
-				p[0].back(1, 6, lease.Lease, 3)
-				p[1].back(1, 5, lease.Lease, 2)
-				p[1].hears("world 1.1 [0 1 2] from []", "recall 1 now", "world 2.2 [0 1] from [0]")
-				if s := w.look(); s.RecordsDone != 0 || s.Requeued != 0 {
-					t.Errorf("before the others have it: %v", s)
-				}
-				if c.dies {
-					w.kill(worker(0))
-					p[1].hears("recall 2 now")
-					p[1].back(2, 5, lease.Lease, 2)
-				} else {
-					p[1].says(func(r *wire.HeartbeatRequest) { r.Formation = 2 })
-				}
-				if s := w.look(); s.RecordsDone != c.credit || s.Requeued != 1 {
-					t.Errorf("afterwards: %v", s)
-				}
-				w.wantTask(w.task(1), lease.Start, c.credit)
-			})
-		})
-	}
-}
-
 // Leases of one that is not in the ring wait for nobody.
 func TestRingLostGuest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -235,34 +198,6 @@ func TestRingStreamBreaks(t *testing.T) {
 		again.arrive(&wire.Arrival{Formation: 2, Round: 9})
 		wantCode(t, again.ended(), codes.Aborted)
 		third.hears()
-	})
-}
-
-// The only worker that has the model is waited for as well if others are about to take it.
-func TestRingSourceStreamBreaks(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers = 1 }))
-		first := w.stranger(0)
-		first.arrive(&wire.Arrival{Round: -1, Process: 7})
-		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
-			t.Fatal(err)
-		}
-		synctest.Wait()
-		next := w.peer(1)
-		first.hears("world 1.1 [0] from []", "recall 1")
-		first.arrive(&wire.Arrival{Formation: 1, Round: 5, Process: 7})
-		next.hears("world 2.2 [0 1] from [0]")
-		first.close()
-		synctest.Wait()
-		again := w.stranger(0)
-		again.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7, Broken: true, Suspect: -1})
-		next.hears("recall 2 now")
-		next.back(2, -1)
-		next.hears("world 2.3 [0 1] from [0]")
-		// When they have told that they are in it, it is not alone any more.
-		next.says(func(r *wire.HeartbeatRequest) { r.Formation = 3 })
-		again.close()
-		next.hears("recall 3 now")
 	})
 }
 
