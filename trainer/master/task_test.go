@@ -140,6 +140,26 @@ func TestGetTaskGivenUp(t *testing.T) {
 	})
 }
 
+// Of a lease that failed only what is not in the model is done again.
+func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		first := w.task(0)
+		report := &wire.ReportTaskRequest{Worker: 0, Lease: first.Lease, Error: "bad", Done: first.End - first.Start + 1}
+		_, err := w.ReportTask(t.Context(), report)
+		wantCode(t, err, codes.InvalidArgument)
+		report.Done = 2
+		if _, err := w.ReportTask(t.Context(), report); err != nil {
+			t.Fatal(err)
+		}
+		w.done(1, w.task(1))
+		if task := w.task(1); task.Start != first.Start || task.Done != 2 {
+			t.Errorf("%v, want the rest of %v", task, first)
+		}
+	})
+}
+
 // What every server has of a lost worker's leases is credited; the rest is given to another.
 func TestLostWorkerProgress(t *testing.T) {
 	progress := func(done ...int64) (p []*wire.LeaseProgress) {

@@ -96,7 +96,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	}
 	order := f.order(t)[t.Done:]
 	if len(order) == 0 { // lost after its last push, before its report
-		return f.settle(ctx, t, nil)
+		return f.settle(ctx, t)
 	}
 	for at := 0; at < len(order); {
 		if f.leases.abandoned(t.Lease) {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"testing"
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -77,5 +78,61 @@ func TestReleaseOfAnotherModel(t *testing.T) {
 	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 5})
 	if r.release != 5 {
 		t.Errorf("version %d is released, not 5", r.release)
+	}
+}
+
+// atHand is a member with pieces in hand, and the channel of its reports.
+func atHand(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
+	w := &worker{leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2), metrics: model().Metrics()}
+	w.Engine, w.Log = newLesson(), slog.New(slog.DiscardHandler)
+	r := &member{worker: w, feed: &feeder{worker: w, items: make(chan item), free: make(chan *zoo.Batch, 4)}, hand: pieces}
+	for _, p := range pieces {
+		w.leases.hold(p.task.Lease, 0)
+	}
+	return r, w.reports
+}
+
+// minibatch is the n-th, from 1, of two records each.
+func minibatch(task *wire.Task, n int64) piece {
+	return piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: 2 * n, last: 2*n == task.End-task.Start}}
+}
+
+// An evaluation that is done when the world ends is reported in the next one, and measured once.
+func TestEvaluationIsCutShort(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		task := &wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 1, End: 4}
+		r, reports := atHand(minibatch(task, 1), minibatch(task, 2))
+		gone := errors.New("gone")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(gone)
+		r.reports = nil // nobody takes the report
+		if err := r.meanwhile(&world{place: place{ctx: ctx}}, &collective{}); err != gone {
+			t.Fatalf("meanwhile gave %v", err)
+		}
+		r.reports = reports
+		if err := r.meanwhile(&world{place: place{ctx: t.Context()}}, &collective{}); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-reports; got.Error != "" || len(got.Metrics) != 1 || got.Metrics[0].State[0] != 4 {
+			t.Errorf("report %v, want metrics of 4 records", got)
+		}
+	})
+}
+
+// A minibatch may be in the model in part when the rest of it fails.
+func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
+	task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, End: 4}
+	failed, next := minibatch(task, 1), minibatch(task, 2)
+	failed.err, failed.taken = errors.New("broken"), 1
+	r, reports := atHand(failed, next)
+	r.ledger = map[int64]int64{1: 1}
+	if err := r.meanwhile(&world{place: place{ctx: t.Context()}}, &collective{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-reports; got.Error != "broken" || got.Done != 1 {
+		t.Errorf("report %v, want one record done", got)
+	}
+	if len(r.hand) != 0 || len(r.feed.free) != 2 {
+		t.Errorf("%d pieces in hand, %d batches free", len(r.hand), len(r.feed.free))
 	}
 }

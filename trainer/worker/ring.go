@@ -61,8 +61,12 @@ type stretch struct{ lo, hi int }
 // piece is what is left of an item.
 type piece struct {
 	item
-	taken int // records at its beginning that are in the state
+	taken int  // records at its beginning that are in the state
+	seen  bool // of an evaluation: it is in the metrics
 }
+
+// trains says that a piece is for the ring.
+func (p piece) trains() bool { return p.err == nil && p.task.Kind == wire.TaskKind_TRAINING }
 
 // from is how many records of the lease come before what is left.
 func (p piece) from() int64 { return p.done - int64(p.batch.Size-p.taken) }
@@ -301,7 +305,7 @@ func (r *member) reconcile() {
 	pieces := append(r.applied, r.hand...)
 	r.applied, r.hand = nil, nil
 	for _, p := range pieces {
-		if p.task.Kind != wire.TaskKind_TRAINING {
+		if !p.trains() {
 			r.hand = append(r.hand, p)
 			continue
 		}

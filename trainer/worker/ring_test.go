@@ -92,6 +92,7 @@ type class struct {
 	mu      sync.Mutex
 	pupils  []*pupil
 	world   int64
+	bad     int64 // record that cannot be read
 	working sync.WaitGroup
 	log     bytes.Buffer
 }
@@ -138,7 +139,7 @@ func newClass(workers int) *class {
 	j := job.Default()
 	j.Strategy, j.NumPS, j.NumWorkers = job.AllReduce, 0, workers
 	j.MinibatchSize, j.Shuffle, j.LogLossSteps = 4, false, 0
-	c := &class{job: j}
+	c := &class{job: j, bad: -1}
 	for i := range workers {
 		c.pupils = append(c.pupils, &pupil{class: c, index: i, engine: newLesson(), node: memnet.Listen(1 << 12)})
 	}
@@ -200,7 +201,7 @@ func (c *class) start(t *testing.T) {
 			p.err = Run(t.Context(), Config{
 				Index: p.index, Job: c.job, Model: m, Engine: p.engine, Master: p, Peers: node, Address: strconv.Itoa(p.index),
 				Initial:  func() ([]float32, error) { return make([]float32, lessons), nil },
-				Training: numbers{bad: -1}, Validation: numbers{bad: -1},
+				Training: numbers{bad: c.bad}, Validation: numbers{bad: -1},
 				Log: slog.New(slog.NewTextHandler(writer{&logged, &c.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 			})
 		})
@@ -401,6 +402,35 @@ func TestFailedStepInRing(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What is in the model of a lease that fails is told: only the rest is done again.
+func TestFailureInRingTellsWhatIsDone(t *testing.T) {
+	for _, read := range []bool{false, true} {
+		bubble(t, func(t *testing.T) {
+			c := newClass(2)
+			c.pupils[0].give(training(1, 0, 16, 0))
+			c.pupils[1].give(training(2, 32, 48, 0))
+			if read {
+				c.bad = 9
+			} else {
+				c.pupils[0].engine.fail = func(labels []int32) error {
+					if slices.Contains(labels, 9) {
+						return errors.New("record 9 is broken")
+					}
+					return nil
+				}
+			}
+			c.start(t)
+			c.finish(t)
+			if r := c.pupils[0].reports; len(r) != 1 || !strings.Contains(r[0].Error, "record 9 is broken") || r[0].Done != 8 {
+				t.Fatalf("reports %v", r)
+			}
+			if n := slices.Index(c.pupils[0].engine.values, 0); n != 8 {
+				t.Errorf("%d records are in the model, 8 are told", n)
+			}
+		})
+	}
 }
 
 // A recall ends the world after a round of all, and loses nothing; one at once loses no minibatch either.

@@ -56,9 +56,7 @@ func (r *member) take(in *world, idle bool) error {
 			if !ok {
 				return errDone
 			}
-			if err := r.hold(in.ctx, it); err != nil {
-				return err
-			}
+			r.hold(it)
 		case <-r.wake:
 		case <-begun:
 			return nil
@@ -80,15 +78,13 @@ func (r *member) wanted(in *world) int {
 	return int(min((r.need()+each-1)/each, maxOffers))
 }
 
-// hold takes an item in hand, unless it is not worth working on.
-func (r *member) hold(ctx context.Context, it item) error {
-	ok, err := r.readable(ctx, it)
-	if !ok {
+// hold takes an item in hand, unless its lease has failed or is void. One that cannot be read waits there for its turn.
+func (r *member) hold(it item) {
+	if r.leases.abandoned(it.task.Lease) {
 		r.feed.recycle(it.batch)
-		return err
+		return
 	}
 	r.hand = append(r.hand, piece{item: it})
-	return nil
 }
 
 // drop removes what is in hand of a lease that is not worked on any more.
@@ -109,7 +105,7 @@ func (r *member) header(in *world) header {
 	h.release = r.release
 	r.mu.Unlock()
 	for _, p := range r.hand[:min(len(r.hand), r.wanted(in))] {
-		if p.task.Kind != wire.TaskKind_TRAINING {
+		if !p.trains() {
 			break
 		}
 		h.offers = append(h.offers, offer{lease: p.task.Lease, from: p.from(), records: int64(p.batch.Size - p.taken)})
@@ -238,10 +234,7 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 		}
 		if err != nil { // the others do without this rank, and then the round is made again
 			in.Break(err)
-			if err := r.fail(in.ctx, p.task, err); err != nil {
-				return nil, err
-			}
-			r.drop(p.task.Lease)
+			r.hand[i].err = err
 			return nil, err
 		}
 		losses = append(losses, loss)
@@ -320,7 +313,8 @@ func noise(seed uint64, p piece) uint64 {
 	return h.Sum64()
 }
 
-// meanwhile evaluates what is next in hand until the round is over: one minibatch at least.
+// meanwhile does what is next in hand and is for no round, until this one is over: one minibatch at least. What the last
+// round brought is confirmed by now.
 func (r *member) meanwhile(in *world, c *collective) error {
 	for {
 		if len(r.hand) == 0 {
@@ -329,22 +323,17 @@ func (r *member) meanwhile(in *world, c *collective) error {
 				if !ok {
 					return errDone
 				}
-				if err := r.hold(in.ctx, it); err != nil {
-					return err
-				}
+				r.hold(it)
 				continue
 			default:
 			}
 		}
-		if len(r.hand) == 0 || r.hand[0].task.Kind == wire.TaskKind_TRAINING {
+		if len(r.hand) == 0 || r.hand[0].trains() {
 			return nil
 		}
-		p := r.hand[0]
-		r.hand = r.hand[1:]
-		if err := r.evaluate(in.ctx, p.item); err != nil {
+		if err := r.aside(in.ctx, &r.hand[0]); err != nil {
 			return err
 		}
-		r.feed.recycle(p.batch)
 		select {
 		case <-c.done:
 			return nil
@@ -353,31 +342,44 @@ func (r *member) meanwhile(in *world, c *collective) error {
 	}
 }
 
-// evaluate does one minibatch of an evaluation, or the export.
-func (r *member) evaluate(ctx context.Context, it item) error {
-	if r.leases.abandoned(it.task.Lease) {
+// aside does the first piece in hand: one minibatch of an evaluation, or the export, or to say that it cannot be done. With
+// an error it is still there, and is not done again.
+func (r *member) aside(ctx context.Context, p *piece) error {
+	if p.err == nil && !p.seen {
+		p.err, p.seen = r.evaluate(p.item), true
+	}
+	if p.err != nil {
+		if done, ok := r.ledger[p.task.Lease]; ok {
+			r.leases.advance(p.task.Lease, done) // a part of a minibatch, too
+		}
+		if err := r.fail(ctx, p.task, p.err); err != nil {
+			return err
+		}
+		r.drop(p.task.Lease)
 		return nil
 	}
-	var err error
+	if p.last {
+		if err := r.settle(ctx, p.task); err != nil {
+			return err
+		}
+	}
+	r.feed.recycle(p.batch)
+	r.hand = r.hand[1:]
+	return nil
+}
+
+func (r *member) evaluate(it item) error {
 	switch version := it.task.Version; {
 	case it.task.Kind == wire.TaskKind_EXPORT:
-		err = r.export(r.version)
+		return r.export(r.version)
 	case version == 0:
-		err = r.measure(it)
+		return r.measure(it)
 	case version != r.taken:
-		err = fmt.Errorf("there is no snapshot of version %d", version)
-	default:
-		r.Engine.Use(r.snapshot)
-		err = r.measure(it)
-		r.Engine.Use(nil)
+		return fmt.Errorf("there is no snapshot of version %d", version)
 	}
-	switch {
-	case err != nil:
-		return r.fail(ctx, it.task, err)
-	case it.last:
-		return r.settle(ctx, it.task, nil)
-	}
-	return nil
+	r.Engine.Use(r.snapshot)
+	defer r.Engine.Use(nil)
+	return r.measure(it)
 }
 
 // confirm reports what the last round brought: every rank has come through it.
@@ -396,7 +398,7 @@ func (r *member) confirm(in *world) error {
 	for len(r.applied) > 0 {
 		p := r.applied[0]
 		if p.last {
-			if err := r.settle(in.ctx, p.task, nil); err != nil {
+			if err := r.settle(in.ctx, p.task); err != nil {
 				return err // what is left is reported after the next round
 			}
 		}

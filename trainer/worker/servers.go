@@ -104,19 +104,17 @@ func (w *servers) beaten(*wire.HeartbeatReply) {}
 // work does one item. An error is the worker's end; what is wrong with the
 // lease is reported to the master instead.
 func (w *servers) work(ctx context.Context, it item) error {
-	if it.err != nil {
-		w.settlePush(ctx) // of the same lease: it fails anyway
+	if w.leases.abandoned(it.task.Lease) {
+		return nil
 	}
-	ok, err := w.readable(ctx, it)
-	if !ok {
-		return err
-	}
-	switch it.task.Kind {
-	case wire.TaskKind_TRAINING:
+	err := it.err
+	switch {
+	case err != nil:
+	case it.task.Kind == wire.TaskKind_TRAINING:
 		err = w.train(ctx, it)
-	case wire.TaskKind_EVALUATION:
+	case it.task.Kind == wire.TaskKind_EVALUATION:
 		err = w.evaluate(ctx, it)
-	case wire.TaskKind_EXPORT:
+	case it.task.Kind == wire.TaskKind_EXPORT:
 		err = w.export(ctx)
 	}
 	if err == nil && it.last {
@@ -127,7 +125,7 @@ func (w *servers) work(ctx context.Context, it item) error {
 		w.settlePush(ctx)
 		return w.fail(ctx, it.task, err)
 	case it.last:
-		return w.settle(ctx, it.task, nil)
+		return w.settle(ctx, it.task)
 	}
 	return nil
 }

@@ -147,39 +147,28 @@ func (w *worker) strategy() (strategy, error) {
 	return newServers(w)
 }
 
-// readable says whether an item is worth working on. What cannot be read is reported as failed.
-func (w *worker) readable(ctx context.Context, it item) (bool, error) {
-	if w.leases.abandoned(it.task.Lease) {
-		return false, nil
-	}
-	if it.err == nil {
-		return true, nil
-	}
-	return false, w.fail(ctx, it.task, it.err)
-}
-
-// fail reports that a lease cannot be done; the rest of it is dropped.
+// fail reports that a lease cannot be done; the rest of it is dropped. What came before is in the model for good, and told.
 func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	w.Log.Error("Task failed", "shard", task.Shard, "records", fmt.Sprintf("[%d,%d)", task.Start, task.End), "error", failure)
-	w.leases.abandon(task.Lease)
-	w.states = nil // of what was evaluated before it failed
-	return w.settle(ctx, task, failure)
+	return w.deliver(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease, Error: failure.Error(), Done: w.leases.abandon(task.Lease)})
 }
 
-// settle hands the end of a lease to the reporter. Nothing of it is in flight by then.
-func (w *worker) settle(ctx context.Context, task *wire.Task, failure error) error {
+// settle reports that a lease is done. Nothing of it is in flight by then.
+func (w *worker) settle(ctx context.Context, task *wire.Task) error {
 	report := &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease}
-	if failure != nil {
-		report.Error = failure.Error()
-	} else if task.Kind == wire.TaskKind_EVALUATION {
+	if task.Kind == wire.TaskKind_EVALUATION {
 		for i, m := range w.metrics {
 			report.Metrics = append(report.Metrics, &wire.Metric{Name: m.Name, State: w.states[i]})
 		}
-		w.states = nil
 	}
+	return w.deliver(ctx, report)
+}
+
+// deliver hands the end of a lease to the reporter.
+func (w *worker) deliver(ctx context.Context, report *wire.ReportTaskRequest) error {
 	select {
 	case w.reports <- report:
 		return nil

@@ -239,8 +239,9 @@ func TestWhatCannotBeReadIsReportedAndTheRestGoesOn(t *testing.T) {
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
-		if len(b.master.reports) != 2 || !strings.Contains(b.master.reports[0].Error, "record 5 is broken") || b.master.reports[1].Error != "" {
-			t.Errorf("reports %v", b.master.reports)
+		r := b.master.reports
+		if len(r) != 2 || !strings.Contains(r[0].Error, "record 5 is broken") || r[0].Done != 4 || r[1].Error != "" {
+			t.Errorf("reports %v", r)
 		}
 		if want := [][]int32{{0, 1, 2, 3}, {12, 13, 14, 15}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
 			t.Errorf("steps %v, want %v", b.engine.steps, want)
