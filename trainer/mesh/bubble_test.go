@@ -446,6 +446,27 @@ func TestWhoIsWelcome(t *testing.T) {
 	})
 }
 
+// A rank that is no neighbour has no business here: its link would be taken for one that is missing.
+func TestStrangerOfTheSameWorld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 1)
+		defer w.close()
+		ctx, cancel := context.WithCancel(t.Context())
+		var connecting sync.WaitGroup
+		connecting.Go(func() { w.nodes[0].Connect(ctx, world(5, 0, 0, 1, 2, 3, 4, 5, 6, 7)) })
+		synctest.Wait()
+		for rank, want := range map[int]verdict{3: stranger, 4: welcome, 5: stranger} {
+			conn, got := w.greeted(0, hello{5, rank, 0, rank, 0, 8})
+			if got == nil || got.verdict != want {
+				t.Errorf("rank %d is answered %v", rank, got)
+			}
+			defer conn.Close()
+		}
+		cancel()
+		connecting.Wait()
+	})
+}
+
 // A peer that has not heard of the world is waited for; one in a newer world is not.
 func TestLatePeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -475,11 +496,13 @@ func TestLatePeer(t *testing.T) {
 		// Worker 0 is in a newer world.
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := w.nodes[0].Connect(ctx, world(9, 0, 0, 1)); !errors.Is(err, context.DeadlineExceeded) {
+		_, err = w.nodes[0].Connect(ctx, world(9, 0, 0, 1))
+		if b, ok := errors.AsType[*BrokenError](err); !ok || b.Rank != 1 || !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a world whose peer does not come: %v", err)
 		}
 		start := time.Now()
-		if _, err := w.nodes[1].Connect(t.Context(), world(8, 1, 0, 1)); err == nil || time.Since(start) > 0 {
+		_, err = w.nodes[1].Connect(t.Context(), world(8, 1, 0, 1))
+		if b, ok := errors.AsType[*BrokenError](err); !ok || b.Rank != 0 || time.Since(start) > 0 {
 			t.Errorf("a world that the peer has left behind: %v after %v", err, time.Since(start))
 		}
 		for _, formation := range []int64{8, 7} {

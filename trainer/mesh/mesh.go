@@ -30,7 +30,7 @@ type Mesh struct {
 	heard   bool          // and it is closed
 }
 
-// BrokenError is what every call returns once a mesh is broken.
+// BrokenError is what every call returns once a mesh is broken, and why it cannot be connected.
 type BrokenError struct {
 	Formation int64
 	Rank      int // whose connection failed first, seen from here: it may itself have closed because of another; -1: none, it was Break

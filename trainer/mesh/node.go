@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -181,7 +182,8 @@ func (n *Node) judge(h hello) verdict {
 		return welcome
 	}
 	w := n.world
-	if h.size != len(w.Peers) || h.toRank != w.Rank || w.Peers[h.fromRank].Worker != h.fromWorker {
+	if h.size != len(w.Peers) || h.toRank != w.Rank || w.Peers[h.fromRank].Worker != h.fromWorker ||
+		!slices.Contains(ring.Peers(w.Rank, h.size), h.fromRank) {
 		return stranger
 	}
 	switch {
@@ -215,7 +217,8 @@ func (n *Node) drop(conn net.Conn) {
 }
 
 // Connect connects this worker with its peers in the world, and waits for those that have not heard of it
-// yet, until ctx is done. A formation is connected once, whatever comes of it.
+// yet, until ctx is done. A formation is connected once, whatever comes of it. A [BrokenError] names a peer that
+// refuses, or that did not come.
 func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
 	peers := ring.Peers(w.Rank, len(w.Peers))
 	f, err := n.begin(w)
@@ -235,7 +238,7 @@ func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
 		for _, c := range conns {
 			c.Close()
 		}
-		return nil, fmt.Errorf("connect world %d: %w", w.Formation, err)
+		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return newMesh(w, conns), nil
 }
@@ -304,7 +307,7 @@ func (n *Node) gather(ctx context.Context, f *forming, peers []int) (map[int]net
 		select {
 		case d := <-results:
 			if d.err != nil {
-				return conns, d.err
+				return conns, &BrokenError{f.Formation, d.rank, d.err}
 			}
 			conns[d.rank] = d.conn
 		case a := <-f.got:
@@ -329,7 +332,7 @@ func (n *Node) gather(ctx context.Context, f *forming, peers []int) (map[int]net
 func missing(f *forming, peers []int, conns map[int]net.Conn, cause error) error {
 	for _, r := range peers {
 		if conns[r] == nil {
-			return fmt.Errorf("worker %d (rank %d) at %s: %w", f.Peers[r].Worker, r, f.Peers[r].Address, cause)
+			return &BrokenError{f.Formation, r, fmt.Errorf("worker %d at %s: %w", f.Peers[r].Worker, f.Peers[r].Address, cause)}
 		}
 	}
 	return cause
@@ -346,7 +349,7 @@ func (n *Node) dial(ctx context.Context, w World, rank int) (net.Conn, error) {
 		n.config.Log.Debug("A peer is dialled again", "worker", w.Peers[rank].Worker, "address", w.Peers[rank].Address, "error", err)
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("worker %d (rank %d): %w: %w", w.Peers[rank].Worker, rank, context.Cause(ctx), err)
+			return nil, fmt.Errorf("worker %d: %w: %w", w.Peers[rank].Worker, context.Cause(ctx), err)
 		case <-time.After(pause):
 			pause = min(2*pause, redialMost)
 		}

@@ -140,7 +140,10 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 		return false, -1, fmt.Errorf("world %d has no place for worker %d", p.Id, r.Index)
 	}
 	r.void(p.Floor)
-	links, err := r.Peers.Connect(p.ctx, mesh.World{Formation: p.Formation, Rank: rank, Peers: peers})
+	// All have arrived: who cannot be reached by now is suspect, as one that is silent is to the master.
+	connecting, cancel := context.WithTimeout(p.ctx, r.Job.HeartbeatTimeout.Duration)
+	links, err := r.Peers.Connect(connecting, mesh.World{Formation: p.Formation, Rank: rank, Peers: peers})
+	cancel()
 	if err == nil {
 		defer links.Close()
 		defer context.AfterFunc(p.ctx, func() { links.Break(context.Cause(p.ctx)) })()

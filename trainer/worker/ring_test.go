@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -93,6 +94,8 @@ type class struct {
 	pupils  []*pupil
 	world   int64
 	bad     int64 // record that cannot be read
+	dark    bool  // in the first world nobody reaches another
+	broken  []*wire.Arrival
 	working sync.WaitGroup
 	log     bytes.Buffer
 }
@@ -151,6 +154,9 @@ func (c *class) arrive(p *pupil, d *desk, a *wire.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p.stream, p.arrived = d, a
+	if a.Broken {
+		c.broken = append(c.broken, proto.Clone(a).(*wire.Arrival))
+	}
 	newest := int64(-1)
 	for _, p := range c.pupils {
 		if p.arrived == nil {
@@ -194,6 +200,13 @@ func (c *class) start(t *testing.T) {
 				i, err := strconv.Atoi(address)
 				if err != nil {
 					return nil, err
+				}
+				c.mu.Lock()
+				dark := c.dark && c.world == 1
+				c.mu.Unlock()
+				if dark {
+					<-ctx.Done()
+					return nil, ctx.Err()
 				}
 				return c.pupils[i].node.DialContext(ctx)
 			}})
@@ -400,6 +413,29 @@ func TestFailedStepInRing(t *testing.T) {
 			if applied := v != 0; applied != (i < 4 || i >= 8 && i < 16 || i >= 32 && i < 48) {
 				t.Errorf("record %d: %v", i, v)
 			}
+		}
+	})
+}
+
+// Who cannot reach another does not wait for it longer than the master would.
+func TestPeerOutOfReach(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		c := newClass(2)
+		c.dark = true
+		c.pupils[0].give(training(1, 0, 8, 0))
+		began := time.Now()
+		c.start(t)
+		c.finish(t)
+		if took := time.Since(began).Truncate(time.Second); c.world != 2 || took != c.job.HeartbeatTimeout.Duration {
+			t.Errorf("%d worlds in %v", c.world, took)
+		}
+		for i, a := range c.broken {
+			if other := 1 - a.Worker; a.Suspect != other {
+				t.Errorf("arrival %d is of worker %d and suspects %d", i, a.Worker, a.Suspect)
+			}
+		}
+		if len(c.broken) == 0 {
+			t.Error("nobody said that a link was broken")
 		}
 	})
 }
