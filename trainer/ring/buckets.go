@@ -2,24 +2,32 @@ package ring
 
 import "fmt"
 
-// BucketSize is how many numbers are reduced at once, at least.
-const BucketSize = 256 << 10
+// A bucket has an eighth of all numbers, so that most of them are on their way before the last are computed, within
+// these bounds: of less the waiting costs more than the sending, and of more the sending is no faster.
+const (
+	leastBucket = 16 << 10
+	mostBucket  = 256 << 10
+)
 
-// Buckets cuts [0, n) in stretches of BucketSize or more, and tells them one by one, from the end to the
+// Buckets cuts [0, n) in stretches, and tells them one by one, from the end to the
 // beginning, as they become final. Which stretches there are and their order depend on n only, so every rank
 // reduces the same at the same turn.
 type Buckets struct {
-	n       int
-	missing []int // elements of each bucket that are not final yet; bucket i begins at i*BucketSize
+	n, size int
+	missing []int // elements of each bucket that are not final yet; bucket i begins at i*size, the last is longer
 	next    int   // the bucket to be told
 }
 
 // NewBuckets begins with nothing final.
 func NewBuckets(n int) *Buckets {
-	b := &Buckets{n: n, missing: make([]int, max(n/BucketSize, min(n, 1)))}
+	b := &Buckets{n: n, size: min(max(n/8, leastBucket), mostBucket)}
+	b.missing = make([]int, max(n/b.size, min(n, 1)))
 	b.Reset()
 	return b
 }
+
+// Len is how many buckets there are.
+func (b *Buckets) Len() int { return len(b.missing) }
 
 // Reset makes nothing final.
 func (b *Buckets) Reset() {
@@ -59,7 +67,7 @@ func (b *Buckets) Done() bool { return b.next < 0 }
 
 func (b *Buckets) bounds(i int) (lo, hi int) {
 	if i == len(b.missing)-1 {
-		return i * BucketSize, b.n
+		return i * b.size, b.n
 	}
-	return i * BucketSize, (i + 1) * BucketSize
+	return i * b.size, (i + 1) * b.size
 }

@@ -397,7 +397,7 @@ func TestPeers(t *testing.T) {
 // order in which stretches become so.
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.SampledFrom([]int{0, 1, BucketSize - 1, BucketSize, BucketSize + 1, 2*BucketSize - 1, 2 * BucketSize, 7*BucketSize + 5}).Draw(t, "n")
+		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5}).Draw(t, "n")
 		b := NewBuckets(n)
 		var fixed [][2]int
 		for round := range 2 {
@@ -415,7 +415,7 @@ func TestBuckets(t *testing.T) {
 				b.Final(stretches[i][0], stretches[i][1])
 				final[i] = true
 				for lo, hi, ok := b.Next(); ok; lo, hi, ok = b.Next() {
-					if hi != end || hi-lo < min(n, BucketSize) || hi-lo >= 2*BucketSize {
+					if size := min(max(n/8, leastBucket), mostBucket); hi != end || hi-lo < min(n, size) || hi-lo >= 2*size {
 						t.Fatalf("bucket [%d, %d) after %d", lo, hi, end)
 					}
 					for j, s := range stretches {

@@ -82,7 +82,7 @@ func newRing(w *worker) (*member, error) {
 		sum: make([]float32, len(values)), scratch: make([]float32, ring.ScratchSize),
 		buckets: ring.NewBuckets(len(values)),
 	}
-	r.ready = make(chan stretch, 1+len(values)/ring.BucketSize)
+	r.ready = make(chan stretch, r.buckets.Len())
 	w.Engine.OnGrads(r.contribute)
 	return r, nil
 }
