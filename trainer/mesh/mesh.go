@@ -123,6 +123,9 @@ func (l *link) send(b []byte) bool {
 
 // Recv implements [ring.Link].
 func (m *Mesh) Recv(from int, b []byte) error {
+	if len(b) == 0 { // it may be the last, so that no byte comes after it
+		return m.cause()
+	}
 	l := m.links[from]
 	seen, err := m.take(l)
 	if err != nil {

@@ -484,6 +484,9 @@ func TestRecall(t *testing.T) {
 			if c.world != 2 {
 				t.Errorf("there were %d worlds, want 2", c.world)
 			}
+			if slices.ContainsFunc(c.broken, func(a *wire.Arrival) bool { return a.Formation == 1 }) && !now {
+				t.Errorf("links of the first world broke: %v", c.broken)
+			}
 			if got := c.updates(); !slices.Equal(got, []int{12, 12, 12, 12, 12}) {
 				t.Errorf("updates of %v records", got)
 			}

@@ -25,8 +25,12 @@ func (r *member) rounds(in *world) error {
 			return err
 		}
 		a, err := r.round(in)
-		if err != nil || a.recall {
+		if err != nil {
 			return err
+		}
+		if a.recall { // who leaves closes its links: all shall have heard it before
+			ring.Gather(in, in.rank, in.size, []byte("bye"))
+			return nil
 		}
 		// With nothing to do and nothing to be made safe nobody needs another round.
 		idle = a.records == 0 && len(r.applied) == 0 && r.safe.changes == r.changes
