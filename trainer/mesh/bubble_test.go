@@ -446,22 +446,6 @@ func TestWhoIsWelcome(t *testing.T) {
 	})
 }
 
-// Nothing is received at once, also when the links are watched.
-func TestReceiveNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newTown(t, 2)
-		defer w.close()
-		meshes := w.connect(1, 0, 1)
-		defer closeAll(meshes)
-		time.Sleep(2 * quiet)
-		start := time.Now()
-		time.AfterFunc(time.Second, func() { meshes[1].Break(io.EOF) })
-		if err := meshes[0].Recv(1, nil); err != nil || time.Since(start) > 0 {
-			t.Errorf("%v after %v", err, time.Since(start))
-		}
-	})
-}
-
 // A rank that is no neighbour has no business here: its link would be taken for one that is missing.
 func TestStrangerOfTheSameWorld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -3,9 +3,12 @@ package mesh
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
@@ -90,4 +93,20 @@ func TestReduceOverLoopback(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Nothing is received at once, also when the links are watched.
+func TestReceiveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown(t, 2)
+		defer w.close()
+		meshes := w.connect(1, 0, 1)
+		defer closeAll(meshes)
+		time.Sleep(2 * quiet)
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { meshes[1].Break(io.EOF) })
+		if err := meshes[0].Recv(1, nil); err != nil || time.Since(start) > 0 {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
 }
