@@ -9,44 +9,56 @@ const (
 	mostBucket  = 256 << 10
 )
 
-// Buckets cuts [0, n) in stretches, and tells them one by one, from the end to the
-// beginning, as they become final. Which stretches there are and their order depend on n only, so every rank
-// reduces the same at the same turn.
+// Buckets cuts numbers in stretches, and tells them one by one as they become final: from the end of
+// those that the backward pass makes to their beginning, then the others. Which stretches there are and
+// their order depend on the numbers' count only, so every rank reduces the same at the same turn.
 type Buckets struct {
-	n, size int
-	missing []int // elements of each bucket that are not final yet; bucket i begins at i*size, the last is longer
-	next    int   // the bucket to be told
+	cuts    []bucket
+	n, next int // all numbers; the bucket to be told
 }
 
-// NewBuckets begins with nothing final.
-func NewBuckets(n int) *Buckets {
-	b := &Buckets{n: n, size: min(max(n/8, leastBucket), mostBucket)}
-	b.missing = make([]int, max(n/b.size, min(n, 1)))
+// bucket is the numbers [lo, hi).
+type bucket struct{ lo, hi, missing int }
+
+// NewBuckets begins with nothing final. Of the n numbers those from trained on become final at any time.
+func NewBuckets(n, trained int) *Buckets {
+	b := &Buckets{n: n}
+	b.cut(0, trained)
+	b.cut(trained, n)
 	b.Reset()
 	return b
 }
 
+// cut adds the buckets of [from, to), from its end; the first of them is the longest.
+func (b *Buckets) cut(from, to int) {
+	size := min(max((to-from)/8, leastBucket), mostBucket)
+	for hi := to; hi > from; {
+		lo := from + max((hi-from)/size-1, 0)*size
+		b.cuts = append(b.cuts, bucket{lo: lo, hi: hi})
+		hi = lo
+	}
+}
+
 // Len is how many buckets there are.
-func (b *Buckets) Len() int { return len(b.missing) }
+func (b *Buckets) Len() int { return len(b.cuts) }
 
 // Reset makes nothing final.
 func (b *Buckets) Reset() {
-	for i := range b.missing {
-		lo, hi := b.bounds(i)
-		b.missing[i] = hi - lo
+	for i := range b.cuts {
+		b.cuts[i].missing = b.cuts[i].hi - b.cuts[i].lo
 	}
-	b.next = len(b.missing) - 1
+	b.next = 0
 }
 
-// Final says that [lo, hi) is final; no element is so twice.
+// Final says that [lo, hi) is final; no number is so twice.
 func (b *Buckets) Final(lo, hi int) {
 	if lo < 0 || hi < lo || hi > b.n {
 		panic(fmt.Sprintf("ring.Buckets: [%d, %d) of %d", lo, hi, b.n))
 	}
-	for i := range b.missing {
-		from, to := b.bounds(i)
-		b.missing[i] -= max(0, min(hi, to)-max(lo, from))
-		if b.missing[i] < 0 {
+	for i := range b.cuts {
+		c := &b.cuts[i]
+		c.missing -= max(0, min(hi, c.hi)-max(lo, c.lo))
+		if c.missing < 0 {
 			panic(fmt.Sprintf("ring.Buckets: [%d, %d) is final twice", lo, hi))
 		}
 	}
@@ -54,20 +66,13 @@ func (b *Buckets) Final(lo, hi int) {
 
 // Next is the next bucket, if all of it is final.
 func (b *Buckets) Next() (lo, hi int, ok bool) {
-	if b.next < 0 || b.missing[b.next] > 0 {
+	if b.Done() || b.cuts[b.next].missing > 0 {
 		return 0, 0, false
 	}
-	lo, hi = b.bounds(b.next)
-	b.next--
-	return lo, hi, true
+	c := b.cuts[b.next]
+	b.next++
+	return c.lo, c.hi, true
 }
 
 // Done says that Next has told all.
-func (b *Buckets) Done() bool { return b.next < 0 }
-
-func (b *Buckets) bounds(i int) (lo, hi int) {
-	if i == len(b.missing)-1 {
-		return i * b.size, b.n
-	}
-	return i * b.size, (i + 1) * b.size
-}
+func (b *Buckets) Done() bool { return b.next == len(b.cuts) }

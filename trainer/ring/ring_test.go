@@ -398,7 +398,8 @@ func TestPeers(t *testing.T) {
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5}).Draw(t, "n")
-		b := NewBuckets(n)
+		trained := rapid.IntRange(0, n).Draw(t, "trained")
+		b := NewBuckets(n, trained)
 		var fixed [][2]int
 		for round := range 2 {
 			cuts := rapid.SliceOfN(rapid.IntRange(0, n), 0, 20).Draw(t, "cuts")
@@ -410,12 +411,19 @@ func TestBuckets(t *testing.T) {
 			}
 			final := make([]bool, len(stretches))
 			var told [][2]int
-			end := n
+			end := trained
+			if trained == 0 {
+				end = n
+			}
 			for _, i := range rapid.Permutation(slices.Collect(indices(len(stretches)))).Draw(t, "order") {
 				b.Final(stretches[i][0], stretches[i][1])
 				final[i] = true
 				for lo, hi, ok := b.Next(); ok; lo, hi, ok = b.Next() {
-					if size := min(max(n/8, leastBucket), mostBucket); hi != end || hi-lo < min(n, size) || hi-lo >= 2*size {
+					of := trained
+					if lo >= trained {
+						of = n - trained
+					}
+					if size := min(max(of/8, leastBucket), mostBucket); hi != end || hi-lo < min(of, size) || hi-lo >= 2*size {
 						t.Fatalf("bucket [%d, %d) after %d", lo, hi, end)
 					}
 					for j, s := range stretches {
@@ -423,12 +431,14 @@ func TestBuckets(t *testing.T) {
 							t.Fatalf("bucket [%d, %d) without %v", lo, hi, s)
 						}
 					}
-					end = lo
+					if end = lo; end == 0 && lo < trained {
+						end = n
+					}
 					told = append(told, [2]int{lo, hi})
 				}
 			}
-			if end != 0 || !b.Done() {
-				t.Fatalf("[0, %d) was not told", end)
+			if total := covered(told); total != n || !b.Done() || len(told) != b.Len() {
+				t.Fatalf("%d of %d were told", total, n)
 			}
 			if round == 1 && !slices.Equal(told, fixed) {
 				t.Fatalf("buckets %v, then %v", fixed, told)
@@ -447,4 +457,11 @@ func indices(n int) func(func(int) bool) {
 			}
 		}
 	}
+}
+
+func covered(stretches [][2]int) (total int) {
+	for _, s := range stretches {
+		total += s[1] - s[0]
+	}
+	return total
 }

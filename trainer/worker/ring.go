@@ -80,7 +80,7 @@ func newRing(w *worker) (*member, error) {
 	r := &member{
 		worker: w, meeting: newMeeting(w.Master), state: *s,
 		sum: make([]float32, len(values)), scratch: make([]float32, ring.ScratchSize),
-		buckets: ring.NewBuckets(len(values)),
+		buckets: ring.NewBuckets(len(values), w.Engine.Layout().Trainable()),
 	}
 	r.ready = make(chan stretch, r.buckets.Len())
 	w.Engine.OnGrads(r.contribute)
