@@ -245,9 +245,9 @@ func (m *Mesh) look(l *link, seen chan struct{}) {
 		m.fail(l.rank, err)
 	}
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.hear()
-	m.mu.Unlock()
-	close(seen) // last, so that a channel of Arrived that is made after the next Recv is not meant
+	close(seen) // with that: a channel of Arrived is made before both, or sees this one closed
 }
 
 // hear closes the channel of Arrived.
