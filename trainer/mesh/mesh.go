@@ -56,6 +56,13 @@ const readAhead = 4 << 10
 // hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
 const quiet = 20 * time.Millisecond
 
+// A machine that is cut off resets nothing. While nothing is under way to it the kernel asks whether it is there; a
+// process that is stopped or busy does not matter, its kernel answers.
+const (
+	probing = time.Second
+	probes  = 5
+)
+
 // link is one connection.
 type link struct {
 	rank int
@@ -80,6 +87,9 @@ func newMesh(w World, conns map[int]net.Conn) *Mesh {
 		m.watch()
 	})
 	for r, conn := range conns {
+		if tcp, ok := conn.(*net.TCPConn); ok {
+			tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probing, Interval: probing, Count: probes}) // best effort
+		}
 		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead)}
 		l.changed.L = &l.mu
 		l.direct = newDirect(conn)
