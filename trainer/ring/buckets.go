@@ -5,7 +5,7 @@ import "fmt"
 // A bucket has an eighth of all numbers, so that most of them are on their way before the last are computed, within
 // these bounds: of less the waiting costs more than the sending, and of more the sending is no faster.
 const (
-	leastBucket = 16 << 10
+	leastBucket = 64 << 10
 	mostBucket  = 256 << 10
 )
 
