@@ -13,9 +13,10 @@ const (
 	segment  = 16 << 10
 	segments = 2
 	lead     = 1
-	// chunk is how many numbers each of few ranks sums up at a time: three groups of chunks, under way
-	// together, stay in the second-level cache, also where processes share it.
-	chunk = 16 << 10
+	// chunk is how many numbers each of few ranks sums up at a time. Two stay in the second-level cache with three
+	// groups of chunks, under way together; more ranks wait for one another longer than that saves, so theirs are larger.
+	chunk     = 16 << 10
+	moreChunk = 64 << 10
 	// few is up to how many ranks exchange chunks with all others instead of round the ring: they wait for one
 	// another twice in a group, and not at each of 2(size-1) steps. Each of them is a peer of all others.
 	few = 5
@@ -23,7 +24,7 @@ const (
 	small = 16 << 10
 
 	// ScratchSize is how many numbers the scratch of [Reduce] has.
-	ScratchSize = max(segment, chunk, small)
+	ScratchSize = max(segment, chunk, moreChunk, small)
 )
 
 // Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize elements at least.
@@ -69,6 +70,14 @@ func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
 	return nil
 }
 
+// groupOf is how many numbers few ranks have under way at a time.
+func groupOf(size int) int {
+	if size == 2 {
+		return size * chunk
+	}
+	return size * moreChunk
+}
+
 // reduceFew goes through data in groups, of which each rank sums up one chunk: it sends the
 // others theirs, receives its own from them, adds them up, and sends the sum back. In turn g it sends of
 // group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent before.
@@ -76,7 +85,7 @@ func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
 // Nobody waits in a circle: who has come least far waits neither to receive, since the others are past sending
 // it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving.
 func reduceFew(l Link, rank, size int, data, scratch []float32) error {
-	group := size * chunk
+	group := groupOf(size)
 	piece := func(g, owner int) []float32 {
 		all := data[min(max(g*group, 0), len(data)):min(max((g+1)*group, 0), len(data))]
 		lo, hi := part(len(all), size, owner%size)
