@@ -6,7 +6,8 @@
 // A worker has one [Node], which listens as long as the worker lives, and a [Mesh] for each world that
 // it is in. There is a connection between any two ranks that [ring.Peers] makes
 // neighbours; the higher rank dials. The first bytes on it say which formation of the world it belongs to,
-// who speaks, and to whom.
+// who speaks, and to whom. Between processes of one machine only the place of a long message goes over
+// it: the receiver copies it from the sender's memory, where the system lets it.
 //
 // Laws:
 //

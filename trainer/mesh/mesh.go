@@ -2,6 +2,7 @@ package mesh
 
 import (
 	"bufio"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,7 @@ var _ ring.Link = (*Mesh)(nil)
 type Mesh struct {
 	world World
 	links []*link // by rank; nil: none
+	guard *guard  // of what is sent
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -68,6 +70,9 @@ type link struct {
 	rank int
 	conn net.Conn
 	in   *bufio.Reader
+	near near
+	owes bool          // since the last Flush it received a message that its sender still has
+	owed bool          // or sent one
 	peek chan struct{} // closed when the first byte is in the buffer; nil: nobody looks
 
 	mu      sync.Mutex
@@ -77,8 +82,8 @@ type link struct {
 	closed  bool
 }
 
-func newMesh(w World, conns map[int]net.Conn) *Mesh {
-	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
+func newMesh(w World, conns map[int]net.Conn, g *guard, nears map[int]near) *Mesh {
+	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), guard: g, broken: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.timer = time.AfterFunc(quiet, func() {
@@ -90,7 +95,7 @@ func newMesh(w World, conns map[int]net.Conn) *Mesh {
 		if tcp, ok := conn.(*net.TCPConn); ok {
 			tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probing, Interval: probing, Count: probes}) // best effort
 		}
-		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead)}
+		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead), near: nears[r]}
 		l.changed.L = &l.mu
 		l.direct = newDirect(conn)
 		m.links[r] = l
@@ -104,7 +109,11 @@ func (m *Mesh) World() World { return m.world }
 
 // Send implements [ring.Link].
 func (m *Mesh) Send(to int, b []byte) error {
-	if !m.links[to].send(b) {
+	l := m.links[to]
+	if l.near.read && nearby(b) {
+		b, l.owed = place(b), true
+	}
+	if !l.send(b) {
 		return m.cause()
 	}
 	return nil
@@ -144,7 +153,7 @@ func (m *Mesh) Recv(from int, b []byte) error {
 	if seen != nil {
 		<-seen
 	}
-	if _, err := io.ReadFull(l.in, b); err != nil {
+	if err := l.receive(b); err != nil {
 		return m.fail(l.rank, err)
 	}
 	m.mu.Lock()
@@ -155,6 +164,20 @@ func (m *Mesh) Recv(from int, b []byte) error {
 	}
 	m.timer.Reset(quiet)
 	return nil
+}
+
+// receive fills b with the next message.
+func (l *link) receive(b []byte) error {
+	if !l.near.reads || !nearby(b) {
+		_, err := io.ReadFull(l.in, b)
+		return err
+	}
+	var place [8]byte
+	if _, err := io.ReadFull(l.in, place[:]); err != nil {
+		return err
+	}
+	l.owes = true
+	return l.near.memory.read(b, uintptr(binary.NativeEndian.Uint64(place[:])))
 }
 
 // take makes Recv the only reader of a link, after whoever looks is done.
@@ -171,12 +194,30 @@ func (m *Mesh) take(l *link) (seen <-chan struct{}, err error) {
 // Flush implements [ring.Link].
 func (m *Mesh) Flush() error {
 	for _, l := range m.links {
-		if l != nil && !l.flush() {
+		if l != nil && l.owes && !l.send(received) {
+			return m.cause()
+		}
+	}
+	for _, l := range m.links {
+		if l == nil {
+			continue
+		}
+		l.owes = false
+		if l.owed {
+			l.owed = false
+			if err := m.Recv(l.rank, make([]byte, len(received))); err != nil {
+				return err
+			}
+		}
+		if !l.flush() {
 			return m.cause()
 		}
 	}
 	return nil
 }
+
+// received is the word that messages that their sender had kept are no more needed.
+var received = []byte{1}
 
 // flush waits until all is written, or the link is closed.
 func (l *link) flush() bool {
@@ -291,6 +332,7 @@ func (m *Mesh) fail(rank int, err error) error {
 	if m.err != nil {
 		return m.err
 	}
+	m.guard.clear()
 	m.err = &BrokenError{m.world.Formation, rank, err}
 	m.hear()
 	m.timer.Stop()

@@ -16,6 +16,33 @@ import (
 // loopback connects size workers over TCP.
 func loopback(t *testing.T, size int) []*Mesh {
 	t.Helper()
+	return connectAll(t, size, func(c net.Conn) net.Conn { return c })
+}
+
+// wrapped is a listener whose connections are wrapped.
+type wrapped struct {
+	net.Listener
+	wrap func(net.Conn) net.Conn
+}
+
+func (w wrapped) Accept() (net.Conn, error) {
+	c, err := w.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(c), nil
+}
+
+// connectAll connects size workers over TCP, both ends of each connection wrapped.
+func connectAll(t *testing.T, size int, wrap func(net.Conn) net.Conn) []*Mesh {
+	t.Helper()
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		return wrap(c), nil
+	}
 	world := World{Formation: 1}
 	var nodes []*Node
 	for i := range size {
@@ -23,7 +50,7 @@ func loopback(t *testing.T, size int) []*Mesh {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n := Listen(Config{Listener: lis, Worker: 10 + i})
+		n := Listen(Config{Listener: wrapped{lis, wrap}, Worker: 10 + i, Dial: dial})
 		t.Cleanup(n.Close)
 		nodes = append(nodes, n)
 		world.Peers = append(world.Peers, Peer{10 + i, lis.Addr().String()})
@@ -57,6 +84,9 @@ func TestReduceOverLoopback(t *testing.T) {
 		for _, n := range []int{0, 1, 5, 1000, 300_000, 2_000_001} {
 			t.Run(fmt.Sprint(size, "x", n), func(t *testing.T) {
 				meshes := loopback(t, size)
+				if n > 1_000_000 && size%2 == 1 { // also the other way of a link
+					meshes = connectAll(t, size, func(c net.Conn) net.Conn { return far{c} })
+				}
 				var wg sync.WaitGroup
 				for r, m := range meshes {
 					wg.Go(func() {

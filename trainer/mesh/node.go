@@ -234,13 +234,22 @@ func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
 	for a := range got {
 		a.conn.Close()
 	}
+	g := newGuard()
+	var nears map[int]near
+	if err == nil {
+		admit()
+		var rank int
+		if nears, rank, err = approach(ctx, n.ctx, g, conns); err != nil {
+			err = &BrokenError{w.Formation, rank, cmp.Or(context.Cause(ctx), err)}
+		}
+	}
 	if err != nil {
 		for _, c := range conns {
 			c.Close()
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	return newMesh(w, conns), nil
+	return newMesh(w, conns, g, nears), nil
 }
 
 // begin makes w the world whose peers are welcome.

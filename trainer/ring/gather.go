@@ -17,7 +17,7 @@ func Gather(l Link, rank, size int, mine []byte) ([][]byte, error) {
 	blocks[0] = mine
 	for d := 1; d < size; d *= 2 {
 		n := min(d, size-d)
-		if err := l.Send((rank-d+size)%size, appendBlocks(nil, blocks[:n])); err != nil {
+		if err := sendBlocks(l, (rank-d+size)%size, blocks[:n]); err != nil {
 			return nil, err
 		}
 		from := (rank + d) % size
@@ -39,6 +39,19 @@ func Gather(l Link, rank, size int, mine []byte) ([][]byte, error) {
 		byRank[(rank+i)%size] = b
 	}
 	return byRank, nil
+}
+
+// sendBlocks sends lengths and blocks together, if that is less than [Whole].
+func sendBlocks(l Link, to int, blocks [][]byte) error {
+	b := appendBlocks(nil, blocks)
+	if len(b) < Whole {
+		return l.Send(to, b)
+	}
+	lengths := 4 * len(blocks)
+	if err := l.Send(to, b[:lengths]); err != nil {
+		return err
+	}
+	return l.Send(to, b[lengths:])
 }
 
 // appendBlocks appends the length of each block, of 4 bytes, little endian, and then the blocks.

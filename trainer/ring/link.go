@@ -8,9 +8,9 @@ import (
 // Link is a rank's way to the other ranks. Between two ranks bytes arrive whole and in order.
 type Link interface {
 	// Send sends b. It waits for the other to receive only when more than Ahead sends to it would be under way. b
-	// is not changed before Flush, or Ahead more sends to the same rank, have returned.
+	// is not changed before Flush has returned, or the other is known to have received it.
 	Send(to int, b []byte) error
-	// Recv fills b.
+	// Recv fills b. What was sent in Whole bytes or more is received in one Recv of as many, which takes nothing else.
 	Recv(from int, b []byte) error
 	// Flush waits until all that was sent may be changed.
 	Flush() error
@@ -18,6 +18,10 @@ type Link interface {
 
 // Ahead is how many sends to a rank may be under way.
 const Ahead = 3
+
+// Whole is from how many bytes on a message is received as it was sent: a link may leave it with its
+// sender until then.
+const Whole = 32 << 10
 
 // Peers are the ranks, in order, that a rank talks to: those at a distance of a power of two on either side.
 func Peers(rank, size int) []int {

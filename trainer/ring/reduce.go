@@ -83,7 +83,8 @@ func groupOf(size int) int {
 // group g+1, sums up in g, and receives the sums of g-1, so that what it receives was mostly sent before.
 //
 // Nobody waits in a circle: who has come least far waits neither to receive, since the others are past sending
-// it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving.
+// it, nor to send, since what was sent to another Ahead before is of a part that the other is past receiving. A
+// chunk that was sent is changed when the sum of it is received: the other has it.
 func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 	group := groupOf(size)
 	piece := func(g, owner int) []float32 {
@@ -125,7 +126,7 @@ func reduceFew(l Link, rank, size int, data, scratch []float32) error {
 // size-1 rounds a rank receives a segment of a chunk, adds its own, and passes the sum on; in as many
 // more it receives sums that are complete, and passes them on. A chunk's sum begins at the rank of
 // its number and ends at the one before. A rank changes what it sent when it receives the sum of
-// it, Ahead sends later at least.
+// it, which went through the other.
 //
 // Nobody waits in a circle: a rank that waits to send waits for its neighbour to receive what it sent
 // segments before, so that one is behind it by segments-lead at least, and so on round the ring.

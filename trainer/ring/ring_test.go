@@ -18,7 +18,7 @@ import (
 )
 
 // network is links in memory between all ranks of a world. A rank is delayed by what its source of
-// randomness says; a send is copied only when the next Ahead are made, as late as a link may.
+// randomness says; a send is copied only when the next Ahead are made, as late as many links do.
 type network struct {
 	size  int
 	pipes map[[2]int]*pipe
@@ -30,6 +30,25 @@ type pipe struct {
 	changed *sync.Cond
 	sent    [][]byte // not copied yet: at most Ahead
 	bytes   []byte   // copied, not received
+	sizes   []int    // of the messages that were not received
+	part    int      // of the first that was
+}
+
+// receive fails if a message is not received as it was sent, though it is long.
+func (p *pipe) receive(n int) error {
+	for n > 0 {
+		first := p.sizes[0]
+		take := min(n, first-p.part)
+		if max(first, n) >= Whole && take != max(first, n) {
+			return fmt.Errorf("%d bytes are received from a message of %d at %d", n, first, p.part)
+		}
+		n -= take
+		p.part += take
+		if p.part == first {
+			p.sizes, p.part = p.sizes[1:], 0
+		}
+	}
+	return nil
 }
 
 func newNetwork(size int) *network {
@@ -62,6 +81,9 @@ func (e *end) Send(to int, b []byte) error {
 	p := e.pipes[[2]int{e.rank, to}]
 	p.mu.Lock()
 	p.sent = append(p.sent, b)
+	if len(b) > 0 {
+		p.sizes = append(p.sizes, len(b))
+	}
 	p.move(Ahead)
 	p.mu.Unlock()
 	e.delay()
@@ -91,7 +113,7 @@ func (e *end) Recv(from int, b []byte) error {
 	}
 	copy(b, p.bytes)
 	p.bytes = p.bytes[len(b):]
-	return nil
+	return p.receive(len(b))
 }
 
 func (e *end) Flush() error {
@@ -234,13 +256,13 @@ func TestCallsFollowOneAnother(t *testing.T) {
 			world(t, size, seed, func(r int, l Link) {
 				scratch := make([]float32, ScratchSize)
 				for call := range 5 {
-					all, err := Gather(l, r, size, bytes.Repeat([]byte{byte(r)}, (r*call)%4))
+					all, err := Gather(l, r, size, block(r, call))
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					for i, b := range all {
-						if !bytes.Equal(b, bytes.Repeat([]byte{byte(i)}, (i*call)%4)) {
+						if !bytes.Equal(b, block(i, call)) {
 							t.Errorf("%d ranks: rank %d heard % x of %d", size, r, b, i)
 						}
 					}
@@ -253,6 +275,11 @@ func TestCallsFollowOneAnother(t *testing.T) {
 			})
 		}
 	}
+}
+
+// block is what a rank gives in a call: nothing, a little, or more than fits into one message with others.
+func block(rank, call int) []byte {
+	return bytes.Repeat([]byte{byte(rank)}, []int{0, 1, 3, Whole - 4, Whole}[rank*call%5])
 }
 
 // An error of the link is what every function returns, whichever call it is.

@@ -1,0 +1,125 @@
+package mesh
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/elasticdl/elasticdl/trainer/ring"
+)
+
+// What a process says of its memory can be copied, until it clears its guard.
+func TestCopyFromMemory(t *testing.T) {
+	if !canCopy {
+		t.Log("this system cannot")
+		return
+	}
+	g := newGuard()
+	m := parseCard(g.card())
+	sent := bytes.Repeat([]byte("sent"), 100_000)
+	got := make([]byte, len(sent))
+	from := uintptr(unsafe.Pointer(unsafe.SliceData(sent)))
+	if err := m.read(got, from); err != nil {
+		t.Log("not allowed here: ", err)
+		return
+	}
+	if !bytes.Equal(got, sent) {
+		t.Error("what was copied is not what was there")
+	}
+	if err := m.read(got, 1); err == nil {
+		t.Error("copied from where nothing is")
+	}
+	g.clear()
+	if err := m.read(got, from); err == nil {
+		t.Error("copied although the guard was cleared")
+	}
+}
+
+// A card of another process is no permission.
+func TestCardOfAnother(t *testing.T) {
+	g := newGuard()
+	m := parseCard(g.card())
+	for name, m := range map[string]memory{
+		"no process":     {1<<31 - 2, m.guard, m.number},
+		"another number": {os.Getpid(), m.guard, m.number + 1},
+		"no address":     {os.Getpid(), 0, m.number},
+	} {
+		if err := m.read(nil, 0); err == nil {
+			t.Error(name, "was read")
+		}
+	}
+}
+
+// far is a connection that does not know where its ends are.
+type far struct{ net.Conn }
+
+func (far) LocalAddr() net.Addr { return &net.UnixAddr{} }
+
+// Large messages arrive whole both ways that a link may carry them, and may be changed after a Flush.
+func TestLargeMessages(t *testing.T) {
+	for name, wrap := range map[string]func(net.Conn) net.Conn{
+		"near": func(c net.Conn) net.Conn { return c },
+		"far":  func(c net.Conn) net.Conn { return far{c} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			meshes := connectAll(t, 2, wrap)
+			if m := meshes[0].links[1].near; name == "far" && (m.read || m.reads) {
+				t.Fatal("a link whose ends are unknown is near")
+			}
+			const rounds = 20
+			done := make(chan error, 1)
+			go func() { done <- sendRounds(meshes[0], rounds) }()
+			b := make([]byte, ring.Whole+1)
+			for i := range rounds {
+				if err := meshes[1].Recv(0, b); err != nil {
+					t.Fatal(err)
+				}
+				if want := bytes.Repeat([]byte{byte(i)}, len(b)); !bytes.Equal(b, want) {
+					t.Fatalf("round %d: received %d… %d", i, b[0], b[len(b)-1])
+				}
+				if err := meshes[1].Flush(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// sendRounds sends one array again and again, changed after each Flush.
+func sendRounds(m *Mesh, rounds int) error {
+	b := make([]byte, ring.Whole+1)
+	for i := range rounds {
+		for j := range b {
+			b[j] = byte(i)
+		}
+		if err := m.Send(1, b); err != nil {
+			return fmt.Errorf("send: %w", err)
+		}
+		if err := m.Flush(); err != nil {
+			return fmt.Errorf("flush: %w", err)
+		}
+	}
+	return nil
+}
+
+// Nothing is copied from a rank that broke its mesh, though it had said where.
+func TestBreakBeforeCopy(t *testing.T) {
+	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
+	b := make([]byte, ring.Whole)
+	if err := meshes[0].Send(1, b); err != nil {
+		t.Fatal(err)
+	}
+	meshes[0].Break(net.ErrClosed)
+	clear(b)
+	got := make([]byte, len(b))
+	err := meshes[1].Recv(0, got)
+	if near := meshes[1].links[0].near.reads; near && err == nil {
+		t.Error("received what its sender may have changed")
+	}
+}
