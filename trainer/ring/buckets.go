@@ -14,6 +14,7 @@ const (
 // their order depend on the numbers' count only, so every rank reduces the same at the same turn.
 type Buckets struct {
 	cuts    []bucket
+	early   int
 	n, next int // all numbers; the bucket to be told
 }
 
@@ -24,6 +25,7 @@ type bucket struct{ lo, hi, missing int }
 func NewBuckets(n, trained int) *Buckets {
 	b := &Buckets{n: n}
 	b.cut(0, trained)
+	b.early = max(0, len(b.cuts)-1)
 	b.cut(trained, n)
 	b.Reset()
 	return b
@@ -41,6 +43,9 @@ func (b *Buckets) cut(from, to int) {
 
 // Len is how many buckets there are.
 func (b *Buckets) Len() int { return len(b.cuts) }
+
+// Early is how many of them may be told before the backward pass has ended.
+func (b *Buckets) Early() int { return b.early }
 
 // Reset makes nothing final.
 func (b *Buckets) Reset() {

@@ -492,3 +492,18 @@ func covered(stretches [][2]int) (total int) {
 	}
 	return total
 }
+
+// Early are those that are told before the beginning of what the backward pass makes is final.
+func TestEarlyBuckets(t *testing.T) {
+	for _, c := range []struct{ n, trained, early int }{{10, 10, 0}, {10, 0, 0}, {2_000_000, 2_000_000, 7}, {2_000_000, 1_999_000, 7}} {
+		b := NewBuckets(c.n, c.trained)
+		b.Final(1, c.n) // all but the last that is made
+		told := 0
+		for _, _, ok := b.Next(); ok && c.trained > 0; _, _, ok = b.Next() {
+			told++
+		}
+		if b.Early() != c.early || told != c.early {
+			t.Errorf("%d trained of %d: %d early, %d told, want %d", c.trained, c.n, b.Early(), told, c.early)
+		}
+	}
+}

@@ -106,11 +106,11 @@ func TestEvaluationIsCutShort(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		cancel(gone)
 		r.reports = nil // nobody takes the report
-		if err := r.meanwhile(&world{place: place{ctx: ctx}}, &collective{}); err != gone {
+		if err := r.meanwhile(ctx, nil); err != gone {
 			t.Fatalf("meanwhile gave %v", err)
 		}
 		r.reports = reports
-		if err := r.meanwhile(&world{place: place{ctx: t.Context()}}, &collective{}); err != nil {
+		if err := r.meanwhile(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		if got := <-reports; got.Error != "" || len(got.Metrics) != 1 || got.Metrics[0].State[0] != 4 {
@@ -126,7 +126,7 @@ func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
 	failed.err, failed.taken = errors.New("broken"), 1
 	r, reports := atHand(failed, next)
 	r.ledger = map[int64]int64{1: 1}
-	if err := r.meanwhile(&world{place: place{ctx: t.Context()}}, &collective{}); err != nil {
+	if err := r.meanwhile(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-reports; got.Error != "broken" || got.Done != 1 {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math"
+	"runtime"
 	"slices"
 	"time"
 
@@ -20,6 +21,8 @@ const patience = 10 * time.Millisecond
 
 // rounds works in one world until it has to change, which is no error, or a link breaks.
 func (r *member) rounds(in *world) error {
+	runtime.LockOSThread() // it computes, and stays on its processor: other threads' waking up must not move it about
+	defer runtime.UnlockOSThread()
 	for idle := false; ; {
 		if err := r.take(in, idle); err != nil {
 			return err
@@ -152,21 +155,20 @@ func (r *member) start(in *world, h header) *collective {
 		}
 		c.agreed <- a
 		if a.records > 0 {
-			c.err = r.reduce(in)
+			c.err = r.reduce(in, r.buckets.Early())
 		}
 	}()
 	return c
 }
 
-// reduce sums what is ready over all ranks, in the buckets' order.
-func (r *member) reduce(in *world) error {
-	for left := len(r.sum); left > 0; {
+// reduce sums so many buckets over all ranks, each when it is ready.
+func (r *member) reduce(in *world, buckets int) error {
+	for range buckets {
 		select {
 		case s := <-r.ready:
 			if err := ring.Reduce(in, in.rank, in.size, r.sum[s.lo:s.hi], r.scratch); err != nil {
 				return err
 			}
-			left -= s.hi - s.lo
 		case <-in.Broken():
 			return in.Flush()
 		}
@@ -206,7 +208,7 @@ func (r *member) round(in *world) (agreement, error) {
 		}
 	}
 	if err == nil {
-		err = r.meanwhile(in, c)
+		err = r.conclude(in, a, c)
 	}
 	if err != nil {
 		in.Break(err)
@@ -217,6 +219,38 @@ func (r *member) round(in *world) (agreement, error) {
 	}
 	r.finish(in, a, losses)
 	return a, nil
+}
+
+// conclude sums what is left when the backward pass has ended. With nothing else to do this goroutine does so: it has a
+// processor already, which another would first have to get.
+func (r *member) conclude(in *world, a agreement, c *collective) error {
+	rest := 0
+	if a.records > 0 {
+		rest = r.buckets.Len() - r.buckets.Early()
+	}
+	busy, err := r.pending()
+	if err != nil {
+		return err
+	}
+	if !busy {
+		if <-c.done; c.err != nil {
+			return c.err
+		}
+		return r.reduce(in, rest)
+	}
+	done := make(chan struct{})
+	var failed error
+	go func() {
+		defer close(done)
+		if <-c.done; c.err == nil {
+			failed = r.reduce(in, rest)
+		}
+	}()
+	if err = r.meanwhile(in.ctx, done); err != nil {
+		in.Break(err)
+	}
+	<-done
+	return cmp.Or(err, failed)
 }
 
 // compute brings the gradients of so many records of the minibatches in hand.
@@ -317,29 +351,33 @@ func noise(seed uint64, p piece) uint64 {
 	return h.Sum64()
 }
 
-// meanwhile does what is next in hand and is for no round, until this one is over: one minibatch at least. What the last
-// round brought is confirmed by now.
-func (r *member) meanwhile(in *world, c *collective) error {
-	for {
-		if len(r.hand) == 0 {
-			select {
-			case it, ok := <-r.feed.items:
-				if !ok {
-					return errDone
-				}
-				r.hold(it)
-				continue
-			default:
+// pending reports whether what is next in hand is for no round.
+func (r *member) pending() (bool, error) {
+	if len(r.hand) == 0 {
+		select {
+		case it, ok := <-r.feed.items:
+			if !ok {
+				return false, errDone
 			}
+			r.hold(it)
+		default:
 		}
-		if len(r.hand) == 0 || r.hand[0].trains() {
-			return nil
+	}
+	return len(r.hand) > 0 && !r.hand[0].trains(), nil
+}
+
+// meanwhile does what is next in hand and is for no round, until this one is done: one minibatch at least. What the last
+// round brought is confirmed by now.
+func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
+	for {
+		if more, err := r.pending(); !more {
+			return err
 		}
-		if err := r.aside(in.ctx, &r.hand[0]); err != nil {
+		if err := r.aside(ctx, &r.hand[0]); err != nil {
 			return err
 		}
 		select {
-		case <-c.done:
+		case <-done:
 			return nil
 		default:
 		}
