@@ -64,14 +64,19 @@ var packages = map[string]struct {
 	"master":       {shell, "evaluation job pod rendezvous task wire"},
 	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task wire zoo"},
 	"local":        {shell, "data job logline master pod ps task wire worker zoo"},
+	"manifest":     {pure, "job pod"},
+	"kube":         {shell, "data job local logline manifest master pod task wire zoo"},
+	"image":        {shell, ""},
 }
 
 // confined is what only some packages of the module may import, and why.
 var confined = []struct{ path, to, why string }{
-	{"k8s.io/", "trainer/kube infra", "one package talks to Kubernetes, so that the rest needs no cluster"},
+	{"k8s.io/client-go", "trainer/kube", "one package talks to Kubernetes, so that the rest needs no cluster"},
+	{"k8s.io/", "trainer/kube trainer/manifest infra", "objects of Kubernetes are made in one place"},
+	{"github.com/google/go-containerregistry", "trainer/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
 	{"os/exec", "trainer/local", "starting roles is what the runtime is for"},
-	{"google.golang.org/grpc", "trainer/wire trainer/master trainer/ps trainer/worker trainer/local", "the wire ends at the shells"},
+	{"google.golang.org/grpc", "trainer/wire trainer/master trainer/ps trainer/worker trainer/local trainer/kube", "the wire ends at the shells"},
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
 	{"github.com/charmbracelet/", "cmd", "views are the command's"},
 	{module + "/cmd", "", "the command is on top"},
