@@ -1379,6 +1379,8 @@ type PodStatus struct {
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	StartedUnixMs int64                  `protobuf:"varint,7,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	EndedUnixMs   int64                  `protobuf:"varint,8,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
+	Node          string                 `protobuf:"bytes,9,opt,name=node,proto3" json:"node,omitempty"`       // of the cluster
+	Launch        int32                  `protobuf:"varint,10,opt,name=launch,proto3" json:"launch,omitempty"` // from 1; 0: not known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1469,6 +1471,20 @@ func (x *PodStatus) GetEndedUnixMs() int64 {
 	return 0
 }
 
+func (x *PodStatus) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *PodStatus) GetLaunch() int32 {
+	if x != nil {
+		return x.Launch
+	}
+	return 0
+}
+
 type Evaluation struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -1544,6 +1560,7 @@ type JobStatus struct {
 	World            int64                  `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`                          // of the ring
 	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"` // workers in it
 	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                      // wanted
+	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                   // of the cluster; empty: of this machine
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1723,6 +1740,13 @@ func (x *JobStatus) GetWorkers() int32 {
 		return x.Workers
 	}
 	return 0
+}
+
+func (x *JobStatus) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 type StopRequest struct {
@@ -2282,7 +2306,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"ScaleReply\x12\x16\n" +
 	"\x06before\x18\x01 \x01(\x05R\x06before\"\x0f\n" +
-	"\rStatusRequest\"\xec\x01\n" +
+	"\rStatusRequest\"\x98\x02\n" +
 	"\tPodStatus\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x14\n" +
@@ -2291,14 +2315,17 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03pid\x18\x05 \x01(\x05R\x03pid\x12\x18\n" +
 	"\aaddress\x18\x06 \x01(\tR\aaddress\x12&\n" +
 	"\x0fstarted_unix_ms\x18\a \x01(\x03R\rstartedUnixMs\x12\"\n" +
-	"\rended_unix_ms\x18\b \x01(\x03R\vendedUnixMs\"\xa0\x01\n" +
+	"\rended_unix_ms\x18\b \x01(\x03R\vendedUnixMs\x12\x12\n" +
+	"\x04node\x18\t \x01(\tR\x04node\x12\x16\n" +
+	"\x06launch\x18\n" +
+	" \x01(\x05R\x06launch\"\xa0\x01\n" +
 	"\n" +
 	"Evaluation\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\x12<\n" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x91\x05\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xaf\x05\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2324,7 +2351,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05world\x18\x13 \x01(\x03R\x05world\x12\x1d\n" +
 	"\n" +
 	"world_size\x18\x14 \x01(\x05R\tworldSize\x12\x18\n" +
-	"\aworkers\x18\x15 \x01(\x05R\aworkers\"%\n" +
+	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
+	"\tnamespace\x18\x16 \x01(\tR\tnamespace\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +
 	"\tStopReply\"n\n" +
