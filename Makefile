@@ -20,7 +20,7 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build/elasticdl, a static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o $(ELASTICDL) ./cmd/elasticdl
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)' -o $(ELASTICDL) ./cmd/elasticdl
 
 demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of examples/mnist/data
 	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data

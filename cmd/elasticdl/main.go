@@ -3,18 +3,6 @@
 // by its hidden commands master, ps and worker, every role of a job.
 package main
 
-import (
-	"context"
-	"os"
-	"os/signal"
-	"syscall"
-)
+import "github.com/elasticdl/elasticdl/cmd/elasticdl/cli"
 
-// version is set by the linker.
-var version = "dev"
-
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process as it is
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-}
+func main() { cli.Main() }

@@ -1,4 +1,4 @@
-// Package zoo holds the built-in models and runs any model that is written like them.
+// Package zoo holds the built-in models and runs any model that is written like them, the user's own among them.
 //
 // A [Model] is ElasticDL's model contract in Go: what a module of the model zoo
 // defines in Python as custom_model, loss, optimizer, feed and eval_metrics_fn
@@ -7,6 +7,7 @@
 package zoo
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -84,13 +85,57 @@ type Metric struct {
 	Result func(state []float64) float64                           // NaN if there is nothing in the state
 }
 
-// models in the order in which Names lists them.
-var models = []*Model{mnistFunctional, mnistSubclass, mnistMLP, cifar10ResNet20}
+// models are the built-in ones, in the order in which Names lists them; added those of the user, who has added them
+// before anything else began.
+var (
+	models = []*Model{mnistFunctional, mnistSubclass, mnistMLP, cifar10ResNet20}
+	added  []*Model
+)
 
-// Lookup finds a built-in model by its --model_def, as
+// Add makes the user's own models known to Lookup, before the built-in ones of the same name. It is for the begin of
+// main, and says all that is wrong with them.
+func Add(user ...*Model) error {
+	var problems []error
+	for i, m := range user {
+		if m == nil {
+			problems = append(problems, fmt.Errorf("model %d of %d is nil", i+1, len(user)))
+			continue
+		}
+		for _, missing := range m.missing() {
+			problems = append(problems, fmt.Errorf("model %q has no %s", m.Def(), missing))
+		}
+		if slices.ContainsFunc(added, func(other *Model) bool { return other.Def() == m.Def() }) {
+			problems = append(problems, fmt.Errorf("model %q is there twice", m.Def()))
+		}
+		added = append(added, m)
+	}
+	return errors.Join(problems...)
+}
+
+// missing are the fields that a model needs and does not have.
+func (m *Model) missing() []string {
+	var names []string
+	for _, f := range []struct {
+		name string
+		ok   bool
+	}{
+		{"Package", m.Package != ""}, {"Name", m.Name != ""}, {"Class", m.Class != ""},
+		{"New", m.New != nil}, {"Loss", m.Loss != nil}, {"Optimizer", m.Optimizer != nil}, {"Feed", m.Feed != nil}, {"Metrics", m.Metrics != nil},
+	} {
+		if !f.ok {
+			names = append(names, f.name)
+		}
+	}
+	return names
+}
+
+// all models, the user's first.
+func all() []*Model { return slices.Concat(added, models) }
+
+// Lookup finds a model by its --model_def, as
 // "mnist.mnist_functional_api.custom_model", or by its name alone.
 func Lookup(modelDef string) (*Model, error) {
-	for _, m := range models {
+	for _, m := range all() {
 		switch modelDef {
 		case m.Def(), m.Name + "." + m.Name + "." + m.Class, // as in ElasticDL's older directory layout
 			m.Package + "." + m.Name, m.Name + "." + m.Class, m.Name:
@@ -102,9 +147,11 @@ func Lookup(modelDef string) (*Model, error) {
 
 // Names lists what Lookup finds, as --model_def would say it.
 func Names() []string {
-	names := make([]string, len(models))
-	for i, m := range models {
-		names[i] = m.Def()
+	var names []string
+	for _, m := range all() {
+		if !slices.Contains(names, m.Def()) { // a built-in one behind the user's
+			names = append(names, m.Def())
+		}
 	}
 	return names
 }

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"context"
@@ -17,12 +17,12 @@ import (
 
 // The binary of the tests is elasticdl itself, also for the roles that it starts.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"elasticdl": main})
+	testscript.Main(m, map[string]func(){"elasticdl": func() { Main() }})
 }
 
 // TestStories plays testdata/*.txtar, each with a state directory of its own.
 func TestStories(t *testing.T) {
-	digits, err := filepath.Abs("../../examples/mnist/data")
+	digits, err := filepath.Abs("../../../examples/mnist/data")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,55 @@
+// Package cli is the command elasticdl, for its binary and for those that users build with models of their own:
+//
+//	func main() { cli.Main(mnist.Model) }
+//
+// Such a binary is the user's command and every role of a job, as elasticdl itself is; its images are what the pods
+// of a cluster run. `elasticdl zoo init` writes a module with such a main, `elasticdl zoo build` makes an image of it.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+	_ "time/tzdata" // images have no files of time zones
+
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// modulePath is this module's.
+const modulePath = "github.com/elasticdl/elasticdl"
+
+// version is set by the linker; without it, it is the module's version that the binary was built with.
+var version string
+
+// Main runs the command with the arguments of the process and ends the process. Models are found by their
+// --model_def as the built-in ones are, before those.
+func Main(models ...*zoo.Model) {
+	if version == "" {
+		version = builtFrom()
+	}
+	if err := zoo.Add(models...); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", os.Args[0], strings.ReplaceAll(err.Error(), "\n", "; "))
+		os.Exit(exitUsage)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the process as it is
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
+
+// builtFrom is the version of this module in the running binary, "dev" if it was a checkout.
+func builtFrom() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dev"
+	}
+	for _, m := range append(info.Deps, &info.Main) {
+		if m.Path == modulePath && m.Replace == nil && m.Version != "" && m.Version != "(devel)" {
+			return m.Version
+		}
+	}
+	return "dev"
+}
