@@ -2,14 +2,21 @@ package master
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// deleteAgain is how long the master waits before it repeats a deletion that the runtime refused.
-const deleteAgain = time.Second
+// ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, no cluster takes it.
+var ErrHopeless = errors.New("it is not possible")
+
+const (
+	deleteAgain = time.Second // before a deletion that the runtime refused is repeated
+	creating    = 64          // creations at once: one may take a while, and there may be a thousand to do
+)
 
 // do hands actions to the executor. The mutex is held.
 func (m *master) do(actions []pod.Action) {
@@ -29,8 +36,9 @@ func (m *master) forget(id pod.ID, reason string) {
 	m.strategy.gone(id, reason)
 }
 
-// execute performs actions, in order for each pod, at once for different ones.
+// execute performs actions, in order for each pod, at once for different ones: none waits for another pod's.
 func (m *master) execute(ctx context.Context) {
+	e := executor{master: m, busy: make(map[pod.ID]*deeds), slots: make(chan struct{}, creating)}
 	for {
 		select {
 		case <-m.acting:
@@ -41,38 +49,89 @@ func (m *master) execute(ctx context.Context) {
 		actions := m.actions
 		m.actions = nil
 		m.mu.Unlock()
-		byPod := make(map[pod.ID][]pod.Action)
 		for _, a := range actions {
-			byPod[a.ID] = append(byPod[a.ID], a)
+			e.take(ctx, a)
 		}
-		var batch sync.WaitGroup
-		for _, actions := range byPod {
-			batch.Go(func() {
-				for _, a := range actions {
-					m.perform(ctx, a)
-				}
-			})
-		}
-		batch.Wait()
 	}
 }
 
-// perform does one action. What may take long is done beside the others.
-func (m *master) perform(ctx context.Context, a pod.Action) {
+// executor has a goroutine for each pod that something is to be done about.
+type executor struct {
+	*master
+	slots chan struct{} // of creations
+
+	mu   sync.Mutex
+	busy map[pod.ID]*deeds
+}
+
+// deeds is what is to be done about a pod after what is being done.
+type deeds struct {
+	next   []pod.Action
+	cancel context.CancelFunc // of what is being done
+}
+
+// take gives an action to its pod's goroutine. A deletion cancels the creation that it comes after.
+func (e *executor) take(ctx context.Context, a pod.Action) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if d := e.busy[a.ID]; d != nil {
+		d.next = append(d.next, a)
+		if a.Verb == pod.Delete {
+			d.cancel()
+		}
+		return
+	}
+	d := &deeds{next: []pod.Action{a}, cancel: func() {}}
+	e.busy[a.ID] = d
+	e.background.Go(func() { e.work(ctx, a.ID, d) })
+}
+
+// work does what is to be done about a pod, until nothing is left.
+func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
+	for {
+		e.mu.Lock()
+		if len(d.next) == 0 {
+			delete(e.busy, id)
+			e.mu.Unlock()
+			return
+		}
+		a := d.next[0]
+		d.next = d.next[1:]
+		doing, cancel := context.WithCancel(ctx)
+		d.cancel = cancel
+		if len(d.next) > 0 && d.next[0].Verb == pod.Delete {
+			cancel()
+		}
+		e.mu.Unlock()
+		e.perform(ctx, doing, a)
+		cancel()
+	}
+}
+
+// perform does one action. What may take long is done beside the others; doing ends when it is not wanted any more.
+func (e *executor) perform(ctx, doing context.Context, a pod.Action) {
 	switch a.Verb {
 	case pod.Create:
-		m.create(ctx, a)
+		select {
+		case e.slots <- struct{}{}:
+			defer func() { <-e.slots }()
+		case <-doing.Done():
+		}
+		e.create(doing, a)
 	case pod.Delete:
-		m.Log.Info("Deleting a pod", "pod", a.ID, "reason", a.Reason)
-		m.background.Go(func() { m.delete(ctx, a.ID) })
+		e.Log.Info("Deleting a pod", "pod", a.ID, "reason", a.Reason)
+		e.background.Go(func() { e.delete(ctx, a) })
 	case pod.Lost:
-		m.background.Go(func() { m.lost(ctx, a) })
+		e.background.Go(func() { e.lost(ctx, a) })
 	}
 }
 
 func (m *master) create(ctx context.Context, a pod.Action) {
-	m.Log.Info("Creating a pod", "pod", a.ID, "launch", a.Launch)
-	err := m.Pods.Create(ctx, Pod{ID: a.ID, Launch: a.Launch, Slot: a.Original, Address: a.Address})
+	err := context.Cause(ctx)
+	if err == nil {
+		m.Log.Info("Creating a pod", "pod", a.ID, "launch", a.Launch)
+		err = m.Pods.Create(ctx, Pod{ID: a.ID, Launch: a.Launch, Slot: a.Original, Address: a.Address, OOMs: a.OOMs})
+	}
 	if err == nil {
 		return
 	}
@@ -81,19 +140,31 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	defer m.mu.Unlock()
 	now := time.Now()
 	m.do(m.table.Refused(a.ID, a.Launch, err.Error(), now))
+	if errors.Is(err, ErrHopeless) {
+		m.end("Failed", fmt.Errorf("create %v: %w", a.ID, err), now)
+	}
 	m.advance(now)
 	signal(m.poke)
 }
 
-func (m *master) delete(ctx context.Context, id pod.ID) {
+// delete asks for the end of a pod until the runtime has taken the order, or there is nothing left to end.
+func (m *master) delete(ctx context.Context, a pod.Action) {
 	for ctx.Err() == nil {
-		err := m.Pods.Delete(ctx, id)
-		if err == nil {
+		err := m.Pods.Delete(ctx, a.ID)
+		if err == nil || m.isGone(a) {
 			return
 		}
-		m.Log.Warn("Pod could not be deleted", "pod", id, "error", err)
+		m.Log.Warn("Pod could not be deleted", "pod", a.ID, "error", err)
 		pause(ctx, deleteAgain)
 	}
+}
+
+// isGone says that the launch of the pod which an action is about has ended: the next one is not meant.
+func (m *master) isGone(a pod.Action) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.table.Get(a.ID)
+	return ok && (p.Launch != a.Launch || p.Phase.Ended())
 }
 
 // lost does what the end of a pod asks for.

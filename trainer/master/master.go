@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -33,6 +34,7 @@ type Pod struct {
 	Launch  int    // from 1; a replaced server is launched again under its index
 	Slot    int    // the index of the first pod of its line, which priorities go by
 	Address string // where a server shall listen again; "" anywhere
+	OOMs    int    // how many pods of its line ran out of memory: its memory is to be doubled so often
 }
 
 // Pods starts and ends pods: processes (trainer/local) or a cluster's. Its calls may
@@ -55,6 +57,8 @@ type Config struct {
 	Metric   func(name string, state []float64) float64
 	Listener net.Listener // of the master's service; Run closes it
 	Pods     Pods
+	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
+	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
 	// Dial opens the connections to the servers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// OnStatus is given the job's status each second, and at the end; nil: nobody.
@@ -171,7 +175,7 @@ func newMaster(c Config) (*master, error) {
 	}); err != nil {
 		return nil, fmt.Errorf("plan the job: %w", err)
 	}
-	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure})
+	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: c.MaxOOMs})
 	m.servers = newServers(m)
 	m.strategy = m.servers
 	if j.Strategy == job.AllReduce {
@@ -216,6 +220,10 @@ func (m *master) loop(ctx context.Context) {
 			m.stop("Stopped", fmt.Errorf("stopped: %w", context.Cause(ctx)))
 		case e := <-m.Pods.Events():
 			m.observe(e)
+		case n := <-m.Config.Scale:
+			if _, err := m.scale(n); err != nil {
+				m.Log.Warn("Not scaled", "error", status.Convert(err).Message())
+			}
 		case <-timer.C:
 			m.tick()
 		case <-m.poke:

@@ -237,17 +237,26 @@ func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.H
 
 // Scale implements wire.MasterServer.
 func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleReply, error) {
+	before, err := m.scale(int(r.Workers))
+	if err != nil {
+		return nil, err
+	}
+	return &wire.ScaleReply{Before: int32(before)}, nil
+}
+
+// scale has n workers from now on, and answers how many it were before.
+func (m *master) scale(n int) (before int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	least, most, n := max(1, m.Job.MinWorkers), m.Job.MaxWorkers, int(r.Workers)
-	before := m.table.Workers()
+	least, most := max(1, m.Job.MinWorkers), m.Job.MaxWorkers
+	before = m.table.Workers()
 	switch {
 	case m.over:
-		return nil, status.Errorf(codes.FailedPrecondition, "the job is over: %s", m.state)
+		return 0, status.Errorf(codes.FailedPrecondition, "the job is over: %s", m.state)
 	case n < least:
-		return nil, status.Errorf(codes.InvalidArgument, "%d workers are fewer than %d (--min_workers)", n, least)
+		return 0, status.Errorf(codes.InvalidArgument, "%d workers are fewer than %d (--min_workers)", n, least)
 	case most > 0 && n > most:
-		return nil, status.Errorf(codes.InvalidArgument, "%d workers are more than %d (--max_workers)", n, most)
+		return 0, status.Errorf(codes.InvalidArgument, "%d workers are more than %d (--max_workers)", n, most)
 	}
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
@@ -260,7 +269,7 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 	}
 	m.advance(now)
 	signal(m.poke)
-	return &wire.ScaleReply{Before: int32(before)}, nil
+	return before, nil
 }
 
 // Status implements wire.MasterServer.

@@ -75,18 +75,17 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 		Role:          wire.Role(p.ID.Role),
 		Index:         int32(p.ID.Index),
 		State:         p.Phase.String(),
-		Reason:        p.Exit.Reason,
+		Reason:        p.Waiting,
 		Pid:           int32(p.PID),
 		Address:       p.Address,
+		Node:          p.Node,
 		StartedUnixMs: unixMilli(p.Started),
 		EndedUnixMs:   unixMilli(p.Ended),
 	}
 	switch {
 	case p.Phase == pod.Initial:
 		s.State = pod.Pending.String()
-	case p.Phase == pod.Succeeded:
-		s.Reason = ""
-	case p.Phase.Ended():
+	case p.Phase == pod.Leaving, p.Phase == pod.Failed, p.Phase == pod.Deleted:
 		s.Reason = p.Exit.String()
 	}
 	return s

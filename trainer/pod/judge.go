@@ -41,6 +41,7 @@ func (e Exit) String() string {
 }
 
 const (
+	oom     = "out of memory"
 	killed  = "killed"
 	crashed = "crashed"
 )
@@ -59,7 +60,7 @@ var causes = []cause{
 	{"preempted", false, func(e Exit) bool { return e.Preempted }},
 	{"evicted", false, func(e Exit) bool { return e.Evicted }},
 	{"deleted", false, func(e Exit) bool { return e.Deleted }},
-	{"out of memory", true, func(e Exit) bool { return e.OOM }},
+	{oom, true, func(e Exit) bool { return e.OOM }},
 	{killed, false, func(e Exit) bool {
 		switch e.signal() {
 		case 1, 2, 9, 15:
@@ -85,40 +86,59 @@ type Policy struct {
 	Servers, Workers int
 	MinWorkers       int           // the job does not go on with fewer (--min_workers); 0: 1
 	Relaunches       int           // charged relaunches of each line (--relaunch_on_worker_failure)
+	MaxOOMs          map[Role]int  // how often a pod's memory can be doubled (--max_memory); nil: never
 	Backoff          time.Duration // least time between two launches of a line, doubled with each charge; 0: a second
 }
 
-// maxBackoff is what doubling stops at.
-const maxBackoff = 5 * time.Minute
+// What doubling stops at.
+const (
+	maxBackoff = 5 * time.Minute
+	maxRefused = 30 * time.Second // resources may be free at any time
+)
 
-// delay is what a line waits after its n-th charge, or its n-th refused creation.
-func (p Policy) delay(n int) time.Duration {
+// delay is what a line waits after its n-th charge, or, up to a lower limit, its n-th refused creation.
+func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	d := p.Backoff
 	for range n - 1 {
-		if d *= 2; d >= maxBackoff {
-			return maxBackoff
+		if d *= 2; d >= limit {
+			return limit
 		}
 	}
 	return d
+}
+
+// Past is what befell a pod's line before.
+type Past struct {
+	Charged int // launches that failed by their own fault
+	OOMs    int // those of them that ran out of memory and were followed by one with more
 }
 
 // Verdict is what to do about a pod that ended while the job had work for it.
 type Verdict struct {
 	Relaunch bool
 	Charged  bool
+	Grow     bool // the next one gets more memory
 	Fatal    bool // the job cannot go on without it
 	Reason   string
 }
 
-// Judge is the one place that decides about relaunches; charged is what the pod's line was charged before.
+// Judge is the one place that decides about relaunches.
 //
 //	node lost, preempted, evicted, deleted, killed (signal 1, 2, 9, 15)  relaunch, uncharged
-//	out of memory, exit code, other signals, code 0 with work left       charged; relaunch if charged < Relaunches
+//	out of memory, OOMs < MaxOOMs                                        relaunch with more memory, charged
+//	out of memory else, exit code, other signals, code 0 with work left  charged; relaunch if Charged < Relaunches
 //
 // A server that cannot be relaunched is fatal; a worker is not: the others go on without it.
-func Judge(role Role, e Exit, p Policy, charged int) Verdict {
+func Judge(role Role, e Exit, p Policy, before Past) Verdict {
 	c := e.cause()
-	v := Verdict{Charged: c.charged, Relaunch: !c.charged || charged < p.Relaunches, Reason: e.String()}
+	v := Verdict{Charged: c.charged, Reason: e.String()}
+	if c.text == oom {
+		v.Grow = before.OOMs < p.MaxOOMs[role]
+		if !v.Grow {
+			v.Reason += " (--max_memory allows no more)"
+		}
+	}
+	v.Relaunch = !c.charged || v.Grow || before.Charged < p.Relaunches
 	v.Fatal = !v.Relaunch && role == PS
 	return v
 }

@@ -1,7 +1,6 @@
 package pod
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"testing"
@@ -18,17 +17,18 @@ type life struct {
 
 // cluster performs actions, in order but late, and is where pods die.
 type cluster struct {
-	t       *rapid.T
-	table   *Table
-	policy  Policy
-	now     time.Time
-	wanted  int
-	todo    []Action
-	lives   []*life
-	lost    map[string]int      // by pod and launch
-	created map[*line]time.Time // the last one
-	charged map[*line]int
-	over    bool
+	t              *rapid.T
+	table          *Table
+	policy         Policy
+	now            time.Time
+	wanted         int
+	todo           []Action
+	lives          []*life
+	lost           map[string]int      // by pod and launch
+	created        map[*line]time.Time // the last one
+	charged        map[*line]int
+	asked          map[*life]bool
+	settling, over bool // those that were asked to go do
 }
 
 func launchName(id ID, launch int) string { return fmt.Sprintf("%v/%d", id, launch) }
@@ -42,8 +42,9 @@ func newCluster(t *rapid.T) *cluster {
 		policy: Policy{
 			Servers: rapid.IntRange(0, 2).Draw(t, "servers"), Workers: rapid.IntRange(1, 4).Draw(t, "workers"),
 			Relaunches: rapid.IntRange(0, 3).Draw(t, "relaunches"), Backoff: time.Second,
+			MaxOOMs: map[Role]int{PS: rapid.IntRange(0, 2).Draw(t, "PS OOMs"), Worker: 2},
 		},
-		lost: make(map[string]int), created: make(map[*line]time.Time), charged: make(map[*line]int),
+		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time), charged: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
 	c.take(c.table.Start(c.now))
@@ -70,6 +71,9 @@ func (c *cluster) take(actions []Action) {
 			}
 			if c.life(a.ID, a.Launch) == nil {
 				c.t.Fatalf("%v, which never was", a)
+			}
+			if a.Charged && c.asked[c.life(a.ID, a.Launch)] {
+				c.t.Fatalf("%v, and it was asked to go", a)
 			}
 			if a.Charged {
 				c.charged[c.table.byID[a.ID].line]++
@@ -133,9 +137,15 @@ func (c *cluster) happen(l *life, p Phase, e Exit) {
 
 func (c *cluster) Run(t *rapid.T) {
 	for _, l := range c.live() {
-		if l.Phase == Pending {
+		switch l.Phase {
+		case Pending:
 			c.happen(l, Running, Exit{})
 			return
+		case Leaving:
+			if c.settling {
+				c.happen(l, Failed, Exit{Code: 143})
+				return
+			}
 		}
 	}
 	t.Skip("none is pending")
@@ -154,7 +164,29 @@ func (c *cluster) Die(t *rapid.T) {
 	if e == (Exit{}) {
 		phase = Succeeded
 	}
+	ooms := c.table.byID[l.ID].line.OOMs
 	c.happen(l, phase, e)
+	if grown := c.table.byID[l.ID].line.OOMs - ooms; grown > 0 && !e.OOM || ooms+grown > 2 {
+		t.Fatalf("%v ended by %v: %d OOMs, and %d before", l.ID, e, ooms+grown, ooms)
+	}
+}
+
+// Ask has a pod asked to go: it is still there. A worker is followed at once.
+func (c *cluster) Ask(t *rapid.T) {
+	live := c.live()
+	if len(live) == 0 {
+		t.Skip("none is live")
+	}
+	l := rapid.SampledFrom(live).Draw(t, "pod")
+	if l.Phase == Leaving {
+		return
+	}
+	before := c.table.Workers()
+	c.happen(l, Leaving, Exit{Preempted: true})
+	c.asked[l] = true
+	if n := c.table.Workers(); n != before {
+		t.Fatalf("%d workers when %v is asked to go, %d before", n, l.ID, before)
+	}
 }
 
 // Again tells something a second time, late.
@@ -187,16 +219,6 @@ func (c *cluster) Scale(t *rapid.T) {
 	}
 }
 
-func (c *cluster) list() []Event {
-	var events []Event
-	for _, l := range c.live() {
-		events = append(events, l.Event)
-	}
-	return events
-}
-
-func (c *cluster) Relist(*rapid.T) { c.take(c.table.Relist(c.list(), c.now)) }
-
 func (c *cluster) Check(t *rapid.T) {
 	numbers, slots := make(map[ID]bool), make(map[string]bool)
 	for _, p := range c.table.List() {
@@ -204,7 +226,7 @@ func (c *cluster) Check(t *rapid.T) {
 			t.Fatalf("%v twice", p.ID)
 		}
 		numbers[p.ID] = true
-		if e := c.table.byID[p.ID]; !p.Phase.Ended() && !e.line.unwanted {
+		if e := c.table.byID[p.ID]; !p.Phase.Ended() && !e.line.unwanted && (p.Phase != Leaving || p.ID.Role == PS) {
 			if name := lineName(p.ID.Role, p.Original); slots[name] {
 				t.Fatalf("%s has two pods", name)
 			} else {
@@ -213,7 +235,7 @@ func (c *cluster) Check(t *rapid.T) {
 		}
 	}
 	for l, n := range c.charged {
-		if n > c.policy.Relaunches+1 || n != l.charged {
+		if n > c.policy.Relaunches+c.policy.MaxOOMs[Worker]+1 || n != l.Charged {
 			t.Fatalf("a line was charged %d times: %+v", n, l)
 		}
 	}
@@ -224,11 +246,12 @@ func (c *cluster) Check(t *rapid.T) {
 
 // settle performs everything, lets every pod run, and waits for what is due.
 func (c *cluster) settle(t *rapid.T) {
+	c.settling = true
 	for range 1000 {
 		switch {
 		case len(c.todo) > 0:
 			c.Perform(t)
-		case slices.ContainsFunc(c.live(), func(l *life) bool { return l.Phase == Pending }):
+		case slices.ContainsFunc(c.live(), func(l *life) bool { return l.Phase == Pending || l.Phase == Leaving }):
 			c.Run(t)
 		default:
 			due, ok := c.table.Deadline()
@@ -248,11 +271,11 @@ func TestLaws(t *testing.T) {
 		c := newCluster(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": c.Check, "perform": c.Perform, "perform more": c.Perform, "run": c.Run, "run more": c.Run,
-			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "relist": c.Relist,
+			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask,
 		})
 		c.settle(t)
 		// Settled means that there is nothing to do, and that who is wanted is there.
-		if actions := append(c.table.Relist(c.list(), c.now), c.table.Tick(c.now)...); len(actions) > 0 {
+		if actions := c.table.Tick(c.now); len(actions) > 0 {
 			t.Fatalf("settled, but %v", actions)
 		}
 		live := 0
@@ -279,64 +302,4 @@ func TestLaws(t *testing.T) {
 			}
 		}
 	})
-}
-
-// TestRelistEqualsEvents tells one table every event, repeated and interleaved, and another only how it ended.
-func TestRelistEqualsEvents(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p := Policy{Servers: 2, Workers: 4, Relaunches: rapid.IntRange(0, 1).Draw(t, "relaunches")}
-		a, b := New(p), New(p)
-		actions := a.Start(start)
-		b.Start(start)
-		var stories [][]Event
-		var last []Event
-		for _, action := range actions {
-			story := []Event{{ID: action.ID, Launch: 1, Phase: Pending}, {ID: action.ID, Launch: 1, Phase: Running}}
-			if rapid.Bool().Draw(t, "ends") {
-				story = append(story, Event{ID: action.ID, Launch: 1, Phase: Failed, Exit: rapid.SampledFrom(exits).Draw(t, "exit")})
-			}
-			story = story[:rapid.IntRange(1, len(story)).Draw(t, "length")]
-			stories = append(stories, story)
-			last = append(last, story[len(story)-1])
-		}
-		now := at(5)
-		var didA []Action
-		for len(stories) > 0 {
-			i := rapid.IntRange(0, len(stories)-1).Draw(t, "whose")
-			didA = append(didA, a.Observe(stories[i][0], now)...)
-			if rapid.Bool().Draw(t, "repeat") {
-				didA = append(didA, a.Observe(stories[i][0], now)...)
-			}
-			if stories[i] = stories[i][1:]; len(stories[i]) == 0 {
-				stories = slices.Delete(stories, i, i+1)
-			}
-		}
-		didB := b.Relist(rapid.Permutation(last).Draw(t, "list"), now)
-		if x, y := summary(a, didA), summary(b, didB); !slices.Equal(x, y) {
-			t.Fatalf("events:\n%v\nlist:\n%v", x, y)
-		}
-		if again := b.Relist(last, now); len(again) > 0 {
-			t.Fatalf("the same list again: %v", again)
-		}
-	})
-}
-
-// summary is a table's state by line, and what it did, but for the numbers of new workers and the order.
-func summary(t *Table, did []Action) []string {
-	var out []string
-	for _, e := range t.pods {
-		s := fmt.Sprintf("%s: %v charged %d, exit %v, due %v", lineName(e.ID.Role, e.Original), e.Phase, e.line.charged, e.Exit, e.due)
-		if e.ID.Role == Worker && e.ID.Index >= t.policy.Workers {
-			s = "new " + s
-		}
-		out = append(out, s)
-	}
-	for _, a := range did {
-		if a.Verb == Create {
-			a.ID.Index = a.Original
-		}
-		out = append(out, a.String())
-	}
-	slices.SortFunc(out, cmp.Compare[string])
-	return append(out, fmt.Sprint(t.Err() != nil))
 }

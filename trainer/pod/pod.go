@@ -46,6 +46,7 @@ const (
 	Initial Phase = iota + 1 // wanted; not seen yet
 	Pending                  // created, not running
 	Running
+	Leaving   // asked to go, and not gone yet
 	Succeeded // ended with code 0
 	Failed    // ended otherwise
 	Deleted   // gone
@@ -59,6 +60,8 @@ func (p Phase) String() string {
 		return "Pending"
 	case Running:
 		return "Running"
+	case Leaving:
+		return "Leaving"
 	case Succeeded:
 		return "Succeeded"
 	case Failed:
@@ -74,19 +77,23 @@ func (p Phase) Ended() bool { return p >= Succeeded }
 
 // moves is the life table: where a phase can go. What is not in it changes nothing.
 var moves = map[Phase][]Phase{
-	Initial: {Pending, Running, Succeeded, Failed, Deleted},
-	Pending: {Pending, Running, Succeeded, Failed, Deleted},
-	Running: {Running, Succeeded, Failed, Deleted},
+	Initial: {Pending, Running, Leaving, Succeeded, Failed, Deleted},
+	Pending: {Pending, Running, Leaving, Succeeded, Failed, Deleted},
+	Running: {Running, Leaving, Succeeded, Failed, Deleted},
+	Leaving: {Leaving, Succeeded, Failed, Deleted},
 }
 
 // Event is what became of a pod.
 type Event struct {
-	ID      ID
-	Launch  int // which launch of the pod it is about; 0: the latest
-	Phase   Phase
-	Exit    Exit   // of an ended pod
-	Address string // where it listens, once known
-	PID     int    // of a local process, once known
+	ID       ID
+	Launch   int // which launch of the pod it is about; 0: the latest
+	Phase    Phase
+	Exit     Exit   // of an ended pod; of one that is leaving, why
+	Waiting  string // why a pending pod does not run, as in "Unschedulable: 0/3 nodes are available"
+	Hopeless bool   // and that it never will
+	Address  string // where it listens, once known
+	Node     string // the machine that it is on, once known
+	PID      int    // of a local process, once known
 }
 
 // Pod is a pod as users see it.
@@ -96,8 +103,11 @@ type Pod struct {
 	Launch   int // from 1
 	Phase    Phase
 	Exit     Exit
+	Waiting  string // why one that is pending does not run, or one that is wanted is not created
 	Address  string
+	Node     string
 	PID      int
+	OOMs     int // how many pods of its line ran out of memory before
 
 	Created, Started, Ended time.Time
 }
@@ -130,6 +140,7 @@ type Action struct {
 	Launch   int
 	Original int    // Create: the slot that priorities go by
 	Address  string // Create: where its predecessor listened, for a server to listen there again
+	OOMs     int    // Create: how many pods of its line ran out of memory; each gets twice as much as the one before
 	Charged  bool   // Lost: by its own fault, so that the lease it was at is charged
 	Reason   string // Delete, Lost
 }

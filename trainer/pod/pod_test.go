@@ -34,8 +34,8 @@ func TestJudge(t *testing.T) {
 		{Exit{Evicted: true, OOM: true, Code: 137}, true, "evicted"},
 		{Exit{Preempted: true, Code: 143}, true, "preempted"},
 		{Exit{NodeLost: true}, true, "node lost"},
-		{Exit{Code: 137, OOM: true}, false, "out of memory"},
-		{Exit{Signal: 9, OOM: true}, false, "out of memory"},
+		{Exit{Code: 137, OOM: true}, false, "out of memory (--max_memory allows no more)"},
+		{Exit{Signal: 9, OOM: true}, false, "out of memory (--max_memory allows no more)"},
 		{Exit{Code: 1, Reason: "no such file"}, false, "exit code 1: no such file"},
 		{Exit{Code: 255}, false, "exit code 255"},
 		{Exit{Code: 128}, false, "exit code 128"},
@@ -50,7 +50,7 @@ func TestJudge(t *testing.T) {
 					again := charged < 2
 					want = Verdict{Relaunch: again, Charged: true, Fatal: !again && role == PS, Reason: tt.want}
 				}
-				if got := Judge(role, tt.exit, Policy{Relaunches: 2}, charged); got != want {
+				if got := Judge(role, tt.exit, Policy{Relaunches: 2}, Past{Charged: charged}); got != want {
 					t.Errorf("%v %+v charged %d before: %+v, want %+v", role, tt.exit, charged, got, want)
 				}
 			}
@@ -151,7 +151,7 @@ func TestCrashLoopIsSlowedAndEnds(t *testing.T) {
 		now = now.Add(time.Minute)
 		table.Tick(now)
 	}
-	const want = "no worker is left: worker-4: exit code 1 (relaunched 3 of 3 times); worker-7: out of memory (relaunched 3 of 3 times)"
+	const want = "no worker is left: worker-4: exit code 1 (relaunched 3 of 3 times); worker-7: out of memory (--max_memory allows no more) (relaunched 3 of 3 times)"
 	if err := table.Err(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -295,21 +295,6 @@ func TestUnknownPodIsDeleted(t *testing.T) {
 	table := running(t, Policy{Workers: 1})
 	expect(t, table.Observe(Event{ID: worker(7), Phase: Running}, at(1)), "delete worker-7: not one of the job's pods")
 	expect(t, table.Observe(Event{ID: worker(7), Phase: Deleted}, at(1)))
-}
-
-func TestRelist(t *testing.T) {
-	table := running(t, Policy{Servers: 1, Workers: 3})
-	table.Scale(2, at(5))
-	got := table.Relist([]Event{
-		{ID: server(0), Launch: 1, Phase: Running},
-		{ID: worker(1), Launch: 1, Phase: Failed, Exit: Exit{Signal: 9}},
-		{ID: worker(2), Launch: 1, Phase: Running},
-	}, at(6))
-	expect(t, got, "lost worker-1: killed (signal 9)", "create worker-3",
-		"delete worker-2: scaled down", "lost worker-0: deleted", "create worker-4")
-	table.Observe(Event{ID: worker(3), Phase: Pending}, at(7))
-	got = table.Relist([]Event{{ID: server(0), Launch: 1, Phase: Running}}, at(8)) // worker-4 may be under way
-	expect(t, got, "lost worker-2: deleted: scaled down", "lost worker-3: deleted", "create worker-5")
 }
 
 func TestEnd(t *testing.T) {

@@ -25,16 +25,18 @@ type Table struct {
 // entry is one pod of the table. A server that is launched again keeps its entry.
 type entry struct {
 	Pod
-	line    *line
-	created bool      // Create was handed out
-	due     time.Time // if not: when it will be
-	refused int       // how often it could not be performed
-	doomed  string    // why its Delete was handed out
+	line     *line
+	created  bool      // Create was handed out
+	due      time.Time // if not: when it will be
+	refused  int       // how often it could not be performed,
+	since    time.Time // from when on
+	doomed   string    // why its Delete was handed out
+	followed bool      // it is leaving, and its line has another
 }
 
 // line is a pod and those that replaced it.
 type line struct {
-	charged  int
+	Past
 	unwanted bool // scaled down
 }
 
@@ -53,19 +55,20 @@ func (t *Table) Start(now time.Time) []Action {
 }
 
 func (t *Table) add(id ID, original int, l *line, due time.Time) {
-	e := &entry{Pod: Pod{ID: id, Original: original, Launch: 1, Phase: Initial}, line: l, due: due}
+	e := &entry{Pod: Pod{ID: id, Original: original, Launch: 1, Phase: Initial, OOMs: l.OOMs}, line: l, due: due}
 	t.pods = append(t.pods, e)
 	t.byID[id] = e
 }
 
 // Scale makes the number of worker lines n. More are created at once, in the lowest free slots;
-// of more than n the newest are deleted.
+// of more than n the newest are deleted, those that do not run first.
 func (t *Table) Scale(n int, now time.Time) []Action {
 	if t.over {
 		return nil
 	}
 	var actions []Action
 	workers := t.workers()
+	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first
 	for _, e := range workers[min(n, len(workers)):] {
 		e.line.unwanted = true
 		actions = append(actions, t.remove(e, "scaled down", now)...)
@@ -101,7 +104,9 @@ func (t *Table) Workers() int {
 }
 
 // wanted says that the pod is a worker which the job shall have.
-func (e *entry) wanted() bool { return e.ID.Role == Worker && !e.line.unwanted && !e.Phase.Ended() }
+func (e *entry) wanted() bool {
+	return e.ID.Role == Worker && !e.line.unwanted && !e.followed && !e.Phase.Ended()
+}
 
 // remove ends a pod: one that was never created is gone with that.
 func (t *Table) remove(e *entry, reason string, now time.Time) []Action {
@@ -127,72 +132,81 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	case ev.Launch != 0 && ev.Launch != e.Launch, !slices.Contains(moves[e.Phase], ev.Phase):
 		return nil
 	}
+	asked := e.Phase == Leaving
 	e.created = true
 	e.Phase = ev.Phase
+	e.Waiting = ev.Waiting
 	e.Address = cmp.Or(ev.Address, e.Address)
+	e.Node = cmp.Or(ev.Node, e.Node)
 	e.PID = cmp.Or(ev.PID, e.PID)
-	if e.Phase.Ended() {
-		return t.ended(e, ev.Exit, now)
-	}
-	if e.Phase == Running && e.Started.IsZero() {
+	switch {
+	case e.Phase.Ended():
+		return t.ended(e, ev.Exit, asked, now)
+	case e.Phase == Leaving:
+		return t.leaving(e, ev.Exit, now)
+	case e.Phase == Running && e.Started.IsZero():
 		e.Started = now
+	case e.Phase == Pending && ev.Hopeless && t.err == nil:
+		t.err = fmt.Errorf("%v cannot run: %s", e.ID, e.Waiting)
 	}
 	return nil
 }
 
-// Relist takes the state of all pods that there are, one event each. What the table has
-// seen and the list has not is gone; what was deleted and is still there is deleted again.
-func (t *Table) Relist(events []Event, now time.Time) []Action {
-	var actions []Action
-	there := make(map[ID]bool, len(events))
-	for _, ev := range events {
-		there[ev.ID] = true
-		actions = append(actions, t.Observe(ev, now)...)
-		if e := t.byID[ev.ID]; e != nil && e.doomed != "" {
-			actions = append(actions, t.remove(e, e.doomed, now)...)
-		}
+// leaving has a worker followed that was asked to go. A server is followed when it is gone: the next one has its name.
+func (t *Table) leaving(e *entry, why Exit, now time.Time) []Action {
+	e.Exit = why
+	e.Exit.Deleted = true
+	if t.over || e.followed || !e.wanted() {
+		return nil
 	}
-	for _, e := range slices.Clone(t.pods) {
-		if !there[e.ID] && (e.Phase == Pending || e.Phase == Running) {
-			gone := Event{ID: e.ID, Launch: e.Launch, Phase: Deleted, Exit: Exit{Deleted: true}}
-			actions = append(actions, t.Observe(gone, now)...)
-		}
-	}
-	return actions
+	e.followed = true
+	t.follow(e, e.Created.Add(t.policy.Backoff))
+	return t.Tick(now)
 }
 
-// ended decides what follows the end of a pod.
-func (t *Table) ended(e *entry, exit Exit, now time.Time) []Action {
+// follow puts another worker in a worker's place.
+func (t *Table) follow(e *entry, due time.Time) {
+	t.relaunched++
+	t.add(ID{Worker, t.next}, e.Original, e.line, due)
+	t.next++
+	t.forget()
+}
+
+// ended decides what follows the end of a pod, which may have been asked to go.
+func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
+	why := e.Exit // if so
 	e.Exit, e.Ended = exit, now
-	if e.doomed != "" || e.Phase == Deleted { // it was told to go: how it went is no matter
+	if asked || e.doomed != "" || e.Phase == Deleted { // it was told to go: how it went is no matter
 		e.Exit.Deleted = true
-		e.Exit.Reason = cmp.Or(e.Exit.Reason, e.doomed)
+		e.Exit.Evicted, e.Exit.Preempted = exit.Evicted || why.Evicted, exit.Preempted || why.Preempted
+		e.Exit.Reason = cmp.Or(e.Exit.Reason, why.Reason, e.doomed)
 	}
 	lost := Action{Verb: Lost, ID: e.ID, Launch: e.Launch, Reason: e.Exit.String()}
-	if t.over || e.line.unwanted {
+	if t.over || e.line.unwanted || e.followed {
 		if e.Phase == Succeeded {
 			lost.Reason = "left"
 		}
 		return append([]Action{lost}, t.Tick(now)...)
 	}
-	v := Judge(e.ID.Role, e.Exit, t.policy, e.line.charged)
+	v := Judge(e.ID.Role, e.Exit, t.policy, e.line.Past)
 	lost.Charged, lost.Reason = v.Charged, v.Reason
 	due := e.Created.Add(t.policy.Backoff)
 	if v.Charged {
-		e.line.charged++
-		due = now.Add(t.policy.delay(e.line.charged))
+		e.line.Charged++
+		due = now.Add(t.policy.delay(e.line.Charged, maxBackoff))
+	}
+	if v.Grow {
+		e.line.OOMs++
 	}
 	if !v.Relaunch {
 		t.endLine(e, v)
 		return []Action{lost}
 	}
-	t.relaunched++
 	if e.ID.Role == Worker {
-		t.add(ID{Worker, t.next}, e.Original, e.line, due)
-		t.next++
-		t.forget()
+		t.follow(e, due)
 	} else {
-		e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Initial, Address: e.Address}
+		t.relaunched++
+		e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Initial, Address: e.Address, OOMs: e.line.OOMs}
 		e.created, e.refused, e.doomed, e.due = false, 0, "", due
 	}
 	return append([]Action{lost}, t.Tick(now)...)
@@ -204,23 +218,30 @@ const remembered = 100
 // forget drops the oldest of the workers that have ended, if there are too many.
 func (t *Table) forget() {
 	gone := func(e *entry) bool { return e.ID.Role == Worker && e.Phase.Ended() }
-	ended := 0
+	excess := -remembered
 	for _, e := range t.pods {
 		if gone(e) {
-			ended++
+			excess++
 		}
 	}
-	if i := slices.IndexFunc(t.pods, gone); ended > remembered {
-		delete(t.byID, t.pods[i].ID)
-		t.pods = slices.Delete(t.pods, i, i+1)
+	if excess <= 0 {
+		return
 	}
+	t.pods = slices.DeleteFunc(t.pods, func(e *entry) bool {
+		if excess == 0 || !gone(e) {
+			return false
+		}
+		excess--
+		delete(t.byID, e.ID)
+		return true
+	})
 }
 
 // endLine notes that a line has no relaunch left, and fails the job if it cannot go on.
 func (t *Table) endLine(e *entry, v Verdict) {
 	text := fmt.Sprintf("%v: %s", e.ID, v.Reason)
 	if t.policy.Relaunches > 0 {
-		text += fmt.Sprintf(" (relaunched %d of %d times)", e.line.charged-1, t.policy.Relaunches)
+		text += fmt.Sprintf(" (relaunched %d of %d times)", e.line.Charged-1, t.policy.Relaunches)
 	}
 	if e.ID.Role == Worker {
 		t.failed = append(t.failed, text)
@@ -239,8 +260,12 @@ func (t *Table) endLine(e *entry, v Verdict) {
 	}
 }
 
-// Refused tells that a Create could not be performed: no quota, no answer. It is tried
-// again, later each time, without end and without charge.
+// refusals is how long the creation of a server may be refused. Without one nothing is done, and the
+// workers only hold what others could use.
+const refusals = 10 * time.Minute
+
+// Refused tells that a Create could not be performed: no quota, no answer. It is tried again, later each time and
+// without charge: a worker without end, a server until that has gone on for ten minutes.
 func (t *Table) Refused(id ID, launch int, reason string, now time.Time) []Action {
 	e := t.byID[id]
 	if e == nil || e.Launch != launch || e.Phase != Initial || !e.created {
@@ -251,9 +276,14 @@ func (t *Table) Refused(id ID, launch int, reason string, now time.Time) []Actio
 		t.remove(e, e.doomed, now)
 		return t.Tick(now)
 	}
-	e.refused++
-	e.Exit.Reason = reason
-	e.due = now.Add(t.policy.delay(e.refused))
+	if e.refused++; e.refused == 1 {
+		e.since = now
+	}
+	e.Waiting = "cannot be created: " + reason
+	e.due = now.Add(t.policy.delay(e.refused, maxRefused))
+	if id.Role == PS && now.Sub(e.since) >= refusals && t.err == nil {
+		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(e.since).Round(time.Second), reason)
+	}
 	return nil
 }
 
@@ -289,7 +319,7 @@ func (t *Table) Tick(now time.Time) []Action {
 	for _, e := range t.pods {
 		if e.waits() && !now.Before(e.due) {
 			e.created, e.Created = true, now
-			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address})
+			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address, OOMs: e.OOMs})
 		}
 	}
 	if t.over && !t.swept && (!now.Before(t.leaveBy) || !t.live(Worker)) {

@@ -136,6 +136,56 @@ func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{1}
 }
 
+// Leave is how far a worker is that was asked to go: its pod is being deleted.
+type Leave int32
+
+const (
+	Leave_STAYS Leave = 0
+	Leave_ASKED Leave = 1 // it ends what it is at: give it nothing new. A ring forms its next world without it, unless it alone has the model
+	Leave_READY Leave = 2 // it is at nothing any more: what of its leases is not done is somebody else's. The answer says that it is unknown
+)
+
+// Enum value maps for Leave.
+var (
+	Leave_name = map[int32]string{
+		0: "STAYS",
+		1: "ASKED",
+		2: "READY",
+	}
+	Leave_value = map[string]int32{
+		"STAYS": 0,
+		"ASKED": 1,
+		"READY": 2,
+	}
+)
+
+func (x Leave) Enum() *Leave {
+	p := new(Leave)
+	*p = x
+	return p
+}
+
+func (x Leave) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Leave) Descriptor() protoreflect.EnumDescriptor {
+	return file_elasticdl_proto_enumTypes[2].Descriptor()
+}
+
+func (Leave) Type() protoreflect.EnumType {
+	return &file_elasticdl_proto_enumTypes[2]
+}
+
+func (x Leave) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Leave.Descriptor instead.
+func (Leave) EnumDescriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+}
+
 type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
@@ -689,8 +739,9 @@ type HeartbeatRequest struct {
 	Loss          float32                `protobuf:"fixed32,6,opt,name=loss,proto3" json:"loss,omitempty"`        // worker: of its last minibatch
 	Rejected      int64                  `protobuf:"varint,7,opt,name=rejected,proto3" json:"rejected,omitempty"` // worker: gradients refused as stale, and computed again
 	Leases        []*LeaseProgress       `protobuf:"bytes,8,rep,name=leases,proto3" json:"leases,omitempty"`
-	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`      // worker of a ring: the flush that it has done, see Assembly
-	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"` // worker of a ring: of the world that version, snapshot and flushed are of
+	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`                   // worker of a ring: the flush that it has done, see Assembly
+	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed are of
+	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -795,9 +846,16 @@ func (x *HeartbeatRequest) GetFormation() int64 {
 	return 0
 }
 
+func (x *HeartbeatRequest) GetLeave() Leave {
+	if x != nil {
+		return x.Leave
+	}
+	return Leave_STAYS
+}
+
 type HeartbeatReply struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
-	Unknown         bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`                                        // the master does not know this pod (it was replaced): leave
+	Unknown         bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`                                        // the master does not know this pod (it was replaced, or needs not stay): leave
 	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
 	Floor           int64                  `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`                                            // worker of a ring: see World
 	unknownFields   protoimpl.UnknownFields
@@ -1373,8 +1431,8 @@ type PodStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"` // Pending, Running, Succeeded, Failed, Deleted
-	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`   // Pending, Running, Leaving, Succeeded, Failed, Deleted
+	Reason        string                 `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"` // why it waits, leaves, or ended
 	Pid           int32                  `protobuf:"varint,5,opt,name=pid,proto3" json:"pid,omitempty"`
 	Address       string                 `protobuf:"bytes,6,opt,name=address,proto3" json:"address,omitempty"`
 	StartedUnixMs int64                  `protobuf:"varint,7,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
@@ -2257,7 +2315,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0fReportTaskReply\"9\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\"\xb3\x02\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\"\xdb\x02\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -2269,7 +2327,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06leases\x18\b \x03(\v2\x18.elasticdl.LeaseProgressR\x06leases\x12\x18\n" +
 	"\aflushed\x18\t \x01(\x03R\aflushed\x12\x1c\n" +
 	"\tformation\x18\n" +
-	" \x01(\x03R\tformation\"k\n" +
+	" \x01(\x03R\tformation\x12&\n" +
+	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\"k\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x14\n" +
@@ -2395,7 +2454,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"\x06EXPORT\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\b\n" +
-	"\x04DONE\x10\x052\xee\x03\n" +
+	"\x04DONE\x10\x05*(\n" +
+	"\x05Leave\x12\t\n" +
+	"\x05STAYS\x10\x00\x12\t\n" +
+	"\x05ASKED\x10\x01\x12\t\n" +
+	"\x05READY\x10\x022\xee\x03\n" +
 	"\x06Master\x124\n" +
 	"\x04Join\x12\x16.elasticdl.JoinRequest\x1a\x14.elasticdl.JoinReply\x12=\n" +
 	"\aGetTask\x12\x19.elasticdl.GetTaskRequest\x1a\x17.elasticdl.GetTaskReply\x12F\n" +
@@ -2424,88 +2487,90 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 	return file_elasticdl_proto_rawDescData
 }
 
-var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
-	(*JoinRequest)(nil),       // 2: elasticdl.JoinRequest
-	(*JoinReply)(nil),         // 3: elasticdl.JoinReply
-	(*Task)(nil),              // 4: elasticdl.Task
-	(*GetTaskRequest)(nil),    // 5: elasticdl.GetTaskRequest
-	(*GetTaskReply)(nil),      // 6: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 7: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 8: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 9: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 10: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 11: elasticdl.HeartbeatRequest
-	(*HeartbeatReply)(nil),    // 12: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 13: elasticdl.Arrival
-	(*Assembly)(nil),          // 14: elasticdl.Assembly
-	(*Recall)(nil),            // 15: elasticdl.Recall
-	(*World)(nil),             // 16: elasticdl.World
-	(*Member)(nil),            // 17: elasticdl.Member
-	(*ScaleRequest)(nil),      // 18: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 19: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 20: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 21: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 22: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 23: elasticdl.JobStatus
-	(*StopRequest)(nil),       // 24: elasticdl.StopRequest
-	(*StopReply)(nil),         // 25: elasticdl.StopReply
-	(*Variable)(nil),          // 26: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 27: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 28: elasticdl.DeclareReply
-	(*ProgressRequest)(nil),   // 29: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 30: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 31: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 32: elasticdl.ControlReply
-	nil,                       // 33: elasticdl.Evaluation.MetricsEntry
+	(Leave)(0),                // 2: elasticdl.Leave
+	(*JoinRequest)(nil),       // 3: elasticdl.JoinRequest
+	(*JoinReply)(nil),         // 4: elasticdl.JoinReply
+	(*Task)(nil),              // 5: elasticdl.Task
+	(*GetTaskRequest)(nil),    // 6: elasticdl.GetTaskRequest
+	(*GetTaskReply)(nil),      // 7: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 8: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 9: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 10: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 11: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 12: elasticdl.HeartbeatRequest
+	(*HeartbeatReply)(nil),    // 13: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 14: elasticdl.Arrival
+	(*Assembly)(nil),          // 15: elasticdl.Assembly
+	(*Recall)(nil),            // 16: elasticdl.Recall
+	(*World)(nil),             // 17: elasticdl.World
+	(*Member)(nil),            // 18: elasticdl.Member
+	(*ScaleRequest)(nil),      // 19: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 20: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 21: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 22: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 23: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 24: elasticdl.JobStatus
+	(*StopRequest)(nil),       // 25: elasticdl.StopRequest
+	(*StopReply)(nil),         // 26: elasticdl.StopReply
+	(*Variable)(nil),          // 27: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 28: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 29: elasticdl.DeclareReply
+	(*ProgressRequest)(nil),   // 30: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 31: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 32: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 33: elasticdl.ControlReply
+	nil,                       // 34: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
 	1,  // 1: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
-	4,  // 2: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	7,  // 3: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	5,  // 2: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
+	8,  // 3: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
 	0,  // 4: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	10, // 5: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
-	10, // 6: elasticdl.Arrival.ledger:type_name -> elasticdl.LeaseProgress
-	16, // 7: elasticdl.Assembly.world:type_name -> elasticdl.World
-	15, // 8: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	17, // 9: elasticdl.World.members:type_name -> elasticdl.Member
-	0,  // 10: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	33, // 11: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	22, // 12: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	21, // 13: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	26, // 14: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	10, // 15: elasticdl.ProgressReply.leases:type_name -> elasticdl.LeaseProgress
-	2,  // 16: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	5,  // 17: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	8,  // 18: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	11, // 19: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	13, // 20: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	18, // 21: elasticdl.Master.Scale:input_type -> elasticdl.ScaleRequest
-	20, // 22: elasticdl.Master.Status:input_type -> elasticdl.StatusRequest
-	24, // 23: elasticdl.Master.Stop:input_type -> elasticdl.StopRequest
-	27, // 24: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	29, // 25: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	31, // 26: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	3,  // 27: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	6,  // 28: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	9,  // 29: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	12, // 30: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	14, // 31: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	19, // 32: elasticdl.Master.Scale:output_type -> elasticdl.ScaleReply
-	23, // 33: elasticdl.Master.Status:output_type -> elasticdl.JobStatus
-	25, // 34: elasticdl.Master.Stop:output_type -> elasticdl.StopReply
-	28, // 35: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	30, // 36: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	32, // 37: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	27, // [27:38] is the sub-list for method output_type
-	16, // [16:27] is the sub-list for method input_type
-	16, // [16:16] is the sub-list for extension type_name
-	16, // [16:16] is the sub-list for extension extendee
-	0,  // [0:16] is the sub-list for field type_name
+	11, // 5: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	2,  // 6: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
+	11, // 7: elasticdl.Arrival.ledger:type_name -> elasticdl.LeaseProgress
+	17, // 8: elasticdl.Assembly.world:type_name -> elasticdl.World
+	16, // 9: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	18, // 10: elasticdl.World.members:type_name -> elasticdl.Member
+	0,  // 11: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	34, // 12: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	23, // 13: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	22, // 14: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	27, // 15: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	11, // 16: elasticdl.ProgressReply.leases:type_name -> elasticdl.LeaseProgress
+	3,  // 17: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	6,  // 18: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	9,  // 19: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	12, // 20: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	14, // 21: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	19, // 22: elasticdl.Master.Scale:input_type -> elasticdl.ScaleRequest
+	21, // 23: elasticdl.Master.Status:input_type -> elasticdl.StatusRequest
+	25, // 24: elasticdl.Master.Stop:input_type -> elasticdl.StopRequest
+	28, // 25: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	30, // 26: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	32, // 27: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	4,  // 28: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	7,  // 29: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	10, // 30: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	13, // 31: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	15, // 32: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	20, // 33: elasticdl.Master.Scale:output_type -> elasticdl.ScaleReply
+	24, // 34: elasticdl.Master.Status:output_type -> elasticdl.JobStatus
+	26, // 35: elasticdl.Master.Stop:output_type -> elasticdl.StopReply
+	29, // 36: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	31, // 37: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	33, // 38: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	28, // [28:39] is the sub-list for method output_type
+	17, // [17:28] is the sub-list for method input_type
+	17, // [17:17] is the sub-list for extension type_name
+	17, // [17:17] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -2523,7 +2588,7 @@ func file_elasticdl_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   2,
