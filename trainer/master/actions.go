@@ -11,7 +11,7 @@ import (
 )
 
 // ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, no cluster takes it.
-var ErrHopeless = errors.New("it is not possible")
+var ErrHopeless = errors.New("impossible")
 
 const (
 	deleteAgain = time.Second // before a deletion that the runtime refused is repeated

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
@@ -40,7 +42,8 @@ type Pod struct {
 // Pods starts and ends pods: processes (trainer/local) or a cluster's. Its calls may
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
-	// Create returns when the pod is started, or why it cannot be; it is tried again later then.
+	// Create returns when the pod is started, or why it cannot be; it is tried again later then,
+	// or the job fails if that is [ErrHopeless]. The end of ctx says that the pod is not wanted any more.
 	Create(ctx context.Context, p Pod) error
 	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event.
 	Delete(ctx context.Context, id pod.ID) error
@@ -122,6 +125,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
 	srv := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
 	wire.RegisterMasterServer(srv, m)
+	healthpb.RegisterHealthServer(srv, health.NewServer())
 	m.background.Go(func() {
 		if err := srv.Serve(c.Listener); err != nil {
 			m.stop("Failed", fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -118,6 +120,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handoff = &handoff{conns: make(chan net.Conn), done: s.ctx.Done()}
 	wire.RegisterParameterServerServer(s.control, &control{server: s})
+	healthpb.RegisterHealthServer(s.control, health.NewServer())
 	return s, nil
 }
 
