@@ -36,6 +36,7 @@
 //	nn/           tensors, tape, layers, losses; nn/kernel/ is its assembly and the portable twin of that
 //	recordio/     the file format of training data
 //	safetensors/  the file format of trained parameters
+//	manifest/     what a job is on Kubernetes: its objects, its pods, their names
 //
 // Models stand between: they are read as examples, and run by the worker.
 //
@@ -52,6 +53,8 @@
 //	mesh/         the connections of one world: a ring's link
 //	worker/       lease → read → step → push, or sum with the others → report
 //	local/        the roles as processes of this machine
+//	kube/         the roles as pods, and the only one that talks to Kubernetes
+//	image/        container images, made and pushed without Docker
 //	logline/      the format of log lines
 //
 // # Laws

@@ -17,6 +17,14 @@ type Command struct {
 	DryRun  bool     // print the job, start nothing
 	Notes   []string // what was given and has no effect: a line each
 
+	// With Kubernetes.
+	Follow          bool   // --follow: show logs until the end
+	YAML            string // --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" = submit
+	ClusterSpec     string // --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
+	Context         string // --context: of the kube config file; "" = the current one
+	Kubeconfig      string // --kubeconfig: "" = as kubectl finds it
+	ForceKubeconfig bool   // --force_use_kube_config_file: also inside a cluster
+
 	given          []*Flag // in the order of the command line
 	recordsPerTask int     // --record_per_task
 	repository     string  // --repository
@@ -111,10 +119,7 @@ func (c *Command) finish(p *problems) {
 
 // refuseLater refuses values that this version does not have yet.
 func (c *Command) refuseLater(p *problems) {
-	if c.Runtime != "local" {
-		p.check(c.Runtime == "kubernetes", "--runtime=%s: expected kubernetes or local", c.Runtime)
-		p.check(c.Runtime != "kubernetes", "--runtime=kubernetes (the default): not available in this version yet; give --runtime=local")
-	}
+	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", "--runtime=%s: expected kubernetes or local", c.Runtime)
 	switch c.Job.Strategy {
 	case "Local", "":
 		p.check(false, "--distribution_strategy=%s: not available in this version yet; give %s or %s", c.Job.Strategy, ParameterServer, AllReduce)
@@ -125,17 +130,23 @@ func (c *Command) refuseLater(p *problems) {
 
 // missing is what Validate finds, but for flags that p complains of already.
 func (c *Command) missing(p problems) []error {
-	err := c.Job.Validate()
-	if err == nil {
+	all := single(c.Job.Validate())
+	if c.Runtime == "kubernetes" {
+		all = append(all, single(c.Job.ValidateCluster())...)
+	}
+	return slices.DeleteFunc(all, func(e error) bool {
+		return slices.ContainsFunc(p, func(o error) bool { return flagOf(o) == flagOf(e) })
+	})
+}
+
+// single takes apart what was joined.
+func single(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	} else if err == nil {
 		return nil
 	}
-	var rest []error
-	for _, e := range err.(interface{ Unwrap() []error }).Unwrap() {
-		if !slices.ContainsFunc(p, func(o error) bool { return flagOf(o) == flagOf(e) }) {
-			rest = append(rest, e)
-		}
-	}
-	return rest
+	return []error{err}
 }
 
 // flagOf is the flag that a problem begins with.

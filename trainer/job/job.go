@@ -85,8 +85,14 @@ type Job struct {
 	Volumes          []Volume          `json:"volumes,omitempty"`         // --volume: of every pod
 	Envs             map[string]string `json:"envs,omitzero"`             // --envs: of every pod
 	PopulateEnvNames string            `json:"populateEnvNames,omitzero"` // --populate_env_names: regexp of names that servers and workers take over from the master
-	ClusterSpec      string            `json:"clusterSpec,omitzero"`      // --cluster_spec: a file
-	ClusterSpecJSON  string            `json:"clusterSpecJSON,omitzero"`  // --cluster_spec_json: a JSON object
+	ClusterSpecJSON  string            `json:"clusterSpecJSON,omitzero"`  // --cluster_spec_json: a JSON object; also what the file of --cluster_spec says
+	MaxMemory        string            `json:"maxMemory,omitzero"`        // --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
+	Tolerations      []Toleration      `json:"tolerations,omitempty"`     // --tolerations: of every pod
+	NodeSelector     map[string]string `json:"nodeSelector,omitzero"`     // --node_selector: of every pod
+	ServiceAccount   string            `json:"serviceAccount,omitzero"`   // --service_account: the master's, there already; "" = its own
+	TTL              *Duration         `json:"ttl,omitempty"`             // --ttl: from the end of the job until all of it is deleted; nil = it stays
+	Deadline         Duration          `json:"deadline,omitzero"`         // --deadline: the job fails if it runs for longer; 0 = never
+	Suspend          bool              `json:"suspend,omitzero"`          // --suspend: the job is made, and does not start yet
 	LogLevel         string            `json:"logLevel,omitzero"`         // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 }
 

@@ -2,6 +2,7 @@ package job
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -83,6 +84,25 @@ func duration(p *Duration) value {
 	return value{"DURATION", func(s string) error { return p.UnmarshalText([]byte(s)) }, func() string { return p.String() }}
 }
 
+// span is a duration that differs from its zero by having been given.
+func span(p **Duration) value {
+	set := func(s string) error {
+		var d Duration
+		if err := d.UnmarshalText([]byte(s)); err != nil {
+			return err
+		}
+		*p = &d
+		return nil
+	}
+	get := func() string {
+		if *p == nil {
+			return ""
+		}
+		return (*p).String()
+	}
+	return value{"DURATION", set, get}
+}
+
 func strategy(p *Strategy) value {
 	return value{"NAME", func(s string) error { *p = Strategy(s); return nil }, func() string { return string(*p) }}
 }
@@ -118,6 +138,40 @@ func quantity(p *Resources, name string) value {
 	return value{"QUANTITY", set, func() string { return (*p)[name] }}
 }
 
+// memory is a quantity of bytes, 0 for none.
+func memory(p *string) value {
+	set := func(s string) error {
+		if *p = ""; s == "0" || s == "" {
+			return nil
+		}
+		_, q, err := resource("memory", s)
+		if err != nil {
+			return errors.New("expected bytes like 512Mi or 4Gi")
+		}
+		*p = q
+		return nil
+	}
+	return value{"QUANTITY", set, func() string { return *p }}
+}
+
+func tolerations(p *[]Toleration) value {
+	set := func(s string) error {
+		t, err := ParseTolerations(s)
+		if err == nil {
+			*p = t
+		}
+		return err
+	}
+	get := func() string {
+		parts := make([]string, len(*p))
+		for i, t := range *p {
+			parts[i] = t.String()
+		}
+		return strings.Join(parts, ";")
+	}
+	return value{"TOLERATIONS", set, get}
+}
+
 func priority(p *Priority) value {
 	set := func(s string) error {
 		c, err := ParsePriority(s)
@@ -147,8 +201,9 @@ func volumes(p *[]Volume) value {
 	return value{"VOLUMES", set, get}
 }
 
-func envs(p *map[string]string) value   { return pairs(p, ParseEnvs, ",") }
-func params(p *map[string]string) value { return pairs(p, ParseParams, "; ") }
+func envs(p *map[string]string) value     { return pairs(p, ParseEnvs, ",") }
+func selector(p *map[string]string) value { return pairs(p, ParseNodeSelector, ",") }
+func params(p *map[string]string) value   { return pairs(p, ParseParams, "; ") }
 
 func pairs(p *map[string]string, parse func(string) (map[string]string, error), sep string) value {
 	set := func(s string) error {

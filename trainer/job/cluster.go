@@ -1,0 +1,284 @@
+package job
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Toleration lets pods onto nodes with a taint, as Kubernetes' does.
+type Toleration struct {
+	Key      string `json:"key,omitzero"`      // "" = every taint, with Exists
+	Operator string `json:"operator,omitzero"` // Equal or Exists; "" = Equal
+	Value    string `json:"value,omitzero"`    // with Equal
+	Effect   string `json:"effect,omitzero"`   // NoSchedule, PreferNoSchedule, NoExecute; "" = all
+	Seconds  *int64 `json:"seconds,omitempty"` // with NoExecute: how long; nil = for ever
+}
+
+// What Kubernetes takes for names.
+const (
+	maxLabel     = 63
+	maxSubdomain = 253
+	label        = `[a-z0-9]([-a-z0-9]*[a-z0-9])?`
+	subdomain    = label + `(\.` + label + `)*`
+	word         = `[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?`
+)
+
+var (
+	isLabel     = regexp.MustCompile(`^` + label + `$`)
+	isSubdomain = regexp.MustCompile(`^` + subdomain + `$`)
+	isWord      = regexp.MustCompile(`^` + word + `$`)
+	// imageName is a reference: registry, path, tag and digest, of which all but the path may be missing.
+	imageName = regexp.MustCompile(`^(([A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*|\[[0-9A-Fa-f:]+\])(:[0-9]+)?/)?` +
+		imagePart + `(/` + imagePart + `)*(:[A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?(@[A-Za-z][A-Za-z0-9]*([-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9A-Fa-f]{32,})?$`)
+)
+
+const imagePart = `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`
+
+func dnsLabel(s string) bool     { return len(s) <= maxLabel && isLabel.MatchString(s) }
+func dnsSubdomain(s string) bool { return len(s) <= maxSubdomain && isSubdomain.MatchString(s) }
+func labelValue(s string) bool   { return s == "" || len(s) <= maxLabel && isWord.MatchString(s) }
+
+// labelKey is a name, or a domain's: "gpu", "cloud.google.com/gke-accelerator".
+func labelKey(s string) bool {
+	domain, name, ok := strings.Cut(s, "/")
+	if !ok {
+		domain, name = "d", s
+	}
+	return dnsSubdomain(domain) && len(name) <= maxLabel && isWord.MatchString(name)
+}
+
+// ParseTolerations reads "key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60".
+func ParseTolerations(s string) ([]Toleration, error) {
+	var all []Toleration
+	for text := range strings.SplitSeq(s, ";") {
+		if strings.TrimSpace(text) == "" {
+			continue
+		}
+		t, err := parseToleration(text)
+		if err != nil {
+			return nil, fmt.Errorf("toleration %q: %w", strings.TrimSpace(text), err)
+		}
+		all = append(all, t)
+	}
+	return all, nil
+}
+
+func parseToleration(text string) (t Toleration, err error) {
+	fields := map[string]*string{"key": &t.Key, "operator": &t.Operator, "value": &t.Value, "effect": &t.Effect, "seconds": new(string)}
+	seen := make(map[string]bool)
+	err = eachPair(text, ",", func(key, value string) error {
+		field, ok := fields[key]
+		switch {
+		case !ok:
+			return fmt.Errorf("unknown key %q: expected key, operator, value, effect or seconds", key)
+		case seen[key]:
+			return fmt.Errorf("%s occurs twice", key)
+		}
+		seen[key], *field = true, value
+		return nil
+	})
+	if err == nil && seen["seconds"] {
+		n, e := strconv.ParseInt(*fields["seconds"], 10, 64)
+		if t.Seconds, err = new(n), nil; e != nil || n < 0 {
+			err = fmt.Errorf("seconds=%s: expected a whole number of 0 or more", *fields["seconds"])
+		}
+	}
+	if err == nil {
+		err = t.check()
+	}
+	if err != nil {
+		return Toleration{}, err
+	}
+	return t, nil
+}
+
+func (t Toleration) check() error {
+	switch {
+	case t.Operator != "" && t.Operator != "Equal" && t.Operator != "Exists":
+		return fmt.Errorf("operator=%s: expected Equal or Exists", t.Operator)
+	case t.Key == "" && t.Operator != "Exists":
+		return errors.New("expected a key, or operator=Exists for every taint")
+	case t.Key != "" && !labelKey(t.Key):
+		return fmt.Errorf("key=%s: expected the key of a taint, as nvidia.com/gpu", t.Key)
+	case t.Value != "" && t.Operator == "Exists":
+		return fmt.Errorf("value=%s: operator=Exists takes none", t.Value)
+	case !labelValue(t.Value):
+		return fmt.Errorf("value=%s: expected at most %d letters, digits, '-', '_' and '.'", t.Value, maxLabel)
+	case !slices.Contains([]string{"", "NoSchedule", "PreferNoSchedule", "NoExecute"}, t.Effect):
+		return fmt.Errorf("effect=%s: expected NoSchedule, PreferNoSchedule or NoExecute", t.Effect)
+	case t.Seconds != nil && (*t.Seconds < 0 || t.Effect != "NoExecute"):
+		return errors.New("seconds goes with effect=NoExecute")
+	}
+	return nil
+}
+
+func (t Toleration) String() string {
+	var parts []string
+	for _, p := range [][2]string{{"key", t.Key}, {"operator", t.Operator}, {"value", t.Value}, {"effect", t.Effect}} {
+		if p[1] != "" {
+			parts = append(parts, p[0]+"="+p[1])
+		}
+	}
+	if t.Seconds != nil {
+		parts = append(parts, "seconds="+strconv.FormatInt(*t.Seconds, 10))
+	}
+	return strings.Join(parts, ",")
+}
+
+// ParseNodeSelector reads "disktype=ssd,cloud.google.com/gke-accelerator=nvidia-l4".
+func ParseNodeSelector(s string) (map[string]string, error) {
+	selector := map[string]string{}
+	err := eachPair(s, ",", func(key, value string) error {
+		_, twice := selector[key]
+		switch {
+		case !labelKey(key):
+			return fmt.Errorf("%q: expected the key of a label, as disktype or cloud.google.com/gke-accelerator", key)
+		case !labelValue(value):
+			return fmt.Errorf("%s=%s: expected at most %d letters, digits, '-', '_' and '.'", key, value, maxLabel)
+		case twice:
+			return fmt.Errorf("%s occurs twice", key)
+		}
+		selector[key] = value
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return selector, nil
+}
+
+// ReservedEnv tells whether the pods' own variables are of that name.
+func ReservedEnv(name string) bool {
+	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "JOB_UID", "HOSTNAME"}, name)
+}
+
+// ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its pods later on. It is
+// [Job.Validate]'s complement: what it looks at has no effect on one machine.
+func (j *Job) ValidateCluster() error {
+	var p problems
+	const state = "-state"
+	p.check(!strings.HasSuffix(j.Name, state), "--job_name=%s: expected a name that does not end in %s, which is what job %s has", j.Name, state, strings.TrimSuffix(j.Name, state))
+	p.check(dnsLabel(j.Namespace), "--namespace=%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", j.Namespace, maxLabel)
+	p.check(j.Image != "", "--image_name is missing: name an image, as elasticdl zoo build makes one")
+	j.checkImages(&p)
+	j.checkResources(&p)
+	j.checkPlaces(&p)
+	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), "--service_account=%s: expected the name of a ServiceAccount", j.ServiceAccount)
+	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
+		p.check(!ReservedEnv(name), "--envs=%s=%s: the pods have a variable of that name already", name, j.Envs[name])
+	}
+	return errors.Join(p...)
+}
+
+func (j *Job) checkImages(p *problems) {
+	const expected = "expected an image, as registry.example/elasticdl:mnist"
+	p.check(j.Image == "" || imageName.MatchString(j.Image), "--image_name=%s: "+expected, j.Image)
+	for _, image := range slices.Compact([]string{j.Worker.Image, j.PS.Image}) {
+		p.check(image == "" || imageName.MatchString(image), "--worker_image=%s: "+expected, image)
+	}
+	p.check(j.Master.Image == "" || imageName.MatchString(j.Master.Image), "image %s of the master: "+expected, j.Master.Image)
+}
+
+// checkResources refuses limits below requests, and --max_memory that no pod can grow to.
+func (j *Job) checkResources(p *problems) {
+	memory := 0.0 // the least that a pod begins with
+	for _, role := range j.roles() {
+		for _, name := range slices.Sorted(maps.Keys(role.pod.Limit)) {
+			request, asked := role.pod.Request[name]
+			limit := role.pod.Limit[name]
+			same := !strings.Contains(name, "/") || amount(limit) == amount(request)
+			p.check(!asked || amount(limit) >= amount(request), "--%s_resource_limit: %s=%s is less than %s=%s of --%[1]s_resource_request", role.name, name, limit, name, request)
+			p.check(!asked || amount(limit) < amount(request) || same, "--%s_resource_limit: %s=%s is not what --%[1]s_resource_request asks for, %s=%s: devices are not shared", role.name, name, limit, name, request)
+		}
+		for _, r := range []Resources{role.pod.Request, role.pod.Limit} {
+			if has := amount(r["memory"]); role.name != "master" && has > 0 && (memory == 0 || has < memory) {
+				memory = has
+			}
+		}
+	}
+	p.check(j.MaxMemory == "" || memory > 0, "--max_memory=%s: needs --worker_resource_request=memory=..., from which to grow", j.MaxMemory)
+	p.check(j.MaxMemory == "" || memory == 0 || amount(j.MaxMemory) > memory, "--max_memory=%s: expected more than what workers have, or it has no effect", j.MaxMemory)
+}
+
+type role struct {
+	name string // as flags begin
+	pod  Pod
+}
+
+func (j *Job) roles() []role {
+	roles := []role{{"master", j.Master}, {"worker", j.Worker}}
+	if j.NumPS > 0 {
+		roles = append(roles, role{"ps", j.PS})
+	}
+	return roles
+}
+
+// checkPlaces looks at what is mounted, and at where pods run.
+func (j *Job) checkPlaces(p *problems) {
+	for _, v := range j.Volumes {
+		err := v.check()
+		p.check(err == nil, "--volume=%v: %w", v, err)
+	}
+	for _, t := range j.Tolerations {
+		err := t.check()
+		p.check(err == nil, "--tolerations=%v: %w", t, err)
+	}
+}
+
+// check says what Kubernetes has against a volume.
+func (v Volume) check() error {
+	const types = "Directory, DirectoryOrCreate, File, FileOrCreate, Socket, CharDevice or BlockDevice"
+	steps := func(s string) bool { return slices.Contains(strings.Split(s, "/"), "..") }
+	switch {
+	case (v.ClaimName == "") == (v.HostPath == ""):
+		return errors.New("expected either claim_name or host_path")
+	case v.ClaimName != "" && !dnsSubdomain(v.ClaimName):
+		return fmt.Errorf("claim_name=%s: expected the name of a PersistentVolumeClaim", v.ClaimName)
+	case v.HostPath != "" && (!path.IsAbs(v.HostPath) || steps(v.HostPath)):
+		return fmt.Errorf("host_path=%s: expected a path that starts with / and has no ..", v.HostPath)
+	case v.Type != "" && !slices.Contains(strings.FieldsFunc(types, func(r rune) bool { return r == ',' || r == ' ' }), v.Type) || v.Type == "or":
+		return fmt.Errorf("type=%s: expected %s", v.Type, types)
+	case !path.IsAbs(v.MountPath) || strings.Contains(v.MountPath, ":"):
+		return fmt.Errorf("mount_path=%s: expected a path that starts with / and has no :", v.MountPath)
+	case path.IsAbs(v.SubPath) || steps(v.SubPath):
+		return fmt.Errorf("sub_path=%s: expected a path within the volume", v.SubPath)
+	}
+	return nil
+}
+
+// amount is a quantity as a number: cores, bytes or devices; 0 if it is none.
+func amount(quantity string) float64 {
+	digits := strings.TrimRight(quantity, "EPTGMKkim")
+	n, err := strconv.ParseFloat(digits, 64)
+	if err != nil {
+		return 0
+	}
+	switch suffix := quantity[len(digits):]; {
+	case suffix == "":
+		return n
+	case suffix == "m":
+		return n / 1000
+	case strings.HasSuffix(suffix, "i"):
+		return n * power(1024, suffix)
+	default:
+		return n * power(1000, suffix)
+	}
+}
+
+func power(base float64, suffix string) float64 {
+	p := base
+	for range strings.IndexByte("KMGTPE", strings.ToUpper(suffix)[0]) {
+		p *= base
+	}
+	return p
+}
+
+// wholeSeconds tells whether a cluster can count the duration.
+func wholeSeconds(d time.Duration) bool { return d >= 0 && d%time.Second == 0 && d < 1<<31*time.Second }

@@ -1,0 +1,48 @@
+package manifest
+
+import (
+	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// What a master does to its cluster, and nothing else: it makes and ends pods and watches them, reads and watches
+// the spec, and writes the state, which the user's side has made.
+var (
+	podVerbs   = []string{"create", "delete", "list", "watch"}
+	specVerbs  = []string{"get", "list", "watch"}
+	stateVerbs = []string{"get", "update"}
+)
+
+// ownPermissions are those of one job.
+func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
+	return permissions(object(j, SpecName(j.Name)),
+		rule("pods", podVerbs),
+		rule("configmaps", specVerbs, SpecName(j.Name)),
+		rule("configmaps", stateVerbs, StateName(j.Name)))
+}
+
+// Permissions are those of every job of a namespace that is submitted with --service_account: what an administrator
+// creates where submitters may create none.
+func Permissions(namespace, serviceAccount string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
+	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
+	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "list", "update", "watch"}))
+}
+
+func permissions(o meta.ObjectMeta, rules ...rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
+	account := &core.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: *o.DeepCopy()}
+	role := &rbac.Role{TypeMeta: kind(rbac.SchemeGroupVersion.String(), "Role"), ObjectMeta: *o.DeepCopy(), Rules: rules}
+	binding := &rbac.RoleBinding{
+		TypeMeta: kind(rbac.SchemeGroupVersion.String(), "RoleBinding"), ObjectMeta: o,
+		RoleRef:  rbac.RoleRef{APIGroup: rbac.GroupName, Kind: "Role", Name: o.Name},
+		Subjects: []rbac.Subject{{Kind: rbac.ServiceAccountKind, Name: o.Name, Namespace: o.Namespace}},
+	}
+	return account, role, binding
+}
+
+// rule allows verbs on the named objects of the core group, or on all of them.
+func rule(resource string, verbs []string, names ...string) rbac.PolicyRule {
+	return rbac.PolicyRule{APIGroups: []string{""}, Resources: []string{resource}, ResourceNames: names, Verbs: verbs}
+}

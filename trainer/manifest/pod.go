@@ -1,0 +1,173 @@
+package manifest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// PodSpec is what the master decides about a server or worker.
+type PodSpec struct {
+	ID      pod.ID
+	Launch  int      // from 1
+	Slot    int      // the index of the first pod of its line, which priorities go by
+	OOMs    int      // how often its line ran out of memory: so often its memory is doubled
+	Environ []string // the master's environment, as NAME=value, of which --populate_env_names takes over
+}
+
+// lostAfter is how many seconds a server or worker outlives the word of its node.
+const lostAfter = 5
+
+// grace is how many seconds a pod has to hand back its work, or to end its job, once it is asked to go.
+const grace = 30
+
+// safeToEvict is read by cluster autoscalers: a node with a pod that says "false" is kept, and one whose
+// pods have no controller is kept as well unless they say "true".
+const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+
+// Pod makes the pod of a server or worker of a job that is valid, owned by the Job of its master.
+func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
+	of, args := j.Worker, []string{
+		"worker", "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index),
+		"--listen=$(" + EnvPodIP + "):0", "--threads=0", // as many as the container has processors
+	}
+	priority := j.Worker.Priority.Of(p.Slot, j.NumWorkers)
+	if p.ID.Role == pod.PS {
+		of, priority = j.PS, j.PS.Priority.Class
+		args = []string{
+			"ps", "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index),
+			"--address=0.0.0.0:" + strconv.Itoa(PSPort), "--advertise=" + PSAddress(j, p.ID.Index),
+		}
+	}
+	args = append(args, "--log_level="+cmp.Or(j.LogLevel, "INFO"))
+	t, err := template(j, p.ID, of, p.OOMs, args)
+	if err != nil {
+		return nil, err
+	}
+	t.Labels[LabelLaunch] = strconv.Itoa(p.Launch)
+	t.Annotations = map[string]string{safeToEvict: strconv.FormatBool(p.ID.Role == pod.Worker)}
+	t.Spec.PriorityClassName = priority
+	t.Spec.RestartPolicy = core.RestartPolicy(cmp.Or(j.RestartPolicy, "Never"))
+	t.Spec.AutomountServiceAccountToken = new(false)
+	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
+	c := &t.Spec.Containers[0]
+	c.Env = append(c.Env, inherited(j, p.Environ)...)
+	c.Env = append(c.Env, given(j.Envs)...)
+	if p.ID.Role == pod.PS {
+		listens(c, PSPort)
+	}
+	if err := applyToPod(j, p.ID.Role, t); err != nil {
+		return nil, err
+	}
+	t.OwnerReferences = []meta.OwnerReference{owner}
+	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
+}
+
+// masterTemplate is the master's pod.
+func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
+	id := pod.ID{Role: pod.Master}
+	t, err := template(j, id, j.Master, 0, []string{"master", "--job_name=" + j.Name, "--namespace=" + j.Namespace})
+	if err != nil {
+		return nil, err
+	}
+	t.Name, t.Namespace = "", "" // the Job gives them
+	t.Annotations = map[string]string{safeToEvict: "false"}
+	t.Spec.ServiceAccountName = cmp.Or(j.ServiceAccount, SpecName(j.Name))
+	t.Spec.PriorityClassName = j.Master.Priority.Class
+	t.Spec.RestartPolicy = core.RestartPolicyNever // the pod failure policy needs it
+	c := &t.Spec.Containers[0]
+	c.Env = append(c.Env, field(EnvJobUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
+	c.Env = append(c.Env, given(j.Envs)...)
+	listens(c, MasterPort)
+	return t, applyToPod(j, id.Role, t)
+}
+
+// template is what the pods of all roles have in common.
+func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core.PodTemplateSpec, error) {
+	resources, err := requirements(of, ooms, j.MaxMemory)
+	if err != nil {
+		return nil, fmt.Errorf("make %s: %w", describe(j, id), err)
+	}
+	volumes, mounts := storage(j.Volumes)
+	t := &core.PodTemplateSpec{ObjectMeta: podObject(j, id)}
+	t.Spec = core.PodSpec{
+		TerminationGracePeriodSeconds: new(int64(grace)),
+		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
+		NodeSelector:                  maps.Clone(j.NodeSelector),
+		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
+		SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
+		Volumes:                       volumes,
+	}
+	t.Spec.Containers = []core.Container{{
+		Name: id.Role.String(), Image: cmp.Or(of.Image, j.Image), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
+		Args: args, Env: downward(), Resources: resources, VolumeMounts: mounts,
+		SecurityContext: &core.SecurityContext{
+			AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
+		},
+		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError, // so that its last line is why it failed
+	}}
+	return t, nil
+}
+
+// listens gives a container a port of gRPC, with its health service as probes. It may begin late: there may be much
+// data to look at first; and a machine under load is no reason to be killed.
+func listens(c *core.Container, port int32) {
+	probe := func(period, failures int32) *core.Probe {
+		return &core.Probe{
+			ProbeHandler:  core.ProbeHandler{GRPC: &core.GRPCAction{Port: port, Service: new("")}},
+			PeriodSeconds: period, TimeoutSeconds: 5, FailureThreshold: failures, SuccessThreshold: 1,
+		}
+	}
+	c.Ports = []core.ContainerPort{{Name: "grpc", ContainerPort: port, Protocol: core.ProtocolTCP}}
+	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(1, 600), probe(5, 3), probe(20, 6)
+}
+
+// downward is what a pod is told about itself.
+func downward() []core.EnvVar {
+	return []core.EnvVar{
+		field(EnvPodName, "metadata.name"), field(EnvPodNamespace, "metadata.namespace"),
+		field(EnvPodIP, "status.podIP"), field(EnvNodeName, "spec.nodeName"),
+	}
+}
+
+func field(name, path string) core.EnvVar {
+	source := &core.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}
+	return core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{FieldRef: source}}
+}
+
+// given is the job's own variables.
+func given(envs map[string]string) []core.EnvVar {
+	var vars []core.EnvVar
+	for _, name := range slices.Sorted(maps.Keys(envs)) {
+		vars = append(vars, core.EnvVar{Name: name, Value: envs[name]})
+	}
+	return vars
+}
+
+// inherited is what --populate_env_names takes over from the master: variables whose whole name matches, but for those that
+// differ from pod to pod and those that the job gives anyway.
+func inherited(j *job.Job, environ []string) []core.EnvVar {
+	if j.PopulateEnvNames == "" {
+		return nil
+	}
+	matches := regexp.MustCompile("^(?:" + j.PopulateEnvNames + ")$").MatchString
+	envs := make(map[string]string)
+	for _, text := range environ {
+		name, value, _ := strings.Cut(text, "=")
+		if _, mine := j.Envs[name]; mine || job.ReservedEnv(name) || !matches(name) {
+			continue
+		}
+		envs[name] = strings.ReplaceAll(value, "$", "$$") // it was expanded once
+	}
+	return given(envs)
+}
