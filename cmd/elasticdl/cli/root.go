@@ -98,9 +98,9 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(),
-		datasetCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(),
+		datasetCommand(), zooCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(),
 	)
-	for _, name := range []string{"evaluate", "predict", "zoo", "top"} {
+	for _, name := range []string{"evaluate", "predict", "top"} {
 		root.AddCommand(laterCommand(name))
 	}
 	return root

@@ -1,0 +1,238 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/elasticdl/elasticdl/trainer/data/dataset"
+	"github.com/elasticdl/elasticdl/trainer/image"
+	"github.com/elasticdl/elasticdl/trainer/local"
+)
+
+func zooCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "zoo",
+		Short: "Write models of your own, and make the image that a cluster runs",
+		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
+			"  elasticdl zoo build --image=REGISTRY/elasticdl:mnist .\n" +
+			"  elasticdl zoo push REGISTRY/elasticdl:mnist",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(zooBuildCommand(), zooPushCommand())
+	cmd.SetGlobalNormalizationFunc(underscores)
+	return cmd
+}
+
+// underscores takes dashes in flags for them, as train does.
+func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+	return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
+}
+
+// zooBuild is what zoo build was asked for.
+type zooBuild struct {
+	path, image, base, output string
+	platforms                 []string
+	insecure                  bool
+}
+
+func zooBuildCommand() *cobra.Command {
+	var b zooBuild
+	cmd := &cobra.Command{
+		Use:   "build [PATH]",
+		Short: "Make an image of a model zoo",
+		Long: `Make an image of a model zoo, for the pods of a cluster. No Docker is needed.
+
+PATH, the current directory if not given, is where zoo init was run, or a Go module with a main package like the one that
+it writes, or a static binary of ElasticDL: build/elasticdl, say, for the built-in models. The image has it at /elasticdl.
+Without --base_image there is nothing else in it but certificate authorities and /tmp. It is kept in the state directory
+(` + "`elasticdl zoo push`" + ` takes it from there) and has the same digest whenever it is made of the same.
+
+A node of minikube or kind takes an image without a registry, from the file that --output names:
+  minikube image load FILE    kind load image-archive FILE    docker load -i FILE    ctr -n k8s.io images import FILE
+Jobs then want --image_pull_policy=IfNotPresent or Never.`,
+		Example: "  elasticdl zoo build --image=gcr.io/my-project/elasticdl:mnist .\n" +
+			"  elasticdl zoo build --image=registry/elasticdl:mnist --platform=linux/amd64,linux/arm64\n" +
+			"  elasticdl zoo build --image=elasticdl:mnist --output=mnist.tar && minikube image load mnist.tar",
+		Args: func(_ *cobra.Command, args []string) error {
+			if b.path = "."; len(args) > 0 {
+				b.path = args[0]
+			}
+			return errors.Join(atMost(1, args), b.check())
+		},
+		RunE: does(func(cmd *cobra.Command, _ []string) error { return b.run(cmd) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
+	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH}, "what it runs on; several make an image for each")
+	flags.StringVar(&b.base, "base_image", "", "image that it is put on; as zoo init was told if not given, else none")
+	flags.BoolVar(&b.insecure, "insecure", false, "the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
+	flags.StringVar(&b.output, "output", "", "write the image to a file, too, for docker load and the like")
+	return cmd
+}
+
+func atMost(n int, args []string) error {
+	if len(args) > n {
+		return fmt.Errorf("unexpected argument %q", args[n])
+	}
+	return nil
+}
+
+// check says all that is wrong with the flags.
+func (b *zooBuild) check() error {
+	var problems []error
+	if b.image == "" {
+		problems = append(problems, errors.New("--image: expected REGISTRY/NAME:TAG, the name that the image shall have"))
+	} else if err := image.CheckName(b.image); err != nil {
+		problems = append(problems, fmt.Errorf("--image=%s: %w", b.image, err))
+	}
+	for _, p := range b.platforms {
+		if err := image.CheckPlatform(p); err != nil {
+			problems = append(problems, fmt.Errorf("--platform=%s: %w", p, err))
+		}
+	}
+	if len(b.platforms) == 0 {
+		problems = append(problems, errors.New("--platform: expected linux/ARCHITECTURE, as linux/amd64"))
+	}
+	if b.output != "" && len(b.platforms) > 1 {
+		problems = append(problems, fmt.Errorf("--output=%s: is for one platform, and --platform=%s are several", b.output, strings.Join(b.platforms, ",")))
+	}
+	if b.base != "" {
+		if err := image.CheckReference(b.base); err != nil {
+			problems = append(problems, fmt.Errorf("--base_image=%s: %w", b.base, err))
+		}
+	}
+	if _, err := os.Stat(b.path); err != nil {
+		problems = append(problems, fmt.Errorf("PATH %s: expected the directory of a model zoo, or a binary: %w", b.path, errors.Unwrap(err)))
+	}
+	return errors.Join(problems...)
+}
+
+func (b *zooBuild) run(cmd *cobra.Command) error {
+	ctx := cmd.Context()
+	show := &steps{out: cmd.ErrOrStderr()}
+	defer show.close()
+	progress := func(p image.Progress) { show.show(dataset.Progress(p)) }
+	store, err := images()
+	if err != nil {
+		return err
+	}
+	work, err := os.MkdirTemp("", "elasticdl-image-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(work)
+	c := image.Config{Name: b.image, Base: b.base, Insecure: b.insecure}
+	if c.Binaries, err = b.binaries(cmd, work, progress); err != nil {
+		return err
+	}
+	if c.Base == "" {
+		if c.Certificates = image.Certificates(); c.Certificates == "" {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: no certificate authorities found here (SSL_CERT_FILE says where they are), so there are none in the image")
+		}
+	}
+	made, err := image.Assemble(ctx, c, work, progress)
+	if err != nil {
+		return err
+	}
+	if err := store.Save(ctx, made, progress); err != nil {
+		return err
+	}
+	if b.output != "" {
+		if err := image.WriteArchive(made, b.output); err != nil {
+			return err
+		}
+	}
+	show.close()
+	next := "elasticdl zoo push " + b.image
+	if b.output != "" {
+		next = "minikube image load " + b.output
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s built: %s, %.1f MB, for %s; now: %s\n",
+		b.image, made.Digest, float64(made.Size)/1e6, strings.Join(made.Platforms, ", "), next)
+	return err
+}
+
+// binaries compiles what is at the path, unless it is compiled.
+func (b *zooBuild) binaries(cmd *cobra.Command, work string, progress func(image.Progress)) ([]image.Binary, error) {
+	info, err := os.Stat(b.path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.IsDir() {
+		binary, err := image.Inspect(b.path)
+		if err == nil && cmd.Flags().Changed("platform") && strings.Join(b.platforms, ",") != binary.Platform {
+			err = usage(fmt.Errorf("--platform=%s: %s is for %s", strings.Join(b.platforms, ","), b.path, binary.Platform))
+		}
+		return []image.Binary{binary}, err
+	}
+	if sources, _ := filepath.Glob(filepath.Join(b.path, "*.go")); len(sources) == 0 {
+		return nil, usage(fmt.Errorf("PATH %s: has no Go package; elasticdl zoo init --model_zoo=DIR writes one", b.path))
+	}
+	return image.Compile(cmd.Context(), b.path, work, b.platforms, progress)
+}
+
+func zooPushCommand() *cobra.Command {
+	var insecure bool
+	cmd := &cobra.Command{
+		Use:   "push IMAGE",
+		Short: "Send an image that zoo build has made to its registry",
+		Long: `Send an image that zoo build has made to its registry.
+
+Credentials are those of Docker, from ~/.docker/config.json or its credential helpers: what "docker login REGISTRY",
+"gcloud auth configure-docker" and the like write.`,
+		Example: "  elasticdl zoo push gcr.io/my-project/elasticdl:mnist",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("expected the name of an image, as: elasticdl zoo push REGISTRY/elasticdl:mnist")
+			}
+			err := image.CheckName(args[0])
+			if err != nil {
+				err = fmt.Errorf("IMAGE %s: %w", args[0], err)
+			}
+			return errors.Join(atMost(1, args), err)
+		},
+		RunE: does(func(cmd *cobra.Command, args []string) error { return zooPush(cmd, args[0], insecure) }),
+	}
+	cmd.Flags().BoolVar(&insecure, "insecure", false, "the registry may speak plain HTTP (those on this machine may anyway)")
+	return cmd
+}
+
+func zooPush(cmd *cobra.Command, name string, insecure bool) error {
+	store, err := images()
+	if err != nil {
+		return err
+	}
+	made, err := store.Open(name)
+	if errors.Is(err, image.ErrNotFound) {
+		there := ""
+		if names := store.Names(); len(names) > 0 {
+			there = "; there are " + strings.Join(names, ", ")
+		}
+		return fmt.Errorf("%w: elasticdl zoo build --image=%s makes it%s", err, name, there)
+	}
+	if err != nil {
+		return err
+	}
+	show := &steps{out: cmd.ErrOrStderr()}
+	pushed, err := image.Push(cmd.Context(), made, insecure, func(p image.Progress) { show.show(dataset.Progress(p)) })
+	show.close()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), pushed)
+	return err
+}
+
+// images are those built on this machine.
+func images() (image.Store, error) {
+	home, err := local.Home()
+	return image.Store(filepath.Join(home, "images")), err
+}

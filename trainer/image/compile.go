@@ -1,0 +1,117 @@
+package image
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// Compile builds the main package in a directory as a static binary for each platform, in the directory out.
+// An error of the compiler is as Go tells it.
+func Compile(ctx context.Context, dir, out string, platforms []string, progress func(Progress)) ([]Binary, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return nil, errors.New("compiling needs Go, and there is no go on your PATH: https://go.dev/dl has it")
+	}
+	if err := resolve(ctx, dir, progress); err != nil {
+		return nil, err
+	}
+	var binaries []Binary
+	for _, platform := range platforms {
+		path := filepath.Join(out, strings.ReplaceAll(platform, "/", "-"))
+		if err := compile(ctx, dir, path, platform, progress); err != nil {
+			return nil, err
+		}
+		b, err := Inspect(path)
+		if err != nil {
+			return nil, fmt.Errorf("compile %s: %w", dir, err)
+		}
+		binaries = append(binaries, b)
+	}
+	return binaries, nil
+}
+
+// resolve writes the sums of a module's dependencies where there are none yet, as in a new one.
+func resolve(ctx context.Context, dir string, progress func(Progress)) error {
+	module, err := output(command(ctx, dir, "list", "-m", "-f", "{{.Dir}}"))
+	if err != nil {
+		return fmt.Errorf("read the module of %s: %w", dir, err)
+	}
+	if _, err := os.Stat(filepath.Join(module, "go.sum")); err == nil {
+		return nil
+	}
+	progress(Progress{Step: "go mod tidy in " + module})
+	if _, err := output(command(ctx, module, "mod", "tidy")); err != nil {
+		return fmt.Errorf("go mod tidy in %s: %w", module, err)
+	}
+	return nil
+}
+
+// compile builds for one platform. Go names each package that it compiles, which is the progress: how many there will
+// be depends on its cache.
+func compile(ctx context.Context, dir, path, platform string, progress func(Progress)) error {
+	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-ldflags=-s -w", "-o", path, ".")
+	system, arch, variant := splitPlatform(platform)
+	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
+	if variant != "" {
+		cmd.Env = append(cmd.Env, "GOARM="+strings.TrimPrefix(variant, "v"))
+	}
+	messages, err := cmd.StderrPipe()
+	if err != nil {
+		return err
+	}
+	step := Progress{Step: "compile for " + platform}
+	progress(step)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start go: %w", err)
+	}
+	var said []string
+	for lines := bufio.NewScanner(messages); lines.Scan(); {
+		line := lines.Text()
+		if isPackage(line) {
+			step.Done++
+			progress(step)
+		} else {
+			said = append(said, line)
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("compile %s for %s: %w", dir, platform, verdict(ctx, strings.Join(said, "\n"), err))
+	}
+	return nil
+}
+
+// isPackage says that a line of go build -v is the path of a package.
+func isPackage(line string) bool {
+	return line != "" && !strings.ContainsAny(line, " \t:#")
+}
+
+func command(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	return cmd
+}
+
+// output is what a command prints, without the end of the line.
+func output(cmd *exec.Cmd) (string, error) {
+	out, err := cmd.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return "", verdict(context.Background(), string(exit.Stderr), err)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// verdict is the error of a command that said why it failed.
+func verdict(ctx context.Context, said string, err error) error {
+	switch said = strings.TrimSpace(said); {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case said != "":
+		return errors.New(said)
+	}
+	return err
+}

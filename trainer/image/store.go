@@ -1,0 +1,119 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// ErrNotFound: there is no image of that name in the store.
+var ErrNotFound = errors.New("not built here")
+
+// Store is a directory of built images: below it, each in a directory of its own, an OCI layout.
+type Store string
+
+func (s Store) dir(image string) string { return filepath.Join(string(s), url.PathEscape(image)) }
+
+// Save keeps an image until the next of its name. It may pull the base's layers.
+func (s Store) Save(ctx context.Context, i *Image, progress func(Progress)) error {
+	if err := os.MkdirAll(string(s), 0o755); err != nil {
+		return err
+	}
+	temporary, err := os.MkdirTemp(string(s), ".new-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temporary)
+	progress(Progress{Step: "save " + i.Name})
+	if err := i.write(filepath.Join(temporary, "new")); err != nil {
+		return fmt.Errorf("save %s: %w", i.Name, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := os.Rename(s.dir(i.Name), filepath.Join(temporary, "old")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(filepath.Join(temporary, "new"), s.dir(i.Name))
+}
+
+// write makes an OCI layout of an image.
+func (i *Image) write(dir string) error {
+	only := mutate.IndexAddendum{Descriptor: v1.Descriptor{Annotations: map[string]string{"org.opencontainers.image.ref.name": i.Name}}}
+	if only.Add = i.plain; i.index != nil {
+		only.Add = i.index
+	}
+	_, err := layout.Write(dir, mutate.AppendManifests(empty.Index, only))
+	return err
+}
+
+// Open finds an image by its name.
+func (s Store) Open(image string) (*Image, error) {
+	all, err := layout.ImageIndexFromPath(s.dir(image))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("image %s: %w", image, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open image %s: %w", image, err)
+	}
+	manifest, err := all.IndexManifest()
+	if err != nil || len(manifest.Manifests) != 1 {
+		return nil, fmt.Errorf("open image %s: %d images in %s: %w", image, len(manifest.Manifests), s.dir(image), err)
+	}
+	i := &Image{Name: image}
+	if only := manifest.Manifests[0]; only.MediaType.IsIndex() {
+		i.index, err = all.ImageIndex(only.Digest)
+	} else {
+		i.plain, err = all.Image(only.Digest)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open image %s: %w", image, err)
+	}
+	return i, i.seal()
+}
+
+// Names are those of the images in the store, in order.
+func (s Store) Names() []string {
+	entries, _ := os.ReadDir(string(s)) // no directory: no images
+	var names []string
+	for _, e := range entries {
+		if image, err := url.PathUnescape(e.Name()); err == nil && !strings.HasPrefix(image, ".") {
+			names = append(names, image)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// WriteArchive writes an image of one platform as the file that docker load, ctr images import, minikube image load
+// and kind load image-archive take. It is there whole, or not.
+func WriteArchive(i *Image, path string) error {
+	if i.plain == nil {
+		return fmt.Errorf("write %s: of an image for %s, and an archive is for one platform", path, strings.Join(i.Platforms, ", "))
+	}
+	tag, err := parseTag(i.Name, false)
+	if err != nil {
+		return err
+	}
+	temporary, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-")
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer os.Remove(temporary.Name())
+	if err := errors.Join(tarball.Write(tag, i.plain, temporary), temporary.Chmod(0o644), temporary.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return os.Rename(temporary.Name(), path)
+}
