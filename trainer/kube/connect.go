@@ -1,18 +1,90 @@
 package kube
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+	"sync/atomic"
+
 	"k8s.io/client-go/kubernetes"
-	_ "k8s.io/client-go/kubernetes/fake" // held for the tests
-	_ "k8s.io/client-go/tools/cache"
-	_ "k8s.io/client-go/tools/clientcmd"
-	_ "k8s.io/client-go/tools/remotecommand"
-	_ "k8s.io/client-go/util/flowcontrol"
-	_ "k8s.io/client-go/util/retry"
-	_ "sigs.k8s.io/yaml"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // of clusters with OpenID
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 )
+
+// ErrNoCluster says that nothing tells where a cluster is.
+var ErrNoCluster = errors.New("no cluster is known here: there is neither $KUBECONFIG nor ~/.kube/config")
+
+// Requests per second of one command, and how many it may save up.
+const (
+	clientRate  = 50
+	clientBurst = 100
+)
+
+// Place says which cluster, and where in it. The zero value is what kubectl uses.
+type Place struct {
+	Kubeconfig string    // file; "" = $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in
+	Context    string    // of the kubeconfig; "" = its current one
+	Namespace  string    // "" = the context's
+	Notes      io.Writer // for warnings, and for what is waited for; nil: none
+}
 
 // Client talks to one cluster, in one namespace.
 type Client struct {
 	set       kubernetes.Interface
 	namespace string
+	server    string // address
+	notes     io.Writer
+	reached   atomic.Bool // it has answered once
 }
+
+// Connect reads where the cluster is; it does not talk to it yet. It is
+// [ErrNoCluster] if neither a kubeconfig nor the surroundings tell.
+func Connect(at Place) (*Client, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = at.Kubeconfig
+	rules.WarnIfAllMissing = false
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: at.Context}
+	overrides.Context.Namespace = at.Namespace
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	config, err := loader.ClientConfig()
+	if err != nil {
+		return nil, at.explain(err, strings.Join(rules.GetLoadingPrecedence(), ", "))
+	}
+	namespace, _, err := loader.Namespace()
+	if err != nil {
+		return nil, at.explain(err, strings.Join(rules.GetLoadingPrecedence(), ", "))
+	}
+	config.QPS, config.Burst = clientRate, clientBurst
+	config.UserAgent = "elasticdl"
+	config.WarningHandler = rest.NoWarnings{}
+	if at.Notes != nil {
+		config.WarningHandler = rest.NewWarningWriter(at.Notes, rest.WarningWriterOptions{Deduplicate: true})
+	}
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, at.explain(err, config.Host)
+	}
+	return &Client{set: set, namespace: namespace, server: config.Host, notes: at.Notes}, nil
+}
+
+// explain says what is wrong with where the cluster was looked for.
+func (at Place) explain(err error, where string) error {
+	switch {
+	case at.Kubeconfig != "" && errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("--kubeconfig=%s: no such file", at.Kubeconfig)
+	case clientcmd.IsContextNotFound(err) && at.Context != "":
+		return fmt.Errorf("--context=%s: there is no such context in %s", at.Context, where)
+	case clientcmd.IsEmptyConfig(err) && at.Kubeconfig == "":
+		return ErrNoCluster
+	}
+	return fmt.Errorf("read %s: %w", where, err)
+}
+
+// Namespace is where the client looks for jobs.
+func (c *Client) Namespace() string { return c.namespace }
+
+// Server is the address of the cluster.
+func (c *Client) Server() string { return c.server }

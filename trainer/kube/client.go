@@ -1,0 +1,138 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"time"
+
+	api "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// ErrNotFound says that the namespace has no job of that name.
+var ErrNotFound = errors.New("not found")
+
+// How long a request may take, and for how long one is repeated that could not be answered: not long if the
+// cluster has never answered, since its address is wrong then; long if it has, since API servers are restarted.
+const (
+	answerLimit    = 10 * time.Second
+	firstPatience  = 2 * time.Second
+	patience       = 10 * time.Minute
+	firstBackoff   = 200 * time.Millisecond
+	longestBackoff = 5 * time.Second
+)
+
+// ask does one request, again and again while the cluster cannot answer. doing is what its error begins with:
+// "list pods".
+func ask[T any](ctx context.Context, c *Client, doing string, request func(context.Context) (T, error)) (T, error) {
+	var told bool
+	began, backoff := time.Now(), firstBackoff
+	for {
+		answer, err := once(ctx, request)
+		if err == nil || !transient(err) {
+			c.reached.Store(true)
+			if told {
+				c.note("the cluster answers again")
+			}
+			return answer, c.explain(doing, err)
+		}
+		limit := firstPatience
+		if c.reached.Load() {
+			limit = patience
+		}
+		if ctx.Err() != nil || time.Since(began)+backoff > limit {
+			return answer, c.explain(doing, causeOr(ctx, err))
+		}
+		if !told && c.reached.Load() {
+			told = true
+			c.note("%v; trying again", c.explain(doing, err))
+		}
+		select {
+		case <-time.After(backoff):
+		case <-ctx.Done():
+		}
+		backoff = min(2*backoff, longestBackoff)
+	}
+}
+
+// once does a request within the time that one may take.
+func once[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
+	defer cancel()
+	answer, err := request(limited)
+	if err != nil && ctx.Err() == nil && limited.Err() != nil {
+		err = errNoAnswer
+	}
+	return answer, err
+}
+
+var errNoAnswer = fmt.Errorf("no answer in %v", answerLimit)
+
+// causeOr is why ctx has ended if it has, and else err.
+func causeOr(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (c *Client) note(format string, args ...any) {
+	if c.notes != nil {
+		fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
+	}
+}
+
+// transient tells whether the same request may succeed later: the cluster was not reached, or was not itself.
+func transient(err error) bool {
+	if api.IsServerTimeout(err) || api.IsTimeout(err) || api.IsTooManyRequests(err) || api.IsInternalError(err) ||
+		api.IsServiceUnavailable(err) {
+		return true
+	}
+	return unreachable(err)
+}
+
+// unreachable tells whether the cluster has not answered at all.
+func unreachable(err error) bool {
+	_, dialed := errors.AsType[*net.OpError](err)
+	return dialed || errors.Is(err, errNoAnswer) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
+}
+
+// explain tells a user what went wrong, and what there is to do.
+func (c *Client) explain(doing string, err error) error {
+	request, failed := errors.AsType[*url.Error](err)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
+		return err
+	case api.IsUnauthorized(err):
+		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w", doing, c.server, err)
+	case api.IsForbidden(err):
+		return fmt.Errorf("%s: %w%s", doing, err, remedy(err))
+	case failed:
+		return fmt.Errorf("%s: the cluster at %s cannot be reached: %w", doing, c.server, request.Err)
+	case unreachable(err):
+		return fmt.Errorf("%s: the cluster at %s cannot be reached: %w", doing, c.server, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// remedy is what there is to do about what is forbidden.
+func remedy(err error) string {
+	var status api.APIStatus
+	if !errors.As(err, &status) || !strings.Contains(err.Error(), " cannot ") && !strings.Contains(err.Error(), "attempting to grant") {
+		return "" // by a quota, or another rule of the cluster
+	}
+	switch d := status.Status().Details; {
+	case d == nil:
+	case d.Kind == "serviceaccounts", d.Kind == "roles", d.Kind == "rolebindings":
+		return "; have an administrator apply what elasticdl rbac prints, once, and give --service_account=elasticdl"
+	}
+	return "; an administrator of the cluster can allow it"
+}

@@ -1,0 +1,212 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// How often a job is looked at whose end is waited for, and one that is being deleted.
+const (
+	endEvery  = time.Second
+	goneEvery = 250 * time.Millisecond
+)
+
+// pause waits for a while, or for the end of ctx, which is an error.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (c *Client) notFound(name string) error {
+	return fmt.Errorf("job %s %w in namespace %s", name, ErrNotFound, c.namespace)
+}
+
+// Wait returns the status of a job when it has ended; one that is deleted meanwhile was stopped.
+func (c *Client) Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
+	last, err := c.Status(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		j, err := c.job(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if j == nil || j.DeletionTimestamp != nil {
+			last.State, last.Reason, last.EndedUnixMs = "Stopped", "it was deleted", time.Now().UnixMilli()
+			return last, nil
+		}
+		if ended(j) {
+			s, err := c.Status(ctx, name)
+			if !errors.Is(err, ErrNotFound) {
+				return s, err
+			}
+			continue // deleted, just now
+		}
+		if err := pause(ctx, endEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Stop deletes a job with all that belongs to it and returns when that is gone. progress is told how many pods are
+// left, whenever that changes.
+func (c *Client) Stop(ctx context.Context, name string, progress func(pods int)) error {
+	j, err := c.job(ctx, name)
+	if err != nil {
+		return err
+	}
+	if j != nil && j.DeletionTimestamp == nil {
+		if err := c.remove(ctx, name, j.UID); err != nil {
+			return err
+		}
+	}
+	for told, found := 0, j != nil; ; found = true {
+		pods, err := c.pods(ctx, name)
+		if err != nil {
+			return err
+		}
+		rest, err := c.rest(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case len(pods)+rest == 0 && !found:
+			return c.notFound(name)
+		case len(pods)+rest == 0:
+			return nil
+		case len(pods) != told:
+			told = len(pods)
+			progress(told)
+		}
+		if err := pause(ctx, goneEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// rest is how many objects there are of a job beside its pods. Those that nobody owns, of a job that was made with
+// kubectl apply, are deleted; the cluster deletes the others.
+func (c *Client) rest(ctx context.Context, name string) (n int, err error) {
+	of := v1.ListOptions{LabelSelector: manifest.Selector(name)}
+	type deletion = func(context.Context, string, v1.DeleteOptions) error
+	jobs, maps, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
+	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace), c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
+	for _, kind := range []struct {
+		name   string
+		list   func(context.Context) (runtime.Object, error)
+		delete deletion
+	}{
+		{"jobs", func(ctx context.Context) (runtime.Object, error) { return jobs.List(ctx, of) }, nil},
+		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return maps.List(ctx, of) }, maps.Delete},
+		{"services", func(ctx context.Context) (runtime.Object, error) { return services.List(ctx, of) }, services.Delete},
+		{"serviceaccounts", func(ctx context.Context) (runtime.Object, error) { return accounts.List(ctx, of) }, accounts.Delete},
+		{"rolebindings", func(ctx context.Context) (runtime.Object, error) { return bindings.List(ctx, of) }, bindings.Delete},
+		{"roles", func(ctx context.Context) (runtime.Object, error) { return roles.List(ctx, of) }, roles.Delete},
+	} {
+		list, err := ask(ctx, c, "list "+kind.name, kind.list)
+		if api.IsForbidden(err) {
+			continue // then it is none of the user's
+		} else if err != nil {
+			return 0, err
+		}
+		err = meta.EachListItem(list, func(o runtime.Object) error {
+			n++
+			a, err := meta.Accessor(o)
+			if err != nil || len(a.GetOwnerReferences()) > 0 || kind.delete == nil || a.GetDeletionTimestamp() != nil {
+				return err
+			}
+			_, err = ask(ctx, c, "delete "+kind.name+" "+a.GetName(), func(ctx context.Context) (any, error) {
+				err := kind.delete(ctx, a.GetName(), v1.DeleteOptions{})
+				if api.IsNotFound(err) {
+					err = nil
+				}
+				return nil, err
+			})
+			return err
+		})
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// Scale changes how many workers a job wants, and says how many it wanted before. The master follows.
+func (c *Client) Scale(ctx context.Context, name string, workers int) (before int, err error) {
+	root, err := c.job(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	spec, err := c.configMap(ctx, manifest.SpecName(name))
+	switch {
+	case err != nil:
+		return 0, err
+	case root == nil || spec == nil:
+		return 0, c.notFound(name)
+	case root.DeletionTimestamp != nil:
+		return 0, fmt.Errorf("scale job %s: it is being deleted", name)
+	case jobCondition(root, "Complete") != nil:
+		return 0, fmt.Errorf("scale job %s: it has ended: Succeeded", name)
+	case failure(root) != nil:
+		return 0, fmt.Errorf("scale job %s: it has ended: Failed", name)
+	}
+	var j job.Job
+	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), &j); err != nil {
+		return 0, fmt.Errorf("read configmap %s: %w", spec.Name, err)
+	}
+	before = j.NumWorkers
+	if n, err := strconv.Atoi(spec.Data[manifest.KeyNumWorkers]); err == nil {
+		before = n
+	}
+	switch least := max(j.MinWorkers, 1); {
+	case workers < least:
+		return 0, fmt.Errorf("--num_workers=%d: fewer than %d, the job's --min_workers", workers, least)
+	case j.MaxWorkers > 0 && workers > j.MaxWorkers:
+		return 0, fmt.Errorf("--num_workers=%d: more than %d, the job's --max_workers", workers, j.MaxWorkers)
+	}
+	patch := fmt.Appendf(nil, `{"data":{%q:"%d"}}`, manifest.KeyNumWorkers, workers)
+	_, err = ask(ctx, c, "scale job "+name, func(ctx context.Context) (*core.ConfigMap, error) {
+		return c.set.CoreV1().ConfigMaps(c.namespace).Patch(ctx, spec.Name, types.MergePatchType, patch, v1.PatchOptions{})
+	})
+	return before, err
+}
+
+// Has tells whether there is a job of that name; it asks once, and takes no answer for none.
+func (c *Client) Has(ctx context.Context, name string) bool {
+	_, err := c.set.BatchV1().Jobs(c.namespace).Get(ctx, manifest.MasterName(name), v1.GetOptions{})
+	return err == nil
+}
+
+// Names is the names of the namespace's jobs.
+func (c *Client) Names(ctx context.Context) ([]string, error) {
+	list, err := c.set.BatchV1().Jobs(c.namespace).List(ctx, v1.ListOptions{LabelSelector: manifest.Selector("")})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, j := range list.Items {
+		names = append(names, j.Labels[manifest.LabelJob])
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,263 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// collectLimit is how long what an earlier job of the name has left may take to go.
+const collectLimit = 30 * time.Second
+
+// Preflight finds everything, joined, that keeps a job from running on this cluster and can be known before. What
+// may not be looked at is taken to be in order. err says that the cluster does not answer.
+func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
+	_, flaws := manifest.Submit(j)
+	problem, err := c.checkNamespace(ctx)
+	if problem != nil || err != nil {
+		return errors.Join(flaws, problem), err
+	}
+	checks := []func() error{func() error { return c.checkName(ctx, j.Name) }}
+	for class, flag := range classes(j) {
+		checks = append(checks, func() error {
+			_, err := c.set.SchedulingV1().PriorityClasses().Get(ctx, class, meta.GetOptions{})
+			return missing(err, "--%s: the cluster has no PriorityClass %s", flag, class)
+		})
+	}
+	for _, v := range j.Volumes {
+		if v.ClaimName != "" {
+			checks = append(checks, func() error {
+				_, err := c.set.CoreV1().PersistentVolumeClaims(c.namespace).Get(ctx, v.ClaimName, meta.GetOptions{})
+				return missing(err, "--volume=claim_name=%s: namespace %s has no such PersistentVolumeClaim", v.ClaimName, c.namespace)
+			})
+		}
+	}
+	if j.ServiceAccount != "" {
+		checks = append(checks, func() error {
+			_, err := c.set.CoreV1().ServiceAccounts(c.namespace).Get(ctx, j.ServiceAccount, meta.GetOptions{})
+			return missing(err, "--service_account=%s: namespace %s has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints", j.ServiceAccount, c.namespace)
+		})
+	}
+	found := make([]error, len(checks))
+	var all sync.WaitGroup
+	for i, check := range checks {
+		all.Go(func() { found[i] = check() })
+	}
+	all.Wait()
+	slices.SortFunc(found, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+	return errors.Join(flaws, errors.Join(found...)), nil
+}
+
+// checkNamespace is the first request: it finds out, too, whether the cluster is there.
+func (c *Client) checkNamespace(ctx context.Context) (problem, err error) {
+	_, err = ask(ctx, c, "get namespace "+c.namespace, func(ctx context.Context) (*core.Namespace, error) {
+		n, err := c.set.CoreV1().Namespaces().Get(ctx, c.namespace, meta.GetOptions{})
+		if api.IsForbidden(err) {
+			err = nil
+		}
+		return n, err
+	})
+	if api.IsNotFound(err) {
+		return fmt.Errorf("--namespace=%s: the cluster has no such namespace", c.namespace), nil
+	}
+	return nil, err
+}
+
+// checkName refuses the name of a job that there is.
+func (c *Client) checkName(ctx context.Context, name string) error {
+	s, err := c.Status(ctx, name)
+	switch {
+	case errors.Is(err, ErrNotFound) || api.IsForbidden(err):
+		return nil
+	case err != nil:
+		return err
+	case s.State == Stopping:
+		return fmt.Errorf("--job_name=%s: a job of that name is being deleted; wait for it with elasticdl stop %[1]s, or give another name", name)
+	case s.EndedUnixMs > 0:
+		return fmt.Errorf("--job_name=%s: there is a job of that name, which has ended: %s; remove it with elasticdl stop %[1]s, or give another name", name, s.State)
+	}
+	return fmt.Errorf("--job_name=%s: there is a job of that name: %s; give another name, or: elasticdl stop %[1]s", name, s.State)
+}
+
+// classes is the priority classes that a job's pods have, each with a flag that names it.
+func classes(j *job.Job) map[string]string {
+	found := make(map[string]string)
+	for flag, p := range map[string]job.Priority{"master_pod_priority": j.Master.Priority, "ps_pod_priority": j.PS.Priority, "worker_pod_priority": j.Worker.Priority} {
+		if flag == "ps_pod_priority" && j.NumPS == 0 || p.Class == "" {
+			continue
+		}
+		found[p.Class] = max(flag, found[p.Class])
+		if p.Share > 0 {
+			found["low"] = max(flag, found["low"])
+		}
+	}
+	return found
+}
+
+// missing is the problem if err says that something is not found.
+func missing(err error, problem string, args ...any) error {
+	if api.IsNotFound(err) {
+		return fmt.Errorf(problem, args...)
+	}
+	return nil // of another error the creation tells
+}
+
+// Submit creates a job and starts it, unless it is suspended, and says what was created, as "configmap/elasticdl-j". If
+// not all of it can be created, nothing stays.
+func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err error) {
+	s, err := manifest.Submit(j)
+	if err != nil {
+		return nil, err
+	}
+	s.Job.Spec.Suspend = new(true) // until all is there
+	root, err := ask(ctx, c, "create job "+j.Name, func(ctx context.Context) (*batch.Job, error) {
+		return c.set.BatchV1().Jobs(c.namespace).Create(ctx, s.Job, meta.CreateOptions{})
+	})
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
+		defer cancel()
+		if e := c.remove(ctx, j.Name, root.UID); e != nil {
+			err = fmt.Errorf("%w; and what was created is still there: %w", err, e)
+		}
+	}()
+	s.OwnedBy(root.UID)
+	for i, o := range s.Objects() {
+		name := o.(meta.Object).GetName()
+		kind := strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)
+		if i > 0 { // the first is the Job
+			if err := c.create(ctx, kind+" "+name, o); err != nil {
+				return nil, err
+			}
+		}
+		created = append(created, kind+"/"+name)
+	}
+	if j.Suspend {
+		return created, nil
+	}
+	_, err = ask(ctx, c, "start job "+j.Name, func(ctx context.Context) (*batch.Job, error) {
+		return c.set.BatchV1().Jobs(c.namespace).Patch(ctx, root.Name, types.MergePatchType, []byte(`{"spec":{"suspend":false}}`), meta.PatchOptions{})
+	})
+	return created, err
+}
+
+// remove deletes a job's Job; the cluster deletes what that owns.
+func (c *Client) remove(ctx context.Context, name string, uid types.UID) error {
+	_, err := ask(ctx, c, "delete job "+name, func(ctx context.Context) (any, error) {
+		err := c.set.BatchV1().Jobs(c.namespace).Delete(ctx, manifest.MasterName(name), meta.DeleteOptions{
+			PropagationPolicy: new(meta.DeletePropagationBackground), Preconditions: &meta.Preconditions{UID: &uid},
+		})
+		if api.IsNotFound(err) {
+			err = nil
+		}
+		return nil, err
+	})
+	return err
+}
+
+// create creates what a Job owns.
+func (c *Client) create(ctx context.Context, what string, o runtime.Object) error {
+	switch o := o.(type) {
+	case *core.ConfigMap:
+		return createOwned(ctx, c, what, c.set.CoreV1().ConfigMaps(c.namespace), o)
+	case *core.Service:
+		return createOwned(ctx, c, what, c.set.CoreV1().Services(c.namespace), o)
+	case *core.ServiceAccount:
+		return createOwned(ctx, c, what, c.set.CoreV1().ServiceAccounts(c.namespace), o)
+	case *rbac.Role:
+		return createOwned(ctx, c, what, c.set.RbacV1().Roles(c.namespace), o)
+	case *rbac.RoleBinding:
+		return createOwned(ctx, c, what, c.set.RbacV1().RoleBindings(c.namespace), o)
+	}
+	panic("kube: no way to create " + what)
+}
+
+// creator creates objects of one kind.
+type creator[T any] interface {
+	Create(context.Context, T, meta.CreateOptions) (T, error)
+	Get(context.Context, string, meta.GetOptions) (T, error)
+}
+
+// createOwned creates an object, unless an attempt that was not answered has. What the job of that name before has
+// left is waited for: the cluster is about to delete it.
+func createOwned[T meta.Object](ctx context.Context, c *Client, what string, kind creator[T], o T) error {
+	owner := o.GetOwnerReferences()[0]
+	for began := time.Now(); ; {
+		_, err := ask(ctx, c, "create "+what, func(ctx context.Context) (T, error) { return kind.Create(ctx, o, meta.CreateOptions{}) })
+		if !api.IsAlreadyExists(err) {
+			return err
+		}
+		there, e := ask(ctx, c, "get "+what, func(ctx context.Context) (T, error) { return kind.Get(ctx, o.GetName(), meta.GetOptions{}) })
+		if e != nil && !api.IsNotFound(e) {
+			return err
+		}
+		if e == nil {
+			owned := func(r meta.OwnerReference) bool { return r.UID == owner.UID }
+			before := func(r meta.OwnerReference) bool { return r.Kind == owner.Kind && r.Name == owner.Name }
+			switch owners := there.GetOwnerReferences(); {
+			case slices.ContainsFunc(owners, owned):
+				return nil
+			case !slices.ContainsFunc(owners, before) || time.Since(began) > collectLimit:
+				return err
+			}
+		}
+		select {
+		case <-time.After(firstBackoff):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// Manifests is a job as a file for kubectl apply.
+func Manifests(j *job.Job) ([]byte, error) {
+	s, err := manifest.Submit(j)
+	if err != nil {
+		return nil, err
+	}
+	return s.YAML()
+}
+
+// Permissions is what an administrator applies, so that the jobs of a namespace can do without a
+// ServiceAccount of their own.
+func Permissions(namespace, serviceAccount string) ([]byte, error) {
+	account, role, binding := manifest.Permissions(namespace, serviceAccount)
+	return manifest.YAML(account, role, binding)
+}
+
+// ReadClusterSpec reads a file of --cluster_spec, YAML or JSON, as the JSON object that a job has.
+func ReadClusterSpec(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	var fields map[string]any
+	if err := yaml.Unmarshal(text, &fields); err != nil || fields == nil {
+		return "", errors.New("expected YAML or JSON: an object")
+	}
+	text, err = json.Marshal(fields)
+	return string(text), err
+}

@@ -1,0 +1,293 @@
+package kube
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// LogOptions say what of a job's logs is wanted.
+type LogOptions struct {
+	Pod    string // "worker-0"; "" = all, each line behind "[worker-0] "
+	Follow bool   // until the job has ended, also what pods to come write
+	Tail   int64  // last lines of each pod; < 0 = all
+}
+
+// podsEvery is how often a follower looks for pods that have come, and whether the job has ended.
+const podsEvery = time.Second
+
+// Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
+// them. What a connection that breaks has not brought is asked for again; no line comes twice.
+func (c *Client) Logs(ctx context.Context, name string, o LogOptions, w io.Writer) error {
+	f := &follower{client: c, o: o, out: w, known: make(map[string]bool)}
+	ctx, f.cancel = context.WithCancelCause(ctx)
+	defer f.cancel(nil)
+	for first := true; ; first = false {
+		j, err := c.job(ctx, name)
+		if err != nil {
+			return err
+		}
+		pods, err := c.pods(ctx, name)
+		if err != nil {
+			return err
+		}
+		if first && j == nil && len(pods) == 0 {
+			return c.notFound(name)
+		}
+		over := !o.Follow || j == nil || j.DeletionTimestamp != nil || ended(j)
+		if err := f.look(ctx, name, pods, over); err != nil {
+			return err
+		}
+		if over {
+			f.streams.Wait()
+			return f.failed()
+		}
+		select {
+		case <-time.After(podsEvery):
+		case <-ctx.Done():
+			f.streams.Wait()
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// follower copies the logs of pods as they come.
+type follower struct {
+	client  *Client
+	o       LogOptions
+	cancel  context.CancelCauseFunc
+	known   map[string]bool // lives of pods that are being copied, or were
+	streams sync.WaitGroup
+
+	mu  sync.Mutex // one writes at a time
+	out io.Writer
+	err error // of out
+}
+
+// look begins to copy what is not copied yet, in the order of the pods' names. Without anybody to follow, each log is
+// copied whole before the next.
+func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last bool) error {
+	var named []string
+	sources := sourcesOf(pods)
+	for _, s := range sources {
+		named = append(named, s.pod)
+	}
+	if f.o.Pod != "" && !slices.Contains(named, f.o.Pod) && (last || len(f.known) == 0 && len(named) > 0 && !f.o.Follow) {
+		if len(f.known) > 0 {
+			return nil // it is gone
+		}
+		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, ErrNotFound, strings.Join(slices.Compact(named), ", "))
+	}
+	for _, s := range sources {
+		if f.known[s.key()] || f.o.Pod != "" && s.pod != f.o.Pod || !s.begun {
+			continue
+		}
+		f.known[s.key()] = true
+		if !f.o.Follow {
+			if err := f.copy(ctx, s); err != nil {
+				return err
+			}
+			continue
+		}
+		f.streams.Go(func() {
+			if err := f.copy(ctx, s); err != nil && ctx.Err() == nil {
+				f.client.note("%v", err)
+			}
+		})
+	}
+	return nil
+}
+
+// source is one life of a pod's container.
+type source struct {
+	pod       string // "worker-0"
+	object    string // its name on the cluster
+	uid       string
+	container string
+	life      int32 // 0 for the first; the cluster keeps the last two
+	previous  bool  // the one before the last
+	begun     bool  // there may be a log
+}
+
+func (s source) key() string { return fmt.Sprintf("%s/%d", s.uid, s.life) }
+
+// sourcesOf lists the logs that there are: the master's, then servers', then workers', by number, older ones first.
+func sourcesOf(pods []core.Pod) []source {
+	type numbered struct {
+		pod.ID
+		core.Pod
+	}
+	var order []numbered
+	for _, p := range pods {
+		if _, id, _, ok := manifest.ParseLabels(p.Labels); ok {
+			order = append(order, numbered{id, p})
+		}
+	}
+	slices.SortFunc(order, func(a, b numbered) int {
+		return cmp.Or(cmp.Compare(a.Role, b.Role), cmp.Compare(a.Index, b.Index), a.CreationTimestamp.Compare(b.CreationTimestamp.Time))
+	})
+	var sources []source
+	for _, p := range order {
+		s := source{pod: p.ID.String(), object: p.Name, uid: string(p.UID), container: containerOf(&p.Pod, p.ID)}
+		for _, status := range p.Status.ContainerStatuses {
+			if status.Name != s.container {
+				continue
+			}
+			s.life = status.RestartCount
+			if s.life > 0 {
+				before := s
+				before.life, before.previous, before.begun = s.life-1, true, true
+				sources = append(sources, before)
+			}
+			s.begun = status.State.Running != nil || status.State.Terminated != nil
+		}
+		sources = append(sources, s)
+	}
+	return sources
+}
+
+// containerOf is the container of a pod that has its role's name, or else the first.
+func containerOf(p *core.Pod, id pod.ID) string {
+	for _, c := range p.Spec.Containers {
+		if c.Name == id.Role.String() {
+			return c.Name
+		}
+	}
+	if len(p.Spec.Containers) == 0 {
+		return ""
+	}
+	return p.Spec.Containers[0].Name
+}
+
+// copy copies one log until its end, over as many connections as it takes.
+func (f *follower) copy(ctx context.Context, s source) error {
+	t := &tail{f: f}
+	if f.o.Pod == "" {
+		t.prefix = "[" + s.pod + "] "
+	}
+	for {
+		before := t.last
+		err := f.stream(ctx, s, t)
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case api.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case !f.o.Follow || s.previous || f.over(ctx, s):
+			return nil
+		}
+		if t.last == before { // nothing came: not so fast
+			select {
+			case <-time.After(podsEvery):
+			case <-ctx.Done():
+			}
+		}
+	}
+}
+
+// stream copies what one connection brings. An error is one of the request; a connection may break.
+func (f *follower) stream(ctx context.Context, s source, t *tail) error {
+	o := &core.PodLogOptions{Container: s.container, Follow: f.o.Follow && !s.previous, Previous: s.previous, Timestamps: true}
+	if !t.last.IsZero() {
+		o.SinceTime = &meta.Time{Time: t.last}
+	} else if f.o.Tail >= 0 {
+		o.TailLines = &f.o.Tail
+	}
+	doing := "logs of pod " + s.pod
+	// A request that is answered goes on for as long as the log does.
+	body, err := ask(ctx, f.client, doing, func(context.Context) (io.ReadCloser, error) {
+		return f.client.set.CoreV1().Pods(f.client.namespace).GetLogs(s.object, o).Stream(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return t.copy(body)
+}
+
+// over tells whether a life of a pod has ended, so that its log has.
+func (f *follower) over(ctx context.Context, s source) bool {
+	p, err := ask(ctx, f.client, "get pod "+s.pod, func(ctx context.Context) (*core.Pod, error) {
+		return absent(f.client.set.CoreV1().Pods(f.client.namespace).Get(ctx, s.object, meta.GetOptions{}))
+	})
+	if err != nil || p == nil || string(p.UID) != s.uid {
+		return true
+	}
+	for _, status := range p.Status.ContainerStatuses {
+		if status.Name == s.container {
+			return status.RestartCount > s.life || status.State.Running == nil
+		}
+	}
+	return p.Status.Phase != core.PodRunning
+}
+
+// tail writes a log's lines, each once. The cluster puts the time before each.
+type tail struct {
+	f      *follower
+	prefix string
+	last   time.Time // of the last line written
+}
+
+func (t *tail) copy(r io.Reader) error {
+	lines := bufio.NewReader(r)
+	for {
+		line, err := lines.ReadString('\n')
+		if line != "" {
+			if err := t.write(line); err != nil {
+				return err
+			}
+		}
+		if err != nil {
+			return nil // the end, or a connection that broke
+		}
+	}
+}
+
+func (t *tail) write(line string) error {
+	if stamp, rest, ok := strings.Cut(line, " "); ok {
+		if at, err := time.Parse(time.RFC3339Nano, stamp); err == nil {
+			if !at.After(t.last) {
+				return nil
+			}
+			t.last, line = at, rest
+		}
+	}
+	return t.f.write(t.prefix + strings.TrimSuffix(line, "\n") + "\n")
+}
+
+// write writes a line; nobody is there to read more if it fails.
+func (f *follower) write(line string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.err == nil {
+		if _, f.err = io.WriteString(f.out, line); f.err != nil {
+			f.cancel(f.err)
+		}
+	}
+	return f.err
+}
+
+func (f *follower) failed() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if errors.Is(f.err, context.Canceled) {
+		return nil
+	}
+	return f.err
+}
