@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -170,6 +171,8 @@ func (j *Job) ValidateCluster() error {
 	j.checkImages(&p)
 	j.checkResources(&p)
 	j.checkPlaces(&p)
+	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), "--ttl=%v: expected whole seconds, 0 or more", j.TTL)
+	p.check(wholeSeconds(j.Deadline.Duration), "--deadline=%v: expected whole seconds, 0 or more", j.Deadline)
 	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), "--service_account=%s: expected the name of a ServiceAccount", j.ServiceAccount)
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
 		p.check(!ReservedEnv(name), "--envs=%s=%s: the pods have a variable of that name already", name, j.Envs[name])
@@ -186,25 +189,42 @@ func (j *Job) checkImages(p *problems) {
 	p.check(j.Master.Image == "" || imageName.MatchString(j.Master.Image), "image %s of the master: "+expected, j.Master.Image)
 }
 
-// checkResources refuses limits below requests, and --max_memory that no pod can grow to.
+// checkResources refuses limits below requests, and a --max_memory that nothing grows to.
 func (j *Job) checkResources(p *problems) {
-	memory := 0.0 // the least that a pod begins with
+	least := 0.0 // memory that a worker or server begins with
 	for _, role := range j.roles() {
-		for _, name := range slices.Sorted(maps.Keys(role.pod.Limit)) {
-			request, asked := role.pod.Request[name]
-			limit := role.pod.Limit[name]
-			same := !strings.Contains(name, "/") || amount(limit) == amount(request)
-			p.check(!asked || amount(limit) >= amount(request), "--%s_resource_limit: %s=%s is less than %s=%s of --%[1]s_resource_request", role.name, name, limit, name, request)
-			p.check(!asked || amount(limit) < amount(request) || same, "--%s_resource_limit: %s=%s is not what --%[1]s_resource_request asks for, %s=%s: devices are not shared", role.name, name, limit, name, request)
-		}
-		for _, r := range []Resources{role.pod.Request, role.pod.Limit} {
-			if has := amount(r["memory"]); role.name != "master" && has > 0 && (memory == 0 || has < memory) {
-				memory = has
-			}
+		role.pod.check(role.name, p)
+		if has := amount(cmp.Or(role.pod.Limit["memory"], role.pod.Request["memory"])); role.name != "master" && has > 0 && (least == 0 || has < least) {
+			least = has
 		}
 	}
-	p.check(j.MaxMemory == "" || memory > 0, "--max_memory=%s: needs --worker_resource_request=memory=..., from which to grow", j.MaxMemory)
-	p.check(j.MaxMemory == "" || memory == 0 || amount(j.MaxMemory) > memory, "--max_memory=%s: expected more than what workers have, or it has no effect", j.MaxMemory)
+	switch {
+	case j.MaxMemory == "":
+	case !byteQuantity.MatchString(j.MaxMemory):
+		p.check(false, "--max_memory=%s: expected bytes like 512Mi or 4Gi", j.MaxMemory)
+	case amount(j.MaxMemory) <= least || least == 0:
+		p.check(false, "--max_memory=%s: expected more than the memory that --worker_resource_request asks for, or it has no effect", j.MaxMemory)
+	}
+}
+
+func (r Pod) check(flag string, p *problems) {
+	for i, all := range []Resources{r.Request, r.Limit} {
+		for _, name := range slices.Sorted(maps.Keys(all)) {
+			_, _, err := resource(name, all[name])
+			p.check(err == nil, "--%s_resource_%s: %w", flag, [...]string{"request", "limit"}[i], err)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Limit)) {
+		limit, request := r.Limit[name], r.Request[name]
+		switch {
+		case request == "":
+		case strings.Contains(name, "/") && amount(limit) != amount(request):
+			p.check(false, "--%s_resource_limit: %s=%s, and %s of --%[1]s_resource_request: expected as many, devices are not shared", flag, name, limit, request)
+		case amount(limit) < amount(request):
+			p.check(false, "--%s_resource_limit: %s=%s is less than %s of --%[1]s_resource_request", flag, name, limit, request)
+		}
+	}
+	p.check(r.Priority.Class == "" || dnsSubdomain(r.Priority.Class), "--%s_pod_priority=%v: expected the name of a PriorityClass", flag, r.Priority)
 }
 
 type role struct {
@@ -222,32 +242,42 @@ func (j *Job) roles() []role {
 
 // checkPlaces looks at what is mounted, and at where pods run.
 func (j *Job) checkPlaces(p *problems) {
-	for _, v := range j.Volumes {
+	for i, v := range j.Volumes {
 		err := v.check()
 		p.check(err == nil, "--volume=%v: %w", v, err)
+		p.check(!slices.ContainsFunc(j.Volumes[:i], func(o Volume) bool { return o.MountPath == v.MountPath }), "--volume=%v: mount_path occurs twice", v)
 	}
 	for _, t := range j.Tolerations {
 		err := t.check()
 		p.check(err == nil, "--tolerations=%v: %w", t, err)
 	}
+	for _, key := range slices.Sorted(maps.Keys(j.NodeSelector)) {
+		value := j.NodeSelector[key]
+		p.check(labelKey(key) && labelValue(value), "--node_selector=%s=%s: expected a label", key, value)
+	}
 }
+
+var hostPathTypes = []string{"Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket", "CharDevice", "BlockDevice"}
 
 // check says what Kubernetes has against a volume.
 func (v Volume) check() error {
-	const types = "Directory, DirectoryOrCreate, File, FileOrCreate, Socket, CharDevice or BlockDevice"
-	steps := func(s string) bool { return slices.Contains(strings.Split(s, "/"), "..") }
+	climbs := func(s string) bool { return slices.Contains(strings.Split(s, "/"), "..") }
 	switch {
 	case (v.ClaimName == "") == (v.HostPath == ""):
 		return errors.New("expected either claim_name or host_path")
+	case v.Type != "" && v.HostPath == "":
+		return errors.New("type goes with host_path only")
 	case v.ClaimName != "" && !dnsSubdomain(v.ClaimName):
 		return fmt.Errorf("claim_name=%s: expected the name of a PersistentVolumeClaim", v.ClaimName)
-	case v.HostPath != "" && (!path.IsAbs(v.HostPath) || steps(v.HostPath)):
+	case v.HostPath != "" && (!path.IsAbs(v.HostPath) || climbs(v.HostPath)):
 		return fmt.Errorf("host_path=%s: expected a path that starts with / and has no ..", v.HostPath)
-	case v.Type != "" && !slices.Contains(strings.FieldsFunc(types, func(r rune) bool { return r == ',' || r == ' ' }), v.Type) || v.Type == "or":
-		return fmt.Errorf("type=%s: expected %s", v.Type, types)
-	case !path.IsAbs(v.MountPath) || strings.Contains(v.MountPath, ":"):
-		return fmt.Errorf("mount_path=%s: expected a path that starts with / and has no :", v.MountPath)
-	case path.IsAbs(v.SubPath) || steps(v.SubPath):
+	case v.Type != "" && !slices.Contains(hostPathTypes, v.Type):
+		return fmt.Errorf("type=%s: expected one of %s", v.Type, strings.Join(hostPathTypes, ", "))
+	case !path.IsAbs(v.MountPath):
+		return errors.New("expected a mount_path that starts with /")
+	case strings.Contains(v.MountPath, ":"):
+		return fmt.Errorf("mount_path=%s: expected a path without ':'", v.MountPath)
+	case path.IsAbs(v.SubPath) || climbs(v.SubPath):
 		return fmt.Errorf("sub_path=%s: expected a path within the volume", v.SubPath)
 	}
 	return nil

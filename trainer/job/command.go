@@ -114,7 +114,23 @@ func (c *Command) finish(p *problems) {
 	if j.Strategy == AllReduce && !c.has("num_ps_pods") {
 		j.NumPS = 0
 	}
+	c.lower("master", &j.Master)
+	c.lower("ps", &j.PS)
+	c.lower("worker", &j.Worker)
+	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", "--cluster_spec=%s: --cluster_spec_json says the same; drop one of the two", c.ClusterSpec)
+	p.check(!c.Follow || !c.Detach, "--follow: contradicts --detach; drop one of the two")
+	p.check(!c.Follow || c.YAML == "" || c.Runtime == "local", "--follow: with --yaml=%s there is no job to follow; drop one of the two", c.YAML)
 	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), "--heartbeat_timeout=%v: needs --distribution_strategy=%s", j.HeartbeatTimeout, AllReduce)
+}
+
+// lower makes what nobody asked for, but is the default, fit below the limit that was given: as Kubernetes does.
+func (c *Command) lower(role string, p *Pod) {
+	for name, limit := range p.Limit {
+		asked := c.has(role+"_resource_request") || c.has(role+"_"+name+"_request")
+		if !asked && amount(limit) < amount(p.Request[name]) {
+			p.Request[name] = limit
+		}
+	}
 }
 
 // refuseLater refuses values that this version does not have yet.
@@ -169,6 +185,11 @@ func (c *Command) note() {
 			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
 		}
 	}
+	if out := c.Job.Output; out != "" && c.Runtime == "kubernetes" && !slices.ContainsFunc(c.Job.Volumes, func(v Volume) bool {
+		return strings.HasPrefix(out+"/", strings.TrimSuffix(v.MountPath, "/")+"/")
+	}) {
+		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", out))
+	}
 	if len(cluster) > 0 {
 		c.Notes = append(c.Notes, "no effect with --runtime=local: "+strings.Join(cluster, ", "))
 	}
@@ -180,6 +201,9 @@ func (c *Command) note() {
 func (c *Command) has(name string) bool {
 	return slices.ContainsFunc(c.given, func(f *Flag) bool { return f.Name == name })
 }
+
+// Given tells whether the command line had the flag: a default is not the user's word.
+func (c *Command) Given(name string) bool { return c.has(name) }
 
 // Find is the flag of that name or alias, with dashes or underscores; nil if there is none.
 func Find(name string) *Flag {

@@ -85,8 +85,8 @@ func TestTutorialMinikube(t *testing.T) {
 	if c.Job.Strategy != AllReduce || c.Job.NumPS != 0 || c.Job.NumWorkers != 2 || c.Job.HeartbeatTimeout.Seconds() != 5 {
 		t.Errorf("AllReduce: %+v", c.Job)
 	}
-	if _, err := Parse(strings.Fields(minikube)); err == nil || lines(err) != 1 || !strings.Contains(err.Error(), "give --runtime=local") {
-		t.Errorf("without --runtime: %v, want one problem that says --runtime=local", err)
+	if c, err := Parse(strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" || len(c.Notes) > 0 {
+		t.Errorf("without --runtime: %+v, %v; want Kubernetes without notes", c, err)
 	}
 }
 
@@ -121,7 +121,6 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`--volume=host_path=/d: volume "host_path=/d": expected a mount_path that starts with /`,
 		`--worker_resource_request=cpu=lots: cpu=lots: expected a number of cores like 2, 0.5 or 250m`,
 		`--checkpoint_steps: not available in this version yet`,
-		`--yaml: not available in this version yet; --dry_run prints the job`,
 		`unexpected argument "stray": expected --name=value`,
 		`--grads_to_wait needs a value`,
 		`--runtime=moon: expected kubernetes or local`,
@@ -318,7 +317,9 @@ func FuzzParse(f *testing.F) {
 	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async perhaps --x",
 		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", strings.Replace(allReduce, "--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0 --scale_learning_rate", 1)} {
 		f.Add(strings.Join(local(command), "\n"))
+		f.Add(strings.Join(strings.Fields(command), "\n"))
 	}
+	f.Add(strings.Join(onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend --tolerations=key=k,effect=NoExecute,seconds=60 --node_selector=a=b --worker_resource_limit=gpu=1"), "\n"))
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := Parse(strings.Split(text, "\n"))
 		if err != nil {
@@ -326,6 +327,9 @@ func FuzzParse(f *testing.F) {
 		}
 		if err := c.Job.Validate(); err != nil {
 			t.Fatalf("parsed, and not valid: %v", err)
+		}
+		if err := c.Job.ValidateCluster(); err != nil && c.Runtime == "kubernetes" {
+			t.Fatalf("parsed, and not valid on Kubernetes: %v", err)
 		}
 		if j := c.Job; (j.Strategy == AllReduce) != (j.NumPS == 0) || j.MinWorkers > j.NumWorkers || j.MaxWorkers > 0 && j.NumWorkers > j.MaxWorkers {
 			t.Fatalf("parsed, and contradicts itself: %+v", j)

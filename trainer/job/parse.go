@@ -17,7 +17,6 @@ var (
 	cpuQuantity  = regexp.MustCompile(`^([1-9][0-9]*m|[0-9]+(\.[0-9]{1,3})?)$`)
 	byteQuantity = regexp.MustCompile(`^[1-9][0-9]*(E|P|T|G|M|k|K|Ei|Pi|Ti|Gi|Mi|Ki)?$`)
 	wholeNumber  = regexp.MustCompile(`^(0|[1-9][0-9]*)$`)
-	deviceName   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`)
 )
 
 // ParseResources reads "cpu=250m,memory=32Mi,disk=64Mi,gpu=1". disk is
@@ -54,7 +53,7 @@ func resource(key, value string) (name, quantity string, err error) {
 		name, want, form = "ephemeral-storage", "bytes like 512Mi or 4Gi", byteQuantity
 	case key == "gpu":
 		name, want = "nvidia.com/gpu", "a whole number"
-	case deviceName.MatchString(key):
+	case strings.Contains(key, "/") && labelKey(key) && !strings.HasPrefix(key, "kubernetes.io/") && !strings.Contains(key, ".kubernetes.io/"):
 		want = "a whole number"
 	default:
 		return "", "", fmt.Errorf("unknown resource %q: expected cpu, memory, disk, ephemeral-storage, gpu or a device like nvidia.com/gpu", key)
@@ -122,15 +121,11 @@ func parseVolume(text string) (v Volume, err error) {
 		*field = value
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err == nil {
+		err = v.check()
+	}
+	if err != nil {
 		return Volume{}, err
-	case (v.ClaimName == "") == (v.HostPath == ""):
-		return Volume{}, fmt.Errorf("expected either claim_name or host_path")
-	case v.Type != "" && v.HostPath == "":
-		return Volume{}, fmt.Errorf("type goes with host_path only")
-	case !strings.HasPrefix(v.MountPath, "/"):
-		return Volume{}, fmt.Errorf("expected a mount_path that starts with /")
 	}
 	return v, nil
 }
@@ -154,8 +149,6 @@ type Priority struct {
 	Share float64 `json:"share,omitzero"` // in (0, 1); 0 = all
 }
 
-var className = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`)
-
 // ParsePriority reads the name of a PriorityClass, "0.5" (that share of
 // the pods is "high", the others "low"), or the older "high=0.5".
 func ParsePriority(s string) (Priority, error) {
@@ -166,7 +159,7 @@ func ParsePriority(s string) (Priority, error) {
 	if s == "" {
 		return Priority{}, nil
 	}
-	if !className.MatchString(class) || len(class) > 253 {
+	if !dnsSubdomain(class) {
 		return Priority{}, fmt.Errorf("expected the name of a PriorityClass, or a share like 0.5")
 	}
 	if !shared {
@@ -184,10 +177,14 @@ func ParsePriority(s string) (Priority, error) {
 	return Priority{class, f}, nil
 }
 
-// Of is the class of pod i of n: ceil(n*share) pods, from both ends inwards, have the better one.
+// Of is the class of pod i of n: ceil(n*share) pods, from both ends inwards, have the better one. Of more
+// than n, by which a job has grown, the others have not.
 func (p Priority) Of(i, n int) string {
 	if p.Share == 0 {
 		return p.Class
+	}
+	if i >= n {
+		return "low"
 	}
 	rank := 2 * i // the order in which pods are served: 0, n-1, 1, n-2, ...
 	if i >= (n+1)/2 {

@@ -46,9 +46,9 @@ func agrees(got string, err error, want string) bool {
 
 func TestParseVolumes(t *testing.T) {
 	for in, want := range map[string]string{
-		"mount_path=/data,claim_name=fileserver-claim":                "claim_name=fileserver-claim,mount_path=/data",
-		"host_path=c0,mount_path=/path0;claim_name=c1,mount_path=/p1": "host_path=c0,mount_path=/path0;claim_name=c1,mount_path=/p1",
-		"host_path=/d, type=Directory, mount_path=/d, sub_path=s;":    "host_path=/d,type=Directory,mount_path=/d,sub_path=s",
+		"mount_path=/data,claim_name=fileserver-claim":                 "claim_name=fileserver-claim,mount_path=/data",
+		"host_path=/c0,mount_path=/path0;claim_name=c1,mount_path=/p1": "host_path=/c0,mount_path=/path0;claim_name=c1,mount_path=/p1",
+		"host_path=/d, type=Directory, mount_path=/d, sub_path=s;":     "host_path=/d,type=Directory,mount_path=/d,sub_path=s",
 		"":              "",
 		"mount_path=/d": "!expected either claim_name or host_path",
 		"claim_name=c,host_path=/h,mount_path=/d": "!expected either claim_name or host_path",
@@ -59,6 +59,13 @@ func TestParseVolumes(t *testing.T) {
 		"claim=c,mount_path=/d":                                 `!unknown key "claim"`,
 		"claim_name=,mount_path=/d":                             "!claim_name is empty",
 		"claim_name=a,mount_path=/d;claim_name=b,mount_path=/d": "!mount_path /d occurs twice",
+		"claim_name=A,mount_path=/d":                            "!claim_name=A: expected the name of a PersistentVolumeClaim",
+		"host_path=c0,mount_path=/path0":                        "!host_path=c0: expected a path that starts with /",
+		"host_path=/a/../b,mount_path=/d":                       "!and has no ..",
+		"host_path=/a,type=Folder,mount_path=/d":                "!type=Folder: expected one of Directory, DirectoryOrCreate",
+		"claim_name=c,mount_path=/a:b":                          "!expected a path without ':'",
+		"claim_name=c,mount_path=/d,sub_path=/s":                "!sub_path=/s: expected a path within the volume",
+		"claim_name=c,mount_path=/d,sub_path=s/..":              "!sub_path=s/..: expected a path within the volume",
 	} {
 		v, err := ParseVolumes(in)
 		if got := volumes(&v).get(); !agrees(got, err, want) {
@@ -94,6 +101,11 @@ func TestPriorityOf(t *testing.T) {
 		}
 		if got.String() != test.want {
 			t.Errorf("%v of %d: %s, want %s", test.share, test.n, got.String(), test.want)
+		}
+	}
+	for i := 4; i < 9; i++ { // a job of 4 that has grown
+		if got := (Priority{"high", 0.5}).Of(i, 4); got != "low" {
+			t.Errorf("worker %d of 4: %s, want low", i, got)
 		}
 	}
 	if got := (Priority{Class: "x"}).Of(3, 9); got != "x" {
@@ -160,7 +172,8 @@ func TestParseDuration(t *testing.T) {
 
 // What a parser takes, it writes, and takes again as the same.
 func FuzzParsers(f *testing.F) {
-	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1", "claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f"} {
+	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1", "claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f",
+		"key=nvidia.com/gpu,operator=Exists,effect=NoSchedule;key=k,value=v,effect=NoExecute,seconds=60", "disktype=ssd,example.com/zone=a"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -172,6 +185,14 @@ func FuzzParsers(f *testing.F) {
 		again(t, s, priority(&p), priority(&p2), func() bool { return p == p2 && !math.IsNaN(p.Share) })
 		var e, e2 map[string]string
 		again(t, s, envs(&e), envs(&e2), func() bool { return maps.Equal(e, e2) })
+		var o, o2 []Toleration
+		again(t, s, tolerations(&o), tolerations(&o2), func() bool { return reflect.DeepEqual(o, o2) })
+		var n, n2 map[string]string
+		again(t, s, selector(&n), selector(&n2), func() bool { return maps.Equal(n, n2) })
+		var m, m2 string
+		again(t, s, memory(&m), memory(&m2), func() bool { return m == m2 })
+		var l, l2 *Duration
+		again(t, s, span(&l), span(&l2), func() bool { return reflect.DeepEqual(l, l2) })
 		var d, d2 Duration
 		again(t, s, duration(&d), duration(&d2), func() bool { return d == d2 })
 		ParseParams(s)
