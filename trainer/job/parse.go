@@ -159,7 +159,7 @@ func ParsePriority(s string) (Priority, error) {
 	if s == "" {
 		return Priority{}, nil
 	}
-	if !dnsSubdomain(class) {
+	if _, err := strconv.ParseFloat(class, 64); err == nil || !dnsSubdomain(class) {
 		return Priority{}, fmt.Errorf("expected the name of a PriorityClass, or a share like 0.5")
 	}
 	if !shared {

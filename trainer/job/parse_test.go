@@ -79,7 +79,7 @@ func TestParsePriority(t *testing.T) {
 		"": "", "high": "high", "low-priority": "low-priority", "system-node.critical": "system-node.critical",
 		"0.5": "high=0.5", "high=0.5": "high=0.5", "0": "low", "1": "high", "urgent=0.25": "urgent=0.25",
 		"1.5": "!between 0 and 1", "-1": "!between 0 and 1", "high=x": "!between 0 and 1", "NaN": "!between 0 and 1",
-		"High": "!PriorityClass", "a b": "!PriorityClass", "=0.5": "!PriorityClass",
+		"High": "!PriorityClass", "a b": "!PriorityClass", "=0.5": "!PriorityClass", "0=1": "!PriorityClass", "2=0.5": "!PriorityClass",
 	} {
 		p, err := ParsePriority(in)
 		if !agrees(p.String(), err, want) {
