@@ -69,8 +69,11 @@ func (s Store) Open(image string) (*Image, error) {
 		return nil, fmt.Errorf("open image %s: %w", image, err)
 	}
 	manifest, err := all.IndexManifest()
-	if err != nil || len(manifest.Manifests) != 1 {
-		return nil, fmt.Errorf("open image %s: %d images in %s: %w", image, len(manifest.Manifests), s.dir(image), err)
+	if err != nil {
+		return nil, fmt.Errorf("open image %s: %w", image, err)
+	}
+	if len(manifest.Manifests) != 1 {
+		return nil, fmt.Errorf("open image %s: %s holds %d images: build it again", image, s.dir(image), len(manifest.Manifests))
 	}
 	i := &Image{Name: image}
 	if only := manifest.Manifests[0]; only.MediaType.IsIndex() {
