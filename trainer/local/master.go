@@ -3,9 +3,7 @@ package local
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"math"
 	"net"
 	"os"
@@ -13,7 +11,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -66,17 +63,10 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 		return err
 	}
 	m.status.Strategy, m.status.Workers = string(j.Strategy), int32(j.NumWorkers)
-	log := slog.New(logline.New(output, level(j.LogLevel)))
-	model, err := zoo.Lookup(j.ModelDef)
+	log := Logger(output, j.LogLevel)
+	config, err := Plan(&j, log)
 	if err != nil {
 		return err
-	}
-	config := master.Config{Job: &j, Metric: results(model), Log: log}
-	if config.Training, err = shards(j.TrainingData, j.DataReaderParams); err != nil {
-		return fmt.Errorf("--training_data: %w", err)
-	}
-	if config.Validation, err = shards(j.ValidationData, j.DataReaderParams); err != nil {
-		return fmt.Errorf("--validation_data: %w", err)
 	}
 	if config.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
 		return err

@@ -4,10 +4,15 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -17,21 +22,60 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/worker"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // Role is the place of a server or a worker in its job: the flags of its command.
 type Role struct {
-	Master   string    // --master_address
-	Index    int       // --index
-	Address  string    // --address of a server; "" = 127.0.0.1:0
-	Threads  int       // --threads of a worker's engine, if the job does not say
-	LogLevel string    // --log_level; "" = INFO
-	Log      io.Writer // standard error
+	Master    string    // --master_address
+	Index     int       // --index
+	Address   string    // --address where a server listens; "" = 127.0.0.1:0
+	Advertise string    // --advertise: where others find a server; "" = where it listens
+	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
+	Threads   int       // --threads of a worker's engine, if the job does not say; 0 = as many as this process has processors
+	LogLevel  string    // --log_level; "" = INFO
+	Log       io.Writer // standard error
 }
 
-func (r Role) logger() *slog.Logger { return slog.New(logline.New(r.Log, level(r.LogLevel))) }
+// Logger logs as ElasticDL does, what its --log_level wants; "" = INFO.
+func Logger(out io.Writer, logLevel string) *slog.Logger {
+	return slog.New(logline.New(out, level(logLevel)))
+}
+
+// inPod says that this process is the main one of a container, whose addresses are the cluster's.
+func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
+
+// leave tells why a role ends to whoever looks at its pod.
+func (r Role) leave(err error) error {
+	if r.inPod() {
+		LastWords(err)
+	}
+	return err
+}
+
+// terminationLog is where a container says in a line or two why it failed.
+const terminationLog = "/dev/termination-log"
+
+// LastWords has `kubectl describe` show why this process, the main one of a container, fails; nil is no failure. What
+// cannot be told is not: the log says it, too.
+func LastWords(err error) { lastWords(terminationLog, err) }
+
+func lastWords(path string, err error) {
+	if err == nil {
+		return
+	}
+	file, openErr := os.OpenFile(path, os.O_WRONLY|os.O_TRUNC, 0) // never made where there is no kubelet to read it
+	if openErr != nil {
+		return
+	}
+	defer file.Close()
+	const most = 4096 // is read
+	text := err.Error()
+	io.WriteString(file, text[:min(len(text), most)])
+}
 
 // level is ElasticDL's --log_level for slog.
 func level(name string) slog.Level {
@@ -52,10 +96,12 @@ func level(name string) slog.Level {
 func RunPS(ctx context.Context, r Role) error {
 	listener, err := listen(ctx, cmp.Or(r.Address, "127.0.0.1:0"))
 	if err != nil {
-		return err
+		return r.leave(err)
 	}
 	defer listener.Close()
-	return ps.Run(ctx, ps.Config{Master: r.Master, Index: r.Index, Listener: listener, Log: r.logger()})
+	return r.leave(ps.Run(ctx, ps.Config{
+		Master: r.Master, Index: r.Index, Listener: listener, Advertise: r.Advertise, Log: Logger(r.Log, r.LogLevel),
+	}))
 }
 
 // listen waits up to ten seconds for an address that another still holds: a
@@ -82,16 +128,63 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 func RunWorker(ctx context.Context, r Role) error {
 	conn, err := dial(r.Master)
 	if err != nil {
-		return err
+		return r.leave(err)
 	}
 	defer conn.Close()
-	return worker.Main(ctx, worker.Options{
-		Master: conn, Index: r.Index, Threads: r.Threads, Log: r.logger(),
-		Listen: func() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") },
-	})
+	if r.Threads == 0 {
+		r.Threads = processors("/sys/fs/cgroup")
+	}
+	return r.leave(worker.Main(ctx, worker.Options{
+		Master: conn, Index: r.Index, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
+		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
+	}))
 }
 
-// dial connects to a master of this machine, whatever proxies the environment names.
+// processors is how many processors this process has: those of its container, if that has a limit, to the nearest whole
+// number. The runtime's own count is never 1 in a container.
+func processors(cgroup string) int {
+	read := func(file string) []string {
+		text, err := os.ReadFile(filepath.Join(cgroup, file))
+		if err != nil {
+			return nil
+		}
+		return strings.Fields(string(text))
+	}
+	limit := read("cpu.max") // of cgroup v2: quota and period, in microseconds
+	if len(limit) == 0 {
+		limit = append(read("cpu/cpu.cfs_quota_us"), read("cpu/cpu.cfs_period_us")...)
+	}
+	all := runtime.GOMAXPROCS(0)
+	if len(limit) != 2 {
+		return all
+	}
+	quota, err := strconv.ParseFloat(limit[0], 64) // "max", or -1: none
+	period, err2 := strconv.ParseFloat(limit[1], 64)
+	if err != nil || err2 != nil || quota <= 0 || period <= 0 {
+		return all
+	}
+	return min(all, max(1, int(math.Round(quota/period))))
+}
+
+// Plan is what a master needs to know of a job, but for where it listens and where its pods run: the
+// metrics of its model and the shards of its data, which this machine must have.
+func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
+	config := master.Config{Job: j, Log: log}
+	model, err := zoo.Lookup(j.ModelDef)
+	if err != nil {
+		return config, err
+	}
+	config.Metric = results(model)
+	if config.Training, err = shards(j.TrainingData, j.DataReaderParams); err != nil {
+		return config, fmt.Errorf("--training_data: %w", err)
+	}
+	if config.Validation, err = shards(j.ValidationData, j.DataReaderParams); err != nil {
+		return config, fmt.Errorf("--validation_data: %w", err)
+	}
+	return config, nil
+}
+
+// dial connects to a master, whatever proxies the environment names.
 func dial(addr string) (*grpc.ClientConn, error) {
 	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 }

@@ -4,41 +4,51 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
 )
 
-// The roles of a job that runs on this machine. package local starts them and says what their flags mean.
+// The roles of a job, of this machine or of a cluster. Packages local and kube start them and say what their flags mean.
 
 func masterCommand() *cobra.Command {
-	var dir string
+	var dir, name, namespace string
 	cmd := &cobra.Command{
 		Use:    "master",
-		Short:  "Run the master of a job (started by train)",
+		Short:  "Run the master of a job (started by train, or by the job's pod)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			if name != "" {
+				return kube.RunMaster(cmd.Context(), kube.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: cmd.ErrOrStderr()})
+			}
 			ctx, stop := local.Lifeline(cmd.Context())
 			defer stop()
 			return local.RunMaster(ctx, dir, cmd.ErrOrStderr())
 		}),
 	}
-	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job")
-	cmd.MarkFlagRequired("job_dir")
+	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job, if it is one of this machine")
+	cmd.Flags().StringVar(&name, "job_name", "", "of a cluster's job")
+	cmd.Flags().StringVar(&namespace, "namespace", "default", "of that job")
+	cmd.MarkFlagsOneRequired("job_dir", "job_name")
+	cmd.MarkFlagsMutuallyExclusive("job_dir", "job_name")
 	return cmd
 }
 
 func psCommand() *cobra.Command {
 	cmd, role := roleCommand("ps", "Run a parameter server of a job (started by its master)", local.RunPS)
 	cmd.Flags().StringVar(&role.Address, "address", "", "where to listen; 127.0.0.1:0 if empty")
+	cmd.Flags().StringVar(&role.Advertise, "advertise", "", "where others find it; where it listens if empty")
 	return cmd
 }
 
 func workerCommand() *cobra.Command {
 	cmd, role := roleCommand("worker", "Run a worker of a job (started by its master)", local.RunWorker)
-	cmd.Flags().IntVar(&role.Threads, "threads", 1, "of the engine, if the job does not say")
+	cmd.Flags().StringVar(&role.Listen, "listen", "", "where other workers of a ring find it; 127.0.0.1:0 if empty")
+	cmd.Flags().IntVar(&role.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
 	return cmd
 }
 

@@ -1,0 +1,337 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+const (
+	applyLimit = 2 * time.Minute  // within which everything of a job is there
+	sweepLimit = 10 * time.Second // what the last look for pods may take
+)
+
+// MasterConfig is the place of a master in its cluster.
+type MasterConfig struct {
+	Job, Namespace string               // --job_name, --namespace
+	Client         kubernetes.Interface // nil: the cluster that this process is in
+	Environ        []string             // of the process, as NAME=value: who it is ([manifest.EnvPodName] …)
+	Listen         string               // ":50001" if empty
+	Output         io.Writer            // log
+}
+
+// RunMaster is the main of the pod of a job's master. It returns when every pod of the job has ended or was told to, nil
+// if every record was done. The end of ctx stops the job.
+func RunMaster(ctx context.Context, c MasterConfig) error {
+	m, err := newKubeMaster(c)
+	if err == nil {
+		err = m.run(ctx)
+	}
+	local.LastWords(err)
+	return err
+}
+
+// kubeMaster is a job in a cluster.
+type kubeMaster struct {
+	MasterConfig
+	env   map[string]string
+	log   *slog.Logger
+	state *recorder
+}
+
+func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
+	m := &kubeMaster{MasterConfig: c, env: make(map[string]string)}
+	for _, text := range c.Environ {
+		name, value, _ := strings.Cut(text, "=")
+		m.env[name] = value
+	}
+	m.log = local.Logger(c.Output, "")
+	for _, name := range []string{manifest.EnvPodName, manifest.EnvJobUID} {
+		if m.env[name] == "" {
+			return nil, fmt.Errorf("%s is not set: a master of a cluster is started by its Job", name)
+		}
+	}
+	if m.Client == nil {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("find the cluster: %w", err)
+		}
+		config.QPS, config.UserAgent = -1, "elasticdl-master" // the runtime minds the rate
+		config.WarningHandler = rest.NoWarnings{}
+		if m.Client, err = kubernetes.NewForConfig(config); err != nil {
+			return nil, fmt.Errorf("find the cluster: %w", err)
+		}
+	}
+	me := m.env[manifest.EnvPodName] + " on " + cmp.Or(m.env[manifest.EnvNodeName], "an unknown node")
+	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, me, m.log)
+	return m, nil
+}
+
+func (m *kubeMaster) run(ctx context.Context) error {
+	j, err := m.spec(ctx)
+	if err != nil {
+		return err
+	}
+	m.log = local.Logger(m.Output, j.LogLevel)
+	status := &wire.JobStatus{
+		Name: m.Job, State: "Pending", Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
+	}
+	var former string
+	var left *wire.JobStatus
+	err = m.eventually(ctx, func() (err error) {
+		former, left, err = m.state.begin(ctx, status)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case former != "":
+		return m.bury(ctx, j, former, left)
+	}
+	final, err := m.train(ctx, j)
+	if final == nil {
+		final = status
+	}
+	if !local.Ended(final) {
+		final.State, final.EndedUnixMs = "Failed", time.Now().UnixMilli()
+		if err != nil {
+			final.Reason = err.Error()
+		}
+	}
+	return errors.Join(err, m.state.finish(ctx, final))
+}
+
+// spec reads what the job is.
+func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
+	var spec *core.ConfigMap
+	err := m.eventually(ctx, func() error {
+		return insist(ctx, m.log, "read what the job is", func(ctx context.Context) (err error) {
+			spec, err = m.Client.CoreV1().ConfigMaps(m.Namespace).Get(ctx, manifest.SpecName(m.Job), meta.GetOptions{})
+			return err
+		})
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read job %s: %w", m.Job, err)
+	}
+	j := new(job.Job)
+	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), j); err != nil {
+		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s: %w", m.Job, manifest.KeyJob, spec.Name, err)
+	}
+	if j.Name != m.Job {
+		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob, spec.Name, j.Name)
+	}
+	j.Namespace = m.Namespace
+	if n, err := workers(spec); err == nil {
+		j.NumWorkers = n
+	} else {
+		m.log.Warn("The number of workers is as the job was submitted", "error", err)
+	}
+	if err := j.Validate(); err != nil {
+		return nil, fmt.Errorf("read job %s: %w", m.Job, err)
+	}
+	return j, nil
+}
+
+// workers is how many workers the spec wants.
+func workers(spec *core.ConfigMap) (int, error) {
+	text := strings.TrimSpace(spec.Data[manifest.KeyNumWorkers])
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("%s=%q of ConfigMap %s: expected a number of workers", manifest.KeyNumWorkers, text, spec.Name)
+	}
+	return n, nil
+}
+
+// eventually does what may come before the objects that it needs.
+func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
+	patient, cancel := context.WithTimeout(ctx, applyLimit)
+	defer cancel()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		err := do()
+		if err == nil || !absentYet(err) {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-patient.Done():
+			return err
+		}
+	}
+}
+
+// bury ends a job that another master began: it is lost, and with it what it knew. What it has left in the cluster is ended.
+func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *wire.JobStatus) error {
+	switch left.State {
+	case "Succeeded": // it was lost after that
+		return nil
+	case "Failed":
+		return errors.New(left.Reason)
+	}
+	err := fmt.Errorf("the master's pod was lost (%s), and its state is not kept yet", former)
+	m.log.Error("Job Failed", "reason", err)
+	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, "Failed", err.Error(), time.Now().UnixMilli()
+	pods := m.runtime(j)
+	defer pods.Close()
+	return errors.Join(err, m.state.takeOver(ctx, left), m.sweep(ctx, pods))
+}
+
+func (m *kubeMaster) runtime(j *job.Job) *Runtime {
+	return NewRuntime(RuntimeConfig{
+		Client: m.Client, Job: j, Environ: m.Environ, Log: m.log,
+		Owner: manifest.Owner(manifest.MasterName(m.Job), types.UID(m.env[manifest.EnvJobUID])),
+	})
+}
+
+// sweep sees to it that no pod outlives the job.
+func (m *kubeMaster) sweep(ctx context.Context, pods *Runtime) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepLimit)
+	defer cancel()
+	if err := pods.Sweep(ctx); err != nil {
+		return fmt.Errorf("end the pods that are left: %w", err)
+	}
+	return nil
+}
+
+// train runs the job.
+func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, error) {
+	config, err := local.Plan(j, m.log)
+	if err != nil {
+		return nil, err
+	}
+	grown, err := growth(j)
+	if err != nil {
+		return nil, err
+	}
+	listen := cmp.Or(m.Listen, ":"+strconv.Itoa(manifest.MasterPort))
+	if config.Listener, err = net.Listen("tcp", listen); err != nil {
+		return nil, err
+	}
+	defer config.Listener.Close()
+	pods := m.runtime(j)
+	defer pods.Close()
+	scale := make(chan int, 1)
+	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
+
+	ctx, cancel := context.WithCancelCause(ctx)
+	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), m.log))
+	var aside sync.WaitGroup
+	aside.Go(func() { m.followSpec(lasting, j.NumWorkers, scale) })
+	aside.Go(func() {
+		if err := m.state.run(lasting); err != nil {
+			cancel(err)
+		}
+	})
+	final, err := master.Run(ctx, config)
+	end()
+	aside.Wait()
+	cancel(nil)
+	return final, errors.Join(err, m.sweep(ctx, pods))
+}
+
+// growth is how often the memory of a server or worker can be doubled.
+func growth(j *job.Job) (map[pod.Role]int, error) {
+	times := make(map[pod.Role]int)
+	for _, role := range []pod.Role{pod.PS, pod.Worker} {
+		memory := func(ooms int) (int64, error) {
+			p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1, OOMs: ooms}, meta.OwnerReference{})
+			if err != nil {
+				return 0, err
+			}
+			return p.Spec.Containers[0].Resources.Requests.Memory().Value(), nil
+		}
+		for had := int64(-1); ; times[role]++ {
+			has, err := memory(times[role])
+			if err != nil {
+				return nil, err
+			}
+			if has <= had {
+				times[role]--
+				break
+			}
+			had = has
+		}
+	}
+	return times, nil
+}
+
+// followSpec tells when the spec wants another number of workers, until ctx ends. Of several changes the last counts.
+func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
+	maps := m.Client.CoreV1().ConfigMaps(m.Namespace)
+	name := manifest.SpecName(m.Job)
+	follow(ctx, m.Client, &core.ConfigMap{}, &wish{now: now, scale: scale, log: m.log}, "spec of "+m.Job, &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = named(name)
+			return maps.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = named(name)
+			return maps.Watch(ctx, o)
+		},
+	})
+}
+
+// wish is the store of the spec: how many workers it wants.
+type wish struct {
+	now   int
+	scale chan int
+	log   *slog.Logger
+}
+
+func (w *wish) take(o any) error {
+	n, err := workers(o.(*core.ConfigMap))
+	if err != nil {
+		w.log.Warn("Not scaled", "error", err)
+		return nil
+	}
+	if n == w.now {
+		return nil
+	}
+	w.now = n
+	select {
+	case <-w.scale: // what was not taken yet does not count any more
+	default:
+	}
+	w.scale <- n
+	return nil
+}
+
+func (w *wish) Add(o any) error    { return w.take(o) }
+func (w *wish) Update(o any) error { return w.take(o) }
+func (w *wish) Delete(any) error   { return nil }
+func (w *wish) Resync() error      { return nil }
+
+func (w *wish) Replace(list []any, _ string) error {
+	for _, o := range list {
+		if err := w.take(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}

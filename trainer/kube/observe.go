@@ -1,0 +1,179 @@
+package kube
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// observe is what the cluster says of a server's or worker's pod.
+func observe(p *core.Pod) pod.Event {
+	_, id, launch, _ := manifest.ParseLabels(p.Labels)
+	e := pod.Event{ID: id, Launch: launch, Node: p.Spec.NodeName}
+	switch p.Status.Phase {
+	case core.PodSucceeded:
+		e.Phase, e.Exit = pod.Succeeded, exit(p)
+	case core.PodFailed:
+		e.Phase, e.Exit = pod.Failed, exit(p)
+	case core.PodRunning:
+		e.Phase = pod.Running
+	default:
+		e.Phase = pod.Pending
+		e.Waiting, e.Hopeless = waiting(p)
+	}
+	if p.DeletionTimestamp != nil && !e.Phase.Ended() {
+		e.Phase, e.Exit = pod.Leaving, exit(p)
+		e.Waiting, e.Hopeless = "", false
+	}
+	return e
+}
+
+// vanished is the end of a pod whose object is gone, told by the last that was seen of it.
+func vanished(last *core.Pod) pod.Event {
+	e := observe(last)
+	if !e.Phase.Ended() {
+		e.Phase, e.Exit = pod.Deleted, exit(last)
+		e.Exit.Deleted = true
+		e.Waiting, e.Hopeless = "", false
+	}
+	return e
+}
+
+// exit is how a pod ended, or why it is about to.
+func exit(p *core.Pod) pod.Exit {
+	e := pod.Exit{Deleted: p.DeletionTimestamp != nil}
+	if end := terminated(p); end != nil {
+		e.Code, e.Signal = int(end.ExitCode), int(end.Signal)
+		e.OOM = end.Reason == "OOMKilled"
+		e.Reason = cmp.Or(lastLine(end.Message), usual(end.Reason))
+	} else if p.Status.Phase == core.PodFailed {
+		e.Evicted = true // its node would not have it, or has not kept it
+	}
+	if c := podCondition(p, core.DisruptionTarget); c != nil && c.Status == core.ConditionTrue {
+		disrupted(&e, c)
+	}
+	switch p.Status.Reason {
+	case "Evicted":
+		e.Evicted = true
+	case "NodeLost":
+		e.NodeLost = true
+	}
+	if p.Status.Message != "" || p.Status.Reason != "" {
+		e.Reason = cmp.Or(lastLine(p.Status.Message), p.Status.Reason)
+	}
+	return e
+}
+
+// disrupted adds what a condition of type DisruptionTarget says: others than the pod are why it ends.
+func disrupted(e *pod.Exit, c *core.PodCondition) {
+	switch c.Reason {
+	case core.PodReasonPreemptionByScheduler:
+		e.Preempted = true
+	case "DeletionByTaintManager", "DeletionByPodGC": // its node does not answer, or is no more
+		e.NodeLost = true
+	default: // TerminationByKubelet, EvictionByEvictionAPI
+		e.Evicted = true
+	}
+	e.Reason = cmp.Or(e.Reason, lastLine(c.Message))
+}
+
+// terminated is how the container of the pod's role ended, nil if it has not. Of a pod that has others, put there by
+// whoever is in charge of the cluster, the first that failed counts if that one is not found.
+func terminated(p *core.Pod) *core.ContainerStateTerminated {
+	statuses := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
+	ended := func(s core.ContainerStatus) bool { return s.State.Terminated != nil }
+	rank := func(s core.ContainerStatus) int {
+		switch {
+		case s.Name == p.Labels[manifest.LabelRole]:
+			return 0
+		case s.State.Terminated.ExitCode != 0:
+			return 1
+		}
+		return 2
+	}
+	statuses = slices.DeleteFunc(statuses, func(s core.ContainerStatus) bool { return !ended(s) })
+	if len(statuses) == 0 {
+		return nil
+	}
+	return slices.MinFunc(statuses, func(a, b core.ContainerStatus) int { return cmp.Compare(rank(a), rank(b)) }).State.Terminated
+}
+
+// usual drops the reasons that say no more than the exit code does.
+func usual(reason string) string {
+	switch reason {
+	case "Error", "Completed", "OOMKilled":
+		return ""
+	}
+	return reason
+}
+
+// waiting is why a pod does not run yet, "" if that is its usual course; hopeless: it never will.
+func waiting(p *core.Pod) (why string, hopeless bool) {
+	if c := podCondition(p, core.PodScheduled); c != nil && c.Status == core.ConditionFalse {
+		return because(c.Reason, c.Message), false
+	}
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
+			return because(w.Reason, w.Message), w.Reason == invalidImage
+		}
+	}
+	return "", false
+}
+
+// What kubelets say of a container whose image they do not get.
+const (
+	invalidImage = "InvalidImageName"
+	neverPulled  = "ErrImageNeverPull"
+)
+
+var pullFailures = []string{
+	invalidImage, neverPulled, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
+}
+
+// imageMissing says that a pod lacks its image, and that its node does not even try to pull it.
+func imageMissing(p *core.Pod) (missing, never bool) {
+	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
+		if w := s.State.Waiting; w != nil && slices.Contains(pullFailures, w.Reason) {
+			missing, never = true, never || w.Reason == neverPulled
+		}
+	}
+	return missing, never
+}
+
+// because is a reason with its message.
+func because(reason, message string) string {
+	if message = line(message); message == "" {
+		return reason
+	}
+	return reason + ": " + message
+}
+
+// lastLine is the last line of a text that says something.
+func lastLine(text string) string {
+	text = strings.TrimSpace(text)
+	return line(text[strings.LastIndexByte(text, '\n')+1:])
+}
+
+// line is a text on one line of bearable length.
+func line(text string) string {
+	const most = 240
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
+}
+
+func podCondition(p *core.Pod, kind core.PodConditionType) *core.PodCondition {
+	for i, c := range p.Status.Conditions {
+		if c.Type == kind {
+			return &p.Status.Conditions[i]
+		}
+	}
+	return nil
+}

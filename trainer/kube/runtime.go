@@ -1,0 +1,255 @@
+package kube
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/kubernetes"
+	typed "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// podRate is how many creations and deletions a second one job asks of the API server, and podBurst how many at once.
+const (
+	podRate  = 100
+	podBurst = 100
+)
+
+// RuntimeConfig is whose pods are made, and where.
+type RuntimeConfig struct {
+	Client  kubernetes.Interface
+	Job     *job.Job            // of its namespace
+	Owner   meta.OwnerReference // the master's Job, which all pods go with
+	Environ []string            // the master's environment, of which --populate_env_names takes over
+	Rate    float32             // creations and deletions a second; 0: 100
+	Log     *slog.Logger
+}
+
+// Runtime is the pods of one job in a cluster: a [master.Pods].
+type Runtime struct {
+	config   RuntimeConfig
+	pods     typed.PodInterface
+	rate     flowcontrol.RateLimiter
+	events   chan pod.Event
+	ctx      context.Context // until Close
+	cancel   context.CancelFunc
+	routines sync.WaitGroup
+
+	mu    sync.Mutex
+	known map[types.UID]*known
+	last  map[pod.ID]types.UID // of each pod that is there, the last that was made
+	ran   bool                 // a pod of the job has run
+}
+
+// known is a pod object that is there, or was when it was last heard of.
+type known struct {
+	name  string
+	made  string    // the resource version at its creation, or when it was first seen
+	told  pod.Event // the last
+	gone  pod.Event // what is to be told if the object is gone
+	due   time.Time // if it was asked to go: when it should be gone
+	lost  bool      // it was not, by far
+	lacks time.Time // since when it lacks its image; zero: it does not
+}
+
+var _ master.Pods = (*Runtime)(nil)
+
+// NewRuntime makes a runtime, which its owner closes. It hears of pods from now on.
+func NewRuntime(config RuntimeConfig) *Runtime {
+	config.Rate = cmp.Or(config.Rate, podRate)
+	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
+	r := &Runtime{
+		config: config,
+		pods:   config.Client.CoreV1().Pods(config.Job.Namespace),
+		rate:   flowcontrol.NewTokenBucketRateLimiter(config.Rate, podBurst),
+		events: make(chan pod.Event, 256),
+		known:  make(map[types.UID]*known),
+		last:   make(map[pod.ID]types.UID),
+	}
+	r.ctx, r.cancel = context.WithCancel(klogTo(context.Background(), config.Log))
+	r.routines.Go(func() { r.watch(r.ctx) })
+	r.routines.Go(func() { r.overlook(r.ctx) })
+	return r
+}
+
+// klogTo makes what Kubernetes' packages log go to a job's log.
+func klogTo(ctx context.Context, log *slog.Logger) context.Context {
+	return klog.NewContext(ctx, logr.FromSlogHandler(log.Handler()))
+}
+
+// Close stops listening. The pods stay: see [Runtime.Sweep].
+func (r *Runtime) Close() {
+	r.cancel()
+	r.routines.Wait()
+}
+
+// Events tells what becomes of the pods, each one's end once. Nothing more comes after Close.
+func (r *Runtime) Events() <-chan pod.Event { return r.events }
+
+// Create makes a pod, however long the API server does not answer. What the cluster refuses, for want
+// of quota or by its rules, is an error; what it will always refuse is [master.ErrHopeless].
+func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
+	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
+		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
+	}, r.config.Owner)
+	if err != nil {
+		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
+	}
+	err = r.insist(ctx, "create pod "+object.Name, func(ctx context.Context) error {
+		made, err := r.pods.Create(ctx, object, meta.CreateOptions{})
+		if api.IsAlreadyExists(err) {
+			made, err = r.occupied(ctx, object)
+		}
+		if err == nil {
+			r.made(p.ID, made)
+		}
+		return err
+	})
+	if api.IsInvalid(err) || api.IsBadRequest(err) {
+		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
+	}
+	return err
+}
+
+// errOccupied: there is still a pod of that name, and it is going.
+var errOccupied = errors.New("its predecessor is not gone yet")
+
+// occupied is the pod in whose way another of its name is. That may be the very same, whose creation was not answered,
+// or a former launch, which has to go.
+func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, error) {
+	there, err := r.find(ctx, object.Name)
+	switch {
+	case err != nil:
+		return nil, err
+	case there == nil:
+		return nil, errOccupied
+	case !r.owns(there):
+		return nil, fmt.Errorf("pod %s is there already, and is not this job's", object.Name)
+	case there.Labels[manifest.LabelLaunch] == object.Labels[manifest.LabelLaunch]:
+		return there, nil
+	case there.DeletionTimestamp == nil:
+		err = r.remove(ctx, there.Name, there.UID, nil)
+	}
+	return nil, cmp.Or(err, errOccupied)
+}
+
+// find is the pod of that name, nil if there is none.
+func (r *Runtime) find(ctx context.Context, name string) (*core.Pod, error) {
+	list, err := r.pods.List(ctx, meta.ListOptions{FieldSelector: "metadata.name=" + name}) // to get one is not permitted
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range list.Items {
+		if p.Name == name {
+			return &p, nil
+		}
+	}
+	return nil, nil
+}
+
+// made notes a pod that was created, if nothing was heard of it before.
+func (r *Runtime) made(id pod.ID, p *core.Pod) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.last[id] = p.UID
+	if r.known[p.UID] == nil {
+		r.known[p.UID] = &known{name: p.Name, made: p.ResourceVersion, gone: vanished(p)}
+	}
+}
+
+// Delete asks a pod to go, however long the API server does not answer. One that is gone is no error.
+func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
+	name := manifest.PodName(r.config.Job.Name, id)
+	r.mu.Lock()
+	uid := r.last[id]
+	ended := uid != "" && r.known[uid].told.Phase.Ended()
+	r.mu.Unlock()
+	if ended {
+		return nil
+	}
+	return r.insist(ctx, "delete pod "+name, func(ctx context.Context) error {
+		if uid == "" { // its creation was not answered, or it is none of ours
+			p, err := r.find(ctx, name)
+			if err != nil || p == nil || !r.owns(p) {
+				return err
+			}
+			uid = p.UID
+		}
+		return r.remove(ctx, name, uid, nil)
+	})
+}
+
+// remove deletes one pod, and no other of its name. grace nil: its own.
+func (r *Runtime) remove(ctx context.Context, name string, uid types.UID, grace *int64) error {
+	err := r.pods.Delete(ctx, name, meta.DeleteOptions{GracePeriodSeconds: grace, Preconditions: &meta.Preconditions{UID: &uid}})
+	if api.IsNotFound(err) || api.IsConflict(err) { // gone, or another by now
+		return nil
+	}
+	return err
+}
+
+// Sweep deletes every pod of the job that has not ended, also those of a master before.
+func (r *Runtime) Sweep(ctx context.Context) error {
+	var list *core.PodList
+	err := r.insist(ctx, "list pods", func(ctx context.Context) (err error) {
+		list, err = r.pods.List(ctx, meta.ListOptions{LabelSelector: r.selector()})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var all sync.WaitGroup
+	problems := make([]error, len(list.Items))
+	for i, p := range list.Items {
+		if r.owns(&p) && !observe(&p).Phase.Ended() && p.DeletionTimestamp == nil {
+			all.Go(func() {
+				problems[i] = r.insist(ctx, "delete pod "+p.Name, func(ctx context.Context) error { return r.remove(ctx, p.Name, p.UID, nil) })
+			})
+		}
+	}
+	all.Wait()
+	return errors.Join(problems...)
+}
+
+// owns says that a pod is a server or worker of this job, and not of one of its name before.
+func (r *Runtime) owns(p *core.Pod) bool {
+	name, id, _, ok := manifest.ParseLabels(p.Labels)
+	return ok && name == r.config.Job.Name && id.Role != pod.Master &&
+		slices.ContainsFunc(p.OwnerReferences, func(o meta.OwnerReference) bool { return o.UID == r.config.Owner.UID })
+}
+
+func (r *Runtime) selector() string { return manifest.Selector(r.config.Job.Name) }
+
+// older says that the resource version a is not younger than b. Of what cannot be compared nothing is said.
+func older(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order <= 0
+}
+
+// insist does a request at the runtime's rate until it is answered.
+func (r *Runtime) insist(ctx context.Context, doing string, request func(context.Context) error) error {
+	return insist(ctx, r.config.Log, doing, func(ctx context.Context) error {
+		if err := r.rate.Wait(ctx); err != nil {
+			return err
+		}
+		return request(ctx)
+	})
+}

@@ -1,0 +1,220 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+const (
+	lookEvery    = 2 * time.Second
+	overdue      = 10 * time.Second // a pod that was to be gone so long ago is on a node that does not answer
+	pullPatience = 5 * time.Minute  // how long images may be missing before any pod has run
+)
+
+// watch hears of the job's pods until ctx ends: a list, a stream of changes, and a list again if the stream was cut off for
+// too long to be continued.
+func (r *Runtime) watch(ctx context.Context) {
+	follow(ctx, r.config.Client, &core.Pod{}, mirror{r}, "pods of "+r.config.Job.Name, &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = r.selector()
+			return r.pods.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = r.selector()
+			return r.pods.Watch(ctx, o)
+		},
+	})
+}
+
+// named selects one object.
+func named(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
+
+// follow keeps a store as the cluster is, until ctx ends. An API server that is away is asked again every two seconds.
+func follow(ctx context.Context, client kubernetes.Interface, kind runtime.Object, store cache.ReflectorStore, name string, from *cache.ListWatch) {
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(from, client), kind, store, cache.ReflectorOptions{
+		Name: name, Backoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 10, Cap: 2 * time.Second},
+	}).RunWithContext(ctx)
+}
+
+// mirror is the runtime as the store of what the watch hears.
+type mirror struct{ *Runtime }
+
+func (m mirror) Add(o any) error    { m.send(m.seen(o.(*core.Pod), time.Now())); return nil }
+func (m mirror) Update(o any) error { m.send(m.seen(o.(*core.Pod), time.Now())); return nil }
+func (m mirror) Delete(o any) error { m.send(m.unseen(o.(*core.Pod))); return nil }
+func (m mirror) Resync() error      { return nil }
+
+// Replace takes a list of all pods: those that were there before and are not in it are gone, whatever was not heard of them.
+// A pod that was made after the list was taken is not missed.
+func (m mirror) Replace(list []any, version string) error {
+	there := make(map[types.UID]bool, len(list))
+	for _, o := range list {
+		there[o.(*core.Pod).UID] = true
+	}
+	m.mu.Lock()
+	var ends []pod.Event
+	for uid, k := range m.known {
+		if !there[uid] && older(k.made, version) {
+			ends = append(ends, m.forget(uid, k, k.gone)...)
+		}
+	}
+	m.mu.Unlock()
+	m.send(ends)
+	for _, o := range list {
+		m.send(m.seen(o.(*core.Pod), time.Now()))
+	}
+	return nil
+}
+
+// seen takes a pod as it is now, and answers what is to be told.
+func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
+	if !r.owns(p) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[p.UID]
+	if k == nil {
+		k = &known{name: p.Name, made: p.ResourceVersion}
+		r.known[p.UID] = k
+	}
+	e := observe(p)
+	k.gone = vanished(p)
+	if r.last[e.ID] == "" {
+		r.last[e.ID] = p.UID
+	}
+	if p.DeletionTimestamp == nil {
+		k.due = time.Time{}
+	} else if k.due.IsZero() { // by this clock, and not by the server's
+		k.due = now.Add(time.Duration(grace(p)) * time.Second)
+	}
+	missing, never := imageMissing(p)
+	switch {
+	case !missing:
+		k.lacks = time.Time{}
+	case k.lacks.IsZero():
+		k.lacks = now
+	}
+	r.ran = r.ran || e.Phase == pod.Running || e.Phase == pod.Succeeded
+	e.Hopeless = e.Hopeless || never && !r.ran
+	return r.tell(k, e)
+}
+
+func grace(p *core.Pod) int64 {
+	if p.DeletionGracePeriodSeconds == nil {
+		return 0
+	}
+	return *p.DeletionGracePeriodSeconds
+}
+
+// unseen takes a pod that is gone, as it was last.
+func (r *Runtime) unseen(p *core.Pod) []pod.Event {
+	if !r.owns(p) {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[p.UID]
+	if k == nil {
+		k = new(known)
+	}
+	return r.forget(p.UID, k, vanished(p))
+}
+
+// forget drops a pod that is gone. The mutex is held.
+func (r *Runtime) forget(uid types.UID, k *known, end pod.Event) []pod.Event {
+	end.Exit.NodeLost = end.Exit.NodeLost || k.lost
+	delete(r.known, uid)
+	if r.last[end.ID] == uid {
+		delete(r.last, end.ID)
+	}
+	return r.tell(k, end)
+}
+
+// tell answers what is news of a pod. Its end is the last. The mutex is held.
+func (r *Runtime) tell(k *known, e pod.Event) []pod.Event {
+	if k.told == e || k.told.Phase.Ended() {
+		return nil
+	}
+	k.told = e
+	return []pod.Event{e}
+}
+
+// send hands events over, in their order, or drops them if nobody listens any more.
+func (r *Runtime) send(events []pod.Event) {
+	for _, e := range events {
+		select {
+		case r.events <- e:
+		case <-r.ctx.Done():
+			return
+		}
+	}
+}
+
+// overlook notices what no event tells: the time that has passed.
+func (r *Runtime) overlook(ctx context.Context) {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		now := time.Now()
+		r.send(r.starved(now))
+		for uid, name := range r.stuck(now) {
+			r.config.Log.Warn("Pod is not gone in time: its node does not answer", "pod", name)
+			limited, cancel := context.WithTimeout(ctx, requestLimit)
+			if err := r.remove(limited, name, uid, new(int64(0))); err != nil {
+				r.config.Log.Warn("Pod could not be removed", "pod", name, "error", err)
+			}
+			cancel()
+		}
+	}
+}
+
+// stuck is the pods whose time to leave has long passed. The process may be alive on a node that nobody reaches: it
+// learns from the master that it is not needed any more.
+func (r *Runtime) stuck(now time.Time) map[types.UID]string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	pods := make(map[types.UID]string)
+	for uid, k := range r.known {
+		if !k.due.IsZero() && now.Sub(k.due) >= overdue && !k.told.Phase.Ended() {
+			k.lost = true
+			pods[uid] = k.name
+		}
+	}
+	return pods
+}
+
+// starved is told when images have been missing for so long that nothing is to be expected. If a pod has run, there are
+// images, and it is a matter of one node.
+func (r *Runtime) starved(now time.Time) []pod.Event {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var events []pod.Event
+	for _, k := range r.known {
+		if !r.ran && !k.lacks.IsZero() && now.Sub(k.lacks) >= pullPatience && k.told.Phase == pod.Pending {
+			e := k.told
+			e.Hopeless = true
+			events = append(events, r.tell(k, e)...)
+		}
+	}
+	slices.SortFunc(events, func(a, b pod.Event) int { return a.ID.Index - b.ID.Index })
+	return events
+}
