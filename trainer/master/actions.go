@@ -32,7 +32,7 @@ func (m *master) do(actions []pod.Action) {
 // forget drops what a pod that is gone told of itself.
 func (m *master) forget(id pod.ID, reason string) {
 	c := m.contact(id)
-	c.joined, c.heard, c.dismiss = false, time.Time{}, false
+	c.joined, c.heard, c.leaves, c.dismiss = false, time.Time{}, false, false
 	m.strategy.gone(id, reason)
 }
 

@@ -107,7 +107,8 @@ type master struct {
 type contact struct {
 	joined   bool
 	heard    time.Time // its last heartbeat, by clock; zero before the first
-	dismiss  bool      // it was deleted or replaced: it is told to leave
+	leaves   bool      // it was asked to go: it gets nothing new to do
+	dismiss  bool      // it was deleted or replaced, or is not needed any more: it is told to leave
 	steps    int64
 	rejected int64
 	loss     float32
@@ -363,10 +364,22 @@ func (m *master) observe(e pod.Event) {
 	before, known := m.table.Get(e.ID)
 	now := time.Now()
 	m.do(m.table.Observe(e, now))
-	if after, ok := m.table.Get(e.ID); ok && known && after.Launch == before.Launch && after.Phase != before.Phase && !after.Phase.Ended() {
+	after, ok := m.table.Get(e.ID)
+	if ok && e.ID.Role == pod.Worker && after.Phase == pod.Leaving {
+		m.depart(e.ID)
+	}
+	if ok && known && after.Launch == before.Launch && after.Phase != before.Phase && !after.Phase.Ended() {
 		m.Log.Info("Pod is "+after.Phase.String(), "pod", e.ID, "pid", after.PID)
 	}
 	m.advance(now)
+}
+
+// depart has a worker do nothing new that was asked to go, and does without it as soon as it can.
+func (m *master) depart(id pod.ID) {
+	if c := m.contact(id); !c.leaves && !c.dismiss {
+		c.leaves = true
+		m.strategy.departs(id.Index)
+	}
 }
 
 // contact is what is known of a pod beside its life.

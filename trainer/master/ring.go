@@ -79,6 +79,8 @@ func (r *ring) do(actions []rendezvous.Action) {
 			}}})
 		case rendezvous.Evict:
 			r.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
+		case rendezvous.Release:
+			r.release(a.Member.Worker)
 		case rendezvous.Anew:
 			r.anew(a.Reason)
 		}
@@ -263,6 +265,27 @@ func (r *ring) gone(id pod.ID, reason string) {
 	if !r.over {
 		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
 	}
+}
+
+// departs has the others go on without a worker that was asked to go, as soon as they can.
+func (r *ring) departs(worker int) {
+	if r.over {
+		return
+	}
+	if r.seats[worker] == nil { // it has not come yet
+		r.release(worker)
+		return
+	}
+	r.do(r.meeting.Depart(worker, r.now()))
+	if r.member(worker) && r.meeting.Last(worker, r.seats[worker].session) {
+		r.Log.Warn("The only worker that has the model was asked to leave: it stays until another has it, or its grace is over", "worker", worker)
+	}
+}
+
+// release lets a worker go that was asked to.
+func (r *ring) release(worker int) {
+	r.Log.Info("Worker released", "worker", worker)
+	r.master.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
 }
 
 // dismiss takes the leases of a worker back that is not part of the ring any more, whether or not it has ended: nothing

@@ -490,13 +490,14 @@ func TestRingShrinks(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
 		p[0].hears("world 1.1 [0 1 2 3] from []")
 		lease := w.task(2)
-		w.pods.beStubborn() // nobody waits for the end of those that go
+		w.pods.beStubborn() // nobody waits for the end of those that go, but for the round
 		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 2}); err != nil {
 			t.Fatal(err)
 		}
-		p[0].hears("recall 1 now")
-		p[0].back(1, 3, lease.Lease, 2)
-		p[1].back(1, 3, lease.Lease, 2)
+		p[0].hears("recall 1")
+		for _, x := range p {
+			x.back(1, 3, lease.Lease, 2)
+		}
 		p[0].hears("world 2.2 [0 1] from [0 1]")
 		w.wantTask(w.task(0), lease.Start, 2)
 		if s := w.look(); s.Relaunched != 0 || s.Workers != 2 {

@@ -191,6 +191,7 @@ func (m *servers) takeBack(ctx context.Context, worker int, charge string) {
 	m.advance(time.Now())
 }
 
+func (m *servers) departs(int)                       {}
 func (m *servers) dismiss(pod.ID, string)            {}
 func (m *servers) stragglers(overdue []int) []int    { return overdue }
 func (m *servers) silence(pod.Role) time.Duration    { return m.Job.TaskTimeout.Duration }

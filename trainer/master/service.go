@@ -123,6 +123,9 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if err := m.known(pod.ID{Role: pod.Worker, Index: int(r.Worker)}); err != nil {
 			return false, err
 		}
+		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
+			return false, nil
+		}
 		if ctx.Err() != nil { // nobody would read the reply
 			return false, status.FromContextError(ctx.Err()).Err()
 		}
@@ -219,6 +222,7 @@ func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.H
 	c.heard = m.clock(now)
 	reply := &wire.HeartbeatReply{}
 	if m.over {
+		reply.Unknown = r.Leave != wire.Leave_STAYS // nothing is left to hand back
 		return reply, nil
 	}
 	if id.Role == pod.Worker {
@@ -231,8 +235,27 @@ func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.H
 		m.speed.add(now, m.queue.Stats().Done)
 	}
 	m.strategy.heard(id, r, reply)
+	if r.Leave != wire.Leave_STAYS {
+		m.leave(id, r.Leave, now)
+		reply.Unknown = c.dismiss
+	}
 	m.advance(now)
 	return reply, nil
+}
+
+// leave takes a worker's word that it was asked to go, or that what it holds is all that it has done. The mutex is held.
+func (m *master) leave(id pod.ID, how wire.Leave, now time.Time) {
+	c := m.contact(id)
+	if !c.leaves {
+		m.Log.Info("Pod was asked to leave", "pod", id)
+		m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
+		m.depart(id)
+		signal(m.poke)
+	}
+	if how == wire.Leave_READY && !c.dismiss {
+		m.lose(id.Index, nil, "")
+		m.dismiss(id, "left")
+	}
 }
 
 // Scale implements wire.MasterServer.
@@ -263,8 +286,8 @@ func (m *master) scale(n int) (before int, err error) {
 	actions := m.table.Scale(n, now)
 	m.do(actions)
 	for _, a := range actions {
-		if a.Verb == pod.Delete { // the others do not wait until it has ended
-			m.dismiss(a.ID, a.Reason)
+		if a.Verb == pod.Delete {
+			m.depart(a.ID)
 		}
 	}
 	m.advance(now)

@@ -21,6 +21,8 @@ type strategy interface {
 	heard(id pod.ID, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
 	// gone tells that a pod has ended.
 	gone(id pod.ID, reason string)
+	// departs tells that a worker was asked to go, and is at its end.
+	departs(worker int)
 	// dismiss tells that a pod is not listened to any more, and will be replaced.
 	dismiss(id pod.ID, reason string)
 	// takeBack takes the leases of a worker that has ended, when it is known what of them is in the model.

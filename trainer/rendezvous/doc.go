@@ -3,7 +3,7 @@
 // A [Rendezvous] is told who arrives and who is gone, and answers with [Action]s, which the master's shell
 // performs outside its lock. Nobody polls it, and it waits for nobody but by a [Rendezvous.Deadline]:
 //
-//	           all expected are here, or Settle is over         a newcomer, and as before: Recall
+//	           all expected are here, or Settle is over         a newcomer, one departs: Recall
 //	           since there were Min                             one left, or came by itself: Abort
 //	gathering ────────────────────────────────────────> working ────────────────────────────────> changing
 //	    ^                      Form                        ^                                         │
@@ -33,5 +33,7 @@
 //     cannot be reached, but neither costs the last one that has the state.
 //  8. When nothing more happens and whoever was called is back, the world has all processes that live, as far as
 //     Max allows, and there is no deadline.
-//  9. Same calls, same actions.
+//  9. One that departs is called back with the others, after a round. It is in no world after that one but to pass the
+//     state on, or if too few are left without it, and is released once. As long as it is there Max does not count it.
+//  10. Same calls, same actions.
 package rendezvous

@@ -47,8 +47,26 @@ func (r *Rendezvous) leaveOut() {
 	r.members = kept
 }
 
+// part releases the members that depart, all members being back, if somebody who stays has the newest state, or
+// nobody has one.
+func (r *Rendezvous) part() {
+	newest, has := r.newest(), false
+	for _, p := range r.staying() {
+		has = has || p.Round == newest
+	}
+	switch {
+	case newest >= 0 && !has, !r.spared():
+		return
+	}
+	for _, p := range r.departing() {
+		r.release(p)
+		r.cause = fmt.Sprintf("%v left", p)
+	}
+}
+
 // meet forms a world of the members, all of which are back, unless somebody has to go first.
 func (r *Rendezvous) meet() {
+	r.part()
 	p := r.outcast()
 	if p == nil {
 		r.form()

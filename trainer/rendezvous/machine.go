@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,6 +36,7 @@ type process struct {
 	place   place
 	given   int64 // formation of the last world that it was given, or unheard
 	brought int64 // round of the state that it had as a newcomer, until it has another; -1: none
+	departs bool  // it will leave soon
 }
 
 const unheard = -1 // so that its first arrival counts, wherever it comes from
@@ -118,6 +120,20 @@ func (r *Rendezvous) Leave(worker int, session int64, reason string, now time.Ti
 		return nil
 	}
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
+	return r.step(now)
+}
+
+// Depart tells that a worker was asked to leave, and is still there. After the round that is on the others form a world
+// without it, and it is released; a member stays as long as nobody else has the state, or too few would be left.
+func (r *Rendezvous) Depart(worker int, now time.Time) []Action {
+	p := r.known[worker]
+	if p == nil || p.place == gone || p.departs {
+		return nil
+	}
+	p.departs = true
+	if p.place == waiting || p.place == outside {
+		r.release(p)
+	}
 	return r.step(now)
 }
 
@@ -219,7 +235,10 @@ func (r *Rendezvous) next() (do func(), w wait) {
 			return r.form, settle
 		}
 	case r.told == 0:
-		if r.room() > 0 {
+		switch {
+		case r.spared():
+			return r.recall, nothing
+		case r.room() > 0:
 			return r.recall, settle
 		}
 	case len(missing) == 0:
@@ -240,12 +259,31 @@ func (r *Rendezvous) wanted() int {
 	return r.expected
 }
 
-// room is how many of the guests find room beside the members.
+// room is how many of the guests find room beside the members. Those that depart take none: else the last
+// one could not pass its state on.
 func (r *Rendezvous) room() int {
 	if r.policy.Max > 0 {
-		return min(len(r.guests), r.policy.Max-len(r.members))
+		return max(0, min(len(r.guests), r.policy.Max-len(r.staying())))
 	}
 	return len(r.guests)
+}
+
+// staying is the members that do not depart.
+func (r *Rendezvous) staying() []*process {
+	var staying []*process
+	for _, p := range r.members {
+		if !p.departs {
+			staying = append(staying, p)
+		}
+	}
+	return staying
+}
+
+// spared says that the world can do without the members that depart, of whom there are some, as soon as the
+// others have the state.
+func (r *Rendezvous) spared() bool {
+	staying := len(r.staying())
+	return 0 < staying && staying < len(r.members) && staying+r.room() >= r.policy.Min
 }
 
 // missing is the members that are not back from the world.
@@ -271,8 +309,24 @@ func (r *Rendezvous) call(v Verb, reason string) {
 }
 
 func (r *Rendezvous) recall() {
-	guests := list(r.guests[:r.room()])
-	r.call(Recall, names(guests)+" to join")
+	var reasons []string
+	if guests := list(r.guests[:r.room()]); len(guests) > 0 {
+		reasons = append(reasons, names(guests)+" to join")
+	}
+	if departing := list(r.departing()); len(departing) > 0 {
+		reasons = append(reasons, names(departing)+" to leave")
+	}
+	r.call(Recall, strings.Join(reasons, ", "))
+}
+
+func (r *Rendezvous) departing() []*process {
+	var departing []*process
+	for _, p := range r.members {
+		if p.departs {
+			departing = append(departing, p)
+		}
+	}
+	return departing
 }
 
 // remembered is how many processes that are gone are known, lest a late word of theirs be taken for a new one.
@@ -287,6 +341,14 @@ func (r *Rendezvous) drop(p *process, reason string) {
 	if member {
 		r.call(Abort, reason)
 	}
+}
+
+// release lets a process go that is not needed. Unlike one that is dropped it breaks nothing.
+func (r *Rendezvous) release(p *process) {
+	is := func(o *process) bool { return o == p }
+	r.members, r.guests = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is)
+	r.bury(p)
+	r.did = append(r.did, Action{Verb: Release, Member: p.Member})
 }
 
 func (r *Rendezvous) bury(p *process) {

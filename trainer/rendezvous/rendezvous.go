@@ -49,11 +49,12 @@ type Verb int
 
 // Verbs.
 const (
-	Form   Verb = iota + 1 // send World to its members
-	Recall                 // tell Members to come back from Formation after a round, all together
-	Abort                  // tell Members to come back from Formation at once: somebody is missing
-	Evict                  // end Member, with which the others cannot talk; it has left already
-	Anew                   // the state is lost: training starts again in the Form that follows
+	Form    Verb = iota + 1 // send World to its members
+	Recall                  // tell Members to come back from Formation after a round, all together
+	Abort                   // tell Members to come back from Formation at once: somebody is missing
+	Evict                   // end Member, with which the others cannot talk; it has left already
+	Release                 // Member, which was to depart, has: nothing of it is needed any more
+	Anew                    // the state is lost: training starts again in the Form that follows
 )
 
 func (v Verb) String() string {
@@ -66,6 +67,8 @@ func (v Verb) String() string {
 		return "abort"
 	case Evict:
 		return "evict"
+	case Release:
+		return "release"
 	case Anew:
 		return "anew"
 	}
@@ -78,7 +81,7 @@ type Action struct {
 	World     World    // Form
 	Formation int64    // Recall, Abort: the world that it is about
 	Members   []Member // Recall, Abort: whom to tell
-	Member    Member   // Evict
+	Member    Member   // Evict, Release
 	Reason    string   // in words; "" for the first Form
 }
 
@@ -92,7 +95,7 @@ func (a Action) String() string {
 		}
 	case Recall, Abort:
 		s += fmt.Sprintf(" %s from %d", names(a.Members), a.Formation)
-	case Evict:
+	case Evict, Release:
 		s += " " + a.Member.String()
 	}
 	if a.Reason != "" {

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -18,6 +19,9 @@ import (
 // heartbeat is how often a worker says how far it is, unless a ring holds it for silent
 // sooner than after four of them.
 const heartbeat = 500 * time.Millisecond
+
+// beatLimit is what the master has to answer one.
+const beatLimit = 5 * time.Second
 
 func (w *worker) interval() time.Duration {
 	if limit := w.Job.HeartbeatTimeout.Duration; w.Job.Strategy == job.AllReduce && limit > 0 {
@@ -151,11 +155,12 @@ func (w *worker) report(ctx context.Context) {
 	}
 }
 
-// heartbeats tells the master how far this worker is. It cancels the worker
-// that the master does not know any more.
+// heartbeats tells the master how far this worker is. It cancels the worker that the master does not know any
+// more, and one that it has left for dead.
 func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(w.interval())
 	defer ticker.Stop()
+	answered, missed := time.Now(), 0
 	for {
 		select {
 		case <-ctx.Done():
@@ -163,20 +168,33 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		case <-ticker.C:
 		case <-w.urgent:
 		}
-		steps, rejected, loss := w.progress.snapshot()
-		beat := &wire.HeartbeatRequest{
-			Role: wire.Role_WORKER, Index: int32(w.Index),
-			Steps: steps, Rejected: rejected, Loss: loss, Leases: w.leases.progress(),
+		reply, err := w.beat(ctx, how)
+		if err != nil {
+			missed++ // more than one: the worker itself may have been stopped
+			if away := time.Since(answered); w.Abandoned > 0 && missed > 1 && away >= w.Abandoned {
+				cancel(fmt.Errorf("%w for %v: %w", ErrAbandoned, away.Round(time.Second), err))
+				return
+			}
+			continue
 		}
-		how.beat(beat)
-		reply, err := w.Master.Heartbeat(ctx, beat)
-		switch {
-		case err != nil:
-		case reply.Unknown:
+		answered, missed = time.Now(), 0
+		if reply.Unknown {
 			cancel(ErrReplaced)
 			return
-		default:
-			how.beaten(reply)
 		}
+		how.beaten(reply)
 	}
+}
+
+func (w *worker) beat(ctx context.Context, how strategy) (*wire.HeartbeatReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, beatLimit)
+	defer cancel()
+	leave := w.leave() // before the progress: with READY nothing is added to that
+	steps, rejected, loss := w.progress.snapshot()
+	beat := &wire.HeartbeatRequest{
+		Role: wire.Role_WORKER, Index: int32(w.Index), Leave: leave,
+		Steps: steps, Rejected: rejected, Loss: loss, Leases: w.leases.progress(),
+	}
+	how.beat(beat)
+	return w.Master.Heartbeat(ctx, beat)
 }

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -30,14 +32,20 @@ type Options struct {
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Listen is where other workers of a ring reach this one.
 	Listen func() (net.Listener, error)
-	Log    *slog.Logger
+	// Leave is closed when the worker is asked to leave; nil: it is not.
+	Leave <-chan struct{}
+	// Abandoned is how long the master may be away; 0: for ever.
+	Abandoned time.Duration
+	Log       *slog.Logger
 }
 
 // Main joins the master, builds the model that the job names, opens its data
 // and works until the job has ended.
 func Main(ctx context.Context, o Options) error {
 	master := wire.NewMasterClient(o.Master)
-	j, servers, err := join(ctx, master, o)
+	setup, stop := o.setup(ctx)
+	defer stop()
+	j, servers, err := join(setup, master, o)
 	if err != nil {
 		return err
 	}
@@ -56,7 +64,7 @@ func Main(ctx context.Context, o Options) error {
 	defer engine.Close()
 	engine.SetNoise(j.Seed + uint64(o.Index) + 1)
 
-	cfg := Config{Index: o.Index, Job: j, Model: model, Engine: engine, Master: master, Log: o.Log}
+	cfg := Config{Index: o.Index, Job: j, Model: model, Engine: engine, Master: master, Leave: o.Leave, Abandoned: o.Abandoned, Log: o.Log}
 	for _, d := range []struct {
 		path   string
 		reader *data.Reader
@@ -88,9 +96,9 @@ func Main(ctx context.Context, o Options) error {
 			return again.Values(), nil
 		}
 	} else {
-		cfg.Servers, err = ps.Dial(ctx, ps.ClientConfig{Worker: o.Index, Addresses: servers, Layout: engine.Layout(), Dial: o.Dial})
+		cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Worker: o.Index, Addresses: servers, Layout: engine.Layout(), Dial: o.Dial})
 		if err != nil {
-			return err
+			return cmp.Or(context.Cause(setup), err)
 		}
 		defer cfg.Servers.Close()
 	}
@@ -98,15 +106,35 @@ func Main(ctx context.Context, o Options) error {
 	return Run(ctx, cfg)
 }
 
+// setup is the context of what comes before the work: who is asked to leave meanwhile has nothing to end.
+func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-o.Leave:
+			cancel(ErrLeft)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // join asks the master for the job until it answers, with every server's address if there are servers.
 func join(ctx context.Context, master wire.MasterClient, o Options) (*job.Job, []string, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	var j *job.Job
 	var servers []string
+	answered := time.Now()
 	err := retry(ctx, func() error {
 		reply, err := master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Index), Pid: int32(os.Getpid())})
+		if away := time.Since(answered); err != nil && o.Abandoned > 0 && away >= o.Abandoned {
+			cancel(fmt.Errorf("%w for %v", ErrAbandoned, away.Round(time.Second)))
+		}
 		if err != nil {
 			return err
 		}
+		answered = time.Now()
 		j = new(job.Job)
 		if err := json.Unmarshal(reply.Job, j); err != nil {
 			return status.Errorf(codes.InvalidArgument, "job of the master: %v", err)

@@ -428,10 +428,7 @@ func (r *member) evaluate(it item) error {
 func (r *member) confirm(in *world) error {
 	r.mu.Lock()
 	if r.flushed > r.safe.flushed { // the master waits for it
-		select {
-		case r.urgent <- struct{}{}:
-		default:
-		}
+		r.hasten()
 	}
 	r.safe, r.world = r.position, in.Formation
 	floor := r.floor

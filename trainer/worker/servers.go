@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +84,13 @@ func (w *servers) run(ctx context.Context, feed *feeder) error {
 	}
 	defer w.awaitPush()
 	for {
+		if w.leaving() {
+			return cmp.Or(w.settlePush(ctx), ErrLeft)
+		}
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-w.asked:
 		case it, ok := <-feed.items:
 			if !ok {
 				return nil

@@ -21,7 +21,10 @@
 //     only DONE ends a worker with success.
 //  4. What cannot be read or computed is reported as failed with its reason; the
 //     worker goes on with its next lease.
-//  5. The members of a ring hold the same bits after every round. A round is in the state of a
+//  5. A worker that is asked to leave begins nothing new. Beside servers it ends the minibatch that it is at; in a ring
+//     the round, and it stays as long as it alone has the model. What of its leases is then not done is somebody
+//     else's, uncharged. (leave.go)
+//  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
 package worker
 
@@ -31,6 +34,8 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -76,6 +81,8 @@ type Config struct {
 	Initial    func() ([]float32, error) // the engine's values as they were
 	Training   data.Reader               // nil if the job has no such data
 	Validation data.Reader
+	Leave      <-chan struct{} // closed when the worker is asked to leave; nil: it is not
+	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
 	Log        *slog.Logger
 }
 
@@ -95,13 +102,16 @@ type worker struct {
 	reports  chan *wire.ReportTaskRequest
 	progress progress
 	urgent   chan struct{} // the next heartbeat is due now
+	asked    chan struct{} // closed when the worker was asked to leave
+	idle     atomic.Bool   // and is at nothing any more
 
 	metrics  []zoo.Metric
 	states   [][]float64 // of the evaluation lease in work,
 	measured int64       // which is this one
 }
 
-// Run works until the master says that the job has ended, or ctx is done.
+// Run works until the master says that the job has ended, or ctx is done. A worker that is asked to leave ends what
+// it is at, hands the rest back, and ends with [ErrLeft].
 func Run(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &worker{
@@ -109,6 +119,7 @@ func Run(ctx context.Context, cfg Config) error {
 		leases:  newLeases(),
 		reports: make(chan *wire.ReportTaskRequest, 16),
 		urgent:  make(chan struct{}, 1),
+		asked:   make(chan struct{}),
 		metrics: cfg.Model.Metrics(),
 	}
 	var background sync.WaitGroup
@@ -119,11 +130,14 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	feed := newFeeder(w)
+	feeding, unfeed := context.WithCancelCause(ctx)
+	defer unfeed(nil)
 	background.Go(func() {
-		if err := feed.run(ctx); err != nil {
+		if err := feed.run(feeding); err != nil && !errors.Is(err, errLeaving) {
 			cancel(err)
 		}
 	})
+	background.Go(func() { w.drain(ctx, unfeed, cancel) })
 	background.Go(func() { w.heartbeats(ctx, how, cancel) })
 	var reporting sync.WaitGroup
 	reporting.Go(func() { w.report(ctx) })
@@ -131,13 +145,17 @@ func Run(ctx context.Context, cfg Config) error {
 	err = how.run(ctx, feed)
 	close(w.reports)
 	reporting.Wait() // the last reports are delivered, or ctx is done
+	if errors.Is(err, ErrLeft) {
+		w.handBack(ctx)
+	}
 	if err != nil {
 		cancel(err)
 	}
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+	cause := context.Cause(ctx)
+	if errors.Is(cause, ErrReplaced) && w.leaving() {
+		return ErrLeft
 	}
-	return nil
+	return cause
 }
 
 func (w *worker) strategy() (strategy, error) {
