@@ -26,7 +26,7 @@ func zooCommand() *cobra.Command {
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(zooBuildCommand(), zooPushCommand())
+	cmd.AddCommand(zooInitCommand(), zooBuildCommand(), zooPushCommand())
 	cmd.SetGlobalNormalizationFunc(underscores)
 	return cmd
 }
@@ -129,6 +129,9 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 		return err
 	}
 	defer os.RemoveAll(work)
+	if err := b.follow(); err != nil {
+		return err
+	}
 	c := image.Config{Name: b.image, Base: b.base, Insecure: b.insecure}
 	if c.Binaries, err = b.binaries(cmd, work, progress); err != nil {
 		return err
@@ -158,6 +161,21 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s built: %s, %.1f MB, for %s; now: %s\n",
 		b.image, made.Digest, float64(made.Size)/1e6, strings.Join(made.Platforms, ", "), next)
 	return err
+}
+
+// follow goes where zoo init has left word of.
+func (b *zooBuild) follow() error {
+	r, err := readRecipe(b.path)
+	if err != nil || r == nil {
+		return usage(err)
+	}
+	if b.path = filepath.Join(b.path, filepath.FromSlash(r.ModelZoo)); filepath.IsAbs(r.ModelZoo) {
+		b.path = r.ModelZoo
+	}
+	if b.base == "" {
+		b.base = r.BaseImage
+	}
+	return nil
 }
 
 // binaries compiles what is at the path, unless it is compiled.

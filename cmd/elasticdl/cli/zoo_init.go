@@ -1,0 +1,277 @@
+package cli
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elasticdl/elasticdl/trainer/image"
+)
+
+// scaffold is what zoo init writes: a Go module.
+//
+//go:embed scaffold
+var scaffold embed.FS
+
+// recipeFile is where zoo init leaves for zoo build what it was told, as ElasticDL left a Dockerfile.
+const recipeFile = "elasticdl.json"
+
+// recipe says how the image of a model zoo is made.
+type recipe struct {
+	ModelZoo  string `json:"model_zoo"`            // its directory, from that of the file
+	BaseImage string `json:"base_image,omitempty"` // "": none
+}
+
+// zooInit is what zoo init was asked for.
+type zooInit struct {
+	zoo, base, local, pypi, spec string
+}
+
+func zooInitCommand() *cobra.Command {
+	var z zooInit
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Write a Go module with a model to start from",
+		Long: `Write a Go module with a model to start from, and elasticdl.json, which tells zoo build where it is.
+
+A module that is there already is left as it is. The binary of such a module is elasticdl with the models that its main
+lists: "go run . train --runtime=local …" in the module trains them here, zoo build makes the image for a cluster.`,
+		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
+			"  elasticdl zoo init --model_zoo=model_zoo --base_image=debian:stable-slim --local_pkg_dir=../elasticdl",
+		Args: func(_ *cobra.Command, args []string) error { return errors.Join(atMost(0, args), z.check()) },
+		RunE: does(func(cmd *cobra.Command, _ []string) error { return z.run(cmd) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&z.zoo, "model_zoo", "model_zoo", "directory of the module")
+	flags.StringVar(&z.base, "base_image", "", "image that zoo build puts the binary on; none if not given")
+	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, instead of its released module")
+	flags.StringVar(&z.pypi, "extra_pypi_index", "", "no effect: Go modules come from GOPROXY")
+	flags.StringVar(&z.spec, "cluster_spec", "", "refused: train has --cluster_spec_json")
+	return cmd
+}
+
+// check says all that is wrong with the flags.
+func (z *zooInit) check() error {
+	var problems []error
+	if z.zoo == "" {
+		problems = append(problems, errors.New("--model_zoo: expected a directory"))
+	} else if info, err := os.Stat(z.zoo); err == nil && !info.IsDir() {
+		problems = append(problems, fmt.Errorf("--model_zoo=%s: expected a directory, and this is a file", z.zoo))
+	}
+	if z.base != "" {
+		if err := image.CheckReference(z.base); err != nil {
+			problems = append(problems, fmt.Errorf("--base_image=%s: %w", z.base, err))
+		}
+	}
+	if z.local != "" {
+		if text, err := os.ReadFile(filepath.Join(z.local, "go.mod")); err != nil || !bytes.Contains(text, []byte("module "+modulePath+"\n")) {
+			problems = append(problems, fmt.Errorf("--local_pkg_dir=%s: expected the directory of a checkout of %s", z.local, modulePath))
+		}
+	} else if builtFrom() == "dev" && !z.there() {
+		problems = append(problems, errors.New("--local_pkg_dir: this elasticdl is of no released version: expected the directory of its checkout"))
+	}
+	if z.spec != "" {
+		problems = append(problems, fmt.Errorf("--cluster_spec=%s: Python is not run; elasticdl train --cluster_spec_json=… completes the manifests of pods", z.spec))
+	}
+	return errors.Join(problems...)
+}
+
+// there says that the module exists.
+func (z *zooInit) there() bool {
+	_, err := os.Stat(filepath.Join(z.zoo, "go.mod"))
+	return err == nil
+}
+
+func (z *zooInit) run(cmd *cobra.Command) error {
+	if z.pypi != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect: --extra_pypi_index=%s; Go modules come from GOPROXY\n", z.pypi)
+	}
+	what := "there already, left as it is"
+	if !z.there() {
+		what = "written"
+		if err := z.write(); err != nil {
+			return err
+		}
+	} else if z.local != "" {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: no effect on a module that is there: --local_pkg_dir=%s\n", z.local)
+	}
+	text, err := json.MarshalIndent(recipe{ModelZoo: filepath.ToSlash(z.zoo), BaseImage: z.base}, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(recipeFile, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s; now: elasticdl zoo build --image=REGISTRY/elasticdl:mnist .\n", z.zoo, what)
+	return err
+}
+
+// write makes the module, unless one of its files is there.
+func (z *zooInit) write() error {
+	m, err := z.module()
+	if err != nil {
+		return err
+	}
+	files := make(map[string][]byte)
+	err = fs.WalkDir(scaffold, "scaffold", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		t, err := template.ParseFS(scaffold, path)
+		if err != nil {
+			return err
+		}
+		var text bytes.Buffer
+		if err := t.Execute(&text, m); err != nil {
+			return err
+		}
+		name := strings.TrimSuffix(strings.TrimPrefix(path, "scaffold/"), ".tmpl")
+		if name == "gitignore" {
+			name = ".gitignore"
+		}
+		files[filepath.Join(z.zoo, filepath.FromSlash(name))] = append(bytes.TrimSpace(text.Bytes()), '\n')
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if m.sums != nil {
+		files[filepath.Join(z.zoo, "go.sum")] = m.sums
+	}
+	return writeNew(files)
+}
+
+// writeNew writes files of which none may be there.
+func writeNew(files map[string][]byte) error {
+	var problems []error
+	for path := range files {
+		if _, err := os.Lstat(path); err == nil {
+			problems = append(problems, fmt.Errorf("%s is there already", path))
+		}
+	}
+	if len(problems) > 0 {
+		slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+		return errors.Join(problems...)
+	}
+	for path, text := range files {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moduleText is what the templates say of the module.
+type moduleText struct {
+	Module, Go, Path, Version string
+	Replace                   string   // directory of a checkout; "": none
+	Requires                  []string // "path version" of what the checkout needs
+	sums                      []byte   // go.sum, with a checkout
+}
+
+// notInPaths are characters that the path of a module does not have.
+var notInPaths = regexp.MustCompile(`[^A-Za-z0-9_.-]+`)
+
+// module is how the new one is built. With a checkout it needs exactly what that needs, so that it builds offline.
+func (z *zooInit) module() (*moduleText, error) {
+	dir, err := filepath.Abs(z.zoo)
+	if err != nil {
+		return nil, err
+	}
+	m := &moduleText{Path: modulePath, Version: builtFrom(), Go: strings.TrimPrefix(runtime.Version(), "go")}
+	if m.Module = strings.Trim(notInPaths.ReplaceAllString(filepath.Base(dir), "_"), "._-"); m.Module == "" {
+		m.Module = "model_zoo"
+	}
+	if z.local == "" {
+		return m, nil
+	}
+	m.Version = "v0.0.0"
+	if m.Replace, err = z.checkout(dir); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(z.local, "go.mod"))
+	if err != nil {
+		return nil, err
+	}
+	m.Go, m.Requires = requirements(string(text))
+	m.sums, err = os.ReadFile(filepath.Join(z.local, "go.sum"))
+	return m, err
+}
+
+// checkout is --local_pkg_dir as seen from the module, absolute if it was given so.
+func (z *zooInit) checkout(dir string) (string, error) {
+	if filepath.IsAbs(z.local) {
+		return filepath.Clean(z.local), nil
+	}
+	local, err := filepath.Abs(z.local)
+	if err != nil {
+		return "", err
+	}
+	rel, err := filepath.Rel(dir, local)
+	if err != nil {
+		return "", err
+	}
+	if rel = filepath.ToSlash(rel); !strings.HasPrefix(rel, "../") && rel != ".." {
+		rel = "./" + rel
+	}
+	return rel, nil
+}
+
+// requirements are the version of Go and the modules, "path version" each, that a go.mod asks for.
+func requirements(text string) (version string, modules []string) {
+	in := false
+	for line := range strings.Lines(text) {
+		line, _, _ = strings.Cut(strings.TrimSpace(line), " //")
+		fields := strings.Fields(line)
+		switch {
+		case line == "require (":
+			in = true
+		case line == ")":
+			in = false
+		case in && len(fields) == 2:
+			modules = append(modules, line)
+		case len(fields) == 2 && fields[0] == "go":
+			version = fields[1]
+		case len(fields) == 3 && fields[0] == "require":
+			modules = append(modules, fields[1]+" "+fields[2])
+		}
+	}
+	return version, modules
+}
+
+// readRecipe reads what zoo init left in a directory, nil if nothing.
+func readRecipe(dir string) (*recipe, error) {
+	path := filepath.Join(dir, recipeFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	r := new(recipe)
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(r); err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if r.ModelZoo == "" {
+		return nil, fmt.Errorf("read %s: model_zoo: expected the directory of the module", path)
+	}
+	return r, nil
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"archive/tar"
+	"errors"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+// TestZoo plays testdata/zoo/*.txtar with a registry, this checkout, and Go's caches, but no network.
+func TestZoo(t *testing.T) {
+	checkout, err := filepath.Abs("../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	caches, err := exec.Command("go", "env", "GOCACHE", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cache := strings.Fields(string(caches))
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	defer server.Close()
+	testscript.Run(t, testscript.Params{
+		Dir:           "testdata/zoo",
+		UpdateScripts: *update,
+		Setup: func(env *testscript.Env) error {
+			for key, value := range map[string]string{
+				"ELASTICDL_HOME": filepath.Join(env.WorkDir, "state"), "CHECKOUT": checkout, "REGISTRY": server.Listener.Addr().String(),
+				"DIGITS":  filepath.Join(checkout, "examples/mnist/data"),
+				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOWORK": "off",
+			} {
+				env.Setenv(key, value)
+			}
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"extract": extract},
+	})
+}
+
+// extract takes the binary out of an image: extract IMAGE.tar FILE
+func extract(ts *testscript.TestScript, _ bool, args []string) {
+	var tag *name.Tag // whatever it is
+	image, err := tarball.ImageFromPath(ts.MkAbs(args[0]), tag)
+	ts.Check(err)
+	files := mutate.Extract(image)
+	defer files.Close()
+	for archive := tar.NewReader(files); ; {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			ts.Fatalf("%s has no binary", args[0])
+		}
+		ts.Check(err)
+		if header.Name != "elasticdl" {
+			continue
+		}
+		program, err := io.ReadAll(archive)
+		ts.Check(err)
+		ts.Check(os.WriteFile(ts.MkAbs(args[1]), program, 0o755))
+		return
+	}
+}
