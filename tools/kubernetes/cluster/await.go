@@ -1,0 +1,92 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"time"
+
+	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
+)
+
+// progress writes a line for each thing that is done, with the time since the start.
+type progress struct {
+	out   io.Writer
+	start time.Time
+}
+
+func (p *progress) done(format string, args ...any) {
+	fmt.Fprintf(p.out, "%6.2f s  %s\n", time.Since(p.start).Seconds(), fmt.Sprintf(format, args...))
+}
+
+// await asks until the answer is nil. It gives up when a component it depends on ends, or patience does; the error has the
+// end of the log of that component, or of the first.
+func (s *state) await(ctx context.Context, what string, components []string, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+	defer cancel()
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ask(ctx)
+		if err == nil {
+			return nil
+		}
+		for _, name := range components {
+			if p, ok := s.process(name); ok && p.State() == proc.Ended {
+				return fmt.Errorf("wait for %s: %s has ended; the end of %s:\n%s", what, name, p.Log, logEnd(p.Log))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			p, _ := s.process(components[0])
+			return fmt.Errorf("wait for %s: %w: %w; the end of %s:\n%s", what, context.Cause(ctx), err, p.Log, logEnd(p.Log))
+		case <-tick.C:
+		}
+	}
+}
+
+// logEnd is the last lines of a file, without the rest of very long ones.
+func logEnd(file string) string {
+	const lines, width, window = 15, 300, 1 << 16
+	f, err := os.Open(file)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if size, err := f.Seek(0, io.SeekEnd); err == nil {
+		f.Seek(max(0, size-window), io.SeekStart)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return err.Error()
+	}
+	all := bytes.Split(bytes.TrimRight(b, "\n"), []byte("\n"))
+	var end bytes.Buffer
+	for _, line := range all[max(0, len(all)-lines):] {
+		fmt.Fprintf(&end, "  %s\n", line[:min(len(line), width)])
+	}
+	return end.String()
+}
+
+// dial tells whether somebody listens.
+func dial(network, address string) error {
+	conn, err := net.Dial(network, address)
+	if err == nil {
+		conn.Close()
+	}
+	return err
+}
+
+// lookup asks the cluster's DNS, through its Service, for the API server's.
+func lookup(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(dnsService, "53"))
+	}}
+	_, err := resolver.LookupHost(ctx, "kubernetes.default.svc.cluster.local.")
+	return err
+}

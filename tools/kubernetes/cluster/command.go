@@ -1,0 +1,214 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/tools/kubernetes/host"
+	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
+)
+
+// ErrNotUp says that the cluster is not, or not whole.
+var ErrNotUp = errors.New("the cluster is not up")
+
+// Status writes what there is. The error is ErrNotUp if that is not all that there should be.
+func Status(dir string, out io.Writer) error {
+	s, err := load(dir)
+	if err != nil {
+		return err
+	}
+	var total int64
+	for _, p := range s.Processes {
+		total += p.RSS()
+		fmt.Fprintf(out, "%-14s %-8s pid %-8d %5d MB  %s\n", p.Name, p.State(), p.PID, p.RSS()>>20, p.Log)
+	}
+	fmt.Fprintf(out, "%-14s %-8s %-12s %5d MB\n", "all", "", "", total>>20)
+	if !s.running() {
+		return ErrNotUp
+	}
+	return nil
+}
+
+// Usage writes how to use the cluster in dir.
+func Usage(dir string, out io.Writer) error {
+	s, err := load(dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nexport KUBECONFIG=%s\nexport PATH=%s:$PATH\nkubectl get nodes\n", s.path("admin.kubeconfig"), s.path("bin"))
+	if s.Nodes > 0 {
+		fmt.Fprintf(out, "\nImages are pushed to %s (plain HTTP); pods pull them by that name. A start: kubectl run -it --rm sh --image=%s -- sh\n", registryAddress, busyboxImage)
+	}
+	return nil
+}
+
+// Kill ends a component, or all of a real node (node-0: its kubelet, its containerd and its pods, as if the power went), at once.
+func Kill(dir, component string) error {
+	return change(dir, component, func(s *state) error {
+		if i, ok := s.node(component); ok {
+			return s.killNode(i)
+		}
+		return s.signal(component, syscall.SIGKILL, proc.Ended)
+	})
+}
+
+// Pause stops a component where it is. Who asks it something waits.
+func Pause(dir, component string) error {
+	return change(dir, component, func(s *state) error {
+		return s.signal(component, syscall.SIGSTOP, proc.Paused)
+	})
+}
+
+// Resume lets a paused component go on.
+func Resume(dir, component string) error {
+	return change(dir, component, func(s *state) error {
+		return s.signal(component, syscall.SIGCONT, proc.Running)
+	})
+}
+
+// Start runs a killed component or node again, and returns when it serves.
+func Start(ctx context.Context, dir, component string) error {
+	return change(dir, component, func(s *state) error {
+		since := time.Now()
+		again := []string{component}
+		if i, ok := s.node(component); ok {
+			again = []string{containerdName(i), kubeletName(i)}
+		}
+		for _, name := range again {
+			p, _ := s.process(name)
+			if p.State() != proc.Ended {
+				continue
+			}
+			if err := s.run(p.Command); err != nil {
+				return err
+			}
+			if err := s.awaitComponent(ctx, name, since); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func load(dir string) (*state, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	s, err := loadState(dir)
+	if err == nil && s == nil {
+		err = ErrNotUp
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look at %s: %w", dir, err)
+	}
+	return s, nil
+}
+
+// change does something to a component under the lock.
+func change(dir, component string, do func(*state) error) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	held, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	s, err := load(dir)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(s.names(), component) {
+		return fmt.Errorf("%q is no component of the cluster, expected one of: %s", component, strings.Join(s.names(), ", "))
+	}
+	return do(s)
+}
+
+// names are what commands can be about.
+func (s *state) names() []string {
+	var names []string
+	for _, p := range s.Processes {
+		names = append(names, p.Name)
+	}
+	for i := range s.Nodes {
+		names = append(names, nodeName(i))
+	}
+	return names
+}
+
+// node is the number of the real node of that name.
+func (s *state) node(name string) (int, bool) {
+	for i := range s.Nodes {
+		if nodeName(i) == name {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// signal returns when it has had its effect.
+func (s *state) signal(component string, signal syscall.Signal, effect proc.State) error {
+	p, _ := s.process(component)
+	if !p.Signal(signal) {
+		return fmt.Errorf("signal %s: process %d has ended", component, p.PID)
+	}
+	for deadline := time.Now().Add(10 * time.Second); p.State() != effect; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("signal %s: process %d is %v after 10 s, not %v", component, p.PID, p.State(), effect)
+		}
+	}
+	return nil
+}
+
+// killNode ends all processes of the node and forgets what a machine forgets that is switched off.
+func (s *state) killNode(i int) error {
+	groups, err := host.FindCgroups()
+	if err != nil {
+		return err
+	}
+	if err := proc.Kill(func() []int {
+		return append(proc.Marked(nodeEntry(s.Mark, nodeName(i))), groups.Processes(cgroup(i))...)
+	}, 10*time.Second); err != nil {
+		return err
+	}
+	dir := s.path(nodeName(i))
+	return errors.Join(host.Unmount(dir), os.RemoveAll(filepath.Join(dir, "containerd", "state")), os.RemoveAll(filepath.Join(dir, "containerd", "runc")))
+}
+
+// awaitComponent returns when a component that was started again does what it is for.
+func (s *state) awaitComponent(ctx context.Context, name string, since time.Time) error {
+	a, err := s.connect()
+	if err != nil {
+		return err
+	}
+	ask := func(context.Context) error { return nil }
+	switch name {
+	case "etcd":
+		ask = s.storeServes
+	case "apiserver":
+		ask = s.serverReady
+	case "registry":
+		ask = func(context.Context) error { return dial("tcp", registryAddress) }
+	case "dns", "proxy":
+		ask = lookup
+	}
+	for i := range s.Nodes {
+		switch name {
+		case kubeletName(i):
+			return s.awaitNode(ctx, a, i, since)
+		case containerdName(i):
+			ask = func(context.Context) error { return dial("unix", s.path(nodeName(i), "containerd.sock")) }
+		}
+	}
+	return s.await(ctx, name, []string{name}, ask)
+}

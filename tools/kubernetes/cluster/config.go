@@ -1,0 +1,121 @@
+// Package cluster runs a Kubernetes cluster on this machine, for tests and for hand work.
+//
+// # What there is
+//
+// One store, one API server, one controller manager, one scheduler; and nodes of two kinds. A real node is a kubelet with
+// a containerd, a control group and a bridge of its own: its pods are real containers. They share the address 10.255.0.1
+// of the loopback device, which is also the API server's, one kube-proxy, one CoreDNS and one image registry. A fake node
+// is an object that kwok keeps alive: its pods are Running as soon as they are bound, and gone as soon as they are
+// deleted. A cluster of fake nodes needs no root and no packages, listens on 127.0.0.1 only, and does not get in the way of another.
+//
+// # Laws
+//
+// All that a cluster is lies in its folder, and what it changes on the machine besides is known by name. So whatever ended
+// `up` or the machine's processes, `down` finds the rest and ends it, and no more than that: each process has the
+// cluster's random mark in its environment, or is in a control group of the cluster.
+// At most one cluster with real nodes is on a machine; recordPath says which.
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Config is what cluster to make.
+type Config struct {
+	Dir        string `json:"-"`          // the cluster's folder
+	Bin        string `json:"bin"`        // the folder with kube, coredns, kwok, pause and this program
+	Nodes      int    `json:"nodes"`      // real nodes
+	Slots      int    `json:"slots"`      // of the resource elastic.dev/slot on each real node
+	Kwok       int    `json:"kwok"`       // fake nodes
+	KwokCPU    string `json:"kwokCPU"`    // of each fake node
+	KwokMemory string `json:"kwokMemory"` // of each fake node
+}
+
+// SlotResource is a resource that means nothing. Tests make it scarce.
+const SlotResource = "elastic.dev/slot"
+
+const (
+	nodeAddress     = "10.255.0.1" // of all real nodes, the API server and DNS; kubelets refuse 127/8
+	serviceCIDR     = "10.96.0.0/16"
+	apiService      = "10.96.0.1"
+	dnsService      = "10.96.0.10"
+	podCIDR         = "10.244.0.0/16"
+	registryAddress = "127.0.0.1:5000"
+	maxNodes        = 8
+	maxDirLength    = 60 // sockets in the folder have paths of at most 107 bytes
+)
+
+// check reports all that is wrong with the flags at once, and makes paths absolute.
+func (c *Config) check() error {
+	var errs []error
+	wrong := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	var err error
+	if c.Dir, err = filepath.Abs(c.Dir); err != nil {
+		wrong("--dir: %w", err)
+	}
+	if c.Bin, err = filepath.Abs(c.Bin); err != nil {
+		wrong("--bin: %w", err)
+	}
+	if len(c.Dir) > maxDirLength {
+		wrong("--dir is %q, expected a path of at most %d bytes: sockets are made in it", c.Dir, maxDirLength)
+	}
+	if strings.ContainsAny(c.Dir, " \t\n\"\\") {
+		wrong("--dir is %q, expected a path without spaces, quotes and backslashes", c.Dir)
+	}
+	if c.Nodes < 0 || c.Nodes > maxNodes {
+		wrong("--nodes is %d, expected 0 to %d", c.Nodes, maxNodes)
+	}
+	if c.Kwok < 0 || c.Kwok > 5000 {
+		wrong("--kwok is %d, expected 0 to 5000", c.Kwok)
+	}
+	if c.Nodes == 0 && c.Kwok == 0 {
+		wrong("--nodes and --kwok are 0, expected at least one node")
+	}
+	if c.Slots < 0 {
+		wrong("--slots is %d, expected 0 or more", c.Slots)
+	}
+	if _, err := resource.ParseQuantity(c.KwokCPU); err != nil && c.Kwok > 0 {
+		wrong("--kwok-cpu is %q, expected a quantity such as 8 or 500m", c.KwokCPU)
+	}
+	if _, err := resource.ParseQuantity(c.KwokMemory); err != nil && c.Kwok > 0 {
+		wrong("--kwok-memory is %q, expected a quantity such as 16Gi", c.KwokMemory)
+	}
+	if c.Nodes > 0 && os.Geteuid() != 0 {
+		wrong("--nodes is %d and this is not root: real nodes need root; without it, expected --nodes=0 --kwok=N", c.Nodes)
+	}
+	for _, name := range c.binaries() {
+		if _, err := os.Stat(filepath.Join(c.Bin, name)); err != nil {
+			wrong("--bin is %q, which has no %s; `make cluster-up` builds it", c.Bin, name)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) binaries() []string {
+	names := []string{"kube"}
+	if c.Nodes > 0 {
+		names = append(names, "cluster", "coredns", "pause")
+	}
+	if c.Kwok > 0 {
+		names = append(names, "kwok")
+	}
+	return names
+}
+
+func (c *Config) path(elements ...string) string {
+	return filepath.Join(append([]string{c.Dir}, elements...)...)
+}
+
+func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
+
+// bridge is the link that joins the pods of a node.
+func bridge(i int) string { return fmt.Sprintf("elasticdl%d", i) }
+
+// cgroup holds all pods of a node.
+func cgroup(i int) string { return fmt.Sprintf("elasticdl-node-%d", i) }

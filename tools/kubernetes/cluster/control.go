@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/elasticdl/elasticdl/tools/kubernetes/pki"
+	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
+)
+
+// writePKI makes all certificates and the kubeconfigs of who uses the API server.
+func (s *state) writePKI(now time.Time) error {
+	authority, err := pki.NewAuthority(now)
+	if err != nil {
+		return err
+	}
+	files := map[string][]byte{"ca.crt": authority.Cert, "ca.key": authority.Key}
+	if files["tokens.key"], files["tokens.pub"], err = pki.NewKey(); err != nil {
+		return err
+	}
+	masters := []string{"system:masters"}
+	servers := []string{"localhost", "127.0.0.1", nodeAddress, apiService, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"}
+	for file, of := range map[string]struct {
+		name          string
+		groups, hosts []string
+	}{
+		"apiserver":         {"kube-apiserver", nil, servers},
+		"apiserver-kubelet": {"kube-apiserver-kubelet-client", masters, nil},
+		"kubelet":           {"kubelet", nil, []string{"localhost", "127.0.0.1", nodeAddress}},
+	} {
+		pair, err := authority.Issue(of.name, of.groups, of.hosts)
+		if err != nil {
+			return err
+		}
+		files[file+".crt"], files[file+".key"] = pair.Cert, pair.Key
+	}
+	users := map[string][2]string{
+		// The controllers act as the admin: with identities of their own they take 5 s longer to start.
+		"admin":     {"admin", "system:masters"},
+		"scheduler": {"system:kube-scheduler", ""},
+		"proxy":     {"system:kube-proxy", ""},
+	}
+	for i := range s.Nodes {
+		users[nodeName(i)] = [2]string{"system:node:" + nodeName(i), "system:nodes"}
+	}
+	for file, user := range users {
+		pair, err := authority.Issue(user[0], strings.Fields(user[1]), nil)
+		if err != nil {
+			return err
+		}
+		files[file+".kubeconfig"] = pki.Kubeconfig(s.Server, authority.Cert, pair)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(s.path("pki", name), content, 0o600); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(s.path("admin.kubeconfig"), files["admin.kubeconfig"], 0o600)
+}
+
+// command is how a component of the cluster is run.
+func (s *state) command(name, program string, args ...string) proc.Command {
+	return proc.Command{
+		Name: name,
+		Args: append([]string{filepath.Join(s.Bin, program)}, args...),
+		Env:  []string{markEntry(s.Mark), "HOME=" + s.Dir, "KUBECONFIG="},
+		Log:  s.path("logs", name+".log"),
+	}
+}
+
+func markEntry(mark string) string { return "ELASTICDL_CLUSTER_PROCESS=" + mark }
+
+func (s *state) etcd(peer string) proc.Command {
+	return s.command("etcd", "kube", "etcd", "--data-dir="+s.path("etcd"),
+		"--listen-client-url="+s.Store, "--listen-peer-url="+peer)
+}
+
+func (s *state) apiserver() proc.Command {
+	address, port, _ := net.SplitHostPort(strings.TrimPrefix(s.Server, "https://"))
+	args := []string{
+		"kube-apiserver",
+		"--etcd-servers=" + s.Store,
+		"--bind-address=" + address,
+		"--secure-port=" + port,
+		"--service-cluster-ip-range=" + serviceCIDR,
+		"--client-ca-file=" + s.path("pki/ca.crt"),
+		"--tls-cert-file=" + s.path("pki/apiserver.crt"),
+		"--tls-private-key-file=" + s.path("pki/apiserver.key"),
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + s.path("pki/tokens.pub"),
+		"--service-account-signing-key-file=" + s.path("pki/tokens.key"),
+		"--kubelet-client-certificate=" + s.path("pki/apiserver-kubelet.crt"),
+		"--kubelet-client-key=" + s.path("pki/apiserver-kubelet.key"),
+		"--kubelet-certificate-authority=" + s.path("pki/ca.crt"),
+		"--kubelet-preferred-address-types=InternalIP",
+		"--authorization-mode=Node,RBAC",
+		"--enable-admission-plugins=NodeRestriction",
+		"--allow-privileged=true",
+	}
+	if s.Nodes > 0 {
+		args = append(args, "--advertise-address="+address)
+	} else {
+		args = append(args, "--endpoint-reconciler-type=none") // an address in 127/8 is refused there
+	}
+	if s.Kwok > 0 {
+		args = append(args, "--max-requests-inflight=4000", "--max-mutating-requests-inflight=2000")
+	}
+	return s.command("apiserver", "kube", args...)
+}
+
+// graceSeconds is how long a node may be silent; leaseSeconds how long its lease is good, four times what it renews it after.
+func (s *state) graceSeconds() int {
+	if s.Nodes > 0 {
+		return 12
+	}
+	return 60
+}
+
+func (s *state) controllers() proc.Command {
+	args := []string{
+		"kube-controller-manager",
+		"--kubeconfig=" + s.path("admin.kubeconfig"),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--cert-dir=" + s.path("pki"),
+		"--service-account-private-key-file=" + s.path("pki/tokens.key"),
+		"--root-ca-file=" + s.path("pki/ca.crt"),
+		"--cluster-cidr=" + podCIDR,
+		"--node-monitor-period=1s",
+		fmt.Sprintf("--node-monitor-grace-period=%ds", s.graceSeconds()),
+		"--node-eviction-rate=1",
+	}
+	if s.Kwok > 0 {
+		args = append(args, "--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-gc-syncs=50")
+	}
+	return s.command("controllers", "kube", args...)
+}
+
+func (s *state) scheduler() proc.Command {
+	args := []string{
+		"kube-scheduler",
+		"--kubeconfig=" + s.path("pki/scheduler.kubeconfig"),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--cert-dir=" + s.path("pki"),
+	}
+	if s.Kwok > 0 {
+		args = append(args, "--kube-api-qps=5000", "--kube-api-burst=5000")
+	}
+	return s.command("scheduler", "kube", args...)
+}
+
+// freeAddresses are n addresses of 127.0.0.1 that nobody listens on.
+func freeAddresses(n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all at the end, so that they differ
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}

@@ -1,0 +1,151 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/elasticdl/elasticdl/tools/kubernetes/host"
+	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
+)
+
+// Down ends the cluster in dir, or what is left of it, and undoes what it changed on the machine. Its logs stay.
+func Down(dir string, out io.Writer) error {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	r, err := loadRecord()
+	if err != nil {
+		return err
+	}
+	ours := r != nil && r.Dir == dir
+	s, err := loadState(dir)
+	if err != nil {
+		return err
+	}
+	if s == nil && !ours {
+		fmt.Fprintf(out, "no cluster is in %s\n", dir)
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil { // somebody may have removed it under a running cluster
+		return err
+	}
+	held, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	p := &progress{out: out, start: time.Now()}
+	var mark string
+	if s != nil {
+		mark = s.Mark
+	} else {
+		mark = r.Mark
+	}
+	if err := clean(dir, mark, ours); err != nil {
+		return err
+	}
+	p.done("the cluster in %s is down", dir)
+	return nil
+}
+
+// clean ends all processes of the cluster with that mark in dir and removes what they made; with machine, also what a cluster with real nodes
+// changes there. Nothing is asked to end nicely, for nothing has anything to keep.
+func clean(dir, mark string, machine bool) error {
+	if machine && os.Geteuid() != 0 {
+		return fmt.Errorf("clean up the cluster in %s: it has real nodes, which needs root", dir)
+	}
+	if err := proc.Kill(func() []int { return proc.Marked(markEntry(mark)) }, 10*time.Second); err != nil {
+		return err
+	}
+	var errs []error
+	if machine {
+		errs = append(errs, killPods(), host.Unmount(dir), cleanFiles(dir), cleanMachine())
+	}
+	entries, err := os.ReadDir(dir)
+	errs = append(errs, err)
+	for _, entry := range entries {
+		if entry.Name() != "logs" && entry.Name() != "state.json" {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("clean up the cluster in %s: %w", dir, err)
+	}
+	// Last, because what they tell is needed to try again.
+	if machine {
+		errs = append(errs, os.Remove(recordPath))
+	}
+	if err := os.Remove(filepath.Join(dir, "state.json")); !errors.Is(err, os.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// killPods ends the processes of all pods.
+func killPods() error {
+	groups, err := host.FindCgroups()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i := range maxNodes {
+		list := func() []int { return groups.Processes(cgroup(i)) }
+		if err := proc.Kill(list, 10*time.Second); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		errs = append(errs, groups.Remove(cgroup(i), 10*time.Second))
+	}
+	return errors.Join(errs...)
+}
+
+// cleanMachine undoes what is not in the cluster's folder.
+func cleanMachine() error {
+	var errs []error
+	for i := range maxNodes {
+		errs = append(errs, host.RemoveLink(bridge(i)))
+	}
+	errs = append(errs, host.PurgeFirewall(), host.RemoveAddress(nodeAddress))
+	r, err := loadRecord()
+	if r != nil {
+		err = r.Settings.Write()
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// cleanFiles removes what containerd, kubelets and network plugins leave in folders that cannot be set.
+func cleanFiles(dir string) error {
+	var errs []error
+	remove := func(files []string) {
+		for _, file := range files {
+			errs = append(errs, os.RemoveAll(file))
+		}
+	}
+	addresses, _ := filepath.Glob(filepath.Join(dir, "node-*/containerd/state/io.containerd.runtime.v2.task/*/*/address"))
+	for _, file := range addresses { // of the shims' sockets
+		address, err := os.ReadFile(file)
+		if socket, ok := strings.CutPrefix(string(address), "unix:///run/containerd/s/"); err == nil && ok {
+			remove([]string{filepath.Join("/run/containerd/s", filepath.Base(socket))})
+		}
+	}
+	for i := range maxNodes {
+		results, _ := filepath.Glob("/var/lib/cni/*/" + bridge(i) + "-*")
+		remove(results)
+	}
+	links, _ := filepath.Glob("/var/log/containers/*.log")
+	for _, link := range links {
+		if target, err := os.Readlink(link); err == nil && strings.HasPrefix(target, dir+"/") {
+			remove([]string{link})
+		}
+	}
+	for _, folder := range []string{"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/var/log/containers"} {
+		os.Remove(folder) // if it is empty
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,111 @@
+package cluster
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+const (
+	pauseImage   = registryAddress + "/pause:1"
+	busyboxImage = registryAddress + "/busybox:1"
+	busyboxPath  = "/bin/busybox"
+)
+
+// applets are the commands of busybox that the image has by their own names.
+var applets = []string{"cat", "date", "dd", "echo", "env", "false", "grep", "head", "hostname", "httpd", "kill", "ls", "mkdir", "nc", "nslookup", "ps", "rm", "sh", "sleep", "tail", "tar", "touch", "true", "wget"}
+
+// ServeRegistry serves an image registry until the context ends. Blobs are in dir; what there is in memory.
+func ServeRegistry(ctx context.Context, address, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("serve images: %w", err)
+	}
+	server := &http.Server{Handler: registry.New(
+		registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)), registry.Logger(log.New(os.Stderr, "", log.LstdFlags)))}
+	context.AfterFunc(ctx, func() { server.Close() })
+	if err := server.Serve(listener); ctx.Err() == nil {
+		return fmt.Errorf("serve images: %w", err)
+	}
+	return nil
+}
+
+// pushImages puts into the registry what pods cannot do without, and a busybox for tests.
+func (s *state) pushImages() error {
+	pause, err := image([]string{"/pause"}, filepath.Join(s.Bin, "pause"), "/pause", nil)
+	if err != nil {
+		return err
+	}
+	busybox, err := image(nil, busyboxPath, "/bin/busybox", applets)
+	if err != nil {
+		return err
+	}
+	for reference, image := range map[string]v1.Image{pauseImage: pause, busyboxImage: busybox} {
+		ref, err := name.ParseReference(reference, name.Insecure)
+		if err != nil {
+			return err
+		}
+		if err := remote.Write(ref, image); err != nil {
+			return fmt.Errorf("push %s: %w", reference, err)
+		}
+	}
+	return nil
+}
+
+// image has one static program of this machine at that path, and links to it in the same folder.
+func image(entrypoint []string, program, at string, links []string) (v1.Image, error) {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return nil, err
+	}
+	var buffer bytes.Buffer
+	tw := tar.NewWriter(&buffer)
+	for _, dir := range []string{"tmp/", "bin/"} {
+		tw.WriteHeader(&tar.Header{Name: dir, Typeflag: tar.TypeDir, Mode: 0o1777})
+	}
+	tw.WriteHeader(&tar.Header{Name: at[1:], Mode: 0o755, Size: int64(len(content))})
+	tw.Write(content)
+	for _, link := range links {
+		tw.WriteHeader(&tar.Header{Name: path.Join(path.Dir(at), link)[1:], Typeflag: tar.TypeSymlink, Linkname: path.Base(at)})
+	}
+	if err := tw.Close(); err != nil { // reports the errors before it, too
+		return nil, fmt.Errorf("pack %s: %w", program, err)
+	}
+	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(buffer.Bytes())), nil })
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, layer)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", runtime.GOARCH, v1.Time{Time: time.Unix(0, 0)}
+	config.Config.Env, config.Config.Entrypoint = []string{"PATH=/bin"}, entrypoint
+	return mutate.ConfigFile(img, config)
+}

@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/elasticdl/elasticdl/tools/kubernetes/host"
+	"github.com/elasticdl/elasticdl/tools/kubernetes/proc"
+)
+
+// state is what DIR/state.json keeps of a cluster.
+type state struct {
+	Config
+	Mark      string         `json:"mark"`   // in the environment of all its processes
+	Server    string         `json:"server"` // URL of the API server
+	Store     string         `json:"store"`  // URL of etcd
+	Up        bool           `json:"up"`     // it came up whole
+	Processes []proc.Process `json:"processes"`
+}
+
+// record is what the machine keeps of the cluster with real nodes. It is there before anything of the machine changes, and goes last.
+type record struct {
+	Dir      string        `json:"dir"`
+	Mark     string        `json:"mark"`
+	Settings host.Settings `json:"settings"` // as they were before
+}
+
+const recordPath = "/run/elasticdl-cluster.json"
+
+func (s *state) file() string { return s.path("state.json") }
+
+func (s *state) save() error { return writeJSON(s.file(), s) }
+
+// loadState returns nil if no cluster is in dir.
+func loadState(dir string) (*state, error) {
+	s := new(state)
+	found, err := readJSON(filepath.Join(dir, "state.json"), s)
+	if !found || err != nil {
+		return nil, err
+	}
+	s.Dir = dir
+	return s, nil
+}
+
+// loadRecord returns nil if no cluster with real nodes is on this machine.
+func loadRecord() (*record, error) {
+	r := new(record)
+	found, err := readJSON(recordPath, r)
+	if !found || err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// process finds a component by its name.
+func (s *state) process(name string) (*proc.Process, bool) {
+	i := slices.IndexFunc(s.Processes, func(p proc.Process) bool { return p.Name == name })
+	if i < 0 {
+		return nil, false
+	}
+	return &s.Processes[i], true
+}
+
+// run starts a component, anew if there was one of that name, and remembers it.
+func (s *state) run(command proc.Command) error {
+	p, err := proc.Run(command)
+	if err != nil {
+		return err
+	}
+	if old, ok := s.process(command.Name); ok {
+		*old = p
+	} else {
+		s.Processes = append(s.Processes, p)
+	}
+	return s.save()
+}
+
+// running tells whether it came up and no process of it has ended since.
+func (s *state) running() bool {
+	return s.Up && !slices.ContainsFunc(s.Processes, func(p proc.Process) bool { return p.State() == proc.Ended })
+}
+
+// lock keeps others from changing the cluster until the file is closed or this process ends.
+func lock(dir string) (*os.File, error) {
+	f, err := os.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("lock %s: another `cluster` command is at work on it: %w", dir, err)
+	}
+	return f, nil
+}
+
+func readJSON(file string, v any) (found bool, err error) {
+	b, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		return false, fmt.Errorf("read %s: %w", file, err)
+	}
+	return true, nil
+}
+
+// writeJSON leaves the old file or the new, whenever it is ended.
+func writeJSON(file string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", append(b, '\n'), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}

@@ -1,0 +1,124 @@
+// Command cluster runs a Kubernetes cluster on this machine: up, down, and what tests do to it in between.
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/elasticdl/elasticdl/tools/kubernetes/cluster"
+)
+
+const usage = `usage: cluster COMMAND [--dir DIR] [flags]
+
+  up        make the cluster, or say that it is there; --help lists the flags
+  down      end it, also if it is broken, and undo what it changed on this machine; its logs stay
+  status    list its processes; exit code 1 if it is not whole
+  env       print how to use it
+
+  kill COMPONENT      end a component at once, or a real node with its pods: node-0
+  start COMPONENT     start it again, and wait until it serves
+  pause COMPONENT     stop it where it is
+  resume COMPONENT    let it go on
+  kill-kubelet NODE, start-kubelet NODE, kill-apiserver, start-apiserver    the same by other names
+
+DIR is $ELASTICDL_CLUSTER or build/cluster. What is in it: admin.kubeconfig, registry (its address), bin/kubectl, logs.
+`
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	err := run(ctx, os.Args[1:])
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "cluster:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		fmt.Fprint(os.Stderr, usage)
+		os.Exit(2)
+	}
+	command, args := args[0], args[1:]
+	flags := flag.NewFlagSet("cluster "+command, flag.ExitOnError)
+	var c cluster.Config
+	var listen string
+	flags.StringVar(&c.Dir, "dir", cmp.Or(os.Getenv("ELASTICDL_CLUSTER"), filepath.Join("build", "cluster")), "folder of the cluster")
+	switch command {
+	case "up":
+		flags.StringVar(&c.Bin, "bin", besides(), "folder with the programs kube, coredns, kwok, pause")
+		flags.IntVar(&c.Nodes, "nodes", 2, "real nodes, with kubelet and containerd; they need root")
+		flags.IntVar(&c.Slots, "slots", 0, "how many elastic.dev/slot each real node has")
+		flags.IntVar(&c.Kwok, "kwok", 0, "fake nodes, whose pods do nothing")
+		flags.StringVar(&c.KwokCPU, "kwok-cpu", "8", "CPUs of each fake node")
+		flags.StringVar(&c.KwokMemory, "kwok-memory", "32Gi", "memory of each fake node")
+	case "registry":
+		flags.StringVar(&listen, "listen", "", "address")
+	case "help", "-h", "--help":
+		fmt.Print(usage)
+		return nil
+	}
+	names := parse(flags, args)
+	switch command {
+	case "kill-apiserver", "start-apiserver":
+		command, names = command[:len(command)-len("-apiserver")], append(names, "apiserver")
+	case "kill-kubelet", "start-kubelet":
+		command = command[:len(command)-len("-kubelet")]
+		for i := range names {
+			names[i] = cluster.Kubelet(names[i])
+		}
+	}
+	about := map[string]func(dir, component string) error{
+		"kill": cluster.Kill, "pause": cluster.Pause, "resume": cluster.Resume,
+		"start": func(dir, component string) error { return cluster.Start(ctx, dir, component) },
+	}[command]
+	if about != nil {
+		if len(names) != 1 {
+			return fmt.Errorf("%s is given %d names, expected one", command, len(names))
+		}
+		return about(c.Dir, names[0])
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("%s is given %q, expected only flags", command, names)
+	}
+	switch command {
+	case "up":
+		if err := cluster.Up(ctx, c, os.Stdout); err != nil {
+			return err
+		}
+		return cluster.Usage(c.Dir, os.Stdout)
+	case "down":
+		return cluster.Down(c.Dir, os.Stdout)
+	case "status":
+		return cluster.Status(c.Dir, os.Stdout)
+	case "env":
+		return cluster.Usage(c.Dir, os.Stdout)
+	case "registry":
+		return cluster.ServeRegistry(ctx, listen, c.Dir)
+	}
+	return fmt.Errorf("%q is no command\n%s", command, usage)
+}
+
+// parse takes flags before and after names.
+func parse(flags *flag.FlagSet, args []string) (names []string) {
+	for flags.Parse(args); flags.NArg() > 0; flags.Parse(args) {
+		names = append(names, flags.Arg(0))
+		args = flags.Args()[1:]
+	}
+	return names
+}
+
+// besides is the folder that this program is in.
+func besides() string {
+	program, err := os.Executable()
+	if err != nil {
+		return "."
+	}
+	return filepath.Dir(program)
+}
