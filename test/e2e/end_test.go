@@ -1,0 +1,123 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// However a job is removed, and whenever, nothing of it is left.
+func TestNothingIsLeft(t *testing.T) {
+	ns := newNamespace(t)
+	const name = "gone"
+	before := ns.everything("")
+	for how, remove := range map[string]func(){
+		"elasticdl stop":     func() { t.Log(ns.elasticdl("stop", name)) },
+		"kubectl delete job": func() { ns.kubectl("delete", "job", "elasticdl-"+name+"-master") },
+	} {
+		t.Run(how, func(t *testing.T) {
+			ns.t = t
+			j := ns.train(name, slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=2", "--num_workers=3", "--minibatch_size=64"})...)
+			j.runs("ps-0", "ps-1", "worker-0", "worker-1", "worker-2")
+			j.trains(0.0001)
+			labelled := ns.everything("elasticdl-job-name=" + name)
+			all := slices.DeleteFunc(ns.everything(""), func(o string) bool { return slices.Contains(before, o) })
+			if !slices.Equal(labelled, all) {
+				t.Errorf("the job has made\n%q, and its label is on\n%q", all, labelled)
+			}
+			began := time.Now()
+			remove()
+			var left []string
+			defer func() {
+				if t.Failed() {
+					t.Logf("left: %q", left)
+				}
+			}()
+			eventually(t, "end of all that the job has made", patience, func() bool {
+				left = slices.DeleteFunc(ns.everything(""), func(o string) bool { return slices.Contains(before, o) })
+				return len(left) == 0
+			})
+			took(t, "removed to nothing of its objects left", began)
+			if out := ns.elasticdl("list"); strings.Contains(out, name) {
+				t.Errorf("elasticdl list:\n%s", out)
+			}
+		})
+	}
+	ns.t = t
+}
+
+// kubectl wait tells the truth: Complete of a job that succeeded, Failed of one that did not, with the reason in its status.
+func TestTheTruthIsTold(t *testing.T) {
+	ns := newNamespace(t)
+	good := ns.train("good", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
+	bad := ns.train("bad", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
+		"--volume=host_path=" + corrupt(t) + ",mount_path=/data"})...)
+	ns.kubectl("wait", "--for=condition=complete", "job/elasticdl-good-master", "--timeout=120s")
+	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-bad-master", "--timeout=120s")
+	good.ends(1)
+	for _, wrong := range [][]string{
+		{"--for=condition=failed", "job/elasticdl-good-master"}, {"--for=condition=complete", "job/elasticdl-bad-master"},
+	} {
+		if out, err := ns.try("kubectl", append([]string{"wait", "--timeout=1s"}, wrong...)...); err == nil {
+			t.Errorf("kubectl wait %v: %s", wrong, out)
+		}
+	}
+	out, err := ns.try(*elasticdl, "wait", "bad")
+	if exitCode(err) != 1 || len(grep(out, `bad Failed: .*offset \d+`)) == 0 {
+		t.Errorf("elasticdl wait bad: exit code %d\n%s", exitCode(err), out)
+	}
+	if out := ns.elasticdl("status", "bad"); len(grep(out, `offset \d+`)) == 0 {
+		t.Errorf("elasticdl status bad does not say what was wrong:\n%s", out)
+	}
+	if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil || s.Reason != "PodFailurePolicy" {
+		t.Errorf("the Failed condition is %v, want by the pod failure policy", s)
+	}
+}
+
+// corrupt is a copy of the digits in which some bytes are wrong.
+func corrupt(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp(filepath.Dir(digits), "corrupt-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(dir, os.DirFS(digits)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "mnist", "train", "data-*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no files of records: %v", err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text[len(text)*3/4] ^= 0xff
+		if err := os.WriteFile(file, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// An image that is not there is named by the status, and the job can be stopped.
+func TestAbsentImageIsNamed(t *testing.T) {
+	ns := newNamespace(t)
+	absent := registry + "/nobody/has-pushed:this"
+	j := ns.train("imageless", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=1", "--worker_image=" + absent})...)
+	j.runs("master")
+	eventually(t, "word of the image in elasticdl status", patience, func() bool {
+		return len(grep(ns.elasticdl("status", "imageless"), `worker-0 .*(ErrImagePull|ImagePullBackOff).*`)) > 0
+	})
+	t.Log(ns.elasticdl("status", "imageless"))
+	ns.elasticdl("stop", "imageless")
+}

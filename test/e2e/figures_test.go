@@ -1,0 +1,63 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// figures is what the tests measured, in their order.
+var figures struct {
+	sync.Mutex
+	rows [][3]string
+}
+
+// figure notes a figure of a test for the table at the end; limit says what it is held to, if anything.
+func figure(t *testing.T, what, value, limit string) {
+	t.Helper()
+	t.Logf("%s: %s %s", what, value, limit)
+	note(t.Name()+": "+what, value, limit)
+}
+
+func note(what, value, limit string) {
+	figures.Lock()
+	defer figures.Unlock()
+	figures.rows = append(figures.rows, [3]string{what, value, limit})
+}
+
+// rounded is a time as figures show it.
+func rounded(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }
+
+// within notes a time and fails the test if it is above the limit.
+func within(t *testing.T, what string, took, limit time.Duration) {
+	t.Helper()
+	figure(t, what, rounded(took), "< "+limit.String())
+	if took >= limit {
+		t.Errorf("%s: %v, want less than %v", what, took.Round(time.Millisecond), limit)
+	}
+}
+
+// took notes how long something that is held to nothing took, since began.
+func took(t *testing.T, what string, began time.Time) {
+	t.Helper()
+	figure(t, what, rounded(time.Since(began)), "")
+}
+
+func printFigures(w io.Writer) {
+	figures.Lock()
+	defer figures.Unlock()
+	if len(figures.rows) == 0 {
+		return
+	}
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "\nmeasured\t\theld to")
+	for _, r := range figures.rows {
+		fmt.Fprintf(table, "%s\t%s\t%s\n", r[0], r[1], r[2])
+	}
+	table.Flush()
+}

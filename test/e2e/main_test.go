@@ -1,0 +1,138 @@
+//go:build e2e
+
+// Package e2e plays the tutorials and what may befall a job on a real
+// Kubernetes: real API server, scheduler, kubelets and containers. `make e2e`
+// makes the cluster, runs this, and removes the cluster again.
+//
+// Jobs are submitted by the elasticdl program, in an image that it built, as a
+// user would; what comes of them is read from the cluster by watching it. Each
+// test has a namespace of its own, which is gone afterwards. What the tests
+// measured is printed at the end.
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"testing"
+	"time"
+)
+
+var (
+	cluster   = flag.String("cluster", "../../build/cluster", "directory of the cluster, as made by make cluster-up")
+	keep      = flag.Bool("keep", false, "leave namespaces of failed tests")
+	elasticdl = flag.String("elasticdl", "../../build/elasticdl", "the program")
+	program   = flag.String("program", "../../build/tools/cluster", "the program that made the cluster")
+)
+
+// What the run has in common.
+var (
+	digits   string // a directory of this machine, hence of every node: RecordIO of the shipped digits, mnist/train and mnist/test
+	image    string // of the jobs, built by elasticdl zoo build
+	registry string // where it is, host:port
+)
+
+// What the shipped digits are.
+const trainingDigits, testDigits = 10_000, 2_000
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "elasticdl-e2e-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	if err := os.Chmod(dir, 0o755); err != nil { // pods read in it
+		panic(err)
+	}
+	stop, err := prepare(dir)
+	defer stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "e2e:", err)
+		return 1
+	}
+	code := m.Run()
+	printFigures(os.Stdout)
+	return code
+}
+
+// prepare finds the cluster and makes what all tests need. What it returns undoes it, also after an error.
+func prepare(dir string) (stop func(), err error) {
+	var undo []func()
+	stop = func() {
+		for _, f := range undo {
+			f()
+		}
+	}
+	for _, path := range []*string{cluster, elasticdl, program} {
+		if *path, err = filepath.Abs(*path); err != nil {
+			return stop, err
+		}
+	}
+	if err := os.Setenv("KUBECONFIG", filepath.Join(*cluster, "admin.kubeconfig")); err != nil {
+		return stop, err
+	}
+	os.Setenv("PATH", filepath.Join(*cluster, "bin")+":"+os.Getenv("PATH"))
+	address, err := os.ReadFile(filepath.Join(*cluster, "registry"))
+	if err != nil {
+		return stop, fmt.Errorf("no cluster (make cluster-up): %w", err)
+	}
+	registry = strings.TrimSpace(string(address))
+
+	digits = filepath.Join(dir, "data")
+	if err := command(*elasticdl, "dataset", "mnist", filepath.Join(digits, "mnist"), "--source", "../../examples/mnist/data"); err != nil {
+		return stop, err
+	}
+	if err := zoo(filepath.Join(dir, "zoo")); err != nil {
+		return stop, err
+	}
+	if err := command("kubectl", "apply", "-f", "testdata/priorities.yaml"); err != nil {
+		return stop, err
+	}
+	undo = append(undo, func() { command("kubectl", "delete", "-f", "testdata/priorities.yaml", "--ignore-not-found") })
+	proxy, err := startProxy(filepath.Join(dir, "proxy"))
+	if err != nil {
+		return stop, err
+	}
+	undo = append(undo, proxy)
+	return stop, nil
+}
+
+// zoo builds and pushes the image of all jobs, from a module like a user's.
+func zoo(dir string) error {
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		return err
+	}
+	image = registry + "/elasticdl:mnist"
+	for _, args := range [][]string{
+		{"zoo", "init", "--model_zoo=" + filepath.Join(dir, "model_zoo"), "--local_pkg_dir=" + repository},
+		{"zoo", "build", "--image=" + image, dir},
+		{"zoo", "push", image},
+	} {
+		began := time.Now()
+		if err := command(*elasticdl, args...); err != nil {
+			return err
+		}
+		note("elasticdl zoo "+args[1], rounded(time.Since(began)), "")
+	}
+	return nil
+}
+
+// command runs a program to its end.
+func command(name string, args ...string) error {
+	cmd := exec.CommandContext(context.Background(), name, args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,338 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// patience is for what must happen and is held to no time: this may be a slow machine.
+const patience = 2 * time.Minute
+
+// namespace is a test's own part of the cluster.
+type namespace struct {
+	t    *testing.T
+	name string
+	*view
+}
+
+// newNamespace makes one and follows it. It is removed with the test, and shown if the test has failed.
+func newNamespace(t *testing.T) *namespace {
+	t.Helper()
+	name := strings.ToLower(regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(t.Name(), "-"))
+	name = fmt.Sprintf("e2e-%.40s-%x", strings.TrimPrefix(name, "test"), time.Now().UnixMilli()&0xffffff)
+	ns := &namespace{t: t, name: name}
+	ns.kubectl("create", "namespace", name)
+	t.Cleanup(func() {
+		if t.Failed() {
+			ns.dump()
+		}
+		if t.Failed() && *keep {
+			return
+		}
+		if err := command("kubectl", "delete", "namespace", name, "--timeout=90s"); err != nil {
+			t.Error(err)
+		}
+	})
+	ns.view = look(t.Context(), name, pods, configMaps, jobs, deployments)
+	ns.until(t, "default ServiceAccount's certificates", patience, func() bool { return ns.now[configMaps]["kube-root-ca.crt"] != nil })
+	return ns
+}
+
+// kubectl runs kubectl in the namespace, and fails the test with it.
+func (ns *namespace) kubectl(args ...string) string {
+	ns.t.Helper()
+	out, err := ns.try("kubectl", args...)
+	if err != nil {
+		ns.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// elasticdl runs the program in the namespace, and fails the test with it.
+func (ns *namespace) elasticdl(args ...string) string {
+	ns.t.Helper()
+	out, err := ns.try(*elasticdl, args...)
+	if err != nil {
+		ns.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// try runs a program with --namespace and returns what it wrote.
+func (ns *namespace) try(name string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	args = append(slices.Clone(args), "--namespace="+ns.name)
+	cmd := exec.CommandContext(ctx, name, args...)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return string(out), err
+}
+
+// apply creates what a file of testdata says, with $NAME replaced.
+func (ns *namespace) apply(file string, replace ...string) {
+	ns.t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	cmd := exec.Command("kubectl", "apply", "--namespace="+ns.name, "-f", "-")
+	cmd.Stdin = strings.NewReader(strings.NewReplacer(replace...).Replace(string(text)))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		ns.t.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+}
+
+// dump shows what there is in the namespace, with the logs.
+func (ns *namespace) dump() {
+	show := func(args ...string) {
+		out, _ := ns.try("kubectl", args...)
+		ns.t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
+	}
+	show("get", "all,configmaps,serviceaccounts,roles,rolebindings", "-o", "wide", "--show-labels")
+	show("get", "events", "--sort-by=.metadata.creationTimestamp")
+	show("get", "configmaps", "-l", "app=elasticdl", "-o", "yaml")
+	out, _ := ns.try("kubectl", "get", "pods", "-o", "name")
+	for pod := range strings.Lines(out) {
+		show("logs", strings.TrimSpace(pod), "--tail=200")
+	}
+}
+
+// submitted is a job in its namespace.
+type submitted struct {
+	*namespace
+	job string
+}
+
+// small is what pods ask for where the tutorials do not say: two nodes share one machine.
+var small = []string{
+	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
+	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
+	"--worker_resource_request=cpu=20m,memory=64Mi", "--worker_resource_limit=cpu=1,memory=512Mi",
+}
+
+const (
+	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
+	mlp = "--model_def=mnist.mnist_mlp.custom_model" // where only the story counts
+)
+
+// train submits a job of these flags, and those that all jobs have.
+func (ns *namespace) train(job string, flags ...string) *submitted {
+	ns.t.Helper()
+	j := &submitted{ns, job}
+	began := time.Now()
+	common := []string{"train", "--job_name=" + job, "--image_name=" + image, "--model_zoo=model_zoo",
+		"--training_data=/data/mnist/train", "--validation_data=/data/mnist/test"}
+	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--volume=") }) {
+		common = append(common, "--volume=host_path="+digits+",mount_path=/data")
+	}
+	out := ns.elasticdl(append(common, flags...)...)
+	ns.t.Logf("elasticdl train: %v\n%s", time.Since(began).Round(time.Millisecond), out)
+	return j
+}
+
+// status is the job's as the master has written it last, nil if it has not.
+func (j *submitted) status() *wire.JobStatus {
+	state := j.last["elasticdl-"+j.job+"-state"]
+	if state == nil || state.Data["status.json"] == "" {
+		return nil
+	}
+	s := &wire.JobStatus{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(state.Data["status.json"]), s); err != nil {
+		j.t.Errorf("status.json: %v", err)
+	}
+	return s
+}
+
+// pod is the pod of the job with that name, as "worker-0"; nil if there is none. The master's is its Job's newest.
+func (j *submitted) pod(name string) *object {
+	if name != "master" {
+		return j.now[pods]["elasticdl-"+j.job+"-"+name]
+	}
+	for podName, o := range j.now[pods] {
+		if strings.HasPrefix(podName, "elasticdl-"+j.job+"-master-") {
+			return o
+		}
+	}
+	return nil
+}
+
+// workers are the job's workers that are as wanted.
+func (j *submitted) workers(is func(*object) bool) (found []string) {
+	for name, o := range j.now[pods] {
+		if worker, ok := strings.CutPrefix(name, "elasticdl-"+j.job+"-"); ok && strings.HasPrefix(worker, "worker-") && is(o) {
+			found = append(found, worker)
+		}
+	}
+	slices.Sort(found)
+	return found
+}
+
+func pending(o *object) bool { return o.Status.Phase == "Pending" && !o.leaving() }
+
+// awaits waits until the job, which must go on meanwhile, is as wanted.
+func (j *submitted) awaits(what string, limit time.Duration, is func() bool) {
+	j.t.Helper()
+	j.until(j.t, what+" of "+j.job, limit, func() bool {
+		if is() {
+			return true
+		}
+		if root := j.now[jobs]["elasticdl-"+j.job+"-master"]; root.is("Complete", "True") || root.is("Failed", "True") {
+			j.t.Fatalf("job %s ended before %s: %v", j.job, what, j.status())
+		}
+		return false
+	})
+}
+
+// runs waits until these pods run: "master", "ps-0", "worker-0".
+func (j *submitted) runs(pods ...string) {
+	j.t.Helper()
+	for _, name := range pods {
+		j.awaits("running "+name, patience, func() bool { return j.pod(name).running() })
+	}
+}
+
+// trains waits until a fraction of the records is done.
+func (j *submitted) trains(fraction float64) {
+	j.t.Helper()
+	j.awaits(fmt.Sprintf("%.0f %% of the records", 100*fraction), patience, func() bool {
+		s := j.status()
+		return s != nil && s.RecordsTotal > 0 && float64(s.RecordsDone) >= fraction*float64(s.RecordsTotal)
+	})
+}
+
+// goesOn waits until n more records are done.
+func (j *submitted) goesOn(n int64) {
+	j.t.Helper()
+	var from int64 = -1
+	j.awaits("further training", patience, func() bool {
+		s := j.status()
+		if s != nil && from < 0 {
+			from = s.RecordsDone
+		}
+		return s != nil && s.RecordsDone >= from+n
+	})
+}
+
+// ends waits for the end of the job, which must be good, with every record of every epoch done once.
+func (j *submitted) ends(epochs int64) *wire.JobStatus {
+	j.t.Helper()
+	root := "elasticdl-" + j.job + "-master"
+	j.until(j.t, "end of "+j.job, 4*time.Minute, func() bool {
+		o := j.now[jobs][root]
+		return o.is("Complete", "True") || o.is("Failed", "True")
+	})
+	if out, err := j.try(*elasticdl, "wait", j.job, "--timeout=30s"); err != nil {
+		j.t.Fatalf("%v\n%s", err, out)
+	}
+	text := j.elasticdl("status", j.job, "-o", "json")
+	s := &wire.JobStatus{}
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s); err != nil {
+		j.t.Fatalf("status: %v\n%s", err, text)
+	}
+	if want := epochs * trainingDigits; s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
+		j.t.Errorf("%s %q with %d records of %d done, want %d", s.State, s.Reason, s.RecordsDone, s.RecordsTotal, want)
+	}
+	figure(j.t, "records done", strconv.FormatInt(s.RecordsDone, 10), fmt.Sprintf("= %d x %d", epochs, trainingDigits))
+	return s
+}
+
+// log is what a pod has written, as "worker-0".
+func (j *submitted) log(pod string) string {
+	j.t.Helper()
+	if pod == "master" {
+		return j.kubectl("logs", "job/elasticdl-"+j.job+"-master")
+	}
+	return j.kubectl("logs", "elasticdl-"+j.job+"-"+pod)
+}
+
+// grep is the lines of a text that match.
+func grep(text, pattern string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		if regexp.MustCompile(pattern).MatchString(line) {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// everything lists the objects of the namespace of every kind there is, without what others note about them.
+func (ns *namespace) everything(labels string) []string {
+	ns.t.Helper()
+	kinds := strings.Fields(ns.kubectl("api-resources", "--verbs=list", "--namespaced", "-o", "name"))
+	kinds = slices.DeleteFunc(kinds, func(k string) bool { return strings.HasPrefix(k, "events") })
+	args := []string{"get", strings.Join(kinds, ","), "-o", "name", "--ignore-not-found"}
+	if labels != "" {
+		args = append(args, "-l", labels)
+	}
+	found := strings.Fields(ns.kubectl(args...))
+	slices.Sort(found)
+	return found
+}
+
+// slots gives nodes so many of the tests' own resource, which pods that ask for it share. No more of it afterwards.
+func slots(t *testing.T, count map[string]int) {
+	t.Helper()
+	cluster := look(t.Context(), "", nodes)
+	for node, n := range count {
+		setSlots(t, node, n)
+		t.Cleanup(func() { setSlots(t, node, 0) })
+	}
+	cluster.until(t, "slots", patience, func() bool {
+		for node, n := range count {
+			if o := cluster.now[nodes][node]; o == nil || o.Status.Allocatable["elastic.dev/slot"] != strconv.Itoa(n) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func setSlots(t *testing.T, node string, n int) {
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"capacity": map[string]string{"elastic.dev/slot": strconv.Itoa(n)}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command("kubectl", "patch", "node", node, "--subresource=status", "--type=merge", "-p", string(patch)); err != nil {
+		t.Error(err)
+	}
+}
+
+// eventually is for what nobody can watch: it looks until it is so.
+func eventually(t *testing.T, what string, limit time.Duration, is func() bool) {
+	t.Helper()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(limit); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("no %s in %v", what, limit)
+		}
+	}
+}
+
+// exitCode of a program that was tried.
+func exitCode(err error) int {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	return 0
+}

@@ -1,0 +1,127 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// rule is one of a Role's.
+type rule struct {
+	APIGroups     []string `json:"apiGroups"`
+	Resources     []string `json:"resources"`
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	Verbs         []string `json:"verbs"`
+}
+
+// The Role of a job is sufficient, and none of its verbs can be spared: each is taken away from a job, which then does not
+// do what the same job does with the whole Role, and says what it was not allowed.
+func TestPermissions(t *testing.T) {
+	ns := newNamespace(t)
+	var rules []rule
+	whole := ns.suspended("whole", func(all []rule) []rule { rules = all; return all })
+	began := time.Now()
+	if problem := whole.performs(patience); problem != "" {
+		t.Fatalf("with the whole Role: %s\n%s", problem, whole.log("master"))
+	}
+	if lines := grep(whole.log("master"), "forbidden"); len(lines) > 0 {
+		t.Fatalf("with the whole Role:\n%s", strings.Join(lines, "\n"))
+	}
+	took(t, "with the whole Role", began)
+	n := 0
+	for i, r := range rules {
+		for _, verb := range r.Verbs {
+			n++
+			t.Run(fmt.Sprintf("without %s %s of rule %d", verb, r.Resources[0], i), func(t *testing.T) {
+				t.Parallel()
+				own := *ns
+				own.t = t
+				j := own.suspended(fmt.Sprintf("without-%s-%d", verb, i), func(all []rule) []rule {
+					all[i].Verbs = slices.DeleteFunc(all[i].Verbs, func(v string) bool { return v == verb })
+					return all
+				})
+				defer own.elasticdl("stop", j.job)
+				problem := j.performs(45 * time.Second)
+				eventually(t, "word of the missing permission in the master's log", 3*time.Minute, func() bool {
+					out, _ := j.try("kubectl", "logs", "job/elasticdl-"+j.job+"-master")
+					return len(grep(out, `cannot `+verb+` resource "`+r.Resources[0]+`"`)) > 0
+				})
+				if problem == "" {
+					t.Error("the job has done all that it should")
+				}
+				figure(t, "the job", problem, "")
+			})
+		}
+	}
+	figure(t, "verbs in the Role", fmt.Sprint(n), "")
+}
+
+// suspended submits a job that starts when its Role is as change makes it.
+func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitted {
+	ns.t.Helper()
+	j := ns.train(job, slices.Concat(small, []string{mlp, "--num_epochs=30", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
+		"--worker_resource_limit=cpu=0.2,memory=256Mi", "--suspend"})...)
+	var role struct{ Rules []rule }
+	if err := json.Unmarshal([]byte(ns.kubectl("get", "role", "elasticdl-"+job, "-o", "json")), &role); err != nil {
+		ns.t.Fatal(err)
+	}
+	patch, err := json.Marshal(map[string]any{"rules": change(role.Rules)})
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	ns.kubectl("patch", "role", "elasticdl-"+job, "--type=merge", "-p", string(patch))
+	ns.kubectl("patch", "job", "elasticdl-"+job+"-master", "--type=merge", "-p", `{"spec":{"suspend":false}}`)
+	return j
+}
+
+// performs has a job do all that needs a permission, each within a limit, and says what it did not do.
+func (j *submitted) performs(limit time.Duration) (problem string) {
+	j.t.Helper()
+	root := "elasticdl-" + j.job + "-master"
+	for _, step := range []struct {
+		problem string
+		done    func() bool
+	}{
+		{"starts no workers", func() bool { return len(j.workers((*object).running)) == 2 }},
+		{"does not tell how far it is", func() bool { return j.status() != nil && j.status().RecordsDone > 0 }},
+		{"does not know its pods", func() bool {
+			running := 0
+			for _, p := range j.status().Pods {
+				if p.State == "Running" {
+					running++
+				}
+			}
+			return running >= 3
+		}},
+		{"is not scaled", func() bool { return len(j.workers((*object).running)) == 1 }},
+		{"does not end", func() bool {
+			o := j.now[jobs][root]
+			return o.is("Complete", "True") || o.is("Failed", "True")
+		}},
+		{"fails", func() bool { return j.now[jobs][root].is("Complete", "True") }},
+		{"does not tell that it has succeeded", func() bool { return j.status().State == "Succeeded" }},
+		{"leaves pods", func() bool {
+			for name, o := range j.now[pods] {
+				if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.Status.Phase == "Running" {
+					return false
+				}
+			}
+			return true
+		}},
+	} {
+		if step.problem == "is not scaled" {
+			if out, err := j.try(*elasticdl, "scale", j.job, "--num_workers=1"); err != nil {
+				return out
+			}
+		}
+		if !j.within(limit, step.done) {
+			return step.problem
+		}
+	}
+	return ""
+}

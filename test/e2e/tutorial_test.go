@@ -1,0 +1,204 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What the tutorials show of logs.
+const (
+	lossLine       = `Loss = \d+\.\d+, steps = \d+`
+	evaluationLine = `Evaluation metrics\[v=\d+\]: \{'accuracy': \d\.\d+`
+)
+
+// The minikube tutorial: data in a directory of the node, one server and one worker, then a ring of two.
+func TestMinikubeTutorial(t *testing.T) {
+	ns := newNamespace(t)
+	began := time.Now()
+	j := ns.train("test-mnist",
+		"--model_def=mnist.mnist_functional_api.custom_model",
+		"--num_epochs=2",
+		"--master_resource_request=cpu=0.2,memory=1024Mi",
+		"--master_resource_limit=cpu=1,memory=2048Mi",
+		"--worker_resource_request=cpu=0.4,memory=1024Mi",
+		"--worker_resource_limit=cpu=1,memory=2048Mi",
+		"--ps_resource_request=cpu=0.2,memory=1024Mi",
+		"--ps_resource_limit=cpu=1,memory=2048Mi",
+		"--minibatch_size=64",
+		"--num_minibatches_per_task=2",
+		"--num_ps_pods=1",
+		"--num_workers=1",
+		"--evaluation_steps=50",
+		"--distribution_strategy=ParameterServerStrategy")
+	j.runs("master", "ps-0", "worker-0")
+	took(t, "elasticdl train to the worker running", began)
+	j.trains(0.8)
+	if len(grep(j.log("worker-0"), lossLine)) == 0 {
+		t.Error("no loss in the log of worker-0")
+	}
+	if n := len(grep(j.log("master"), evaluationLine)); n < 2 {
+		t.Errorf("%d evaluations in the master's log, want several", n)
+	}
+	s := j.ends(2)
+	took(t, "1 server, 1 worker, 2 epochs", began)
+	accurate(t, s.Evaluations[len(s.Evaluations)-1].Metrics["accuracy"])
+
+	began = time.Now()
+	j = ns.train("test-mnist-allreduce",
+		"--model_def=mnist.mnist_functional_api.custom_model",
+		"--num_epochs=1",
+		"--master_resource_request=cpu=0.2,memory=1024Mi",
+		"--master_resource_limit=cpu=1,memory=2048Mi",
+		"--worker_resource_request=cpu=0.4,memory=1024Mi",
+		"--worker_resource_limit=cpu=1,memory=2048Mi",
+		"--minibatch_size=64",
+		"--num_minibatches_per_task=2",
+		"--num_workers=2",
+		"--distribution_strategy=AllreduceStrategy")
+	j.runs("master", "worker-0", "worker-1")
+	s = j.ends(1)
+	took(t, "a ring of 2, 1 epoch", began)
+	accurate(t, s.Evaluations[len(s.Evaluations)-1].Metrics["accuracy"])
+	out := ns.elasticdl("list")
+	for _, name := range []string{"test-mnist ", "test-mnist-allreduce "} {
+		if len(grep(out, name+".*Succeeded")) == 0 {
+			t.Errorf("elasticdl list does not say that %ssucceeded:\n%s", name, out)
+		}
+	}
+}
+
+func accurate(t *testing.T, accuracy float64) {
+	t.Helper()
+	figure(t, "accuracy", fmt.Sprintf("%.4f", accuracy), "> 0.9")
+	if accuracy < 0.9 {
+		t.Errorf("accuracy %.4f, want 0.9 at least", accuracy)
+	}
+}
+
+// The GKE tutorial up to the loss of a worker: data on a claim, 2 servers and 4 workers, worker-0 deleted.
+func TestFaultTolerance(t *testing.T) {
+	const epochs = 15
+	ns := newNamespace(t)
+	ns.claim()
+	began := time.Now()
+	ns.elasticdl("dataset", "mnist", "--source=../../examples/mnist/data", "--to=claim:fileserver-claim/mnist", "--image_name="+image)
+	took(t, "elasticdl dataset --to claim:", began)
+	j := ns.train("test-mnist", slices.Concat(small, []string{cnn, "--num_epochs=15",
+		"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
+		"--minibatch_size=64", "--num_minibatches_per_task=4", "--num_ps_pods=2", "--num_workers=4",
+		"--evaluation_steps=200", "--grads_to_wait=1", "--image_pull_policy=Always",
+		"--volume=mount_path=/data,claim_name=fileserver-claim",
+		"--distribution_strategy=ParameterServerStrategy",
+	})...)
+	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
+	j.trains(0.05)
+	others := j.uids("ps-0", "ps-1", "worker-1", "worker-2", "worker-3")
+
+	deleted := make(chan string, 1)
+	typed := time.Now()
+	go func() {
+		out, _ := ns.try("kubectl", "delete", "pod", "elasticdl-test-mnist-worker-0")
+		deleted <- out
+	}()
+	j.awaits("deletion of worker-0", patience, func() bool { return j.pod("worker-0") == nil || j.pod("worker-0").leaving() })
+	asked := time.Now()
+	j.awaits("worker-4", patience, func() bool { return j.pod("worker-4").running() })
+	within(t, "worker-0 deleted to worker-4 running", time.Since(asked), 3*time.Second)
+	took(t, "the same from the command typed", typed)
+	t.Log(<-deleted)
+	took(t, "kubectl delete pod", typed)
+
+	j.trains(0.6)
+	if now := j.uids("ps-0", "ps-1", "worker-1", "worker-2", "worker-3"); !slices.Equal(now, others) {
+		t.Errorf("others were disturbed: %v, before %v", now, others)
+	}
+	s := j.ends(epochs)
+	if s.Relaunched != 1 {
+		t.Errorf("%d pods replaced, want 1", s.Relaunched)
+	}
+	if lines := grep(j.log("master"), "worker-0"); len(grep(strings.Join(lines, "\n"), "deleted")) == 0 {
+		t.Errorf("the master does not say that worker-0 was deleted:\n%s", strings.Join(lines, "\n"))
+	}
+}
+
+// The same in a ring: the survivors go on, and a newcomer joins.
+func TestRingLosesAWorker(t *testing.T) {
+	const epochs = 15
+	ns := newNamespace(t)
+	j := ns.train("ring", slices.Concat(small, []string{cnn, "--num_epochs=15", "--num_workers=3", "--min_workers=1", "--max_workers=4",
+		"--minibatch_size=64", "--num_minibatches_per_task=4", "--distribution_strategy=AllreduceStrategy"})...)
+	j.runs("worker-0", "worker-1", "worker-2")
+	j.trains(0.05)
+	others := j.uids("worker-1", "worker-2")
+	ns.kubectl("delete", "pod", "elasticdl-ring-worker-0", "--wait=false")
+	asked := time.Now()
+	j.awaits("worker-3", patience, func() bool { return j.pod("worker-3").running() })
+	within(t, "worker-0 deleted to worker-3 running", time.Since(asked), 3*time.Second)
+	j.awaits("a ring of 3 again", patience, func() bool { return j.status().WorldSize == 3 && j.status().World > 1 })
+
+	out := ns.elasticdl("scale", "ring", "--num_workers=4")
+	began := time.Now()
+	j.awaits("a ring of 4", patience, func() bool { return j.status().WorldSize == 4 })
+	took(t, "scaled to a ring of 4", began)
+	t.Log(out)
+	if now := j.uids("worker-1", "worker-2"); !slices.Equal(now, others) {
+		t.Errorf("others were disturbed: %v, before %v", now, others)
+	}
+	j.ends(epochs)
+}
+
+// --follow streams what the pods say, until the end and with the job's exit code.
+func TestFollow(t *testing.T) {
+	ns := newNamespace(t)
+	began := time.Now()
+	j := ns.train("followed", slices.Concat(small, []string{mlp, "--num_epochs=3", "--num_ps_pods=1", "--num_workers=2", "--follow",
+		"--log_loss_steps=20", "--minibatch_size=64"})...)
+	took(t, "train --follow, 3 epochs of the MLP", began)
+	j.ends(3)
+	out, err := ns.try(*elasticdl, "logs", "followed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{`worker-[01].*` + lossLine, `master.*` + evaluationLine} {
+		if len(grep(out, want)) == 0 {
+			t.Errorf("elasticdl logs has no line of %s", want)
+		}
+	}
+}
+
+// claim makes the tutorial's claim, of a directory of the test.
+func (ns *namespace) claim() {
+	ns.t.Helper()
+	dir, err := os.MkdirTemp(filepath.Dir(digits), "claim-")
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o777); err != nil {
+		ns.t.Fatal(err)
+	}
+	ns.t.Cleanup(func() {
+		command("kubectl", "delete", "persistentvolume", ns.name, "--ignore-not-found", "--wait=false")
+	})
+	ns.apply("testdata/fileserver.yaml", "$VOLUME", ns.name, "$DIRECTORY", dir, "$NAMESPACE", ns.name)
+}
+
+// uids are the pods' identities, nothing for one that is gone.
+func (j *submitted) uids(names ...string) []string {
+	found := make([]string, len(names))
+	j.ask(func() bool {
+		for i, name := range names {
+			if o := j.pod(name); o != nil {
+				found[i] = o.Metadata.UID
+			}
+		}
+		return true
+	})
+	return found
+}

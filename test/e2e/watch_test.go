@@ -1,0 +1,295 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// api speaks to the API server, by way of kubectl proxy.
+var api *http.Client
+
+// startProxy starts kubectl proxy, which has the credentials; stop ends it.
+func startProxy(socket string) (stop func(), err error) {
+	cmd := exec.Command("kubectl", "proxy", "--unix-socket="+socket)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	stop = func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	if _, err := out.Read(make([]byte, 64)); err != nil { // it says that it serves
+		stop()
+		return nil, fmt.Errorf("start kubectl proxy: %w", err)
+	}
+	go io.Copy(io.Discard, out)
+	api = &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", socket)
+		},
+	}}
+	return stop, nil
+}
+
+// object is what the tests look at of any object.
+type object struct {
+	Metadata struct {
+		Name              string
+		UID               string
+		ResourceVersion   string
+		Labels            map[string]string
+		DeletionTimestamp *time.Time
+	}
+	Spec struct {
+		NodeName string
+		Replicas int
+	}
+	Status struct {
+		Phase             string
+		ReadyReplicas     int
+		Allocatable       map[string]string
+		Conditions        []condition
+		ContainerStatuses []struct {
+			State struct{ Running *struct{} }
+		}
+	}
+	Data map[string]string
+}
+
+type condition struct{ Type, Status, Reason, Message string }
+
+// is tells whether a condition is so; an absent one is not.
+func (o *object) is(condition, status string) bool {
+	c := o.condition(condition)
+	return c != nil && c.Status == status
+}
+
+func (o *object) condition(name string) *condition {
+	if o == nil {
+		return nil
+	}
+	for i, c := range o.Status.Conditions {
+		if c.Type == name {
+			return &o.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// running tells whether a pod's container runs and nobody has asked it to go.
+func (o *object) running() bool {
+	return o != nil && o.Status.Phase == "Running" && o.Metadata.DeletionTimestamp == nil &&
+		len(o.Status.ContainerStatuses) > 0 && o.Status.ContainerStatuses[0].State.Running != nil
+}
+
+func (o *object) leaving() bool { return o != nil && o.Metadata.DeletionTimestamp != nil }
+
+// kind is a resource that a view follows: "pods", by its path below the namespace's.
+type kind string
+
+// What a namespace's view follows.
+const (
+	pods        kind = "api/v1/pods"
+	configMaps  kind = "api/v1/configmaps"
+	jobs        kind = "apis/batch/v1/jobs"
+	deployments kind = "apis/apps/v1/deployments"
+	nodes       kind = "api/v1/nodes" // of no namespace
+)
+
+func (k kind) path(namespace string) string {
+	if namespace == "" {
+		return "/" + string(k)
+	}
+	i := strings.LastIndex(string(k), "/")
+	return "/" + string(k[:i]) + "/namespaces/" + namespace + string(k[i:])
+}
+
+// view is what the cluster tells of some kinds of objects, as it tells it.
+type view struct {
+	mu      sync.Mutex
+	now     map[kind]map[string]*object // by name
+	last    map[string]*object          // of ConfigMaps, also of one that is gone
+	changed chan struct{}               // closed at the next change
+}
+
+// look follows some kinds in a namespace until ctx ends.
+func look(ctx context.Context, namespace string, kinds ...kind) *view {
+	v := &view{now: map[kind]map[string]*object{}, last: map[string]*object{}, changed: make(chan struct{})}
+	for _, k := range kinds {
+		v.now[k] = map[string]*object{}
+		go v.follow(ctx, k, k.path(namespace))
+	}
+	return v
+}
+
+// follow lists and watches, again and again: the API server may be away for a while.
+func (v *view) follow(ctx context.Context, k kind, path string) {
+	for ctx.Err() == nil {
+		err := v.watch(ctx, k, path)
+		if ctx.Err() == nil && err != nil {
+			wait, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+			<-wait.Done()
+			cancel()
+		}
+	}
+}
+
+// watch lists the objects and follows their changes until the connection ends.
+func (v *view) watch(ctx context.Context, k kind, path string) error {
+	var list struct {
+		Metadata struct{ ResourceVersion string }
+		Items    []object
+	}
+	if err := get(ctx, path, &list); err != nil {
+		return err
+	}
+	v.change(func() {
+		clear(v.now[k])
+		for i := range list.Items {
+			v.set(k, &list.Items[i])
+		}
+	})
+	body, err := open(ctx, path+"?watch=1&resourceVersion="+list.Metadata.ResourceVersion)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	for d := json.NewDecoder(body); ; {
+		var event struct {
+			Type   string
+			Object object
+		}
+		if err := d.Decode(&event); err != nil {
+			return err
+		}
+		switch event.Type {
+		case "ADDED", "MODIFIED":
+			v.change(func() { v.set(k, &event.Object) })
+		case "DELETED":
+			v.change(func() { delete(v.now[k], event.Object.Metadata.Name) })
+		default:
+			return errors.New(event.Type)
+		}
+	}
+}
+
+func (v *view) set(k kind, o *object) {
+	v.now[k][o.Metadata.Name] = o
+	if k == configMaps {
+		v.last[o.Metadata.Name] = o
+	}
+}
+
+func (v *view) change(f func()) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f()
+	close(v.changed)
+	v.changed = make(chan struct{})
+}
+
+// until waits until something is so; is is asked after each change, with v locked.
+func (v *view) until(t *testing.T, what string, limit time.Duration, is func() bool) {
+	t.Helper()
+	if !v.within(limit, is) {
+		v.mu.Lock()
+		defer v.mu.Unlock()
+		t.Fatalf("no %s in %v, but\n%s", what, limit, v.describe())
+	}
+}
+
+// within tells whether something becomes so in time.
+func (v *view) within(limit time.Duration, is func() bool) bool {
+	deadline := time.NewTimer(limit)
+	defer deadline.Stop()
+	for {
+		so, changed := v.ask(is)
+		if so {
+			return true
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			return false
+		}
+	}
+}
+
+// ask asks about the state now; changed is closed when it may be another. is may end the test.
+func (v *view) ask(is func() bool) (so bool, changed <-chan struct{}) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return is(), v.changed
+}
+
+// describe is one line per object.
+func (v *view) describe() string {
+	var b strings.Builder
+	for _, k := range slices.Sorted(maps.Keys(v.now)) {
+		for _, name := range slices.Sorted(maps.Keys(v.now[k])) {
+			o := v.now[k][name]
+			fmt.Fprintf(&b, "  %s %s %s %s", k[strings.LastIndex(string(k), "/")+1:], name, o.Status.Phase, o.Spec.NodeName)
+			if o.leaving() {
+				b.WriteString(" leaving")
+			}
+			for _, c := range o.Status.Conditions {
+				if c.Status == "True" {
+					b.WriteString(" " + c.Type)
+				}
+			}
+			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// open begins a GET of the API server; the caller closes the answer.
+func open(ctx context.Context, path string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost"+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := api.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if answer.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(answer.Body)
+		answer.Body.Close()
+		return nil, fmt.Errorf("get %s: %s: %.300s", path, answer.Status, text)
+	}
+	return answer.Body, nil
+}
+
+func get(ctx context.Context, path string, into any) error {
+	body, err := open(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	if err := json.NewDecoder(body).Decode(into); err != nil {
+		return fmt.Errorf("get %s: %w", path, err)
+	}
+	return nil
+}
+
+// ready tells whether a Deployment has so many replicas that are ready.
+func (o *object) ready(n int) bool { return o != nil && o.Status.ReadyReplicas == n }
