@@ -1,14 +1,219 @@
 package manifest
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	kjson "sigs.k8s.io/json"
+	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-func checkHooks(*job.Job) error { return nil }
+// clusterSpec is what --cluster_spec_json may say. A pod's part is a PodSpec, that of Services a ServiceSpec, with ElasticDL's keys
+// beside it: labels and annotations of the object, and env of all its containers.
+type clusterSpec struct {
+	Pod     podHook     `json:"pod_spec"` // of every pod, before that of its role
+	Master  podHook     `json:"master_pod_spec"`
+	PS      podHook     `json:"ps_pod_spec"`
+	Worker  podHook     `json:"worker_pod_spec"`
+	Service serviceHook `json:"service_spec"`
+}
 
-func applyToPod(*job.Job, pod.Role, *core.PodTemplateSpec) error { return nil }
+type podHook struct {
+	marks
+	Env []core.EnvVar `json:"env"`
+	core.PodSpec
+}
 
-func applyToService(*job.Job, *core.Service) error { return nil }
+type serviceHook struct {
+	marks
+	core.ServiceSpec
+}
+
+type marks struct {
+	Labels      map[string]string `json:"labels"`
+	Annotations map[string]string `json:"annotations"`
+}
+
+// ClusterSpec is the file of --cluster_spec, YAML or JSON, as what [job.Job.ClusterSpecJSON] holds. It reports every
+// field that neither ElasticDL nor Kubernetes knows, by its path.
+func ClusterSpec(text []byte) (string, error) {
+	object, err := yaml.YAMLToJSONStrict(text)
+	if err != nil || !strings.HasPrefix(string(object), "{") {
+		return "", errors.New("expected YAML or JSON with pod_spec, master_pod_spec, ps_pod_spec, worker_pod_spec or service_spec; Python is not run")
+	}
+	if _, err := parseClusterSpec(string(object)); err != nil {
+		return "", err
+	}
+	return string(object), nil
+}
+
+func parseClusterSpec(text string) (*clusterSpec, error) {
+	spec := new(clusterSpec)
+	unknown, err := kjson.UnmarshalStrict([]byte(text), spec)
+	if err != nil {
+		return nil, errors.New(strings.TrimPrefix(err.Error(), "json: "))
+	}
+	return spec, errors.Join(append(unknown, spec.taken()...)...)
+}
+
+// taken is what a spec changes and others go by.
+func (s *clusterSpec) taken() []error {
+	var problems []error
+	for _, part := range []struct {
+		name   string
+		labels map[string]string
+	}{{"pod_spec", s.Pod.Labels}, {"master_pod_spec", s.Master.Labels}, {"ps_pod_spec", s.PS.Labels}, {"worker_pod_spec", s.Worker.Labels}, {"service_spec", s.Service.Labels}} {
+		for _, key := range slices.Sorted(maps.Keys(part.labels)) {
+			if slices.Contains([]string{LabelApp, LabelJob, LabelJobOld, LabelRole, LabelIndex, LabelLaunch}, key) {
+				problems = append(problems, fmt.Errorf("%s.labels.%s: pods are found by this label", part.name, key))
+			}
+		}
+	}
+	if p := s.Master.RestartPolicy; p != "" && p != core.RestartPolicyNever {
+		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s", core.RestartPolicyNever))
+	}
+	return problems
+}
+
+// checkHooks reports what is wrong with the job's --cluster_spec_json.
+func checkHooks(j *job.Job) error {
+	if j.ClusterSpecJSON == "" {
+		return nil
+	}
+	_, err := parseClusterSpec(j.ClusterSpecJSON)
+	var problems []error
+	for _, e := range single(err) {
+		problems = append(problems, fmt.Errorf("--cluster_spec_json: %w", e))
+	}
+	return errors.Join(problems...)
+}
+
+// single takes apart what was joined.
+func single(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	} else if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+// applyToPod merges what the job says about all pods, and about those of the role, into a pod.
+func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
+	if j.ClusterSpecJSON == "" {
+		return nil
+	}
+	spec, patches, err := hooks(j)
+	if err != nil {
+		return err
+	}
+	name := role.String() + "_pod_spec"
+	hook := map[pod.Role]podHook{pod.Master: spec.Master, pod.PS: spec.PS, pod.Worker: spec.Worker}[role]
+	for _, part := range []struct {
+		name string
+		podHook
+	}{{"pod_spec", spec.Pod}, {name, hook}} {
+		t.Labels, t.Annotations = added(t.Labels, part.Labels), added(t.Annotations, part.Annotations)
+		tolerations := append(t.Spec.Tolerations, part.Tolerations...) // as ElasticDL does; a merge would replace them
+		if err := merge(&t.Spec, patches[part.name]); err != nil {
+			return fmt.Errorf("--cluster_spec_json: merge %s: %w", part.name, err)
+		}
+		t.Spec.Tolerations = tolerations
+		if !slices.ContainsFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == role.String() }) {
+			return fmt.Errorf("--cluster_spec_json: %s.containers: the container %s is gone", part.name, role)
+		}
+	}
+	for i := range t.Spec.Containers { // also of those that were added
+		c := &t.Spec.Containers[i]
+		c.Env = overlaid(overlaid(c.Env, spec.Pod.Env), hook.Env)
+	}
+	return nil
+}
+
+func applyToService(j *job.Job, s *core.Service) error {
+	if j.ClusterSpecJSON == "" {
+		return nil
+	}
+	spec, patches, err := hooks(j)
+	if err != nil {
+		return err
+	}
+	s.Labels, s.Annotations = added(s.Labels, spec.Service.Labels), added(s.Annotations, spec.Service.Annotations)
+	if err := merge(&s.Spec, patches["service_spec"]); err != nil {
+		return fmt.Errorf("--cluster_spec_json: merge service_spec: %w", err)
+	}
+	return nil
+}
+
+// hooks is the job's spec as it is typed, and each part of it as it is merged: as it was written, without what is added by itself.
+func hooks(j *job.Job) (*clusterSpec, map[string]map[string]json.RawMessage, error) {
+	spec, err := parseClusterSpec(j.ClusterSpecJSON)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--cluster_spec_json: %w", err)
+	}
+	var parts map[string]map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(j.ClusterSpecJSON), &parts); err != nil {
+		return nil, nil, fmt.Errorf("--cluster_spec_json: %w", err)
+	}
+	for _, part := range parts {
+		for _, key := range []string{"labels", "annotations", "env", "tolerations"} {
+			delete(part, key)
+		}
+	}
+	return spec, parts, nil
+}
+
+// merge is Kubernetes' strategic merge: objects key by key, lists of named things by their names, other lists as a whole.
+func merge[T any](spec *T, part map[string]json.RawMessage) error {
+	if len(part) == 0 {
+		return nil
+	}
+	original, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(part)
+	if err != nil {
+		return err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, patch, *spec)
+	if err != nil {
+		return err
+	}
+	*spec = *new(T)
+	return json.Unmarshal(merged, spec)
+}
+
+// added is a with b in it.
+func added(a, b map[string]string) map[string]string {
+	if len(a) == 0 && len(b) == 0 {
+		return a
+	}
+	sum := maps.Clone(a)
+	if sum == nil {
+		sum = make(map[string]string)
+	}
+	maps.Copy(sum, b)
+	return sum
+}
+
+// overlaid is the variables with others in place of those of the same names, or behind them.
+func overlaid(vars, others []core.EnvVar) []core.EnvVar {
+	for _, v := range others {
+		if i := slices.IndexFunc(vars, func(o core.EnvVar) bool { return o.Name == v.Name }); i >= 0 {
+			vars[i] = v
+		} else {
+			vars = append(vars, v)
+		}
+	}
+	return vars
+}

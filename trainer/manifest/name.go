@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 
@@ -135,7 +134,7 @@ func PSAddress(j *job.Job, i int) string {
 }
 
 func address(j *job.Job, id pod.ID, port int) string {
-	return net.JoinHostPort(PodName(j.Name, id)+"."+j.Namespace, strconv.Itoa(port))
+	return fmt.Sprintf("%s.%s:%d", PodName(j.Name, id), j.Namespace, port)
 }
 
 // object is the metadata of what is the job's.

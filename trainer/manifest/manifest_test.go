@@ -1,0 +1,267 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// everything has each flag that a manifest shows; little is the tutorial's second job.
+const (
+	everything = `--image_name=registry.example/elasticdl:mnist --worker_image=registry.example/elasticdl:gpu --namespace=research
+		--model_def=mnist.mnist_functional_api.custom_model --training_data=/data/mnist/train --validation_data=/data/mnist/test
+		--job_name=test-mnist --num_ps_pods=2 --num_workers=4 --evaluation_steps=200 --output=/data/model
+		--master_resource_request=cpu=0.2,memory=1024Mi --master_resource_limit=cpu=1,memory=2048Mi --master_pod_priority=high
+		--ps_resource_request=cpu=2,memory=2G,disk=1Gi --ps_pod_priority=high
+		--worker_resource_request=cpu=250m,memory=32Mi,gpu=1 --worker_resource_limit=cpu=2,memory=64Mi,gpu=1,vendor.example/nic=2
+		--worker_pod_priority=0.5 --max_memory=1Gi --image_pull_policy=IfNotPresent --restart_policy=OnFailure
+		--volume=claim_name=fileserver-claim,mount_path=/data;claim_name=fileserver-claim,mount_path=/old,sub_path=2025;host_path=/mnt/ssd,type=DirectoryOrCreate,mount_path=/scratch
+		--envs=A=1,URL=http://h?q=1,2 --populate_env_names=AWS_.* --log_level=DEBUG
+		--tolerations=key=team,value=vision,effect=NoSchedule;key=node.kubernetes.io/unreachable,operator=Exists,effect=NoExecute,seconds=60
+		--node_selector=disktype=ssd,example.com/zone=a --ttl=1h --deadline=86400 --suspend
+		--cluster_spec_json={"pod_spec":{"labels":{"team":"vision"},"annotations":{"note":"all"},"env":[{"name":"B","value":"2"}],"imagePullSecrets":[{"name":"pull"}]},"master_pod_spec":{"serviceAccountName":"strong"},"worker_pod_spec":{"env":[{"name":"A","value":"3"}],"tolerations":[{"key":"spot","operator":"Exists"}],"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"team":"vision"}}}}]}},"containers":[{"name":"worker","resources":{"limits":{"cpu":"3"}}}],"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]},"service_spec":{"clusterIP":"None","annotations":{"note":"headless"}}}`
+	little = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
+		--training_data=/data/mnist/train --num_workers=2 --job_name=test-mnist-allreduce --image_pull_policy=Never
+		--volume=host_path=/data,mount_path=/data --distribution_strategy=AllreduceStrategy`
+)
+
+func parse(t testing.TB, command string, more ...string) *job.Job {
+	t.Helper()
+	c, err := job.Parse(append(strings.Fields(command), more...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Job
+}
+
+func worker(n int) pod.ID { return pod.ID{Role: pod.Worker, Index: n} }
+func ps(n int) pod.ID     { return pod.ID{Role: pod.PS, Index: n} }
+
+func mustPod(t testing.TB, j *job.Job, p PodSpec) *core.Pod {
+	t.Helper()
+	o, err := Pod(j, p, Owner(MasterName(j.Name), "11111111-2222-3333-4444-555555555555"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestGolden(t *testing.T) {
+	for name, command := range map[string]string{"everything": everything, "little": little} {
+		j := parse(t, command)
+		s, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := s.YAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+".yaml", text)
+		var pods []runtime.Object
+		if j.NumPS > 0 {
+			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Launch: 2, Slot: 1, OOMs: 1}))
+		}
+		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Launch: 1, Slot: 1, OOMs: 2, Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}}))
+		if text, err = YAML(pods...); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, name+"-pods.yaml", text)
+	}
+	text, err := YAML(objectsOf(Permissions("research", "elasticdl"))...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "permissions.yaml", text)
+}
+
+func objectsOf(a, b, c runtime.Object) []runtime.Object { return []runtime.Object{a, b, c} }
+
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Errorf("%s is not as before (go test -update writes it anew):\n%s", name, got)
+	}
+}
+
+// The master reads the job from the spec as it was.
+func TestSpec(t *testing.T) {
+	j := parse(t, everything)
+	s, err := Submit(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got job.Job
+	if err := json.Unmarshal([]byte(s.Spec.Data[KeyJob]), &got); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(&got, j) || s.Spec.Data[KeyNumWorkers] != "4" || len(s.Spec.Data) != 2 {
+		t.Errorf("got %+v\nof %+v", got, s.Spec.Data)
+	}
+	if len(s.State.Data) != 0 {
+		t.Errorf("the state has %v", s.State.Data)
+	}
+}
+
+func TestOwners(t *testing.T) {
+	s, err := Submit(parse(t, everything))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.Objects()); n != 9 { // Job, 2 ConfigMaps, 3 of permissions, 3 Services
+		t.Errorf("%d objects, want 9", n)
+	}
+	s.OwnedBy("u")
+	want := []meta.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "elasticdl-test-mnist-master", UID: "u"}}
+	for i, o := range s.Objects() {
+		got := o.(meta.Object).GetOwnerReferences()
+		if (i == 0) != (len(got) == 0) || i > 0 && !reflect.DeepEqual(got, want) {
+			t.Errorf("object %d is owned by %+v", i, got)
+		}
+	}
+}
+
+func TestServiceAccountOfTheUser(t *testing.T) {
+	s, err := Submit(parse(t, little, "--service_account=elasticdl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 4 {
+		t.Errorf("%d objects, want 4: %+v", len(s.Objects()), s)
+	}
+	if got := s.Job.Spec.Template.Spec.ServiceAccountName; got != "elasticdl" {
+		t.Errorf("the master runs as %s", got)
+	}
+}
+
+func TestMemoryGrows(t *testing.T) {
+	for _, test := range []struct {
+		request, limit, most string
+		ooms                 int
+		want                 string // request and limit
+	}{
+		{"memory=1Gi", "", "", 3, "1Gi 1Gi"},
+		{"memory=1Gi", "", "8Gi", 0, "1Gi 1Gi"},
+		{"memory=1Gi", "", "8Gi", 1, "2Gi 2Gi"},
+		{"memory=1Gi", "memory=3Gi", "8Gi", 1, "2Gi 6Gi"},
+		{"memory=1Gi", "memory=3Gi", "8Gi", 2, "4Gi 8Gi"},
+		{"memory=1Gi", "memory=3Gi", "8Gi", 3, "8Gi 8Gi"},
+		{"memory=1Gi", "memory=3Gi", "8Gi", 99, "8Gi 8Gi"},
+		{"memory=1Gi", "memory=16Gi", "8Gi", 2, "4Gi 16Gi"},
+		{"memory=1G", "", "4G", 1, "2G 2G"},
+		{"memory=1G", "", "7Ei", 99, "7Ei 7Ei"},
+		{"memory=1Gi", "cpu=4", "8Gi", 1, "2Gi 0"},
+	} {
+		request, err := job.ParseResources(test.request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		of := job.Pod{Request: request}
+		if test.limit != "" {
+			if of.Limit, err = job.ParseResources(test.limit); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := requirements(of, test.ooms, test.most)
+		if got := r.Requests.Memory().String() + " " + r.Limits.Memory().String(); err != nil || got != test.want {
+			t.Errorf("%+v: %s, %v", test, got, err)
+		}
+	}
+}
+
+// Kubernetes refuses a device that is asked for and not limited alike.
+func TestDevices(t *testing.T) {
+	for _, of := range []job.Pod{
+		{Request: job.Resources{"nvidia.com/gpu": "2"}},
+		{Limit: job.Resources{"nvidia.com/gpu": "2"}},
+		{Request: job.Resources{"nvidia.com/gpu": "2"}, Limit: job.Resources{"cpu": "1"}},
+		{Request: job.Resources{"cpu": "1"}, Limit: job.Resources{"nvidia.com/gpu": "2"}},
+	} {
+		r, err := requirements(of, 0, "")
+		request, limit := r.Requests["nvidia.com/gpu"], r.Limits["nvidia.com/gpu"]
+		if err != nil || request.String() != "2" || limit.String() != "2" {
+			t.Errorf("%+v: %+v, %v", of, r, err)
+		}
+	}
+}
+
+func TestTolerations(t *testing.T) {
+	j := parse(t, little, "--worker_resource_request=gpu=1,amd.com/gpu=1", "--tolerations=operator=Exists;key=amd.com/gpu;key=node.kubernetes.io/not-ready,effect=NoExecute,operator=Exists")
+	var got []string
+	for _, tol := range mustPod(t, j, PodSpec{ID: worker(0)}).Spec.Tolerations {
+		text := tol.Key + ":" + string(tol.Effect)
+		if tol.TolerationSeconds != nil {
+			text += ":5"
+		}
+		got = append(got, text)
+	}
+	// What the job says about a key stands; the rest is added.
+	want := []string{"node.kubernetes.io/unreachable:NoExecute:5", ":", "amd.com/gpu:", "node.kubernetes.io/not-ready:NoExecute", "nvidia.com/gpu:NoSchedule"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
+	}
+}
+
+func TestInherited(t *testing.T) {
+	environ := []string{"AWS_REGION=us=1", "AWS_KEY=a$(B)", "AWS_OWN=x", "XAWS_A=1", "POD_IP=1", "HOSTNAME=h", "EMPTY="}
+	for pattern, want := range map[string]string{
+		"": "", "AWS_.*": "AWS_KEY=a$$(B),AWS_REGION=us=1", "AWS": "", "EMPTY|AWS_R.*": "AWS_REGION=us=1,EMPTY=",
+		".*": "AWS_KEY=a$$(B),AWS_REGION=us=1,EMPTY=,XAWS_A=1",
+	} {
+		j := &job.Job{PopulateEnvNames: pattern, Envs: map[string]string{"AWS_OWN": "mine"}}
+		var got []string
+		for _, v := range inherited(j, environ) {
+			got = append(got, v.Name+"="+v.Value)
+		}
+		if strings.Join(got, ",") != want {
+			t.Errorf("%q takes over %q, want %s", pattern, got, want)
+		}
+	}
+}
+
+func TestPriorities(t *testing.T) {
+	j := parse(t, little, "--num_workers=4", "--worker_pod_priority=0.5")
+	var got []string
+	for slot := range 6 {
+		got = append(got, mustPod(t, j, PodSpec{ID: worker(slot + 7), Slot: slot}).Spec.PriorityClassName)
+	}
+	if want := strings.Fields("high low low high low low"); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestSubmitReportsAll(t *testing.T) {
+	j := parse(t, little)
+	j.NumWorkers, j.Image, j.ClusterSpecJSON = 0, "", `{"pod_spec":{"afinity":{}},"job_spec":{}}`
+	_, err := Submit(j)
+	want := []string{"--num_workers=0: expected 1 or more", "--image_name is missing: name an image, as elasticdl zoo build makes one",
+		`--cluster_spec_json: unknown field "pod_spec.afinity"`, `--cluster_spec_json: unknown field "job_spec"`}
+	if err == nil || err.Error() != strings.Join(want, "\n") {
+		t.Errorf("got:\n%v\nwant:\n%s", err, strings.Join(want, "\n"))
+	}
+}
