@@ -15,7 +15,7 @@ import (
 )
 
 // ErrNoCluster says that nothing tells where a cluster is.
-var ErrNoCluster = errors.New("no cluster is known here: there is neither $KUBECONFIG nor ~/.kube/config")
+var ErrNoCluster = errors.New("no cluster is known here")
 
 // Requests per second of one command, and how many it may save up.
 const (
@@ -49,13 +49,17 @@ func Connect(at Place) (*Client, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: at.Context}
 	overrides.Context.Namespace = at.Namespace
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
+	files := strings.Join(rules.GetLoadingPrecedence(), ", ")
+	if raw, err := loader.RawConfig(); err == nil && at.Context != "" && raw.Contexts[at.Context] == nil {
+		return nil, fmt.Errorf("--context=%s: there is no such context in %s", at.Context, files)
+	}
 	config, err := loader.ClientConfig()
 	if err != nil {
-		return nil, at.explain(err, strings.Join(rules.GetLoadingPrecedence(), ", "))
+		return nil, at.explain(err, files)
 	}
 	namespace, _, err := loader.Namespace()
 	if err != nil {
-		return nil, at.explain(err, strings.Join(rules.GetLoadingPrecedence(), ", "))
+		return nil, at.explain(err, files)
 	}
 	config.QPS, config.Burst = clientRate, clientBurst
 	config.UserAgent = "elasticdl"
@@ -75,10 +79,8 @@ func (at Place) explain(err error, where string) error {
 	switch {
 	case at.Kubeconfig != "" && errors.Is(err, fs.ErrNotExist):
 		return fmt.Errorf("--kubeconfig=%s: no such file", at.Kubeconfig)
-	case clientcmd.IsContextNotFound(err) && at.Context != "":
-		return fmt.Errorf("--context=%s: there is no such context in %s", at.Context, where)
 	case clientcmd.IsEmptyConfig(err) && at.Kubeconfig == "":
-		return ErrNoCluster
+		return fmt.Errorf("%w: there is no kubeconfig at %s", ErrNoCluster, where)
 	}
 	return fmt.Errorf("read %s: %w", where, err)
 }

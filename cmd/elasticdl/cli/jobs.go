@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,27 +12,36 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// errWaited is the cause of a wait that took too long.
-var errWaited = errors.New("the job has not ended in time")
+// The causes of waits that took too long.
+var (
+	errWaited = errors.New("the job has not ended in time")
+	errGone   = errors.New("not all of it is gone in time; the rest follows by itself")
+)
 
 func listCommand() *cobra.Command {
-	var format format
+	var (
+		format     format
+		where      where
+		everywhere bool
+	)
 	cmd := &cobra.Command{
 		Use:     "list",
 		Aliases: []string{"ls"},
-		Short:   "List your jobs on this machine",
+		Short:   "List your jobs: of this machine, and of the cluster",
 		Args:    cobra.NoArgs,
-		PreRunE: format.check,
+		PreRunE: checks(format.check, where.check),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			jobs, err := local.List(cmd.Context())
+			jobs, err := where.list(cmd, everywhere)
 			if err != nil {
 				return err
 			}
 			if !format.json() {
-				_, err := fmt.Fprint(cmd.OutOrStdout(), listText(jobs, time.Now()))
+				_, err := fmt.Fprint(cmd.OutOrStdout(), listText(jobs, everywhere, time.Now()))
 				return err
 			}
 			all := make([]json.RawMessage, len(jobs))
@@ -44,19 +54,70 @@ func listCommand() *cobra.Command {
 		}),
 	}
 	format.flags(cmd)
+	where.flags(cmd)
+	cmd.Flags().BoolVarP(&everywhere, "all_namespaces", "A", false, "jobs of all namespaces of the cluster")
+	cmd.Flags().BoolVar(&everywhere, "all-namespaces", false, "the same")
+	cmd.Flags().MarkHidden("all-namespaces")
 	return cmd
 }
 
+// list is the jobs of this machine and of the cluster, by name. A cluster that nobody asked for and that does not answer is
+// noted, and no more.
+func (w *where) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, error) {
+	var jobs []*wire.JobStatus
+	asked := w.runtime == "kubernetes" || w.named() || everywhere
+	if w.runtime != "kubernetes" {
+		var err error
+		if jobs, err = local.List(cmd.Context()); err != nil || w.runtime == "local" {
+			return jobs, err
+		}
+	}
+	client, err := w.connect(cmd)
+	if errors.Is(err, kube.ErrNoCluster) && !asked {
+		return jobs, nil
+	}
+	var theirs []*wire.JobStatus
+	if err == nil {
+		theirs, err = client.List(cmd.Context(), everywhere)
+	}
+	if err != nil && (asked || cmd.Context().Err() != nil) {
+		return nil, err
+	} else if err != nil {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: only jobs of this machine: %v\n", err)
+	}
+	jobs = append(jobs, theirs...)
+	slices.SortStableFunc(jobs, func(a, b *wire.JobStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return jobs, nil
+}
+
+// checks is several checks of a command's flags, which report all that they find.
+func checks(all ...func(*cobra.Command, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		var found []error
+		for _, check := range all {
+			found = append(found, check(cmd, args))
+		}
+		return errors.Join(found...)
+	}
+}
+
 func statusCommand() *cobra.Command {
-	var format format
+	var (
+		format format
+		where  where
+	)
 	cmd := &cobra.Command{
 		Use:               "status JOB",
-		Short:             "Show how a job is",
+		Short:             "Show how a job is, and why pods are pending",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeJob,
-		PreRunE:           format.check,
+		ValidArgsFunction: where.complete,
+		PreRunE:           checks(format.check, where.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			s, err := local.Status(cmd.Context(), args[0])
+			home, err := where.find(cmd, args[0])
+			if err != nil {
+				return hint(err)
+			}
+			s, err := home.Status(cmd.Context(), args[0])
 			if err != nil {
 				return hint(err)
 			}
@@ -72,60 +133,68 @@ func statusCommand() *cobra.Command {
 		}),
 	}
 	format.flags(cmd)
+	where.flags(cmd)
 	return cmd
 }
 
 func logsCommand() *cobra.Command {
-	var follow bool
+	var where where
+	o := kube.LogOptions{}
 	cmd := &cobra.Command{
-		Use:   "logs JOB [POD]",
-		Short: "Print the log of a pod (worker-0, ps-1, master), or of all of them",
-		Args:  cobra.RangeArgs(1, 2),
+		Use:     "logs JOB [POD]",
+		Short:   "Print the log of a pod (worker-0, ps-1, master), or of all of them",
+		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20",
+		Args:    cobra.RangeArgs(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
-				return completeJob(cmd, args, word)
+				return where.complete(cmd, args, word)
 			}
-			var pods []string
-			if s, err := local.Status(cmd.Context(), args[0]); err == nil {
-				for _, p := range sorted(s.Pods) {
-					pods = append(pods, podName(p))
-				}
-			}
-			return pods, cobra.ShellCompDirectiveNoFileComp
+			return where.completePod(cmd, args[0])
 		},
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			pod := ""
-			if len(args) == 2 {
-				pod = strings.TrimPrefix(args[1], "elasticdl-"+args[0]+"-") // the name that it has on a cluster
+		PreRunE: checks(where.check, func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 && o.Pod != "" {
+				return fmt.Errorf("--pod=%s: %s is given, too; drop one of the two", o.Pod, args[1])
 			}
-			return hint(local.Logs(cmd.Context(), args[0], pod, follow, cmd.OutOrStdout()))
+			return nil
+		}),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			if len(args) == 2 {
+				o.Pod = args[1]
+			}
+			o.Pod = strings.TrimPrefix(o.Pod, "elasticdl-"+args[0]+"-") // the name that it has on a cluster
+			home, err := where.find(cmd, args[0])
+			if err != nil {
+				return hint(err)
+			}
+			return hint(home.Logs(cmd.Context(), args[0], o, cmd.OutOrStdout()))
 		}),
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the job has ended")
+	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the job has ended")
+	cmd.Flags().StringVar(&o.Pod, "pod", "", "the same as POD")
+	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "last lines of each pod only")
+	where.flags(cmd)
 	return cmd
 }
 
 func waitCommand() *cobra.Command {
-	var timeout time.Duration
+	var (
+		where   where
+		timeout timeout
+	)
 	cmd := &cobra.Command{
 		Use:               "wait JOB",
 		Short:             "Wait until a job has ended; exit code 0: succeeded, 1: not, 124: timeout",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeJob,
-		PreRunE: func(*cobra.Command, []string) error {
-			if timeout < 0 {
-				return fmt.Errorf("--timeout=%v: expected 0 or more", timeout)
-			}
-			return nil
-		},
+		ValidArgsFunction: where.complete,
+		PreRunE:           checks(where.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			ctx := cmd.Context()
-			if timeout > 0 {
-				limited, cancel := context.WithTimeoutCause(ctx, timeout, errWaited)
-				defer cancel()
-				ctx = limited
+			ctx, cancel := timeout.limit(cmd.Context(), errWaited)
+			defer cancel()
+			home, err := where.find(cmd, args[0])
+			if err != nil {
+				return hint(err)
 			}
-			s, err := local.Wait(ctx, args[0])
+			s, err := home.Wait(ctx, args[0])
 			switch {
 			case errors.Is(err, errWaited):
 				return failure{fmt.Errorf("job %s: %w", args[0], err), exitTimeout}
@@ -142,21 +211,47 @@ func waitCommand() *cobra.Command {
 			return outcome(cmd.Context(), s)
 		}),
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "how long to wait at most, as 90s or 5m; 0: for ever")
+	timeout.flags(cmd)
+	where.flags(cmd)
 	return cmd
+}
+
+// timeout is how long a command waits at most; 0: for ever.
+type timeout time.Duration
+
+func (t *timeout) flags(cmd *cobra.Command) {
+	cmd.Flags().DurationVar((*time.Duration)(t), "timeout", 0, "how long to wait at most, as 90s or 5m; 0: for ever")
+}
+
+func (t *timeout) check(*cobra.Command, []string) error {
+	if *t < 0 {
+		return fmt.Errorf("--timeout=%v: expected 0 or more", time.Duration(*t))
+	}
+	return nil
+}
+
+// limit ends a context in time, for that cause.
+func (t *timeout) limit(ctx context.Context, cause error) (context.Context, context.CancelFunc) {
+	if *t == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, time.Duration(*t), cause)
 }
 
 func scaleCommand() *cobra.Command {
 	spellings := []string{"num_workers", "num-workers"} // train takes both
-	var workers int32
+	var (
+		workers int32
+		where   where
+	)
 	cmd := &cobra.Command{
 		Use:               "scale JOB --num_workers=N",
 		Short:             "Change how many workers a job has",
 		Long:              "Change how many workers a job has, within its --min_workers and --max_workers. Those that stay are not disturbed.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeJob,
-		PreRunE: func(cmd *cobra.Command, _ []string) error {
+		ValidArgsFunction: where.complete,
+		PreRunE: checks(where.check, func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case !slices.ContainsFunc(spellings, cmd.Flags().Changed):
 				return errors.New("--num_workers is missing: how many workers there shall be")
@@ -164,16 +259,25 @@ func scaleCommand() *cobra.Command {
 				return fmt.Errorf("--num_workers=%d: expected 1 or more", workers)
 			}
 			return nil
-		},
+		}),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			before, err := local.Scale(cmd.Context(), args[0], int(workers))
+			home, err := where.find(cmd, args[0])
+			if err != nil {
+				return hint(err)
+			}
+			status, _ := home.Status(cmd.Context(), args[0]) // nil: all pods are news
+			before, err := home.Scale(cmd.Context(), args[0], int(workers))
 			if err != nil {
 				return hint(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d -> %s\n", args[0], before, count(int64(workers), "worker"))
+			if client, ok := home.(*kube.Client); ok && err == nil {
+				return scaled(cmd, client, status)
+			}
 			return err
 		}),
 	}
+	where.flags(cmd)
 	for _, name := range spellings {
 		cmd.Flags().Int32Var(&workers, name, 0, "workers that there shall be (required)")
 	}
@@ -181,55 +285,157 @@ func scaleCommand() *cobra.Command {
 	return cmd
 }
 
+// scaleLimit is how long scale looks what becomes of it.
+const scaleLimit = 10 * time.Second
+
+// scaled shows what comes of a change: pods that come and go, until there are as many as wanted, or it is
+// known why not.
+func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) error {
+	if before.GetState() != "Running" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), scaleLimit)
+	defer cancel()
+	for {
+		now, err := client.Status(ctx, before.Name)
+		if err != nil {
+			return nil // the change is made
+		}
+		for _, line := range podNews(before, now) {
+			fmt.Fprintln(cmd.OutOrStdout(), line)
+		}
+		before = now
+		if settled(now) {
+			return nil
+		}
+		select {
+		case <-time.After(refresh):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// settled tells whether as many workers live as are wanted, and each runs or says why not.
+func settled(s *wire.JobStatus) bool {
+	living := 0
+	for _, p := range s.Pods {
+		if p.Role != wire.Role_WORKER || p.EndedUnixMs > 0 || p.State == "Deleted" {
+			continue
+		}
+		if p.State == "Leaving" || p.State == "Pending" && p.Reason == "" {
+			return false
+		}
+		living++
+	}
+	return living == int(s.Workers) || local.Ended(s)
+}
+
 func stopCommand() *cobra.Command {
-	return &cobra.Command{
+	var (
+		where   where
+		timeout timeout
+	)
+	cmd := &cobra.Command{
 		Use:               "stop JOB...",
-		Short:             "Stop jobs, with all their processes",
+		Short:             "Stop jobs, with all their pods; on a cluster, delete them",
 		Args:              cobra.MinimumNArgs(1),
-		ValidArgsFunction: completeJob,
+		ValidArgsFunction: where.complete,
+		PreRunE:           checks(where.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := timeout.limit(cmd.Context(), errGone)
+			defer cancel()
 			var failed []error
 			for _, name := range args {
-				failed = append(failed, stop(cmd, name))
+				err := stop(ctx, cmd, &where, name)
+				if errors.Is(err, errGone) {
+					return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
+				}
+				failed = append(failed, err)
 			}
 			return errors.Join(failed...)
 		}),
 	}
+	timeout.flags(cmd)
+	where.flags(cmd)
+	return cmd
 }
 
-func stop(cmd *cobra.Command, name string) error {
-	before, err := local.Status(cmd.Context(), name)
+func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) error {
+	home, err := where.find(cmd, name)
 	if err != nil {
 		return hint(err)
 	}
-	if local.Ended(before) {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s had ended: %s\n", name, before.State)
+	out := cmd.OutOrStdout()
+	before, err := home.Status(ctx, name)
+	_, cluster := home.(*kube.Client)
+	switch {
+	case err != nil && !cluster:
+		return hint(err)
+	case !cluster && local.Ended(before):
+		_, err := fmt.Fprintf(out, "job %s had ended: %s\n", name, before.State)
 		return err
 	}
-	if err := local.Stop(cmd.Context(), name); err != nil {
-		return err
+	err = home.Stop(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
+	switch {
+	case err != nil:
+		return hint(err)
+	case cluster && before != nil && local.Ended(before):
+		_, err = fmt.Fprintf(out, "job %s deleted; it had ended: %s\n", name, before.State)
+	case cluster:
+		_, err = fmt.Fprintf(out, "job %s stopped and deleted\n", name)
+	default:
+		_, err = fmt.Fprintf(out, "job %s stopped\n", name)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "job %s stopped\n", name)
 	return err
 }
 
 // hint adds what to do to an error about a job that is not there.
 func hint(err error) error {
-	if errors.Is(err, local.ErrNotFound) && !strings.Contains(err.Error(), "log of pod") {
+	gone := errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound)
+	if gone && !strings.Contains(err.Error(), "log of pod") {
 		return fmt.Errorf("%w; see elasticdl list", err)
 	}
 	return err
 }
 
-func completeJob(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+// completeLimit is how long a shell waits for names.
+const completeLimit = 2 * time.Second
+
+func (w *where) complete(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var names []string
-	if len(args) == 0 || cmd.Name() == "stop" {
-		jobs, _ := local.List(cmd.Context()) // no jobs, no names
+	if len(args) > 0 && cmd.Name() != "stop" {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeLimit)
+	defer cancel()
+	if w.runtime != "kubernetes" {
+		jobs, _ := local.List(ctx) // no jobs, no names
 		for _, s := range jobs {
 			names = append(names, s.Name+"\t"+s.State)
 		}
 	}
+	if w.runtime != "local" {
+		if client, err := kube.Connect(w.at); err == nil {
+			theirs, _ := client.Names(ctx)
+			names = append(names, theirs...)
+		}
+	}
 	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (w *where) completePod(cmd *cobra.Command, job string) ([]string, cobra.ShellCompDirective) {
+	var pods []string
+	ctx, cancel := context.WithTimeout(cmd.Context(), completeLimit)
+	defer cancel()
+	if home, err := w.find(cmd, job); err == nil {
+		if s, err := home.Status(ctx, job); err == nil {
+			for _, p := range sorted(s.Pods) {
+				pods = append(pods, podName(p))
+			}
+		}
+	}
+	return pods, cobra.ShellCompDirectiveNoFileComp
 }
 
 // format is how a command prints: text or json.

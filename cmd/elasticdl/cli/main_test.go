@@ -121,6 +121,7 @@ func TestHelp(t *testing.T) {
 
 func TestExitCodes(t *testing.T) {
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not the developer's
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, test := range []struct {

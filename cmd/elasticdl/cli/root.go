@@ -98,7 +98,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(),
-		datasetCommand(), zooCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(),
+		datasetCommand(), zooCommand(), rbacCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(),
 	)
 	for _, name := range []string{"evaluate", "predict", "top"} {
 		root.AddCommand(laterCommand(name))

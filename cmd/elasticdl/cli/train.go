@@ -17,6 +17,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -47,7 +48,13 @@ func trainCommand() *cobra.Command {
 
 func train(cmd *cobra.Command, args []string) error {
 	c, err := job.Parse(args)
-	if c.Runtime == "local" && !c.DryRun {
+	var client *kube.Client
+	switch {
+	case c.Runtime == "kubernetes":
+		var e error
+		client, e = settleCluster(cmd, c)
+		err = errors.Join(err, e)
+	case c.Runtime == "local" && !c.DryRun:
 		err = errors.Join(err, checkHere(c.Job))
 	}
 	if err != nil {
@@ -56,9 +63,19 @@ func train(cmd *cobra.Command, args []string) error {
 	for _, note := range c.Notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 	}
-	if c.DryRun {
+	switch {
+	case c.DryRun:
 		return printJSON(cmd.OutOrStdout(), c.Job)
+	case c.Runtime == "kubernetes" && c.YAML != "":
+		return writeManifests(c.Job, c.YAML, cmd.OutOrStdout())
+	case c.Runtime == "kubernetes":
+		return submit(cmd, client, c)
 	}
+	return trainHere(cmd, c)
+}
+
+// trainHere runs a job on this machine.
+func trainHere(cmd *cobra.Command, c *job.Command) error {
 	ctx := cmd.Context()
 	h, err := local.Start(ctx, c.Job, local.StartOptions{Detach: c.Detach})
 	if errors.Is(err, local.ErrRunning) {

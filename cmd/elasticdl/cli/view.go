@@ -189,13 +189,30 @@ func news(before, after *wire.JobStatus) []string {
 	if after.World > before.GetWorld() && after.WorldSize > 0 {
 		lines = append(lines, ring(after))
 	}
-	type state struct{ name, state string }
+	lines = append(lines, podNews(before, after)...)
+	for _, e := range after.Evaluations[min(len(before.GetEvaluations()), len(after.Evaluations)):] {
+		lines = append(lines, evaluation.Format(e.Version, metricsOf(e)))
+	}
+	return lines
+}
+
+// podNews is what has become of pods between two statuses.
+func podNews(before, after *wire.JobStatus) []string {
+	var lines []string
+	type state struct{ name, state, waiting string }
+	of := func(p *wire.PodStatus) state {
+		s := state{name: podName(p), state: p.State}
+		if p.State == "Pending" {
+			s.waiting = p.Reason
+		}
+		return s
+	}
 	known := make(map[state]int64)
 	for _, p := range before.GetPods() {
-		known[state{podName(p), p.State}] = p.StartedUnixMs
+		known[of(p)] = p.StartedUnixMs
 	}
 	for _, p := range sorted(after.Pods) {
-		started, ok := known[state{podName(p), p.State}]
+		started, ok := known[of(p)]
 		over := local.Ended(after) && p.State != "Failed" // its pods end with a job
 		if ok && started == p.StartedUnixMs || p.State == "Initial" || over {
 			continue
@@ -206,11 +223,10 @@ func news(before, after *wire.JobStatus) []string {
 			line += ": " + reason(p)
 		case p.State == "Running" && p.Pid > 0:
 			line += fmt.Sprintf(", process %d", p.Pid)
+		case p.State == "Running" && p.Node != "":
+			line += " on " + p.Node
 		}
 		lines = append(lines, line)
-	}
-	for _, e := range after.Evaluations[min(len(before.GetEvaluations()), len(after.Evaluations)):] {
-		lines = append(lines, evaluation.Format(e.Version, metricsOf(e)))
 	}
 	return lines
 }
@@ -257,6 +273,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 		}
 	}
 	row("Name", s.Name)
+	row("Namespace", s.Namespace)
 	row("State", s.State)
 	row("Reason", oneLine(s.Reason))
 	row("Strategy", s.Strategy)
@@ -282,26 +299,46 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	}
 	w.Flush()
 	if len(s.Pods) > 0 {
-		b.WriteString("\n" + podTable(s.Pods, now))
+		b.WriteString("\n" + podTable(s, now))
 	}
 	return b.String()
 }
 
-func podTable(pods []*wire.PodStatus, now time.Time) string {
+// podTable is a job's pods: processes here, or what nodes have.
+func podTable(s *wire.JobStatus, now time.Time) string {
 	rows := [][]string{{"POD", "STATE", "PID", "AGE", "ADDRESS", "REASON"}}
-	for _, p := range sorted(pods) {
-		pid := ""
-		if p.Pid > 0 && p.EndedUnixMs == 0 {
-			pid = strconv.Itoa(int(p.Pid))
+	if s.Namespace != "" {
+		rows[0] = []string{"POD", "STATE", "NODE", "LAUNCH", "AGE", "REASON"}
+	}
+	for _, p := range sorted(s.Pods) {
+		age := span(p.StartedUnixMs, p.EndedUnixMs, now)
+		if s.Namespace != "" {
+			rows = append(rows, []string{podName(p), p.State, cmp.Or(p.Node, "-"), number(p.Launch), age, reason(p)})
+			continue
 		}
-		rows = append(rows, []string{podName(p), p.State, pid, span(p.StartedUnixMs, p.EndedUnixMs, now), p.Address, reason(p)})
+		pid := ""
+		if p.EndedUnixMs == 0 {
+			pid = number(p.Pid)
+		}
+		rows = append(rows, []string{podName(p), p.State, pid, age, p.Address, reason(p)})
 	}
 	return table(rows)
 }
 
-// listText is all jobs for `elasticdl list`.
-func listText(jobs []*wire.JobStatus, now time.Time) string {
-	rows := [][]string{{"NAME", "STATE", "STRATEGY", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE"}}
+// number is n, nothing for 0.
+func number(n int32) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(n))
+}
+
+// listText is all jobs for `elasticdl list`, with their namespaces if jobs of several are asked for.
+func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
+	rows := [][]string{{"NAME", "STATE", "STRATEGY", "PROGRESS", "EPOCH", "WORKERS", "PS", "AGE", "RUNTIME"}}
+	if namespaces {
+		rows[0] = append(rows[0], "NAMESPACE")
+	}
 	for _, s := range jobs {
 		n := alive(s)
 		workers, servers, epoch := strconv.Itoa(n[wire.Role_WORKER]), strconv.Itoa(n[wire.Role_PS]), ""
@@ -314,7 +351,15 @@ func listText(jobs []*wire.JobStatus, now time.Time) string {
 		if s.Epochs > 0 {
 			epoch = fmt.Sprintf("%d/%d", s.Epoch, s.Epochs)
 		}
-		rows = append(rows, []string{s.Name, s.State, strings.TrimSuffix(s.Strategy, "Strategy"), percent(s), epoch, workers, servers, age(s, now)})
+		runtime := "local"
+		if s.Namespace != "" {
+			runtime = "kubernetes"
+		}
+		row := []string{s.Name, s.State, strings.TrimSuffix(s.Strategy, "Strategy"), percent(s), epoch, workers, servers, age(s, now), runtime}
+		if namespaces {
+			row = append(row, s.Namespace)
+		}
+		rows = append(rows, row)
 	}
 	return table(rows)
 }

@@ -98,7 +98,7 @@ func TestViews(t *testing.T) {
 	golden(t, "status-ring-over", statusText(over, now))
 	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: record 7: no label"), now))
 	golden(t, "status-empty", statusText(&wire.JobStatus{Name: "j", State: "Pending"}, now))
-	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, now))
+	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, false, now))
 	golden(t, "summary", summary(ended("Succeeded", ""), "/state/jobs/test-mnist/logs", "model"))
 	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs", "model"))
 }

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// lookLimit is how long a cluster may take to answer if it is not known whether the user means it.
+const lookLimit = 3 * time.Second
+
+// where is the flags that say where jobs are: on this machine, or on a cluster.
+type where struct {
+	runtime string // "": wherever the job is
+	at      kube.Place
+}
+
+func (w *where) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&w.runtime, "runtime", "", "kubernetes or local; if not given, this machine's jobs go first")
+	w.clusterFlags(cmd)
+}
+
+func (w *where) clusterFlags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&w.at.Namespace, "namespace", "n", "", "namespace of the cluster; the context's if not given")
+	cmd.Flags().StringVar(&w.at.Context, "context", "", "context of the kubeconfig; its current one if not given")
+	cmd.Flags().StringVar(&w.at.Kubeconfig, "kubeconfig", "", "kubeconfig file; $KUBECONFIG or ~/.kube/config if not given")
+}
+
+// check runs before the command does, with others that do.
+func (w *where) check(*cobra.Command, []string) error {
+	if w.runtime != "" && w.runtime != "kubernetes" && w.runtime != "local" {
+		return fmt.Errorf("--runtime=%s: expected kubernetes or local", w.runtime)
+	}
+	if w.runtime == "local" && w.named() {
+		return errors.New("--runtime=local: has no --namespace, --context or --kubeconfig; drop one of the two")
+	}
+	return nil
+}
+
+// named tells whether a cluster was named.
+func (w *where) named() bool {
+	return w.at.Namespace != "" || w.at.Context != "" || w.at.Kubeconfig != ""
+}
+
+func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
+	w.at.Notes = cmd.ErrOrStderr()
+	return kube.Connect(w.at)
+}
+
+// home is where a job runs.
+type home interface {
+	Status(ctx context.Context, name string) (*wire.JobStatus, error)
+	Wait(ctx context.Context, name string) (*wire.JobStatus, error)
+	Scale(ctx context.Context, name string, workers int) (before int, err error)
+	Stop(ctx context.Context, name string, progress func(pods int)) error
+	Logs(ctx context.Context, name string, o kube.LogOptions, w io.Writer) error
+}
+
+// find is where a job is: on this machine if it has such a job, unless that has ended and the cluster has one, too.
+func (w *where) find(cmd *cobra.Command, name string) (home, error) {
+	if w.runtime == "local" {
+		return here{}, nil
+	}
+	if w.runtime == "kubernetes" || w.named() {
+		return w.connect(cmd)
+	}
+	mine, err := local.Status(cmd.Context(), name)
+	switch {
+	case err == nil && !local.Ended(mine):
+		return here{}, nil
+	case err != nil && !errors.Is(err, local.ErrNotFound):
+		return nil, err
+	}
+	client, failed := w.connect(cmd)
+	switch {
+	case failed == nil && err != nil:
+		return client, nil
+	case failed == nil:
+		ctx, cancel := context.WithTimeout(cmd.Context(), lookLimit)
+		defer cancel()
+		if client.Has(ctx, name) {
+			return client, nil
+		}
+	case errors.Is(failed, kube.ErrNoCluster) && err != nil:
+		return nil, fmt.Errorf("job %s %w on this machine, and %w", name, local.ErrNotFound, failed)
+	case err != nil:
+		return nil, failed
+	}
+	return here{}, nil
+}
+
+// here is this machine.
+type here struct{}
+
+func (here) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
+	return local.Status(ctx, name)
+}
+
+func (here) Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
+	return local.Wait(ctx, name)
+}
+
+func (here) Scale(ctx context.Context, name string, workers int) (int, error) {
+	return local.Scale(ctx, name, workers)
+}
+
+func (here) Stop(ctx context.Context, name string, _ func(int)) error { return local.Stop(ctx, name) }
+
+func (here) Logs(ctx context.Context, name string, o kube.LogOptions, w io.Writer) error {
+	return local.Logs(ctx, name, o.Pod, o.Follow, w)
+}

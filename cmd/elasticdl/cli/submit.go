@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// settleCluster completes a command by what only this machine knows: the file of --cluster_spec, and the namespace of the
+// kubeconfig's context. Where the cluster is comes with it; a command that does not talk to it can do without.
+func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
+	var problems []error
+	if c.ClusterSpec != "" {
+		text, err := kube.ReadClusterSpec(c.ClusterSpec)
+		if err != nil {
+			problems = append(problems, fmt.Errorf("--cluster_spec=%s: %w", c.ClusterSpec, err))
+		}
+		c.Job.ClusterSpecJSON = text
+	}
+	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: cmd.ErrOrStderr()}
+	if c.Given("namespace") {
+		at.Namespace = c.Job.Namespace
+	}
+	client, err := kube.Connect(at)
+	switch {
+	case err == nil:
+		c.Job.Namespace = client.Namespace()
+	case !errors.Is(err, kube.ErrNoCluster):
+		problems = append(problems, err)
+	case !c.DryRun && c.YAML == "":
+		problems = append(problems, fmt.Errorf("%w; give --kubeconfig=FILE, or --runtime=local to train on this machine", err))
+	}
+	return client, errors.Join(problems...)
+}
+
+// submit starts a job on a cluster.
+func submit(cmd *cobra.Command, client *kube.Client, c *job.Command) error {
+	ctx, j, out := cmd.Context(), c.Job, cmd.OutOrStdout()
+	problems, err := client.Preflight(ctx, j)
+	if err = errors.Join(usage(problems), err); err != nil {
+		return err
+	}
+	created, err := client.Submit(ctx, j)
+	if err != nil {
+		return err
+	}
+	verb := "submitted"
+	if j.Suspend {
+		verb = "made, suspended"
+	}
+	fmt.Fprintf(out, "job %s %s (%s), namespace %s of %s\n", j.Name, verb, crew(j), client.Namespace(), client.Server())
+	fmt.Fprint(out, createdText(created))
+	if c.Follow {
+		return follow(ctx, client, j, out)
+	}
+	_, err = fmt.Fprintf(out, `next:
+  elasticdl status %[1]s%[2]s     # how it is, and why pods are pending
+  elasticdl logs -f %[1]s%[2]s    # or: kubectl logs -f job/elasticdl-%[1]s-master%[2]s
+  elasticdl wait %[1]s%[2]s       # exit code 0 if it succeeds
+  elasticdl stop %[1]s%[2]s       # or: kubectl delete job elasticdl-%[1]s-master%[2]s
+`, j.Name, flagsAgain(c))
+	return err
+}
+
+// flagsAgain is what later commands need to find a job's cluster as this one did.
+func flagsAgain(c *job.Command) string {
+	var b strings.Builder
+	for _, f := range [][2]string{{"namespace", c.Job.Namespace}, {"context", c.Context}, {"kubeconfig", c.Kubeconfig}} {
+		if c.Given(f[0]) && f[1] != "" {
+			fmt.Fprintf(&b, " --%s=%s", f[0], f[1])
+		}
+	}
+	return b.String()
+}
+
+// createdText is what was created, a line for each kind: "service/a", "service/b".
+func createdText(created []string) string {
+	const most = 5
+	var kinds []string
+	names := make(map[string][]string)
+	for _, c := range created {
+		kind, name, _ := strings.Cut(c, "/")
+		if names[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		names[kind] = append(names[kind], name)
+	}
+	var b strings.Builder
+	for _, kind := range kinds {
+		all := names[kind]
+		line := strings.Join(all[:min(len(all), most)], ", ")
+		if n := len(all) - most; n > 0 {
+			line += fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintf(&b, "  %s %s\n", kind, line)
+	}
+	return b.String()
+}
+
+// writeManifests is --yaml.
+func writeManifests(j *job.Job, path string, out io.Writer) error {
+	text, err := kube.Manifests(j)
+	if err != nil {
+		return usage(err)
+	}
+	if path == "-" {
+		_, err = out.Write(text)
+		return err
+	}
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		return fmt.Errorf("--yaml=%s: %w", path, err)
+	}
+	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n", path)
+	return err
+}
+
+// follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of ctx
+// leaves the job running.
+func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) error {
+	shared := &together{out: out}
+	watched, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { showPods(watched, client, j.Name, shared) })
+	err := client.Logs(ctx, j.Name, kube.LogOptions{Follow: true, Tail: -1}, shared)
+	cancel()
+	watching.Wait()
+	var last *wire.JobStatus
+	if err == nil {
+		last, err = client.Wait(ctx, j.Name)
+	}
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s\n", j.Name)
+		return failure{errSilent, exitInterrupted}
+	case errors.Is(err, kube.ErrNotFound):
+		return fmt.Errorf("job %s was deleted", j.Name)
+	case err != nil:
+		return err
+	}
+	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name, j.Output)); err != nil {
+		return err
+	}
+	return outcome(ctx, last)
+}
+
+// showPods writes what becomes of a job's pods, and why they are pending, until ctx ends.
+func showPods(ctx context.Context, client *kube.Client, name string, out io.Writer) {
+	tick := time.NewTicker(4 * refresh)
+	defer tick.Stop()
+	var before *wire.JobStatus
+	for {
+		if s, err := client.Status(ctx, name); err == nil {
+			lines := podNews(before, s)
+			if s.Reason != before.GetReason() && s.State == "Pending" && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
+				lines = append(lines, "job Pending: "+oneLine(s.Reason))
+			}
+			for _, line := range lines {
+				io.WriteString(out, line+"\n")
+			}
+			before = s
+			if local.Ended(s) {
+				return
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// together is a writer that several write lines to.
+type together struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+func (t *together) Write(line []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.out.Write(line)
+}
