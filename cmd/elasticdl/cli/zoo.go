@@ -165,6 +165,9 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 
 // follow goes where zoo init has left word of.
 func (b *zooBuild) follow() error {
+	if info, err := os.Stat(b.path); err != nil || !info.IsDir() {
+		return err
+	}
 	r, err := readRecipe(b.path)
 	if err != nil || r == nil {
 		return usage(err)
