@@ -95,10 +95,11 @@ func prepare(dir string) (stop func(), err error) {
 	if err := zoo(filepath.Join(dir, "zoo")); err != nil {
 		return stop, err
 	}
-	if err := command("kubectl", "apply", "-f", "testdata/priorities.yaml"); err != nil {
+	if err := command("kubectl", "create", "-f", "testdata/priorities.yaml"); err == nil {
+		undo = append(undo, func() { command("kubectl", "delete", "-f", "testdata/priorities.yaml") })
+	} else if command("kubectl", "get", "-f", "testdata/priorities.yaml") != nil { // a cluster may have them
 		return stop, err
 	}
-	undo = append(undo, func() { command("kubectl", "delete", "-f", "testdata/priorities.yaml", "--ignore-not-found") })
 	proxy, err := startProxy(filepath.Join(dir, "proxy"))
 	if err != nil {
 		return stop, err
@@ -113,15 +114,20 @@ func zoo(dir string) error {
 	if err != nil {
 		return err
 	}
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		return err
+	}
 	image = registry + "/elasticdl:mnist"
 	for _, args := range [][]string{
-		{"zoo", "init", "--model_zoo=" + filepath.Join(dir, "model_zoo"), "--local_pkg_dir=" + repository},
-		{"zoo", "build", "--image=" + image, dir},
+		{"zoo", "init", "--model_zoo=model_zoo", "--local_pkg_dir=" + repository},
+		{"zoo", "build", "--image=" + image, "."},
 		{"zoo", "push", image},
 	} {
 		began := time.Now()
-		if err := command(*elasticdl, args...); err != nil {
-			return err
+		cmd := exec.Command(*elasticdl, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%v: %w\n%s", cmd, err, out)
 		}
 		note("elasticdl zoo "+args[1], rounded(time.Since(began)), "")
 	}
