@@ -60,6 +60,37 @@ var faults = []fault{
 	}},
 }
 
+// ask has a worker leave, whether the cluster says so or the worker only.
+var ask = fault{"ask to leave", func(s *simulation) string {
+	id, ok := s.pick(pod.Worker)
+	return said(ok && s.ask(id), "ask %v to leave", id)
+}}
+
+// askAll is a preemption of all.
+var askAll = fault{"ask all to leave", func(s *simulation) string {
+	asked := 0
+	if s.random.IntN(4) > 0 {
+		return ""
+	}
+	for _, id := range s.pods.of(pod.Worker) {
+		if s.random.IntN(8) > 0 && s.ask(id) {
+			asked++
+		}
+	}
+	return said(asked > 0, "ask %d workers to leave", asked)
+}}
+
+func (s *simulation) ask(id pod.ID) bool {
+	grace := 25 * time.Second
+	if !s.gentle {
+		grace = s.between(50*time.Millisecond, grace)
+	}
+	if s.ring != nil {
+		s.strike(id.String())
+	}
+	return s.pods.ask(id, pod.Exit{Preempted: true}, grace, s.random.IntN(2) == 0)
+}
+
 // linger slows a pair, and returns when there is probably something on the way between them.
 func (s *simulation) linger(a, b string) {
 	s.network.delay(a, b, s.between(50*time.Millisecond, 400*time.Millisecond), 2*time.Second)

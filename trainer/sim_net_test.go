@@ -57,6 +57,13 @@ func (n *network) listen(owner *host, address string) net.Listener {
 	return l
 }
 
+// occupied says that somebody listens there, who is leaving perhaps.
+func (n *network) occupied(address string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.listeners[address] != nil
+}
+
 // dial is the dialer of one host.
 func (n *network) dial(from *host) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {

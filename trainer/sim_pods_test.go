@@ -30,7 +30,8 @@ type pods struct {
 	network *network
 	events  chan pod.Event
 	start   func(id pod.ID) (delay time.Duration, refused bool) // what becomes of a creation
-	run     func(ctx context.Context, h *host, p master.Pod) error
+	run     func(ctx context.Context, it *process) error
+	grace   time.Duration // between the deletion of a worker and its end; 0: none
 	wg      sync.WaitGroup
 
 	mu   sync.Mutex
@@ -41,6 +42,8 @@ type process struct {
 	master.Pod
 	host   *host
 	cancel context.CancelFunc
+	leave  chan struct{} // closed when it is asked to leave
+	asked  bool
 }
 
 func newPods(n *network) *pods {
@@ -60,7 +63,7 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 		panic(fmt.Sprintf("%v is created twice", c.ID))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	it := &process{Pod: c, host: &host{name: c.ID.String()}, cancel: cancel}
+	it := &process{Pod: c, host: &host{name: c.ID.String()}, cancel: cancel, leave: make(chan struct{})}
 	p.live[c.ID] = it
 	p.wg.Go(func() {
 		select {
@@ -69,10 +72,12 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 			return
 		}
 		p.tell(it, pod.Event{Phase: pod.Running})
-		err := p.run(ctx, it.host, c)
+		err := p.run(ctx, it)
 		switch {
 		case err == nil:
 			p.end(c.ID, it, pod.Exit{})
+		case errors.Is(err, worker.ErrLeft):
+			p.end(c.ID, it, pod.Exit{Code: 143})
 		default:
 			p.end(c.ID, it, pod.Exit{Code: 1, Reason: err.Error()})
 		}
@@ -80,10 +85,34 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 	return nil
 }
 
-// Delete kills: nobody in the simulation says goodbye.
+// Delete kills, a worker after its grace.
 func (p *pods) Delete(_ context.Context, id pod.ID) error {
-	p.end(id, nil, pod.Exit{Code: 137, Signal: 9, Deleted: true})
+	if p.grace == 0 || !p.ask(id, pod.Exit{Deleted: true}, p.grace, true) {
+		p.end(id, nil, pod.Exit{Code: 137, Signal: 9, Deleted: true})
+	}
 	return nil
+}
+
+// ask has a worker leave within its grace. Told: the master hears of it from the cluster, too. False: there is
+// none, or it was asked before.
+func (p *pods) ask(id pod.ID, why pod.Exit, grace time.Duration, told bool) bool {
+	p.mu.Lock()
+	it := p.live[id]
+	if it == nil || it.asked || id.Role != pod.Worker {
+		p.mu.Unlock()
+		return false
+	}
+	it.asked = true
+	close(it.leave)
+	p.mu.Unlock()
+	if told {
+		p.tell(it, pod.Event{Phase: pod.Leaving, Exit: why})
+	}
+	time.AfterFunc(grace, func() {
+		why.Code, why.Signal = 137, 9
+		p.end(id, it, why)
+	})
+	return true
 }
 
 // kill ends a pod as kill -9 does. False: there is none.
@@ -159,19 +188,35 @@ func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 }
 
 // runWorker is the worker itself, with the simulated model and data.
-func (s *simulation) runWorker(ctx context.Context, h *host, p master.Pod) error {
+func (s *simulation) runWorker(ctx context.Context, it *process) error {
+	h, p := it.host, it.Pod
 	client, closing, err := s.master(h)
 	if err != nil {
 		return err
 	}
 	defer closing()
-	j, addresses, err := join(ctx, client, p.ID.Index)
+	joining, stop := context.WithCancel(ctx)
+	defer stop()
+	stay := make(chan struct{})
+	go func() {
+		select {
+		case <-it.leave:
+			stop()
+		case <-stay:
+		}
+	}()
+	j, addresses, err := join(joining, client, p.ID.Index)
+	close(stay)
+	if joining.Err() != nil && ctx.Err() == nil {
+		return worker.ErrLeft
+	}
 	if err != nil {
 		return err
 	}
 	c := worker.Config{
 		Index: p.ID.Index, Job: j, Model: model, Master: client,
 		Training: training{s.training, client}, Validation: s.validation, Log: s.log(p.ID.String()),
+		Leave: it.leave,
 	}
 	if j.Strategy == job.AllReduce {
 		return s.runMember(ctx, h, p, c)

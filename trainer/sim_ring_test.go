@@ -78,6 +78,7 @@ func newRingSimulation(seed uint64, output string) *simulation {
 	if r.IntN(3) == 0 {
 		s.refuse = 3
 	}
+	s.draw(rand.New(rand.NewPCG(seed, 7)))
 	return s
 }
 
@@ -90,8 +91,8 @@ func (s *simulation) runMember(ctx context.Context, h *host, p master.Pod, c wor
 	c.Model = ringModel
 	c.Engine, c.Initial = e, func() ([]float32, error) { return make([]float32, len(e.values)), nil }
 	c.Address = h.name + ":1"
-	if s.homes {
-		c.Address = fmt.Sprintf("home-%d:1", p.Slot)
+	if home := fmt.Sprintf("home-%d:1", p.Slot); s.homes && !s.network.occupied(home) {
+		c.Address = home
 	}
 	c.Peers = mesh.Listen(mesh.Config{Listener: s.network.listen(h, c.Address), Worker: p.ID.Index, Dial: s.network.dial(h), Log: c.Log})
 	defer c.Peers.Close()
@@ -277,6 +278,24 @@ func (s *simulation) checkRing(t *testing.T, status *wire.JobStatus) {
 	}
 	if s.calm {
 		s.checkCalm(t, status)
+	}
+	if s.gentle {
+		s.checkGentle(t)
+	}
+}
+
+// checkGentle asserts that those that leave in good order take nothing with them: at most the minibatch that one
+// has computed when the others have heard already that it is the last round.
+func (s *simulation) checkGentle(t *testing.T) {
+	again := 0
+	for _, times := range s.ring.computed {
+		again += times - 1
+	}
+	if most := len(s.ring.hit) * s.job.MinibatchSize; again > most {
+		t.Errorf("%d records were computed again when %d workers were asked to leave", again, len(s.ring.hit))
+	}
+	if n := len(s.ring.models); n > 1 {
+		t.Errorf("the model was begun %d times, and all workers that left had the time to pass it on", n)
 	}
 }
 

@@ -56,10 +56,12 @@ type simulation struct {
 	pause      time.Duration // mean, between faults
 	refuse     int           // one creation in so many is refused, 0: none
 
-	ring    *ringWatch // nil: parameter servers
-	ballast int        // of a ring's model
-	calm    bool       // nothing goes wrong
-	homes   bool       // who follows a lost worker listens under its address
+	ring    *ringWatch    // nil: parameter servers
+	ballast int           // of a ring's model
+	calm    bool          // nothing goes wrong
+	gentle  bool          // nothing but that workers are asked to leave
+	homes   bool          // who follows a lost worker listens under its address
+	grace   time.Duration // of workers that are deleted
 
 	random  *rand.Rand // of faults
 	network *network
@@ -136,7 +138,21 @@ func newSimulation(seed uint64, output string) *simulation {
 	if r.IntN(3) == 0 {
 		s.refuse = 3
 	}
+	s.draw(rand.New(rand.NewPCG(seed, 6)))
 	return s
+}
+
+// draw draws how workers leave: with some seeds that is all that befalls the job.
+func (s *simulation) draw(r *rand.Rand) {
+	if r.IntN(2) == 0 {
+		s.grace = 10 * time.Second
+	}
+	if s.gentle = r.IntN(8) == 0; s.gentle {
+		s.faults, s.refuse = nil, 0
+	}
+	if s.gentle || !s.calm && r.IntN(2) == 0 {
+		s.faults = append(s.faults, ask, askAll)
+	}
 }
 
 func (s *simulation) String() string {
@@ -156,11 +172,12 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	s.pods.start = func(pod.ID) (time.Duration, bool) {
 		return time.Duration(starts.IntN(300)) * time.Millisecond, s.refuse > 0 && starts.IntN(s.refuse) == 0
 	}
-	s.pods.run = func(ctx context.Context, h *host, p master.Pod) error {
-		if p.ID.Role == pod.PS {
-			return s.runPS(ctx, h, p)
+	s.pods.grace = s.grace
+	s.pods.run = func(ctx context.Context, it *process) error {
+		if it.ID.Role == pod.PS {
+			return s.runPS(ctx, it.host, it.Pod)
 		}
-		return s.runWorker(ctx, h, p)
+		return s.runWorker(ctx, it)
 	}
 	self := &host{name: "master"}
 	user := &host{name: "user"}
@@ -291,6 +308,9 @@ func (s *simulation) checkApplied(t *testing.T) {
 	}
 	if s.forgot {
 		return
+	}
+	if s.gentle && again > 0 {
+		t.Errorf("%d records were applied again, and all workers that left had the time to hand them back", again)
 	}
 	if missing > 0 {
 		t.Errorf("%d of %d records were not applied", missing, len(applied)/columns)

@@ -269,15 +269,16 @@ func (r *ring) gone(id pod.ID, reason string) {
 
 // departs has the others go on without a worker that was asked to go, as soon as they can.
 func (r *ring) departs(worker int) {
-	if r.over {
+	s := r.seats[worker]
+	switch {
+	case r.over:
 		return
-	}
-	if r.seats[worker] == nil { // it has not come yet
+	case s == nil: // it has not come yet
 		r.release(worker)
 		return
 	}
 	r.do(r.meeting.Depart(worker, r.now()))
-	if r.member(worker) && r.meeting.Last(worker, r.seats[worker].session) {
+	if r.meeting.Last(worker, s.session) {
 		r.Log.Warn("The only worker that has the model was asked to leave: it stays until another has it, or its grace is over", "worker", worker)
 	}
 }
