@@ -270,7 +270,7 @@ func (v Volume) check() error {
 	case v.ClaimName != "" && !dnsSubdomain(v.ClaimName):
 		return fmt.Errorf("claim_name=%s: expected the name of a PersistentVolumeClaim", v.ClaimName)
 	case v.HostPath != "" && (!path.IsAbs(v.HostPath) || climbs(v.HostPath)):
-		return fmt.Errorf("host_path=%s: expected a path that starts with / and has no ..", v.HostPath)
+		return fmt.Errorf("host_path=%s: expected a path that starts with / and names no '..'", v.HostPath)
 	case v.Type != "" && !slices.Contains(hostPathTypes, v.Type):
 		return fmt.Errorf("type=%s: expected one of %s", v.Type, strings.Join(hostPathTypes, ", "))
 	case !path.IsAbs(v.MountPath):

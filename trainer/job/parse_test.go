@@ -61,7 +61,7 @@ func TestParseVolumes(t *testing.T) {
 		"claim_name=a,mount_path=/d;claim_name=b,mount_path=/d": "!mount_path /d occurs twice",
 		"claim_name=A,mount_path=/d":                            "!claim_name=A: expected the name of a PersistentVolumeClaim",
 		"host_path=c0,mount_path=/path0":                        "!host_path=c0: expected a path that starts with /",
-		"host_path=/a/../b,mount_path=/d":                       "!and has no ..",
+		"host_path=/a/../b,mount_path=/d":                       "!and names no '..'",
 		"host_path=/a,type=Folder,mount_path=/d":                "!type=Folder: expected one of Directory, DirectoryOrCreate",
 		"claim_name=c,mount_path=/a:b":                          "!expected a path without ':'",
 		"claim_name=c,mount_path=/d,sub_path=/s":                "!sub_path=/s: expected a path within the volume",

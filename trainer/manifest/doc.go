@@ -1,11 +1,27 @@
 // Package manifest says what a job is on Kubernetes: the objects that the command line, the master and the
 // infrastructure create, made of a [job.Job] and nothing else.
 //
-//	user's side (CLI, Pulumi, kubectl apply)            the master
-//	────────────────────────────────────────            ──────────
+//	user's side (CLI, Pulumi, kubectl apply): Submit    the master: Pod
+//	────────────────────────────────────────────────    ───────────────
 //	Job elasticdl-J-master, the root                    pods elasticdl-J-ps-I, elasticdl-J-worker-N
 //	ConfigMap elasticdl-J, the spec                     (owned by the Job)
 //	ConfigMap elasticdl-J-state, the master's to write
 //	ServiceAccount, Role, RoleBinding elasticdl-J
 //	Service elasticdl-J-master, elasticdl-J-ps-I
+//
+// The Job owns all the rest, so that its deletion is the end of everything. Two ConfigMaps, one writer each: the user's side
+// writes the spec, in which the number of workers may change while the job runs, the master writes the state.
+//
+// Laws:
+//
+//  1. The same job makes the same objects, byte by byte.
+//  2. What is made of a valid job has names and labels that Kubernetes takes, and no two objects of a job, or of
+//     two jobs, are of one name.
+//  3. Names and labels say whose pod it is: [ParsePodName] and [ParseLabels] give back what [PodName] and [PodLabels] were given.
+//  4. The master may do what it does and nothing else; servers and workers have no token to do anything with.
+//  5. --cluster_spec_json adds and changes fields, as kubectl patch does, but not what pods are found by. A field that Kubernetes
+//     does not know is refused.
+//
+// Pods run with no capabilities, no way to get any, and the runtime's seccomp profile. They are root within their container if the image says
+// so, as data of the host and of file servers often demands.
 package manifest

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -69,9 +70,7 @@ func TestNoNames(t *testing.T) {
 	}
 	for _, change := range []map[string]string{{LabelApp: "x"}, {LabelJob: ""}, {LabelRole: "chief"}, {LabelIndex: ""}, {LabelIndex: "x"}, {LabelRole: "master", LabelIndex: "1"}} {
 		all := PodLabels("j", worker(1))
-		for k, v := range change {
-			all[k] = v
-		}
+		maps.Copy(all, change)
 		if _, id, _, ok := ParseLabels(all); ok {
 			t.Errorf("%v are %v", all, id)
 		}
@@ -147,6 +146,32 @@ func mustPodOf(t *rapid.T, j *job.Job, id pod.ID) *core.Pod {
 		t.Fatal(err)
 	}
 	return p
+}
+
+// Law 2 for two jobs: whatever they are called, they do not meet in one object.
+func TestJobsDoNotMeet(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := rapid.StringMatching(`[a-z0-9]{1,3}`).Draw(t, "job")
+		b := a + rapid.SampledFrom([]string{"-state", "-master", "-ps-0", "-worker-0", "-ps", "-0", "0"}).Draw(t, "suffix")
+		seen := make(map[string]string)
+		for _, name := range []string{a, b} {
+			j := job.Default()
+			j.Name, j.Image, j.ModelDef, j.TrainingData = name, "i", "m", "d"
+			s, err := Submit(j)
+			if err != nil && strings.HasSuffix(name, stateSuffix) {
+				return
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range append(s.Objects(), mustPodOf(t, j, worker(0)), mustPodOf(t, j, ps(0))) {
+				id := o.GetObjectKind().GroupVersionKind().Kind + " " + o.(meta.Object).GetName()
+				if other, ok := seen[id]; ok {
+					t.Errorf("%s is of %s and of %s", id, other, name)
+				}
+				seen[id] = name
+			}
+		}
+	})
 }
 
 // What the flags take for labels is what Kubernetes does.

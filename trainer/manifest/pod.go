@@ -37,19 +37,19 @@ const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 // Pod makes the pod of a server or worker of a job that is valid, owned by the Job of its master.
 func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
-	of, args := j.Worker, []string{
-		"worker", "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index),
-		"--listen=$(" + EnvPodIP + "):0", "--threads=0", // as many as the container has processors
-	}
-	priority := j.Worker.Priority.Of(p.Slot, j.NumWorkers)
-	if p.ID.Role == pod.PS {
+	var of job.Pod
+	var priority string
+	args := []string{p.ID.Role.String(), "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index), "--log_level=" + cmp.Or(j.LogLevel, "INFO")}
+	switch p.ID.Role {
+	case pod.Worker:
+		of, priority = j.Worker, j.Worker.Priority.Of(p.Slot, j.NumWorkers)
+		args = append(args, "--listen=$("+EnvPodIP+"):0", "--threads=0") // as many as the container has processors
+	case pod.PS:
 		of, priority = j.PS, j.PS.Priority.Class
-		args = []string{
-			"ps", "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index),
-			"--address=0.0.0.0:" + strconv.Itoa(PSPort), "--advertise=" + PSAddress(j, p.ID.Index),
-		}
+		args = append(args, "--address=0.0.0.0:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
+	default:
+		return nil, fmt.Errorf("make %s: it is made by its Job", describe(j, p.ID))
 	}
-	args = append(args, "--log_level="+cmp.Or(j.LogLevel, "INFO"))
 	t, err := template(j, p.ID, of, p.OOMs, args)
 	if err != nil {
 		return nil, err
