@@ -28,7 +28,7 @@ func (s Sample) total() float64 {
 
 // Meter samples what running pods request.
 type Meter struct {
-	Pods     listers.PodLister
+	Pods     listers.PodNamespaceLister
 	Selector labels.Selector
 	Owner    func(*core.Pod) string // "" is nobody's
 	Every    time.Duration

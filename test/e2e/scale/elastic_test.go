@@ -1,0 +1,288 @@
+//go:build e2e
+
+package scale
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// The experiments are ElasticDL's, of 2020: two jobs of 13 CPUs on a cluster of 24, the second one 30 s after the
+// first, each of them some 390 s of work for its ten workers; and one job beside a service that comes and goes. A second
+// here is speed seconds of theirs. What the cluster itself takes is not faster for that: it weighs speed times as much.
+const (
+	speed    = 4
+	capacity = 24 // CPUs: three nodes of 8
+	lotLabel = "elasticdl-e2e-lot"
+)
+
+// there is a time of the experiment.
+func there(seconds float64) time.Duration {
+	return time.Duration(seconds / speed * float64(time.Second))
+}
+
+// seconds of the experiment.
+func seconds(d time.Duration) float64 { return d.Seconds() * speed }
+
+// outcome is what came of an experiment.
+type outcome struct {
+	panel      Panel
+	ends       []time.Duration // of the jobs
+	first      time.Duration   // from the second job's submission to its first running worker
+	requeued   int64           // leases taken back
+	relaunched int64           // pods replaced
+	from, to   time.Duration   // what utilisation is of
+}
+
+func (o outcome) makespan() time.Duration { return o.ends[len(o.ends)-1] }
+
+// utilisation is the share of the CPUs that is taken.
+func (o outcome) utilisation() float64 { return mean(o.panel.Samples, o.from, o.to) / capacity }
+
+func TestElasticScheduling(t *testing.T) {
+	var gang, elastic, mixed outcome
+	t.Run("experiments", func(t *testing.T) {
+		t.Run("gang", func(t *testing.T) {
+			t.Parallel()
+			gang = twoJobs(open(t), 0, true)
+		})
+		t.Run("elastic", func(t *testing.T) {
+			t.Parallel()
+			elastic = twoJobs(open(t), 1, false)
+		})
+		t.Run("service", func(t *testing.T) {
+			t.Parallel()
+			mixed = besideService(open(t), 2)
+		})
+	})
+	if t.Failed() {
+		return
+	}
+	ratio := elastic.makespan().Seconds() / gang.makespan().Seconds()
+	var b strings.Builder
+	row := func(what, ours, theirs, limit string) {
+		fmt.Fprintf(&b, "%-46s %10s %10s  %s\n", what, ours, theirs, limit)
+	}
+	row("", "here", "published", "held to")
+	row("two jobs, gang: job 1 ends", format("%.0f s", seconds(gang.ends[0])), "395 s", "")
+	row("two jobs, gang: job 2 ends", format("%.0f s", seconds(gang.ends[1])), "795 s", "")
+	row("two jobs, elastic: job 1 ends", format("%.0f s", seconds(elastic.ends[0])), "395 s", "")
+	row("two jobs, elastic: job 2 ends", format("%.0f s", seconds(elastic.ends[1])), "580 s", "")
+	row("makespan, elastic / gang", format("%.3f", ratio), "0.730", "<= 0.70")
+	row("mean utilisation, gang", format("%.1f %%", 100*gang.utilisation()), "51 %", "")
+	row("mean utilisation, elastic", format("%.1f %%", 100*elastic.utilisation()), "73 %", ">= 85 %")
+	row("job 2's first worker runs after, gang", format("%.1f s", seconds(gang.first)), "378 s", "")
+	row("job 2's first worker runs after, elastic", format("%.2f s", elastic.first.Seconds()), "", "< 3 s, of this clock")
+	row("mean utilisation, a job and a service", format("%.1f %%", 100*mixed.utilisation()), "85.8 %", ">= 95 %")
+	row("pods replaced; leases taken back", fmt.Sprintf("%d; %d", mixed.relaunched, mixed.requeued), "", "")
+	t.Logf("a second of this clock is %d s of the experiment\n%s", speed, &b)
+
+	if ratio > 0.70 {
+		t.Errorf("elastic scheduling takes %.3f of the time of gang scheduling, want 0.70 at most", ratio)
+	}
+	if u := elastic.utilisation(); u < 0.85 {
+		t.Errorf("elastic scheduling uses %.1f %% of the CPUs, want 85 %% at least", 100*u)
+	}
+	if elastic.first >= 3*time.Second {
+		t.Errorf("the second job's first worker runs after %v, want less than 3 s", elastic.first)
+	}
+	if u := mixed.utilisation(); u < 0.95 {
+		t.Errorf("a job and a service use %.1f %% of the CPUs, want 95 %% at least", 100*u)
+	}
+	if mixed.relaunched == 0 || mixed.requeued == 0 {
+		t.Error("the service preempted nobody at work")
+	}
+	draw(t, "two-jobs.svg", Chart(speed, gang.panel, elastic.panel))
+	draw(t, "service.svg", Chart(speed, mixed.panel))
+}
+
+var format = fmt.Sprintf
+
+// draw keeps a figure: in the docs with -update.
+func draw(t *testing.T, name string, svg []byte) {
+	t.Helper()
+	dir := t.ArtifactDir()
+	if *update {
+		dir = "../../../docs/elastic-scheduling"
+	}
+	if err := os.WriteFile(filepath.Join(dir, name), svg, 0o644); err != nil {
+		t.Error(err)
+	}
+}
+
+// lot is three nodes of a cluster with many, which are all there is to some jobs.
+func (s *theatre) lot(number int) (selector map[string]string) {
+	s.Helper()
+	name := fmt.Sprintf("lot-%d", number)
+	var cpus float64
+	for i := range 3 {
+		node := fmt.Sprintf("fake-%d", 3*number+i)
+		label := func(ctx context.Context, value string) (*core.Node, error) {
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, lotLabel, value)
+			return s.set.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, patch, meta.PatchOptions{})
+		}
+		n, err := label(s.Context(), fmt.Sprintf("%q", name))
+		if err != nil {
+			s.Fatal(err)
+		}
+		cpus += n.Status.Allocatable.Cpu().AsApproximateFloat64()
+		s.Cleanup(func() { label(context.Background(), "null") })
+	}
+	if cpus != capacity {
+		s.Fatalf("three nodes have %v CPUs, want %d: make the cluster with --kwok-cpu=8", cpus, capacity)
+	}
+	return map[string]string{lotLabel: name}
+}
+
+// measure samples until stop is called.
+func (s *theatre) measure(owner func(*core.Pod) string) (m *Meter, stop func()) {
+	ctx, cancel := context.WithCancel(s.Context())
+	m = &Meter{Pods: s.pods, Selector: labels.Everything(), Owner: owner, Every: 50 * time.Millisecond}
+	var metering sync.WaitGroup
+	metering.Go(func() { m.Run(ctx) })
+	return m, func() { cancel(); metering.Wait() }
+}
+
+func ownerJob(p *core.Pod) string {
+	return strings.ReplaceAll(p.Labels["elasticdl-job-name"], "-", " ")
+}
+
+// twoJobs is the first experiment. In a gang all pods of a job start when all of them fit, as Kueue has it:
+// the Job is suspended until then.
+func twoJobs(s *theatre, number int, gang bool) outcome {
+	const minibatches = 3900
+	lot := s.lot(number)
+	flags := []string{
+		"--num_workers=10", "--num_minibatches_per_task=2", "--node_selector=" + lotLabel + "=" + lot[lotLabel],
+		fmt.Sprintf("--suspend=%t", gang),
+	}
+	meter, stop := s.measure(ownerJob)
+	var o outcome
+	var jobs []*play
+	var submitted time.Time
+	begin := time.Now()
+	s.until("end of both jobs", 5*time.Minute, func() bool {
+		n := len(jobs)
+		if n == 0 || n == 1 && time.Since(begin) >= there(30) {
+			submitted = time.Now()
+			jobs = append(jobs, s.submit(format("job-%d", n+1), format("127.80.%d.%d:50001", number+1, n+1), minibatches, 16, there(1), flags...))
+		}
+		if next := jobs[len(jobs)-1]; gang && !next.resumed && capacity-s.taken() >= 13 {
+			s.resume(next)
+		}
+		if len(jobs) == 2 && o.first == 0 && s.count("job-2", pod.Worker, running) > 0 {
+			o.first = time.Since(submitted)
+		}
+		if i := len(o.ends); i < len(jobs) && s.done(jobs[i]) {
+			o.ends = append(o.ends, time.Since(begin))
+		}
+		return len(o.ends) == 2
+	})
+	stop()
+	for _, job := range jobs {
+		status := s.audit(job)
+		o.requeued += status.Requeued
+		o.relaunched += status.Relaunched
+	}
+	o.to = o.makespan()
+	how := "elastic scheduling: job 2 starts with what is left"
+	if gang {
+		how = "gang scheduling: job 2 starts when all of it fits"
+	}
+	o.panel = Panel{
+		Title:  format("%s; both are done after %.0f s, %.0f %% of the CPUs in use", how, seconds(o.makespan()), 100*mean(meter.samples, 0, o.to)/capacity),
+		Owners: []string{"job 1", "job 2"}, Capacity: capacity, Samples: meter.samples, End: o.to,
+		Marks: []Mark{{there(30), "job 2 submitted"}, {o.ends[0], "job 1 done"}},
+	}
+	return o
+}
+
+// taken is the CPUs of what is bound and has not ended.
+func (s *theatre) taken() float64 {
+	all, err := s.pods.List(labels.Everything())
+	if err != nil {
+		s.Fatal(err)
+	}
+	var cpus float64
+	for _, p := range all {
+		if p.Spec.NodeName != "" && p.Status.Phase != core.PodSucceeded && p.Status.Phase != core.PodFailed {
+			cpus += request(p)
+		}
+	}
+	return cpus
+}
+
+// besideService is the second experiment: a job that would take all 24 CPUs, beside a service of high priority.
+func besideService(s *theatre, number int) outcome {
+	const minibatches = 8300
+	replicas := []struct {
+		at float64
+		n  int32
+	}{{67, 3}, {167, 8}, {267, 14}, {367, 8}, {467, 3}}
+	const from, to = 30, 560 // the job has begun, and is not done
+	lot := s.lot(number)
+	s.service("nginx", lot)
+	meter, stop := s.measure(func(p *core.Pod) string {
+		if p.Labels["app"] == "nginx" {
+			return "service"
+		}
+		return ownerJob(p)
+	})
+	begin := time.Now()
+	job := s.submit("job", format("127.80.%d.1:50001", number+1), minibatches, 16, there(1),
+		"--num_workers=21", "--num_minibatches_per_task=2", "--node_selector="+lotLabel+"="+lot[lotLabel])
+	for _, r := range replicas {
+		s.until("time to scale", time.Minute, func() bool { return time.Since(begin) >= there(r.at) })
+		_, err := s.set.AppsV1().Deployments(s.namespace).Patch(s.Context(), "nginx", types.MergePatchType, spec(map[string]any{"replicas": r.n}), meta.PatchOptions{})
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+	s.until("time to end", time.Minute, func() bool { return time.Since(begin) >= there(to) })
+	if s.done(job) {
+		s.Fatal("the job is done before the service is")
+	}
+	status := s.await(job, 2*time.Minute)
+	end := time.Since(begin)
+	stop()
+	o := outcome{ends: []time.Duration{end}, requeued: status.Requeued, relaunched: status.Relaunched, from: there(from), to: there(to)}
+	o.panel = Panel{
+		Title:  format("a job beside a service of higher priority: %.1f %% of the CPUs in use", 100*mean(meter.samples, o.from, o.to)/capacity),
+		Owners: []string{"service", "job"}, Capacity: capacity, Samples: meter.samples, End: end,
+		Marks: []Mark{{end, "job done"}},
+	}
+	return o
+}
+
+// service makes a Deployment without replicas.
+func (s *theatre) service(name string, selector map[string]string) {
+	s.Helper()
+	named := map[string]string{"app": name}
+	d := &apps.Deployment{ObjectMeta: meta.ObjectMeta{Name: name}, Spec: apps.DeploymentSpec{
+		Replicas: new(int32(0)), Selector: &meta.LabelSelector{MatchLabels: named},
+		Template: core.PodTemplateSpec{ObjectMeta: meta.ObjectMeta{Labels: named}, Spec: core.PodSpec{
+			PriorityClassName: "high", NodeSelector: selector,
+			Containers: []core.Container{{Name: name, Image: "nginx:none", Resources: core.ResourceRequirements{
+				Requests: core.ResourceList{core.ResourceCPU: resource.MustParse("1")},
+			}}},
+		}},
+	}}
+	if _, err := s.set.AppsV1().Deployments(s.namespace).Create(s.Context(), d, meta.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}

@@ -1,0 +1,111 @@
+//go:build e2e
+
+package scale
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+var (
+	cluster   = flag.String("cluster", "", "directory of a cluster with 200 fake nodes of 8 CPUs and no real ones; without it one is made")
+	elasticdl = flag.String("elasticdl", "../../../build/elasticdl", "the program")
+	program   = flag.String("program", "../../../build/tools/cluster", "the program that makes clusters")
+)
+
+func kubeconfig() string { return filepath.Join(*cluster, "admin.kubeconfig") }
+
+func TestMain(m *testing.M) {
+	if os.Getenv(envMaster) != "" {
+		os.Exit(beMaster())
+	}
+	flag.Parse()
+	flag.Set("test.parallel", "3") // experiments, which mostly wait, however few processors there are
+	code, err := stageAndRun(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// What tells a process of this program that it is a master.
+const (
+	envMaster = "SCALE_MASTER" // name of its job
+	envListen = "SCALE_LISTEN"
+)
+
+// beMaster is what `elasticdl master` is in a pod, but for where it finds the cluster and where it listens. It
+// returns the exit code.
+func beMaster() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	err := func() error {
+		config, err := clientcmd.BuildConfigFromFlags("", os.Getenv("KUBECONFIG"))
+		if err != nil {
+			return err
+		}
+		config.QPS = -1 // as in a pod: the runtime minds the rate
+		set, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		return kube.RunMaster(ctx, kube.MasterConfig{
+			Job: os.Getenv(envMaster), Namespace: os.Getenv(manifest.EnvPodNamespace), Client: set,
+			Environ: os.Environ(), Listen: os.Getenv(envListen), Output: os.Stdout,
+		})
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// stageAndRun makes the cluster, if none is given, and removes it.
+func stageAndRun(m *testing.M) (int, error) {
+	for _, path := range []*string{elasticdl, program, cluster} {
+		if *path == "" {
+			continue
+		}
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return 1, err
+		}
+	}
+	if *cluster != "" {
+		return m.Run(), nil
+	}
+	dir, err := os.MkdirTemp("", "scale-")
+	if err != nil {
+		return 1, err
+	}
+	defer os.RemoveAll(dir)
+	*cluster = filepath.Join(dir, "c")
+	defer operate("down", "--dir="+*cluster)
+	if err := operate("up", "--dir="+*cluster, "--bin="+filepath.Dir(*program), "--nodes=0", "--kwok=200", "--kwok-cpu=8"); err != nil {
+		return 1, err
+	}
+	return m.Run(), nil
+}
+
+func operate(args ...string) error {
+	cmd := exec.CommandContext(context.Background(), *program, args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%v: %w\n%s", cmd, err, out)
+	}
+	return nil
+}

@@ -1,0 +1,399 @@
+//go:build e2e
+
+package scale
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	auth "k8s.io/api/authentication/v1"
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	scheduling "k8s.io/api/scheduling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	batchlisters "k8s.io/client-go/listers/batch/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	clientapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// theatre is a namespace whose jobs are played.
+type theatre struct {
+	*testing.T
+	set       kubernetes.Interface
+	namespace string
+	dir       string                    // of this machine
+	informer  cache.SharedIndexInformer // of pods
+	pods      listers.PodNamespaceLister
+	jobs      batchlisters.JobNamespaceLister
+
+	mu    sync.Mutex
+	plays map[string]*play // by job
+}
+
+// play is a job.
+type play struct {
+	name      string
+	records   int
+	batch     int64         // records of a minibatch
+	minibatch time.Duration // that one takes
+	address   string        // of this machine, for its master
+	ledger    *Ledger
+	config    string // kubeconfig of its master
+	resumed   bool
+
+	mu      sync.Mutex
+	master  *exec.Cmd
+	started time.Time
+	ended   time.Time
+	peak    int64 // bytes of memory of the master
+}
+
+// open makes a namespace and watches it.
+func open(t *testing.T) *theatre {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS, config.Burst = 5000, 5000 // of players there are many
+	set, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space, err := set.CoreV1().Namespaces().Create(t.Context(), &core.Namespace{ObjectMeta: meta.ObjectMeta{GenerateName: "scale-"}}, meta.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	factory := informers.NewSharedInformerFactoryWithOptions(set, 0, informers.WithNamespace(space.Name))
+	s := &theatre{
+		T: t, set: set, namespace: space.Name, dir: t.ArtifactDir(), plays: make(map[string]*play),
+		informer: factory.Core().V1().Pods().Informer(), pods: factory.Core().V1().Pods().Lister().Pods(space.Name),
+		jobs: factory.Batch().V1().Jobs().Lister().Jobs(space.Name),
+	}
+	kubelet := &Kubelet{Client: set, Pods: s.informer, Main: s.perform, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		Plays: func(p *core.Pod) bool { _, _, _, ok := manifest.ParseLabels(p.Labels); return ok }}
+	var background sync.WaitGroup
+	background.Go(func() { kubelet.Run(ctx) })
+	factory.Start(ctx.Done())
+	t.Cleanup(func() {
+		if err := set.CoreV1().Namespaces().Delete(ctx, space.Name, meta.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		cancel()
+		background.Wait()
+		factory.Shutdown()
+	})
+	if !cache.WaitForCacheSync(t.Context().Done(), s.informer.HasSynced, factory.Batch().V1().Jobs().Informer().HasSynced) {
+		t.Fatal("the namespace cannot be watched")
+	}
+	for name, value := range map[string]int32{"high": 1_000_000, "low": 1000} {
+		class := &scheduling.PriorityClass{ObjectMeta: meta.ObjectMeta{Name: name}, Value: value}
+		if _, err := set.SchedulingV1().PriorityClasses().Create(t.Context(), class, meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// perform is what runs in a job's pod.
+func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
+	name, id, _, _ := manifest.ParseLabels(p.Labels)
+	s.mu.Lock()
+	job := s.plays[name]
+	s.mu.Unlock()
+	if job == nil {
+		return fmt.Errorf("%s is of no job that is played", p.Name)
+	}
+	if id.Role == pod.Master {
+		return s.lead(ctx, job, p)
+	}
+	conn, err := grpc.NewClient("passthrough:///"+job.address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	client := wire.NewMasterClient(conn)
+	if id.Role == pod.Worker {
+		w := Worker{Index: id.Index, Master: client, Ledger: job.ledger, Batch: job.batch, Minibatch: job.minibatch}
+		return w.Run(ctx)
+	}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	return (&Server{Index: id.Index, Master: client, Ledger: job.ledger, Listener: lis}).Run(ctx)
+}
+
+// lead runs the real master in a process of its own, with the pod's environment and permissions.
+func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
+	if err := s.authorize(ctx, job, p.Spec.ServiceAccountName); err != nil {
+		return err
+	}
+	log, err := os.Create(filepath.Join(s.dir, p.Name+".log"))
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(os.Args[0])
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(environment(p, job.address), "KUBECONFIG="+job.config, envMaster+"="+job.name, envListen+"="+job.address)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	job.mu.Lock()
+	job.master, job.started = cmd, time.Now()
+	err = cmd.Start()
+	job.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { cmd.Process.Kill() })
+	defer stop()
+	watched, unwatch := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() { job.watch(watched, cmd.Process.Pid) })
+	err = cmd.Wait()
+	unwatch()
+	watching.Wait()
+	job.mu.Lock()
+	job.ended = time.Now()
+	job.mu.Unlock()
+	if err != nil {
+		return Exit(cmd.ProcessState.ExitCode())
+	}
+	return nil
+}
+
+// watch notes the largest memory that the master has. (What the system tells at its end is this process's, if that is larger.)
+func (j *play) watch(ctx context.Context, pid int) {
+	for {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+		_, rest, _ := strings.Cut(string(text), "VmHWM:")
+		if words := strings.Fields(rest); len(words) > 0 {
+			kilobytes, _ := strconv.ParseInt(words[0], 10, 64)
+			j.peak = max(j.peak, kilobytes<<10)
+		}
+		if sleep(ctx, 250*time.Millisecond) != nil {
+			return
+		}
+	}
+}
+
+// environment resolves the variables of a pod's container; its address is one of this machine.
+func environment(p *core.Pod, address string) []string {
+	host, _, _ := net.SplitHostPort(address)
+	fields := map[string]string{
+		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "status.podIP": host,
+	}
+	var env []string
+	for _, v := range p.Spec.Containers[0].Env {
+		value := v.Value
+		if v.ValueFrom != nil {
+			path := v.ValueFrom.FieldRef.FieldPath
+			value = fields[path]
+			if label, ok := strings.CutPrefix(path, "metadata.labels['"); ok {
+				value = p.Labels[strings.TrimSuffix(label, "']")]
+			}
+		}
+		env = append(env, v.Name+"="+value)
+	}
+	return env
+}
+
+// authorize writes a kubeconfig with the rights of a ServiceAccount, and no more.
+func (s *theatre) authorize(ctx context.Context, job *play, account string) error {
+	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, account, &auth.TokenRequest{}, meta.CreateOptions{})
+	if err != nil {
+		return err
+	}
+	config, err := clientcmd.LoadFromFile(kubeconfig())
+	if err != nil {
+		return err
+	}
+	config.AuthInfos = map[string]*clientapi.AuthInfo{"job": {Token: token.Status.Token}}
+	for _, c := range config.Contexts {
+		c.AuthInfo, c.Namespace = "job", s.namespace
+	}
+	return clientcmd.WriteToFile(*config, job.config)
+}
+
+// submit sends a job off as a user does, and answers when that began.
+func (s *theatre) submit(name string, address string, minibatches, batch int, each time.Duration, flags ...string) *play {
+	s.Helper()
+	job := &play{
+		name: name, records: minibatches * batch, batch: int64(batch), minibatch: each, address: address,
+		ledger: NewLedger(), config: filepath.Join(s.dir, name+".kubeconfig"),
+	}
+	s.mu.Lock()
+	s.plays[name] = job
+	s.mu.Unlock()
+	data := filepath.Join(s.dir, name+".recordio")
+	if err := records(data, job.records); err != nil {
+		s.Fatal(err)
+	}
+	args := append([]string{
+		"train", "--kubeconfig=" + kubeconfig(), "--namespace=" + s.namespace, "--job_name=" + name,
+		"--image_name=elasticdl:none", "--model_def=mnist.mnist_functional_api.custom_model", "--training_data=" + data,
+		"--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=2", "--num_epochs=1", "--minibatch_size=" + fmt.Sprint(batch),
+		"--master_resource_request=cpu=1,memory=64Mi", "--ps_resource_request=cpu=1,memory=64Mi", "--worker_resource_request=cpu=1,memory=64Mi",
+		"--master_pod_priority=high", "--ps_pod_priority=high", "--worker_pod_priority=low",
+	}, flags...)
+	cmd := exec.CommandContext(s.Context(), *elasticdl, args...)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.Fatalf("%v: %v\n%s", cmd, err, out)
+	}
+	return job
+}
+
+// records writes a file of that many records, which nobody reads.
+func records(path string, n int) error {
+	var b bytes.Buffer
+	w, err := recordio.NewWriter(&b, recordio.Snappy, 0)
+	if err != nil {
+		return err
+	}
+	for range n {
+		if err := w.Write([]byte{0}); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(path, b.Bytes(), 0o644)
+}
+
+// until asks every few milliseconds, and fails the test if it takes too long.
+func (s *theatre) until(what string, limit time.Duration, ask func() bool) {
+	s.Helper()
+	ctx, cancel := context.WithTimeoutCause(s.Context(), limit, fmt.Errorf("%s: not within %v", what, limit))
+	defer cancel()
+	for !ask() {
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			s.Fatal(err)
+		}
+	}
+}
+
+// count is the pods of a job's role for which that is so.
+func (s *theatre) count(job string, role pod.Role, is func(*core.Pod) bool) int {
+	all, err := s.pods.List(labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: role.String()}))
+	if err != nil {
+		s.Fatal(err)
+	}
+	n := 0
+	for _, p := range all {
+		if is(p) {
+			n++
+		}
+	}
+	return n
+}
+
+func running(p *core.Pod) bool { return p.Status.Phase == core.PodRunning }
+
+// done says whether a job has succeeded, by the word of its Job. Another end of it ends the test.
+func (s *theatre) done(job *play) bool {
+	s.Helper()
+	root, err := s.jobs.Get(manifest.MasterName(job.name))
+	if apierrors.IsNotFound(err) {
+		return false // not seen yet
+	} else if err != nil {
+		s.Fatal(err)
+	}
+	for _, c := range root.Status.Conditions {
+		switch {
+		case c.Status != core.ConditionTrue:
+		case c.Type == batch.JobFailed:
+			s.Fatalf("job %s failed: %s\n%s", job.name, c.Message, s.last(job))
+		case c.Type == batch.JobComplete:
+			return true
+		}
+	}
+	return false
+}
+
+// last is the end of the master's log.
+func (s *theatre) last(job *play) string {
+	logs, _ := filepath.Glob(filepath.Join(s.dir, manifest.MasterName(job.name)+"*.log"))
+	var all []string
+	for _, path := range logs {
+		text, _ := os.ReadFile(path)
+		lines := strings.Split(string(text), "\n")
+		all = append(all, lines[max(0, len(lines)-15):]...)
+	}
+	return strings.Join(all, "\n")
+}
+
+// await waits for a job to succeed, and holds it to its records: the master has credited each, and each was trained on once.
+func (s *theatre) await(job *play, limit time.Duration) *wire.JobStatus {
+	s.Helper()
+	s.until("end of "+job.name, limit, func() bool { return s.done(job) })
+	return s.audit(job)
+}
+
+func (s *theatre) audit(job *play) *wire.JobStatus {
+	s.Helper()
+	state, err := s.set.CoreV1().ConfigMaps(s.namespace).Get(s.Context(), manifest.StateName(job.name), meta.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	status := new(wire.JobStatus)
+	if err := protojson.Unmarshal([]byte(state.Data[manifest.KeyStatus]), status); err != nil {
+		s.Fatal(err)
+	}
+	if status.State != "Succeeded" || status.RecordsDone != int64(job.records) {
+		s.Errorf("%s %s with %d of %d records: %s", job.name, status.State, status.RecordsDone, job.records, status.Reason)
+	}
+	if err := job.ledger.Check(job.records, 1); err != nil {
+		s.Errorf("%s: %v", job.name, err)
+	}
+	return status
+}
+
+// spec is a patch of an object's.
+func spec(fields map[string]any) []byte {
+	text, err := json.Marshal(map[string]any{"spec": fields})
+	if err != nil {
+		panic(err)
+	}
+	return text
+}
+
+// resume lets a suspended job begin.
+func (s *theatre) resume(job *play) {
+	s.Helper()
+	job.resumed = true
+	_, err := s.set.BatchV1().Jobs(s.namespace).Patch(s.Context(), manifest.MasterName(job.name), types.MergePatchType, spec(map[string]any{"suspend": false}), meta.PatchOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+}

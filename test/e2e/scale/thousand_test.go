@@ -1,0 +1,117 @@
+//go:build e2e
+
+package scale
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// A job of 1,000 workers on 200 nodes: how long until all pods are created and run, what the master takes, and how soon
+// 100 that are killed at once are replaced.
+func TestThousandWorkers(t *testing.T) {
+	const workers, killed = 1000, 100
+	const batch, perTask = 2, 8
+	s := open(t)
+	begin := time.Now()
+	job := s.submit("thousand", "127.80.10.1:50001", workers*40, batch, time.Second,
+		fmt.Sprintf("--num_workers=%d", workers), fmt.Sprintf("--num_minibatches_per_task=%d", perTask))
+	whole := func(what string, is func(*core.Pod) bool) time.Duration {
+		s.until(what, 2*time.Minute, func() bool { return s.count(job.name, pod.Worker, is) >= workers })
+		return time.Since(begin)
+	}
+	created := whole("creation of all workers", func(*core.Pod) bool { return true })
+	bound := whole("scheduling of all workers", func(p *core.Pod) bool { return p.Spec.NodeName != "" })
+	up := whole("running of all workers", running)
+
+	victims := s.oldest(job.name, killed)
+	struck := time.Now()
+	var killing sync.WaitGroup
+	for _, p := range victims {
+		killing.Go(func() {
+			if err := s.set.CoreV1().Pods(s.namespace).Delete(t.Context(), p.Name, meta.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	killing.Wait()
+	deleted := time.Since(struck)
+	fresh := func(is func(*core.Pod) bool) func() bool {
+		return func() bool {
+			return s.count(job.name, pod.Worker, func(p *core.Pod) bool { return serial(p) >= workers && is(p) }) >= killed
+		}
+	}
+	s.until("creation of replacements", time.Minute, fresh(func(*core.Pod) bool { return true }))
+	replaced := time.Since(struck)
+	s.until("running of replacements", time.Minute, fresh(running))
+	again := time.Since(struck)
+
+	status := s.await(job, 3*time.Minute)
+	peak, cores := job.cost()
+	if status.Relaunched < killed {
+		t.Errorf("%d pods were replaced, want %d at least", status.Relaunched, killed)
+	}
+	var b strings.Builder
+	row := func(what, value, limit string) { fmt.Fprintf(&b, "%-44s %10s  %s\n", what, value, limit) }
+	round := func(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }
+	row(fmt.Sprintf("%d workers: all created", workers), round(created), "< 30s")
+	row("all bound", round(bound), "")
+	row("all running", round(up), "")
+	row(fmt.Sprintf("%d killed (deletions took %s): all created anew", killed, round(deleted)), round(replaced), "")
+	row("all running anew", round(again), "< 10s")
+	row("master: largest memory", fmt.Sprintf("%d MB", peak>>20), "< 300 MB")
+	row("master: processors, mean of its life", fmt.Sprintf("%.2f", cores), "< 1")
+	row("leases taken back", fmt.Sprint(status.Requeued), "")
+	row("the whole job", round(time.Since(begin)), "")
+	t.Logf("\n%s", &b)
+	for _, c := range []struct {
+		what  string
+		value float64
+		limit float64
+	}{
+		{"seconds until all workers are created", created.Seconds(), 30},
+		{"seconds until those that were killed are replaced", again.Seconds(), 10},
+		{"MB of the master", float64(peak >> 20), 300},
+		{"processors of the master", cores, 1},
+	} {
+		if c.value >= c.limit {
+			t.Errorf("%s: %.2f, want less than %v", c.what, c.value, c.limit)
+		}
+	}
+}
+
+// oldest is the first workers of a job, by number.
+func (s *theatre) oldest(job string, n int) []*core.Pod {
+	all, err := s.pods.List(labels.SelectorFromSet(labels.Set{manifest.LabelJob: job, manifest.LabelRole: pod.Worker.String()}))
+	if err != nil || len(all) < n {
+		s.Fatalf("%d workers, want %d: %v", len(all), n, err)
+	}
+	slices.SortFunc(all, func(a, b *core.Pod) int { return cmp.Compare(serial(a), serial(b)) })
+	return all[:n]
+}
+
+// serial is the number of a pod.
+func serial(p *core.Pod) int {
+	_, id, _, _ := manifest.ParseLabels(p.Labels)
+	return id.Index
+}
+
+// cost is the largest memory that a master had, in bytes, and how many processors it took on average.
+func (j *play) cost() (peak int64, cores float64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	cpu := j.master.ProcessState.UserTime() + j.master.ProcessState.SystemTime()
+	return j.peak, cpu.Seconds() / j.ended.Sub(j.started).Seconds()
+}
