@@ -74,6 +74,7 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 	s := &wire.PodStatus{
 		Role:          wire.Role(p.ID.Role),
 		Index:         int32(p.ID.Index),
+		Launch:        int32(p.Launch),
 		State:         p.Phase.String(),
 		Reason:        p.Waiting,
 		Pid:           int32(p.PID),
