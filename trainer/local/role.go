@@ -99,9 +99,14 @@ func RunPS(ctx context.Context, r Role) error {
 		return r.leave(err)
 	}
 	defer listener.Close()
-	return r.leave(ps.Run(ctx, ps.Config{
-		Master: r.Master, Index: r.Index, Listener: listener, Advertise: r.Advertise, Log: Logger(r.Log, r.LogLevel),
-	}))
+	err = ps.Run(ctx, ps.Config{
+		Master: r.Master, Index: r.Index, Listener: listener, Advertise: r.Advertise, Abandoned: r.abandoned(),
+		Log: Logger(r.Log, r.LogLevel),
+	})
+	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
+		err = ErrLeft
+	}
+	return r.leave(err)
 }
 
 // listen waits up to ten seconds for an address that another still holds: a
@@ -134,7 +139,10 @@ func RunWorker(ctx context.Context, r Role) error {
 	if r.Threads == 0 {
 		r.Threads = processors("/sys/fs/cgroup")
 	}
-	return r.leave(worker.Main(ctx, worker.Options{
+	working, stop := work(ctx, leaveGrace)
+	defer stop()
+	return r.leave(worker.Main(working, worker.Options{
+		Leave: ctx.Done(), Abandoned: r.abandoned(),
 		Master: conn, Index: r.Index, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
 		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
 	}))

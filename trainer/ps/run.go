@@ -1,8 +1,10 @@
 package ps
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -29,8 +31,13 @@ type Config struct {
 	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
 	// Dial opens the connection to the master; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	Log  *slog.Logger
+	// Abandoned is how long the master may be away until the server ends; 0: for ever.
+	Abandoned time.Duration
+	Log       *slog.Logger
 }
+
+// ErrAbandoned ends a server whose master could not be reached for too long.
+var ErrAbandoned = errors.New("the master could not be reached")
 
 const (
 	beat      = 500 * time.Millisecond // between heartbeats
@@ -84,9 +91,9 @@ func Run(ctx context.Context, c Config) error {
 		served <- err
 	}()
 	c.Log.Info("Parameter server started", "index", c.Index, "of", config.Servers, "optimizer", config.Optimizer.Name)
-	heartbeats(ctx, master, s, c, taken)
+	err = heartbeats(ctx, master, s, c, taken)
 	s.Stop()
-	return <-served
+	return cmp.Or(<-served, err)
 }
 
 func dialMaster(c Config) (*grpc.ClientConn, error) {
@@ -111,6 +118,7 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 		address = c.Listener.Addr().String()
 	}
 	req := &wire.JoinRequest{Role: wire.Role_PS, Index: int32(c.Index), Address: address, Pid: int32(os.Getpid())}
+	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		reply, err := master.Join(ctx, req)
 		switch grpcstatus.Code(err) {
@@ -123,6 +131,9 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		default:
 			return nil, 0, fmt.Errorf("join: %w", err)
+		}
+		if away := time.Since(began); c.Abandoned > 0 && away >= c.Abandoned {
+			return nil, 0, fmt.Errorf("%w for %v: %w", ErrAbandoned, away.Round(time.Second), err)
 		}
 		select {
 		case <-ctx.Done():
@@ -158,31 +169,40 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 	return config, nil
 }
 
-// heartbeats tells the master the version, each beat and when a snapshot was
-// taken, until ctx ends or the master does not know this server.
-func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, taken <-chan struct{}) {
+// heartbeats tells the master the version, each beat and when a snapshot was taken, until ctx ends or the master does
+// not know this server. The error is that it was away for too long.
+func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, taken <-chan struct{}) error {
 	ticker := time.NewTicker(beat)
 	defer ticker.Stop()
-	for away := false; ; {
+	answered, missed := time.Now(), 0
+	for {
 		limited, cancel := context.WithTimeout(ctx, beatLimit)
 		reply, err := master.Heartbeat(limited, &wire.HeartbeatRequest{
 			Role: wire.Role_PS, Index: int32(c.Index), Version: s.Version(), Snapshot: s.Snapshot()})
 		cancel()
 		switch {
 		case ctx.Err() != nil:
-			return
+			return nil
 		case err == nil && reply.Unknown:
 			c.Log.Info("The master does not know this server: it was replaced")
-			return
-		case err != nil && !away:
-			c.Log.Warn("The master is away", "error", err)
-		case err == nil && away:
-			c.Log.Info("The master is back")
+			return nil
+		case err == nil:
+			if missed > 0 {
+				c.Log.Info("The master is back")
+			}
+			answered, missed = time.Now(), 0
+		default:
+			if missed++; missed == 1 {
+				c.Log.Warn("The master is away", "error", err)
+			}
+			// Missed more than once: the server itself may have been stopped.
+			if away := time.Since(answered); c.Abandoned > 0 && missed > 1 && away >= c.Abandoned {
+				return fmt.Errorf("parameter server %d: %w for %v: %w", c.Index, ErrAbandoned, away.Round(time.Second), err)
+			}
 		}
-		away = err != nil
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-taken:
 		case <-ticker.C:
 		}

@@ -170,6 +170,41 @@ func TestRunWithoutMaster(t *testing.T) {
 	})
 }
 
+// A master that never comes back is given up, one that does is not.
+func TestRunIsAbandoned(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		lis, m := memnet.Listen(1<<10), &fakeMaster{job: mnistJob()}
+		masterAt := memnet.Listen(1 << 10)
+		defer m.serve(masterAt)()
+		up := func(minutes int) bool { return minutes < 30 && minutes%10 != 9 } // away for a minute at times
+		began := time.Now()
+		err := Run(t.Context(), Config{Master: "master", Listener: lis, Advertise: "ps-0", Abandoned: 10 * time.Minute,
+			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+				if !up(int(time.Since(began).Minutes())) {
+					return nil, errors.New("connection refused")
+				}
+				c, err := masterAt.DialContext(ctx)
+				if err == nil {
+					time.AfterFunc(9*time.Minute-time.Since(began)%(10*time.Minute), func() { c.Close() })
+				}
+				return c, err
+			}})
+		if !errors.Is(err, ErrAbandoned) || !strings.Contains(err.Error(), "could not be reached for 10m") {
+			t.Error(err)
+		}
+		if took := time.Since(began).Round(10 * time.Second); took != 39*time.Minute {
+			t.Errorf("it ended after %v", took)
+		}
+	})
+	bubble(t, func(t *testing.T) {
+		err := Run(t.Context(), Config{Master: "master", Listener: memnet.Listen(1 << 10), Advertise: "ps-0", Abandoned: 10 * time.Minute,
+			Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") }})
+		if !errors.Is(err, ErrAbandoned) {
+			t.Errorf("a server that never joined: %v", err)
+		}
+	})
+}
+
 func TestRunRefuses(t *testing.T) {
 	for name, m := range map[string]*fakeMaster{
 		"no such model":             {job: &job.Job{ModelDef: "nothing.like_that", NumPS: 1}},

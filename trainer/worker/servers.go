@@ -157,6 +157,9 @@ func (w *servers) train(ctx context.Context, it item) error {
 			return err
 		}
 		loss, err := w.Engine.Step(it.batch)
+		if err == nil {
+			err = context.Cause(ctx) // somebody else has it now
+		}
 		if err != nil {
 			return err
 		}

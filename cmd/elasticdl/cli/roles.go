@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -73,7 +74,11 @@ func roleCommand(name, short string, main func(context.Context, local.Role) erro
 			ctx, stop := local.Lifeline(cmd.Context())
 			defer stop()
 			role.Log = cmd.ErrOrStderr()
-			return main(ctx, *role)
+			err := main(ctx, *role)
+			if errors.Is(err, local.ErrLeft) {
+				return failure{err, exitLeft}
+			}
+			return err
 		}),
 	}
 	cmd.Flags().StringVar(&role.Master, "master_address", "", "where the master listens")

@@ -19,6 +19,7 @@ const (
 	exitUsage       = 2
 	exitTimeout     = 124
 	exitInterrupted = 130
+	exitLeft        = 143 // a pod that was asked to leave, by SIGTERM
 )
 
 // failure is an error that came of doing what was asked. Any other is one of usage.
@@ -98,7 +99,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(),
-		datasetCommand(), zooCommand(), rbacCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(),
+		datasetCommand(), zooCommand(), rbacCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
 	)
 	for _, name := range []string{"evaluate", "predict", "top"} {
 		root.AddCommand(laterCommand(name))

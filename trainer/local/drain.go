@@ -1,0 +1,46 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/worker"
+)
+
+const (
+	// leaveGrace is what a worker has that is asked to leave: a little less than it is given by a cluster.
+	leaveGrace = 25 * time.Second
+	// abandoned is how long a master may be away until its pods end, too: the Job that owns them may stay, failed, for
+	// ever. On this machine the lifeline tells.
+	abandoned = 10 * time.Minute
+)
+
+// ErrLeft is the end of a pod that was asked to leave, and did: as if the signal had ended it.
+var ErrLeft = worker.ErrLeft
+
+// work is the context of a worker whose ctx says by its end that it is asked to leave. It ends a grace later,
+// and for an orphan at once.
+func work(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
+	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	unasked := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, ErrOrphaned) {
+			cancel(cause)
+			return
+		}
+		timer := time.AfterFunc(grace, func() { cancel(ErrLeft) })
+		context.AfterFunc(working, func() { timer.Stop() })
+	})
+	return working, func() {
+		unasked()
+		cancel(nil)
+	}
+}
+
+// abandoned is how long the role's master may be away; 0: for ever.
+func (r Role) abandoned() time.Duration {
+	if r.inPod() {
+		return abandoned
+	}
+	return 0
+}
