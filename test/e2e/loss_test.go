@@ -23,7 +23,7 @@ func (ns *namespace) spread(job, epochs string) *submitted {
 	slots(ns.t, map[string]int{"node-0": 2, "node-1": 2})
 	ns.kubectl("cordon", "node-1")
 	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
-	j := ns.train(job, slices.Concat(slotted, []string{cnn, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
+	j := ns.train(job, slices.Concat(slotted, []string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("master", "ps-0", "ps-1")
 	j.awaits("2 workers on node-0", patience, func() bool { return len(j.workers((*object).running)) == 2 })
@@ -41,9 +41,9 @@ func (j *submitted) on(node string, is func(*object) bool) []string {
 // A node's kubelet dies, and with it whatever it knew of two workers. The job goes on with the other two, and with
 // four when the node is back.
 func TestNodeLoss(t *testing.T) {
-	const epochs = 30
+	const epochs = 50
 	ns := newNamespace(t)
-	j := ns.spread("survivor", "30")
+	j := ns.spread("survivor", "50")
 	kept := j.uids("master", "ps-0", "ps-1")
 
 	component(t, "kill", "node-1")
@@ -72,9 +72,9 @@ func TestNodeLoss(t *testing.T) {
 
 // Only the kubelet dies: its containers go on, unseen. What the cluster takes for lost still trains, and no record is done twice.
 func TestKubeletLoss(t *testing.T) {
-	const epochs = 30
+	const epochs = 50
 	ns := newNamespace(t)
-	j := ns.spread("unseen", "30")
+	j := ns.spread("unseen", "50")
 	component(t, "kill", "kubelet-1")
 	began := time.Now()
 	back := func() { component(t, "start", "kubelet-1") }
@@ -95,9 +95,9 @@ func TestKubeletLoss(t *testing.T) {
 
 // A drained node's workers are evicted, wait for another place, and get one when the node is open again.
 func TestDrain(t *testing.T) {
-	const epochs = 20
+	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.spread("drained", "20")
+	j := ns.spread("drained", "40")
 	began := time.Now()
 	if err := command("kubectl", "drain", "node-1", "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s"); err != nil {
 		t.Fatal(err)
@@ -115,9 +115,9 @@ func TestDrain(t *testing.T) {
 
 // The API server is away for half a minute: training goes on, and what happens to pods afterwards is seen.
 func TestAPIServerAway(t *testing.T) {
-	const epochs = 40
+	const epochs = 50
 	ns := newNamespace(t)
-	j := ns.train("patient", slices.Concat(small, []string{cnn, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=3",
+	j := ns.train("patient", slices.Concat(small, []string{mlp, "--num_epochs=50", "--num_ps_pods=2", "--num_workers=3",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2")
 	j.trains(0.02)
@@ -156,7 +156,7 @@ func TestAPIServerAway(t *testing.T) {
 func TestAllWorkersDeleted(t *testing.T) {
 	const epochs = 20
 	ns := newNamespace(t)
-	j := ns.train("bereft", slices.Concat(small, []string{cnn, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=4",
+	j := ns.train("bereft", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.05)

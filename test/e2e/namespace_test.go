@@ -122,11 +122,12 @@ type submitted struct {
 	job string
 }
 
-// small is what pods ask for where the tutorials do not say: two nodes share one machine.
+// small is what pods ask for where the tutorials do not say: two nodes share one machine. The limit of workers
+// is their pace, about the same on any machine, so that there is time to do something to a job.
 var small = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
-	"--worker_resource_request=cpu=20m,memory=64Mi", "--worker_resource_limit=cpu=1,memory=512Mi",
+	"--worker_resource_request=cpu=20m,memory=64Mi", "--worker_resource_limit=cpu=0.2,memory=512Mi",
 }
 
 const (
@@ -284,7 +285,12 @@ func (ns *namespace) everything(labels string) []string {
 	if labels != "" {
 		args = append(args, "-l", labels)
 	}
-	found := strings.Fields(ns.kubectl(args...))
+	var found []string
+	for line := range strings.Lines(ns.kubectl(args...)) {
+		if !strings.HasPrefix(line, "Warning:") {
+			found = append(found, strings.TrimSpace(line))
+		}
+	}
 	slices.Sort(found)
 	return found
 }

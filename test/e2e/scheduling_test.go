@@ -13,17 +13,17 @@ import (
 var slotted = []string{
 	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
 	"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi",
-	"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=1,memory=512Mi,elastic.dev/slot=1",
+	"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
 	"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
 }
 
 // The GKE tutorial's second half: a web server of five replicas with high priority takes three of the four workers,
 // the job goes on with one, and has four again when the web server needs less.
 func TestElasticScheduling(t *testing.T) {
-	const epochs = 20
+	const epochs = 40
 	slots(t, map[string]int{"node-0": 3, "node-1": 3})
 	ns := newNamespace(t)
-	j := ns.train("test-mnist", slices.Concat(slotted, []string{cnn, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=4",
+	j := ns.train("test-mnist", slices.Concat(slotted, []string{mlp, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.02)
@@ -69,7 +69,7 @@ func TestTwoJobs(t *testing.T) {
 		"--minibatch_size=10", "--record_per_task=100",
 		"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi", "--ps_pod_priority=high",
 		"--master_pod_priority=high",
-		"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=1,memory=512Mi,elastic.dev/slot=1",
+		"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
 		"--codec_type=bytes", "--repository=gcr.io",
 	}
 	low := ns.train("low-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=3", "--num_worker=2", "--grads_to_wait=2",
