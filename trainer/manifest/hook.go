@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	kjson "sigs.k8s.io/json"
@@ -25,6 +26,7 @@ type clusterSpec struct {
 	PS      podHook     `json:"ps_pod_spec"`
 	Worker  podHook     `json:"worker_pod_spec"`
 	Service serviceHook `json:"service_spec"`
+	Job     marks       `json:"job_spec"` // of the master's Job: queues of jobs go by its labels
 }
 
 type podHook struct {
@@ -48,7 +50,7 @@ type marks struct {
 func ClusterSpec(text []byte) (string, error) {
 	object, err := yaml.YAMLToJSONStrict(text)
 	if err != nil || !strings.HasPrefix(string(object), "{") {
-		return "", errors.New("expected YAML or JSON with pod_spec, master_pod_spec, ps_pod_spec, worker_pod_spec or service_spec; Python is not run")
+		return "", errors.New("expected YAML or JSON with pod_spec, master_pod_spec, ps_pod_spec, worker_pod_spec, service_spec or job_spec; Python is not run")
 	}
 	if _, err := parseClusterSpec(string(object)); err != nil {
 		return "", err
@@ -71,10 +73,10 @@ func (s *clusterSpec) taken() []error {
 	for _, part := range []struct {
 		name   string
 		labels map[string]string
-	}{{"pod_spec", s.Pod.Labels}, {"master_pod_spec", s.Master.Labels}, {"ps_pod_spec", s.PS.Labels}, {"worker_pod_spec", s.Worker.Labels}, {"service_spec", s.Service.Labels}} {
+	}{{"pod_spec", s.Pod.Labels}, {"master_pod_spec", s.Master.Labels}, {"ps_pod_spec", s.PS.Labels}, {"worker_pod_spec", s.Worker.Labels}, {"service_spec", s.Service.Labels}, {"job_spec", s.Job.Labels}} {
 		for _, key := range slices.Sorted(maps.Keys(part.labels)) {
 			if slices.Contains([]string{LabelApp, LabelJob, LabelJobOld, LabelRole, LabelIndex, LabelLaunch}, key) {
-				problems = append(problems, fmt.Errorf("%s.labels.%s: pods are found by this label", part.name, key))
+				problems = append(problems, fmt.Errorf("%s.labels.%s: what is a job's is found by this label", part.name, key))
 			}
 		}
 	}
@@ -151,6 +153,18 @@ func applyToService(j *job.Job, s *core.Service) error {
 	if err := merge(&s.Spec, patches["service_spec"]); err != nil {
 		return fmt.Errorf("--cluster_spec_json: merge service_spec: %w", err)
 	}
+	return nil
+}
+
+func applyToJob(j *job.Job, o *batch.Job) error {
+	if j.ClusterSpecJSON == "" {
+		return nil
+	}
+	spec, err := parseClusterSpec(j.ClusterSpecJSON)
+	if err != nil {
+		return fmt.Errorf("--cluster_spec_json: %w", err)
+	}
+	o.Labels, o.Annotations = added(o.Labels, spec.Job.Labels), added(o.Annotations, spec.Job.Annotations)
 	return nil
 }
 

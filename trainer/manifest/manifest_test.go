@@ -34,7 +34,7 @@ const (
 		--envs=A=1,URL=http://h?q=1,2 --populate_env_names=AWS_.* --log_level=DEBUG
 		--tolerations=key=team,value=vision,effect=NoSchedule;key=node.kubernetes.io/unreachable,operator=Exists,effect=NoExecute,seconds=60
 		--node_selector=disktype=ssd,example.com/zone=a --ttl=1h --deadline=86400 --suspend
-		--cluster_spec_json={"pod_spec":{"labels":{"team":"vision"},"annotations":{"note":"all"},"env":[{"name":"B","value":"2"}],"imagePullSecrets":[{"name":"pull"}]},"master_pod_spec":{"serviceAccountName":"strong"},"worker_pod_spec":{"env":[{"name":"A","value":"3"}],"tolerations":[{"key":"spot","operator":"Exists"}],"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"team":"vision"}}}}]}},"containers":[{"name":"worker","resources":{"limits":{"cpu":"3"}}}],"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]},"service_spec":{"clusterIP":"None","annotations":{"note":"headless"}}}`
+		--cluster_spec_json={"pod_spec":{"labels":{"team":"vision"},"annotations":{"note":"all"},"env":[{"name":"B","value":"2"}],"imagePullSecrets":[{"name":"pull"}]},"master_pod_spec":{"serviceAccountName":"strong"},"worker_pod_spec":{"env":[{"name":"A","value":"3"}],"tolerations":[{"key":"spot","operator":"Exists"}],"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"team":"vision"}}}}]}},"containers":[{"name":"worker","resources":{"limits":{"cpu":"3"}}}],"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]},"service_spec":{"clusterIP":"None","annotations":{"note":"headless"}},"job_spec":{"labels":{"kueue.x-k8s.io/queue-name":"research"}}}`
 	little = `--image_name=elasticdl:mnist_allreduce --model_zoo=model_zoo --model_def=mnist.mnist_functional_api.custom_model
 		--training_data=/data/mnist/train --num_workers=2 --job_name=test-mnist-allreduce --image_pull_policy=Never
 		--volume=host_path=/data,mount_path=/data --distribution_strategy=AllreduceStrategy`
@@ -257,10 +257,10 @@ func TestPriorities(t *testing.T) {
 
 func TestSubmitReportsAll(t *testing.T) {
 	j := parse(t, little)
-	j.NumWorkers, j.Image, j.ClusterSpecJSON = 0, "", `{"pod_spec":{"afinity":{}},"job_spec":{}}`
+	j.NumWorkers, j.Image, j.ClusterSpecJSON = 0, "", `{"pod_spec":{"afinity":{}},"jobs":{}}`
 	_, err := Submit(j)
 	want := []string{"--num_workers=0: expected 1 or more", "--image_name is missing: name an image, as elasticdl zoo build makes one",
-		`--cluster_spec_json: unknown field "pod_spec.afinity"`, `--cluster_spec_json: unknown field "job_spec"`}
+		`--cluster_spec_json: unknown field "pod_spec.afinity"`, `--cluster_spec_json: unknown field "jobs"`}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got:\n%v\nwant:\n%s", err, strings.Join(want, "\n"))
 	}

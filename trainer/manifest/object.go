@@ -124,7 +124,7 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 	if j.Deadline.Duration > 0 {
 		o.Spec.ActiveDeadlineSeconds = new(int64(j.Deadline.Duration / time.Second))
 	}
-	return o, nil
+	return o, applyToJob(j, o)
 }
 
 func spec(j *job.Job) (*core.ConfigMap, error) {
