@@ -64,22 +64,22 @@ func TestElasticScheduling(t *testing.T) {
 func TestTwoJobs(t *testing.T) {
 	slots(t, map[string]int{"node-0": 2, "node-1": 1})
 	ns := newNamespace(t)
-	seed := []string{ // as the tutorial has them, with its flags; the sizes are this cluster's
-		"--model_file=elasticdl/python/examples/mnist_functional_api.py",
+	seed := []string{ // the tutorial's flags; model and sizes are for this cluster
+		"--model_file=elasticdl/python/examples/mnist_mlp.py",
 		"--minibatch_size=10", "--record_per_task=100",
 		"--ps_resource_request=cpu=20m,memory=64Mi", "--ps_resource_limit=cpu=1,memory=512Mi", "--ps_pod_priority=high",
 		"--master_pod_priority=high",
 		"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
-		"--codec_type=bytes", "--repository=gcr.io",
+		"--codec_type=bytes",
 	}
-	low := ns.train("low-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=3", "--num_worker=2", "--grads_to_wait=2",
+	low := ns.train("low-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=6", "--num_worker=2", "--grads_to_wait=2",
 		"--master_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--master_resource_limit=cpu=1,memory=512Mi,elastic.dev/slot=1"})...)
 	low.runs("master", "ps-0", "worker-0", "worker-1")
 	low.trains(0.02)
 	kept := low.uids("master", "ps-0")
 
 	began := time.Now()
-	high := ns.train("high-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=high", "--num_epoch=1", "--num_worker=1", "--grads_to_wait=1",
+	high := ns.train("high-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=high", "--num_epoch=2", "--num_worker=1", "--grads_to_wait=1",
 		"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi"})...)
 	high.runs("worker-0")
 	took(t, "the second job's train command to its worker running, one worker preempted for it", began)
@@ -87,12 +87,12 @@ func TestTwoJobs(t *testing.T) {
 		return len(low.workers((*object).running)) == 1 && len(low.workers(pending)) == 1
 	})
 	low.goesOn(500)
-	high.ends(1)
+	high.ends(2)
 	low.awaits("second worker again", patience, func() bool { return len(low.workers((*object).running)) == 2 })
 	if now := low.uids("master", "ps-0"); !slices.Equal(now, kept) {
 		t.Errorf("master or server was disturbed: %v, before %v", now, kept)
 	}
-	if s := low.ends(3); s.Relaunched != 1 {
+	if s := low.ends(6); s.Relaunched != 1 {
 		t.Errorf("%d workers of the job of low priority replaced, want 1", s.Relaunched)
 	}
 	if lines := grep(low.log("master"), `worker-\d.*preempted`); len(lines) == 0 {
