@@ -27,7 +27,7 @@ func TestTutorialsOnKubernetes(t *testing.T) {
 
 func TestClusterFlags(t *testing.T) {
 	c, err := Parse(onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend --service_account=elasticdl --node-selector=disktype=ssd,example.com/zone=a" +
-		" --tolerations=key=nvidia.com/gpu,operator=Exists;key=k,value=v,effect=NoExecute,seconds=60 --yaml=- --context=c --kubeconfig=k --force_use_kube_config_file" +
+		" --tolerations=key=nvidia.com/gpu,operator=Exists;key=k,value=v,effect=NoExecute,seconds=60 --yaml=- --context=c --kubeconfig=k" +
 		" --cluster_spec=f.yaml --output=/out --volume=claim_name=c,mount_path=/out/"))
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestClusterFlags(t *testing.T) {
 	if j.MaxMemory != "8Gi" || *j.TTL != (Duration{}) || j.Deadline.Duration != time.Hour || !j.Suspend || j.ServiceAccount != "elasticdl" {
 		t.Errorf("got %+v", j)
 	}
-	if c.YAML != "-" || c.Context != "c" || c.Kubeconfig != "k" || !c.ForceKubeconfig || c.ClusterSpec != "f.yaml" || len(c.Notes) != 0 {
+	if c.YAML != "-" || c.Context != "c" || c.Kubeconfig != "k" || c.ClusterSpec != "f.yaml" || len(c.Notes) != 0 {
 		t.Errorf("got %+v", c)
 	}
 	survives(t, j)

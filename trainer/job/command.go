@@ -18,12 +18,11 @@ type Command struct {
 	Notes   []string // what was given and has no effect: a line each
 
 	// With Kubernetes.
-	Follow          bool   // --follow: show logs until the end
-	YAML            string // --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" = submit
-	ClusterSpec     string // --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
-	Context         string // --context: of the kube config file; "" = the current one
-	Kubeconfig      string // --kubeconfig: "" = as kubectl finds it
-	ForceKubeconfig bool   // --force_use_kube_config_file: also inside a cluster
+	Follow      bool   // --follow: show logs until the end
+	YAML        string // --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" = submit
+	ClusterSpec string // --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
+	Context     string // --context: of the kube config file; "" = the current one
+	Kubeconfig  string // --kubeconfig: "" = as kubectl finds it
 
 	given          []*Flag // in the order of the command line
 	recordsPerTask int     // --record_per_task

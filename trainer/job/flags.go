@@ -136,7 +136,6 @@ var podFlags = []Flag{
 	{Name: "ttl", Topic: Pods, Effect: Cluster, Usage: "all of the job is deleted so long after its end; if not given, it stays", bind: func(c *Command) value { return span(&c.Job.TTL) }},
 	{Name: "context", Topic: Pods, Effect: Cluster, Usage: "context of the kube config file", bind: func(c *Command) value { return text(&c.Context) }},
 	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "kube config file", bind: func(c *Command) value { return place(&c.Kubeconfig) }},
-	{Name: "force_use_kube_config_file", Topic: Pods, Effect: Cluster, Usage: "read the kube config file also inside a cluster", bind: func(c *Command) value { return boolean(&c.ForceKubeconfig) }},
 	{Name: "job_command", Topic: Pods, Effect: Later, Usage: "command that every pod runs instead of a model", bind: toNowhere},
 	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
 }
@@ -159,6 +158,7 @@ var oldFlags = []Flag{
 	{Name: "need_pod_manager", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
 	{Name: "task_fault_tolerance", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
 	{Name: "relaunch_timeout_worker", Topic: Remnants, Effect: Gone, Usage: "always so; see --task_timeout", bind: toBool},
+	{Name: "force_use_kube_config_file", Topic: Remnants, Effect: Gone, Usage: "the file goes first where there is one", bind: toBool},
 	{Name: "codec_type", Topic: Remnants, Effect: Gone, Usage: "records are read as they are", bind: toNowhere},
 	{Name: "use_go_ps", Topic: Remnants, Effect: Gone, Usage: "always so", bind: toBool},
 	{Name: "push_image", Topic: Remnants, Effect: Gone, Usage: "train builds no image", bind: toBool},

@@ -35,7 +35,7 @@ func (f *Flag) help(b *strings.Builder) {
 		head += "=" + kind
 	}
 	usage := f.Usage
-	if def := f.Default(); def != "" && def != "0" && def != "false" {
+	if def := f.Default(); def != "" && def != "0" && def != "0s" && def != "false" {
 		usage += " [" + def + "]"
 	}
 	if f.Effect == Cluster {
