@@ -30,13 +30,12 @@ const (
 // ask does one request, again and again while the cluster cannot answer. doing is what its error begins with:
 // "list pods".
 func ask[T any](ctx context.Context, c *Client, doing string, request func(context.Context) (T, error)) (T, error) {
-	var told bool
 	began, backoff := time.Now(), firstBackoff
 	for {
 		answer, err := once(ctx, request)
 		if err == nil || !transient(err) {
 			c.reached.Store(true)
-			if told {
+			if c.away.CompareAndSwap(true, false) {
 				c.note("the cluster answers again")
 			}
 			return answer, c.explain(doing, err)
@@ -48,14 +47,10 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 		if ctx.Err() != nil || time.Since(began)+backoff > limit {
 			return answer, c.explain(doing, causeOr(ctx, err))
 		}
-		if !told && c.reached.Load() {
-			told = true
+		if c.reached.Load() && c.away.CompareAndSwap(false, true) {
 			c.note("%v; trying again", c.explain(doing, err))
 		}
-		select {
-		case <-time.After(backoff):
-		case <-ctx.Done():
-		}
+		pause(ctx, backoff)
 		backoff = min(2*backoff, longestBackoff)
 	}
 }
@@ -114,7 +109,7 @@ func (c *Client) explain(doing string, err error) error {
 	case api.IsUnauthorized(err):
 		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w", doing, c.server, err)
 	case api.IsForbidden(err):
-		return fmt.Errorf("%s: %w%s", doing, err, remedy(err))
+		return fmt.Errorf("%s: %w%s", doing, err, c.remedy(err))
 	case failed:
 		return fmt.Errorf("%s: the cluster at %s cannot be reached: %w", doing, c.server, request.Err)
 	case unreachable(err):
@@ -124,7 +119,7 @@ func (c *Client) explain(doing string, err error) error {
 }
 
 // remedy is what there is to do about what is forbidden.
-func remedy(err error) string {
+func (c *Client) remedy(err error) string {
 	var status api.APIStatus
 	if !errors.As(err, &status) || !strings.Contains(err.Error(), " cannot ") && !strings.Contains(err.Error(), "attempting to grant") {
 		return "" // by a quota, or another rule of the cluster
@@ -132,7 +127,7 @@ func remedy(err error) string {
 	switch d := status.Status().Details; {
 	case d == nil:
 	case d.Kind == "serviceaccounts", d.Kind == "roles", d.Kind == "rolebindings":
-		return "; have an administrator apply what elasticdl rbac prints, once, and give --service_account=elasticdl"
+		return "; have an administrator apply what elasticdl rbac --namespace=" + c.namespace + " prints, once, and give --service_account=elasticdl"
 	}
 	return "; an administrator of the cluster can allow it"
 }

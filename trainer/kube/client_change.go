@@ -81,7 +81,7 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 			return err
 		}
 	}
-	for told, found := 0, j != nil; ; found = true {
+	for told, found := 1<<30, j != nil; ; found = true {
 		pods, err := c.pods(ctx, name)
 		if err != nil {
 			return err
@@ -94,7 +94,7 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 			return c.notFound(name)
 		case len(pods)+rest == 0:
 			return nil
-		case len(pods) != told:
+		case len(pods) < told && len(pods) > 0:
 			told = len(pods)
 			progress(told)
 		}

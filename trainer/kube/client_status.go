@@ -311,9 +311,10 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 		if known[id{p.Role, p.Index}] != p {
 			continue
 		}
-		if p.EndedUnixMs == 0 && over {
-			p.State, p.Reason = "Deleted", ""
+		if made := p.State == "Running" || p.State == "Leaving"; p.EndedUnixMs == 0 && (made || over) {
+			p.State, p.Reason = "Deleted", "" // the master says why in a moment, if it lives
 		}
+		p.Pid = 0
 		all = append(all, p)
 	}
 	return all

@@ -90,11 +90,11 @@ func (c *Client) checkName(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	case s.State == Stopping:
-		return fmt.Errorf("--job_name=%s: a job of that name is being deleted; wait for it with elasticdl stop %[1]s, or give another name", name)
+		return fmt.Errorf("--job_name=%s: a job of that name is being deleted; wait for it with elasticdl stop %[1]s%[2]s, or give another name", name, c.place)
 	case s.EndedUnixMs > 0:
-		return fmt.Errorf("--job_name=%s: there is a job of that name, which has ended: %s; remove it with elasticdl stop %[1]s, or give another name", name, s.State)
+		return fmt.Errorf("--job_name=%s: there is a job of that name, which has ended: %s; remove it with elasticdl stop %[1]s%[3]s, or give another name", name, s.State, c.place)
 	}
-	return fmt.Errorf("--job_name=%s: there is a job of that name: %s; give another name, or: elasticdl stop %[1]s", name, s.State)
+	return fmt.Errorf("--job_name=%s: there is a job of that name: %s; give another name, or: elasticdl stop %[1]s%[3]s", name, s.State, c.place)
 }
 
 // classes is the priority classes that a job's pods have, each with a flag that names it.
@@ -224,10 +224,8 @@ func createOwned[T meta.Object](ctx context.Context, c *Client, what string, kin
 				return err
 			}
 		}
-		select {
-		case <-time.After(firstBackoff):
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := pause(ctx, firstBackoff); err != nil {
+			return err
 		}
 	}
 }

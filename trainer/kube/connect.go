@@ -34,10 +34,13 @@ type Place struct {
 // Client talks to one cluster, in one namespace.
 type Client struct {
 	set       kubernetes.Interface
+	config    *rest.Config // for streams
 	namespace string
 	server    string // address
+	place     string // the flags that it was found by
 	notes     io.Writer
 	reached   atomic.Bool // it has answered once
+	away      atomic.Bool // it does not answer at the moment, and that was noted
 }
 
 // Connect reads where the cluster is; it does not talk to it yet. It is
@@ -71,7 +74,18 @@ func Connect(at Place) (*Client, error) {
 	if err != nil {
 		return nil, at.explain(err, config.Host)
 	}
-	return &Client{set: set, namespace: namespace, server: config.Host, notes: at.Notes}, nil
+	return &Client{set: set, config: config, namespace: namespace, server: config.Host, place: at.flags(), notes: at.Notes}, nil
+}
+
+// flags is what a command is given to find the same place.
+func (at Place) flags() string {
+	var b strings.Builder
+	for _, f := range [][2]string{{"namespace", at.Namespace}, {"context", at.Context}, {"kubeconfig", at.Kubeconfig}} {
+		if f[1] != "" {
+			fmt.Fprintf(&b, " --%s=%s", f[0], f[1])
+		}
+	}
+	return b.String()
 }
 
 // explain says what is wrong with where the cluster was looked for.
@@ -87,6 +101,9 @@ func (at Place) explain(err error, where string) error {
 
 // Namespace is where the client looks for jobs.
 func (c *Client) Namespace() string { return c.namespace }
+
+// Flags is what kubectl and elasticdl are given to find the same place: "", or " --namespace=other", say.
+func (c *Client) Flags() string { return c.place }
 
 // Server is the address of the cluster.
 func (c *Client) Server() string { return c.server }

@@ -56,11 +56,9 @@ func (c *Client) Logs(ctx context.Context, name string, o LogOptions, w io.Write
 			f.streams.Wait()
 			return f.failed()
 		}
-		select {
-		case <-time.After(podsEvery):
-		case <-ctx.Done():
+		if err := pause(ctx, podsEvery); err != nil {
 			f.streams.Wait()
-			return context.Cause(ctx)
+			return err
 		}
 	}
 }
@@ -93,7 +91,13 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, ErrNotFound, strings.Join(slices.Compact(named), ", "))
 	}
 	for _, s := range sources {
-		if f.known[s.key()] || f.o.Pod != "" && s.pod != f.o.Pod || !s.begun {
+		if f.known[s.key()] || f.o.Pod != "" && s.pod != f.o.Pod {
+			continue
+		}
+		if !s.begun {
+			if f.o.Pod != "" && last {
+				return fmt.Errorf("log of pod %s of job %s: it has not begun%s", s.pod, name, s.why)
+			}
 			continue
 		}
 		f.known[s.key()] = true
@@ -118,9 +122,10 @@ type source struct {
 	object    string // its name on the cluster
 	uid       string
 	container string
-	life      int32 // 0 for the first; the cluster keeps the last two
-	previous  bool  // the one before the last
-	begun     bool  // there may be a log
+	life      int32  // 0 for the first; the cluster keeps the last two
+	previous  bool   // the one before the last
+	begun     bool   // there may be a log
+	why       string // not
 }
 
 func (s source) key() string { return fmt.Sprintf("%s/%d", s.uid, s.life) }
@@ -143,6 +148,9 @@ func sourcesOf(pods []core.Pod) []source {
 	var sources []source
 	for _, p := range order {
 		s := source{pod: p.ID.String(), object: p.Name, uid: string(p.UID), container: containerOf(&p.Pod, p.ID)}
+		if why, _ := waiting(&p.Pod); why != "" {
+			s.why = ": " + why
+		}
 		for _, status := range p.Status.ContainerStatuses {
 			if status.Name != s.container {
 				continue
@@ -192,11 +200,8 @@ func (f *follower) copy(ctx context.Context, s source) error {
 		case !f.o.Follow || s.previous || f.over(ctx, s):
 			return nil
 		}
-		if t.last == before { // nothing came: not so fast
-			select {
-			case <-time.After(podsEvery):
-			case <-ctx.Done():
-			}
+		if t.last.Equal(before) { // nothing came: not so fast
+			pause(ctx, podsEvery)
 		}
 	}
 }

@@ -65,24 +65,16 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command) error {
 	if c.Follow {
 		return follow(ctx, client, j, out)
 	}
+	if j.Suspend {
+		fmt.Fprintf(out, "start it with: kubectl patch job elasticdl-%s-master%s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
+	}
 	_, err = fmt.Fprintf(out, `next:
   elasticdl status %[1]s%[2]s     # how it is, and why pods are pending
   elasticdl logs -f %[1]s%[2]s    # or: kubectl logs -f job/elasticdl-%[1]s-master%[2]s
   elasticdl wait %[1]s%[2]s       # exit code 0 if it succeeds
   elasticdl stop %[1]s%[2]s       # or: kubectl delete job elasticdl-%[1]s-master%[2]s
-`, j.Name, flagsAgain(c))
+`, j.Name, client.Flags())
 	return err
-}
-
-// flagsAgain is what later commands need to find a job's cluster as this one did.
-func flagsAgain(c *job.Command) string {
-	var b strings.Builder
-	for _, f := range [][2]string{{"namespace", c.Job.Namespace}, {"context", c.Context}, {"kubeconfig", c.Kubeconfig}} {
-		if c.Given(f[0]) && f[1] != "" {
-			fmt.Fprintf(&b, " --%s=%s", f[0], f[1])
-		}
-	}
-	return b.String()
 }
 
 // createdText is what was created, a line for each kind: "service/a", "service/b".
@@ -142,14 +134,14 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 	}
 	switch {
 	case ctx.Err() != nil:
-		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s\n", j.Name)
+		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s%[2]s\n", j.Name, client.Flags())
 		return failure{errSilent, exitInterrupted}
 	case errors.Is(err, kube.ErrNotFound):
 		return fmt.Errorf("job %s was deleted", j.Name)
 	case err != nil:
 		return err
 	}
-	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name, j.Output)); err != nil {
+	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags(), j.Output)); err != nil {
 		return err
 	}
 	return outcome(ctx, last)

@@ -207,14 +207,18 @@ func podNews(before, after *wire.JobStatus) []string {
 		}
 		return s
 	}
-	known := make(map[state]int64)
+	known := make(map[state]*wire.PodStatus)
+	over := make(map[string]*wire.PodStatus)
 	for _, p := range before.GetPods() {
-		known[of(p)] = p.StartedUnixMs
+		known[of(p)] = p
+		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || p.State == "Deleted") {
+			over[podName(p)] = p // what is said of it later is said of the same end
+		}
 	}
 	for _, p := range sorted(after.Pods) {
-		started, ok := known[of(p)]
-		over := local.Ended(after) && p.State != "Failed" // its pods end with a job
-		if ok && started == p.StartedUnixMs || p.State == "Initial" || over {
+		unclear := p.State == "Initial" || after.Namespace != "" && p.State == "Deleted" && p.Reason == ""
+		end := local.Ended(after) && p.State != "Failed" // its pods end with a job
+		if unclear || end || sameLife(known[of(p)], p) || sameLife(over[podName(p)], p) {
 			continue
 		}
 		line := podName(p) + " " + p.State
@@ -229,6 +233,12 @@ func podNews(before, after *wire.JobStatus) []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// sameLife tells whether a, nil for none, is the launch of a pod that b is. On a cluster the
+// start is not always known.
+func sameLife(a, b *wire.PodStatus) bool {
+	return a != nil && a.Launch == b.Launch && (a.StartedUnixMs == b.StartedUnixMs || a.Node != "" || b.Node != "")
 }
 
 // summary is what became of a job.
