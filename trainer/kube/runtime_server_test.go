@@ -1,0 +1,391 @@
+package kube
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// apiServer is the pods and ConfigMaps of the namespace "default". The test is its kubelet.
+type apiServer struct {
+	*testing.T
+	http *httptest.Server
+
+	mu      sync.Mutex
+	version int
+	oldest  int // watches cannot begin before it
+	pods    map[string]*core.Pod
+	maps    map[string]*core.ConfigMap
+	log     []change
+	changed chan struct{}
+	cut     chan struct{} // closed to end all watches
+	down    bool
+	refuse  func(method, path string) error // in place of an answer; after, of one to a request that was performed
+	after   func(method, path string) error
+	creates int // requests
+}
+
+// change is what a watch tells.
+type change struct {
+	version int
+	kind    string // of the collection: "pods"
+	verb    string
+	object  meta.Object
+}
+
+func newAPIServer(t *testing.T) *apiServer {
+	s := &apiServer{
+		T: t, version: 1, pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap),
+		changed: make(chan struct{}), cut: make(chan struct{}),
+	}
+	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
+	t.Cleanup(func() {
+		s.away(true)
+		s.http.Close()
+	})
+	return s
+}
+
+func (s *apiServer) client() kubernetes.Interface {
+	s.Helper()
+	client, err := kubernetes.NewForConfig(&rest.Config{Host: s.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
+	if err != nil {
+		s.Fatal(err)
+	}
+	return client
+}
+
+// away makes the server not answer: connections are closed.
+func (s *apiServer) away(down bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+	if down {
+		close(s.cut)
+		s.cut = make(chan struct{})
+	}
+}
+
+// compact forgets what has happened, so that watches cannot be continued.
+func (s *apiServer) compact() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	s.oldest = s.version
+}
+
+// note tells the watches. The mutex is held.
+func (s *apiServer) note(kind, verb string, o meta.Object) {
+	s.version++
+	o.SetResourceVersion(strconv.Itoa(s.version))
+	s.log = append(s.log, change{s.version, kind, verb, o})
+	s.wake()
+}
+
+// wake makes watches and await look again. The mutex is held.
+func (s *apiServer) wake() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// change changes a pod, which is there; nil: it is gone.
+func (s *apiServer) change(name string, how func(*core.Pod)) {
+	s.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.pods[name]
+	switch {
+	case p == nil:
+		s.Errorf("there is no pod %s", name)
+	case how == nil:
+		delete(s.pods, name)
+		s.note("pods", "DELETED", p.DeepCopy())
+	default:
+		p = p.DeepCopy()
+		how(p)
+		s.pods[name] = p
+		s.note("pods", "MODIFIED", p)
+	}
+}
+
+// get is a pod, nil if there is none.
+func (s *apiServer) get(name string) *core.Pod {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pods[name]
+}
+
+// put makes an object as somebody else.
+func (s *apiServer) put(o meta.Object) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(o)
+}
+
+func (s *apiServer) add(o meta.Object) {
+	o.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version)))
+	switch o := o.(type) {
+	case *core.Pod:
+		s.pods[o.Name] = o
+		s.note("pods", "ADDED", o)
+	case *core.ConfigMap:
+		s.maps[o.Name] = o
+		s.note("configmaps", "ADDED", o)
+	}
+}
+
+// await returns when ok says so, which is asked after every change.
+func (s *apiServer) await(what string, ok func() bool) {
+	s.Helper()
+	for {
+		s.mu.Lock()
+		is, changed := ok(), s.changed
+		s.mu.Unlock()
+		if is {
+			return
+		}
+		select {
+		case <-changed:
+		case <-s.Context().Done():
+			s.Fatalf("never: %s", what)
+		}
+	}
+}
+
+func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
+	kind, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"), "/")
+	s.mu.Lock()
+	down, refuse, after := s.down, s.refuse, s.after
+	s.mu.Unlock()
+	if down {
+		panic(http.ErrAbortHandler)
+	}
+	if refuse != nil {
+		if err := refuse(r.Method, r.URL.Path); err != nil {
+			reply(w, nil, err)
+			return
+		}
+	}
+	if r.URL.Query().Get("watch") != "" {
+		s.watch(w, r, kind)
+		return
+	}
+	o, err := s.answer(r, kind, name)
+	if after != nil {
+		if lost := after(r.Method, r.URL.Path); lost != nil {
+			panic(http.ErrAbortHandler)
+		}
+	}
+	reply(w, o, err)
+}
+
+func reply(w http.ResponseWriter, o any, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	if err != nil {
+		status, ok := err.(api.APIStatus)
+		if !ok {
+			panic(http.ErrAbortHandler)
+		}
+		s := status.Status()
+		s.Kind, s.APIVersion = "Status", "v1"
+		w.WriteHeader(int(s.Code))
+		json.NewEncoder(w).Encode(s)
+		return
+	}
+	json.NewEncoder(w).Encode(o)
+}
+
+func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource := schema.GroupResource{Resource: kind}
+	selects := selection(r)
+	version := meta.ListMeta{ResourceVersion: strconv.Itoa(s.version)}
+	switch r.Method + " " + kind {
+	case "POST pods":
+		s.creates++
+		s.wake()
+		p := new(core.Pod)
+		if err := json.NewDecoder(r.Body).Decode(p); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		if s.pods[p.Name] != nil {
+			return nil, api.NewAlreadyExists(resource, p.Name)
+		}
+		p.Status.Phase = core.PodPending
+		s.add(p)
+		return p, nil
+	case "GET pods":
+		list := &core.PodList{ListMeta: version}
+		for _, p := range s.pods {
+			if selects(p) {
+				list.Items = append(list.Items, *p)
+			}
+		}
+		return list, nil
+	case "DELETE pods":
+		o := new(meta.DeleteOptions)
+		if err := json.NewDecoder(r.Body).Decode(o); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		p := s.pods[name]
+		switch {
+		case p == nil:
+			return nil, api.NewNotFound(resource, name)
+		case o.Preconditions == nil || *o.Preconditions.UID != p.UID:
+			return nil, api.NewConflict(resource, name, fmt.Errorf("the UID in the precondition does not match"))
+		}
+		p = p.DeepCopy()
+		if p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded || o.GracePeriodSeconds != nil && *o.GracePeriodSeconds == 0 {
+			delete(s.pods, name)
+			s.note("pods", "DELETED", p)
+			return p, nil
+		}
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(meta.Now()), new(int64(30))
+		s.pods[name] = p
+		s.note("pods", "MODIFIED", p)
+		return p, nil
+	case "GET configmaps":
+		if name != "" {
+			if m := s.maps[name]; m != nil {
+				return m, nil
+			}
+			return nil, api.NewNotFound(resource, name)
+		}
+		list := &core.ConfigMapList{ListMeta: version}
+		for _, m := range s.maps {
+			if selects(m) {
+				list.Items = append(list.Items, *m)
+			}
+		}
+		return list, nil
+	case "PUT configmaps":
+		m := new(core.ConfigMap)
+		if err := json.NewDecoder(r.Body).Decode(m); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		if s.maps[name] == nil {
+			return nil, api.NewNotFound(resource, name)
+		}
+		if m.ResourceVersion != s.maps[name].ResourceVersion {
+			return nil, api.NewConflict(resource, name, fmt.Errorf("the object has been modified"))
+		}
+		s.maps[name] = m
+		s.note("configmaps", "MODIFIED", m)
+		return m, nil
+	}
+	return nil, api.NewMethodNotSupported(resource, r.Method)
+}
+
+// selection is the objects that a list or watch is about.
+func selection(r *http.Request) func(meta.Object) bool {
+	q := r.URL.Query()
+	selector, err := labels.Parse(q.Get("labelSelector"))
+	if err != nil {
+		panic(err)
+	}
+	name, one := strings.CutPrefix(q.Get("fieldSelector"), "metadata.name=")
+	return func(o meta.Object) bool {
+		return selector.Matches(labels.Set(o.GetLabels())) && (!one || o.GetName() == name)
+	}
+}
+
+func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, kind string) {
+	q := r.URL.Query()
+	if q.Get("sendInitialEvents") != "" {
+		reply(w, nil, api.NewInvalid(schema.GroupKind{Kind: "ListOptions"}, "", nil))
+		return
+	}
+	from, _ := strconv.Atoi(q.Get("resourceVersion"))
+	s.mu.Lock()
+	gone, cut := from < s.oldest, s.cut
+	s.mu.Unlock()
+	if gone {
+		reply(w, nil, api.NewResourceExpired("too old resource version"))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.(http.Flusher).Flush()
+	selects := selection(r)
+	for {
+		s.mu.Lock()
+		news := slices.Clone(s.log)
+		changed := s.changed
+		s.mu.Unlock()
+		for _, c := range news {
+			if c.version > from && c.kind == kind && selects(c.object) {
+				json.NewEncoder(w).Encode(map[string]any{"type": c.verb, "object": typedAs(c.object)})
+			}
+		}
+		if len(news) > 0 {
+			from = max(from, news[len(news)-1].version)
+		}
+		w.(http.Flusher).Flush()
+		select {
+		case <-changed:
+		case <-cut:
+			panic(http.ErrAbortHandler)
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// typedAs is an object that says what it is, as those of a watch do.
+func typedAs(o meta.Object) any {
+	switch o := o.(type) {
+	case *core.Pod:
+		o = o.DeepCopy()
+		o.TypeMeta = meta.TypeMeta{APIVersion: "v1", Kind: "Pod"}
+		return o
+	case *core.ConfigMap:
+		o = o.DeepCopy()
+		o.TypeMeta = meta.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}
+		return o
+	}
+	panic(fmt.Sprintf("%T", o))
+}
+
+// A kubelet's words.
+
+func runs(p *core.Pod) {
+	p.Spec.NodeName = "node-1"
+	p.Status.Phase = core.PodRunning
+}
+
+func exits(code int32) func(*core.Pod) {
+	return func(p *core.Pod) {
+		p.Status.Phase = core.PodSucceeded
+		if code != 0 {
+			p.Status.Phase = core.PodFailed
+		}
+		p.Status.ContainerStatuses = []core.ContainerStatus{{
+			Name:  p.Labels[manifest.LabelRole],
+			State: core.ContainerState{Terminated: &core.ContainerStateTerminated{ExitCode: code}},
+		}}
+	}
+}
+
+func preempted(p *core.Pod) {
+	p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(meta.Now()), new(int64(30))
+	p.Status.Conditions = append(p.Status.Conditions, core.PodCondition{
+		Type: core.DisruptionTarget, Status: core.ConditionTrue, Reason: core.PodReasonPreemptionByScheduler, Message: "preempting",
+	})
+}

@@ -1,0 +1,473 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+var (
+	ps0     = pod.ID{Role: pod.PS, Index: 0}
+	worker0 = pod.ID{Role: pod.Worker, Index: 0}
+)
+
+func testJob() *job.Job {
+	j := job.Default()
+	j.Name, j.ModelDef, j.TrainingData, j.Image = "test", "mnist.mnist_mlp.custom_model", "/data", "registry/elasticdl:test"
+	return j
+}
+
+func testRuntime(t *testing.T, s *apiServer) *Runtime {
+	t.Helper()
+	r := NewRuntime(RuntimeConfig{
+		Client: s.client(), Job: testJob(), Owner: manifest.Owner("elasticdl-test-master", "the-job"), Rate: 10_000,
+		Log: slog.New(logline.New(t.Output(), slog.LevelDebug)),
+	})
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (s *apiServer) create(r *Runtime, id pod.ID, launch int) {
+	s.Helper()
+	if err := r.Create(s.Context(), master.Pod{ID: id, Launch: launch}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// expect takes the next event, which is about the pod and has its phase, and answers it.
+func (s *apiServer) expect(r *Runtime, id pod.ID, launch int, phase pod.Phase) pod.Event {
+	s.Helper()
+	select {
+	case e := <-r.Events():
+		if e.ID != id || e.Launch != launch || e.Phase != phase {
+			s.Fatalf("%+v, expected %v (launch %d) %v", e, id, launch, phase)
+		}
+		return e
+	case <-time.After(30 * time.Second):
+		s.Fatalf("no event, expected %v (launch %d) %v", id, launch, phase)
+	}
+	panic("unreachable")
+}
+
+// quiet says that there is no event but those of a pod that is made now.
+func (s *apiServer) quiet(r *Runtime) {
+	s.Helper()
+	last := pod.ID{Role: pod.Worker, Index: 999}
+	s.create(r, last, 1)
+	s.expect(r, last, 1, pod.Pending)
+}
+
+func TestRuntimeTellsThePodsLives(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	s.create(r, worker0, 1)
+	s.expect(r, worker0, 1, pod.Pending)
+	p := s.get("elasticdl-test-worker-0")
+	if o := p.OwnerReferences; len(o) != 1 || o[0].UID != "the-job" || p.Labels[manifest.LabelLaunch] != "1" {
+		t.Errorf("%v is owned by %v, labels %v", p.Name, o, p.Labels)
+	}
+	s.change(p.Name, runs)
+	if e := s.expect(r, worker0, 1, pod.Running); e.Node != "node-1" {
+		t.Errorf("it runs on %q", e.Node)
+	}
+	s.change(p.Name, func(p *core.Pod) { p.Annotations = map[string]string{"what": "ever"} })
+	s.change(p.Name, exits(3))
+	if e := s.expect(r, worker0, 1, pod.Failed); e.Exit.Code != 3 {
+		t.Errorf("it ended with %v", e.Exit)
+	}
+	s.change(p.Name, nil)
+	s.quiet(r)
+
+	if err := r.Delete(t.Context(), worker0); err != nil {
+		t.Errorf("delete a pod that has gone: %v", err)
+	}
+	s.create(r, ps0, 1)
+	s.expect(r, ps0, 1, pod.Pending)
+	if err := r.Delete(t.Context(), ps0); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(r, ps0, 1, pod.Leaving)
+	s.change("elasticdl-test-ps-0", nil)
+	if e := s.expect(r, ps0, 1, pod.Deleted); e.Exit.String() != "deleted" {
+		t.Errorf("it ended: %v", e.Exit)
+	}
+}
+
+// Why a pod has to leave is known when it has left.
+func TestRuntimeKeepsTheCause(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	for _, gap := range []bool{false, true} {
+		s.create(r, worker0, 1)
+		s.expect(r, worker0, 1, pod.Pending)
+		s.change("elasticdl-test-worker-0", preempted)
+		s.expect(r, worker0, 1, pod.Leaving)
+		if gap {
+			s.away(true)
+		}
+		s.change("elasticdl-test-worker-0", nil)
+		s.compact()
+		s.away(false)
+		if e := s.expect(r, worker0, 1, pod.Deleted); e.Exit.String() != "preempted: preempting" {
+			t.Errorf("gap %v: it ended: %v", gap, e.Exit)
+		}
+	}
+}
+
+// While the API server is away nothing is given up, and what happens meanwhile is learnt.
+func TestRuntimeSurvivesAnOutage(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	s.create(r, ps0, 1)
+	s.expect(r, ps0, 1, pod.Pending)
+	s.create(r, worker0, 1)
+	s.expect(r, worker0, 1, pod.Pending)
+	s.away(true)
+	worker1 := pod.ID{Role: pod.Worker, Index: 1}
+	asked := make(chan error, 2)
+	go func() { asked <- r.Create(t.Context(), master.Pod{ID: worker1, Launch: 1}) }()
+	go func() { asked <- r.Delete(t.Context(), ps0) }()
+	s.change("elasticdl-test-worker-0", nil)
+	s.compact()
+	select {
+	case err := <-asked:
+		t.Fatalf("a request was answered: %v", err)
+	case e := <-r.Events():
+		t.Fatalf("an event: %+v", e)
+	case <-time.After(500 * time.Millisecond):
+	}
+	s.away(false)
+	for range 2 {
+		if err := <-asked; err != nil {
+			t.Error(err)
+		}
+	}
+	got := make(map[pod.ID]pod.Phase)
+	for range 3 {
+		e := <-r.Events()
+		got[e.ID] = e.Phase
+	}
+	if got[worker0] != pod.Deleted || got[worker1] != pod.Pending || got[ps0] != pod.Leaving {
+		t.Errorf("after the outage: %v", got)
+	}
+}
+
+// A server that is gone and there again under its name, both unseen, is the end of the one and the other's begin.
+func TestRuntimeTellsLaunchesApart(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	s.create(r, ps0, 1)
+	s.expect(r, ps0, 1, pod.Pending)
+	s.change("elasticdl-test-ps-0", runs)
+	s.expect(r, ps0, 1, pod.Running)
+	s.away(true)
+	again := s.get("elasticdl-test-ps-0").DeepCopy()
+	s.change("elasticdl-test-ps-0", nil)
+	again.Labels[manifest.LabelLaunch] = "2"
+	s.put(again)
+	s.compact()
+	s.away(false)
+	s.expect(r, ps0, 1, pod.Deleted)
+	s.expect(r, ps0, 2, pod.Running)
+	s.quiet(r)
+}
+
+// A pod that was made and was gone before it was ever seen has ended.
+func TestRuntimeMissesNoPodThatItNeverSaw(t *testing.T) {
+	s := newAPIServer(t)
+	blind := func(method, path string) error {
+		if method == http.MethodGet {
+			return api.NewServiceUnavailable("starting")
+		}
+		return nil
+	}
+	s.mu.Lock()
+	s.refuse = blind
+	s.mu.Unlock()
+	r := testRuntime(t, s)
+	s.create(r, worker0, 1)
+	s.change("elasticdl-test-worker-0", nil)
+	s.mu.Lock()
+	s.refuse = nil
+	s.mu.Unlock()
+	s.expect(r, worker0, 1, pod.Deleted)
+	s.quiet(r)
+}
+
+// A list that is older than a pod says nothing about it.
+func TestRuntimeDoesNotMissWhatCameLater(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	r.Close() // the watch's part is played here
+	s.create(r, worker0, 1)
+	made := s.get("elasticdl-test-worker-0").ResourceVersion
+	m := mirror{r}
+	if err := m.Replace(nil, "1"); err != nil {
+		t.Fatal(err)
+	}
+	if r.known[s.get("elasticdl-test-worker-0").UID] == nil {
+		t.Error("a list of before the pod was made ends it")
+	}
+	m.Replace(nil, made)
+	if len(r.known) > 0 {
+		t.Error("a list without the pod does not end it")
+	}
+}
+
+// A creation whose answer is lost is done once.
+func TestRuntimeCreatesOnce(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	lost := 2
+	s.mu.Lock()
+	s.after = func(method, path string) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if lost--; method == http.MethodPost && lost >= 0 {
+			return errors.New("lost")
+		}
+		return nil
+	}
+	s.mu.Unlock()
+	s.create(r, worker0, 1)
+	s.expect(r, worker0, 1, pod.Pending)
+	s.quiet(r)
+	if err := r.Delete(t.Context(), worker0); err != nil {
+		t.Fatal(err)
+	}
+	s.expect(r, worker0, 1, pod.Leaving)
+}
+
+// A former launch of a server's name makes room for the next one.
+func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
+	for name, gone := range map[string]func(*apiServer, *Runtime){
+		"failed": func(s *apiServer, r *Runtime) {
+			s.change("elasticdl-test-ps-0", exits(1))
+			s.expect(r, ps0, 1, pod.Failed)
+		},
+		"failed while it was deleted": func(s *apiServer, r *Runtime) {
+			s.change("elasticdl-test-ps-0", preempted)
+			s.expect(r, ps0, 1, pod.Leaving)
+			s.change("elasticdl-test-ps-0", exits(1))
+			s.expect(r, ps0, 1, pod.Failed)
+			go func() {
+				s.await("another is made", func() bool { return s.creates > 2 })
+				s.change("elasticdl-test-ps-0", nil)
+			}()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			r := testRuntime(t, s)
+			s.create(r, ps0, 1)
+			s.expect(r, ps0, 1, pod.Pending)
+			gone(s, r)
+			s.create(r, ps0, 2)
+			s.expect(r, ps0, 2, pod.Pending)
+			s.quiet(r)
+		})
+	}
+}
+
+// The pods of a job of the same name before this one are none of its business.
+func TestRuntimeLeavesOthersAlone(t *testing.T) {
+	s := newAPIServer(t)
+	old, err := manifest.Pod(testJob(), manifest.PodSpec{ID: worker0, Launch: 1}, manifest.Owner("elasticdl-test-master", "the-job-before"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.put(old)
+	s.change(old.Name, runs)
+	r := testRuntime(t, s)
+	err = r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1})
+	if err == nil || !strings.Contains(err.Error(), "not this job's") || errors.Is(err, master.ErrHopeless) {
+		t.Errorf("create a pod where another is: %v", err)
+	}
+	if err := errors.Join(r.Delete(t.Context(), worker0), r.Sweep(t.Context())); err != nil {
+		t.Error(err)
+	}
+	if s.get(old.Name).DeletionTimestamp != nil {
+		t.Error("another job's pod was deleted")
+	}
+	s.change(old.Name, nil)
+	s.quiet(r)
+}
+
+func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
+	pods := schema.GroupResource{Resource: "pods"}
+	for name, tt := range map[string]struct {
+		err      error
+		refused  string // "": it is done in the end
+		hopeless bool
+	}{
+		"conflict":    {err: api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "quota", errors.New("modified"))},
+		"busy":        {err: api.NewTooManyRequestsError("too many")},
+		"away":        {err: api.NewServiceUnavailable("starting")},
+		"broken":      {err: api.NewInternalError(errors.New("etcd"))},
+		"late":        {err: api.NewServerTimeout(pods, "create", 0)},
+		"quota":       {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: pods=10")), refused: "exceeded quota"},
+		"no priority": {err: api.NewForbidden(pods, "x", errors.New("no PriorityClass with name none was found")), refused: "no PriorityClass"},
+		"invalid": {
+			err:     api.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil),
+			refused: "is invalid", hopeless: true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newAPIServer(t)
+			r := testRuntime(t, s)
+			times := 3
+			s.mu.Lock()
+			s.refuse = func(method, _ string) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if method != http.MethodPost || times == 0 {
+					return nil
+				}
+				times--
+				return tt.err
+			}
+			s.mu.Unlock()
+			err := r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1})
+			if tt.refused == "" {
+				if err != nil || s.get("elasticdl-test-worker-0") == nil {
+					t.Errorf("created: %v, error %v", s.get("elasticdl-test-worker-0") != nil, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.refused) || errors.Is(err, master.ErrHopeless) != tt.hopeless {
+				t.Errorf("error %v, hopeless %v", err, errors.Is(err, master.ErrHopeless))
+			}
+		})
+	}
+}
+
+// A creation that is not wanted any more is not tried again.
+func TestRuntimeStopsCreating(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	s.away(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Create(ctx, master.Pod{ID: worker0, Launch: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// Nobody listens any more: that holds up nothing.
+func TestRuntimeClosesUnread(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	for i := range 2 * cap(r.events) {
+		s.create(r, pod.ID{Role: pod.Worker, Index: i}, 1)
+	}
+	r.Close()
+}
+
+func TestRuntimeSweeps(t *testing.T) {
+	s := newAPIServer(t)
+	before := testRuntime(t, s)
+	for i := range 3 {
+		s.create(before, pod.ID{Role: pod.Worker, Index: i}, 1)
+	}
+	s.change("elasticdl-test-worker-1", exits(0))
+	if err := testRuntime(t, s).Sweep(t.Context()); err != nil { // of the next master
+		t.Fatal(err)
+	}
+	var left []string
+	for _, name := range []string{"elasticdl-test-worker-0", "elasticdl-test-worker-1", "elasticdl-test-worker-2"} {
+		if s.get(name).DeletionTimestamp == nil {
+			left = append(left, name)
+		}
+	}
+	if !slices.Equal(left, []string{"elasticdl-test-worker-1"}) {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// A node that does not answer does not give its pods back: in the end they are taken from it.
+func TestRuntimeTakesPodsFromDeadNodes(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	s.create(r, ps0, 1)
+	s.expect(r, ps0, 1, pod.Pending)
+	s.change("elasticdl-test-ps-0", func(p *core.Pod) {
+		p.DeletionTimestamp, p.DeletionGracePeriodSeconds = new(meta.Now()), new(int64(30))
+	})
+	s.expect(r, ps0, 1, pod.Leaving)
+	now := time.Now()
+	if pods := r.stuck(now.Add(30 * time.Second)); len(pods) > 0 {
+		t.Errorf("a pod that may still be leaving is stuck: %v", pods)
+	}
+	pods := r.stuck(now.Add(30*time.Second + overdue + time.Second))
+	if len(pods) != 1 {
+		t.Fatalf("stuck: %v", pods)
+	}
+	for uid, name := range pods {
+		if err := r.remove(t.Context(), name, uid, new(int64(0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e := s.expect(r, ps0, 1, pod.Deleted); e.Exit.String() != "node lost" {
+		t.Errorf("it ended: %v", e.Exit)
+	}
+}
+
+// Images that nobody can pull end the hope after a while, unless there were images before.
+func TestRuntimeGivesUpOnImages(t *testing.T) {
+	waiting := func(reason string) func(*core.Pod) {
+		return func(p *core.Pod) {
+			p.Status.ContainerStatuses = []core.ContainerStatus{{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: reason}}}}
+		}
+	}
+	for _, tt := range []struct {
+		name, reason string
+		ran          bool
+		at, later    bool // hopeless at once, after five minutes
+	}{
+		{"pulled and pulled", "ErrImagePull", false, false, true},
+		{"pulled and pulled, others have it", "ErrImagePull", true, false, false},
+		{"never pulled", "ErrImageNeverPull", false, true, true},
+		{"never pulled, others have it", "ErrImageNeverPull", true, false, false},
+		{"no name", "InvalidImageName", true, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newAPIServer(t)
+			r := testRuntime(t, s)
+			r.Close() // the watch's part is played here
+			seen := func(id pod.ID, how func(*core.Pod)) pod.Event {
+				s.create(r, id, 1)
+				p := s.get(manifest.PodName("test", id)).DeepCopy()
+				how(p)
+				return r.seen(p, time.Now())[0]
+			}
+			if tt.ran {
+				seen(ps0, runs)
+			}
+			if e := seen(worker0, waiting(tt.reason)); e.Hopeless != tt.at || e.Phase != pod.Pending || e.Waiting != tt.reason {
+				t.Errorf("at once: %+v", e)
+			}
+			if e := r.starved(time.Now().Add(pullPatience - time.Minute)); len(e) > 0 {
+				t.Errorf("too soon: %+v", e)
+			}
+			if e := r.starved(time.Now().Add(pullPatience)); len(e) > 0 != (tt.later && !tt.at) {
+				t.Errorf("after five minutes: %+v", e)
+			}
+		})
+	}
+}
