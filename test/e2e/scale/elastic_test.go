@@ -140,6 +140,10 @@ func (s *theatre) lot(number int) (selector map[string]string) {
 		if err != nil {
 			s.Fatal(err)
 		}
+		others, err := s.set.CoreV1().Pods("").List(s.Context(), meta.ListOptions{FieldSelector: "spec.nodeName=" + node})
+		if err != nil || len(others.Items) > 0 {
+			s.Fatalf("%d pods are on node %s, want none: %v", len(others.Items), node, err)
+		}
 		cpus += n.Status.Allocatable.Cpu().AsApproximateFloat64()
 		s.Cleanup(func() { label(context.Background(), "null") })
 	}

@@ -25,6 +25,9 @@ type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// killedBy is how a container ends that does not go by itself.
+const killedBy Exit = 128 + 9
+
 // Kubelet runs what pods contain, and tells the cluster how it ended.
 type Kubelet struct {
 	Client kubernetes.Interface
@@ -78,10 +81,12 @@ func (k *Kubelet) see(ctx context.Context, p *core.Pod) {
 	k.playing[p.UID] = cancel
 	k.wg.Go(func() {
 		err := k.Main(ctx, p)
-		if ctx.Err() != nil {
-			return // nobody asks how it ended
+		switch killed := context.Cause(ctx) == ErrKilled; {
+		case killed && len(p.Finalizers) > 0: // somebody waits for its end
+			k.ended(context.WithoutCancel(ctx), p, killedBy)
+		case ctx.Err() == nil:
+			k.ended(ctx, p, err)
 		}
-		k.ended(ctx, p, err)
 		cancel(nil)
 	})
 }

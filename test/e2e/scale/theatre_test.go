@@ -109,6 +109,14 @@ func open(t *testing.T) *theatre {
 		if err := set.CoreV1().Namespaces().Delete(ctx, space.Name, meta.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
+		patient, enough := context.WithTimeout(ctx, time.Minute)
+		defer enough()
+		for len(s.informer.GetStore().ListKeys()) > 0 { // of failed tests, too
+			if sleep(patient, 100*time.Millisecond) != nil {
+				t.Errorf("pods of %s are left", space.Name)
+				break
+			}
+		}
 		cancel()
 		background.Wait()
 		factory.Shutdown()

@@ -64,7 +64,7 @@ func TestThousandWorkers(t *testing.T) {
 		t.Errorf("%d pods were replaced, want %d at least", status.Relaunched, killed)
 	}
 	var b strings.Builder
-	row := func(what, value, limit string) { fmt.Fprintf(&b, "%-44s %10s  %s\n", what, value, limit) }
+	row := func(what, value, limit string) { fmt.Fprintf(&b, "%-62s %10s  %s\n", what, value, limit) }
 	round := func(d time.Duration) string { return d.Round(10 * time.Millisecond).String() }
 	row(fmt.Sprintf("%d workers: all created", workers), round(created), "< 30s")
 	row("all bound", round(bound), "")
