@@ -5,6 +5,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -26,7 +27,7 @@ type Binary struct {
 func Inspect(path string) (Binary, error) {
 	f, err := elf.Open(path)
 	if err != nil {
-		if _, ok := errors.AsType[*elf.FormatError](err); ok {
+		if _, ok := errors.AsType[*elf.FormatError](err); ok || errors.Is(err, io.EOF) {
 			return Binary{}, fmt.Errorf("%s is no executable of Linux", path)
 		}
 		return Binary{}, err

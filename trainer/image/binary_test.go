@@ -28,7 +28,8 @@ func TestInspectRefuses(t *testing.T) {
 	for path, want := range map[string]string{
 		shell:            "C library",
 		"binary_test.go": "no executable of Linux",
-		"nothing":        "no such file",
+		write(t, filepath.Join(other, "empty"), ""): "no executable of Linux",
+		"nothing": "no such file",
 	} {
 		if _, err := Inspect(path); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 			t.Errorf("%s: %v, want %q", path, err, want)

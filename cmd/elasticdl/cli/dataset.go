@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,45 +15,151 @@ import (
 	"golang.org/x/term"
 
 	"github.com/elasticdl/elasticdl/trainer/data/dataset"
+	"github.com/elasticdl/elasticdl/trainer/image"
+	"github.com/elasticdl/elasticdl/trainer/kube"
 )
 
 func datasetCommand() *cobra.Command {
-	var o dataset.Options
+	var d datasetRun
+	names := strings.Join(dataset.Names(), ", ")
 	cmd := &cobra.Command{
 		Use:   "dataset NAME OUT",
-		Short: "Write a public data set as RecordIO: " + strings.Join(dataset.Names(), ", "),
+		Short: "Write a public data set as RecordIO: " + names,
 		Long: "Write a public data set as RecordIO files, in OUT/train and OUT/test.\n\nNAME is " +
-			strings.Join(dataset.Names(), " or ") + ". Without --source it is downloaded from the public mirrors, all but cifar10.",
-		Example:   "  elasticdl dataset mnist data/mnist",
+			strings.Join(dataset.Names(), " or ") + `. Without --source it is downloaded from the public mirrors, all but cifar10.
+
+With --to it is copied to a PersistentVolumeClaim of a cluster, too; OUT may be left out then. A pod that lives for so
+long mounts the claim and runs --image_name. The files are there whole and checked at the end, or not at all.`,
+		Example: "  elasticdl dataset mnist data/mnist\n" +
+			"  elasticdl dataset mnist --to claim:fileserver-claim/mnist --image_name=REGISTRY/elasticdl:mnist",
 		ValidArgs: dataset.Names(),
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist")
+		Args:      func(cmd *cobra.Command, args []string) error { return d.check(cmd, args) },
+		RunE:      does(func(cmd *cobra.Command, _ []string) error { return d.run(cmd) }),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&d.Source, "source", "", "directory or URL of the data set's files, gzip or not")
+	flags.IntVar(&d.RecordsPerShard, "records_per_shard", 4096, "records in a file")
+	flags.StringVar(&d.to, "to", "", "claim:NAME/PATH: copy it to that directory of a PersistentVolumeClaim")
+	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod that --to needs, as zoo push printed it")
+	flags.StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the cluster's choice if not given")
+	d.where.clusterFlags(cmd)
+	flags.SetNormalizeFunc(underscores)
+	return cmd
+}
+
+// datasetRun is what dataset was asked for.
+type datasetRun struct {
+	dataset.Options
+	to    string
+	copy  kube.Copy
+	where where
+}
+
+// check says all that is wrong with the command line.
+func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
+	var problems []error
+	switch {
+	case len(args) == 2:
+		d.Name, d.Out = args[0], args[1]
+	case len(args) == 1 && d.to != "":
+		d.Name = args[0]
+	default:
+		problems = append(problems, errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist"))
+	}
+	if d.RecordsPerShard < 1 {
+		problems = append(problems, fmt.Errorf("--records_per_shard=%d: expected 1 or more", d.RecordsPerShard))
+	}
+	if d.to == "" {
+		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context", "kubeconfig"} {
+			if f := cmd.Flags().Lookup(name); f.Changed {
+				problems = append(problems, fmt.Errorf("--%s=%s: is for --to=claim:NAME/PATH, which is not given", name, f.Value))
 			}
-			if o.RecordsPerShard < 1 {
-				return fmt.Errorf("--records_per_shard=%d: expected 1 or more", o.RecordsPerShard)
+		}
+		return errors.Join(problems...)
+	}
+	claim, path, _ := strings.Cut(strings.TrimPrefix(d.to, "claim:"), "/")
+	d.copy.Claim, d.copy.To = claim, strings.Trim(path, "/")
+	if !strings.HasPrefix(d.to, "claim:") || claim == "" || !filepath.IsLocal(d.copy.To) || filepath.Clean(d.copy.To) != d.copy.To || d.copy.To == "." {
+		problems = append(problems, fmt.Errorf("--to=%s: expected claim:NAME/PATH, a PersistentVolumeClaim and a directory on it", d.to))
+	}
+	if d.copy.Image == "" {
+		problems = append(problems, errors.New("--image_name: expected an image of elasticdl zoo push, for the pod that --to needs"))
+	} else if err := image.CheckReference(d.copy.Image); err != nil {
+		problems = append(problems, fmt.Errorf("--image_name=%s: %w", d.copy.Image, err))
+	}
+	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, d.copy.Pull) {
+		problems = append(problems, fmt.Errorf("--image_pull_policy=%s: expected Always, IfNotPresent or Never", d.copy.Pull))
+	}
+	return errors.Join(problems...)
+}
+
+func (d *datasetRun) run(cmd *cobra.Command) error {
+	var cluster *kube.Client
+	if d.to != "" {
+		var err error
+		if cluster, err = d.where.connect(cmd); err != nil {
+			return usage(fmt.Errorf("--to=%s: %w", d.to, err))
+		}
+	}
+	if d.Out == "" {
+		work, err := os.MkdirTemp("", "elasticdl-dataset-")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(work)
+		d.Out = filepath.Join(work, d.Name)
+	}
+	show := &steps{out: cmd.ErrOrStderr()}
+	defer show.close()
+	made, err := dataset.Make(cmd.Context(), d.Options, show.show)
+	if err != nil {
+		return err
+	}
+	where, existed := d.Out, made.Existed
+	if cluster != nil {
+		d.copy.From, where = d.Out, d.to
+		existed, err = cluster.CopyToClaim(cmd.Context(), d.copy, func(p kube.CopyProgress) {
+			show.show(dataset.Progress{Step: p.Step, Bytes: true, Done: p.Done, Total: p.Total})
+		})
+		if err != nil {
+			return err
+		}
+	}
+	show.close()
+	what := "written"
+	if existed {
+		what = "there already"
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s in %s/train, %s in %[4]s/test\n",
+		d.Name, what, count(made.Train, "record"), where, count(made.Test, "record"))
+	return err
+}
+
+// receiveCommand is the other end of --to, in a pod.
+func receiveCommand() *cobra.Command {
+	var to string
+	var hold bool
+	cmd := &cobra.Command{
+		Use:    "receive",
+		Short:  "Write the files that come on the standard input (started by dataset --to)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		PreRunE: func(*cobra.Command, []string) error {
+			if (to == "") != hold {
+				return errors.New("expected --to=DIRECTORY or --hold")
 			}
 			return nil
 		},
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			o.Name, o.Out = args[0], args[1]
-			show := &steps{out: cmd.ErrOrStderr()}
-			made, err := dataset.Make(cmd.Context(), o, show.show)
-			show.close()
-			if err != nil {
-				return err
+		RunE: does(func(cmd *cobra.Command, _ []string) error {
+			if hold {
+				<-cmd.Context().Done()
+				return nil
 			}
-			what := "written"
-			if made.Existed {
-				what = "there already"
-			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s in %s/train, %s in %s/test\n",
-				o.Name, what, count(made.Train, "record"), o.Out, count(made.Test, "record"), o.Out)
-			return err
+			return kube.Receive(cmd.InOrStdin(), cmd.OutOrStdout(), to)
 		}),
 	}
-	cmd.Flags().StringVar(&o.Source, "source", "", "directory or URL of the data set's files, gzip or not")
-	cmd.Flags().IntVar(&o.RecordsPerShard, "records_per_shard", 4096, "records in a file")
+	cmd.Flags().StringVar(&to, "to", "", "directory to make of the files")
+	cmd.Flags().BoolVar(&hold, "hold", false, "wait for the end, as the first process of the pod")
 	return cmd
 }
 
