@@ -50,7 +50,9 @@ func exit(p *core.Pod) pod.Exit {
 	if end := terminated(p); end != nil {
 		e.Code, e.Signal = int(end.ExitCode), int(end.Signal)
 		e.OOM = end.Reason == "OOMKilled"
-		e.Reason = cmp.Or(lastLine(end.Message), usual(end.Reason))
+		if !e.Deleted { // the last words of one that was told to go are no reason
+			e.Reason = cmp.Or(lastLine(end.Message), usual(end.Reason))
+		}
 	} else if p.Status.Phase == core.PodFailed {
 		e.Evicted = true // its node would not have it, or has not kept it
 	}
@@ -79,7 +81,7 @@ func disrupted(e *pod.Exit, c *core.PodCondition) {
 	default: // TerminationByKubelet, EvictionByEvictionAPI
 		e.Evicted = true
 	}
-	e.Reason = cmp.Or(e.Reason, lastLine(c.Message))
+	e.Reason = cmp.Or(lastLine(c.Message), e.Reason)
 }
 
 // terminated is how the container of the pod's role ended, nil if it has not. Of a pod that has others, put there by

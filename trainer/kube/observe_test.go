@@ -86,12 +86,16 @@ func TestObserve(t *testing.T) {
 			pod.Event{Phase: pod.Succeeded, Node: "node-1", Exit: pod.Exit{Deleted: true}},
 		},
 		"deleted by hand, was killed in the end": {
-			deleted + ended("Failed", "{exitCode: 137, reason: Error}"),
+			deleted + ended("Failed", "{exitCode: 137, reason: Error, message: interrupted}"),
 			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 137, Deleted: true}},
 		},
 		"preempted, leaving": {
 			deleted + "status: {phase: Running, " + disrupted("PreemptionByScheduler", "default-scheduler: preempting to accommodate a higher priority pod") + "}",
 			pod.Event{Phase: pod.Leaving, Node: "node-1", Exit: pod.Exit{Preempted: true, Deleted: true, Reason: "default-scheduler: preempting to accommodate a higher priority pod"}},
+		},
+		"preempted, gone": {
+			deleted + "status: {phase: Failed, " + disrupted("PreemptionByScheduler", "preempting") + ", containerStatuses: [{name: worker, state: {terminated: {exitCode: 1, message: interrupted}}}]}",
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Code: 1, Preempted: true, Deleted: true, Reason: "preempting"}},
 		},
 		"evicted through the API, leaving": {
 			deleted + "status: {phase: Running, " + disrupted("EvictionByEvictionAPI", "Eviction API: evicting") + "}",
