@@ -1,0 +1,279 @@
+package kube
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// cluster is a client of a cluster that only remembers.
+func cluster(objects ...runtime.Object) (*Client, *fake.Clientset) {
+	set := fake.NewClientset(objects...)
+	return &Client{set: set, namespace: "default", server: "https://cluster"}, set
+}
+
+// submitted is what there is of a job that was submitted.
+func submitted(t *testing.T, change func(*job.Job)) (objects []runtime.Object, root *batch.Job) {
+	t.Helper()
+	j := testJob()
+	if change != nil {
+		change(j)
+	}
+	s, err := manifest.Submit(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Job.UID = "the-job"
+	s.OwnedBy(s.Job.UID)
+	return s.Objects(), s.Job
+}
+
+// verbs is what was asked of a cluster, as "create configmaps", but for what only looks.
+func verbs(set *fake.Clientset) []string {
+	var all []string
+	for _, a := range set.Actions() {
+		if v := a.GetVerb(); v != "get" && v != "list" {
+			all = append(all, v+" "+a.GetResource().Resource)
+		}
+	}
+	return all
+}
+
+var refused = &url.Error{Op: "Get", URL: "https://cluster/api", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
+
+// fail makes the next n requests of the kind end in err.
+func fail(set *fake.Clientset, verb, resource string, n int, err error) {
+	set.PrependReactor(verb, resource, func(kubetesting.Action) (bool, runtime.Object, error) {
+		n--
+		return n >= 0, nil, err
+	})
+}
+
+func forbidden(verb, resource string) error {
+	return api.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "jane", verb, resource))
+}
+
+// TestSubmitOrder: the Job waits until all that it owns is there.
+func TestSubmitOrder(t *testing.T) {
+	for _, suspend := range []bool{false, true} {
+		c, set := cluster()
+		j := testJob()
+		j.Suspend = suspend
+		created, err := c.Submit(t.Context(), j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := "job/elasticdl-test-master configmap/elasticdl-test configmap/elasticdl-test-state serviceaccount/elasticdl-test " +
+			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0"; strings.Join(created, " ") != want {
+			t.Errorf("created %v", created)
+		}
+		root, err := set.BatchV1().Jobs("default").Get(t.Context(), "elasticdl-test-master", meta.GetOptions{})
+		if err != nil || *root.Spec.Suspend != suspend {
+			t.Errorf("suspend %t: %v, %v", suspend, root.Spec.Suspend, err)
+		}
+		did := verbs(set)
+		if did[0] != "create jobs" || slices.Contains(did, "delete jobs") || !suspend && did[len(did)-1] != "patch jobs" {
+			t.Errorf("asked for %v", did)
+		}
+		first := set.Actions()[0].(kubetesting.CreateAction).GetObject().(*batch.Job)
+		if !*first.Spec.Suspend {
+			t.Error("the job starts before all of it is there")
+		}
+		spec, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{})
+		if err != nil || len(spec.OwnerReferences) != 1 || spec.OwnerReferences[0].Name != root.Name {
+			t.Errorf("spec is owned by %v, %v", spec.OwnerReferences, err)
+		}
+	}
+}
+
+// TestSubmitFails: of a job that cannot be created as a whole nothing stays, and the user hears why.
+func TestSubmitFails(t *testing.T) {
+	c, set := cluster()
+	fail(set, "create", "roles", 1, forbidden("create", "roles"))
+	_, err := c.Submit(t.Context(), testJob())
+	if err == nil || !strings.Contains(err.Error(), "create role elasticdl-test: ") || !strings.Contains(err.Error(), "elasticdl rbac --namespace=default") {
+		t.Errorf("got %v", err)
+	}
+	if did := verbs(set); did[len(did)-1] != "delete jobs" {
+		t.Errorf("asked for %v", did)
+	}
+}
+
+// TestSubmitAgain: an attempt that was not answered may have succeeded, and what the job before has left goes by itself.
+func TestSubmitAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		old, _ := submitted(t, nil)
+		spec := old[1].(*core.ConfigMap)
+		spec.OwnerReferences[0].UID = "the-job-before"
+		c, set := cluster(spec)
+		c.reached.Store(true)
+		var unanswered bool
+		set.PrependReactor("create", "services", func(a kubetesting.Action) (bool, runtime.Object, error) {
+			if unanswered {
+				return false, nil, nil
+			}
+			unanswered = true
+			set.Tracker().Add(a.(kubetesting.CreateAction).GetObject())
+			return true, nil, refused
+		})
+		go func() {
+			time.Sleep(3 * time.Second)
+			set.CoreV1().ConfigMaps("default").Delete(t.Context(), spec.Name, meta.DeleteOptions{})
+		}()
+		if _, err := c.Submit(t.Context(), testJob()); err != nil {
+			t.Error(err)
+		}
+	})
+	// Somebody else's object is nobody's to wait for.
+	foreign := &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"}}
+	c, _ := cluster(foreign)
+	if _, err := c.Submit(t.Context(), testJob()); !api.IsAlreadyExists(err) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestPreflight(t *testing.T) {
+	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default"}}
+	j := testJob()
+	j.Master.Priority, j.Worker.Priority = job.Priority{Class: "urgent"}, job.Priority{Class: "high", Share: 0.5}
+	j.Volumes = []job.Volume{{ClaimName: "data", MountPath: "/data"}, {HostPath: "/tmp", MountPath: "/tmp"}}
+	j.ServiceAccount = "trainer"
+	objects, _ := submitted(t, nil)
+	c, _ := cluster(append(objects, namespace)...)
+	problems, err := c.Preflight(t.Context(), j)
+	want := []string{
+		"--job_name=test: there is a job of that name: Pending; give another name, or: elasticdl stop test",
+		"--master_pod_priority: the cluster has no PriorityClass urgent",
+		"--service_account=trainer: namespace default has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints",
+		"--volume=claim_name=data: namespace default has no such PersistentVolumeClaim",
+		"--worker_pod_priority: the cluster has no PriorityClass high",
+		"--worker_pod_priority: the cluster has no PriorityClass low",
+	}
+	if err != nil || problems == nil || problems.Error() != strings.Join(want, "\n") {
+		t.Errorf("got\n%v\n%v, want\n%s", problems, err, strings.Join(want, "\n"))
+	}
+
+	c, set := cluster(namespace)
+	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims", "serviceaccounts"} {
+		fail(set, "get", resource, 9, forbidden("get", resource))
+	}
+	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
+		t.Errorf("what may not be looked at: %v, %v", problems, err)
+	}
+	c, _ = cluster()
+	if problems, err := c.Preflight(t.Context(), j); err != nil || problems == nil || problems.Error() != "--namespace=default: the cluster has no such namespace" {
+		t.Errorf("no namespace: %v, %v", problems, err)
+	}
+}
+
+// TestAsk: a cluster that has answered is waited for, one that never has is not for long.
+func TestAsk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var notes strings.Builder
+		c := &Client{server: "https://cluster", notes: &notes}
+		asks := 0
+		_, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) { asks++; return 0, refused })
+		if want := "get job j: the cluster at https://cluster cannot be reached: dial tcp: connection refused"; err == nil || err.Error() != want || asks < 2 {
+			t.Errorf("%v after %d requests, want %s", err, asks, want)
+		}
+		if c.reached.Load() || notes.Len() > 0 {
+			t.Errorf("reached, or %q", &notes)
+		}
+		c.reached.Store(true)
+		began := time.Now()
+		n, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) {
+			if time.Since(began) < time.Minute {
+				return 0, refused
+			}
+			return 7, nil
+		})
+		if n != 7 || err != nil || time.Since(began) > time.Minute+longestBackoff {
+			t.Errorf("%d, %v after %v", n, err, time.Since(began))
+		}
+		if strings.Count(notes.String(), "\n") != 2 || !strings.HasSuffix(notes.String(), "note: the cluster answers again\n") {
+			t.Errorf("notes: %q", &notes)
+		}
+		// Who does not answer at all is not waited for longer than a request may take, and who was refused is not asked again.
+		began = time.Now()
+		fresh := &Client{server: "https://cluster"}
+		_, err = ask(t.Context(), fresh, "list jobs", func(ctx context.Context) (int, error) { <-ctx.Done(); return 0, ctx.Err() })
+		if err == nil || !strings.HasSuffix(err.Error(), "cannot be reached: no answer in 10s") || time.Since(began) > 2*answerLimit {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		asks = 0
+		_, err = ask(t.Context(), c, "list jobs", func(context.Context) (int, error) { asks++; return 0, forbidden("list", "jobs") })
+		if asks != 1 || !api.IsForbidden(err) || !strings.HasSuffix(err.Error(), `cannot list resource "jobs"; an administrator of the cluster can allow it`) {
+			t.Errorf("%d requests: %v", asks, err)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		enough := errors.New("enough")
+		_, err = ask(ctx, c, "list jobs", func(context.Context) (int, error) { cancel(enough); return 0, refused })
+		if !errors.Is(err, enough) {
+			t.Errorf("interrupted: %v", err)
+		}
+	})
+}
+
+func TestConnect(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "config")
+	text := `{"kind": "Config", "current-context": "a",
+		"clusters": [{"name": "a", "cluster": {"server": "https://a:6443"}}, {"name": "b", "cluster": {"server": "https://b:6443"}}],
+		"users": [{"name": "me", "user": {"token": "x"}}],
+		"contexts": [{"name": "a", "context": {"cluster": "a", "user": "me", "namespace": "training"}}, {"name": "b", "context": {"cluster": "b", "user": "me"}}]}`
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	for _, test := range []struct {
+		env           string
+		at            Place
+		server, where string // or
+		err           string
+	}{
+		{file, Place{}, "https://a:6443", "training", ""},
+		{file, Place{Namespace: "mine"}, "https://a:6443", "mine", ""},
+		{file, Place{Context: "b"}, "https://b:6443", "default", ""},
+		{none, Place{Kubeconfig: file}, "https://a:6443", "training", ""},
+		{file, Place{Context: "c"}, "", "", "--context=c: there is no such context in " + file},
+		{file, Place{Kubeconfig: none}, "", "", "--kubeconfig=" + none + ": no such file"},
+		{none, Place{}, "", "", "no cluster is known here: there is no kubeconfig at " + none},
+	} {
+		t.Setenv("KUBECONFIG", test.env)
+		c, err := Connect(test.at)
+		switch {
+		case test.err != "":
+			if err == nil || err.Error() != test.err {
+				t.Errorf("%+v: %v, want %s", test.at, err, test.err)
+			}
+		case err != nil:
+			t.Errorf("%+v: %v", test.at, err)
+		case c.Server() != test.server || c.Namespace() != test.where:
+			t.Errorf("%+v: %s of %s", test.at, c.Namespace(), c.Server())
+		}
+		if test.err == "" && test.at.Context == "b" && c.Flags() != " --context=b" {
+			t.Errorf("%+v: flags %q", test.at, c.Flags())
+		}
+	}
+}
