@@ -27,8 +27,11 @@ type LogOptions struct {
 	Tail   int64  // last lines of each pod; < 0 = all
 }
 
-// podsEvery is how often a follower looks for pods that have come, and whether the job has ended.
-const podsEvery = time.Second
+// How often a follower looks for pods that have come, and whether the job has ended: less often if there are many.
+const (
+	podsEvery = time.Second
+	podsMore  = 10 * time.Millisecond // for each
+)
 
 // Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
 // them. What a connection that breaks has not brought is asked for again; no line comes twice.
@@ -56,7 +59,7 @@ func (c *Client) Logs(ctx context.Context, name string, o LogOptions, w io.Write
 			f.streams.Wait()
 			return f.failed()
 		}
-		if err := pause(ctx, podsEvery); err != nil {
+		if err := pause(ctx, podsEvery+time.Duration(len(pods))*podsMore); err != nil {
 			f.streams.Wait()
 			return err
 		}

@@ -149,10 +149,9 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 
 // showPods writes what becomes of a job's pods, and why they are pending, until ctx ends.
 func showPods(ctx context.Context, client *kube.Client, name string, out io.Writer) {
-	tick := time.NewTicker(4 * refresh)
-	defer tick.Stop()
 	var before *wire.JobStatus
 	for {
+		began := time.Now()
 		if s, err := client.Status(ctx, name); err == nil {
 			lines := podNews(before, s)
 			if s.Reason != before.GetReason() && s.State == "Pending" && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
@@ -167,7 +166,7 @@ func showPods(ctx context.Context, client *kube.Client, name string, out io.Writ
 			}
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(max(4*refresh, 10*time.Since(began))): // large jobs are not asked about all the time
 		case <-ctx.Done():
 			return
 		}

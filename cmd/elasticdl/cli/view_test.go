@@ -69,6 +69,19 @@ func ringing() *wire.JobStatus {
 	return s
 }
 
+// clustered is a job of a cluster whose worker-0 was preempted a moment ago.
+func clustered() *wire.JobStatus {
+	s := running()
+	s.Namespace = "training"
+	for i, p := range s.Pods {
+		p.Pid, p.Address, p.Launch, p.Node = 0, "", 1, fmt.Sprintf("node-%d", i%2)
+	}
+	s.Pods[0].Node, s.Pods[0].Reason = "", "Unschedulable: 0/2 nodes are available: 2 Insufficient cpu."
+	s.Pods[2].State, s.Pods[2].Reason, s.Pods[2].EndedUnixMs = "Leaving", "", 0
+	s.Pods[5].Launch = 0
+	return s
+}
+
 func ended(state, reason string) *wire.JobStatus {
 	s := running()
 	s.State, s.Reason, s.EndedUnixMs = state, reason, after(95*time.Second)
@@ -99,6 +112,8 @@ func TestViews(t *testing.T) {
 	golden(t, "status-failed", statusText(ended("Failed", "task of shard a.recordio failed 3 times: record 7: no label"), now))
 	golden(t, "status-empty", statusText(&wire.JobStatus{Name: "j", State: "Pending"}, now))
 	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, false, now))
+	golden(t, "status-cluster", statusText(clustered(), now))
+	golden(t, "list-cluster", listText([]*wire.JobStatus{clustered(), ringing()}, true, now))
 	golden(t, "summary", summary(ended("Succeeded", ""), "/state/jobs/test-mnist/logs", "model"))
 	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs", "model"))
 }
@@ -123,6 +138,59 @@ func TestNews(t *testing.T) {
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluations = 0, nil
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
+}
+
+// Of a pod on a cluster each thing is said once, though its end is seen several times.
+func TestNewsOfCluster(t *testing.T) {
+	golden(t, "news-cluster", strings.Join(podNews(nil, clustered()), "\n")+"\n")
+	gone := clustered()
+	gone.Pods[2].State = "Deleted" // the object; the master has not said why
+	if lines := podNews(clustered(), gone); len(lines) != 0 {
+		t.Errorf("gone: %q", lines)
+	}
+	known := clustered()
+	known.Pods[2].State, known.Pods[2].Reason, known.Pods[2].Node, known.Pods[2].StartedUnixMs = "Failed", "preempted", "", 0
+	known.Pods[2].EndedUnixMs = after(34 * time.Second)
+	if lines := podNews(gone, known); !slices.Equal(lines, []string{"worker-0 Failed: preempted"}) {
+		t.Errorf("known: %q", lines)
+	}
+	later := clustered()
+	later.Pods[2].State, later.Pods[2].Reason = "Deleted", "preempted"
+	later.Pods[0].State, later.Pods[0].Reason, later.Pods[0].Node = "Running", "", "node-1"
+	later.Pods[4].State, later.Pods[4].Launch = "Pending", 2
+	if lines := podNews(known, later); !slices.Equal(lines, []string{"ps-0 Pending", "worker-4 Running on node-1"}) {
+		t.Errorf("later: %q", lines)
+	}
+}
+
+// A change of the number of workers is over when as many are there as are wanted, and each runs or says why not.
+func TestSettled(t *testing.T) {
+	s := clustered() // of 2: worker-1 runs, worker-4 says why not, worker-0 leaves
+	if settled(s) {
+		t.Error("settled with one that leaves")
+	}
+	s.Pods[2].State = "Deleted"
+	if !settled(s) {
+		t.Error("not settled")
+	}
+	s.Pods[0].Reason = ""
+	if settled(s) {
+		t.Error("settled with one of which nothing is known")
+	}
+	s.Pods[0].State, s.Workers = "Running", 3
+	if settled(s) {
+		t.Error("settled with one too few")
+	}
+}
+
+func TestCreated(t *testing.T) {
+	created := []string{"job/a", "configmap/a", "configmap/a-state"}
+	for i := range 9 {
+		created = append(created, fmt.Sprintf("service/ps-%d", i))
+	}
+	if got, want := createdText(created), "  job a\n  configmap a, a-state\n  service ps-0, ps-1, ps-2, ps-3, ps-4 and 4 more\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
 }
 
 // No line of the screen is wider than the terminal, however narrow, or higher than it less two.

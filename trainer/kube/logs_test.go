@@ -1,0 +1,151 @@
+package kube
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	batch "k8s.io/api/batch/v1"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+func begun(restarts int32) func(*core.Pod) {
+	return func(p *core.Pod) {
+		p.Status.ContainerStatuses = []core.ContainerStatus{{
+			Name: p.Spec.Containers[1].Name, RestartCount: restarts, State: core.ContainerState{Running: &core.ContainerStateRunning{}},
+		}}
+	}
+}
+
+func stamped(seconds int, text string) string {
+	return morning.Add(time.Duration(seconds)*time.Second+time.Nanosecond).Format(time.RFC3339Nano) + " " + text + "\n"
+}
+
+// answerLogs answers each request for a log; the fake cluster does not say of which pod.
+func answerLogs(set *fake.Clientset, answer func(o *core.PodLogOptions) string) {
+	set.PrependReactor("get", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+		if a.GetSubresource() != "log" {
+			return false, nil, nil
+		}
+		o := a.(kubetesting.GenericAction).GetValue().(*core.PodLogOptions)
+		return true, &runtime.Unknown{Raw: []byte(answer(o))}, nil
+	})
+}
+
+// TestLogs: without following, each log is copied whole, in the pods' order, an earlier life of a container first.
+func TestLogs(t *testing.T) {
+	objects, _ := submitted(t, nil)
+	c, set := cluster(append(objects,
+		podOf(pod.ID{Role: pod.Worker, Index: 10}, core.PodFailed, exited(1, "Error", "")),
+		podOf(pod.ID{Role: pod.Worker, Index: 2}, core.PodRunning, begun(1)),
+		podOf(pod.ID{Role: pod.Worker, Index: 3}, core.PodPending, unschedulable),
+		podOf(pod.ID{Role: pod.Master}, core.PodRunning, begun(0)))...)
+	answerLogs(set, func(o *core.PodLogOptions) string {
+		text := "now"
+		if o.Previous {
+			text = "before"
+		}
+		if o.TailLines != nil && *o.TailLines == 1 {
+			return stamped(1, "tail of "+o.Container)
+		}
+		return stamped(0, o.Container+" "+text) + strings.TrimSuffix(stamped(1, "unfinished"), "\n")
+	})
+	for _, test := range []struct {
+		o    LogOptions
+		want string
+		err  string
+	}{
+		{LogOptions{Tail: -1}, "[master] master now\n[master] unfinished\n[worker-2] worker before\n[worker-2] unfinished\n" +
+			"[worker-2] worker now\n[worker-2] unfinished\n[worker-10] worker now\n[worker-10] unfinished\n", ""},
+		{LogOptions{Pod: "worker-10", Tail: -1}, "worker now\nunfinished\n", ""},
+		{LogOptions{Pod: "master", Tail: 1}, "tail of master\n", ""},
+		{LogOptions{Pod: "worker-3"}, "", "log of pod worker-3 of job test: it has not begun: Unschedulable: 0/2 nodes are available"},
+		{LogOptions{Pod: "worker-1"}, "", `log of pod "worker-1" of job test not found (there are master, worker-2, worker-3, worker-10)`},
+	} {
+		var out strings.Builder
+		err := c.Logs(t.Context(), "test", test.o, &out)
+		if out.String() != test.want || (test.err == "") != (err == nil) || err != nil && err.Error() != test.err {
+			t.Errorf("%+v: %v\n%swant\n%s", test.o, err, &out, test.want)
+		}
+	}
+	if err := c.Logs(t.Context(), "ghost", LogOptions{}, nil); !errors.Is(err, ErrNotFound) {
+		t.Errorf("ghost: %v", err)
+	}
+	broken := errors.New("broken pipe")
+	if err := c.Logs(t.Context(), "test", LogOptions{Tail: -1}, failing{broken}); !errors.Is(err, broken) {
+		t.Errorf("nobody reads: %v", err)
+	}
+}
+
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
+
+// TestFollow: a connection that breaks loses no line and repeats none, pods that come later are followed, and
+// the end of the job is the end.
+func TestFollow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, root := submitted(t, nil)
+		master := podOf(pod.ID{Role: pod.Master}, core.PodRunning, begun(0))
+		worker := podOf(pod.ID{Role: pod.Worker, Index: 4}, core.PodRunning, begun(0))
+		c, set := cluster(append(objects, master)...)
+		requests := 0
+		answerLogs(set, func(o *core.PodLogOptions) string {
+			if o.Container == "worker" {
+				return stamped(9, "hello")
+			}
+			requests++
+			switch {
+			case o.SinceTime == nil:
+				return stamped(1, "one") + stamped(2, "two") // and the connection breaks
+			case !o.SinceTime.Equal(&meta.Time{Time: morning.Add(2*time.Second + time.Nanosecond)}):
+				return stamped(3, "three")
+			}
+			return stamped(2, "two") + stamped(3, "three")
+		})
+		go func() {
+			time.Sleep(10 * time.Second)
+			set.CoreV1().Pods("default").Create(t.Context(), worker, meta.CreateOptions{})
+			time.Sleep(10 * time.Second)
+			for _, p := range []*core.Pod{master, worker} {
+				p.Status.Phase = core.PodSucceeded
+				exited(0, "Completed", "")(p)
+				set.CoreV1().Pods("default").UpdateStatus(t.Context(), p, meta.UpdateOptions{})
+			}
+			conditioned(batch.JobComplete, "", "")(root)
+			set.BatchV1().Jobs("default").UpdateStatus(t.Context(), root, meta.UpdateOptions{})
+		}()
+		var out strings.Builder
+		began := time.Now()
+		err := c.Logs(t.Context(), "test", LogOptions{Follow: true, Tail: -1}, &out)
+		if want := "[master] one\n[master] two\n[master] three\n[worker-4] hello\n"; err != nil || out.String() != want {
+			t.Errorf("%v\n%swant\n%s", err, &out, want)
+		}
+		if took := time.Since(began); took < 20*time.Second || took > 25*time.Second || requests > 30 {
+			t.Errorf("%d requests, %v", requests, took)
+		}
+	})
+}
+
+// TestFollowOfNothing: whoever follows a job that is deleted is not left alone.
+func TestFollowOfNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, root := submitted(t, nil)
+		c, set := cluster(objects...)
+		go func() {
+			time.Sleep(time.Minute)
+			set.BatchV1().Jobs("default").Delete(t.Context(), root.Name, meta.DeleteOptions{})
+		}()
+		if err := c.Logs(t.Context(), "test", LogOptions{Follow: true}, failing{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
