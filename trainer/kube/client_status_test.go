@@ -115,7 +115,7 @@ func TestStatus(t *testing.T) {
 			ObjectMeta: meta.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
 			Type: core.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
 		})
-		c, _ := cluster(objects...)
+		c, _ := testClient(objects...)
 		s, err := c.Status(t.Context(), "test")
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
@@ -152,7 +152,7 @@ func TestStatusOfPods(t *testing.T) {
 		{Role: wire.Role_WORKER, Index: 5, State: "Pending", Reason: "exceeded quota"},
 	}})
 	objects[1].(*core.ConfigMap).Data[manifest.KeyNumWorkers] = "5" // which the master has not seen yet
-	c, _ := cluster(objects...)
+	c, _ := testClient(objects...)
 	check := func(s *wire.JobStatus, want ...string) {
 		t.Helper()
 		var got []string
@@ -189,7 +189,7 @@ func TestStatusOfPods(t *testing.T) {
 
 	// Of a job that is over, no pod is still to come.
 	conditioned(batch.JobComplete, "", "")(root)
-	c, _ = cluster(root, objects[2])
+	c, _ = testClient(root, objects[2])
 	if s, err = c.Status(t.Context(), "test"); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestList(t *testing.T) {
 		objects = append(objects, all...)
 	}
 	other, _ := submitted(t, func(j *job.Job) { j.Name, j.Namespace = "a", "other" })
-	c, set := cluster(append(objects, other...)...)
+	c, set := testClient(append(objects, other...)...)
 	for everywhere, want := range map[bool]string{false: "default/a default/b", true: "default/a other/a default/b"} {
 		list, err := c.List(t.Context(), everywhere)
 		var got []string
@@ -231,7 +231,7 @@ func TestScale(t *testing.T) {
 		if change != nil {
 			change(root)
 		}
-		c, set := cluster(objects...)
+		c, set := testClient(objects...)
 		before, err := c.Scale(t.Context(), "test", n)
 		spec, e := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{})
 		if e != nil {
@@ -257,7 +257,7 @@ func TestScale(t *testing.T) {
 			t.Errorf("%d: %v, %v, want %s", test.n, err, spec.Data[manifest.KeyNumWorkers], test.want)
 		}
 	}
-	c, _ := cluster()
+	c, _ := testClient()
 	if _, err := c.Scale(t.Context(), "test", 4); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ghost: %v", err)
 	}
@@ -274,7 +274,7 @@ func TestWait(t *testing.T) {
 			{nil, "Stopped"}, // deleted
 		} {
 			objects, root := submitted(t, nil)
-			c, set := cluster(objects...)
+			c, set := testClient(objects...)
 			began := time.Now()
 			go func() {
 				time.Sleep(time.Minute)
@@ -305,7 +305,7 @@ func TestStop(t *testing.T) {
 				}
 			}
 			worker := podOf(pod.ID{Role: pod.Worker}, core.PodRunning, nil)
-			c, set := cluster(append(objects, worker)...)
+			c, set := testClient(append(objects, worker)...)
 			go func() { // the cluster's collector
 				time.Sleep(5 * time.Second)
 				set.CoreV1().Pods("default").Delete(t.Context(), worker.Name, meta.DeleteOptions{})

@@ -28,8 +28,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// cluster is a client of a cluster that only remembers.
-func cluster(objects ...runtime.Object) (*Client, *fake.Clientset) {
+// testClient is a client of a cluster that only remembers.
+func testClient(objects ...runtime.Object) (*Client, *fake.Clientset) {
 	set := fake.NewClientset(objects...)
 	return &Client{set: set, namespace: "default", server: "https://cluster"}, set
 }
@@ -78,7 +78,7 @@ func forbidden(verb, resource string) error {
 // TestSubmitOrder: the Job waits until all that it owns is there.
 func TestSubmitOrder(t *testing.T) {
 	for _, suspend := range []bool{false, true} {
-		c, set := cluster()
+		c, set := testClient()
 		j := testJob()
 		j.Suspend = suspend
 		created, err := c.Submit(t.Context(), j)
@@ -110,7 +110,7 @@ func TestSubmitOrder(t *testing.T) {
 
 // TestSubmitFails: of a job that cannot be created as a whole nothing stays, and the user hears why.
 func TestSubmitFails(t *testing.T) {
-	c, set := cluster()
+	c, set := testClient()
 	fail(set, "create", "roles", 1, forbidden("create", "roles"))
 	_, err := c.Submit(t.Context(), testJob())
 	if err == nil || !strings.Contains(err.Error(), "create role elasticdl-test: ") || !strings.Contains(err.Error(), "elasticdl rbac --namespace=default") {
@@ -127,7 +127,7 @@ func TestSubmitAgain(t *testing.T) {
 		old, _ := submitted(t, nil)
 		spec := old[1].(*core.ConfigMap)
 		spec.OwnerReferences[0].UID = "the-job-before"
-		c, set := cluster(spec)
+		c, set := testClient(spec)
 		c.reached.Store(true)
 		var unanswered bool
 		set.PrependReactor("create", "services", func(a kubetesting.Action) (bool, runtime.Object, error) {
@@ -148,7 +148,7 @@ func TestSubmitAgain(t *testing.T) {
 	})
 	// Somebody else's object is nobody's to wait for.
 	foreign := &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"}}
-	c, _ := cluster(foreign)
+	c, _ := testClient(foreign)
 	if _, err := c.Submit(t.Context(), testJob()); !api.IsAlreadyExists(err) {
 		t.Errorf("got %v", err)
 	}
@@ -161,7 +161,7 @@ func TestPreflight(t *testing.T) {
 	j.Volumes = []job.Volume{{ClaimName: "data", MountPath: "/data"}, {HostPath: "/tmp", MountPath: "/tmp"}}
 	j.ServiceAccount = "trainer"
 	objects, _ := submitted(t, nil)
-	c, _ := cluster(append(objects, namespace)...)
+	c, _ := testClient(append(objects, namespace)...)
 	problems, err := c.Preflight(t.Context(), j)
 	want := []string{
 		"--job_name=test: there is a job of that name: Pending; give another name, or: elasticdl stop test",
@@ -175,14 +175,14 @@ func TestPreflight(t *testing.T) {
 		t.Errorf("got\n%v\n%v, want\n%s", problems, err, strings.Join(want, "\n"))
 	}
 
-	c, set := cluster(namespace)
+	c, set := testClient(namespace)
 	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims", "serviceaccounts"} {
 		fail(set, "get", resource, 9, forbidden("get", resource))
 	}
 	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
 		t.Errorf("what may not be looked at: %v, %v", problems, err)
 	}
-	c, _ = cluster()
+	c, _ = testClient()
 	if problems, err := c.Preflight(t.Context(), j); err != nil || problems == nil || problems.Error() != "--namespace=default: the cluster has no such namespace" {
 		t.Errorf("no namespace: %v, %v", problems, err)
 	}

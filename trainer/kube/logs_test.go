@@ -43,7 +43,7 @@ func answerLogs(set *fake.Clientset, answer func(o *core.PodLogOptions) string) 
 // TestLogs: without following, each log is copied whole, in the pods' order, an earlier life of a container first.
 func TestLogs(t *testing.T) {
 	objects, _ := submitted(t, nil)
-	c, set := cluster(append(objects,
+	c, set := testClient(append(objects,
 		podOf(pod.ID{Role: pod.Worker, Index: 10}, core.PodFailed, exited(1, "Error", "")),
 		podOf(pod.ID{Role: pod.Worker, Index: 2}, core.PodRunning, begun(1)),
 		podOf(pod.ID{Role: pod.Worker, Index: 3}, core.PodPending, unschedulable),
@@ -96,7 +96,7 @@ func TestFollow(t *testing.T) {
 		objects, root := submitted(t, nil)
 		master := podOf(pod.ID{Role: pod.Master}, core.PodRunning, begun(0))
 		worker := podOf(pod.ID{Role: pod.Worker, Index: 4}, core.PodRunning, begun(0))
-		c, set := cluster(append(objects, master)...)
+		c, set := testClient(append(objects, master)...)
 		requests := 0
 		answerLogs(set, func(o *core.PodLogOptions) string {
 			if o.Container == "worker" {
@@ -139,7 +139,7 @@ func TestFollow(t *testing.T) {
 func TestFollowOfNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)
-		c, set := cluster(objects...)
+		c, set := testClient(objects...)
 		go func() {
 			time.Sleep(time.Minute)
 			set.BatchV1().Jobs("default").Delete(t.Context(), root.Name, meta.DeleteOptions{})
