@@ -8,13 +8,22 @@ GO         ?= go
 BUILD      := build
 ELASTICDL  := $(BUILD)/elasticdl
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
-MODULES    := . tools/lint tools/gen
+MODULES    := . tools/lint tools/gen tools/kubernetes
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME   ?= 10s
 # The whole of MNIST for `make accuracy`, as IDX files; without it the mirrors are asked.
 MNIST_SOURCE ?= $(wildcard ../shared/data/mnist)
+# Where the test cluster is, and what is in it; its programs, and the Kubernetes that they are.
+export ELASTICDL_CLUSTER ?= $(abspath $(BUILD)/cluster)
+CLUSTER_FLAGS ?= --nodes=2
+CLUSTER    := $(BUILD)/tools/cluster
+KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' tools/kubernetes/components/go.mod)
+KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
+  $(foreach v,gitVersion=$(KUBERNETES) gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%))) \
+  gitTreeState=clean gitCommit=0000000000000000000000000000000000000000 buildDate=2026-01-01T00:00:00Z,-X k8s.io/component-base/version.$(v))
 
-.PHONY: help build demo demo-allreduce test check generate bench bench-peers accuracy fuzz clean cc
+.PHONY: help build demo demo-allreduce test check generate bench bench-peers accuracy fuzz clean cc \
+  cluster-up cluster-down cluster-tools
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -42,6 +51,7 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 
 test: cc ## every test that needs nothing but Go, with the race detector
 	$(GO) test -race -shuffle=on -timeout 20m ./...
+	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
 
 check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the import law
 	@unformatted=$$(gofmt -l cmd trainer tools test examples); \
@@ -49,6 +59,7 @@ check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the 
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done
 	$(GO) vet ./...
 	$(GO) vet -C tools/gen ./...
+	$(GO) vet -C tools/kubernetes ./...
 	@fixes=$$($(GO) fix -diff ./... 2>&1 || true); if [ -n "$$fixes" ]; then echo "run go fix ./...:"; echo "$$fixes"; exit 1; fi
 	$(LINT) staticcheck ./...
 	$(GO) test -count=1 -skip TestSimulation ./trainer
@@ -68,12 +79,24 @@ bench-peers: ## install what the bench compares with (PyTorch, from Debian)
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; and with a worker killed every 5 s
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
 
+cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes, DNS, a registry; CLUSTER_FLAGS="--nodes=0 --kwok=200" needs no root
+	$(CLUSTER) up $(CLUSTER_FLAGS)
+
+cluster-down: ## end that cluster, and undo what it changed on this machine
+	@if [ -x $(CLUSTER) ]; then $(CLUSTER) down; else echo "no cluster was made here"; fi
+
+# The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB.
+cluster-tools:
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes -trimpath -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./cmd/cluster
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -trimpath -ldflags '-s -w' -o $(abspath $(BUILD))/tools/ ./coredns ./pause sigs.k8s.io/kwok/cmd/kwok
+	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(abspath $(BUILD))/tools/ ./kube
+
 fuzz: ## every fuzz target for FUZZTIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd | while read -r f; do \
 	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2 | while read -r target; do \
 	    echo "$$(dirname $$f) $$target"; $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x; done; done
 
-clean: ## remove build/
+clean: cluster-down ## remove build/, and the cluster that may run in it
 	rm -rf $(BUILD)
 
 # The race detector links with the C library.

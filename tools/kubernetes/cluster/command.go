@@ -50,7 +50,8 @@ func Usage(dir string, out io.Writer) error {
 	return nil
 }
 
-// Kill ends a component, or all of a real node (node-0: its kubelet, its containerd and its pods, as if the power went), at once.
+// Kill ends a component at once, or several: all of the control plane (Control) but the store, or all of a real node
+// (node-0: its kubelet, its containerd and its pods, as if the power went).
 func Kill(dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		if i, ok := s.node(component); ok {
@@ -74,15 +75,11 @@ func Resume(dir, component string) error {
 	})
 }
 
-// Start runs a killed component or node again, and returns when it serves.
+// Start runs again what Kill ended, and returns when it serves.
 func Start(ctx context.Context, dir, component string) error {
 	return change(dir, component, func(s *state) error {
 		since := time.Now()
-		again := []string{component}
-		if i, ok := s.node(component); ok {
-			again = []string{containerdName(i), kubeletName(i)}
-		}
-		for _, name := range again {
+		for _, name := range s.parts(component) {
 			p, _ := s.process(name)
 			if p.State() != proc.Ended {
 				continue
@@ -95,6 +92,28 @@ func Start(ctx context.Context, dir, component string) error {
 			}
 		}
 		return nil
+	})
+}
+
+// Slots gives each real node n slots, for as long as nobody starts its kubelet by other means than Start.
+func Slots(ctx context.Context, dir string, n int) error {
+	if n < 0 {
+		return fmt.Errorf("slots are %d, expected 0 or more", n)
+	}
+	return locked(dir, func(s *state) error {
+		a, err := s.connect()
+		if err != nil {
+			return err
+		}
+		s.Slots = n
+		for i := range s.Nodes {
+			if err := s.await(ctx, "the slots of "+nodeName(i), []string{kubeletName(i)}, func(ctx context.Context) error {
+				return a.setSlots(ctx, nodeName(i), n)
+			}); err != nil {
+				return err
+			}
+		}
+		return s.save()
 	})
 }
 
@@ -113,25 +132,31 @@ func load(dir string) (*state, error) {
 	return s, nil
 }
 
-// change does something to a component under the lock.
-func change(dir, component string, do func(*state) error) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	held, err := lock(dir)
-	if err != nil {
-		return err
-	}
-	defer held.Close()
+// locked does something to the cluster that nobody else changes meanwhile.
+func locked(dir string, do func(*state) error) error {
 	s, err := load(dir)
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(s.names(), component) {
-		return fmt.Errorf("%q is no component of the cluster, expected one of: %s", component, strings.Join(s.names(), ", "))
+	held, err := lock(s.Dir)
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	if s, err = load(dir); err != nil { // as it is now
+		return err
 	}
 	return do(s)
+}
+
+// change does something to a component or a node.
+func change(dir, component string, do func(*state) error) error {
+	return locked(dir, func(s *state) error {
+		if names := s.names(); !slices.Contains(names, component) {
+			return fmt.Errorf("%q is no component of the cluster, expected one of: %s", component, strings.Join(names, ", "))
+		}
+		return do(s)
+	})
 }
 
 // names are what commands can be about.
@@ -143,7 +168,22 @@ func (s *state) names() []string {
 	for i := range s.Nodes {
 		names = append(names, nodeName(i))
 	}
-	return names
+	return append(names, Control)
+}
+
+// Control is the name of all that needs the API server to decide, and the API server. Without it for longer than nodes may be silent, the
+// controllers would take all nodes for lost: so what is away for long is all of it.
+const Control = "control"
+
+// parts are the processes that a name stands for, in the order in which they start.
+func (s *state) parts(name string) []string {
+	if i, ok := s.node(name); ok {
+		return []string{containerdName(i), kubeletName(i)}
+	}
+	if name == Control {
+		return []string{"apiserver", "controllers", "scheduler"}
+	}
+	return []string{name}
 }
 
 // node is the number of the real node of that name.
@@ -156,15 +196,17 @@ func (s *state) node(name string) (int, bool) {
 	return 0, false
 }
 
-// signal returns when it has had its effect.
-func (s *state) signal(component string, signal syscall.Signal, effect proc.State) error {
-	p, _ := s.process(component)
-	if !p.Signal(signal) {
-		return fmt.Errorf("signal %s: process %d has ended", component, p.PID)
-	}
-	for deadline := time.Now().Add(10 * time.Second); p.State() != effect; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			return fmt.Errorf("signal %s: process %d is %v after 10 s, not %v", component, p.PID, p.State(), effect)
+// signal returns when it has had its effect on all of what the name stands for.
+func (s *state) signal(name string, signal syscall.Signal, effect proc.State) error {
+	for _, part := range slices.Backward(s.parts(name)) {
+		p, _ := s.process(part)
+		if !p.Signal(signal) {
+			return fmt.Errorf("signal %s: process %d has ended", part, p.PID)
+		}
+		for deadline := time.Now().Add(10 * time.Second); p.State() != effect; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				return fmt.Errorf("signal %s: process %d is %v after 10 s, not %v", part, p.PID, p.State(), effect)
+			}
 		}
 	}
 	return nil
@@ -187,10 +229,6 @@ func (s *state) killNode(i int) error {
 
 // awaitComponent returns when a component that was started again does what it is for.
 func (s *state) awaitComponent(ctx context.Context, name string, since time.Time) error {
-	a, err := s.connect()
-	if err != nil {
-		return err
-	}
 	ask := func(context.Context) error { return nil }
 	switch name {
 	case "etcd":
@@ -205,6 +243,10 @@ func (s *state) awaitComponent(ctx context.Context, name string, since time.Time
 	for i := range s.Nodes {
 		switch name {
 		case kubeletName(i):
+			a, err := s.connect()
+			if err != nil {
+				return err
+			}
 			return s.awaitNode(ctx, a, i, since)
 		case containerdName(i):
 			ask = func(context.Context) error { return dial("unix", s.path(nodeName(i), "containerd.sock")) }

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/elasticdl/elasticdl/tools/kubernetes/cluster"
@@ -21,10 +23,11 @@ const usage = `usage: cluster COMMAND [--dir DIR] [flags]
   status    list its processes; exit code 1 if it is not whole
   env       print how to use it
 
-  kill COMPONENT      end a component at once, or a real node with its pods: node-0
+  kill COMPONENT      end a component at once; or a real node with its pods: node-0; or all that decides: control
   start COMPONENT     start it again, and wait until it serves
   pause COMPONENT     stop it where it is
   resume COMPONENT    let it go on
+  slots N             give each real node N of the resource elastic.dev/slot, which means nothing and can be scarce
   kill-kubelet NODE, start-kubelet NODE, kill-apiserver, start-apiserver    the same by other names
 
 DIR is $ELASTICDL_CLUSTER or build/cluster. What is in it: admin.kubeconfig, registry (its address), bin/kubectl, logs.
@@ -83,6 +86,13 @@ func run(ctx context.Context, args []string) error {
 			return fmt.Errorf("%s is given %d names, expected one", command, len(names))
 		}
 		return about(c.Dir, names[0])
+	}
+	if command == "slots" {
+		n, err := strconv.Atoi(strings.Join(names, " "))
+		if err != nil {
+			return fmt.Errorf("slots is given %q, expected a number", names)
+		}
+		return cluster.Slots(ctx, c.Dir, n)
 	}
 	if len(names) > 0 {
 		return fmt.Errorf("%s is given %q, expected only flags", command, names)

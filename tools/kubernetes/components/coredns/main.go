@@ -6,14 +6,13 @@ import (
 	_ "github.com/coredns/coredns/plugin/cache"
 	_ "github.com/coredns/coredns/plugin/errors"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
-	_ "github.com/coredns/coredns/plugin/ready"
 
 	"github.com/coredns/coredns/core/dnsserver"
 	"github.com/coredns/coredns/coremain"
 )
 
 func init() {
-	dnsserver.Directives = []string{"bind", "errors", "ready", "cache", "kubernetes"}
+	dnsserver.Directives = []string{"bind", "errors", "cache", "kubernetes"}
 }
 
 func main() { coremain.Run() }
