@@ -33,8 +33,18 @@ import (
 
 const (
 	applyLimit = 2 * time.Minute  // within which everything of a job is there
-	sweepLimit = 10 * time.Second // what the last look for pods may take
+	lastLimit  = 5 * time.Minute  // what the last requests of a job may take,
+	leaveLimit = 10 * time.Second // and those of a master that has to leave
 )
+
+// lastly bounds what is done when the job is over, whether or not ctx is.
+func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
+	stop := context.AfterFunc(ctx, func() {
+		time.AfterFunc(leaveLimit, cancel)
+	})
+	return last, func() { stop(); cancel() }
+}
 
 // MasterConfig is the place of a master in its cluster.
 type MasterConfig struct {
@@ -123,7 +133,12 @@ func (m *kubeMaster) run(ctx context.Context) error {
 			final.Reason = err.Error()
 		}
 	}
-	return errors.Join(err, m.state.finish(ctx, final))
+	last, cancel := lastly(ctx)
+	defer cancel()
+	if unwritten := m.state.finish(last, final); unwritten != nil { // the exit code says it, too
+		m.log.Error("The job's last status could not be written", "error", unwritten)
+	}
+	return err
 }
 
 // spec reads what the job is.
@@ -199,7 +214,8 @@ func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *
 	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, "Failed", err.Error(), time.Now().UnixMilli()
 	pods := m.runtime(j)
 	defer pods.Close()
-	return errors.Join(err, m.state.takeOver(ctx, left), m.sweep(ctx, pods))
+	m.sweep(ctx, pods)
+	return errors.Join(err, m.state.takeOver(ctx, left))
 }
 
 func (m *kubeMaster) runtime(j *job.Job) *Runtime {
@@ -210,13 +226,12 @@ func (m *kubeMaster) runtime(j *job.Job) *Runtime {
 }
 
 // sweep sees to it that no pod outlives the job.
-func (m *kubeMaster) sweep(ctx context.Context, pods *Runtime) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sweepLimit)
+func (m *kubeMaster) sweep(ctx context.Context, pods *Runtime) {
+	ctx, cancel := lastly(ctx)
 	defer cancel()
 	if err := pods.Sweep(ctx); err != nil {
-		return fmt.Errorf("end the pods that are left: %w", err)
+		m.log.Error("Pods are left", "error", err)
 	}
-	return nil
 }
 
 // train runs the job.
@@ -240,6 +255,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
 
 	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), m.log))
 	var aside sync.WaitGroup
 	aside.Go(func() { m.followSpec(lasting, j.NumWorkers, scale) })
@@ -251,8 +267,8 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	final, err := master.Run(ctx, config)
 	end()
 	aside.Wait()
-	cancel(nil)
-	return final, errors.Join(err, m.sweep(ctx, pods))
+	m.sweep(ctx, pods)
+	return final, err
 }
 
 // growth is how often the memory of a server or worker can be doubled.

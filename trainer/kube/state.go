@@ -25,10 +25,9 @@ import (
 const keyMaster = "master"
 
 const (
-	stateEvery = 2 * time.Second  // the state is not written more often,
-	stateGrain = 64 << 10         // and a large one less often: a second more for so many bytes
-	stateLimit = 768 << 10        // bytes, with which a ConfigMap is not too large
-	finalLimit = 20 * time.Second // what the last state may take to be written
+	stateEvery = 2 * time.Second // the state is not written more often,
+	stateGrain = 64 << 10        // and a large one less often: a second more for so many bytes
+	stateLimit = 768 << 10       // bytes, with which a ConfigMap is not too large
 )
 
 // errSuperseded ends a master that finds another one's name in the state.
@@ -143,17 +142,12 @@ func (r *recorder) newest() *wire.JobStatus {
 	return r.status
 }
 
-// finish writes the last status, also after ctx has ended, if that can be done in time.
+// finish writes the last status. run has returned.
 func (r *recorder) finish(ctx context.Context, status *wire.JobStatus) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finalLimit)
-	defer cancel()
 	if proto.Equal(status, r.wrote) {
 		return nil
 	}
-	if err := r.write(ctx, status); err != nil {
-		return fmt.Errorf("write the last status of job %s: %w", r.job, err)
-	}
-	return nil
+	return r.write(ctx, status)
 }
 
 func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {

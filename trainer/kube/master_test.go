@@ -1,0 +1,388 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/elasticdl/elasticdl/trainer/data/example"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// nodes is an API server whose pods are run, as goroutines.
+type nodes struct {
+	*apiServer
+	master string // address
+	roles  sync.WaitGroup
+
+	mu     sync.Mutex
+	leaves map[types.UID]context.CancelFunc
+}
+
+// newNodes has a job of 2 workers and a server, as the user's side submits it.
+func newNodes(t *testing.T, change func(*job.Job)) *nodes {
+	t.Helper()
+	c := &nodes{apiServer: newAPIServer(t), leaves: make(map[types.UID]context.CancelFunc)}
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.master = lis.Addr().String()
+	lis.Close()
+	j := testJob()
+	j.TrainingData = filepath.Join(t.TempDir(), "train")
+	j.MinibatchSize, j.NumMinibatchesPerTask, j.NumEpochs = 16, 2, 2
+	if change != nil {
+		change(j)
+	}
+	writeRecords(t, j.TrainingData, 512)
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"}, Data: map[string]string{
+		manifest.KeyJob: string(text), manifest.KeyNumWorkers: strconv.Itoa(j.NumWorkers),
+	}})
+	c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}})
+	ctx, cancel := context.WithCancel(context.Background())
+	c.roles.Go(func() { c.kubelet(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		c.roles.Wait()
+	})
+	return c
+}
+
+// writeRecords writes digits without a meaning.
+func writeRecords(t *testing.T, path string, n int) {
+	t.Helper()
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := recordio.NewWriter(file, recordio.Snappy, 1<<16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	image := make([]byte, 28*28)
+	for i := range n {
+		image[i%len(image)] = byte(i)
+		record := example.Append(nil, example.Value{Name: "image", Bytes: [][]byte{image}}, example.Value{Name: "label", Ints: []int64{int64(i % 10)}})
+		if err := w.Write(record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), file.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kubelet runs the pods that there are, until ctx ends.
+func (c *nodes) kubelet(ctx context.Context) {
+	for {
+		c.apiServer.mu.Lock()
+		changed := c.changed
+		var fresh []*core.Pod
+		for _, p := range c.pods {
+			c.mu.Lock()
+			leave, known := c.leaves[p.UID]
+			c.mu.Unlock()
+			if !known && p.Status.Phase == core.PodPending {
+				fresh = append(fresh, p)
+			}
+			if known && p.DeletionTimestamp != nil {
+				leave()
+			}
+		}
+		c.apiServer.mu.Unlock()
+		for _, p := range fresh {
+			role, cancel := context.WithCancel(ctx)
+			c.mu.Lock()
+			c.leaves[p.UID] = cancel
+			c.mu.Unlock()
+			c.change(p.Name, runs)
+			c.roles.Go(func() { c.run(role, p) })
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// run is the life of a pod.
+func (c *nodes) run(ctx context.Context, p *core.Pod) {
+	_, id, _, _ := manifest.ParseLabels(p.Labels)
+	role := local.Role{Master: c.master, Index: id.Index, Threads: 1, Log: c.Output()}
+	main := local.RunWorker
+	if id.Role == pod.PS {
+		main = local.RunPS
+	}
+	err := main(ctx, role)
+	if now := c.get(p.Name); now == nil || now.UID != p.UID {
+		return // taken away
+	}
+	code := int32(0)
+	if err != nil {
+		code = 1
+	}
+	c.change(p.Name, exits(code))
+	if c.get(p.Name).DeletionTimestamp != nil {
+		c.change(p.Name, nil)
+	}
+}
+
+// begin starts a master, and answers how it ends.
+func (c *nodes) begin(ctx context.Context, name string) <-chan error {
+	c.Helper()
+	m, err := newKubeMaster(MasterConfig{
+		Job: "test", Namespace: "default", Client: c.client(), Listen: c.master, Output: c.Output(),
+		Environ: []string{"POD_NAME=" + name, "JOB_UID=the-job", "NODE_NAME=node-1"},
+	})
+	if err != nil {
+		c.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- m.run(ctx) }()
+	c.Cleanup(func() {
+		select {
+		case <-ended:
+		case <-time.After(time.Minute):
+			c.Error("the master does not end")
+		}
+		close(ended)
+	})
+	end := make(chan error, 1)
+	go func() {
+		err := <-ended
+		end <- err
+		ended <- err
+	}()
+	return end
+}
+
+// status is what the state holds.
+func (c *nodes) status() *wire.JobStatus {
+	c.Helper()
+	c.apiServer.mu.Lock()
+	defer c.apiServer.mu.Unlock()
+	return c.statusLocked()
+}
+
+func (c *nodes) statusLocked() *wire.JobStatus {
+	s := new(wire.JobStatus)
+	if text := c.maps["elasticdl-test-state"].Data[manifest.KeyStatus]; text != "" {
+		if err := protojson.Unmarshal([]byte(text), s); err != nil {
+			c.Error(err)
+		}
+	}
+	return s
+}
+
+// edit changes a ConfigMap as the user's side does.
+func (c *nodes) edit(name string, data map[string]string) {
+	c.apiServer.mu.Lock()
+	defer c.apiServer.mu.Unlock()
+	m := c.maps[name].DeepCopy()
+	if m.Data == nil {
+		m.Data = make(map[string]string)
+	}
+	for k, v := range data {
+		m.Data[k] = v
+	}
+	c.maps[name] = m
+	c.note("configmaps", "MODIFIED", m)
+}
+
+// A job succeeds although it is scaled, loses a worker and the API server goes away at times.
+func TestMasterRunsAJob(t *testing.T) {
+	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 6 })
+	end := c.begin(t.Context(), "master-a")
+	there := func(name string) func() bool {
+		return func() bool { return c.pods[name] != nil && c.pods[name].Status.Phase == core.PodRunning }
+	}
+	c.await("a worker runs", there("elasticdl-test-worker-1"))
+	c.edit("elasticdl-test", map[string]string{manifest.KeyNumWorkers: "3"})
+	c.await("a third worker runs", there("elasticdl-test-worker-2"))
+	c.change("elasticdl-test-worker-0", preempted)
+	c.await("another worker runs in its place", there("elasticdl-test-worker-3"))
+	c.away(true)
+	time.AfterFunc(300*time.Millisecond, func() { c.away(false) })
+	if err := <-end; err != nil {
+		t.Fatal(err)
+	}
+	s := c.status()
+	if s.State != "Succeeded" || s.RecordsDone != 6*512 || s.RecordsTotal != 6*512 || s.Relaunched != 1 || s.Namespace != "default" || s.Workers != 0 && s.Workers != 3 {
+		t.Errorf("%v", s)
+	}
+	c.apiServer.mu.Lock()
+	defer c.apiServer.mu.Unlock()
+	for name, p := range c.pods {
+		if p.Status.Phase != core.PodSucceeded {
+			t.Errorf("%s is left, %s", name, p.Status.Phase)
+		}
+	}
+}
+
+// A job is not begun twice: what the first master knew is lost with it. It left pods, which are ended.
+func TestMasterBeginsOnce(t *testing.T) {
+	for name, tt := range map[string]struct {
+		left, reason string // what the first master wrote last
+		err, after   string
+	}{
+		"while it ran":     {"Running", "", "the master's pod was lost (master-a on node-0), and its state is not kept yet", "Failed"},
+		"when it left":     {"Stopped", "terminated", "the master's pod was lost (master-a on node-0), and its state is not kept yet", "Failed"},
+		"when it failed":   {"Failed", "no data", "no data", "Failed"},
+		"when it was done": {"Succeeded", "", "", "Succeeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newNodes(t, nil)
+			text, err := protojson.Marshal(&wire.JobStatus{Name: "test", State: tt.left, Reason: tt.reason})
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.edit("elasticdl-test-state", map[string]string{keyMaster: "master-a on node-0", manifest.KeyStatus: string(text)})
+			c.create(testRuntime(t, c.apiServer), worker0, 1)
+			err = <-c.begin(t.Context(), "master-b")
+			if got := strings.TrimPrefix(errorText(err), "<nil>"); got != tt.err {
+				t.Errorf("error %q, expected %q", got, tt.err)
+			}
+			if s := c.status(); s.State != tt.after || s.Reason != tt.err {
+				t.Errorf("state %s: %s", s.State, s.Reason)
+			}
+			if tt.left == "Running" || tt.left == "Stopped" {
+				c.await("its pod is gone", func() bool { return c.pods["elasticdl-test-worker-0"] == nil })
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// Whoever ends the master ends the job with it.
+func TestMasterStops(t *testing.T) {
+	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 1000 })
+	ctx, cancel := context.WithCancelCause(t.Context())
+	end := c.begin(ctx, "master-a")
+	c.await("it trains", func() bool { return c.statusLocked().RecordsDone > 0 })
+	cancel(errors.New("terminated"))
+	if err := <-end; err == nil || !strings.HasPrefix(err.Error(), "stopped: terminated") {
+		t.Errorf("%v", err)
+	}
+	if s := c.status(); s.State != "Stopped" || !strings.HasPrefix(s.Reason, "stopped: terminated") {
+		t.Errorf("%s: %s", s.State, s.Reason)
+	}
+	c.await("its pods are gone", func() bool { return len(c.pods) == 0 })
+}
+
+// Another master that has begun the job is the only one.
+func TestMasterGivesWay(t *testing.T) {
+	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 1000 })
+	end := c.begin(t.Context(), "master-a")
+	c.await("it trains", func() bool { return c.statusLocked().RecordsDone > 0 })
+	c.edit("elasticdl-test-state", map[string]string{keyMaster: "master-b on node-1"})
+	if err := <-end; !errors.Is(err, errSuperseded) {
+		t.Errorf("%v", err)
+	}
+	if s := c.status(); s.State != "Running" {
+		t.Errorf("it wrote over what the other one wrote: %v", s)
+	}
+}
+
+// What cannot begin says why.
+func TestMasterFailsWithAReason(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change func(*job.Job)
+		reason string
+	}{
+		"no model": {func(j *job.Job) { j.ModelDef = "none.none.none" }, "none.none.none"},
+		"no data":  {func(j *job.Job) { j.ValidationData = "/none" }, "--validation_data: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newNodes(t, tt.change)
+			if err := <-c.begin(t.Context(), "master-a"); err == nil || !strings.Contains(err.Error(), tt.reason) {
+				t.Errorf("%v", err)
+			}
+			if s := c.status(); s.State != "Failed" || !strings.Contains(s.Reason, tt.reason) || s.EndedUnixMs == 0 {
+				t.Errorf("%v", s)
+			}
+		})
+	}
+}
+
+// kubectl apply makes the Job first, and what its pod needs after that.
+func TestMasterWaitsForItsSpec(t *testing.T) {
+	c := newNodes(t, nil)
+	c.apiServer.mu.Lock()
+	spec := c.maps["elasticdl-test"]
+	delete(c.maps, "elasticdl-test")
+	c.apiServer.mu.Unlock()
+	end := c.begin(t.Context(), "master-a")
+	c.put(spec)
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestStateIsNotTooLarge(t *testing.T) {
+	s := &wire.JobStatus{Name: "test", State: "Running"}
+	for i := range 20_000 {
+		s.Evaluations = append(s.Evaluations, &wire.Evaluation{Version: int64(i), Metrics: map[string]float64{"accuracy": 0.12345678, "loss": 0.12345678}})
+	}
+	for i := range 5_000 {
+		p := &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: "Failed", Reason: strings.Repeat("x", 200), EndedUnixMs: 1}
+		if i%5 == 0 {
+			p.State, p.Reason, p.EndedUnixMs = "Running", "", 0
+		}
+		s.Pods = append(s.Pods, p)
+	}
+	text, err := encode(s, "default")
+	if err != nil || len(text) > 1<<20 {
+		t.Fatalf("%d bytes, %v", len(text), err)
+	}
+	got := new(wire.JobStatus)
+	if err := protojson.Unmarshal(text, got); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.Evaluations); n == 0 || got.Evaluations[n-1].Version != 19_999 || len(got.Pods) != 1000 || len(s.Pods) != 5000 {
+		t.Errorf("%d evaluations, %d pods of %d", n, len(got.Pods), len(s.Pods))
+	}
+}
+
+// The memory of a pod can be doubled until --max_memory.
+func TestGrowth(t *testing.T) {
+	j := testJob()
+	j.Worker.Request["memory"], j.PS.Request["memory"], j.MaxMemory = "1Gi", "3Gi", "5Gi"
+	got, err := growth(j)
+	if err != nil || got[pod.Worker] != 3 || got[pod.PS] != 1 {
+		t.Errorf("%v, %v", got, err) // 1, 2, 4, 5; 3, 5
+	}
+	j.MaxMemory = ""
+	if got, err = growth(j); err != nil || got[pod.Worker] != 0 || got[pod.PS] != 0 {
+		t.Errorf("without a limit to it: %v, %v", got, err)
+	}
+}
