@@ -31,8 +31,8 @@ func (m *master) do(actions []pod.Action) {
 
 // forget drops what a pod that is gone told of itself.
 func (m *master) forget(id pod.ID, reason string) {
-	c := m.contact(id)
-	c.joined, c.heard, c.leaves, c.dismiss = false, time.Time{}, false, false
+	m.rejected += m.contact(id).rejected
+	delete(m.pods, id)
 	m.strategy.gone(id, reason)
 }
 

@@ -101,6 +101,7 @@ type master struct {
 	evaluations    []*wire.Evaluation
 	speed          speed
 	loss           float32
+	rejected       int64 // by those that are gone
 }
 
 // contact is what a pod told of itself.

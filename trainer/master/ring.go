@@ -186,12 +186,11 @@ func (r *ring) anew(reason string) {
 	r.lost = make(map[int]string)
 	stats := r.queue.Stats()
 	if stats.Done == 0 && r.newest == 0 {
-		var holders []int
+		holders := maps.Clone(lost)
 		for id := range r.pods {
-			holders = append(holders, id.Index)
+			holders[id.Index] = lost[id.Index]
 		}
-		slices.Sort(holders)
-		for _, worker := range holders {
+		for _, worker := range slices.Sorted(maps.Keys(holders)) {
 			r.lose(worker, nil, lost[worker])
 		}
 		return
@@ -383,5 +382,8 @@ func (r *ring) describe(s *wire.JobStatus) {
 		if seat := r.seats[m.Worker]; seat != nil && seat.session == m.Session {
 			s.WorldSize++
 		}
+	}
+	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.over && !r.works() {
+		s.Waiting = why
 	}
 }

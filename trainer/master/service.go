@@ -106,7 +106,7 @@ func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
 	now := time.Now()
 	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
-	if m.servers.allJoined() {
+	if id.Role == pod.PS && m.servers.allJoined() {
 		m.wake()
 	}
 	return nil

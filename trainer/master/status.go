@@ -1,7 +1,9 @@
 package master
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -15,14 +17,43 @@ func (m *master) publish(ctx context.Context) {
 	}
 	ticker := time.NewTicker(statusEvery)
 	defer ticker.Stop()
+	var waits patience
 	for {
-		m.OnStatus(m.status(time.Now()))
+		now := time.Now()
+		s := m.status(now)
+		if word := waits.note(s.Waiting, now); word != "" {
+			m.Log.Warn(word, "reason", s.Waiting)
+		}
+		m.OnStatus(s)
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
 	}
+}
+
+// patience is how long the job has been waiting for something, as far as it was said.
+type patience struct {
+	since time.Time // zero: it does not wait
+	said  bool
+}
+
+// note takes what the job waits for, and answers what is to be said of it: once, when it lasts, and when it is over.
+func (p *patience) note(what string, now time.Time) string {
+	switch {
+	case what == "" && p.said:
+		*p = patience{}
+		return "The job goes on"
+	case what == "":
+		*p = patience{}
+	case p.since.IsZero():
+		p.since = now
+	case !p.said && now.Sub(p.since) >= 10*statusEvery:
+		p.said = true
+		return "The job waits"
+	}
+	return ""
 }
 
 // status is the job as users see it.
@@ -47,16 +78,21 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		EndedUnixMs:      unixMilli(m.ended),
 		Workers:          int32(m.table.Workers()),
 	}
-	m.strategy.describe(s)
 	if m.err != nil {
 		s.Reason = m.err.Error()
 	}
+	s.Rejected = m.rejected
 	for _, c := range m.pods {
 		s.Rejected += c.rejected
 	}
+	pods := m.table.List()
+	if !m.over {
+		s.Waiting = waitsFor(pods)
+	}
+	m.strategy.describe(s)
 	var loss float32
 	reporting := 0
-	for _, p := range m.table.List() {
+	for _, p := range pods {
 		s.Pods = append(s.Pods, podStatus(p))
 		if c := m.pods[p.ID]; c != nil && c.steps > 0 && !p.Phase.Ended() {
 			loss += c.loss
@@ -68,6 +104,34 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	}
 	s.Loss = m.loss // of the living, or of the last that lived
 	return s
+}
+
+// waitsFor is what pods the job cannot do without, and why they are not there; "" if it has what it needs.
+func waitsFor(pods []pod.Pod) string {
+	runs, pending, why := 0, 0, ""
+	for _, p := range pods {
+		starts := p.Phase == pod.Initial || p.Phase == pod.Pending
+		switch {
+		case starts && p.ID.Role == pod.PS:
+			return fmt.Sprintf("%v does not run%s", p.ID, inParentheses(p.Waiting))
+		case starts:
+			pending++
+			why = cmp.Or(why, p.Waiting)
+		case p.ID.Role == pod.Worker && !p.Phase.Ended():
+			runs++
+		}
+	}
+	if runs > 0 || pending == 0 {
+		return ""
+	}
+	return fmt.Sprintf("no worker runs: %d to start%s", pending, inParentheses(why))
+}
+
+func inParentheses(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + text + ")"
 }
 
 func podStatus(p pod.Pod) *wire.PodStatus {

@@ -1619,6 +1619,7 @@ type JobStatus struct {
 	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"` // workers in it
 	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                      // wanted
 	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                   // of the cluster; empty: of this machine
+	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                       // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -1803,6 +1804,13 @@ func (x *JobStatus) GetWorkers() int32 {
 func (x *JobStatus) GetNamespace() string {
 	if x != nil {
 		return x.Namespace
+	}
+	return ""
+}
+
+func (x *JobStatus) GetWaiting() string {
+	if x != nil {
+		return x.Waiting
 	}
 	return ""
 }
@@ -2384,7 +2392,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xaf\x05\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc9\x05\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2411,7 +2419,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"world_size\x18\x14 \x01(\x05R\tworldSize\x12\x18\n" +
 	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
-	"\tnamespace\x18\x16 \x01(\tR\tnamespace\"%\n" +
+	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x18\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +
 	"\tStopReply\"n\n" +
