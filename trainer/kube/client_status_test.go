@@ -226,7 +226,7 @@ func TestList(t *testing.T) {
 }
 
 func TestScale(t *testing.T) {
-	scale := func(change func(*batch.Job), n int) (int, error, *core.ConfigMap) {
+	scale := func(change func(*batch.Job), n int) (int, *core.ConfigMap, error) {
 		objects, root := submitted(t, func(j *job.Job) { j.NumWorkers, j.MinWorkers, j.MaxWorkers = 3, 2, 4 })
 		if change != nil {
 			change(root)
@@ -237,9 +237,9 @@ func TestScale(t *testing.T) {
 		if e != nil {
 			t.Fatal(e)
 		}
-		return before, err, spec
+		return before, spec, err
 	}
-	if before, err, spec := scale(nil, 4); before != 3 || err != nil || spec.Data[manifest.KeyNumWorkers] != "4" || spec.Data[manifest.KeyJob] == "" {
+	if before, spec, err := scale(nil, 4); before != 3 || err != nil || spec.Data[manifest.KeyNumWorkers] != "4" || spec.Data[manifest.KeyJob] == "" {
 		t.Errorf("scaled: %d, %v, %v", before, err, spec.Data)
 	}
 	for _, test := range []struct {
@@ -253,7 +253,7 @@ func TestScale(t *testing.T) {
 		{conditioned(batch.JobFailed, "", ""), 4, "scale job test: it has ended: Failed"},
 		{func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} }, 4, "scale job test: it is being deleted"},
 	} {
-		if _, err, spec := scale(test.change, test.n); err == nil || err.Error() != test.want || spec.Data[manifest.KeyNumWorkers] != "3" {
+		if _, spec, err := scale(test.change, test.n); err == nil || err.Error() != test.want || spec.Data[manifest.KeyNumWorkers] != "3" {
 			t.Errorf("%d: %v, %v, want %s", test.n, err, spec.Data[manifest.KeyNumWorkers], test.want)
 		}
 	}
