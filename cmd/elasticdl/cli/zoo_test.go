@@ -31,7 +31,7 @@ func TestZoo(t *testing.T) {
 	}
 	cache := strings.Fields(string(caches))
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
-	defer server.Close()
+	t.Cleanup(server.Close)
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/zoo",
 		UpdateScripts: *update,
