@@ -1,0 +1,160 @@
+package pod
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// A worker that is asked to go has a successor at once, and is lost when it has gone, however it does.
+func TestLeavingWorkerIsFollowedAtOnce(t *testing.T) {
+	table := running(t, Policy{Workers: 2, Relaunches: 1})
+	asked := Event{ID: worker(0), Phase: Leaving, Exit: Exit{Preempted: true}}
+	expect(t, table.Observe(asked, at(5)), "create worker-2")
+	expect(t, table.Observe(asked, at(5)))
+	if n, p := table.Workers(), table.List()[0]; n != 2 || p.Phase != Leaving || p.Exit.String() != "preempted" {
+		t.Errorf("%d workers, %+v", n, p)
+	}
+	expect(t, table.Observe(Event{ID: worker(0), Phase: Running}, at(6))) // late
+	expect(t, table.Observe(end(Exit{Code: 1}, worker(0)), at(35)), "lost worker-0: preempted")
+	if p, _ := table.Get(worker(2)); p.Original != 0 || table.Relaunched() != 1 {
+		t.Errorf("%+v, %d relaunched", p, table.Relaunched())
+	}
+}
+
+// The next server has the name of the one that leaves.
+func TestLeavingServerIsFollowedWhenItIsGone(t *testing.T) {
+	table := running(t, Policy{Servers: 1, Workers: 1})
+	expect(t, table.Observe(Event{ID: server(0), Phase: Leaving}, at(5)))
+	expect(t, table.Observe(Event{ID: server(0), Phase: Succeeded}, at(6)), "lost ps-0: deleted", "create ps-0 (launch 2)")
+	if err := table.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestNobodyFollowsWhoIsScaledDown(t *testing.T) {
+	table := running(t, Policy{Workers: 2})
+	expect(t, table.Scale(1, at(5)), "delete worker-1: scaled down")
+	expect(t, table.Observe(Event{ID: worker(1), Phase: Leaving}, at(5)))
+	expect(t, table.Observe(end(Exit{Code: 143}, worker(1)), at(6)), "lost worker-1: deleted: scaled down")
+	expect(t, table.Observe(Event{ID: worker(0), Phase: Leaving}, at(7)), "create worker-2")
+	expect(t, table.Scale(2, at(8)), "create worker-3")
+}
+
+// Those that do not run are the first to go.
+func TestScaleDownSparesThoseThatRun(t *testing.T) {
+	table := New(Policy{Workers: 3})
+	table.Start(start)
+	for i := range 3 {
+		table.Observe(Event{ID: worker(i), Phase: Pending, Waiting: "Unschedulable: 0/2 nodes are available"}, start)
+	}
+	table.Observe(Event{ID: worker(2), Phase: Running}, start)
+	expect(t, table.Scale(1, at(1)), "delete worker-0: scaled down", "delete worker-1: scaled down") // which do not run
+}
+
+func TestMemoryGrowsAsLongAsThereIsMore(t *testing.T) {
+	table := running(t, Policy{Servers: 1, Workers: 1, Relaunches: 3, MaxOOMs: map[Role]int{Worker: 2}, Backoff: time.Second})
+	now := at(10)
+	for n, id := range []ID{worker(0), worker(1)} {
+		expect(t, table.Observe(end(Exit{OOM: true, Code: 137}, id), now), "lost "+id.String()+" charged: out of memory")
+		now = now.Add(time.Minute)
+		created := table.Tick(now)
+		if len(created) != 1 || created[0].OOMs != n+1 {
+			t.Fatalf("%+v", created)
+		}
+		table.Observe(Event{ID: created[0].ID, Phase: Running}, now)
+	}
+	expect(t, table.Observe(end(Exit{OOM: true}, worker(2)), now), "lost worker-2 charged: out of memory (--max_memory allows no more)")
+	now = now.Add(time.Minute)
+	if created := table.Tick(now); len(created) != 1 || created[0].OOMs != 2 {
+		t.Fatalf("%+v", created)
+	}
+	expect(t, table.Observe(end(Exit{OOM: true}, worker(3)), now), "lost worker-3 charged: out of memory (--max_memory allows no more)")
+	if err := table.Err(); err == nil || !strings.Contains(err.Error(), "--max_memory allows no more") {
+		t.Error(err)
+	}
+}
+
+// More memory is given also to a line that has no relaunches left.
+func TestMemoryGrowsWithoutRelaunches(t *testing.T) {
+	for role, want := range map[Role]Verdict{
+		PS:     {Charged: true, Fatal: true, Reason: "out of memory (--max_memory allows no more)"},
+		Worker: {Charged: true, Relaunch: true, Grow: true, Reason: "out of memory"},
+	} {
+		p := Policy{MaxOOMs: map[Role]int{Worker: 1}}
+		if got := Judge(role, Exit{OOM: true}, p, Past{Charged: 7}); got != want {
+			t.Errorf("%v: %+v, want %+v", role, got, want)
+		}
+	}
+}
+
+func TestHopelessPodFailsTheJob(t *testing.T) {
+	table := New(Policy{Workers: 2})
+	table.Start(start)
+	pending := Event{ID: worker(1), Phase: Pending, Waiting: "ImagePullBackOff: no such image"}
+	table.Observe(pending, at(1))
+	if p, _ := table.Get(worker(1)); p.Waiting != pending.Waiting || table.Err() != nil {
+		t.Fatalf("%+v, %v", p, table.Err())
+	}
+	pending.Hopeless, pending.Waiting = true, "InvalidImageName: no:such:image"
+	table.Observe(pending, at(2))
+	if err := table.Err(); err == nil || err.Error() != "worker-1 cannot run: InvalidImageName: no:such:image" {
+		t.Error(err)
+	}
+	table = running(t, Policy{Workers: 2})
+	pending.Waiting = "late"
+	table.Observe(pending, at(2))
+	if p, _ := table.Get(worker(1)); p.Waiting != "" || table.Err() != nil {
+		t.Errorf("one that runs: %+v, %v", p, table.Err())
+	}
+}
+
+// A worker waits for its quota without end, and no longer than maxRefused between two attempts; a server does not.
+func TestRefusals(t *testing.T) {
+	table := New(Policy{Servers: 1, Workers: 1, Backoff: time.Second})
+	table.Start(start)
+	table.Observe(Event{ID: server(0), Phase: Running}, start)
+	refuse := func(id ID, launch int, for_ time.Duration, now time.Time) time.Time {
+		t.Helper()
+		for until := now.Add(for_); now.Before(until); {
+			table.Refused(id, launch, "exceeded quota", now)
+			due, ok := table.Deadline()
+			if wait := due.Sub(now); !ok || wait > maxRefused {
+				t.Fatalf("%v is tried again in %v", id, wait)
+			}
+			now = due
+			table.Tick(now)
+		}
+		return now
+	}
+	now := refuse(worker(0), 1, time.Hour, start)
+	if p, _ := table.Get(worker(0)); table.Err() != nil || p.Waiting != "cannot be created: exceeded quota" {
+		t.Fatalf("%+v, %v", p, table.Err())
+	}
+	table.Observe(Event{ID: worker(0), Phase: Running}, now)
+	table.Observe(end(Exit{Signal: 9}, server(0)), now)
+	now = refuse(server(0), 2, 9*time.Minute, now)
+	if table.Err() != nil {
+		t.Fatal(table.Err())
+	}
+	refuse(server(0), 2, 2*time.Minute, now)
+	if err := table.Err(); err == nil || !strings.HasPrefix(err.Error(), "ps-0 could not be created for 10m") || !strings.HasSuffix(err.Error(), ": exceeded quota") {
+		t.Error(err)
+	}
+}
+
+// A thousand that leave at once and end later are forgotten all the same.
+func TestTableForgetsThoseThatLeft(t *testing.T) {
+	const n = 1000
+	table := running(t, Policy{Workers: n})
+	for i := range n {
+		table.Observe(Event{ID: worker(i), Phase: Leaving}, at(5))
+	}
+	for i := range n {
+		table.Observe(end(Exit{Code: 143}, worker(i)), at(6))
+	}
+	table.Observe(Event{ID: worker(n), Phase: Leaving}, at(7))
+	if pods := len(table.List()); pods > n+remembered+1 {
+		t.Errorf("%d pods are known", pods)
+	}
+}
