@@ -178,8 +178,9 @@ type fakePods struct {
 	live     map[pod.ID]int // launch
 	created  []Pod
 	deleted  []pod.ID
-	refuse   int  // so many creations fail
-	stubborn bool // deletions are accepted and not done
+	refuse   int                              // so many creations fail
+	before   func(context.Context, Pod) error // each creation; nil: nothing
+	stubborn bool                             // deletions are accepted and not done
 	away     time.Duration
 }
 
@@ -203,7 +204,15 @@ func (p *fakePods) stop(away time.Duration) {
 	p.away = away
 }
 
-func (p *fakePods) Create(_ context.Context, c Pod) error {
+func (p *fakePods) Create(ctx context.Context, c Pod) error {
+	p.mu.Lock()
+	before := p.before
+	p.mu.Unlock()
+	if before != nil {
+		if err := before(ctx, c); err != nil {
+			return err
+		}
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.refuse > 0 {

@@ -1,0 +1,122 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// Pods are made beside each other: that one takes a second is no matter to the others.
+func TestPodsAreMadeAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Job.NumWorkers = 30 })
+		w.join()
+		w.pods.mu.Lock()
+		w.pods.before = func(context.Context, Pod) error { time.Sleep(time.Second); return nil }
+		w.pods.mu.Unlock()
+		for i := range 30 {
+			w.pods.end(pod.ID{Role: pod.Worker, Index: i}, pod.Exit{Deleted: true})
+		}
+		time.Sleep(1100 * time.Millisecond)
+		for i := range 30 {
+			if !w.pods.isRunning(pod.ID{Role: pod.Worker, Index: 30 + i}) {
+				t.Errorf("worker-%d does not run a second after its predecessor was lost", 30+i)
+			}
+		}
+	})
+}
+
+// A thousand are made in bounded parallel.
+func TestPodsAreNotMadeAllAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		at, most := 0, 0
+		w := start(t, func(c *Config) {
+			c.Job.NumWorkers = 1000
+			pods := c.Pods.(*fakePods)
+			pods.events = make(chan pod.Event, 2000)
+			pods.before = func(context.Context, Pod) error {
+				pods.mu.Lock()
+				at++
+				most = max(most, at)
+				pods.mu.Unlock()
+				time.Sleep(time.Second)
+				pods.mu.Lock()
+				at--
+				pods.mu.Unlock()
+				return nil
+			}
+		})
+		if n := len(w.pods.running()); n != 1001 || most != creating {
+			t.Errorf("%d pods run, of which %d were made at once", n, most)
+		}
+	})
+}
+
+// A creation that is not answered holds up neither the others nor the end of the job.
+func TestCreationThatIsNotAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		ended := make(chan struct{})
+		w := start(t, func(c *Config) {
+			c.Pods.(*fakePods).before = func(ctx context.Context, p Pod) error {
+				if p.ID.Index == 1 {
+					<-ctx.Done()
+					close(ended)
+					return ctx.Err()
+				}
+				return nil
+			}
+		})
+		w.join()
+		if !w.pods.isRunning(pod.ID{Role: pod.Worker, Index: 0}) {
+			t.Error("worker-0 waits for worker-1")
+		}
+		if _, err := w.Stop(w.Context(), &wire.StopRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		asked := time.Now()
+		<-w.ended
+		<-ended
+		if took := time.Since(asked); took > time.Second {
+			t.Errorf("the job ended after %v", took)
+		}
+	})
+}
+
+// What can never be made fails the job, with the reason.
+func TestHopelessCreation(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) {
+			c.Pods.(*fakePods).before = func(_ context.Context, p Pod) error {
+				if p.ID.Role == pod.Worker {
+					return fmt.Errorf("%w: no such field", ErrHopeless)
+				}
+				return nil
+			}
+		})
+		<-w.ended
+		if !errors.Is(w.err, ErrHopeless) || !strings.Contains(w.status.Reason, "impossible: no such field") || w.status.State != "Failed" {
+			t.Errorf("%v; %v", w.err, w.status)
+		}
+	})
+}
+
+// A deletion that was refused is not repeated on the next launch of the pod.
+func TestDeletionIsOfOneLaunch(t *testing.T) {
+	m := &master{table: pod.New(pod.Policy{Servers: 1})}
+	id, now := pod.ID{Role: pod.PS, Index: 0}, time.Now()
+	m.table.Start(now)
+	m.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)
+	if m.isGone(pod.Action{ID: id, Launch: 1}) {
+		t.Error("a running pod is gone")
+	}
+	m.table.Observe(pod.Event{ID: id, Phase: pod.Deleted}, now)
+	if !m.isGone(pod.Action{ID: id, Launch: 1}) {
+		t.Error("a deleted pod is not gone")
+	}
+}
