@@ -65,7 +65,7 @@ var packages = map[string]struct {
 	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task wire zoo"},
 	"local":        {shell, "data job logline master pod ps task wire worker zoo"},
 	"manifest":     {pure, "job pod"},
-	"kube":         {shell, "data job local logline manifest master pod task wire zoo"},
+	"kube":         {shell, "job local manifest master pod wire"},
 	"image":        {shell, ""},
 }
 
