@@ -251,7 +251,6 @@ func (c *Client) exec(ctx context.Context, pod string, command []string, stdin i
 // send streams the files to the command receive in a pod, until that has answered.
 func (f *files) send(ctx context.Context, pod, to string, run stream, progress func(done int64)) (existed bool, err error) {
 	reader, writer := io.Pipe()
-	defer reader.Close()
 	wrote := make(chan error, 1)
 	go func() {
 		err := f.write(writer, progress)
@@ -262,26 +261,23 @@ func (f *files) send(ctx context.Context, pod, to string, run stream, progress f
 	answer := &firstLine{done: func() { writer.Close() }}
 	var said bytes.Buffer
 	err = run(ctx, pod, []string{"/elasticdl", "receive", "--to=" + to}, reader, answer, &said)
-	switch got := answer.String(); {
+	reader.Close()
+	unread, got := <-wrote, answer.String()
+	switch {
 	case got == received:
 		return false, nil
 	case got == existing:
 		return true, nil
+	case unread != nil && !errors.Is(unread, io.ErrClosedPipe): // it is what the pod complains of
+		return false, exec.CodeExitError{Err: unread, Code: 1}
 	case strings.HasPrefix(got, failed):
-		select {
-		case err := <-wrote:
-			if err != nil && !errors.Is(err, io.ErrClosedPipe) {
-				return false, exec.CodeExitError{Err: err, Code: 1}
-			}
-		default:
-		}
 		return false, exec.CodeExitError{Err: errors.New(strings.TrimPrefix(got, failed)), Code: 1}
 	case err != nil && said.Len() > 0:
 		return false, fmt.Errorf("%w: %s", err, lastLine(said.String()))
 	case err != nil:
 		return false, err
 	}
-	return false, fmt.Errorf("the pod answered %q", answer.String())
+	return false, fmt.Errorf("the pod answered %q", got)
 }
 
 // firstLine keeps a line, and tells when it is there.
