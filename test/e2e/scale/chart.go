@@ -106,6 +106,7 @@ func (d drawing) axes(capacity float64) {
 		fmt.Fprintf(d, `<path d="M0 %sH%d" stroke="#dddddd"/>`+"\n", number(d.y(cpus)), plotWidth)
 		d.text(-6, d.y(cpus)+4, "end", "#333333", number(cpus))
 	}
+	d.text(-6, -2, "end", "#333333", "CPUs")
 	for s := 0.0; s <= d.right; s += 100 {
 		x := s / d.right * plotWidth
 		fmt.Fprintf(d, `<path d="M%s 0V%d" stroke="#eeeeee"/>`+"\n", number(x), plotHeight)

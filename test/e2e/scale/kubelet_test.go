@@ -40,10 +40,10 @@ func TestKubelet(t *testing.T) {
 	go func() { over <- k.Run(ctx) }()
 	factory.Start(ctx.Done())
 	cache.WaitForCacheSync(ctx.Done(), k.Pods.HasSynced)
-	create := func(name, app string, phase core.PodPhase) *core.Pod {
+	create := func(name, app string, phase core.PodPhase, finalizers ...string) *core.Pod {
 		t.Helper()
 		p, err := pods.Create(ctx, &core.Pod{
-			ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "n", UID: types.UID(name), Labels: map[string]string{"app": app}},
+			ObjectMeta: meta.ObjectMeta{Name: name, Namespace: "n", UID: types.UID(name), Labels: map[string]string{"app": app}, Finalizers: finalizers},
 			Spec:       core.PodSpec{Containers: []core.Container{{Name: name, Image: "i"}}},
 			Status:     core.PodStatus{Phase: phase, StartTime: new(meta.Now())},
 		}, meta.CreateOptions{})
@@ -75,33 +75,48 @@ func TestKubelet(t *testing.T) {
 	if err := <-ended; !errors.Is(err, ErrKilled) {
 		t.Errorf("a deleted pod ends with %v", err)
 	}
+	result <- nil // of b, the only one
 	create("c", "elasticdl", core.PodRunning)
 	wantStarted("c")
 	watch, err := pods.Watch(ctx, meta.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	result <- Exit(3)
-	result <- nil
-	phases := make(map[core.PodPhase]int32)
-	for len(phases) < 2 {
-		select {
-		case e := <-watch.ResultChan():
-			for _, c := range e.Object.(*core.Pod).Status.ContainerStatuses {
-				phases[e.Object.(*core.Pod).Status.Phase] = c.State.Terminated.ExitCode
+	told := func(name string, phase core.PodPhase, code int32) {
+		t.Helper()
+		for limit := time.After(10 * time.Second); ; {
+			select {
+			case e := <-watch.ResultChan():
+				p := e.Object.(*core.Pod)
+				if p.Name != name || len(p.Status.ContainerStatuses) == 0 {
+					continue
+				}
+				if got := p.Status.ContainerStatuses[0].State.Terminated.ExitCode; p.Status.Phase != phase || got != code {
+					t.Errorf("%s: told %v with code %d, want %v with %d", name, p.Status.Phase, got, phase, code)
+				}
+				return
+			case <-limit:
+				t.Fatalf("it is not told that %s has ended", name)
 			}
-		case <-time.After(10 * time.Second):
-			t.Fatalf("told: %v", phases)
 		}
 	}
-	if code, ok := phases[core.PodFailed]; !ok || code != 3 {
-		t.Errorf("told: %v, want a failure with code 3", phases)
-	}
-	if code, ok := phases[core.PodSucceeded]; !ok || code != 0 {
-		t.Errorf("told: %v, want a success with code 0", phases)
-	}
+	result <- Exit(3)
+	told("c", core.PodFailed, 3)
 	create("d", "elasticdl", core.PodRunning)
 	wantStarted("d")
+	result <- nil
+	told("d", core.PodSucceeded, 0)
+	// What is deleted and waited for is told, too.
+	e := create("e", "elasticdl", core.PodRunning, "somebody/waits")
+	wantStarted("e")
+	e.DeletionTimestamp = new(meta.Now())
+	if _, err := pods.Update(ctx, e, meta.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	told("e", core.PodFailed, 137)
+	create("f", "elasticdl", core.PodRunning)
+	wantStarted("f")
 	cancel()
 	<-ended
 	if err := <-over; !errors.Is(err, context.Canceled) {

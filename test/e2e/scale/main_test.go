@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	cluster   = flag.String("cluster", "", "directory of a cluster with 200 fake nodes of 8 CPUs and no real ones; without it one is made")
+	cluster   = flag.String("cluster", "", "directory of a cluster with 200 fake nodes of 8 CPUs and no real ones; without it one is made, and removed")
 	elasticdl = flag.String("elasticdl", "../../../build/elasticdl", "the program")
 	program   = flag.String("program", "../../../build/tools/cluster", "the program that makes clusters")
 )
@@ -89,12 +89,10 @@ func stageAndRun(m *testing.M) (int, error) {
 	if *cluster != "" {
 		return m.Run(), nil
 	}
-	dir, err := os.MkdirTemp("", "scale-")
-	if err != nil {
+	*cluster = filepath.Join(filepath.Dir(filepath.Dir(*program)), "scale")
+	if err := operate("down", "--dir="+*cluster); err != nil { // what a run left that was killed
 		return 1, err
 	}
-	defer os.RemoveAll(dir)
-	*cluster = filepath.Join(dir, "c")
 	defer operate("down", "--dir="+*cluster)
 	if err := operate("up", "--dir="+*cluster, "--bin="+filepath.Dir(*program), "--nodes=0", "--kwok=200", "--kwok-cpu=8"); err != nil {
 		return 1, err
