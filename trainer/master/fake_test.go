@@ -181,6 +181,7 @@ type fakePods struct {
 	refuse   int                              // so many creations fail
 	before   func(context.Context, Pod) error // each creation; nil: nothing
 	stubborn bool                             // deletions are accepted and not done
+	silent   bool                             // it is not told that pods run
 	away     time.Duration
 }
 
@@ -224,7 +225,9 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 	}
 	p.live[c.ID] = c.Launch
 	p.created = append(p.created, c)
-	p.events <- pod.Event{ID: c.ID, Launch: c.Launch, Phase: pod.Running, PID: 100 + len(p.created)}
+	if !p.silent {
+		p.events <- pod.Event{ID: c.ID, Launch: c.Launch, Phase: pod.Running, PID: 100 + len(p.created)}
+	}
 	return nil
 }
 
