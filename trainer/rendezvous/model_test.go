@@ -30,6 +30,8 @@ type peer struct {
 	claim int64           // what it brought
 	met   bool
 	left  bool
+	asked bool // to leave
+	freed bool
 }
 
 // arrived says that an arrival was heard that is not answered by a world.
@@ -88,7 +90,7 @@ func (m *model) take(a Action, anew bool) {
 		if a.Formation != m.last().Formation || a.Verb <= m.told || len(a.Members) == 0 {
 			m.t.Fatalf("%v, told %v before, in %+v", a, m.told, m.last())
 		}
-		if settled := !m.joinable.IsZero() && !m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && len(m.old)+len(m.guests) < m.wanted() {
+		if settled := !m.joinable.IsZero() && !m.now.Before(m.joinable.Add(m.policy.Settle)); a.Verb == Recall && !settled && !m.spares() && len(m.old)+len(m.guests) < m.wanted() {
 			m.t.Fatalf("%v with %d guests, since %v, now %v", a, len(m.guests), m.joinable, m.now)
 		}
 		m.told = a.Verb
@@ -110,7 +112,50 @@ func (m *model) take(a Action, anew bool) {
 		}
 		p.alive = false
 		m.leave(p)
+	case Release:
+		m.release(m.peer(a.Member))
 	}
+}
+
+// release checks that one may go, and has it gone: the others have its state, or it has none.
+func (m *model) release(p *peer) {
+	member := slices.Contains(m.old, p)
+	switch {
+	case !p.asked || p.freed:
+		m.t.Fatalf("%+v is released", p)
+	case member && p.place() != "back":
+		m.t.Fatalf("%+v is released in the middle of a round", p)
+	case member && m.newest() >= 0 && !slices.ContainsFunc(m.old, func(o *peer) bool { return !o.asked && o.arrived() && o.heard[o.given] == m.newest() }):
+		m.t.Fatalf("%+v is released, and nobody else has the state", p)
+	}
+	p.freed, p.alive = true, false
+	m.leave(p)
+}
+
+func (p *peer) place() string {
+	if p.arrived() {
+		return "back"
+	}
+	return "working"
+}
+
+// staying is those of old that are not to leave.
+func (m *model) staying() []*peer {
+	return slices.DeleteFunc(slices.Clone(m.old), func(p *peer) bool { return p.asked })
+}
+
+// spares says that the world can do without the members that are to leave.
+func (m *model) spares() bool {
+	staying := len(m.staying())
+	return 0 < staying && staying < len(m.old) && staying+m.room() >= m.policy.Min
+}
+
+// room is how many guests a world has room for.
+func (m *model) room() int {
+	if m.policy.Max == 0 {
+		return len(m.guests)
+	}
+	return max(0, min(len(m.guests), m.policy.Max-len(m.staying())))
 }
 
 func (m *model) last() era {
@@ -173,7 +218,7 @@ func (m *model) form(w World, anew bool) {
 			}
 		}
 	}
-	for len(m.guests) > 0 && (m.policy.Max == 0 || len(members) < m.policy.Max) {
+	for range m.room() {
 		m.guests[0].foreign = true
 		members, m.guests = append(members, m.guests[0]), m.guests[1:]
 	}
@@ -196,7 +241,8 @@ func (m *model) form(w World, anew bool) {
 	if a, b := fmt.Sprintf("%+v", w), fmt.Sprintf("%+v", want); a != b {
 		m.t.Fatalf("formed %s\nwant   %s", a, b)
 	}
-	if n := len(members); n < m.policy.Min || m.policy.Max > 0 && n > m.policy.Max {
+	stay := len(slices.DeleteFunc(slices.Clone(members), func(p *peer) bool { return p.asked }))
+	if n := len(members); n < m.policy.Min || m.policy.Max > 0 && stay > m.policy.Max {
 		m.t.Fatalf("%d members, policy %+v", n, m.policy)
 	}
 	if anew != (newest < 0 && last.Formation > 0) {
@@ -397,6 +443,14 @@ func (m *model) ComeBack(t *rapid.T) {
 	m.some("works", (*peer).works).arrive(false, rapid.SampledFrom(m.peers).Draw(t, "named").Worker)
 }
 
+// Ask has the rendezvous told that a process is to leave. What it never heard of it cannot release.
+func (m *model) Ask(t *rapid.T) {
+	p := m.some("stays", func(p *peer) bool { return p.alive && p.met && !p.asked && !m.followed(p) })
+	p.asked = true
+	m.all(func(r *Rendezvous) []Action { return r.Depart(p.Worker, m.now) })
+	m.unchanged(func(r *Rendezvous) []Action { return r.Depart(p.Worker, m.now) })
+}
+
 func (m *model) Die(*rapid.T) { m.some("lives", func(p *peer) bool { return p.alive }).alive = false }
 
 // Gone tells of a process that it is gone, before what it said last was heard or after.
@@ -472,7 +526,10 @@ func (m *model) Check(t *rapid.T) {
 	if changing && back < len(m.old) && m.told == 0 {
 		t.Fatalf("nobody was told to come back: %q", why)
 	}
-	joins := working && len(m.guests) > 0 && (m.policy.Max == 0 || len(m.old) < m.policy.Max) ||
+	if working && m.spares() {
+		t.Fatalf("the world works, and could do without some that are to leave")
+	}
+	joins := working && m.room() > 0 ||
 		len(m.old) == 0 && there >= m.policy.Min
 	switch {
 	case !joins:
@@ -523,10 +580,14 @@ func TestLaws(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": m.Check, "start": m.Start, "start more": m.Start, "hear": m.Hear, "hear more": m.Hear, "hear most": m.Hear,
 			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
-			"break": m.Break, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect,
+			"break": m.Break, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
 		})
 		m.settle(t)
 		live := m.live()
+		stay := slices.DeleteFunc(slices.Clone(live), func(p *peer) bool { return p.asked })
+		if len(stay) > 0 && len(stay) < len(live) && len(stay) >= m.policy.Min {
+			t.Fatalf("%d live, of which %d are to leave", len(live), len(live)-len(stay))
+		}
 		want := len(live)
 		if m.policy.Max > 0 {
 			want = min(want, m.policy.Max)
