@@ -37,8 +37,11 @@
 //     silent for --task_timeout, a worker of a ring for --heartbeat_timeout, or shows no progress for as
 //     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was
 //     away does not count. Of a ring that stands still one worker is replaced at a time.
+//     A worker that was asked to go gets nothing new to do, and has a successor at once. Its leases are somebody
+//     else's when it hands them back, when the ring has let it go, or when its pod has ended, whichever is first.
 //  6. When every worker that had a ring's model is lost, nothing is credited any more, no lease of before is
 //     held, and no word of before about the model is believed.
 //  7. A worker whose stream broke keeps its leases as long as its pod lives.
-//  8. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
+//  8. A job without a pod that runs waits for one without end, and its status says what for.
+//  9. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
 package master

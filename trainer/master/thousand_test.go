@@ -1,0 +1,193 @@
+package master
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// playersEnv makes this test binary the players of a job of a thousand workers, for the master at that address.
+const playersEnv = "ELASTICDL_PLAYERS_OF"
+
+func TestMain(m *testing.M) {
+	if address := os.Getenv(playersEnv); address != "" {
+		playThousand(address)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+const (
+	thousand = 1000
+	perTask  = 5 * time.Second // what a player takes for a lease
+	killed   = 100
+)
+
+// BenchmarkThousandWorkers is a master with a thousand workers, played by another process over loopback TCP: each sends
+// two heartbeats a second and takes five seconds for a lease. cores is what the master takes of a processor, MB what it
+// has of memory; ms/100 is what it takes until a hundred that are killed at once have successors.
+func BenchmarkThousandWorkers(b *testing.B) {
+	for range b.N {
+		runThousand(b)
+	}
+}
+
+func runThousand(b *testing.B) {
+	j := job.Default()
+	j.NumWorkers, j.MinibatchSize, j.NumMinibatchesPerTask = thousand, 1, 10
+	j.EvaluationSteps = 0
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	pods := newFakePods()
+	pods.events = make(chan pod.Event, 4*thousand)
+	ctx, cancel := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Run(ctx, Config{
+			Job: j, Training: []task.Shard{{Name: "shard", Count: 2_000_000}},
+			OnStatus: func(*wire.JobStatus) {},
+			Listener: lis, Pods: pods, Log: slog.New(slog.DiscardHandler),
+		})
+		ended <- err
+	}()
+	players, err := os.StartProcess(os.Args[0], os.Args[:1], &os.ProcAttr{
+		Env: append(os.Environ(), playersEnv+"="+lis.Addr().String()), Files: []*os.File{nil, os.Stdout, os.Stderr},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer players.Wait()
+	defer players.Kill()
+	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer conn.Close()
+	client := wire.NewMasterClient(conn)
+	look := func() *wire.JobStatus {
+		s, err := client.Status(ctx, &wire.StatusRequest{}, grpc.WaitForReady(true))
+		if err != nil {
+			b.Fatal(err)
+		}
+		return s
+	}
+	for look().RecordsDone < thousand*10 { // each has done a lease
+		time.Sleep(100 * time.Millisecond)
+	}
+	const window = 10 * time.Second
+	before, done := processorTime(b), look().RecordsDone
+	time.Sleep(window)
+	b.ReportMetric((processorTime(b)-before).Seconds()/window.Seconds(), "cores")
+	b.ReportMetric(float64(look().RecordsDone-done)/10/window.Seconds(), "leases/s")
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	b.ReportMetric(float64(m.HeapInuse+m.StackInuse)/1e6, "MB-heap")
+	b.ReportMetric(float64(resident(b))/1e6, "MB")
+
+	began := time.Now()
+	for i := range killed {
+		pods.end(worker(i), pod.Exit{Code: 137, Signal: 9})
+	}
+	for !pods.isRunning(worker(thousand + killed - 1)) {
+		time.Sleep(time.Millisecond)
+	}
+	b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms/100")
+	cancel()
+	<-ended
+}
+
+// playThousand is the workers, and a server.
+func playThousand(address string) {
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	srv := grpc.NewServer()
+	wire.RegisterParameterServerServer(srv, new(fakeServer))
+	go srv.Serve(lis)
+	var all sync.WaitGroup
+	for i := range thousand {
+		all.Go(func() { playWorker(address, lis.Addr().String(), int32(i)) })
+	}
+	all.Wait()
+}
+
+func playWorker(address, server string, index int32) {
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	if err != nil {
+		panic(err)
+	}
+	defer conn.Close()
+	client, ctx := wire.NewMasterClient(conn), context.Background()
+	if index == 0 {
+		client.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Address: server}, grpc.WaitForReady(true))
+	}
+	client.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: index}, grpc.WaitForReady(true))
+	var lease, steps int64
+	var mu sync.Mutex
+	go func() {
+		time.Sleep(time.Duration(rand.Int64N(int64(500 * time.Millisecond))))
+		for range time.Tick(500 * time.Millisecond) {
+			mu.Lock()
+			steps++
+			beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: index, Steps: steps, Loss: 1, Leases: []*wire.LeaseProgress{{Lease: lease, Done: steps % 10}}}
+			mu.Unlock()
+			client.Heartbeat(ctx, beat)
+		}
+	}()
+	for {
+		reply, err := client.GetTask(ctx, &wire.GetTaskRequest{Worker: index})
+		if err != nil {
+			return
+		}
+		if reply.Task.Kind != wire.TaskKind_TRAINING {
+			continue
+		}
+		mu.Lock()
+		lease = reply.Task.Lease
+		mu.Unlock()
+		time.Sleep(perTask)
+		client.ReportTask(ctx, &wire.ReportTaskRequest{Worker: index, Lease: reply.Task.Lease})
+	}
+}
+
+// processorTime is what this process has had of its processors.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// resident is the memory of this process, in bytes.
+func resident(b *testing.B) int64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		b.Fatal(err)
+	}
+	pages, err := strconv.ParseInt(strings.Fields(string(text))[1], 10, 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return pages * int64(os.Getpagesize())
+}
