@@ -172,7 +172,7 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 	const minibatches = 3850
 	lot := s.lot(number)
 	flags := []string{
-		"--num_workers=10", "--num_minibatches_per_task=2", "--node_selector=" + lotLabel + "=" + lot[lotLabel],
+		"--num_workers=10", "--node_selector=" + lotLabel + "=" + lot[lotLabel],
 		fmt.Sprintf("--suspend=%t", gang),
 	}
 	meter, stop := s.measure(ownerJob)
@@ -184,7 +184,8 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 		n := len(jobs)
 		if n == 0 || n == 1 && time.Since(begin) >= there(30) {
 			submitted = time.Now()
-			jobs = append(jobs, s.submit(format("job-%d", n+1), format("127.80.%d.%d:50001", number+1, n+1), minibatches, 16, there(1), flags...))
+			jobs = append(jobs, &play{name: format("job-%d", n+1), minibatches: minibatches, batch: 16, perTask: 2, each: there(1)})
+			s.submit(jobs[n], flags...)
 		}
 		if next := jobs[len(jobs)-1]; gang && !next.resumed && capacity-s.taken() >= 13 {
 			s.resume(next)
@@ -248,8 +249,8 @@ func besideService(s *theatre, number int) outcome {
 		return ownerJob(p)
 	})
 	begin := time.Now()
-	job := s.submit("job", format("127.80.%d.1:50001", number+1), minibatches, 16, there(1),
-		"--num_workers=21", "--num_minibatches_per_task=2", "--node_selector="+lotLabel+"="+lot[lotLabel])
+	job := &play{name: "job", minibatches: minibatches, batch: 16, perTask: 2, each: there(1)}
+	s.submit(job, "--num_workers=21", "--node_selector="+lotLabel+"="+lot[lotLabel])
 	for _, r := range replicas {
 		s.until("time to scale", time.Minute, func() bool { return time.Since(begin) >= there(r.at) })
 		_, err := s.set.AppsV1().Deployments(s.namespace).Patch(s.Context(), "nginx", types.MergePatchType, spec(map[string]any{"replicas": r.n}), meta.PatchOptions{})

@@ -25,6 +25,9 @@ type Exit int
 
 func (e Exit) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
+// hands is how many pods are told of at once: API servers of one machine have few processors.
+const hands = 50
+
 // killedBy is how a container ends that does not go by itself.
 const killedBy Exit = 128 + 9
 
@@ -37,6 +40,8 @@ type Kubelet struct {
 	Main func(ctx context.Context, p *core.Pod) error
 	Log  *slog.Logger
 
+	telling chan struct{} // who patches a pod
+
 	mu      sync.Mutex
 	playing map[types.UID]context.CancelCauseFunc // nil: it has ended, and its pod is there
 	wg      sync.WaitGroup
@@ -44,6 +49,7 @@ type Kubelet struct {
 
 // Run plays until ctx is done.
 func (k *Kubelet) Run(ctx context.Context) error {
+	k.telling = make(chan struct{}, hands)
 	k.playing = make(map[types.UID]context.CancelCauseFunc)
 	events, err := k.Pods.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(o any) { k.see(ctx, o.(*core.Pod)) },
@@ -127,6 +133,8 @@ func (k *Kubelet) ended(ctx context.Context, p *core.Pod, err error) {
 	if err != nil {
 		panic(err)
 	}
+	k.telling <- struct{}{}
+	defer func() { <-k.telling }()
 	for {
 		_, err := k.Client.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, meta.PatchOptions{}, "status")
 		if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err) || ctx.Err() != nil {

@@ -125,8 +125,8 @@ func TestPlayersDoAJob(t *testing.T) {
 		if status.Requeued < 3 {
 			t.Errorf("%d leases were taken back: nobody was killed at work", status.Requeued)
 		}
-		if err := s.ledger.Check(records, epochs); err != nil {
-			t.Error(err)
+		if again, err := s.ledger.Check(records, epochs); again > 0 || err != nil {
+			t.Errorf("%d records were trained on again: %v", again, err)
 		}
 	})
 }
@@ -144,17 +144,18 @@ func TestLedger(t *testing.T) {
 		t.Error("a worker that is lost pushes")
 	}
 	l.push(2, &wire.Task{Lease: 9, Shard: "s", Start: 10, End: 20, Epoch: 1}, 6, 10)
-	if err := l.Check(10, 1); err != nil {
-		t.Error(err)
+	check := func(records, want int, complete bool) {
+		t.Helper()
+		if again, err := l.Check(records, 1); again != want || (err == nil) != complete {
+			t.Errorf("of %d records %d again, %v; want %d", records, again, err, want)
+		}
 	}
+	check(10, 0, true)
+	check(11, 0, false)
 	l.push(2, &wire.Task{Lease: 10, Shard: "s", Start: 0, End: 10, Epoch: 1}, 0, 9)
-	if l.Check(20, 1) == nil {
-		t.Error("19 records of 20 are enough")
-	}
+	check(20, 0, false)
 	l.push(2, &wire.Task{Lease: 10, Shard: "s", Start: 0, End: 10, Epoch: 1}, 8, 10)
-	if l.Check(20, 1) == nil {
-		t.Error("a record may be trained on twice")
-	}
+	check(20, 1, true)
 }
 
 func TestWorkerEndsAtOnce(t *testing.T) {

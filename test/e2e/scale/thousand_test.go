@@ -23,11 +23,10 @@ import (
 // 100 that are killed at once are replaced.
 func TestThousandWorkers(t *testing.T) {
 	const workers, killed = 1000, 100
-	const batch, perTask = 2, 8
 	s := open(t)
 	begin := time.Now()
-	job := s.submit("thousand", "127.80.10.1:50001", workers*40, batch, time.Second,
-		fmt.Sprintf("--num_workers=%d", workers), fmt.Sprintf("--num_minibatches_per_task=%d", perTask))
+	job := &play{name: "thousand", minibatches: 40 * workers, batch: 2, perTask: 8, each: time.Second}
+	s.submit(job, fmt.Sprintf("--num_workers=%d", workers))
 	whole := func(what string, is func(*core.Pod) bool) time.Duration {
 		s.until(what, 2*time.Minute, func() bool { return s.count(job.name, pod.Worker, is) >= workers })
 		return time.Since(begin)
