@@ -192,9 +192,7 @@ func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]str
 	os, arch, variant := splitPlatform(b.Platform)
 	file.OS, file.Architecture, file.Variant, file.Created = os, arch, variant, created
 	file.Config.Entrypoint, file.Config.Cmd = []string{entryPoint}, nil
-	if !slices.ContainsFunc(file.Config.Env, func(e string) bool { return strings.HasPrefix(e, "PATH=") }) {
-		file.Config.Env = append(file.Config.Env, "PATH=/")
-	}
+	file.Config.Env = withPath(file.Config.Env)
 	if file.Config.Labels == nil {
 		file.Config.Labels = make(map[string]string)
 	}
@@ -203,6 +201,18 @@ func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]str
 		return nil, err
 	}
 	return mutate.Annotations(image, labels).(v1.Image), nil
+}
+
+// withPath is an environment in which the binary is found by its name, behind the base's commands.
+func withPath(env []string) []string {
+	env = slices.Clone(env)
+	for i, e := range env {
+		if strings.HasPrefix(e, "PATH=") {
+			env[i] += ":/"
+			return env
+		}
+	}
+	return append(env, "PATH=/")
 }
 
 // scratch is the image without anything.

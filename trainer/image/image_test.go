@@ -310,7 +310,7 @@ func (c *corrupt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Write(bytes.ToUpper(answer.Body.Bytes()))
 }
 
-// base is an image in a registry that others can stand on: with a shell's path, and a file.
+// pushBase pushes an image that others can stand on.
 func pushBase(t *testing.T, image string, n int) {
 	t.Helper()
 	made := assemble(t, Config{Name: image, Binaries: binaries(t, n), Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
@@ -334,8 +334,8 @@ func TestBase(t *testing.T) {
 	if got := config.Config.Labels["org.opencontainers.image.base.name"]; got != host+"/base:1" {
 		t.Errorf("labels %v, want the base", config.Config.Labels)
 	}
-	if !slices.Equal(config.Config.Entrypoint, []string{"/elasticdl"}) {
-		t.Errorf("runs %q", config.Config.Entrypoint)
+	if !slices.Equal(config.Config.Entrypoint, []string{"/elasticdl"}) || !slices.Equal(config.Config.Env, []string{"PATH=/:/"}) {
+		t.Errorf("runs %q with %q", config.Config.Entrypoint, config.Config.Env)
 	}
 }
 

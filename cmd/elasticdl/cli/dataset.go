@@ -175,9 +175,13 @@ func (b *steps) show(p dataset.Progress) {
 		b.close()
 		b.step = p.Step
 		if f, ok := b.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
-			b.bar = progressbar.NewOptions64(p.Total, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(p.Step),
+			total := p.Total
+			if total == 0 {
+				total = -1 // not known: it turns round
+			}
+			b.bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(p.Step),
 				progressbar.OptionShowBytes(p.Bytes), progressbar.OptionShowCount(), progressbar.OptionThrottle(100*time.Millisecond),
-				progressbar.OptionFullWidth())
+				progressbar.OptionFullWidth(), progressbar.OptionSetSpinnerChangeInterval(0))
 		} else {
 			fmt.Fprintln(b.out, p.Step)
 		}

@@ -220,6 +220,10 @@ Credentials are those of Docker, from ~/.docker/config.json or its credential he
 			}
 			return errors.Join(atMost(1, args), err)
 		},
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			store, _ := images() // nothing to offer without one
+			return store.Names(), cobra.ShellCompDirectiveNoFileComp
+		},
 		RunE: does(func(cmd *cobra.Command, args []string) error { return zooPush(cmd, args[0], insecure) }),
 	}
 	cmd.Flags().BoolVar(&insecure, "insecure", false, "the registry may speak plain HTTP (those on this machine may anyway)")

@@ -58,7 +58,7 @@ lists: "go run . train --runtime=local …" in the module trains them here, zoo 
 	flags.StringVar(&z.base, "base_image", "", "image that zoo build puts the binary on; none if not given")
 	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, instead of its released module")
 	flags.StringVar(&z.pypi, "extra_pypi_index", "", "no effect: Go modules come from GOPROXY")
-	flags.StringVar(&z.spec, "cluster_spec", "", "refused: train has --cluster_spec_json")
+	flags.StringVar(&z.spec, "cluster_spec", "", "refused: it is for elasticdl train, in YAML")
 	return cmd
 }
 
@@ -83,7 +83,7 @@ func (z *zooInit) check() error {
 		problems = append(problems, errors.New("--local_pkg_dir: this elasticdl is of no released version: expected the directory of its checkout"))
 	}
 	if z.spec != "" {
-		problems = append(problems, fmt.Errorf("--cluster_spec=%s: Python is not run; elasticdl train --cluster_spec_json=… completes the manifests of pods", z.spec))
+		problems = append(problems, fmt.Errorf("--cluster_spec=%s: Python is not run; elasticdl train --cluster_spec=FILE takes YAML that completes the pods", z.spec))
 	}
 	return errors.Join(problems...)
 }
