@@ -117,47 +117,6 @@ func (m *model) take(a Action, anew bool) {
 	}
 }
 
-// release checks that one may go, and has it gone: the others have its state, or it has none.
-func (m *model) release(p *peer) {
-	member := slices.Contains(m.old, p)
-	switch {
-	case !p.asked || p.freed:
-		m.t.Fatalf("%+v is released", p)
-	case member && p.place() != "back":
-		m.t.Fatalf("%+v is released in the middle of a round", p)
-	case member && m.newest() >= 0 && !slices.ContainsFunc(m.old, func(o *peer) bool { return !o.asked && o.arrived() && o.heard[o.given] == m.newest() }):
-		m.t.Fatalf("%+v is released, and nobody else has the state", p)
-	}
-	p.freed, p.alive = true, false
-	m.leave(p)
-}
-
-func (p *peer) place() string {
-	if p.arrived() {
-		return "back"
-	}
-	return "working"
-}
-
-// staying is those of old that are not to leave.
-func (m *model) staying() []*peer {
-	return slices.DeleteFunc(slices.Clone(m.old), func(p *peer) bool { return p.asked })
-}
-
-// spares says that the world can do without the members that are to leave.
-func (m *model) spares() bool {
-	staying := len(m.staying())
-	return 0 < staying && staying < len(m.old) && staying+m.room() >= m.policy.Min
-}
-
-// room is how many guests a world has room for.
-func (m *model) room() int {
-	if m.policy.Max == 0 {
-		return len(m.guests)
-	}
-	return max(0, min(len(m.guests), m.policy.Max-len(m.staying())))
-}
-
 func (m *model) last() era {
 	if len(m.eras) == 0 {
 		return era{}
@@ -441,14 +400,6 @@ func (m *model) Break(t *rapid.T) {
 // ComeBack has one arrive that was not called; whom it names means nothing then.
 func (m *model) ComeBack(t *rapid.T) {
 	m.some("works", (*peer).works).arrive(false, rapid.SampledFrom(m.peers).Draw(t, "named").Worker)
-}
-
-// Ask has the rendezvous told that a process is to leave. What it never heard of it cannot release.
-func (m *model) Ask(t *rapid.T) {
-	p := m.some("stays", func(p *peer) bool { return p.alive && p.met && !p.asked && !m.followed(p) })
-	p.asked = true
-	m.all(func(r *Rendezvous) []Action { return r.Depart(p.Worker, m.now) })
-	m.unchanged(func(r *Rendezvous) []Action { return r.Depart(p.Worker, m.now) })
 }
 
 func (m *model) Die(*rapid.T) { m.some("lives", func(p *peer) bool { return p.alive }).alive = false }

@@ -1,0 +1,56 @@
+package rendezvous
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+)
+
+// release checks that one may go, and has it gone: the others have its state, or it has none.
+func (m *model) release(p *peer) {
+	member := slices.Contains(m.old, p)
+	switch {
+	case !p.asked || p.freed:
+		m.t.Fatalf("%+v is released", p)
+	case member && p.place() != "back":
+		m.t.Fatalf("%+v is released in the middle of a round", p)
+	case member && m.newest() >= 0 && !slices.ContainsFunc(m.old, func(o *peer) bool { return !o.asked && o.arrived() && o.heard[o.given] == m.newest() }):
+		m.t.Fatalf("%+v is released, and nobody else has the state", p)
+	}
+	p.freed, p.alive = true, false
+	m.leave(p)
+}
+
+func (p *peer) place() string {
+	if p.arrived() {
+		return "back"
+	}
+	return "working"
+}
+
+// staying is those of old that are not to leave.
+func (m *model) staying() []*peer {
+	return slices.DeleteFunc(slices.Clone(m.old), func(p *peer) bool { return p.asked })
+}
+
+// spares says that the world can do without the members that are to leave.
+func (m *model) spares() bool {
+	staying := len(m.staying())
+	return 0 < staying && staying < len(m.old) && staying+m.room() >= m.policy.Min
+}
+
+// room is how many guests a world has room for.
+func (m *model) room() int {
+	if m.policy.Max == 0 {
+		return len(m.guests)
+	}
+	return max(0, min(len(m.guests), m.policy.Max-len(m.staying())))
+}
+
+// Ask has the rendezvous told that a process is to leave. What it never heard of it cannot release.
+func (m *model) Ask(t *rapid.T) {
+	p := m.some("stays", func(p *peer) bool { return p.alive && p.met && !p.asked && !m.followed(p) })
+	p.asked = true
+	m.all(func(r *Rendezvous) []Action { return r.Depart(p.Worker, m.now) })
+	m.unchanged(func(r *Rendezvous) []Action { return r.Depart(p.Worker, m.now) })
+}
