@@ -24,8 +24,8 @@ func (p *progress) done(format string, args ...any) {
 
 // await asks until the answer is nil. It gives up when a component it depends on ends, or patience does; the error has the
 // end of the log of that component, or of the first.
-func (s *state) await(ctx context.Context, what string, components []string, ask func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("it took longer than %v", patience))
+func (s *state) await(whole context.Context, what string, components []string, ask func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(whole, patience, fmt.Errorf("it took longer than %v", patience))
 	defer cancel()
 	tick := time.NewTicker(25 * time.Millisecond)
 	defer tick.Stop()
@@ -41,6 +41,9 @@ func (s *state) await(ctx context.Context, what string, components []string, ask
 		}
 		select {
 		case <-ctx.Done():
+			if whole.Err() != nil {
+				return fmt.Errorf("wait for %s: %w", what, context.Cause(whole))
+			}
 			p, _ := s.process(components[0])
 			return fmt.Errorf("wait for %s: %w: %w; the end of %s:\n%s", what, context.Cause(ctx), err, p.Log, logEnd(p.Log))
 		case <-tick.C:
@@ -82,7 +85,7 @@ func dial(network, address string) error {
 
 // lookup asks the cluster's DNS, through its Service, for the API server's.
 func lookup(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // what is sent before kube-proxy has its rules gets no answer
 	defer cancel()
 	resolver := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(dnsService, "53"))

@@ -219,7 +219,7 @@ func (s *state) killNode(i int) error {
 		return err
 	}
 	if err := proc.Kill(func() []int {
-		return append(proc.Marked(nodeEntry(s.Mark, nodeName(i))), groups.Processes(cgroup(i))...)
+		return append(proc.Marked(nodeEntry(s.Mark, nodeName(i))), groups.Processes(cgroup(s.Mark, i))...)
 	}, 10*time.Second); err != nil {
 		return err
 	}

@@ -117,5 +117,5 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 // bridge is the link that joins the pods of a node.
 func bridge(i int) string { return fmt.Sprintf("elasticdl%d", i) }
 
-// cgroup holds all pods of a node.
-func cgroup(i int) string { return fmt.Sprintf("elasticdl-node-%d", i) }
+// cgroup holds all pods of a node of the cluster with that mark.
+func cgroup(mark string, i int) string { return fmt.Sprintf("elasticdl-%.8s-%s", mark, nodeName(i)) }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -65,7 +66,7 @@ func clean(dir, mark string, machine bool) error {
 	}
 	var errs []error
 	if machine {
-		errs = append(errs, killPods(), host.Unmount(dir), cleanFiles(dir), cleanMachine())
+		errs = append(errs, killPods(mark), host.Unmount(dir), cleanFiles(dir), cleanMachine())
 	}
 	entries, err := os.ReadDir(dir)
 	errs = append(errs, err)
@@ -87,20 +88,20 @@ func clean(dir, mark string, machine bool) error {
 	return errors.Join(errs...)
 }
 
-// killPods ends the processes of all pods.
-func killPods() error {
+// killPods ends the processes of all pods of the cluster with that mark.
+func killPods(mark string) error {
 	groups, err := host.FindCgroups()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for i := range maxNodes {
-		list := func() []int { return groups.Processes(cgroup(i)) }
+		list := func() []int { return groups.Processes(cgroup(mark, i)) }
 		if err := proc.Kill(list, 10*time.Second); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		errs = append(errs, groups.Remove(cgroup(i), 10*time.Second))
+		errs = append(errs, groups.Remove(cgroup(mark, i), 10*time.Second))
 	}
 	return errors.Join(errs...)
 }
@@ -134,9 +135,11 @@ func cleanFiles(dir string) error {
 			remove([]string{filepath.Join("/run/containerd/s", filepath.Base(socket))})
 		}
 	}
-	for i := range maxNodes {
-		results, _ := filepath.Glob("/var/lib/cni/*/" + bridge(i) + "-*")
-		remove(results)
+	results, _ := filepath.Glob("/var/lib/cni/results/*") // each names the pod's network namespace, which is in dir
+	for _, file := range results {
+		if content, err := os.ReadFile(file); err == nil && bytes.Contains(content, []byte(dir+"/")) {
+			remove([]string{file})
+		}
 	}
 	links, _ := filepath.Glob("/var/log/containers/*.log")
 	for _, link := range links {
@@ -144,7 +147,7 @@ func cleanFiles(dir string) error {
 			remove([]string{link})
 		}
 	}
-	for _, folder := range []string{"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni/cache", "/var/lib/cni", "/var/log/containers"} {
+	for _, folder := range []string{"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers"} {
 		os.Remove(folder) // if it is empty
 	}
 	return errors.Join(errs...)

@@ -44,7 +44,7 @@ func (s *state) prepareNode(i int) error {
 	if err != nil {
 		return err
 	}
-	return groups.Create(cgroup(i))
+	return groups.Create(cgroup(s.Mark, i))
 }
 
 // containerdConfig says: all state in dir. Without restrict_oom_score_adj no pod starts where root may not lower it.
@@ -117,7 +117,7 @@ evictionHard: {memory.available: 100Mi, nodefs.available: 1%%, imagefs.available
 imageGCHighThresholdPercent: 100
 podLogsDir: %[2]s/pod-logs
 volumePluginDir: %[2]s/plugins
-`, cgroup(i), dir, nodeAddress, 10250+10*i, s.Dir, dnsService)
+`, cgroup(s.Mark, i), dir, nodeAddress, 10250+10*i, s.Dir, dnsService)
 }
 
 func containerdName(i int) string { return fmt.Sprintf("containerd-%d", i) }

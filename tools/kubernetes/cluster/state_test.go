@@ -152,6 +152,10 @@ func TestAwait(t *testing.T) {
 	if err := s.await(ctx, "it", []string{"worker"}, func(context.Context) error { return nil }); err != nil {
 		t.Errorf("what is so already is waited for: %v", err)
 	}
+	s.Processes = nil
+	if err := s.await(ctx, "it", []string{"worker"}, func(context.Context) error { return errors.New("not yet") }); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
 }
 
 func TestLogEnd(t *testing.T) {

@@ -80,7 +80,7 @@ func delegate(root string) error {
 	if err != nil {
 		return fmt.Errorf("read the controllers: %w", err)
 	}
-	for _, controller := range strings.Fields(string(available)) {
+	for controller := range strings.FieldsSeq(string(available)) {
 		if err := os.WriteFile(filepath.Join(root, "cgroup.subtree_control"), []byte("+"+controller), 0o644); err != nil {
 			return fmt.Errorf("enable controller %s: %w", controller, err)
 		}
@@ -93,7 +93,7 @@ func (c Cgroups) Processes(name string) []int {
 	var pids []int
 	c.walk(name, func(dir string) {
 		b, _ := os.ReadFile(filepath.Join(dir, "cgroup.procs")) // it may be gone by now
-		for _, field := range strings.Fields(string(b)) {
+		for field := range strings.FieldsSeq(string(b)) {
 			if pid, err := strconv.Atoi(field); err == nil && pid > 0 {
 				pids = append(pids, pid)
 			}

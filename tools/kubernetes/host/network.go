@@ -2,7 +2,7 @@ package host
 
 import (
 	"fmt"
-	"os"
+	"net"
 	"os/exec"
 	"strings"
 )
@@ -25,7 +25,7 @@ func RemoveAddress(address string) error {
 
 // RemoveLink deletes a network device, if it is there.
 func RemoveLink(name string) error {
-	if _, err := os.Stat("/sys/class/net/" + name); err != nil {
+	if _, err := net.InterfaceByName(name); err != nil {
 		return nil
 	}
 	_, err := run("", "ip", "link", "del", name)
