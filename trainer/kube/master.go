@@ -37,6 +37,9 @@ const (
 	leaveLimit = 10 * time.Second // and those of a master that has to leave
 )
 
+// errTold ends the job of a master that is told to go.
+var errTold = errors.New("the master's pod was told to go, and its state is not kept yet")
+
 // lastly bounds what is done when the job is over, whether or not ctx is.
 func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
@@ -254,8 +257,9 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	scale := make(chan int, 1)
 	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
 
-	ctx, cancel := context.WithCancelCause(ctx)
+	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
+	defer context.AfterFunc(ctx, func() { cancel(errTold) })()
 	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), m.log))
 	var aside sync.WaitGroup
 	aside.Go(func() { m.followSpec(lasting, j.NumWorkers, scale) })
@@ -264,7 +268,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 			cancel(err)
 		}
 	})
-	final, err := master.Run(ctx, config)
+	final, err := master.Run(running, config)
 	end()
 	aside.Wait()
 	m.sweep(ctx, pods)

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -44,15 +45,16 @@ func vanished(last *core.Pod) pod.Event {
 	return e
 }
 
+// oomKilled is what a kubelet says of a container that its kernel killed for its memory.
+const oomKilled = "OOMKilled"
+
 // exit is how a pod ended, or why it is about to.
 func exit(p *core.Pod) pod.Exit {
 	e := pod.Exit{Deleted: p.DeletionTimestamp != nil}
 	if end := terminated(p); end != nil {
 		e.Code, e.Signal = int(end.ExitCode), int(end.Signal)
-		e.OOM = end.Reason == "OOMKilled"
-		if !e.Deleted { // the last words of one that was told to go are no reason
-			e.Reason = cmp.Or(lastLine(end.Message), usual(end.Reason))
-		}
+		e.OOM = end.Reason == oomKilled
+		e.Reason = lastWords(p, end)
 	} else if p.Status.Phase == core.PodFailed {
 		e.Evicted = true // its node would not have it, or has not kept it
 	}
@@ -69,6 +71,43 @@ func exit(p *core.Pod) pod.Exit {
 		e.Reason = cmp.Or(lastLine(p.Status.Message), p.Status.Reason)
 	}
 	return e
+}
+
+// lastWords is why a container ended by its own account, if it had one to give: who is killed has not.
+func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
+	switch {
+	case p.DeletionTimestamp != nil:
+		return ""
+	case end.Reason == oomKilled:
+		if limit, ok := memoryLimit(p); ok {
+			return "its limit is " + limit.String()
+		}
+		return ""
+	case end.ExitCode == 128+9:
+		return usual(end.Reason)
+	}
+	return cmp.Or(panicked(end.Message), lastLine(end.Message), usual(end.Reason))
+}
+
+// memoryLimit is of the container of the pod's role.
+func memoryLimit(p *core.Pod) (resource.Quantity, bool) {
+	for _, c := range p.Spec.Containers {
+		if c.Name == p.Labels[manifest.LabelRole] {
+			limit, ok := c.Resources.Limits[core.ResourceMemory]
+			return limit, ok
+		}
+	}
+	return resource.Quantity{}, false
+}
+
+// panicked is the line of a log that says what a Go program died of; its stack is below it.
+func panicked(log string) string {
+	for text := range strings.Lines(log) {
+		if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
+			return line(text)
+		}
+	}
+	return ""
 }
 
 // disrupted adds what a condition of type DisruptionTarget says: others than the pod are why it ends.
@@ -108,7 +147,7 @@ func terminated(p *core.Pod) *core.ContainerStateTerminated {
 // usual drops the reasons that say no more than the exit code does.
 func usual(reason string) string {
 	switch reason {
-	case "Error", "Completed", "OOMKilled":
+	case "Error", "Completed":
 		return ""
 	}
 	return reason

@@ -14,6 +14,7 @@ const (
 	requestLimit = 30 * time.Second       // for the answer to one request: admission may take its time
 	retryFirst   = 100 * time.Millisecond // before it is repeated; doubled each time,
 	retryLongest = 2 * time.Second        // up to this
+	retryName    = 200 * time.Millisecond // but for a name that will be free at any moment
 	retryWarned  = 2 * time.Second        // repeated so long it is worth a word
 )
 
@@ -35,6 +36,9 @@ func insist(ctx context.Context, log *slog.Logger, doing string, request func(co
 		if !warned && time.Since(began) >= retryWarned {
 			warned = true
 			log.Warn("The API server does not answer; trying again and again", "to", doing, "error", err)
+		}
+		if errors.Is(err, errOccupied) {
+			wait = min(wait, retryName)
 		}
 		select {
 		case <-time.After(wait/2 + rand.N(wait)):
