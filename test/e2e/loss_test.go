@@ -115,9 +115,9 @@ func TestDrain(t *testing.T) {
 
 // The API server is away for half a minute: training goes on, and what happens to pods afterwards is seen.
 func TestAPIServerAway(t *testing.T) {
-	const epochs = 90
+	const epochs = 200
 	ns := newNamespace(t)
-	j := ns.train("patient", slices.Concat(small, []string{mlp, "--num_epochs=90", "--num_ps_pods=2", "--num_workers=3",
+	j := ns.train("patient", slices.Concat(small, []string{mlp, "--num_epochs=200", "--num_ps_pods=2", "--num_workers=3",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2")
 	j.trains(0.02)

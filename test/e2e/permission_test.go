@@ -46,10 +46,10 @@ func TestPermissions(t *testing.T) {
 					return all
 				})
 				defer own.elasticdl("stop", j.job)
-				problem := j.performs(45 * time.Second)
+				problem := j.performs(30 * time.Second)
 				eventually(t, "word of the missing permission in the master's log", 3*time.Minute, func() bool {
 					out, _ := j.try("kubectl", "logs", "job/elasticdl-"+j.job+"-master")
-					return len(grep(out, `cannot `+verb+` resource "`+r.Resources[0]+`"`)) > 0
+					return len(grep(out, `cannot `+verb+` resource \\?"`+r.Resources[0]+`\\?"`)) > 0
 				})
 				if problem == "" {
 					t.Error("the job has done all that it should")

@@ -88,7 +88,7 @@ func TestGKETutorial(t *testing.T) {
 	ns := newNamespace(t)
 	ns.claim()
 	began := time.Now()
-	ns.elasticdl("dataset", "mnist", "--source=../../examples/mnist/data", "--to=claim:fileserver-claim/mnist")
+	ns.elasticdl("dataset", "mnist", "--source=../../examples/mnist/data", "--to=claim:fileserver-claim/mnist", "--image_name="+image)
 	took(t, "elasticdl dataset --to claim:", began)
 	j := ns.train("test-mnist", slices.Concat(small, []string{mlp, "--num_epochs=2",
 		"--master_pod_priority=high", "--worker_pod_priority=low", "--ps_pod_priority=high",
