@@ -133,6 +133,7 @@ func (s *state) controllers() proc.Command {
 		"--node-monitor-period=1s",
 		fmt.Sprintf("--node-monitor-grace-period=%ds", s.graceSeconds()),
 		"--node-eviction-rate=1",
+		"--flex-volume-plugin-dir=" + s.path("plugins"), // made at its start
 	}
 	if s.Kwok > 0 {
 		args = append(args, "--kube-api-qps=500", "--kube-api-burst=1000", "--concurrent-gc-syncs=50")

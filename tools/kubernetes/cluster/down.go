@@ -147,7 +147,8 @@ func cleanFiles(dir string) error {
 			remove([]string{link})
 		}
 	}
-	for _, folder := range []string{"/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers"} {
+	remove([]string{"/var/lib/kubelet/device-plugins/kubelet.sock", "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"})
+	for _, folder := range []string{"/var/lib/kubelet/device-plugins", "/var/lib/kubelet", "/run/containerd/s", "/run/containerd", "/var/lib/cni/results", "/var/lib/cni", "/var/log/containers"} {
 		os.Remove(folder) // if it is empty
 	}
 	return errors.Join(errs...)
