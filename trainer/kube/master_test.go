@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -206,9 +207,7 @@ func (c *nodes) edit(name string, data map[string]string) {
 	if m.Data == nil {
 		m.Data = make(map[string]string)
 	}
-	for k, v := range data {
-		m.Data[k] = v
-	}
+	maps.Copy(m.Data, data)
 	c.maps[name] = m
 	c.note("configmaps", "MODIFIED", m)
 }
