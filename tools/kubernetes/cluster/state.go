@@ -119,7 +119,7 @@ func writeJSON(file string, v any) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", append(b, '\n'), 0o600); err != nil {
+	if err := os.WriteFile(file+".new", append(b, '\n'), 0o644); err != nil {
 		return err
 	}
 	return os.Rename(file+".new", file)

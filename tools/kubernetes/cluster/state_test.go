@@ -57,6 +57,9 @@ func TestComponent(t *testing.T) {
 		}
 	}
 	is(proc.Running)
+	if info, err := os.Stat(s.file()); err != nil || info.Mode().Perm()&0o444 != 0o444 { // whoever makes fake nodes beside root's real ones
+		t.Errorf("not for all to read: %v %v", info.Mode(), err)
+	}
 	for _, step := range []struct {
 		do   func(dir, component string) error
 		want proc.State
