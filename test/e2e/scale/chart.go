@@ -93,7 +93,7 @@ func (d drawing) panel(p Panel) {
 		x := d.x(m.At)
 		fmt.Fprintf(d, `<path d="M%sV%d" stroke="#000000" stroke-dasharray="2 2"/>`+"\n", number(x)+" 0", plotHeight)
 		anchor, dx := "start", 4.0
-		if x > plotWidth*2/3 {
+		if x > plotWidth*0.85 {
 			anchor, dx = "end", -4
 		}
 		d.text(x+dx, plotHeight-8, anchor, "#000000", m.Text)

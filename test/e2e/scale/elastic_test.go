@@ -212,7 +212,7 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 	o.panel = Panel{
 		Title:  format("%s; both are done after %.0f s, %.0f %% of the CPUs in use", how, seconds(o.makespan()), 100*mean(meter.samples, 0, o.to)/capacity),
 		Owners: []string{"job 1", "job 2"}, Capacity: capacity, Samples: meter.samples, End: o.to,
-		Marks: []Mark{{there(30), "job 2 submitted"}, {o.ends[0], "job 1 done"}, {there(published), format("%.0f s: both done as published", published)}},
+		Marks: []Mark{{there(30), "job 2 submitted"}, {o.ends[0], "job 1 done"}, {there(published), format("published: %.0f s", published)}},
 	}
 	return o
 }
