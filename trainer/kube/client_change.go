@@ -9,12 +9,15 @@ import (
 	"strconv"
 	"time"
 
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
@@ -41,32 +44,55 @@ func (c *Client) notFound(name string) error {
 	return fmt.Errorf("job %s %w in namespace %s", name, ErrNotFound, c.namespace)
 }
 
-// Wait returns the status of a job when it has ended; one that is deleted meanwhile was stopped.
+// Wait returns the status of a job when it has ended; one that is deleted before was stopped.
 func (c *Client) Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
 	last, err := c.Status(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		j, err := c.job(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		if j == nil || j.DeletionTimestamp != nil {
-			last.State, last.Reason, last.EndedUnixMs = "Stopped", "it was deleted", time.Now().UnixMilli()
-			return last, nil
-		}
-		if ended(j) {
-			s, err := c.Status(ctx, name)
-			if !errors.Is(err, ErrNotFound) {
-				return s, err
+	j, err := c.job(ctx, name)
+	for ; err == nil && j != nil && !ended(j) && j.DeletionTimestamp == nil; j, err = c.next(ctx, j) {
+	}
+	if err != nil {
+		return nil, err
+	}
+	s, err := c.Status(ctx, name)
+	switch {
+	case err == nil && s.EndedUnixMs > 0:
+		return s, nil
+	case err != nil && !errors.Is(err, ErrNotFound):
+		return nil, err
+	case j != nil && ended(j): // and deleted at once, by its --ttl
+		(&objects{name: name, job: j}).settle(last)
+	default:
+		last.State, last.Reason, last.EndedUnixMs = "Stopped", "it was deleted", time.Now().UnixMilli()
+	}
+	return last, nil
+}
+
+// next is a Job after it has changed: as it was last if it was deleted, nil if that is not known. Who may not watch
+// it looks again after a while.
+func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
+	w, err := c.set.BatchV1().Jobs(c.namespace).Watch(ctx, v1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(v1.ObjectNameField, j.Name).String(), ResourceVersion: j.ResourceVersion,
+	})
+	if err == nil {
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			now, ok := e.Object.(*batch.Job)
+			if !ok {
+				break // an error: what there was is not known any more
 			}
-			continue // deleted, just now
-		}
-		if err := pause(ctx, endEvery); err != nil {
-			return nil, err
+			if e.Type == watch.Deleted && !ended(now) {
+				return nil, nil
+			}
+			return now, nil
 		}
 	}
+	if err := pause(ctx, endEvery); err != nil {
+		return nil, err
+	}
+	return c.job(ctx, j.Labels[manifest.LabelJob])
 }
 
 // Stop deletes a job with all that belongs to it and returns when that is gone. progress is told how many pods are

@@ -15,6 +15,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -263,35 +264,54 @@ func TestScale(t *testing.T) {
 	}
 }
 
+// TestWait: the end of a job is seen, though it is deleted at that moment, and though it may not be watched.
 func TestWait(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	for _, watched := range []bool{true, false} {
 		for _, test := range []struct {
-			change func(*batch.Job)
-			want   string
+			change  func(*batch.Job)
+			deleted bool
+			want    string
 		}{
-			{conditioned(batch.JobComplete, "", ""), "Succeeded"},
-			{conditioned(batch.JobFailed, "", "lost"), "Failed"},
-			{nil, "Stopped"}, // deleted
+			{conditioned(batch.JobComplete, "", ""), false, "Succeeded"},
+			{conditioned(batch.JobFailed, "", "lost"), false, "Failed"},
+			{conditioned(batch.JobComplete, "", ""), true, "Succeeded"},
+			{nil, true, "Stopped"},
 		} {
-			objects, root := submitted(t, nil)
-			c, set := testClient(objects...)
-			began := time.Now()
-			go func() {
-				time.Sleep(time.Minute)
-				jobs := set.BatchV1().Jobs("default")
-				if test.change == nil {
-					jobs.Delete(t.Context(), root.Name, meta.DeleteOptions{})
-					return
-				}
-				test.change(root)
-				jobs.Update(t.Context(), root, meta.UpdateOptions{})
-			}()
-			s, err := c.Wait(t.Context(), "test")
-			if took := time.Since(began); err != nil || s.State != test.want || took < time.Minute || took > time.Minute+2*endEvery {
-				t.Errorf("%v, %v after %v, want %s", s, err, took, test.want)
+			if !watched && test.deleted && test.change != nil {
+				continue // it cannot be known
 			}
+			synctest.Test(t, func(t *testing.T) {
+				objects, root := submitted(t, nil)
+				c, set := testClient(objects...)
+				events := watch.NewRaceFreeFake() // the fake cluster's own does not know bubbles
+				set.PrependWatchReactor("jobs", func(kubetesting.Action) (bool, watch.Interface, error) {
+					if !watched {
+						return true, nil, forbidden("watch", "jobs")
+					}
+					return true, events, nil
+				})
+				began := time.Now()
+				go func() {
+					time.Sleep(time.Minute)
+					jobs := set.BatchV1().Jobs("default")
+					if test.change != nil {
+						test.change(root)
+						jobs.Update(t.Context(), root, meta.UpdateOptions{})
+					}
+					if test.deleted {
+						jobs.Delete(t.Context(), root.Name, meta.DeleteOptions{})
+						events.Delete(root)
+					} else {
+						events.Modify(root)
+					}
+				}()
+				s, err := c.Wait(t.Context(), "test")
+				if took := time.Since(began); err != nil || s.State != test.want || s.EndedUnixMs == 0 || took < time.Minute || took > time.Minute+2*endEvery {
+					t.Errorf("watched %t: %v, %v after %v, want %s", watched, s, err, took, test.want)
+				}
+			})
 		}
-	})
+	}
 }
 
 // TestStop: a job is gone when all that belonged to it is; what nobody owns is deleted here.

@@ -14,7 +14,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
-	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -123,23 +122,30 @@ func writeManifests(j *job.Job, path string, out io.Writer) error {
 func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) error {
 	shared := &together{out: out}
 	watched, cancel := context.WithCancel(ctx)
-	var watching sync.WaitGroup
-	watching.Go(func() { showPods(watched, client, j.Name, shared) })
+	defer cancel()
+	var (
+		all        sync.WaitGroup
+		seen, last *wire.JobStatus
+		failed     error
+	)
+	all.Go(func() { seen = showPods(watched, client, j.Name, shared) })
+	all.Go(func() { last, failed = client.Wait(ctx, j.Name) })
 	err := client.Logs(ctx, j.Name, kube.LogOptions{Follow: true, Tail: -1}, shared)
-	cancel()
-	watching.Wait()
-	var last *wire.JobStatus
-	if err == nil {
-		last, err = client.Wait(ctx, j.Name)
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintf(shared, "note: no more logs: %v\n", err)
 	}
+	cancel()
+	all.Wait()
 	switch {
 	case ctx.Err() != nil:
 		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s%[2]s\n", j.Name, client.Flags())
 		return failure{errSilent, exitInterrupted}
-	case errors.Is(err, kube.ErrNotFound):
-		return fmt.Errorf("job %s was deleted", j.Name)
-	case err != nil:
-		return err
+	case failed != nil:
+		return hint(failed)
+	}
+	if seen != nil && last.RecordsTotal == 0 { // what its master said went with it
+		seen.State, seen.Reason, seen.EndedUnixMs = last.State, last.Reason, last.EndedUnixMs
+		last = seen
 	}
 	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags(), j.Output)); err != nil {
 		return err
@@ -147,12 +153,12 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 	return outcome(ctx, last)
 }
 
-// showPods writes what becomes of a job's pods, and why they are pending, until ctx ends.
-func showPods(ctx context.Context, client *kube.Client, name string, out io.Writer) {
+// showPods writes what becomes of a job's pods, and why they are pending, until ctx ends. It returns the last that it saw.
+func showPods(ctx context.Context, client *kube.Client, name string, out io.Writer) *wire.JobStatus {
 	var before *wire.JobStatus
 	for {
 		began := time.Now()
-		if s, err := client.Status(ctx, name); err == nil {
+		if s, err := client.Status(ctx, name); err == nil && s.State != kube.Stopping {
 			lines := podNews(before, s)
 			if s.Reason != before.GetReason() && s.State == "Pending" && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
 				lines = append(lines, "job Pending: "+oneLine(s.Reason))
@@ -161,14 +167,11 @@ func showPods(ctx context.Context, client *kube.Client, name string, out io.Writ
 				io.WriteString(out, line+"\n")
 			}
 			before = s
-			if local.Ended(s) {
-				return
-			}
 		}
 		select {
 		case <-time.After(max(4*refresh, 10*time.Since(began))): // large jobs are not asked about all the time
 		case <-ctx.Done():
-			return
+			return before
 		}
 	}
 }
