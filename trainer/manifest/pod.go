@@ -28,8 +28,19 @@ type PodSpec struct {
 // lostAfter is how many seconds a server or worker outlives the word of its node.
 const lostAfter = 5
 
-// grace is how many seconds a pod has to hand back its work, or to end its job, once it is asked to go.
-const grace = 30
+// grace is how many seconds a pod has to hand back its work once it is asked to go, and masterGrace those that a
+// master has to end its job: the pods have theirs meanwhile.
+const (
+	grace       = 30
+	masterGrace = 60
+)
+
+func graceOf(r pod.Role) int64 {
+	if r == pod.Master {
+		return masterGrace
+	}
+	return grace
+}
 
 // safeToEvict is read by cluster autoscalers: a node with a pod that says "false" is kept, and one whose
 // pods have no controller is kept as well unless they say "true".
@@ -43,7 +54,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	switch p.ID.Role {
 	case pod.Worker:
 		of, priority = j.Worker, j.Worker.Priority.Of(p.Slot, j.NumWorkers)
-		args = append(args, "--listen=$("+EnvPodIP+"):0", "--threads=0") // as many as the container has processors
+		args = append(args, "--listen=[$("+EnvPodIP+")]:0", "--threads=0") // as many as the container has processors
 	case pod.PS:
 		of, priority = j.PS, j.PS.Priority.Class
 		args = append(args, "--address=0.0.0.0:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
@@ -101,7 +112,7 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	volumes, mounts := storage(j.Volumes)
 	t := &core.PodTemplateSpec{ObjectMeta: podObject(j, id)}
 	t.Spec = core.PodSpec{
-		TerminationGracePeriodSeconds: new(int64(grace)),
+		TerminationGracePeriodSeconds: new(graceOf(id.Role)),
 		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
 		NodeSelector:                  maps.Clone(j.NodeSelector),
 		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
