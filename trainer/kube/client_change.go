@@ -78,14 +78,12 @@ func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 	})
 	if err == nil {
 		defer w.Stop()
-		for e := range w.ResultChan() {
-			now, ok := e.Object.(*batch.Job)
-			if !ok {
-				break // an error: what there was is not known any more
-			}
-			if e.Type == watch.Deleted && !ended(now) {
-				return nil, nil
-			}
+		e := <-w.ResultChan() // which is closed with ctx
+		now, ok := e.Object.(*batch.Job)
+		switch {
+		case ok && e.Type == watch.Deleted && !ended(now):
+			return nil, nil
+		case ok:
 			return now, nil
 		}
 	}
