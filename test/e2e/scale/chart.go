@@ -49,6 +49,9 @@ func Chart(scale float64, panels ...Panel) []byte {
 	var longest float64
 	for _, p := range panels {
 		longest = max(longest, p.End.Seconds()*scale)
+		for _, m := range p.Marks {
+			longest = max(longest, m.At.Seconds()*scale)
+		}
 	}
 	for i, p := range panels {
 		fmt.Fprintf(&b, `<g transform="translate(%d,%d)">`+"\n", marginLeft, i*panelHeight+marginTop)
