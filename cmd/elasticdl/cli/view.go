@@ -54,6 +54,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 		}
 		lines = append(lines, words)
 	}
+	if s.Waiting != "" {
+		lines = append(lines, "waits: "+oneLine(s.Waiting))
+	}
 	lines = append(lines, podLines(s, width)...)
 	if room := max(1, height-2); len(lines) > room {
 		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s", count(int64(len(lines)-room+1), "line"), s.Name))
@@ -286,6 +289,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("Namespace", s.Namespace)
 	row("State", s.State)
 	row("Reason", oneLine(s.Reason))
+	row("Waits for", oneLine(s.Waiting))
 	row("Strategy", s.Strategy)
 	row("Ring", ring(s))
 	if s.Workers > 0 && s.EndedUnixMs == 0 {

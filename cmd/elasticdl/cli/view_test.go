@@ -72,7 +72,7 @@ func ringing() *wire.JobStatus {
 // clustered is a job of a cluster whose worker-0 was preempted a moment ago.
 func clustered() *wire.JobStatus {
 	s := running()
-	s.Namespace = "training"
+	s.Namespace, s.Waiting = "training", "1 of 2 servers does not run (Unschedulable: 0/2 nodes are available: 2 Insufficient cpu.)"
 	for i, p := range s.Pods {
 		p.Pid, p.Address, p.Launch, p.Node = 0, "", 1, fmt.Sprintf("node-%d", i%2)
 	}
