@@ -306,9 +306,13 @@ func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 	maps := m.Client.CoreV1().ConfigMaps(m.Namespace)
 	name := manifest.SpecName(m.Job)
 	follow(ctx, m.Client, &core.ConfigMap{}, &wish{now: now, scale: scale, log: m.log}, "spec of "+m.Job, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = named(name)
-			return maps.List(ctx, o)
+		// For servers that do not list what they watch: a list of one, which needs no permission to list.
+		ListWithContextFunc: func(ctx context.Context, _ meta.ListOptions) (runtime.Object, error) {
+			m, err := maps.Get(ctx, name, meta.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return &core.ConfigMapList{ListMeta: meta.ListMeta{ResourceVersion: "0"}, Items: []core.ConfigMap{*m}}, nil // watched from whenever the server can
 		},
 		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = named(name)

@@ -12,7 +12,7 @@ import (
 // the spec, and writes the state, which the user's side has made.
 var (
 	podVerbs   = []string{"create", "delete", "list", "watch"}
-	specVerbs  = []string{"get", "list", "watch"}
+	specVerbs  = []string{"get", "watch"}
 	stateVerbs = []string{"get", "update"}
 )
 
@@ -28,7 +28,7 @@ func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBin
 // creates where submitters may create none.
 func Permissions(namespace, serviceAccount string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
-	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "list", "update", "watch"}))
+	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "update", "watch"}))
 }
 
 func permissions(o meta.ObjectMeta, rules ...rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
