@@ -72,7 +72,7 @@ type link struct {
 	in   *bufio.Reader
 	near near
 	owes bool          // since the last Flush it received a message that its sender still has
-	owed bool          // or sent one
+	kept [][]byte      // what it has sent since then, and the other copies: nobody else may hold it
 	peek chan struct{} // closed when the first byte is in the buffer; nil: nobody looks
 
 	mu      sync.Mutex
@@ -111,7 +111,8 @@ func (m *Mesh) World() World { return m.world }
 func (m *Mesh) Send(to int, b []byte) error {
 	l := m.links[to]
 	if l.near.read && nearby(b) {
-		b, l.owed = place(b), true
+		l.kept = append(l.kept, b)
+		b = place(b)
 	}
 	if !l.send(b) {
 		return m.cause()
@@ -203,11 +204,12 @@ func (m *Mesh) Flush() error {
 			continue
 		}
 		l.owes = false
-		if l.owed {
-			l.owed = false
+		if len(l.kept) > 0 {
 			if err := m.Recv(l.rank, make([]byte, len(received))); err != nil {
 				return err
 			}
+			clear(l.kept)
+			l.kept = l.kept[:0]
 		}
 		if !l.flush() {
 			return m.cause()

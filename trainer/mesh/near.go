@@ -136,7 +136,7 @@ func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (near
 	return nears, -1, nil
 }
 
-// place is a message that says where b lies. Its sender keeps b.
+// place is a message that says where b lies. Its sender keeps b: an address alone does not.
 func place(b []byte) []byte {
 	return binary.NativeEndian.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))))
 }

@@ -2,11 +2,14 @@ package mesh
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"testing"
 	"unsafe"
+	"weak"
 
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
@@ -121,5 +124,39 @@ func TestBreakBeforeCopy(t *testing.T) {
 	err := meshes[1].Recv(0, got)
 	if near := meshes[1].links[0].near.reads; near && err == nil {
 		t.Error("received what its sender may have changed")
+	}
+}
+
+// What was sent is kept until the other has copied it, whether or not its sender still holds it; then it is let go.
+func TestSentIsKept(t *testing.T) {
+	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
+	if !meshes[0].links[1].near.read {
+		t.Log("not allowed here")
+		return
+	}
+	send := func() weak.Pointer[byte] {
+		b := bytes.Repeat([]byte("sent"), ring.Whole/4)
+		if err := meshes[0].Send(1, b); err != nil {
+			t.Error(err)
+		}
+		return weak.Make(&b[0])
+	}
+	sent := send()
+	runtime.GC()
+	if sent.Value() == nil {
+		t.Error("what was sent was collected before the other has it")
+	}
+	got := make([]byte, ring.Whole)
+	done := make(chan error, 1)
+	go func() { done <- cmp.Or(meshes[1].Recv(0, got), meshes[1].Flush()) }()
+	if err := cmp.Or(meshes[0].Flush(), <-done); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, bytes.Repeat([]byte("sent"), ring.Whole/4)) {
+		t.Error("received something else")
+	}
+	runtime.GC()
+	if sent.Value() != nil {
+		t.Error("what was sent is kept after a Flush")
 	}
 }
