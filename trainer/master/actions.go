@@ -149,7 +149,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 
 // delete asks for the end of a pod until the runtime has taken the order, or there is nothing left to end.
 func (m *master) delete(ctx context.Context, a pod.Action) {
-	for ctx.Err() == nil {
+	for ctx.Err() == nil && !m.isFollowed(a) {
 		err := m.Pods.Delete(ctx, a.ID)
 		if err == nil || m.isGone(a) {
 			return
@@ -159,7 +159,15 @@ func (m *master) delete(ctx context.Context, a pod.Action) {
 	}
 }
 
-// isGone says that the launch of the pod which an action is about has ended: the next one is not meant.
+// isFollowed says that the launch of the pod which an action is about was followed by another: that one is not meant.
+func (m *master) isFollowed(a pod.Action) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, ok := m.table.Get(a.ID)
+	return ok && p.Launch != a.Launch
+}
+
+// isGone says that the launch of the pod which an action is about has ended.
 func (m *master) isGone(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()

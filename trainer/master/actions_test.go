@@ -6,9 +6,12 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -119,4 +122,41 @@ func TestDeletionIsOfOneLaunch(t *testing.T) {
 	if !m.isGone(pod.Action{ID: id, Launch: 1}) {
 		t.Error("a deleted pod is not gone")
 	}
+}
+
+// refusing is pods of which none can be deleted the first time.
+type refusing struct {
+	*fakePods
+	refused chan pod.ID
+}
+
+func (p refusing) Delete(ctx context.Context, id pod.ID) error {
+	select {
+	case p.refused <- id:
+		return errors.New("not now")
+	default:
+		return p.fakePods.Delete(ctx, id)
+	}
+}
+
+// The server that was to be deleted ends before the deletion is tried again. Its successor is not meant.
+func TestDeletionSparesTheNextLaunch(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		m, err := newMaster(Config{Job: job.Default(), Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now := time.Now()
+		m.table.Start(now)
+		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Running}, now)
+		go m.delete(t.Context(), pod.Action{Verb: pod.Delete, ID: ps(0), Launch: 1})
+		synctest.Wait() // it is refused
+		m.mu.Lock()
+		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Deleted}, now.Add(time.Minute))
+		m.mu.Unlock()
+		time.Sleep(2 * deleteAgain)
+		if deleted := m.Pods.(refusing).ended(); len(deleted) > 0 {
+			t.Errorf("%v was deleted", deleted)
+		}
+	})
 }

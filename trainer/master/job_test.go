@@ -263,6 +263,9 @@ func TestStragglerStays(t *testing.T) {
 		if again := w.task(1, second.Lease); again.Start != first.Start {
 			t.Errorf("%v, want %v again", again, first)
 		}
+		if !w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0}).Unknown {
+			t.Error("it is listened to again")
+		}
 	})
 }
 

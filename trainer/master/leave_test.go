@@ -145,6 +145,26 @@ func TestLastOfARingStays(t *testing.T) {
 	})
 }
 
+// One whose stream breaks while it leaves does not get in again.
+func TestRingWhoLeavesIsNoGuest(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 3 })
+		p[0].hears("world 1.1 [0 1 2] from []")
+		p[2].says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
+		p[0].hears("recall 1")
+		p[2].close()
+		p[0].hears("recall 1 now")
+		w.peer(2)
+		for _, x := range p[:2] {
+			x.back(1, 3)
+		}
+		p[0].hears("world 2.2 [0 1] from [0 1]")
+		if reply := w.beat(leaves(wire.Leave_ASKED, 2)); !reply.Unknown {
+			t.Error("it is needed for nothing")
+		}
+	})
+}
+
 // One that has not come to the ring yet need not.
 func TestWhoIsNotInTheRingLeavesAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {

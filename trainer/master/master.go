@@ -322,6 +322,7 @@ func (m *master) replaceStragglers(now time.Time) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contact(id).dismiss {
 			m.do([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
+			m.contact(id).dismiss = true // that was forgotten, and it may be there still
 			continue
 		}
 		m.replace(id, "no progress for too long", now)

@@ -135,6 +135,9 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
 		Formation: a.Formation, Round: a.Round, Broken: a.Broken, Suspect: suspect,
 	}, r.now()))
+	if r.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves { // it was asked to go before its stream broke
+		r.do(r.meeting.Depart(s.worker, r.now()))
+	}
 	r.advance(time.Now())
 }
 
