@@ -49,8 +49,12 @@ func (w *worker) leaving() bool {
 	}
 }
 
-// handBack tells the master that the worker is at nothing any more, until it has heard.
+// handBack tells the master that the worker is at nothing any more, until it has heard. Who was cut short says nothing:
+// what it was at may have got to some servers.
 func (w *worker) handBack(ctx context.Context) {
+	if ctx.Err() != nil {
+		return
+	}
 	w.idle.Store(true)
 	w.hasten()
 	<-ctx.Done() // the answer is that the worker is unknown

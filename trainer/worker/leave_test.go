@@ -110,6 +110,40 @@ func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 	})
 }
 
+// slow is a master that takes long for a heartbeat, whether or not somebody waits for the answer.
+type slow struct {
+	farewell
+	asked bool
+}
+
+func (s *slow) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+	reply, err := s.farewell.Heartbeat(ctx, r, o...)
+	if r.Leave == wire.Leave_ASKED && !s.asked {
+		s.asked = true
+		time.Sleep(3 * drainLimit)
+	}
+	return reply, err
+}
+
+// Nor is it told so by a heartbeat that is on its way then.
+func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
+	for range 10 { // the next heartbeat and the end come in either order
+		bubble(t, func(t *testing.T) {
+			b, _ := newLeaver(t, 2*drainLimit)
+			master := new(slow)
+			b.Master = master
+			if err := Run(t.Context(), b.Config); !errors.Is(err, ErrLeft) {
+				t.Fatal(err)
+			}
+			for _, beat := range master.beats {
+				if beat.Leave == wire.Leave_READY {
+					t.Errorf("it said so: %v", beat)
+				}
+			}
+		})
+	}
+}
+
 // gone is a master that answers for a while.
 type gone struct {
 	farewell
