@@ -58,11 +58,16 @@ func (c *Client) Wait(ctx context.Context, name string) (*wire.JobStatus, error)
 	}
 	s, err := c.Status(ctx, name)
 	switch {
-	case err == nil && s.EndedUnixMs > 0:
+	case err == nil && s.EndedUnixMs > 0 && s.State != Stopping:
 		return s, nil
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return nil, err
+	case err == nil:
+		last = s
+	}
+	switch {
 	case j != nil && ended(j): // and deleted at once, by its --ttl
+		j.DeletionTimestamp = nil
 		(&objects{name: name, job: j}).settle(last)
 	default:
 		last.State, last.Reason, last.EndedUnixMs = "Stopped", "it was deleted", time.Now().UnixMilli()

@@ -196,7 +196,7 @@ func (o *objects) unexplained(now time.Time) []string {
 // status puts together what the master has said and what the cluster says.
 func (o *objects) status() *wire.JobStatus {
 	s := &wire.JobStatus{}
-	if o.state != nil {
+	if o.state != nil && (o.job == nil || !ofAnother(o.state, string(o.job.UID))) {
 		// What cannot be read is as if it had not been said.
 		protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal([]byte(o.state.Data[manifest.KeyStatus]), s)
 	}

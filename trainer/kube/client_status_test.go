@@ -314,6 +314,36 @@ func TestWait(t *testing.T) {
 	}
 }
 
+// TestWaitUntilDeleted: a Job that has ended and is being deleted has ended, by whatever its --ttl.
+func TestWaitUntilDeleted(t *testing.T) {
+	deleted := func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"foregroundDeletion"} }
+	for want, change := range map[string]func(*batch.Job){
+		"Succeeded": func(j *batch.Job) { conditioned(batch.JobComplete, "", "")(j); deleted(j) },
+		"Failed":    func(j *batch.Job) { conditioned(batch.JobFailed, "", "lost")(j); deleted(j) },
+		"Stopped":   deleted,
+	} {
+		objects, root := submitted(t, nil)
+		change(root)
+		say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Succeeded", EndedUnixMs: 1, RecordsDone: 7})
+		c, _ := testClient(objects...)
+		if s, err := c.Wait(t.Context(), "test"); err != nil || s.State != want || s.EndedUnixMs == 0 || s.RecordsDone != 7 {
+			t.Errorf("%v, %v, want %s", s, err, want)
+		}
+	}
+}
+
+// TestStatusOfAnotherJobOfTheName: what the master of a Job before has said is not what this one's says.
+func TestStatusOfAnotherJobOfTheName(t *testing.T) {
+	objects, _ := submitted(t, nil)
+	state := objects[2].(*core.ConfigMap)
+	say(t, state, &wire.JobStatus{State: "Succeeded", EndedUnixMs: 1})
+	state.Data[keyUID] = "the-job-before"
+	c, _ := testClient(objects...)
+	if s, err := c.Status(t.Context(), "test"); err != nil || s.State != "Pending" || s.EndedUnixMs > 0 {
+		t.Errorf("%v, %v", s, err)
+	}
+}
+
 // TestStop: a job is gone when all that belonged to it is; what nobody owns is deleted here.
 func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

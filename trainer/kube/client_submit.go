@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -128,9 +129,7 @@ func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err 
 		return nil, err
 	}
 	s.Job.Spec.Suspend = new(true) // until all is there
-	root, err := ask(ctx, c, "create job "+j.Name, func(ctx context.Context) (*batch.Job, error) {
-		return c.set.BatchV1().Jobs(c.namespace).Create(ctx, s.Job, meta.CreateOptions{})
-	})
+	root, err := c.createRoot(ctx, j.Name, s.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -162,6 +161,43 @@ func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err 
 		return c.set.BatchV1().Jobs(c.namespace).Patch(ctx, root.Name, types.MergePatchType, []byte(`{"spec":{"suspend":false}}`), meta.PatchOptions{})
 	})
 	return created, err
+}
+
+// annotationSubmission tells the Job of one submission from that of another.
+const annotationSubmission = "elasticdl-submission"
+
+// createRoot creates the Job, unless an attempt that was not answered has. If it is not known in the end whether one
+// has, what it may have made does not stay.
+func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*batch.Job, error) {
+	mark := rand.Text()
+	meta.SetMetaDataAnnotation(&o.ObjectMeta, annotationSubmission, mark)
+	jobs := c.set.BatchV1().Jobs(c.namespace)
+	find := func(ctx context.Context) (*batch.Job, error) {
+		there, err := absent(jobs.Get(ctx, o.Name, meta.GetOptions{}))
+		if err != nil || there == nil || there.Annotations[annotationSubmission] != mark {
+			return nil, err
+		}
+		return there, nil
+	}
+	root, err := ask(ctx, c, "create job "+name, func(ctx context.Context) (*batch.Job, error) {
+		made, err := jobs.Create(ctx, o, meta.CreateOptions{})
+		if !api.IsAlreadyExists(err) {
+			return made, err
+		}
+		if mine, e := find(ctx); mine != nil || e != nil && transient(e) {
+			return mine, e
+		}
+		return nil, err
+	})
+	if err == nil || api.ReasonForError(err) != meta.StatusReasonUnknown {
+		return root, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
+	defer cancel()
+	if mine, e := once(ctx, find); e == nil && mine != nil {
+		err = errors.Join(err, c.remove(ctx, name, mine.UID))
+	}
+	return nil, err
 }
 
 // remove deletes a job's Job; the cluster deletes what that owns.

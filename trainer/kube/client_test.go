@@ -121,6 +121,46 @@ func TestSubmitFails(t *testing.T) {
 	}
 }
 
+// TestSubmitUnanswered: the Job of an attempt that was not answered is the job's, and does not stay if nothing comes of it.
+func TestSubmitUnanswered(t *testing.T) {
+	for _, interrupted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			c, set := testClient()
+			c.reached.Store(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			unanswered := false
+			set.PrependReactor("create", "jobs", func(a kubetesting.Action) (bool, runtime.Object, error) {
+				if unanswered {
+					return false, nil, nil
+				}
+				unanswered = true
+				root := a.(kubetesting.CreateAction).GetObject().(*batch.Job).DeepCopy()
+				root.UID = "the-job"
+				root.Namespace = "default"
+				set.Tracker().Add(root)
+				if interrupted {
+					cancel()
+				}
+				return true, nil, refused
+			})
+			_, err := c.Submit(ctx, testJob())
+			root, absent := set.BatchV1().Jobs("default").Get(t.Context(), "elasticdl-test-master", meta.GetOptions{})
+			switch {
+			case interrupted && (!errors.Is(err, context.Canceled) || !api.IsNotFound(absent)):
+				t.Errorf("interrupted: %v, and of the job %v", err, absent)
+			case !interrupted && (err != nil || absent != nil || *root.Spec.Suspend):
+				t.Errorf("%v, %v", err, absent)
+			}
+		})
+	}
+	_, before := submitted(t, nil)
+	c, set := testClient(before)
+	if _, err := c.Submit(t.Context(), testJob()); !api.IsAlreadyExists(err) || slices.Contains(verbs(set), "delete jobs") {
+		t.Errorf("another job: %v, %v", err, verbs(set))
+	}
+}
+
 // TestSubmitAgain: an attempt that was not answered may have succeeded, and what the job before has left goes by itself.
 func TestSubmitAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

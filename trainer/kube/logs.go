@@ -106,7 +106,10 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 		f.known[s.key()] = true
 		if !f.o.Follow {
 			if err := f.copy(ctx, s); err != nil {
-				return err
+				if f.o.Pod != "" || !errors.Is(err, errUnread) && !errors.Is(err, errCut) {
+					return err
+				}
+				f.client.note("%v", err) // others may be read
 			}
 			continue
 		}
@@ -196,6 +199,8 @@ func (f *follower) copy(ctx context.Context, s source) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case errors.Is(err, errCut) && (f.o.Follow || !t.last.Equal(before)): // the rest is asked for
+		case errors.Is(err, errUnread) && f.o.Follow && !f.over(ctx, s):
 		case api.IsNotFound(err):
 			return nil
 		case err != nil:
@@ -220,14 +225,27 @@ func (f *follower) stream(ctx context.Context, s source, t *tail) error {
 	doing := "logs of pod " + s.pod
 	// A request that is answered goes on for as long as the log does.
 	body, err := ask(ctx, f.client, doing, func(context.Context) (io.ReadCloser, error) {
-		return f.client.set.CoreV1().Pods(f.client.namespace).GetLogs(s.object, o).Stream(ctx)
+		body, err := f.client.set.CoreV1().Pods(f.client.namespace).GetLogs(s.object, o).Stream(ctx)
+		if api.IsInternalError(err) { // the cluster has answered, and the node has not
+			err = fmt.Errorf("%w: %s", errUnread, line(err.Error()))
+		}
+		return body, err
 	})
 	if err != nil {
 		return err
 	}
 	defer body.Close()
-	return t.copy(body)
+	if err := t.copy(body); err != nil {
+		return fmt.Errorf("%s: %w", doing, err)
+	}
+	return nil
 }
+
+// Why a log was not read, or not to its end.
+var (
+	errUnread = errors.New("its node does not give it")
+	errCut    = errors.New("the connection broke")
+)
 
 // over tells whether a life of a pod has ended, so that its log has.
 func (f *follower) over(ctx context.Context, s source) bool {
@@ -256,13 +274,16 @@ func (t *tail) copy(r io.Reader) error {
 	lines := bufio.NewReader(r)
 	for {
 		line, err := lines.ReadString('\n')
+		if err != nil && err != io.EOF { // what there is of a line comes again
+			return fmt.Errorf("%w: %w", errCut, err)
+		}
 		if line != "" {
 			if err := t.write(line); err != nil {
 				return err
 			}
 		}
 		if err != nil {
-			return nil // the end, or a connection that broke
+			return nil // the end, or a connection that ended
 		}
 	}
 }

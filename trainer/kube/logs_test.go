@@ -2,13 +2,16 @@ package kube
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"testing/synctest"
 	"time"
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -82,6 +85,46 @@ func TestLogs(t *testing.T) {
 	broken := errors.New("broken pipe")
 	if err := c.Logs(t.Context(), "test", LogOptions{Tail: -1}, failing{broken}); !errors.Is(err, broken) {
 		t.Errorf("nobody reads: %v", err)
+	}
+}
+
+// TestLogsOfADeadNode: what cannot be read is noted, and soon, and does not keep the others from being read.
+func TestLogsOfADeadNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, _ := submitted(t, nil)
+		c, set := testClient(append(objects,
+			podOf(pod.ID{Role: pod.Master}, core.PodRunning, begun(0)), podOf(pod.ID{Role: pod.Worker}, core.PodRunning, begun(0)))...)
+		c.reached.Store(true)
+		var notes strings.Builder
+		c.notes = &notes
+		answerLogs(set, func(*core.PodLogOptions) string { return stamped(0, "hello") })
+		dead := true
+		set.PrependReactor("get", "pods", func(a kubetesting.Action) (bool, runtime.Object, error) {
+			if a.GetSubresource() != "log" || !dead {
+				return false, nil, nil
+			}
+			dead = false
+			return true, nil, api.NewInternalError(errors.New("dial tcp 10.0.0.1:10250: connect: connection refused"))
+		})
+		var out strings.Builder
+		began := time.Now()
+		err := c.Logs(t.Context(), "test", LogOptions{Tail: -1}, &out)
+		if err != nil || out.String() != "[worker-0] hello\n" || !strings.Contains(notes.String(), "logs of pod master: its node does not give it") || time.Since(began) > time.Second {
+			t.Errorf("%v after %v: %s, %s", err, time.Since(began), &out, &notes)
+		}
+	})
+}
+
+// TestTailOfACutConnection: of a line that was not brought whole nothing is written, so that all of it is when it comes again.
+func TestTailOfACutConnection(t *testing.T) {
+	var out strings.Builder
+	l := &tail{f: &follower{out: &out}}
+	first := io.MultiReader(strings.NewReader(stamped(1, "one")+strings.TrimSuffix(stamped(2, "tw"), "\n")), iotest.ErrReader(io.ErrUnexpectedEOF))
+	if err := l.copy(first); !errors.Is(err, errCut) {
+		t.Errorf("cut: %v", err)
+	}
+	if err := l.copy(strings.NewReader(stamped(1, "one") + stamped(2, "two"))); err != nil || out.String() != "one\ntwo\n" {
+		t.Errorf("%v: %q", err, &out)
 	}
 }
 

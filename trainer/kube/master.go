@@ -101,7 +101,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 		}
 	}
 	me := m.env[manifest.EnvPodName] + " on " + cmp.Or(m.env[manifest.EnvNodeName], "an unknown node")
-	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, me, m.log)
+	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, m.env[manifest.EnvJobUID], me, m.log)
 	return m, nil
 }
 
@@ -204,8 +204,12 @@ func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
 	}
 }
 
-// bury ends a job that another master began: it is lost, and with it what it knew. What it has left in the cluster is ended.
+// bury ends a job that another master began: it is lost, and with it what it knew. What it has left in the cluster is
+// ended, whatever it has said last.
 func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *wire.JobStatus) error {
+	pods := m.runtime(j)
+	defer pods.Close()
+	m.sweep(ctx, pods)
 	switch left.State {
 	case "Succeeded": // it was lost after that
 		return nil
@@ -215,9 +219,6 @@ func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *
 	err := fmt.Errorf("the master's pod was lost (%s), and its state is not kept yet", former)
 	m.log.Error("Job Failed", "reason", err)
 	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, "Failed", err.Error(), time.Now().UnixMilli()
-	pods := m.runtime(j)
-	defer pods.Close()
-	m.sweep(ctx, pods)
 	return errors.Join(err, m.state.takeOver(ctx, left))
 }
 
@@ -239,6 +240,9 @@ func (m *kubeMaster) sweep(ctx context.Context, pods *Runtime) {
 
 // train runs the job.
 func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, error) {
+	if err := m.eventually(ctx, func() error { return m.allowed(ctx) }); err != nil {
+		return nil, err
+	}
 	config, err := local.Plan(j, m.log)
 	if err != nil {
 		return nil, err

@@ -268,10 +268,26 @@ func TestMasterBeginsOnce(t *testing.T) {
 			if s := c.status(); s.State != tt.after || s.Reason != tt.err {
 				t.Errorf("state %s: %s", s.State, s.Reason)
 			}
-			if tt.left == "Running" || tt.left == "Stopped" {
-				c.await("its pod is gone", func() bool { return c.pods["elasticdl-test-worker-0"] == nil })
-			}
+			c.await("its pod is gone", func() bool { return c.pods["elasticdl-test-worker-0"] == nil })
 		})
+	}
+}
+
+// What was made with kubectl apply outlives its Job: the next one of that name does not take it for its own.
+func TestMasterOfAnotherJobOfTheName(t *testing.T) {
+	for _, left := range []string{"Running", "Succeeded"} {
+		c := newNodes(t, nil)
+		text, err := protojson.Marshal(&wire.JobStatus{Name: "test", State: left})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.edit("elasticdl-test-state", map[string]string{keyUID: "the-job-before", keyMaster: "master-a on node-0", manifest.KeyStatus: string(text)})
+		if err := <-c.begin(t.Context(), "master-b"); err != nil {
+			t.Errorf("left %s: %v", left, err)
+		}
+		if s := c.status(); s.State != "Succeeded" || s.RecordsDone != 2*512 {
+			t.Errorf("left %s: %s, %d records", left, s.State, s.RecordsDone)
+		}
 	}
 }
 
@@ -369,6 +385,22 @@ func TestStateIsNotTooLarge(t *testing.T) {
 	}
 	if n := len(got.Evaluations); n == 0 || got.Evaluations[n-1].Version != 19_999 || len(got.Pods) != 1000 || len(s.Pods) != 5000 {
 		t.Errorf("%d evaluations, %d pods of %d", n, len(got.Pods), len(s.Pods))
+	}
+}
+
+// Living pods that do not run have long reasons.
+func TestStateOfMuchThatWaits(t *testing.T) {
+	s := &wire.JobStatus{Name: "test", State: "Running"}
+	for i := range 3000 {
+		s.Pods = append(s.Pods, &wire.PodStatus{Role: wire.Role_WORKER, Index: int32(i), State: "Pending", Reason: strings.Repeat("é", 240)})
+	}
+	text, err := encode(s, "default")
+	got := new(wire.JobStatus)
+	if err := errors.Join(err, protojson.Unmarshal(text, got)); err != nil {
+		t.Fatal(err)
+	}
+	if len(text) > stateLimit || len(got.Pods) < 1000 || len(s.Pods) != 3000 {
+		t.Errorf("%d bytes, %d pods of %d", len(text), len(got.Pods), len(s.Pods))
 	}
 }
 

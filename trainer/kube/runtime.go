@@ -244,12 +244,12 @@ func older(a, b string) bool {
 	return err == nil && order <= 0
 }
 
-// insist does a request at the runtime's rate until it is answered.
+// insist does a request at the runtime's rate until it is answered. Its turn may be a long time to come.
 func (r *Runtime) insist(ctx context.Context, doing string, request func(context.Context) error) error {
-	return insist(ctx, r.config.Log, doing, func(ctx context.Context) error {
+	return repeat(ctx, r.config.Log, doing, func() error {
 		if err := r.rate.Wait(ctx); err != nil {
 			return err
 		}
-		return request(ctx)
+		return limited(ctx, request)
 	})
 }

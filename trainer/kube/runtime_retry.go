@@ -21,9 +21,13 @@ const (
 // insist does a request of the master's until it is answered, or ctx ends: an API server may be away for
 // a while, or have too much to do. A conflict is no answer either.
 func insist(ctx context.Context, log *slog.Logger, doing string, request func(context.Context) error) error {
+	return repeat(ctx, log, doing, func() error { return limited(ctx, request) })
+}
+
+func repeat(ctx context.Context, log *slog.Logger, doing string, attempt func() error) error {
 	began, warned := time.Now(), false
 	for wait := retryFirst; ; wait = min(2*wait, retryLongest) {
-		err := limited(ctx, request)
+		err := attempt()
 		if ctx.Err() != nil && err != nil {
 			return context.Cause(ctx)
 		}

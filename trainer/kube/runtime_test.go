@@ -7,13 +7,16 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	core "k8s.io/api/core/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
@@ -377,6 +380,22 @@ func TestRuntimeClosesUnread(t *testing.T) {
 		s.create(r, pod.ID{Role: pod.Worker, Index: i}, 1)
 	}
 	r.Close()
+}
+
+// Whose turn comes late is not refused for that.
+func TestRuntimeHasPatienceWithItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &Runtime{config: RuntimeConfig{Log: slog.New(slog.DiscardHandler)}, rate: flowcontrol.NewTokenBucketRateLimiter(1, 1)}
+		var all sync.WaitGroup
+		for range 100 {
+			all.Go(func() {
+				if err := r.insist(t.Context(), "wait", func(context.Context) error { return nil }); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+	})
 }
 
 func TestRuntimeSweeps(t *testing.T) {

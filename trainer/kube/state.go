@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,8 +22,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// keyMaster is the key of the state that names the master which writes it, as "POD on NODE".
-const keyMaster = "master"
+// Keys of the state that name the master which writes it, as "POD on NODE", and its Job, by its UID: what was made with
+// kubectl apply is there still when another Job of that name is.
+const (
+	keyMaster = "master"
+	keyUID    = "uid"
+)
 
 const (
 	stateEvery = 2 * time.Second // the state is not written more often,
@@ -38,6 +43,7 @@ type recorder struct {
 	maps      typed.ConfigMapInterface
 	job       string
 	namespace string
+	uid       string // of the Job
 	me        string
 	log       *slog.Logger
 
@@ -48,15 +54,15 @@ type recorder struct {
 	status *wire.JobStatus // the newest
 }
 
-func newRecorder(maps typed.ConfigMapInterface, namespace, job, me string, log *slog.Logger) *recorder {
-	return &recorder{maps: maps, job: job, namespace: namespace, me: me, log: log, wrote: new(wire.JobStatus), fresh: make(chan struct{}, 1)}
+func newRecorder(maps typed.ConfigMapInterface, namespace, job, uid, me string, log *slog.Logger) *recorder {
+	return &recorder{maps: maps, job: job, namespace: namespace, uid: uid, me: me, log: log, wrote: new(wire.JobStatus), fresh: make(chan struct{}, 1)}
 }
 
 // begin puts this master's name into the state. If another's is there already, that is returned with the status that it
-// left behind, and nothing is changed.
+// left behind, and nothing is changed. What the master of a Job before has left is nobody's.
 func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (former string, left *wire.JobStatus, err error) {
 	err = r.change(ctx, func(m *core.ConfigMap) error {
-		if former = m.Data[keyMaster]; former != "" && former != r.me {
+		if former = m.Data[keyMaster]; former != "" && former != r.me && !ofAnother(m, r.uid) {
 			left = new(wire.JobStatus)
 			if text := m.Data[manifest.KeyStatus]; text != "" {
 				if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), left); err != nil {
@@ -188,12 +194,18 @@ func (r *recorder) fill(m *core.ConfigMap, status *wire.JobStatus) error {
 	if err != nil {
 		return err
 	}
-	m.Data[keyMaster], m.Data[manifest.KeyStatus] = r.me, string(text)
+	m.Data[keyUID], m.Data[keyMaster], m.Data[manifest.KeyStatus] = r.uid, r.me, string(text)
 	return nil
 }
 
+// ofAnother says that a state is of another Job than the one with that UID.
+func ofAnother(state *core.ConfigMap, uid string) bool {
+	of := state.Data[keyUID]
+	return of != "" && of != uid
+}
+
 // encode is a status as text that a ConfigMap can hold. Of a job that is too large for that, or has
-// gone on for too long, it has the latest evaluations and the living pods.
+// gone on for too long, it has the latest evaluations and the living pods, as many as fit.
 func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	status = proto.CloneOf(status)
 	status.Namespace = namespace
@@ -206,14 +218,13 @@ func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	if text, err = protojson.Marshal(status); err != nil || len(text) <= stateLimit {
 		return text, err
 	}
-	var living []*wire.PodStatus
-	for _, p := range status.Pods {
-		if p.EndedUnixMs == 0 && len(living) < 2000 {
-			living = append(living, p)
+	status.Pods = slices.DeleteFunc(status.Pods, func(p *wire.PodStatus) bool { return p.EndedUnixMs > 0 })
+	for {
+		if text, err = protojson.Marshal(status); err != nil || len(text) <= stateLimit || len(status.Pods) == 0 {
+			return text, err
 		}
+		status.Pods = status.Pods[:len(status.Pods)*3/4]
 	}
-	status.Pods = living
-	return protojson.Marshal(status)
 }
 
 // absentYet says that an object, or the permission to read it, may still come: kubectl apply makes them one after the other.
