@@ -158,3 +158,14 @@ func TestTableForgetsThoseThatLeft(t *testing.T) {
 		t.Errorf("%d pods are known", pods)
 	}
 }
+
+// A creation may have been performed though it was given up, and that be heard late.
+func TestPodThatWasGivenUpIsDeleted(t *testing.T) {
+	table := running(t, Policy{Workers: 1})
+	expect(t, table.Scale(2, at(1)), "create worker-1")
+	expect(t, table.Scale(1, at(2)), "delete worker-1: scaled down")
+	expect(t, table.Refused(worker(1), 1, "not wanted any more", at(2)))
+	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Pending}, at(3)), "delete worker-1: it is not needed any more")
+	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Leaving}, at(4)))
+	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Deleted}, at(5)))
+}

@@ -129,6 +129,8 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 		return nil
 	case e == nil:
 		return []Action{{Verb: Delete, ID: ev.ID, Launch: ev.Launch, Reason: "not one of the job's pods"}}
+	case e.Phase.Ended() && !e.created && ev.Phase < Leaving && ev.ID.Role == Worker: // its creation was given up, and yet performed
+		return []Action{{Verb: Delete, ID: ev.ID, Launch: ev.Launch, Reason: "it is not needed any more"}}
 	case ev.Launch != 0 && ev.Launch != e.Launch, !slices.Contains(moves[e.Phase], ev.Phase):
 		return nil
 	}
