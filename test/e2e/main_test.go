@@ -42,6 +42,7 @@ const trainingDigits, testDigits = 10_000, 2_000
 
 func TestMain(m *testing.M) {
 	flag.Parse()
+	flag.Set("test.parallel", "8") // jobs that mostly wait, however few processors there are
 	os.Exit(run(m))
 }
 
