@@ -111,6 +111,11 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 		}
 	}
 	for told, found := 1<<30, j != nil; ; found = true {
+		if now, err := c.job(ctx, name); err != nil {
+			return err
+		} else if j != nil && now != nil && now.UID != j.UID {
+			return nil // another of that name, made meanwhile, which is not to be stopped
+		}
 		pods, err := c.pods(ctx, name)
 		if err != nil {
 			return err

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -389,6 +390,33 @@ func TestStop(t *testing.T) {
 			if err := c.Stop(t.Context(), "test", nil); !errors.Is(err, ErrNotFound) {
 				t.Errorf("again: %v", err)
 			}
+		}
+	})
+}
+
+// TestStopSparesTheNext: a job of the same name that is submitted while the former goes is neither waited for nor touched.
+func TestStopSparesTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		objects, root := submitted(t, nil)
+		worker := podOf(pod.ID{Role: pod.Worker}, core.PodRunning, nil)
+		c, set := testClient(append(objects[:1:1], worker)...)
+		go func() {
+			time.Sleep(5 * time.Second)
+			next := root.DeepCopy()
+			next.UID = "the-next"
+			set.Tracker().Add(next)
+			for _, o := range objects[1:] { // with kubectl apply
+				o.(meta.Object).SetOwnerReferences(nil)
+				set.Tracker().Add(o)
+			}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := c.Stop(ctx, "test", func(int) {}); err != nil {
+			t.Error(err)
+		}
+		if spec, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{}); err != nil {
+			t.Errorf("%v, %v", spec, err)
 		}
 	})
 }

@@ -206,7 +206,7 @@ func (c *Client) remove(ctx context.Context, name string, uid types.UID) error {
 		err := c.set.BatchV1().Jobs(c.namespace).Delete(ctx, manifest.MasterName(name), meta.DeleteOptions{
 			PropagationPolicy: new(meta.DeletePropagationBackground), Preconditions: &meta.Preconditions{UID: &uid},
 		})
-		if api.IsNotFound(err) {
+		if api.IsNotFound(err) || api.IsConflict(err) { // gone, or another by now
 			err = nil
 		}
 		return nil, err
