@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 
@@ -57,6 +58,15 @@ func run(m *testing.M) int {
 	}
 	stop, err := prepare(dir)
 	defer stop()
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-interrupted
+		removeNamespaces()
+		stop()
+		os.RemoveAll(dir)
+		os.Exit(130)
+	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		return 1

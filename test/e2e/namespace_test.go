@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,6 +39,7 @@ func newNamespace(t *testing.T) *namespace {
 	name = fmt.Sprintf("e2e-%.40s-%x", strings.TrimPrefix(name, "test"), time.Now().UnixMilli()&0xffffff)
 	ns := &namespace{t: t, name: name}
 	ns.kubectl("create", "namespace", name)
+	namespaces.Store(name, true)
 	t.Cleanup(func() {
 		if t.Failed() {
 			ns.dump()
@@ -52,6 +54,16 @@ func newNamespace(t *testing.T) *namespace {
 	ns.view = look(t.Context(), name, pods, configMaps, jobs, deployments)
 	ns.until(t, "default ServiceAccount's certificates", patience, func() bool { return ns.now[configMaps]["kube-root-ca.crt"] != nil })
 	return ns
+}
+
+// namespaces are those that were made.
+var namespaces sync.Map
+
+// removeNamespaces is for when the tests do not come to it.
+func removeNamespaces() {
+	for name := range namespaces.Range {
+		command("kubectl", "delete", "namespace", name.(string), "--ignore-not-found", "--wait=false")
+	}
 }
 
 // kubectl runs kubectl in the namespace, and fails the test with it.
