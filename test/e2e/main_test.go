@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"syscall"
 	"testing"
 	"time"
 )
