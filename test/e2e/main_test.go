@@ -19,7 +19,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
-
 	"syscall"
 	"testing"
 	"time"
