@@ -41,9 +41,9 @@ func (j *submitted) on(node string, is func(*object) bool) []string {
 // A node's kubelet dies, and with it whatever it knew of two workers. The job goes on with the other two, and with
 // four when the node is back.
 func TestNodeLoss(t *testing.T) {
-	const epochs = 50
+	const epochs = 100
 	ns := newNamespace(t)
-	j := ns.spread("survivor", "50")
+	j := ns.spread("survivor", "100")
 	kept := j.uids("master", "ps-0", "ps-1")
 
 	component(t, "kill", "node-1")
@@ -72,9 +72,9 @@ func TestNodeLoss(t *testing.T) {
 
 // Only the kubelet dies: its containers go on, unseen. What the cluster takes for lost still trains, and no record is done twice.
 func TestKubeletLoss(t *testing.T) {
-	const epochs = 50
+	const epochs = 200
 	ns := newNamespace(t)
-	j := ns.spread("unseen", "50")
+	j := ns.spread("unseen", "200")
 	component(t, "kill", "kubelet-1")
 	began := time.Now()
 	back := func() { component(t, "start", "kubelet-1") }
@@ -95,9 +95,9 @@ func TestKubeletLoss(t *testing.T) {
 
 // A drained node's workers are evicted, wait for another place, and get one when the node is open again.
 func TestDrain(t *testing.T) {
-	const epochs = 40
+	const epochs = 60
 	ns := newNamespace(t)
-	j := ns.spread("drained", "40")
+	j := ns.spread("drained", "60")
 	began := time.Now()
 	if err := command("kubectl", "drain", "node-1", "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s"); err != nil {
 		t.Fatal(err)

@@ -1,0 +1,119 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A worker that has too little memory is given twice as much, again and again, up to --max_memory.
+func TestOutOfMemory(t *testing.T) {
+	const epochs = 2
+	ns := newNamespace(t)
+	j := ns.train("hungry", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64",
+		"--worker_resource_request=cpu=20m,memory=8Mi", "--worker_resource_limit=cpu=0.5,memory=8Mi", "--max_memory=512Mi", "--relaunch_on_worker_failure=8"})...)
+	s := j.ends(epochs)
+	lines := grep(j.log("master"), `worker-\d+.*out of memory`)
+	figure(t, "times out of memory, from 8Mi", strings.Repeat("I", len(lines)), "at least once")
+	if len(lines) == 0 || s.Relaunched == 0 {
+		t.Errorf("nothing ran out of memory: %d pods replaced", s.Relaunched)
+	}
+}
+
+// A quota that is too small is named by the status; the job goes on with what it has, and takes the rest when it may.
+func TestQuota(t *testing.T) {
+	const epochs = 10
+	ns := newNamespace(t)
+	ns.kubectl("create", "quota", "few", "--hard=pods=3")
+	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=10", "--num_ps_pods=1", "--num_workers=3", "--minibatch_size=64"})...)
+	j.trains(0.05)
+	eventually(t, "word of the quota in elasticdl status", patience, func() bool {
+		return len(grep(ns.elasticdl("status", "modest"), `worker-\d.*exceeded quota`)) > 0
+	})
+	ns.kubectl("delete", "quota", "few")
+	began := time.Now()
+	j.awaits("3 workers", patience, func() bool { return len(j.workers((*object).running)) == 3 })
+	took(t, "quota lifted to all workers running", began)
+	j.ends(epochs)
+}
+
+// Until its state is kept, a job whose master is lost fails and says so; nothing of it runs on.
+func TestMasterLost(t *testing.T) {
+	ns := newNamespace(t)
+	j := ns.train("headless", slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
+	j.trains(0.0001)
+	var name string
+	j.awaits("master", patience, func() bool {
+		if o := j.pod("master"); o != nil {
+			name = o.Metadata.Name
+		}
+		return name != ""
+	})
+	ns.kubectl("delete", "pod", name, "--grace-period=0", "--force")
+	began := time.Now()
+	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-headless-master", "--timeout=90s")
+	took(t, "master killed to job failed", began)
+	if out := ns.elasticdl("status", "headless"); len(grep(out, `Failed`)) == 0 || len(grep(out, `master's pod was lost`)) == 0 {
+		t.Errorf("elasticdl status headless does not say what was lost:\n%s", out)
+	}
+	j.alone()
+}
+
+// alone waits until no pod of the job runs.
+func (j *submitted) alone() {
+	j.t.Helper()
+	j.until(j.t, "end of all pods", patience, func() bool {
+		for name, o := range j.now[pods] {
+			if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && (o.Status.Phase == "Running" || o.Status.Phase == "Pending") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// --deadline ends a job that takes too long, and --ttl removes one that has ended.
+func TestDeadlineAndTTL(t *testing.T) {
+	ns := newNamespace(t)
+	before := ns.everything("")
+	late := ns.train("late", slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--deadline=15s"})...)
+	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-late-master", "--timeout=90s")
+	if out, err := ns.try(*elasticdl, "wait", "late"); exitCode(err) != 1 || len(grep(out, "(?i)deadline")) == 0 {
+		t.Errorf("elasticdl wait late: exit code %d\n%s", exitCode(err), out)
+	}
+	late.alone()
+	ns.elasticdl("stop", "late")
+
+	brief := ns.train("brief", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--ttl=5s"})...)
+	brief.runs("master")
+	eventually(t, "end of all that the job has made", patience, func() bool {
+		return slices.Equal(ns.everything(""), before)
+	})
+}
+
+// What an administrator applies is enough for a job that gets no permissions of its own, and what --yaml writes is a job
+// that kubectl applies and deletes.
+func TestAppliedByHand(t *testing.T) {
+	ns := newNamespace(t)
+	dir := t.TempDir()
+	permissions := filepath.Join(dir, "rbac.yaml")
+	if err := os.WriteFile(permissions, []byte(ns.elasticdl("rbac")), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ns.kubectl("apply", "-f", permissions)
+	before := ns.everything("")
+	file := filepath.Join(dir, "job.yaml")
+	j := ns.train("written", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
+		"--service_account=elasticdl", "--yaml=" + file})...)
+	t.Log(ns.kubectl("apply", "-f", file))
+	j.ends(2)
+	ns.kubectl("delete", "-f", file)
+	eventually(t, "end of all that the file has made", patience, func() bool {
+		return slices.Equal(ns.everything(""), before)
+	})
+}
