@@ -328,12 +328,18 @@ func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 // wish is the store of the spec: how many workers it wants.
 type wish struct {
 	now   int
+	seen  string // the resource version that says so
 	scale chan int
 	log   *slog.Logger
 }
 
 func (w *wish) take(o any) error {
-	n, err := workers(o.(*core.ConfigMap))
+	spec := o.(*core.ConfigMap)
+	if w.seen != "" && older(spec.ResourceVersion, w.seen) { // a watch begins with what its server happens to know
+		return nil
+	}
+	w.seen = spec.ResourceVersion
+	n, err := workers(spec)
 	if err != nil {
 		w.log.Warn("Not scaled", "error", err)
 		return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"maps"
 	"net"
 	"os"
@@ -214,7 +215,8 @@ func (c *nodes) edit(name string, data map[string]string) {
 
 // A job succeeds although it is scaled, loses a worker and the API server goes away at times.
 func TestMasterRunsAJob(t *testing.T) {
-	c := newNodes(t, func(j *job.Job) { j.NumEpochs = 6 })
+	const epochs = 60
+	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs }) // so many that it does not end before all that has happened
 	end := c.begin(t.Context(), "master-a")
 	there := func(name string) func() bool {
 		return func() bool { return c.pods[name] != nil && c.pods[name].Status.Phase == core.PodRunning }
@@ -230,7 +232,7 @@ func TestMasterRunsAJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := c.status()
-	if s.State != "Succeeded" || s.RecordsDone != 6*512 || s.RecordsTotal != 6*512 || s.Relaunched != 1 || s.Namespace != "default" || s.Workers != 0 && s.Workers != 3 {
+	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.RecordsTotal != epochs*512 || s.Relaunched != 1 || s.Namespace != "default" || s.Workers != 0 && s.Workers != 3 {
 		t.Errorf("%v", s)
 	}
 	c.apiServer.mu.Lock()
@@ -415,5 +417,25 @@ func TestGrowth(t *testing.T) {
 	j.MaxMemory = ""
 	if got, err = growth(j); err != nil || got[pod.Worker] != 0 || got[pod.PS] != 0 {
 		t.Errorf("without a limit to it: %v, %v", got, err)
+	}
+}
+
+// A watch may begin with the past: a job is not scaled back to it.
+func TestSpecOfThePast(t *testing.T) {
+	spec := func(version, workers string) *core.ConfigMap {
+		return &core.ConfigMap{
+			ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", ResourceVersion: version},
+			Data:       map[string]string{manifest.KeyNumWorkers: workers},
+		}
+	}
+	w := &wish{now: 2, scale: make(chan int, 1), log: slog.New(slog.DiscardHandler)}
+	if err := w.Replace([]any{spec("10", "3")}, "0"); err != nil || <-w.scale != 3 {
+		t.Fatal("not scaled", err)
+	}
+	if err := w.Add(spec("9", "2")); err != nil || w.now != 3 || len(w.scale) > 0 {
+		t.Errorf("scaled back to %d, %v", w.now, err)
+	}
+	if err := w.Update(spec("11", "4")); err != nil || <-w.scale != 4 {
+		t.Error("not scaled again", err)
 	}
 }
