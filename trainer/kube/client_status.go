@@ -264,6 +264,8 @@ func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Po
 		s.Reason = "it has run for longer than its --deadline"
 	case master != nil:
 		s.Reason = "master: " + exit(master).String()
+	case c.Reason == batch.JobReasonBackoffLimitExceeded:
+		s.Reason = "the master's pod was lost, and its state is not kept yet"
 	}
 	s.EndedUnixMs = c.LastTransitionTime.UnixMilli()
 }

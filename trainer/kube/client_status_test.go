@@ -98,7 +98,7 @@ func TestStatus(t *testing.T) {
 		{"deadline", conditioned(batch.JobFailed, batch.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"),
 			nil, &wire.JobStatus{State: "Failed", Reason: "terminated"}, "Failed: it has run for longer than its --deadline"},
 		{"master gone", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"), nil, training,
-			"Failed: Job has reached the specified backoff limit"},
+			"Failed: the master's pod was lost, and its state is not kept yet"},
 		{"being deleted", func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} },
 			[]*core.Pod{podOf(master, core.PodRunning, func(p *core.Pod) { p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"} })}, training, "Stopping"},
 	} {
