@@ -45,23 +45,39 @@ func TestQuota(t *testing.T) {
 // Until its state is kept, a job whose master is lost fails and says so; nothing of it runs on.
 func TestMasterLost(t *testing.T) {
 	ns := newNamespace(t)
-	j := ns.train("headless", slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
-	j.trains(0.0001)
-	var name string
-	j.awaits("master", patience, func() bool {
-		if o := j.pod("master"); o != nil {
-			name = o.Metadata.Name
-		}
-		return name != ""
-	})
-	ns.kubectl("delete", "pod", name, "--grace-period=0", "--force")
-	began := time.Now()
-	ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-headless-master", "--timeout=90s")
-	took(t, "master killed to job failed", began)
-	if out := ns.elasticdl("status", "headless"); len(grep(out, `Failed`)) == 0 || len(grep(out, `master's pod was lost`)) == 0 {
-		t.Errorf("elasticdl status headless does not say what was lost:\n%s", out)
+	for how, lose := range map[string]func(pod, node string){
+		"killed": func(pod, _ string) { ns.kubectl("delete", "pod", pod, "--grace-period=0", "--force") },
+		"evicted": func(_, node string) {
+			t.Cleanup(func() { command("kubectl", "uncordon", node) })
+			if err := command("kubectl", "drain", node, "--pod-selector=elasticdl-replica-type=master", "--force", "--timeout=90s"); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			ns.t = t
+			j := ns.train(how, slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
+			j.trains(0.0001)
+			var pod, node string
+			j.awaits("master", patience, func() bool {
+				if o := j.pod("master"); o != nil {
+					pod, node = o.Metadata.Name, o.Spec.NodeName
+				}
+				return pod != ""
+			})
+			began := time.Now()
+			lose(pod, node)
+			ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-"+how+"-master", "--timeout=90s")
+			took(t, "to the job failed", began)
+			out := ns.elasticdl("status", how)
+			t.Log(out)
+			if len(grep(out, `State: *Failed`)) == 0 || len(grep(out, `Reason: .*master`)) == 0 {
+				t.Error("elasticdl status does not say what was lost")
+			}
+			j.alone()
+		})
 	}
-	j.alone()
+	ns.t = t
 }
 
 // alone waits until no pod of the job runs.
