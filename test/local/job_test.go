@@ -193,6 +193,17 @@ func processes(t *testing.T) []int {
 	return pids
 }
 
+// stopped says that a process stands still. The kernel wakes those of a dead parent that did so before it died.
+func stopped(t *testing.T, pid int) bool {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return strings.HasPrefix(state, "T")
+}
+
 // nobodyLeft waits until no process of the program is left.
 func nobodyLeft(t *testing.T) {
 	t.Helper()

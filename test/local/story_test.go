@@ -88,7 +88,9 @@ func TestNothingIsLeft(t *testing.T) {
 			j.wait()
 		},
 		"master killed, a worker stopped": func(t *testing.T, j *launched) {
-			j.kill(pod(j.status(), wire.Role_WORKER, 2), syscall.SIGSTOP)
+			w := pod(j.status(), wire.Role_WORKER, 2)
+			j.kill(w, syscall.SIGSTOP)
+			eventually(t, "stop of worker-2", 10*time.Second, func() bool { return stopped(t, int(w.Pid)) })
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
