@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -110,6 +111,7 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 			return err
 		}
 	}
+	its := map[types.UID]bool(nil)
 	for told, found := 1<<30, j != nil; ; found = true {
 		if now, err := c.job(ctx, name); err != nil {
 			return err
@@ -120,13 +122,18 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 		if err != nil {
 			return err
 		}
-		rest, err := c.rest(ctx, name)
-		switch {
-		case err != nil:
+		rest, err := c.rest(ctx, name, its == nil)
+		if err != nil {
 			return err
-		case len(pods)+rest == 0 && !found:
+		}
+		if its == nil {
+			its = rest
+		}
+		maps.DeleteFunc(rest, func(u types.UID, _ bool) bool { return !its[u] }) // made meanwhile, of the next job
+		switch {
+		case len(pods)+len(rest) == 0 && !found:
 			return c.notFound(name)
-		case len(pods)+rest == 0:
+		case len(pods)+len(rest) == 0:
 			return nil
 		case len(pods) < told && len(pods) > 0:
 			told = len(pods)
@@ -138,12 +145,13 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 	}
 }
 
-// rest is how many objects there are of a job beside its pods. Those that nobody owns, of a job that was made with
-// kubectl apply, are deleted; the cluster deletes the others.
-func (c *Client) rest(ctx context.Context, name string) (n int, err error) {
+// rest is the set of objects that there are of a job beside its pods. If remove, then those that nobody owns, of a job
+// that was made with kubectl apply, are deleted; the cluster deletes the others.
+func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.UID]bool, error) {
+	all := map[types.UID]bool{}
 	of := v1.ListOptions{LabelSelector: manifest.Selector(name)}
 	type deletion = func(context.Context, string, v1.DeleteOptions) error
-	jobs, maps, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
+	jobs, configs, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
 	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace), c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
 	for _, kind := range []struct {
 		name   string
@@ -151,7 +159,7 @@ func (c *Client) rest(ctx context.Context, name string) (n int, err error) {
 		delete deletion
 	}{
 		{"jobs", func(ctx context.Context) (runtime.Object, error) { return jobs.List(ctx, of) }, nil},
-		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return maps.List(ctx, of) }, maps.Delete},
+		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return configs.List(ctx, of) }, configs.Delete},
 		{"services", func(ctx context.Context) (runtime.Object, error) { return services.List(ctx, of) }, services.Delete},
 		{"serviceaccounts", func(ctx context.Context) (runtime.Object, error) { return accounts.List(ctx, of) }, accounts.Delete},
 		{"rolebindings", func(ctx context.Context) (runtime.Object, error) { return bindings.List(ctx, of) }, bindings.Delete},
@@ -161,13 +169,16 @@ func (c *Client) rest(ctx context.Context, name string) (n int, err error) {
 		if api.IsForbidden(err) {
 			continue // then it is none of the user's
 		} else if err != nil {
-			return 0, err
+			return nil, err
 		}
 		err = meta.EachListItem(list, func(o runtime.Object) error {
-			n++
 			a, err := meta.Accessor(o)
-			if err != nil || len(a.GetOwnerReferences()) > 0 || kind.delete == nil || a.GetDeletionTimestamp() != nil {
+			if err != nil {
 				return err
+			}
+			all[a.GetUID()] = true
+			if !remove || len(a.GetOwnerReferences()) > 0 || kind.delete == nil || a.GetDeletionTimestamp() != nil {
+				return nil
 			}
 			_, err = ask(ctx, c, "delete "+kind.name+" "+a.GetName(), func(ctx context.Context) (any, error) {
 				err := kind.delete(ctx, a.GetName(), v1.DeleteOptions{})
@@ -179,10 +190,10 @@ func (c *Client) rest(ctx context.Context, name string) (n int, err error) {
 			return err
 		})
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 	}
-	return n, nil
+	return all, nil
 }
 
 // Scale changes how many workers a job wants, and says how many it wanted before. The master follows.

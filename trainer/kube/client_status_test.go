@@ -400,7 +400,9 @@ func TestStopSparesTheNext(t *testing.T) {
 		objects, root := submitted(t, nil)
 		worker := podOf(pod.ID{Role: pod.Worker}, core.PodRunning, nil)
 		c, set := testClient(append(objects[:1:1], worker)...)
+		added := make(chan struct{})
 		go func() {
+			defer close(added)
 			time.Sleep(5 * time.Second)
 			next := root.DeepCopy()
 			next.UID = "the-next"
@@ -415,6 +417,7 @@ func TestStopSparesTheNext(t *testing.T) {
 		if err := c.Stop(ctx, "test", func(int) {}); err != nil {
 			t.Error(err)
 		}
+		<-added
 		if spec, err := set.CoreV1().ConfigMaps("default").Get(t.Context(), "elasticdl-test", meta.GetOptions{}); err != nil {
 			t.Errorf("%v, %v", spec, err)
 		}
