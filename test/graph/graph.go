@@ -1,0 +1,193 @@
+// Package graph records the resources that a Pulumi program asks for, for golden files and for the laws on them. No
+// engine runs: see the tests of package stacks for what one makes of it.
+package graph
+
+import (
+	"cmp"
+	"flag"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+// Update makes [Golden] write its files: `go test ./infra/... -update`.
+var Update = flag.Bool("update", false, "write the golden files")
+
+// Project and Stack are those of every recording.
+const (
+	Project = "elasticdl"
+	Stack   = "test"
+)
+
+// Resource is what was asked for. Other resources are named "type name".
+type Resource struct {
+	Type, Name string
+	Inputs     resource.PropertyMap
+	Options    Options
+}
+
+// Options are those that were given, by their names in Pulumi.
+type Options struct {
+	Parent              string   `json:"parent,omitempty"`
+	Provider            string   `json:"provider,omitempty"`
+	DependsOn           []string `json:"dependsOn,omitempty"` // also by its inputs
+	DeletedWith         string   `json:"deletedWith,omitempty"`
+	Protect             bool     `json:"protect,omitempty"`
+	RetainOnDelete      bool     `json:"retainOnDelete,omitempty"`
+	DeleteBeforeReplace bool     `json:"deleteBeforeReplace,omitempty"`
+	IgnoreChanges       []string `json:"ignoreChanges,omitempty"`
+	ReplaceOnChanges    []string `json:"replaceOnChanges,omitempty"`
+	SecretOutputs       []string `json:"additionalSecretOutputs,omitempty"`
+	Timeouts            []string `json:"timeouts,omitempty"` // create, update, delete
+}
+
+// Cloud plays the providers.
+type Cloud struct {
+	Outputs func(r Resource) resource.PropertyMap                              // beside its inputs; nil = none
+	Call    func(token string, args resource.PropertyMap) resource.PropertyMap // of a function; nil = none
+	Config  map[string]string                                                  // of the stack: "gcp:project"
+	Preview bool                                                               // what Outputs does not say is not known
+}
+
+// Record runs a program and returns what it asked for, sorted by type and name, also if it fails.
+func Record(cloud Cloud, program pulumi.RunFunc) ([]Resource, error) {
+	m := &recorder{cloud: cloud}
+	err := pulumi.RunErr(program, pulumi.WithMocks(Project, Stack, m), func(info *pulumi.RunInfo) {
+		info.Config, info.DryRun = cloud.Config, cloud.Preview
+	})
+	slices.SortFunc(m.all, func(a, b Resource) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name)) })
+	return m.all, err
+}
+
+type recorder struct {
+	cloud Cloud
+	mu    sync.Mutex
+	all   []Resource
+}
+
+func (m *recorder) NewResource(a pulumi.MockResourceArgs) (string, resource.PropertyMap, error) {
+	r := Resource{Type: a.TypeToken, Name: a.Name, Inputs: a.Inputs}
+	if q := a.RegisterRPC; q != nil {
+		r.Options = Options{
+			Parent: short(q.GetParent()), Provider: short(q.GetProvider()), DeletedWith: short(q.GetDeletedWith()),
+			Protect: q.GetProtect(), RetainOnDelete: q.GetRetainOnDelete(), DeleteBeforeReplace: q.GetDeleteBeforeReplace(),
+			IgnoreChanges: q.GetIgnoreChanges(), ReplaceOnChanges: q.GetReplaceOnChanges(), SecretOutputs: q.GetAdditionalSecretOutputs(),
+		}
+		for _, urn := range q.GetDependencies() {
+			r.Options.DependsOn = append(r.Options.DependsOn, short(urn))
+		}
+		slices.Sort(r.Options.DependsOn)
+		if t := q.GetCustomTimeouts(); t != nil {
+			r.Options.Timeouts = []string{t.GetCreate(), t.GetUpdate(), t.GetDelete()}
+		}
+	}
+	m.mu.Lock()
+	m.all = append(m.all, r)
+	m.mu.Unlock()
+	outputs := a.Inputs.Copy()
+	if m.cloud.Outputs != nil {
+		maps.Copy(outputs, m.cloud.Outputs(r))
+	}
+	if !a.Custom {
+		return "", outputs, nil
+	}
+	return a.Name + "-id", outputs, nil
+}
+
+func (m *recorder) Call(a pulumi.MockCallArgs) (resource.PropertyMap, error) {
+	if m.cloud.Call == nil {
+		return resource.PropertyMap{}, nil
+	}
+	return m.cloud.Call(a.Token, a.Args), nil
+}
+
+// short is "type name" of a URN, or of a reference to a provider; "" of the stack.
+func short(urn string) string {
+	parts := strings.Split(urn, "::")
+	if len(parts) < 4 || strings.HasSuffix(parts[2], string(resource.RootStackType)) {
+		return ""
+	}
+	kinds := strings.Split(parts[2], "$")
+	return kinds[len(kinds)-1] + " " + parts[3]
+}
+
+// Find is the resource of that type and name, or nil.
+func Find(all []Resource, kind, name string) *Resource {
+	i := slices.IndexFunc(all, func(r Resource) bool { return r.Type == kind && r.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &all[i]
+}
+
+// Golden compares resources with testdata/<name>.yaml, or writes that with -update.
+func Golden(t testing.TB, name string, all []Resource) {
+	t.Helper()
+	docs := make([]map[string]any, len(all))
+	for i, r := range all {
+		docs[i] = map[string]any{"type": r.Type, "name": r.Name, "inputs": plain(resource.NewProperty(r.Inputs)), "options": r.Options}
+	}
+	got, err := yaml.Marshal(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join("testdata", name+".yaml")
+	if *Update {
+		if err := os.MkdirAll("testdata", 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != string(want) {
+		t.Errorf("%s is not what the program asks for now; see git diff after go test -update.\nnow: %s", path, firstDifference(string(got), string(want)))
+	}
+	t.Logf("%s: %d resources", name, len(all))
+}
+
+func firstDifference(got, want string) string {
+	g, w := strings.Split(got, "\n"), strings.Split(want, "\n")
+	for i := range min(len(g), len(w)) {
+		if g[i] != w[i] {
+			return strings.Join(g[max(0, i-8):min(len(g), i+4)], "\n")
+		}
+	}
+	return "one is longer"
+}
+
+// plain is a value as YAML shows it: what is not known as "(unknown)", secrets within "(secret)".
+func plain(v resource.PropertyValue) any {
+	switch {
+	case v.IsSecret():
+		return map[string]any{"(secret)": plain(v.SecretValue().Element)}
+	case v.IsComputed() || v.IsOutput():
+		return "(unknown)"
+	case v.IsObject():
+		m := map[string]any{}
+		for k, e := range v.ObjectValue() {
+			m[string(k)] = plain(e)
+		}
+		return m
+	case v.IsArray():
+		a := []any{}
+		for _, e := range v.ArrayValue() {
+			a = append(a, plain(e))
+		}
+		return a
+	}
+	return v.V
+}
