@@ -4,6 +4,8 @@ import (
 	core "k8s.io/api/core/v1"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 // Cluster is what each cloud gives to the rest of the stack: a way in, and what depends on what.
@@ -20,6 +22,7 @@ type Cluster struct {
 	Login       *Login                         // to the registry; nil = none needed
 	Identity    map[string]pulumi.StringOutput // annotations that make the job's ServiceAccount an identity of the cloud
 	GPU         GPU
+	Spot        *Spot // nil = workers without GPUs are on nodes that stay
 	NetPolicies bool // the cluster's network obeys NetworkPolicies
 }
 
@@ -27,6 +30,13 @@ type Cluster struct {
 type GPU struct {
 	NodeSelector map[string]string // nil = the stack has no GPUs
 	DevicePlugin bool              // NVIDIA's is not there by itself
+}
+
+// Spot is what workers that want no GPUs must say to be on the nodes that are meant for them and may be taken back at any
+// time. These have a taint, so that masters and parameter servers, which say nothing, are elsewhere.
+type Spot struct {
+	NodeSelector map[string]string
+	Tolerations  []job.Toleration
 }
 
 // Volume is where a static PersistentVolume has its data.
