@@ -23,7 +23,7 @@ type Cluster struct {
 	Identity    map[string]pulumi.StringOutput // annotations that make the job's ServiceAccount an identity of the cloud
 	GPU         GPU
 	Spot        *Spot // nil = workers without GPUs are on nodes that stay
-	NetPolicies bool // the cluster's network obeys NetworkPolicies
+	NetPolicies bool  // the cluster's network obeys NetworkPolicies
 }
 
 // GPU is what pods that want GPUs must say on this cluster.
