@@ -23,6 +23,7 @@ type Settings struct {
 	EKS      *EKS      `json:"eks,omitempty"`
 	Minikube *Minikube `json:"minikube,omitempty"`
 	Platform Platform  `json:"platform"`
+	Policy   Policy    `json:"policy,omitzero"`
 	Image    *Image    `json:"image,omitempty"` // nil: job.image is there already
 	Job      *job.Job  `json:"job,omitempty"`   // nil: a cluster and no job
 
@@ -39,6 +40,11 @@ type Platform struct {
 	Quota           map[string]string `json:"quota,omitempty"`           // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
 	NetworkPolicy   bool              `json:"networkPolicy,omitempty"`   // pods of the namespace talk to each other, the API and the world; nobody from elsewhere to them
 	StorageClass    string            `json:"storageClass,omitempty"`    // a class of dynamic volumes on the shared storage, under that name; "" = none
+}
+
+// Policy is what package policy lets pass although it is against its rules.
+type Policy struct {
+	Allow []string `json:"allow,omitempty"` // names of rules: "pinned-image", or "pinned-image:trainer" for the resource of that name only
 }
 
 // Image is built from Go source and pushed to the stack's registry, or loaded into minikube.
