@@ -13,6 +13,9 @@ import (
 // MaxName is the longest job name: elasticdl-<job>-worker-<n> is a label of at most 63 characters.
 const MaxName = 40
 
+// MostWorkers is how many workers a job may want: more is a slip of the hand.
+const MostWorkers = 10_000
+
 var (
 	jobName  = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 	modelDef = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
@@ -105,6 +108,7 @@ func (j *Job) checkNumbers(p *problems) {
 
 func (j *Job) checkWorkers(p *problems) {
 	p.atLeast(1, j.NumWorkers, "num_workers")
+	p.check(j.NumWorkers <= MostWorkers, "--num_workers=%d: expected at most %d", j.NumWorkers, MostWorkers)
 	p.atLeast(0, j.MinWorkers, "min_workers")
 	p.atLeast(0, j.MaxWorkers, "max_workers")
 	if j.MaxWorkers > 0 && j.MinWorkers > j.MaxWorkers {

@@ -179,8 +179,8 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 func workers(spec *core.ConfigMap) (int, error) {
 	text := strings.TrimSpace(spec.Data[manifest.KeyNumWorkers])
 	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%s=%q of ConfigMap %s: expected a number of workers", manifest.KeyNumWorkers, text, spec.Name)
+	if err != nil || n < 1 || n > job.MostWorkers {
+		return 0, fmt.Errorf("%s=%q of ConfigMap %s: expected a number of workers, at most %d", manifest.KeyNumWorkers, text, spec.Name, job.MostWorkers)
 	}
 	return n, nil
 }

@@ -33,6 +33,9 @@ const (
 	podBurst = 100
 )
 
+// brokenLimit is how long the API server may fail to create a pod until that is told.
+const brokenLimit = 10 * time.Second
+
 // RuntimeConfig is whose pods are made, and where.
 type RuntimeConfig struct {
 	Client  kubernetes.Interface
@@ -48,6 +51,7 @@ type Runtime struct {
 	config   RuntimeConfig
 	pods     typed.PodInterface
 	rate     flowcontrol.RateLimiter
+	broken   time.Duration
 	events   chan pod.Event
 	ctx      context.Context // until Close
 	cancel   context.CancelFunc
@@ -80,6 +84,7 @@ func NewRuntime(config RuntimeConfig) *Runtime {
 		config: config,
 		pods:   config.Client.CoreV1().Pods(config.Job.Namespace),
 		rate:   flowcontrol.NewTokenBucketRateLimiter(config.Rate, podBurst),
+		broken: brokenLimit,
 		events: make(chan pod.Event, 256),
 		known:  make(map[types.UID]*known),
 		last:   make(map[pod.ID]types.UID),
@@ -105,7 +110,8 @@ func (r *Runtime) Close() {
 func (r *Runtime) Events() <-chan pod.Event { return r.events }
 
 // Create makes a pod, however long the API server does not answer. What the cluster refuses, for want
-// of quota or by its rules, is an error; what it will always refuse is [master.ErrHopeless].
+// of quota or by its rules, is an error, and what it fails to do for brokenLimit; what it will always refuse is
+// [master.ErrHopeless].
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
 		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
@@ -113,8 +119,12 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
 	}
+	began := time.Now()
 	err = r.insist(ctx, "create pod "+object.Name, func(ctx context.Context) error {
 		made, err := r.pods.Create(ctx, object, meta.CreateOptions{})
+		if api.IsInternalError(err) && time.Since(began) >= r.broken { // as a webhook that fails does
+			return fmt.Errorf("refused for %v: %v", time.Since(began).Round(time.Second), err)
+		}
 		if api.IsAlreadyExists(err) {
 			made, err = r.occupied(ctx, object)
 		}

@@ -360,6 +360,19 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 	}
 }
 
+// What the API server fails to do again and again, as with a webhook that is out of order, is told.
+func TestRuntimeTellsWhatIsBroken(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	r.broken = time.Millisecond
+	s.mu.Lock()
+	s.refuse = func(string, string) error { return api.NewInternalError(errors.New("failed calling webhook")) }
+	s.mu.Unlock()
+	if err := r.Create(t.Context(), master.Pod{ID: worker0, Launch: 1}); err == nil || !strings.Contains(err.Error(), "failed calling webhook") || errors.Is(err, master.ErrHopeless) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A creation that is not wanted any more is not tried again.
 func TestRuntimeStopsCreating(t *testing.T) {
 	s := newAPIServer(t)

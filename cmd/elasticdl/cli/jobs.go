@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -255,8 +256,8 @@ func scaleCommand() *cobra.Command {
 			switch {
 			case !slices.ContainsFunc(spellings, cmd.Flags().Changed):
 				return errors.New("--num_workers is missing: how many workers there shall be")
-			case workers < 1:
-				return fmt.Errorf("--num_workers=%d: expected 1 or more", workers)
+			case workers < 1 || workers > job.MostWorkers:
+				return fmt.Errorf("--num_workers=%d: expected 1 to %d", workers, job.MostWorkers)
 			}
 			return nil
 		}),
