@@ -18,9 +18,11 @@
 //  2. What is made of a valid job has names and labels that Kubernetes takes, and no two objects of a job, or of
 //     two jobs, are of one name.
 //  3. Names and labels say whose pod it is: [ParsePodName] and [ParseLabels] give back what [PodName] and [PodLabels] were given.
-//  4. The master may do what it does and nothing else; servers and workers have no token to do anything with.
+//  4. The master may do what it does and nothing else; servers and workers run under its ServiceAccount, for what a cloud
+//     allows that, and have no token of it to do anything with in the cluster.
 //  5. --cluster_spec_json adds and changes fields, as kubectl patch does, but not what pods are found by. A field that Kubernetes
 //     does not know is refused.
+//  6. What a running job follows, as its number of workers, is not in its Job's template; all else that it is, is.
 //
 // Pods run with no capabilities, no way to get any, and the runtime's seccomp profile. They are root within their container if the image says
 // so, as data of the host and of file servers often demands.

@@ -120,6 +120,7 @@ func TestSpec(t *testing.T) {
 	if err := json.Unmarshal([]byte(s.Spec.Data[KeyJob]), &got); err != nil {
 		t.Fatal(err)
 	}
+	got.Suspend = true // which the Job says
 	if !reflect.DeepEqual(&got, j) || s.Spec.Data[KeyNumWorkers] != "4" || len(s.Spec.Data) != 2 {
 		t.Errorf("got %+v\nof %+v", got, s.Spec.Data)
 	}
@@ -156,6 +157,81 @@ func TestServiceAccountOfTheUser(t *testing.T) {
 	}
 	if got := s.Job.Spec.Template.Spec.ServiceAccountName; got != "elasticdl" {
 		t.Errorf("the master runs as %s", got)
+	}
+}
+
+// All pods run under the job's account, which has an identity of the cloud; only the master has a token of it.
+func TestAccounts(t *testing.T) {
+	for _, command := range []string{little, little + " --service_account=elasticdl"} {
+		j := parse(t, command)
+		s, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, spec := range []core.PodSpec{s.Job.Spec.Template.Spec, mustPod(t, j, PodSpec{ID: worker(0)}).Spec, mustPod(t, j, PodSpec{ID: ps(0)}).Spec} {
+			token := spec.AutomountServiceAccountToken == nil
+			if spec.ServiceAccountName != AccountName(j) || token != (spec.Containers[0].Name == "master") {
+				t.Errorf("%s runs as %q, with a token: %v", spec.Containers[0].Name, spec.ServiceAccountName, token)
+			}
+		}
+		if s.ServiceAccount != nil && s.ServiceAccount.Name != AccountName(j) {
+			t.Errorf("there is an account %s, and pods run as %s", s.ServiceAccount.Name, AccountName(j))
+		}
+	}
+}
+
+// Law 6: what differs between a job and one that is changed.
+func TestWhatAChangeChanges(t *testing.T) {
+	differ := func(change func(*job.Job)) string {
+		j := parse(t, everything)
+		before, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(j)
+		after, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, part := range []struct {
+			name     string
+			old, new any
+		}{
+			{"data", &before.Spec.Data, &after.Spec.Data},
+			{"suspend", &before.Job.Spec.Suspend, &after.Job.Spec.Suspend},
+			{"ttl", &before.Job.Spec.TTLSecondsAfterFinished, &after.Job.Spec.TTLSecondsAfterFinished},
+			{"deadline", &before.Job.Spec.ActiveDeadlineSeconds, &after.Job.Spec.ActiveDeadlineSeconds},
+			{"template", &before.Job.Spec.Template, &after.Job.Spec.Template},
+		} {
+			if !reflect.DeepEqual(part.old, part.new) {
+				found = append(found, part.name)
+			}
+			old := reflect.ValueOf(part.old).Elem()
+			old.Set(reflect.ValueOf(part.new).Elem())
+		}
+		if !reflect.DeepEqual(before, after) {
+			found = append(found, "more")
+		}
+		return strings.Join(found, " ")
+	}
+	for _, test := range []struct {
+		want   string
+		change func(*job.Job)
+	}{
+		{"", func(*job.Job) {}},
+		{"data", func(j *job.Job) { j.NumWorkers = 8 }},
+		{"suspend", func(j *job.Job) { j.Suspend = false }},
+		{"data ttl", func(j *job.Job) { j.TTL = nil }},
+		{"data deadline", func(j *job.Job) { j.Deadline.Duration *= 2 }},
+		{"data template", func(j *job.Job) { j.NumEpochs = 2 }},
+		{"data template", func(j *job.Job) { j.Worker.Image = "other" }},
+		{"data template", func(j *job.Job) { j.MaxWorkers = 9 }},
+		{"data template more", func(j *job.Job) { j.NumPS = 3 }}, // and a Service
+	} {
+		if got := differ(test.change); got != test.want {
+			t.Errorf("%q differs, want %q", got, test.want)
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -20,6 +21,10 @@ const (
 	LabelIndex  = "elasticdl-replica-index"
 	LabelLaunch = "elasticdl-launch" // of a server's or worker's pod: which one of its name it is, from 1
 )
+
+// AnnotationSpec, on the master's pod, is a hash of what the job is. Of a job of another substance the Job's template is
+// another, which Kubernetes takes for a new Job only; what changes in place is not in it: see [Submit].
+const AnnotationSpec = "elasticdl-spec-hash"
 
 // App is the value of [LabelApp], and what all names begin with.
 const App = "elasticdl"
@@ -48,6 +53,9 @@ const (
 
 // SpecName is the name of the ConfigMap that says what the job is. Its ServiceAccount, Role and RoleBinding have it, too.
 func SpecName(jobName string) string { return App + "-" + jobName }
+
+// AccountName is the name of the ServiceAccount that the job's pods run under.
+func AccountName(j *job.Job) string { return cmp.Or(j.ServiceAccount, SpecName(j.Name)) }
 
 // StateName is the name of the ConfigMap that says how far the job is.
 func StateName(jobName string) string { return SpecName(jobName) + stateSuffix }

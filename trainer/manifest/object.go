@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -30,7 +31,9 @@ type Submission struct {
 }
 
 // Submit makes the objects of a job. The Job among them is suspended if the job is, and nothing is owned yet: see
-// [Submission.OwnedBy]. It reports every problem that [job.Job.ValidateCluster] and --cluster_spec_json have, the
+// [Submission.OwnedBy]. Jobs that differ in the number of workers only differ in the data of the spec only, which their
+// masters follow; in whether they are suspended, for how long they may run and how long they stay, in the Job's own fields.
+// Any other difference is in the Job's template: it takes another Job. Submit reports every problem that [job.Job.ValidateCluster] and --cluster_spec_json have, the
 // pods' included that the master will make.
 func Submit(j *job.Job) (*Submission, error) {
 	if err := errors.Join(j.Validate(), j.ValidateCluster(), checkHooks(j)); err != nil {
@@ -127,13 +130,27 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 	return o, applyToJob(j, o)
 }
 
+// spec says what the job is. Whether it is suspended is its Job's to say, which others change.
 func spec(j *job.Job) (*core.ConfigMap, error) {
-	text, err := json.MarshalIndent(j, "", "  ")
+	is := *j
+	is.Suspend = false
+	text, err := json.MarshalIndent(is, "", "  ")
 	if err != nil {
 		return nil, fmt.Errorf("write job %s: %w", j.Name, err)
 	}
 	data := map[string]string{KeyJob: string(text), KeyNumWorkers: strconv.Itoa(j.NumWorkers)}
 	return &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, SpecName(j.Name)), Data: data}, nil
+}
+
+// hash is that of a job's substance: of all that its master reads once, and its pods never.
+func hash(j *job.Job) (string, error) {
+	is := *j
+	is.NumWorkers, is.Suspend, is.TTL, is.Deadline = 0, false, nil, job.Duration{}
+	text, err := json.Marshal(is)
+	if err != nil {
+		return "", fmt.Errorf("write job %s: %w", j.Name, err)
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
 }
 
 // service is how a master or server is found, also while it is not ready: who asks waits for it then. It has an address of

@@ -69,7 +69,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	t.Annotations = map[string]string{safeToEvict: strconv.FormatBool(p.ID.Role == pod.Worker)}
 	t.Spec.PriorityClassName = priority
 	t.Spec.RestartPolicy = core.RestartPolicy(cmp.Or(j.RestartPolicy, "Never"))
-	t.Spec.AutomountServiceAccountToken = new(false)
+	t.Spec.AutomountServiceAccountToken = new(false) // it is the account's name that they need
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
 	c.Env = append(c.Env, inherited(j, p.Environ)...)
@@ -92,8 +92,11 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 		return nil, err
 	}
 	t.Name, t.Namespace = "", "" // the Job gives them
-	t.Annotations = map[string]string{safeToEvict: "false"}
-	t.Spec.ServiceAccountName = cmp.Or(j.ServiceAccount, SpecName(j.Name))
+	sum, err := hash(j)
+	if err != nil {
+		return nil, err
+	}
+	t.Annotations = map[string]string{safeToEvict: "false", AnnotationSpec: sum}
 	t.Spec.PriorityClassName = j.Master.Priority.Class
 	t.Spec.RestartPolicy = core.RestartPolicyNever // the pod failure policy needs it
 	c := &t.Spec.Containers[0]
@@ -112,6 +115,7 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	volumes, mounts := storage(j.Volumes)
 	t := &core.PodTemplateSpec{ObjectMeta: podObject(j, id)}
 	t.Spec = core.PodSpec{
+		ServiceAccountName:            AccountName(j), // of servers and workers, too: an identity of the cloud is bound to it
 		TerminationGracePeriodSeconds: new(graceOf(id.Role)),
 		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
 		NodeSelector:                  maps.Clone(j.NodeSelector),
