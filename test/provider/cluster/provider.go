@@ -1,0 +1,249 @@
+// Package cluster is Pulumi's provider "kubernetes" for tests: it applies objects to a real API server, and is served
+// within the test's own process. It does what the real provider, version 4.24, does with an object, so that what a test
+// sees is what a user gets:
+//
+//   - Server-side apply under a field manager of the object's own; conflicts are overwritten only where
+//     pulumi.com/patchForce says so. Unlike the real one, it has the server refuse unknown fields.
+//   - A preview is a dry run on the server, or the inputs as they are if the server cannot know.
+//   - What is compared is the live object, as far as the inputs spoke of it, with the new inputs: a field that the server
+//     writes in another way, or that somebody else has changed before a refresh, is a difference.
+//   - Some changes replace the object: see [forceNew].
+//   - `up` waits until an object is ready, and `destroy` until it is gone: see [ready] and [skipsDeletion].
+//
+// It does not watch endpoints of Services, for which the real one waits 10 seconds at least, nor does refresh wait, and
+// there are no charts, YAML files, lists and patches.
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// Version is that of the provider that it plays.
+const Version = "4.24.0"
+
+// Provider is one stack's provider of one cluster.
+type Provider struct {
+	pulumirpc.UnimplementedResourceProviderServer
+
+	// Patience is how long something may take to be ready or gone, 10 minutes for the real provider.
+	Patience time.Duration
+	// Done is told of what was done to the cluster, before Pulumi is. It may be nil; calls are concurrent.
+	Done func(Call)
+	// Mounts are directories of the nodes by the names that a stack has for them, as `minikube start --mount` makes them.
+	Mounts map[string]string
+
+	client dynamic.Interface
+	mapper *restmapper.DeferredDiscoveryRESTMapper
+
+	mu       sync.Mutex
+	settings settings
+	calls    []Call
+}
+
+// Call is something done to the cluster: "create v1/ConfigMap ns/name".
+type Call struct {
+	Op   string // create, update, delete, or read
+	Kind string // with the API's version: "batch/v1/Job"
+	ID   string // name, or namespace/name
+}
+
+func (c Call) String() string { return c.Op + " " + c.Kind + " " + c.ID }
+
+// settings are the arguments of the provider resource.
+type settings struct {
+	unreachable      bool // the cluster is not there yet
+	namespace        string
+	configMapMutable bool
+	secretMutable    bool
+}
+
+// New makes a provider of the cluster that a kubeconfig file leads to, whatever kubeconfig the stack has.
+func New(kubeconfig string) (*Provider, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1 // no limit
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	kinds, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Provider{Patience: 2 * time.Minute, client: client, mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(kinds))}, nil
+}
+
+// Serve serves the provider on a port of this machine until stop is called. PULUMI_DEBUG_PROVIDERS=kubernetes:PORT makes
+// Pulumi use it.
+func (p *Provider) Serve() (port int, stop func(), err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, nil, err
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(100 << 20))
+	pulumirpc.RegisterResourceProviderServer(server, p)
+	go server.Serve(listener)
+	return listener.Addr().(*net.TCPAddr).Port, server.Stop, nil
+}
+
+// Calls are what was done to the cluster since the last time that it was asked, in the order in which it was finished.
+func (p *Provider) Calls() []Call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	calls := p.calls
+	p.calls = nil
+	return calls
+}
+
+func (p *Provider) did(op string, o object) {
+	c := Call{op, o.version() + "/" + o.kind(), o.id()}
+	p.mu.Lock()
+	p.calls = append(p.calls, c)
+	p.mu.Unlock()
+	if p.Done != nil {
+		p.Done(c)
+	}
+}
+
+func (p *Provider) set() settings {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.settings
+}
+
+// Handshake tells the engine that secrets are its business.
+func (p *Provider) Handshake(context.Context, *pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
+	return &pulumirpc.ProviderHandshakeResponse{}, nil
+}
+
+func (p *Provider) Attach(context.Context, *pulumirpc.PluginAttach) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
+func (p *Provider) Cancel(context.Context, *emptypb.Empty) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
+func (p *Provider) GetPluginInfo(context.Context, *emptypb.Empty) (*pulumirpc.PluginInfo, error) {
+	return &pulumirpc.PluginInfo{Version: Version}, nil
+}
+
+func (p *Provider) GetSchema(context.Context, *pulumirpc.GetSchemaRequest) (*pulumirpc.GetSchemaResponse, error) {
+	return &pulumirpc.GetSchemaResponse{Schema: fmt.Sprintf(`{"name":"kubernetes","version":%q}`, Version)}, nil
+}
+
+// CheckConfig takes the arguments of the provider resource as they are.
+func (p *Provider) CheckConfig(_ context.Context, r *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
+	return &pulumirpc.CheckResponse{Inputs: r.News}, nil
+}
+
+// DiffConfig tells whether the provider leads to another cluster now, of which nothing is there yet.
+func (p *Provider) DiffConfig(_ context.Context, r *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
+	old, now := plain(r.OldInputs), plain(r.News)
+	if r.OldInputs == nil {
+		old = plain(r.Olds)
+	}
+	all := differences(old, now)
+	if len(all) == 0 {
+		return &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE}, nil
+	}
+	answer := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_SOME}
+	for _, d := range all {
+		answer.Diffs = append(answer.Diffs, d.path)
+	}
+	const id = "clusterIdentifier"
+	switch {
+	case old[id] != nil && now[id] != nil && old[id] != now[id]:
+		answer.Replaces = []string{id}
+	case old[id] == now[id] && now[id] != nil:
+	default:
+		for _, key := range []string{"kubeconfig", "context", "cluster"} {
+			if slices.Contains(answer.Diffs, key) {
+				answer.Replaces = append(answer.Replaces, key)
+			}
+		}
+	}
+	return answer, nil
+}
+
+// Configure takes over the arguments. Of the kubeconfig it only sees whether it is one.
+func (p *Provider) Configure(_ context.Context, r *pulumirpc.ConfigureRequest) (*pulumirpc.ConfigureResponse, error) {
+	s, err := parseSettings(plain(r.Args))
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.settings = s
+	return &pulumirpc.ConfigureResponse{SupportsPreview: true}, nil
+}
+
+func parseSettings(args map[string]any) (settings, error) {
+	text, _ := args["kubeconfig"].(string)
+	if text == unknown {
+		return settings{unreachable: true}, nil
+	}
+	namespace, _ := args["namespace"].(string)
+	s := settings{
+		namespace:        namespace,
+		configMapMutable: fmt.Sprint(args["enableConfigMapMutable"]) == "true",
+		secretMutable:    fmt.Sprint(args["enableSecretMutable"]) == "true",
+	}
+	if !strings.Contains(text, "\n") && !strings.HasPrefix(text, "{") {
+		return s, fmt.Errorf("kubeconfig: %q is none; expected its text", text)
+	}
+	config, err := clientcmd.Load([]byte(text))
+	if err != nil {
+		return s, fmt.Errorf("kubeconfig: %w", err)
+	}
+	chosen, _ := args["context"].(string)
+	if chosen == "" {
+		chosen = config.CurrentContext
+	}
+	if c := config.Contexts[chosen]; c == nil || config.Clusters[c.Cluster] == nil || config.AuthInfos[c.AuthInfo] == nil {
+		return s, fmt.Errorf("kubeconfig: no context %q with its cluster and user", chosen)
+	}
+	return s, nil
+}
+
+// Check gives an object that has none a name, and the namespace of the provider.
+func (p *Provider) Check(_ context.Context, r *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
+	o, old := object(plain(r.News)), object(plain(r.Olds))
+	if o.name() == "" {
+		name := old.name()
+		if name == "" {
+			suffix := make([]byte, 4)
+			rand.Read(suffix)
+			name = r.Urn[strings.LastIndex(r.Urn, "::")+2:] + "-" + hex.EncodeToString(suffix)
+		}
+		o.metadata()["name"] = name
+		o.annotate("pulumi.com/autonamed", "true")
+	}
+	if namespace := p.set().namespace; namespace != "" && o.namespace() == "" && !slices.Contains(clusterScoped, o.kind()) {
+		o.metadata()["namespace"] = namespace
+	}
+	inputs, err := wire(o)
+	return &pulumirpc.CheckResponse{Inputs: inputs}, err
+}
+
+// clusterScoped are kinds that have no namespace; only of those that a stack may have.
+var clusterScoped = []string{"Namespace", "PersistentVolume", "PriorityClass", "StorageClass", "ClusterRole", "ClusterRoleBinding"}
