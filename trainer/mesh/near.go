@@ -15,12 +15,13 @@ import (
 )
 
 // Two processes on one machine need no bytes between them: the sender says where a message of [ring.Whole] bytes or
-// more lies, and the receiver copies it from there, once, if the system lets it read the other's memory. It is tried
-// on each connection whose ends have one address. First each end says, in its own order of bytes,
+// more lies, and the receiver copies it from there, once, if the system lets it read the other's memory. On each
+// connection each end says first, in its own order of bytes,
 //
 //	0 process id u64   8 address of a guard u64   16 what is there u64
 //
-// and then in one byte whether it could read the other's guard.
+// which is all zero if it sees two addresses and so two machines, and then in one byte whether it could read the other's
+// guard. The ends need not see the same: there may be a translation of addresses between them.
 //
 // Who leaves a world goes on with its memory, while a peer may still copy from it. So the guard is cleared first,
 // and the receiver looks at it after each copy: what was copied while it was whole is what was sent.
@@ -76,14 +77,14 @@ type near struct {
 	read   bool   // the other copies from this one
 }
 
-// sameMachine reports whether both ends of a connection are on one machine: both see it alike.
+// sameMachine reports whether both ends of a connection seem to be on one machine.
 func sameMachine(conn net.Conn) bool {
 	local, ok := conn.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := conn.RemoteAddr().(*net.TCPAddr)
 	return ok && ok2 && canCopy && local.IP.Equal(remote.IP)
 }
 
-// approach finds out which peers are near. The rank is of the peer that the error is about.
+// approach finds out which peers are near, and waits until all know. The rank is of the peer that the error is about.
 func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (nears map[int]near, rank int, err error) {
 	end := func() {
 		for _, c := range conns {
@@ -95,9 +96,6 @@ func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (near
 	nears = make(map[int]near)
 	each := func(do func(conn net.Conn, n *near) error) bool {
 		for r, conn := range conns {
-			if !sameMachine(conn) {
-				continue
-			}
 			n := nears[r]
 			if err = do(conn, &n); err != nil {
 				rank = r
@@ -109,7 +107,11 @@ func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (near
 	}
 	// All write before anybody waits: it fits into the connections.
 	ok := each(func(conn net.Conn, _ *near) error {
-		_, err := conn.Write(g.card())
+		card := make([]byte, cardSize)
+		if sameMachine(conn) {
+			card = g.card()
+		}
+		_, err := conn.Write(card)
 		return err
 	}) && each(func(conn net.Conn, n *near) error {
 		var b [cardSize]byte
@@ -117,7 +119,7 @@ func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (near
 			return err
 		}
 		n.memory = parseCard(b[:])
-		n.reads = n.memory.read(nil, 0) == nil
+		n.reads = sameMachine(conn) && n.memory.pid > 0 && n.memory.read(nil, 0) == nil
 		verdict := []byte{0}
 		if n.reads {
 			verdict[0] = 1
