@@ -1,0 +1,151 @@
+package provider
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Cloud is the world of one stack: what there is of Google's, Amazon's, minikube's, and within their clusters.
+type Cloud struct {
+	Google, Amazon, Commands *Provider
+	Kubernetes               *Kubernetes
+	Minikube                 string // where the fake minikube keeps its profiles: see [Cloud.Env]
+
+	debug []string
+}
+
+// Start serves the providers until the test ends.
+func Start(t testing.TB) *Cloud {
+	t.Helper()
+	c := &Cloud{Minikube: t.TempDir()}
+	of := func(pkg, version string, types map[string]Type, functions map[string]func(Props) (Props, error)) *Provider {
+		p := &Provider{base: base{pkg: pkg, version: version}, cloud: c, types: types, functions: functions, live: map[string]*Resource{}}
+		c.debug = append(c.debug, fmt.Sprintf("%s:%d", pkg, serve(t, p)))
+		return p
+	}
+	c.Google = of("gcp", "7.38.0", google, nil)
+	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions)
+	c.Commands = of("command", "1.0.1", commands, nil)
+	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c, clusters: map[string]map[string]*Object{}}
+	c.debug = append(c.debug, fmt.Sprintf("kubernetes:%d", serve(t, c.Kubernetes)))
+	return c
+}
+
+// Debug is the value of PULUMI_DEBUG_PROVIDERS.
+func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
+
+// Calls are those that changed anything, of all providers.
+func (c *Cloud) Calls() []Call {
+	var all []Call
+	for _, b := range []*base{&c.Google.base, &c.Amazon.base, &c.Commands.base, &c.Kubernetes.base} {
+		b.mu.Lock()
+		all = append(all, b.calls...)
+		b.mu.Unlock()
+	}
+	return all
+}
+
+// Left is what there is, by type and name.
+func (c *Cloud) Left() []string {
+	var left []string
+	for _, p := range []*Provider{c.Google, c.Amazon, c.Commands} {
+		p.mu.Lock()
+		for _, r := range p.live {
+			left = append(left, r.Type+" "+r.Name)
+		}
+		p.mu.Unlock()
+	}
+	left = append(left, c.Kubernetes.left()...)
+	slices.Sort(left)
+	return left
+}
+
+// Lose takes a resource away, as somebody did in the console, and what is within it.
+func (c *Cloud) Lose(kind, name string) error {
+	p := c.of(kind)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for key, r := range p.live {
+		if r.Type == kind && r.Name == name {
+			delete(p.live, key)
+			p.calls = append(p.calls, Call{"delete", r.Type, r.Name, r.ID})
+			switch kind {
+			case "gcp:container/cluster:Cluster":
+				c.Kubernetes.lose("https://" + googleServer)
+				for key, pool := range p.live {
+					if pool.In["cluster"] == r.ID {
+						delete(p.live, key)
+						p.calls = append(p.calls, Call{"delete", pool.Type, pool.Name, pool.ID})
+					}
+				}
+			case "aws:eks/cluster:Cluster":
+				c.Kubernetes.lose(amazonServer)
+				for key, part := range p.live {
+					if part.In["clusterName"] == r.ID {
+						delete(p.live, key)
+						p.calls = append(p.calls, Call{"delete", part.Type, part.Name, part.ID})
+					}
+				}
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("%s %s is not there", kind, name)
+}
+
+// of is the provider of a type.
+func (c *Cloud) of(kind string) *Provider {
+	switch kind[:strings.Index(kind, ":")] {
+	case "gcp":
+		return c.Google
+	case "aws":
+		return c.Amazon
+	}
+	return c.Commands
+}
+
+// all are the resources of a type, in the order of their ids. Their provider is locked by who asks.
+func (c *Cloud) all(kind string) iter.Seq[*Resource] {
+	live := c.of(kind).live
+	return func(yield func(*Resource) bool) {
+		for _, key := range slices.Sorted(maps.Keys(live)) {
+			if live[key].Type == kind && !yield(live[key]) {
+				return
+			}
+		}
+	}
+}
+
+func (c *Cloud) first(kind string) *Resource {
+	for r := range c.all(kind) {
+		return r
+	}
+	return nil
+}
+
+func (c *Cloud) count(kind string) (n int) {
+	for range c.all(kind) {
+		n++
+	}
+	return n
+}
+
+// id is that of a new resource.
+func (p *Provider) id(r *Resource) string {
+	var id string
+	switch p.pkg {
+	case "gcp":
+		id = googleID(r)
+	case "aws":
+		id = amazonID(r)
+	}
+	if id != "" {
+		return id
+	}
+	p.serial++
+	return fmt.Sprintf("%s-%s", r.Name, digest(fmt.Sprint(r.URN, p.serial)))
+}

@@ -1,0 +1,60 @@
+package provider
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+// commands are those of pulumi-command: they are run, in an environment of which a test says the rest by [testing.T.Setenv].
+var commands = map[string]Type{
+	"command:local:Command": {Replace: []string{"triggers"}, Make: makeCommand, Delete: deleteCommand},
+}
+
+func makeCommand(ctx context.Context, r *Resource, op Op) (Props, error) {
+	switch op {
+	case Preview:
+		return Props{"stdout": Unknown, "stderr": Unknown}, nil
+	case Update:
+		return run(ctx, r, cmp.Or(text(r.In, "update"), text(r.In, "create")))
+	}
+	return run(ctx, r, text(r.In, "create"))
+}
+
+func deleteCommand(ctx context.Context, r *Resource) error {
+	_, err := run(ctx, r, text(r.In, "delete"))
+	return err
+}
+
+func run(ctx context.Context, r *Resource, line string) (Props, error) {
+	was := r.Is
+	if line == "" {
+		return Props{"stdout": text(was, "stdout"), "stderr": text(was, "stderr")}, nil
+	}
+	words := []string{"/bin/sh", "-c"}
+	if given := list(r.In, "interpreter"); len(given) > 0 {
+		words = nil
+		for _, w := range given {
+			words = append(words, w.(string))
+		}
+	}
+	c := exec.CommandContext(ctx, words[0], append(words[1:], line)...)
+	c.Env = slices.Concat(os.Environ(), []string{"FAKE_MINIKUBE=" + r.cloud.Minikube, "PULUMI_COMMAND_STDOUT=" + text(was, "stdout"), "PULUMI_COMMAND_STDERR=" + text(was, "stderr")})
+	environment, _ := r.In["environment"].(map[string]any)
+	for k, v := range environment {
+		c.Env = append(c.Env, fmt.Sprintf("%s=%v", k, v))
+	}
+	c.Dir = text(r.In, "dir")
+	c.Stdin = strings.NewReader(text(r.In, "stdin"))
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	if err := c.Run(); err != nil {
+		return nil, fmt.Errorf("%w: running %q: %s%s", err, line, stdout.String(), stderr.String())
+	}
+	return Props{"stdout": strings.TrimSuffix(stdout.String(), "\n"), "stderr": strings.TrimSuffix(stderr.String(), "\n")}, nil
+}

@@ -1,0 +1,274 @@
+package provider
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Where the fake clouds are.
+const (
+	GoogleProject = "a-project"
+	AmazonAccount = "123456789012"
+	AmazonRegion  = "us-west-2"
+	authority     = "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUIKLS0tLS1FTkQgQ0VSVElGSUNBVEUtLS0tLQo=" // of any cluster; in base64
+	googleServer  = "203.0.113.10"
+)
+
+var google = map[string]Type{
+	"gcp:projects/service:Service": {
+		Replace: []string{"project", "service"},
+		Delete: func(_ context.Context, r *Resource) error {
+			if r.In["disableOnDestroy"] != false {
+				return fmt.Errorf("400: %v is depended on by services of others", r.In["service"])
+			}
+			return nil
+		},
+	},
+	"gcp:projects/iAMMember:IAMMember":                             {Replace: []string{"project", "role", "member"}, Delete: nodesAreGone},
+	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {Replace: []string{"project", "location", "repository", "role", "member"}, Delete: nodesAreGone},
+	"gcp:serviceaccount/iAMMember:IAMMember":                       {Replace: []string{"serviceAccountId", "role", "member"}, Make: makeIdentity},
+	"gcp:serviceaccount/account:Account":                           {Replace: []string{"accountId", "project"}, Make: makeAccount},
+	"gcp:compute/network:Network":                                  {Name: "name", Replace: []string{"name", "autoCreateSubnetworks"}, Make: googleLink},
+	"gcp:compute/subnetwork:Subnetwork":                            {Name: "name", Replace: []string{"name", "network", "region", "ipCidrRange"}, Make: googleLink},
+	"gcp:compute/router:Router":                                    {Name: "name", Replace: []string{"name", "network", "region"}, Make: googleLink},
+	"gcp:compute/routerNat:RouterNat":                              {Name: "name", Replace: []string{"name", "router", "region"}, Delete: nodesAreGone},
+	"gcp:compute/globalAddress:GlobalAddress":                      {Name: "name", Replace: []string{"name", "network", "address"}},
+	"gcp:artifactregistry/repository:Repository":                   {Name: "repositoryId", Replace: []string{"repositoryId", "location", "format"}, Make: nothing},
+	"gcp:filestore/instance:Instance": {
+		Name: "name", Replace: []string{"name", "tier", "location", "networks", "fileShares.name", "kmsKeyName"},
+		Make: makeFilestore, Delete: nodesAreGone,
+		Drift: func(r *Resource) { // it answers with the short name, whatever it was told
+			for _, n := range r.Is["networks"].([]any) {
+				network := n.(Props)
+				network["network"] = last(text(network, "network"))
+			}
+		},
+	},
+	"gcp:container/cluster:Cluster": {
+		Name: "name",
+		Replace: []string{"name", "location", "network", "subnetwork", "initialNodeCount", "nodeConfig", "nodePools", "ipAllocationPolicy", "networkingMode",
+			"datapathProvider", "privateClusterConfig.enablePrivateNodes", "privateClusterConfig.masterIpv4CidrBlock"},
+		Make: makeGKE, Drift: driftGKE, Delete: deleteGKE,
+	},
+	"gcp:container/nodePool:NodePool": {
+		Name: "name",
+		Replace: []string{"name", "location", "cluster", "initialNodeCount", "maxPodsPerNode", "nodeConfig.guestAccelerators", "nodeConfig.spot", "nodeConfig.preemptible",
+			"nodeConfig.serviceAccount", "nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.minCpuPlatform", "nodeConfig.shieldedInstanceConfig", "nodeConfig.oauthScopes",
+			"nodeConfig.taints"},
+		Make: makePool, Drift: driftPool,
+	},
+}
+
+// services are what has to be on in the project for a package's resources.
+var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file", "artifactregistry": "artifactregistry", "serviceaccount": "iam"}
+
+func nothing(context.Context, *Resource, Op) (Props, error) { return nil, nil }
+
+// googleID is as Google names what there is.
+func googleID(r *Resource) string {
+	project := "projects/" + GoogleProject
+	place := func(kind string) string { return project + "/locations/" + text(r.In, "location") + "/" + kind + "/" }
+	name := text(r.In, "name")
+	switch r.Type {
+	case "gcp:projects/service:Service":
+		return GoogleProject + "/" + text(r.In, "service")
+	case "gcp:projects/iAMMember:IAMMember":
+		return GoogleProject + "/" + text(r.In, "role") + "/" + text(r.In, "member")
+	case "gcp:compute/network:Network":
+		return project + "/global/networks/" + name
+	case "gcp:compute/subnetwork:Subnetwork":
+		return project + "/regions/" + text(r.In, "region") + "/subnetworks/" + name
+	case "gcp:compute/router:Router":
+		return project + "/regions/" + text(r.In, "region") + "/routers/" + name
+	case "gcp:serviceaccount/account:Account":
+		return project + "/serviceAccounts/" + email(r)
+	case "gcp:container/cluster:Cluster":
+		return place("clusters") + name
+	case "gcp:container/nodePool:NodePool":
+		return text(r.In, "cluster") + "/nodePools/" + name
+	case "gcp:filestore/instance:Instance":
+		return place("instances") + name
+	case "gcp:artifactregistry/repository:Repository":
+		return place("repositories") + text(r.In, "repositoryId")
+	}
+	return ""
+}
+
+func email(r *Resource) string {
+	return text(r.In, "accountId") + "@" + GoogleProject + ".iam.gserviceaccount.com"
+}
+
+// enabled says whether the service is on that a resource is of.
+func enabled(r *Resource) error {
+	service := services[strings.Split(strings.TrimPrefix(r.Type, "gcp:"), "/")[0]]
+	if service == "" {
+		return nil
+	}
+	for s := range r.cloud.all("gcp:projects/service:Service") {
+		if s.In["service"] == service+".googleapis.com" {
+			return nil
+		}
+	}
+	return fmt.Errorf("403: SERVICE_DISABLED: %s.googleapis.com", service)
+}
+
+func googleLink(_ context.Context, r *Resource, _ Op) (Props, error) {
+	return Props{"selfLink": "https://www.googleapis.com/compute/v1/" + r.ID, "project": GoogleProject}, nil
+}
+
+func makeAccount(_ context.Context, r *Resource, _ Op) (Props, error) {
+	mail := email(r)
+	if len(text(r.In, "accountId")) > 30 {
+		return nil, fmt.Errorf("400: accountId %v has more than 30 characters", r.In["accountId"])
+	}
+	return Props{"email": mail, "member": "serviceAccount:" + mail, "name": "projects/" + GoogleProject + "/serviceAccounts/" + mail, "project": GoogleProject}, nil
+}
+
+func makeIdentity(_ context.Context, r *Resource, op Op) (Props, error) {
+	if op != Preview && strings.Contains(text(r.In, "member"), ".svc.id.goog[") && r.cloud.first("gcp:container/cluster:Cluster") == nil {
+		return nil, errors.New("400: Identity Pool does not exist")
+	}
+	return nil, nil
+}
+
+func makeFilestore(_ context.Context, r *Resource, _ Op) (Props, error) {
+	networks, _ := r.In["networks"].([]any)
+	if len(networks) != 1 {
+		return nil, errors.New("400: expected one network")
+	}
+	return Props{"networks": []any{Props{"ipAddresses": []any{"10.97.0.2"}, "reservedIpRange": "10.97.0.0/29"}}, "project": GoogleProject}, nil
+}
+
+func makeGKE(_ context.Context, r *Resource, op Op) (Props, error) {
+	if r.In["removeDefaultNodePool"] == true && r.In["initialNodeCount"] == nil {
+		return nil, errors.New("400: initialNodeCount must be set, even if the pool is removed")
+	}
+	if len(text(r.In, "name")) > 40 {
+		return nil, fmt.Errorf("400: name %v has more than 40 characters", r.In["name"])
+	}
+	if op == Create {
+		r.cloud.Kubernetes.open("https://" + googleServer)
+	}
+	return Props{
+		"endpoint": googleServer, "masterVersion": "1.35.2-gke.100", "selfLink": "https://container.googleapis.com/v1/" + r.ID, "project": GoogleProject,
+		"masterAuth":           Props{"clusterCaCertificate": authority, "clientCertificate": "", "clientKey": ""},
+		"privateClusterConfig": Props{"privateEndpoint": "172.16.0.34", "publicEndpoint": googleServer},
+	}, nil
+}
+
+// driftGKE: Google shows the pools that are there, of which the cluster knew nothing, as if it had been made so.
+func driftGKE(r *Resource) {
+	pools := []any{}
+	for p := range r.cloud.all("gcp:container/nodePool:NodePool") {
+		pools = append(pools, p.Is)
+	}
+	r.Is["nodePools"] = pools
+	if len(pools) > 0 {
+		r.Is["nodeConfig"] = at(pools[0], "nodeConfig")
+		r.Is["initialNodeCount"] = at(pools[0], "initialNodeCount")
+	}
+	if r.Is["nodeLocations"] == nil {
+		r.Is["nodeLocations"] = []any{"us-central1-a", "us-central1-b"}
+	}
+	r.Is["masterVersion"], r.Is["nodeVersion"] = "1.35.3-gke.200", "1.35.3-gke.200"
+	labels, _ := r.Is["resourceLabels"].(map[string]any)
+	if labels != nil {
+		labels["goog-terraform-provisioned"] = "true"
+	}
+	r.Is["effectiveLabels"] = labels
+}
+
+func deleteGKE(_ context.Context, r *Resource) error {
+	if r.In["deletionProtection"] != false {
+		return errors.New("Cannot destroy cluster because deletion_protection is set to true")
+	}
+	r.cloud.Kubernetes.lose("https://" + googleServer)
+	return nil
+}
+
+const gpuTaint = "nvidia.com/gpu"
+
+func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
+	if r.In["nodeCount"] != nil && r.In["autoscaling"] != nil {
+		return nil, errors.New("400: nodeCount and autoscaling")
+	}
+	for _, t := range list(r.In, "nodeConfig", "taints") {
+		if text(t, "key") == gpuTaint && (text(t, "value") != "present" || text(t, "effect") != "NO_SCHEDULE") && gpus(r) {
+			return nil, errors.New("400: Found more than one taint with key " + gpuTaint + " and effect NO_SCHEDULE")
+		}
+	}
+	if op != Create {
+		return Props{"project": GoogleProject}, nil
+	}
+	cluster := r.cloud.first("gcp:container/cluster:Cluster")
+	if cluster == nil || text(r.In, "cluster") != cluster.ID && text(r.In, "cluster") != text(cluster.In, "name") {
+		return nil, fmt.Errorf("404: cluster %v", r.In["cluster"])
+	}
+	private := at(r.In, "networkConfig", "enablePrivateNodes") == true || at(cluster.In, "privateClusterConfig", "enablePrivateNodes") == true
+	if private && r.cloud.first("gcp:compute/routerNat:RouterNat") == nil {
+		return nil, errors.New("nodes without addresses have no NAT to go out by")
+	}
+	node := "serviceAccount:" + text(r.In, "nodeConfig", "serviceAccount")
+	for _, need := range []struct{ kind, role string }{
+		{"gcp:projects/iAMMember:IAMMember", "roles/logging.logWriter"}, {"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "roles/artifactregistry.reader"},
+	} {
+		has := false
+		for m := range r.cloud.all(need.kind) {
+			has = has || m.In["member"] == node && m.In["role"] == need.role
+		}
+		if !has {
+			return nil, fmt.Errorf("nodes are degraded: %s has no %s", node, need.role)
+		}
+	}
+	if gpus(r) && r.cloud.count("gcp:container/nodePool:NodePool") == 0 {
+		return nil, errors.New("there are no nodes without GPUs for what belongs to the system")
+	}
+	return Props{"project": GoogleProject}, nil
+}
+
+func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
+
+// driftPool: the autoscaler changed the size, Google upgraded the nodes and marked them.
+func driftPool(r *Resource) {
+	if r.In["autoscaling"] != nil {
+		r.Is["nodeCount"], r.Is["initialNodeCount"] = 5.0, 5.0
+	}
+	r.Is["version"] = "1.35.3-gke.200"
+	r.Is["instanceGroupUrls"] = []any{"https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-c/instanceGroupManagers/x"}
+	config, _ := r.Is["nodeConfig"].(map[string]any)
+	if config == nil {
+		return
+	}
+	for _, k := range []string{"labels", "resourceLabels"} {
+		if labels, ok := config[k].(map[string]any); ok {
+			labels["goog-gke-node-pool-provisioning-model"] = "on-demand"
+		}
+	}
+	if gpus(r) && !slices.ContainsFunc(list(config, "taints"), func(t any) bool { return text(t, "key") == gpuTaint }) {
+		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present", "effect": "NO_SCHEDULE"})
+	}
+	config["effectiveTaints"] = list(config, "taints")
+}
+
+// nodesAreGone is for what nodes need as long as they are there: their way out, their permissions, the volumes of their pods.
+func nodesAreGone(_ context.Context, r *Resource) error {
+	for pool := range r.cloud.all("gcp:container/nodePool:NodePool") {
+		member := text(r.In, "member")
+		if member == "" || member == "serviceAccount:"+text(pool.In, "nodeConfig", "serviceAccount") {
+			return fmt.Errorf("409: the nodes of %s need it", pool.Name)
+		}
+	}
+	return nil
+}
+
+// list is the list at a path in v, or nil.
+func list(v any, path ...any) []any {
+	l, _ := at(v, path...).([]any)
+	return l
+}
+
+// last is what is behind the last slash.
+func last(s string) string { return s[strings.LastIndex(s, "/")+1:] }

@@ -1,0 +1,409 @@
+package provider
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/emptypb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
+)
+
+// Type is how a cloud treats its resources of a type.
+type Type struct {
+	Name    string   // the input that is named after the resource if it is absent
+	Global  bool     // its names are those of the world, not of what they are in
+	Replace []string // paths that cannot be changed
+
+	Check func(in Props) []string // what is wrong with what is asked for, beside what the schema says
+	// Make is what the cloud says, beside what it was asked for. It is asked in previews too, for the paths.
+	Make func(ctx context.Context, r *Resource, op Op) (Props, error)
+	// Drift changes what there is, as the cloud does by itself after a while.
+	Drift func(r *Resource)
+	// Delete may refuse.
+	Delete func(ctx context.Context, r *Resource) error
+}
+
+// Op is what is done to a resource.
+type Op int
+
+const (
+	Preview Op = iota
+	Create
+	Update
+)
+
+// Resource is what there is.
+type Resource struct {
+	Type, Name, ID, URN string
+	In                  Props // as it was asked for, in the open
+	Is                  Props // as it is, in the open
+	out                 Props // as it is, with what is secret
+	asked               Props // in the preview of an update: before
+	cloud               *Cloud
+}
+
+// Call is what the engine asked of a provider.
+type Call struct{ Op, Type, Name, ID string }
+
+func (c Call) String() string { return strings.TrimSpace(c.Op + " " + c.Type + " " + c.Name) }
+
+// base is what every provider answers alike.
+type base struct {
+	pulumirpc.UnimplementedResourceProviderServer
+	pkg, version string
+
+	mu    sync.Mutex // holds while a call is answered
+	calls []Call
+}
+
+func (b *base) Handshake(context.Context, *pulumirpc.ProviderHandshakeRequest) (*pulumirpc.ProviderHandshakeResponse, error) {
+	return &pulumirpc.ProviderHandshakeResponse{AcceptSecrets: true}, nil
+}
+
+func (b *base) GetPluginInfo(context.Context, *emptypb.Empty) (*pulumirpc.PluginInfo, error) {
+	return &pulumirpc.PluginInfo{Version: b.version}, nil
+}
+
+func (b *base) Attach(context.Context, *pulumirpc.PluginAttach) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
+func (b *base) Cancel(context.Context, *emptypb.Empty) (*emptypb.Empty, error) {
+	return &emptypb.Empty{}, nil
+}
+
+func (b *base) GetSchema(context.Context, *pulumirpc.GetSchemaRequest) (*pulumirpc.GetSchemaResponse, error) {
+	return &pulumirpc.GetSchemaResponse{Schema: fmt.Sprintf(`{"name":%q,"version":%q}`, b.pkg, b.version)}, nil
+}
+
+func (b *base) CheckConfig(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
+	return &pulumirpc.CheckResponse{Inputs: q.News}, nil
+}
+
+func (b *base) DiffConfig(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
+	return diff(open(wire(q.OldInputs)), nil, open(wire(q.News)), q.IgnoreChanges, nil)
+}
+
+func (b *base) Configure(context.Context, *pulumirpc.ConfigureRequest) (*pulumirpc.ConfigureResponse, error) {
+	return &pulumirpc.ConfigureResponse{AcceptSecrets: true, SupportsPreview: true}, nil
+}
+
+// serve serves a provider until the test ends, and returns its port.
+func serve(t testing.TB, p pulumirpc.ResourceProviderServer) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.MaxRecvMsgSize(1 << 28))
+	pulumirpc.RegisterResourceProviderServer(server, p)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := server.Serve(listener); err != nil {
+			t.Errorf("serve a provider: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		server.Stop()
+		wg.Wait()
+	})
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// Provider is that of a cloud.
+type Provider struct {
+	base
+	cloud     *Cloud
+	types     map[string]Type
+	functions map[string]func(args Props) (Props, error)
+	live      map[string]*Resource // by type and id
+	serial    int
+}
+
+// Check names what has no name, and reports what is wrong.
+func (p *Provider) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
+	kind, name := typeOf(q.Urn), nameOf(q.Urn)
+	t, ok := p.types[kind]
+	if !ok {
+		return nil, fmt.Errorf("%s: test/provider does not play this type: see its tables", kind)
+	}
+	schema, err := SchemaOf(kind)
+	if err != nil {
+		return nil, err
+	}
+	in := wire(q.News)
+	if t.Name != "" && in[t.Name] == nil {
+		if old := wire(q.Olds)[t.Name]; old != nil {
+			in[t.Name] = old
+		} else {
+			in[t.Name] = name + "-" + digest(string(q.RandomSeed)+q.Urn)
+		}
+	}
+	bad := schema.Check(open(in))
+	r := &pulumirpc.CheckResponse{}
+	for _, k := range slices.Sorted(maps.Keys(bad)) {
+		r.Failures = append(r.Failures, &pulumirpc.CheckFailure{Property: k, Reason: bad[k]})
+	}
+	if t.Check != nil {
+		for _, reason := range t.Check(open(in)) {
+			r.Failures = append(r.Failures, &pulumirpc.CheckFailure{Reason: reason})
+		}
+	}
+	r.Inputs, err = as(in)
+	return r, err
+}
+
+func (p *Provider) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
+	return diff(open(wire(q.OldInputs)), open(wire(q.Olds)), open(wire(q.News)), q.IgnoreChanges, p.types[typeOf(q.Urn)].Replace)
+}
+
+func (p *Provider) Create(ctx context.Context, q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
+	r := &Resource{Type: typeOf(q.Urn), Name: nameOf(q.Urn), URN: q.Urn, cloud: p.cloud}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	in := wire(q.Properties)
+	r.In = open(in)
+	t := p.types[r.Type]
+	if q.Preview {
+		r.ID = Unknown
+		out, err := p.made(ctx, r, in, Preview)
+		return &pulumirpc.CreateResponse{Properties: out}, err
+	}
+	if hasUnknown(r.In) {
+		return nil, fmt.Errorf("%s %s: something is not known: %v", r.Type, r.Name, r.In)
+	}
+	if p.pkg == "gcp" {
+		if err := enabled(r); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", r.Type, r.Name, err)
+		}
+	}
+	for _, other := range p.live {
+		if t.Name != "" && other.Type == r.Type && other.In[t.Name] == r.In[t.Name] && (t.Global || within(other) == within(r)) {
+			return nil, fmt.Errorf("%s %s: 409: %v already exists", r.Type, r.Name, r.In[t.Name])
+		}
+	}
+	r.ID = p.id(r)
+	out, err := p.made(ctx, r, in, Create)
+	if err != nil {
+		return nil, err
+	}
+	p.calls = append(p.calls, Call{"create", r.Type, r.Name, r.ID})
+	p.live[r.Type+" "+r.ID] = r
+	return &pulumirpc.CreateResponse{Id: r.ID, Properties: out}, nil
+}
+
+func (p *Provider) Update(ctx context.Context, q *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kind := typeOf(q.Urn)
+	r := p.live[kind+" "+q.Id]
+	if r == nil {
+		return nil, fmt.Errorf("%s %s: 404: not found", kind, q.Id)
+	}
+	in := wire(q.News)
+	if q.Preview {
+		preview := *r
+		preview.In, preview.asked = open(in), r.In
+		out, err := p.made(ctx, &preview, in, Preview)
+		return &pulumirpc.UpdateResponse{Properties: out}, err
+	}
+	asked := r.In
+	r.In = open(in)
+	out, err := p.made(ctx, r, in, Update)
+	if err != nil {
+		r.In = asked
+		return nil, err
+	}
+	p.calls = append(p.calls, Call{"update", r.Type, r.Name, r.ID})
+	return &pulumirpc.UpdateResponse{Properties: out}, nil
+}
+
+// made is how a resource is after it was created or updated, which r then has.
+func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*structpb.Struct, error) {
+	schema, err := SchemaOf(r.Type)
+	if err != nil {
+		return nil, err
+	}
+	var added Props
+	if t := p.types[r.Type]; t.Make != nil {
+		if added, err = t.Make(ctx, r, op); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", r.Type, r.Name, err)
+		}
+		added = jsonic(added).(Props)
+	}
+	first := r.ID == Unknown
+	out := laid(in, added, first).(Props)
+	if first {
+		maps.Copy(out, schema.unknown(out))
+	} else {
+		maps.Copy(out, schema.computed(out, text(r.In, "name")+r.ID))
+		if op == Preview {
+			for k, v := range r.out { // what it decided before
+				if _, ok := out[k]; !ok && r.asked[k] == nil {
+					out[k] = v
+				}
+			}
+		}
+	}
+	if op != Preview {
+		r.out, r.Is = out, open(out)
+	}
+	return as(out)
+}
+
+// Read is what there is by now, and what of that was asked for.
+func (p *Provider) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kind := typeOf(q.Urn)
+	r := p.live[kind+" "+q.Id]
+	if r == nil {
+		return &pulumirpc.ReadResponse{}, nil
+	}
+	if t := p.types[kind]; t.Drift != nil {
+		r.Is = open(r.Is)
+		t.Drift(r)
+		r.Is = jsonic(r.Is).(Props)
+		r.out = kept(r.out, r.Is).(Props)
+	}
+	out, err := as(r.out)
+	if err != nil {
+		return nil, err
+	}
+	in, err := as(shaped(wire(q.Inputs), r.out).(Props))
+	return &pulumirpc.ReadResponse{Id: r.ID, Properties: out, Inputs: in}, err
+}
+
+// kept is how a thing is by now, with the secrets of how it was.
+func kept(was, is any) any {
+	switch is := is.(type) {
+	case map[string]any:
+		was, _ := was.(map[string]any)
+		out := make(Props, len(is))
+		for k, e := range is {
+			if old, ok := was[k].(map[string]any); ok && old[signature] == secretSignature {
+				out[k] = secret(e)
+			} else {
+				out[k] = kept(was[k], e)
+			}
+		}
+		return out
+	}
+	return is
+}
+
+// shaped is what there is, of which only what was asked for.
+func shaped(asked, is any) any {
+	switch asked := asked.(type) {
+	case map[string]any:
+		if is, ok := is.(map[string]any); ok && asked[signature] == nil && is[signature] == nil {
+			out := make(Props, len(asked))
+			for k, e := range asked {
+				if now, ok := is[k]; ok {
+					out[k] = shaped(e, now)
+				} else if strings.HasPrefix(k, "__") {
+					out[k] = e
+				}
+			}
+			return out
+		}
+	case []any:
+		if is, ok := is.([]any); ok && len(is) == len(asked) {
+			out := make([]any, len(asked))
+			for i, e := range asked {
+				out[i] = shaped(e, is[i])
+			}
+			return out
+		}
+	}
+	return is
+}
+
+func (p *Provider) Delete(ctx context.Context, q *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	kind := typeOf(q.Urn)
+	r := p.live[kind+" "+q.Id]
+	if r == nil {
+		return &emptypb.Empty{}, nil // 404: what is gone need not go
+	}
+	if user := p.user(r); user != nil {
+		return nil, fmt.Errorf("%s %s: 409: in use by %s %s", r.Type, r.Name, user.Type, user.Name)
+	}
+	if t := p.types[kind]; t.Delete != nil {
+		if err := t.Delete(ctx, r); err != nil {
+			return nil, fmt.Errorf("%s %s: %w", r.Type, r.Name, err)
+		}
+	}
+	p.calls = append(p.calls, Call{"delete", r.Type, r.Name, r.ID})
+	delete(p.live, kind+" "+r.ID)
+	return &emptypb.Empty{}, nil
+}
+
+// user is a resource that was told the id of r, or nil.
+func (p *Provider) user(r *Resource) *Resource {
+	for _, key := range slices.Sorted(maps.Keys(p.live)) {
+		if other := p.live[key]; other != r && names(other.In, r.ID) {
+			return other
+		}
+	}
+	return nil
+}
+
+func names(v any, id string) bool {
+	switch v := v.(type) {
+	case string:
+		return v == id
+	case map[string]any:
+		for k, e := range v {
+			if !slices.Contains([]string{"name", "tags", "labels", "resourceLabels"}, k) && names(e, id) {
+				return true
+			}
+		}
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return names(e, id) })
+	}
+	return false
+}
+
+func (p *Provider) Invoke(_ context.Context, q *pulumirpc.InvokeRequest) (*pulumirpc.InvokeResponse, error) {
+	f, ok := p.functions[q.Tok]
+	if !ok {
+		return nil, fmt.Errorf("%s: test/provider does not play this function: see its tables", q.Tok)
+	}
+	result, err := f(open(wire(q.Args)))
+	if err != nil {
+		return nil, err
+	}
+	s, err := as(result)
+	return &pulumirpc.InvokeResponse{Return: s}, err
+}
+
+// within is what a resource's name is in.
+func within(r *Resource) string {
+	return text(r.In, "cluster") + text(r.In, "clusterName") + text(r.In, "router")
+}
+
+func nameOf(urn string) string { return urn[strings.LastIndex(urn, "::")+2:] }
+
+func typeOf(urn string) string {
+	parts := strings.Split(urn, "::")
+	return parts[2][strings.LastIndex(parts[2], "$")+1:]
+}
+
+// digest is 7 hexadecimal digits.
+func digest(s string) string {
+	sum := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(sum[:4])[:7]
+}
