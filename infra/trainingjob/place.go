@@ -1,0 +1,72 @@
+package trainingjob
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// gpu is the device that a cluster's GPU nodes have, and are tainted with. Pods that ask for it tolerate that: see
+// trainer/manifest.
+const gpu = "nvidia.com/gpu"
+
+// Placed is a job whose pods say what gets them onto the nodes that a cluster has for them: those that ask for GPUs, and
+// workers that do not, if their nodes may be taken back. What the job itself says goes before. It is said in
+// --cluster_spec_json, role by role, so that masters and servers stay off those nodes.
+func Placed(j *job.Job, on *infra.Cluster) *job.Job {
+	placed := *j
+	spec := make(map[string]map[string]any)
+	if j.ClusterSpecJSON != "" && json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) != nil {
+		return &placed // whoever makes the objects says what is wrong with it
+	}
+	changed := false
+	place := func(part string, selector map[string]string, tolerations []job.Toleration) {
+		if len(selector)+len(tolerations) == 0 {
+			return
+		}
+		if changed = true; spec[part] == nil {
+			spec[part] = make(map[string]any)
+		}
+		selects := make(map[string]any)
+		for key, value := range selector {
+			if _, own := j.NodeSelector[key]; !own {
+				selects[key] = value
+			}
+		}
+		if own, ok := spec[part]["nodeSelector"].(map[string]any); ok {
+			maps.Copy(selects, own)
+		}
+		spec[part]["nodeSelector"] = selects
+		if own, ok := spec[part]["tolerations"].([]any); ok || len(tolerations) > 0 {
+			spec[part]["tolerations"] = slices.Concat(own, anys(tolerations))
+		}
+	}
+	for part, of := range map[string]job.Pod{"master_pod_spec": j.Master, "ps_pod_spec": j.PS, "worker_pod_spec": j.Worker} {
+		switch {
+		case of.Request[gpu] != "" || of.Limit[gpu] != "":
+			place(part, on.GPU.NodeSelector, nil)
+		case part == "worker_pod_spec" && on.Spot != nil:
+			place(part, on.Spot.NodeSelector, on.Spot.Tolerations)
+		}
+	}
+	if !changed {
+		return &placed
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		panic(err) // it was read from JSON
+	}
+	placed.ClusterSpecJSON = string(text)
+	return &placed
+}
+
+func anys[T any](all []T) []any {
+	var list []any
+	for _, one := range all {
+		list = append(list, one)
+	}
+	return list
+}

@@ -1,0 +1,71 @@
+package trainingjob
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+func TestPlaced(t *testing.T) {
+	on := &infra.Cluster{GPU: infra.GPU{NodeSelector: map[string]string{"pool": "gpu"}}}
+	spot := &infra.Cluster{Spot: &infra.Spot{NodeSelector: map[string]string{"spot": "true"}, Tolerations: []job.Toleration{{Key: "spot", Operator: "Exists"}}}}
+	both := &infra.Cluster{GPU: on.GPU, Spot: spot.Spot}
+	const plain = "--worker_resource_request=cpu=1,memory=1Gi"
+	for _, test := range []struct {
+		what           string
+		flags          []string
+		on             *infra.Cluster
+		master, worker map[string]string // what they select
+	}{
+		{"workers on GPUs", nil, on, nil, map[string]string{"pool": "gpu"}},
+		{"no GPUs asked for", []string{plain}, on, nil, nil},
+		{"as a limit", []string{plain, "--worker_resource_limit=cpu=1,memory=1Gi,gpu=1"}, on, nil, map[string]string{"pool": "gpu"}},
+		{"a stack without GPUs", nil, &infra.Cluster{}, nil, nil},
+		{"the job selects others", []string{"--node_selector=pool=mine,disk=ssd"}, on, map[string]string{"pool": "mine", "disk": "ssd"}, map[string]string{"pool": "mine", "disk": "ssd"}},
+		{"the job's pods select others", []string{`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"pool":"mine"}}}`}, on, nil, map[string]string{"pool": "mine"}},
+		{"the job's pods select more", []string{`--cluster_spec_json={"worker_pod_spec":{"nodeSelector":{"disk":"ssd"}},"pod_spec":{"labels":{"a":"b"}}}`}, on, nil, map[string]string{"disk": "ssd", "pool": "gpu"}},
+		{"spot", []string{plain}, spot, nil, map[string]string{"spot": "true"}},
+		{"spot, and the job tolerates more", []string{plain, `--cluster_spec_json={"worker_pod_spec":{"tolerations":[{"key":"own","operator":"Exists"}]}}`}, spot, nil, map[string]string{"spot": "true"}},
+		{"GPUs, and spot for others", nil, both, nil, map[string]string{"pool": "gpu"}},
+		{"spot, and GPUs for others", []string{plain}, both, nil, map[string]string{"spot": "true"}},
+	} {
+		t.Run(test.what, func(t *testing.T) {
+			j := mnist(t, test.flags...)
+			before := *j
+			placed := Placed(j, test.on)
+			if j.ClusterSpecJSON != before.ClusterSpecJSON {
+				t.Error("the job itself is changed")
+			}
+			s, err := manifest.Submit(placed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worker, err := manifest.Pod(placed, manifest.PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if master := s.Job.Spec.Template.Spec.NodeSelector; !maps.Equal(master, test.master) || !maps.Equal(worker.Spec.NodeSelector, test.worker) {
+				t.Errorf("the master selects %v, want %v; workers %v, want %v", master, test.master, worker.Spec.NodeSelector, test.worker)
+			}
+			tolerates := func(spec core.PodSpec, key string) bool {
+				return slices.ContainsFunc(spec.Tolerations, func(t core.Toleration) bool { return t.Key == key && t.Operator == core.TolerationOpExists })
+			}
+			isSpot, own := test.worker["spot"] != "", strings.Contains(before.ClusterSpecJSON, "own")
+			if tolerates(worker.Spec, "spot") != isSpot || tolerates(worker.Spec, "own") != own || tolerates(s.Job.Spec.Template.Spec, "spot") {
+				t.Errorf("workers tolerate %v, the master %v", worker.Spec.Tolerations, s.Job.Spec.Template.Spec.Tolerations)
+			}
+		})
+	}
+	if text := Placed(&job.Job{ClusterSpecJSON: "["}, on).ClusterSpecJSON; text != "[" {
+		t.Errorf("what cannot be read became %s", text)
+	}
+}

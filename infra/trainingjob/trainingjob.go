@@ -1,0 +1,155 @@
+package trainingjob
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+	"k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// Type of the component.
+const Type = "elasticdl:trainer:TrainingJob"
+
+// Args is what a job is, and where it runs.
+type Args struct {
+	Job        *job.Job           // its namespace is there
+	Image      pulumi.StringInput // nil: as the job says
+	PullPolicy string             // of that image; "": as the job says
+	Cluster    *infra.Cluster     // whose Identity becomes annotations of the job's ServiceAccount: see also [Placed]
+}
+
+// TrainingJob is a job on a cluster.
+type TrainingJob struct {
+	pulumi.ResourceState
+	Master    pulumi.StringOutput `pulumi:"master"`    // name of its Job
+	Dashboard pulumi.StringOutput `pulumi:"dashboard"` // address of its master within the cluster
+	Logs      pulumi.StringOutput `pulumi:"logs"`      // command that follows the master's log
+	Status    pulumi.StringOutput `pulumi:"status"`    // command that tells how far it is
+}
+
+// What Pulumi's provider reads of objects.
+const (
+	skipAwait           = "pulumi.com/skipAwait"
+	patchForce          = "pulumi.com/patchForce"
+	deletionPropagation = "pulumi.com/deletionPropagationPolicy"
+)
+
+// imageHole is an image's name until the image is there, and annotationHole an annotation's value.
+const (
+	imageHole      = "image.invalid/of/the:stack"
+	annotationHole = "annotation.invalid/"
+)
+
+// New registers a job. The provider, the dependencies and DeletedWith among the options are those of its objects, too.
+func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOption) (*TrainingJob, error) {
+	j, holes := args.described()
+	s, err := objects(j, args)
+	if err != nil {
+		return nil, fmt.Errorf("job %s: %w", j.Name, err)
+	}
+	if len(args.Cluster.Identity) > 0 && s.ServiceAccount == nil {
+		keys := strings.Join(slices.Sorted(maps.Keys(args.Cluster.Identity)), ", ")
+		message := fmt.Sprintf("job.serviceAccount=%s is not made by the stack: the job has its identity in the cloud if that is annotated with %s", j.ServiceAccount, keys)
+		if err := ctx.Log.Warn(message, nil); err != nil {
+			return nil, err
+		}
+	}
+	t := &TrainingJob{
+		Master:    pulumi.String(s.Job.Name).ToStringOutput(),
+		Dashboard: pulumi.String(manifest.MasterAddress(j)).ToStringOutput(),
+		Logs:      pulumi.Sprintf("kubectl logs -f job/%s -n %s", s.Job.Name, j.Namespace),
+		Status:    pulumi.Sprintf("elasticdl status %s --namespace=%s", j.Name, j.Namespace),
+	}
+	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
+		return nil, err
+	}
+	if err := t.register(ctx, name, s, holes, opts); err != nil {
+		return nil, err
+	}
+	return t, ctx.RegisterResourceOutputs(t, pulumi.Map{"master": t.Master, "dashboard": t.Dashboard, "logs": t.Logs, "status": t.Status})
+}
+
+// described is the job with holes for what is not known yet.
+func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
+	j := Placed(a.Job, a.Cluster)
+	holes := make(map[string]pulumi.StringInput)
+	if a.Image != nil {
+		j.Image, holes[imageHole] = imageHole, a.Image
+	}
+	if a.PullPolicy != "" {
+		j.ImagePullPolicy = a.PullPolicy
+	}
+	for key, value := range a.Cluster.Identity {
+		holes[annotationHole+key] = value
+	}
+	return j, holes
+}
+
+// objects are those of a job, and what Pulumi is to do with them.
+func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
+	s, err := manifest.Submit(j)
+	if j.TTL != nil {
+		err = errors.Join(err, fmt.Errorf("job.ttl=%v: a job that is gone is run again by `pulumi refresh` and `pulumi up`; drop it: the job goes when it is taken out of the stack's configuration", j.TTL))
+	}
+	if err != nil {
+		return nil, err
+	}
+	v1.SetMetaDataAnnotation(&s.Job.ObjectMeta, skipAwait, "true")
+	v1.SetMetaDataAnnotation(&s.Job.ObjectMeta, deletionPropagation, "background")
+	if args.Image != nil { // the hash of the job is that of a job with a hole
+		s.Job.Spec.Template.Annotations[manifest.AnnotationSpec] += " " + imageHole
+	}
+	v1.SetMetaDataAnnotation(&s.Spec.ObjectMeta, patchForce, "true")
+	for _, service := range s.Services {
+		v1.SetMetaDataAnnotation(&service.ObjectMeta, skipAwait, "true")
+	}
+	if s.ServiceAccount != nil {
+		for key := range args.Cluster.Identity {
+			v1.SetMetaDataAnnotation(&s.ServiceAccount.ObjectMeta, key, annotationHole+key)
+		}
+	}
+	return s, nil
+}
+
+// register registers the Job after all that it needs, so that it goes before that.
+func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Submission, holes map[string]pulumi.StringInput, opts []pulumi.ResourceOption) error {
+	given, err := pulumi.NewResourceOptions(opts...)
+	if err != nil {
+		return err
+	}
+	with := []pulumi.ResourceOption{pulumi.Parent(t), pulumi.DependsOn(given.DependsOn), pulumi.DeletedWith(given.DeletedWith)}
+	if given.Provider != nil {
+		with = append(with, pulumi.Provider(given.Provider))
+	}
+	for _, later := range given.DependsOnInputs {
+		with = append(with, pulumi.DependsOnInputs(later))
+	}
+	of := manifest.SpecName(s.Job.Labels[manifest.LabelJob])
+	register := func(o runtime.Object, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
+		short := name + strings.TrimPrefix(o.(v1.Object).GetName(), of) // "test-mnist-ps-0" of elasticdl-test-mnist-ps-0
+		return infra.Register(ctx, short, o, holes, slices.Concat(with, more)...)
+	}
+	var needed []pulumi.Resource
+	for _, o := range s.Objects()[1:] { // the first is the Job
+		var more []pulumi.ResourceOption
+		if o == runtime.Object(s.State) {
+			more = append(more, pulumi.IgnoreChanges([]string{"data"}))
+		}
+		r, err := register(o, more...)
+		if err != nil {
+			return err
+		}
+		needed = append(needed, r)
+	}
+	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true))
+	return err
+}
