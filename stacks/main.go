@@ -1,0 +1,82 @@
+// Command stacks is the program of the Pulumi project in Pulumi.yaml: what Pulumi.<stack>.yaml says becomes a cluster
+// with all that a training job needs, and the job on it.
+//
+//	Pulumi.<stack>.yaml ──> gke | eks | minikube ──> platform ──> image ──> trainingjob
+package main
+
+import (
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/eks"
+	"github.com/elasticdl/elasticdl/infra/gke"
+	"github.com/elasticdl/elasticdl/infra/image"
+	"github.com/elasticdl/elasticdl/infra/minikube"
+	"github.com/elasticdl/elasticdl/infra/platform"
+	"github.com/elasticdl/elasticdl/infra/policy"
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
+)
+
+func main() { pulumi.Run(run) }
+
+var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, error){
+	infra.CloudGKE:      gke.New,
+	infra.CloudEKS:      eks.New,
+	infra.CloudMinikube: minikube.New,
+}
+
+// run is the whole stack. What is wrong with its settings, it says before it asks for anything.
+func run(ctx *pulumi.Context) error {
+	s, err := infra.Load(ctx)
+	if err != nil {
+		return err
+	}
+	if err := platform.Check(s); err != nil {
+		return err
+	}
+	if err := policy.Enforce(ctx, s); err != nil {
+		return err
+	}
+	cluster, err := clouds[s.Cloud](ctx, s)
+	if err != nil {
+		return err
+	}
+	ctx.Export("cluster", cluster.Name)
+	ctx.Export("kubeconfig", pulumi.ToSecret(cluster.Kubeconfig))
+	if cluster.Registry.OutputState != nil {
+		ctx.Export("registry", cluster.Registry)
+	}
+	on, err := platform.New(ctx, s, cluster)
+	if err != nil {
+		return err
+	}
+	ctx.Export("namespace", pulumi.String(on.Namespace))
+	ctx.Export("claim", pulumi.String(on.Claim))
+	return train(ctx, s, cluster, on)
+}
+
+// train submits the stack's job, if it has one, with the image that the stack builds, if it does.
+func train(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, on *platform.Platform) error {
+	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
+	if s.Image != nil {
+		built, err := image.New(ctx, s, cluster)
+		if err != nil {
+			return err
+		}
+		args.Image, args.PullPolicy = built.Reference, built.PullPolicy
+		ctx.Export("image", built.Reference)
+	}
+	if s.Job == nil {
+		return nil
+	}
+	job, err := trainingjob.New(ctx, s.Job.Name, args,
+		pulumi.Provider(on.Provider), pulumi.DependsOn(on.Ready), pulumi.DeletedWith(cluster.Resource))
+	if err != nil {
+		return err
+	}
+	ctx.Export("master", job.Master)
+	ctx.Export("dashboard", job.Dashboard)
+	ctx.Export("logs", job.Logs)
+	ctx.Export("status", job.Status)
+	return nil
+}
