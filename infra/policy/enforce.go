@@ -1,0 +1,169 @@
+package policy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// Enforce judges every resource that the program asks for from now on, with all that s allows. A preview goes on to the
+// end, so that it says everything that is wrong, and then fails; an update makes nothing that is wrong, and fails.
+// With mocks it does nothing: tests give what they recorded to [Check].
+func Enforce(ctx *pulumi.Context, s *infra.Settings) error {
+	if err := errors.Join(unknownRules(s.Policy.Allow)...); err != nil || ctx.RunningWithMocks() {
+		return err
+	}
+	allow := s.Policy.Allow
+	if !s.ProtectStorage {
+		allow = append([]string{"unprotected-storage"}, allow...)
+	}
+	return ctx.RegisterResourceTransform((&guard{ctx: ctx, allow: allow}).look)
+}
+
+type guard struct {
+	ctx   *pulumi.Context
+	allow []string
+
+	mu   sync.Mutex
+	all  []Resource
+	said map[string]bool
+}
+
+// look is called by the engine, for several resources at a time. It changes none: nil leaves also the options alone
+// of which the SDK does not know here, as deletedWith.
+func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulumi.ResourceTransformResult {
+	r, err := seen(ctx, a)
+	if err == nil {
+		err = g.judge(r)
+	}
+	if err == nil {
+		return nil
+	}
+	// A transform cannot fail; an input that cannot be had can.
+	refused := pulumi.Map{"policy": pulumi.String("").ToStringOutput().ApplyT(func(string) (string, error) { return "", err })}
+	if !g.ctx.DryRun() {
+		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
+	}
+	// What depends on a resource that is refused would never be looked at. So another is, which ends the program with
+	// this error once it has run.
+	var end pulumi.ResourceState
+	if err := g.ctx.RegisterComponentResourceV2("elasticdl:policy:Violation", a.Type+" "+a.Name, refused, &end); err != nil {
+		return &pulumi.ResourceTransformResult{Props: refused, Opts: a.Opts}
+	}
+	return nil
+}
+
+// judge adds a resource to what is there, and says what is wrong with it all now and was not before.
+func (g *guard) judge(r Resource) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.all = append(g.all, r)
+	var problems []error
+	for _, v := range check(g.all, false, g.allow) {
+		text := v.Error()
+		if g.said[text] {
+			continue
+		}
+		if g.said == nil {
+			g.said = map[string]bool{}
+		}
+		g.said[text] = true
+		problems = append(problems, v)
+		if err := g.ctx.Log.Error(text, nil); err != nil {
+			problems = append(problems, fmt.Errorf("report a violation: %w", err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// seen is a resource as the engine shows it.
+func seen(ctx context.Context, a *pulumi.ResourceTransformArgs) (Resource, error) {
+	inputs, err := value(ctx, a.Props)
+	if err != nil {
+		return Resource{}, fmt.Errorf("read the inputs of %s %s: %w", a.Type, a.Name, err)
+	}
+	r := Resource{Type: a.Type, Name: a.Name, Options: Options{Protect: a.Opts.Protect}}
+	if inputs.IsObject() {
+		r.Inputs = inputs.ObjectValue()
+	}
+	if a.Opts.Provider != nil {
+		if r.Options.Provider, err = short(ctx, a.Opts.Provider); err != nil {
+			return Resource{}, err
+		}
+	}
+	for _, d := range a.Opts.DependsOn {
+		name, err := short(ctx, d)
+		if err != nil {
+			return Resource{}, err
+		}
+		r.Options.DependsOn = append(r.Options.DependsOn, name)
+	}
+	return r, nil
+}
+
+// short is "type name" of a resource.
+func short(ctx context.Context, r pulumi.Resource) (string, error) {
+	u, err := internals.UnsafeAwaitOutput(ctx, r.URN())
+	if err != nil {
+		return "", fmt.Errorf("read the name of a resource: %w", err)
+	}
+	urn := resource.URN(fmt.Sprint(u.Value))
+	return string(urn.Type()) + " " + urn.Name(), nil
+}
+
+// value is an input as rules see it. The SDK has made it of what the engine sent, so there are only these kinds.
+func value(ctx context.Context, in any) (resource.PropertyValue, error) {
+	switch v := in.(type) {
+	case nil:
+		return resource.NewNullProperty(), nil
+	case pulumi.Map:
+		m := resource.PropertyMap{}
+		for k, e := range v {
+			p, err := value(ctx, e)
+			if err != nil {
+				return p, err
+			}
+			m[resource.PropertyKey(k)] = p
+		}
+		return resource.NewProperty(m), nil
+	case pulumi.Array:
+		var a []resource.PropertyValue
+		for _, e := range v {
+			p, err := value(ctx, e)
+			if err != nil {
+				return p, err
+			}
+			a = append(a, p)
+		}
+		return resource.NewProperty(a), nil
+	case pulumi.Output:
+		o, err := internals.UnsafeAwaitOutput(ctx, v)
+		if err != nil {
+			return resource.PropertyValue{}, err
+		}
+		p := resource.MakeComputed(resource.NewProperty(""))
+		if o.Known {
+			if p, err = value(ctx, o.Value); err != nil {
+				return p, err
+			}
+		}
+		if o.Secret {
+			p = resource.MakeSecret(p)
+		}
+		return p, nil
+	case pulumi.Bool:
+		return resource.NewProperty(bool(v)), nil
+	case pulumi.Float64:
+		return resource.NewProperty(float64(v)), nil
+	case pulumi.String:
+		return resource.NewProperty(string(v)), nil
+	}
+	return resource.NewPropertyValue(in), nil
+}

@@ -1,0 +1,190 @@
+package policy
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// template is where kinds have the spec of their pods.
+var template = map[string][]string{
+	"Pod":                   {"spec"},
+	"Job":                   {"spec", "template", "spec"},
+	"Deployment":            {"spec", "template", "spec"},
+	"StatefulSet":           {"spec", "template", "spec"},
+	"ReplicaSet":            {"spec", "template", "spec"},
+	"ReplicationController": {"spec", "template", "spec"},
+	"DaemonSet":             {"spec", "template", "spec"},
+	"CronJob":               {"spec", "jobTemplate", "spec", "template", "spec"},
+}
+
+func podSpec(r Resource) resource.PropertyValue {
+	if path := template[kindOf(r, "kubernetes")]; path != nil {
+		return at(r.Inputs, path...)
+	}
+	return resource.NewNullProperty()
+}
+
+// trainingJob is the job that a ConfigMap tells a master of; nil if it is no such ConfigMap.
+func trainingJob(r Resource) *job.Job {
+	if kindOf(r, "kubernetes") != "ConfigMap" {
+		return nil
+	}
+	j := new(job.Job)
+	if doc := text(at(r.Inputs, "data", manifest.KeyJob)); doc == "" || json.Unmarshal([]byte(doc), j) != nil {
+		return nil
+	}
+	return j
+}
+
+// jobPods are the pods that masters will make. The program does not ask for these.
+func jobPods(all []Resource) (pods []Resource) {
+	for _, r := range all {
+		j := trainingJob(r)
+		if j == nil {
+			continue
+		}
+		roles := []pod.Role{pod.Worker}
+		if j.NumPS > 0 {
+			roles = append(roles, pod.PS)
+		}
+		for _, role := range roles {
+			made, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1}, meta.OwnerReference{})
+			if err != nil {
+				continue // who makes the job says so
+			}
+			doc, err := json.Marshal(made)
+			var inputs map[string]any
+			if err == nil && json.Unmarshal(doc, &inputs) == nil {
+				pods = append(pods, Resource{Type: "kubernetes:core/v1:Pod", Name: made.Name,
+					Inputs: resource.NewPropertyMapFromMap(inputs), Options: r.Options})
+			}
+		}
+	}
+	return pods
+}
+
+// containers of a pod, with where they are.
+func containers(spec resource.PropertyValue) map[string]resource.PropertyValue {
+	all := map[string]resource.PropertyValue{}
+	for _, kind := range []string{"initContainers", "containers", "ephemeralContainers"} {
+		for i, c := range list(within(spec, kind)) {
+			all[fmt.Sprintf("%s[%d]", kind, i)] = c
+		}
+	}
+	return all
+}
+
+func privilegedPod(r Resource, _ []Resource) (problems []string) {
+	spec := podSpec(r)
+	daemon := kindOf(r, "kubernetes") == "DaemonSet" // device plugins talk to the kubelet by files of the host
+	for _, key := range []string{"hostNetwork", "hostPID", "hostIPC"} {
+		if within(spec, key).V == true {
+			problems = append(problems, key+" is true")
+		}
+	}
+	for i, v := range list(within(spec, "volumes")) {
+		if !daemon && !within(v, "hostPath").IsNull() && !unknown(within(v, "hostPath")) {
+			problems = append(problems, fmt.Sprintf("volumes[%d] is a hostPath", i))
+		}
+	}
+	for where, c := range containers(spec) {
+		security := within(c, "securityContext")
+		if within(security, "privileged").V == true {
+			problems = append(problems, where+" is privileged")
+		}
+		for _, capability := range texts(within(security, "capabilities", "add")) {
+			if oneOf(capability, "ALL", "SYS_ADMIN", "SYS_PTRACE", "SYS_MODULE", "NET_ADMIN") {
+				problems = append(problems, where+" has the capability "+capability)
+			}
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+func unpinnedImage(r Resource, _ []Resource) (problems []string) {
+	daemon := kindOf(r, "kubernetes") == "DaemonSet"
+	for where, c := range containers(podSpec(r)) {
+		image := text(within(c, "image"))
+		name, _, digest := strings.Cut(image, "@sha256:")
+		_, tag, _ := strings.Cut(name[strings.LastIndex(name, "/")+1:], ":")
+		switch {
+		case image == "" || digest:
+		case daemon:
+			problems = append(problems, fmt.Sprintf("%s.image %s has no digest", where, image))
+		case tag == "" || tag == "latest":
+			problems = append(problems, fmt.Sprintf("%s.image %s may be another tomorrow", where, image))
+		}
+	}
+	slices.Sort(problems)
+	return problems
+}
+
+// orphan: what of the cloud belongs to objects in a cluster is deleted by controllers in it, which are gone with it.
+func orphan(r Resource, _ []Resource) (problems []string) {
+	switch kindOf(r, "kubernetes") {
+	case "Service":
+		if at(r.Inputs, "spec", "type").V == "LoadBalancer" {
+			problems = append(problems, "it owns a load balancer of the cloud")
+		}
+	case "Ingress", "Gateway":
+		problems = append(problems, "it owns a load balancer of the cloud")
+	case "PersistentVolumeClaim":
+		if at(r.Inputs, "spec", "volumeName").IsNull() {
+			problems = append(problems, "it names no volume, so a disk of the cloud is made for it")
+		}
+	case "StatefulSet":
+		if len(list(at(r.Inputs, "spec", "volumeClaimTemplates"))) > 0 {
+			problems = append(problems, "volumeClaimTemplates make disks of the cloud")
+		}
+	}
+	for i, v := range list(within(podSpec(r), "volumes")) {
+		if !within(v, "ephemeral").IsNull() {
+			problems = append(problems, fmt.Sprintf("volumes[%d] makes a disk of the cloud", i))
+		}
+	}
+	return problems
+}
+
+// rigidSpot judges pools of spot nodes, and jobs where there are such pools: either may come first.
+func rigidSpot(r Resource, all []Resource) (problems []string) {
+	if spot, taints := spotPool(r); spot {
+		if !unknown(taints) && !slices.ContainsFunc(list(taints), func(t resource.PropertyValue) bool {
+			return is(within(t, "effect"), "NO_SCHEDULE") || is(within(t, "effect"), "NO_EXECUTE")
+		}) {
+			problems = append(problems, "spot nodes without a taint take masters and parameter servers")
+		}
+		return problems
+	}
+	j := trainingJob(r)
+	if j == nil || j.Strategy == job.ParameterServer || max(j.MinWorkers, 1) < j.NumWorkers {
+		return nil
+	}
+	for _, pool := range all {
+		if spot, _ := spotPool(pool); spot {
+			problems = append(problems, fmt.Sprintf("job %s needs all its %d workers, and %s %q is spot", j.Name, j.NumWorkers, pool.Type, pool.Name))
+		}
+	}
+	return problems
+}
+
+func spotPool(r Resource) (spot bool, taints resource.PropertyValue) {
+	switch r.Type {
+	case "gcp:container/nodePool:NodePool":
+		node := at(r.Inputs, "nodeConfig")
+		return within(node, "spot").V == true || within(node, "preemptible").V == true, within(node, "taints")
+	case "aws:eks/nodeGroup:NodeGroup":
+		return at(r.Inputs, "capacityType").V == "SPOT", at(r.Inputs, "taints")
+	}
+	return false, resource.NewNullProperty()
+}

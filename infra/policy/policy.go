@@ -1,0 +1,82 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+)
+
+// Resource is what a program asks for.
+type Resource struct {
+	Type, Name string
+	Inputs     resource.PropertyMap
+	Options    Options
+}
+
+// Options are those that rules look at. Other resources are named "type name".
+type Options struct {
+	Provider  string   `json:"provider"` // "" = the default one
+	DependsOn []string `json:"dependsOn"`
+	Protect   bool     `json:"protect"`
+}
+
+// Rule is one thing that a stack may not do, and is named by it.
+type Rule struct {
+	Name   string
+	What   string // it forbids
+	Why    string
+	Remedy string // what to do instead
+
+	// judge says what is wrong with a resource; all is everything asked for by now.
+	judge func(r Resource, all []Resource) []string
+	// whole rules miss something, which may yet come while the program runs: only [Check] has them.
+	whole bool
+}
+
+// Violation is a resource that is against a rule.
+type Violation struct {
+	Rule       *Rule
+	Type, Name string // of the resource
+	Problem    string
+}
+
+// Error names everything that is needed to put it right.
+func (v Violation) Error() string {
+	return fmt.Sprintf("policy %s: %s %q: %s. %s. (To let it pass: elasticdl:policy.allow: [%q])",
+		v.Rule.Name, v.Type, v.Name, v.Problem, v.Rule.Remedy, v.Rule.Name+":"+v.Name)
+}
+
+// Check judges all that a program asks for, but for what is allowed: "rule", or "rule:name" of a resource.
+func Check(all []Resource, allow ...string) []Violation { return check(all, true, allow) }
+
+func check(all []Resource, whole bool, allow []string) (found []Violation) {
+	for _, r := range slices.Concat(all, jobPods(all)) {
+		for i := range Rules {
+			rule := &Rules[i]
+			if rule.whole && !whole || slices.Contains(allow, rule.Name) || slices.Contains(allow, rule.Name+":"+r.Name) {
+				continue
+			}
+			for _, problem := range rule.judge(r, all) {
+				found = append(found, Violation{Rule: rule, Type: r.Type, Name: r.Name, Problem: problem})
+			}
+		}
+	}
+	return found
+}
+
+// unknownRules are those of allow that there are not.
+func unknownRules(allow []string) (problems []error) {
+	var names []string
+	for _, r := range Rules {
+		names = append(names, r.Name)
+	}
+	for i, a := range allow {
+		name, _, _ := strings.Cut(a, ":")
+		if !slices.Contains(names, name) {
+			problems = append(problems, fmt.Errorf("elasticdl:policy.allow[%d]: %q is no rule: one of %s, or one with :<name of a resource>", i, a, strings.Join(names, ", ")))
+		}
+	}
+	return problems
+}

@@ -1,0 +1,177 @@
+package policy
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+)
+
+// graph reads resources as the golden files of package graph have them.
+func graph(t testing.TB, doc string) (all []Resource) {
+	t.Helper()
+	var docs []struct {
+		Type, Name string
+		Inputs     map[string]any
+		Options    Options
+	}
+	if err := yaml.Unmarshal([]byte(doc), &docs); err != nil {
+		t.Fatalf("read %s: %v", doc, err)
+	}
+	for _, d := range docs {
+		inputs := resource.NewPropertyMapFromMap(d.Inputs)
+		for k, v := range inputs {
+			inputs[k] = marked(v)
+		}
+		all = append(all, Resource{Type: d.Type, Name: d.Name, Inputs: inputs, Options: d.Options})
+	}
+	return all
+}
+
+// marked is a value with what golden files mark as unknown or secret.
+func marked(v resource.PropertyValue) resource.PropertyValue {
+	switch {
+	case v.IsString() && v.StringValue() == "(unknown)":
+		return resource.MakeComputed(resource.NewProperty(""))
+	case v.IsObject():
+		m := v.ObjectValue()
+		if s, ok := m["(secret)"]; ok {
+			return resource.MakeSecret(marked(s))
+		}
+		for k, e := range m {
+			m[k] = marked(e)
+		}
+	case v.IsArray():
+		for i, e := range v.ArrayValue() {
+			v.ArrayValue()[i] = marked(e)
+		}
+	}
+	return v
+}
+
+// examples are graphs that each rule lets pass, and by what is wrong with them those that it does not.
+func examples(t testing.TB) map[string]struct {
+	Pass []string
+	Fail map[string]string
+} {
+	t.Helper()
+	docs, err := os.ReadFile("testdata/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rules map[string]struct {
+		Pass []string
+		Fail map[string]string
+	}
+	if err := yaml.UnmarshalStrict(docs, &rules); err != nil {
+		t.Fatal(err)
+	}
+	return rules
+}
+
+func TestRules(t *testing.T) {
+	rules := examples(t)
+	for _, r := range Rules {
+		if len(rules[r.Name].Pass) == 0 || len(rules[r.Name].Fail) == 0 {
+			t.Errorf("rules.yaml has nothing for %s", r.Name)
+		}
+		delete(rules, r.Name)
+	}
+	for name := range rules {
+		t.Errorf("rules.yaml has %s, which is no rule", name)
+	}
+}
+
+func TestRule(t *testing.T) {
+	rules := examples(t)
+	others := func(rule string) (names []string) {
+		for _, r := range Rules {
+			if r.Name != rule {
+				names = append(names, r.Name)
+			}
+		}
+		return names
+	}
+	for rule, cases := range rules {
+		t.Run(rule, func(t *testing.T) {
+			for _, doc := range cases.Pass {
+				for _, v := range Check(graph(t, doc), others(rule)...) {
+					t.Errorf("%v\nof\n%s", v, doc)
+				}
+			}
+			for problem, doc := range cases.Fail {
+				all := graph(t, doc)
+				got := Check(all, others(rule)...)
+				if len(got) != 1 || got[0].Rule.Name != rule || got[0].Problem != problem {
+					t.Errorf("%v, want %q of\n%s", got, problem, doc)
+					continue
+				}
+				for _, want := range []string{rule, got[0].Type, got[0].Name, problem, got[0].Rule.Remedy} {
+					if !strings.Contains(got[0].Error(), want) {
+						t.Errorf("%q does not say %q", got[0].Error(), want)
+					}
+				}
+				if got := Check(all, append(others(rule), rule+":"+got[0].Name)...); len(got) > 0 {
+					t.Errorf("%v although it is allowed", got)
+				}
+				if got := Check(all, append(others(rule), rule+":another")...); len(got) != 1 {
+					t.Errorf("%v where another is allowed", got)
+				}
+				if got := Check(all, append(others(rule), rule)...); len(got) > 0 {
+					t.Errorf("%v although the rule is off", got)
+				}
+			}
+		})
+	}
+}
+
+// What is not known yet is no violation: neither a value nor anything around it.
+func TestUnknown(t *testing.T) {
+	for rule, cases := range examples(t) {
+		for _, doc := range cases.Pass {
+			all := graph(t, doc)
+			for i := range all {
+				eachUnknown(resource.NewProperty(all[i].Inputs), func(v resource.PropertyValue) {
+					partly := slices.Clone(all)
+					partly[i].Inputs = v.ObjectValue()
+					for _, v := range Check(partly) {
+						if v.Rule.Name == rule {
+							t.Errorf("%v with something unknown of\n%s", v, doc)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// eachUnknown calls f with copies of a value in which one part is unknown, each part once.
+func eachUnknown(v resource.PropertyValue, f func(resource.PropertyValue)) {
+	unknown := resource.MakeComputed(resource.NewProperty(""))
+	switch {
+	case v.IsObject():
+		for k, e := range v.ObjectValue() {
+			with := func(part resource.PropertyValue) {
+				m := v.ObjectValue().Copy()
+				m[k] = part
+				f(resource.NewProperty(m))
+			}
+			with(unknown)
+			eachUnknown(e, with)
+		}
+	case v.IsArray():
+		for i, e := range v.ArrayValue() {
+			with := func(part resource.PropertyValue) {
+				a := slices.Clone(v.ArrayValue())
+				a[i] = part
+				f(resource.NewProperty(a))
+			}
+			with(unknown)
+			eachUnknown(e, with)
+		}
+	}
+}
