@@ -44,7 +44,7 @@ func TestLeasesAreHandedBack(t *testing.T) {
 		}
 		w.pods.end(worker(0), pod.Exit{Code: 143})
 		s := w.look()
-		if p := s.Pods[1]; p.State != "Failed" || p.Reason != "deleted: asked to leave" || s.Relaunched != 1 || s.Requeued != 1 {
+		if p := s.Pods[1]; p.State != "Deleted" || p.Reason != "deleted: asked to leave" || s.Relaunched != 1 || s.Requeued != 1 {
 			t.Errorf("%v", s)
 		}
 	})

@@ -179,6 +179,9 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	why := e.Exit // if so
 	e.Exit, e.Ended = exit, now
 	if asked || e.doomed != "" || e.Phase == Deleted { // it was told to go: how it went is no matter
+		if e.Phase == Failed {
+			e.Phase = Deleted
+		}
 		e.Exit.Deleted = true
 		e.Exit.Evicted, e.Exit.Preempted = exit.Evicted || why.Evicted, exit.Preempted || why.Preempted
 		e.Exit.Reason = cmp.Or(e.Exit.Reason, why.Reason, e.doomed)
