@@ -1,27 +1,43 @@
 package provider
 
 import (
+	_ "embed"
 	"fmt"
 	"iter"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 )
 
+//go:embed minikube.sh
+var minikube []byte
+
+// Key is in the kubeconfigs of minikube, and must be in clear nowhere.
+const Key = "UFJJVkFURS1LRVk="
+
 // Cloud is the world of one stack: what there is of Google's, Amazon's, minikube's, and within their clusters.
 type Cloud struct {
 	Google, Amazon, Commands *Provider
 	Kubernetes               *Kubernetes
-	Minikube                 string // where the fake minikube keeps its profiles: see [Cloud.Env]
 
-	debug []string
+	profiles string // directory of files, which are minikube's profiles
+	path     string // for commands: where minikube and kubectl are played
+	debug    []string
 }
 
 // Start serves the providers until the test ends.
 func Start(t testing.TB) *Cloud {
 	t.Helper()
-	c := &Cloud{Minikube: t.TempDir()}
+	c := &Cloud{profiles: t.TempDir(), path: t.TempDir()}
+	for _, tool := range []string{"minikube", "kubectl"} {
+		if err := os.WriteFile(filepath.Join(c.path, tool), minikube, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.path += string(os.PathListSeparator) + os.Getenv("PATH")
 	of := func(pkg, version string, types map[string]Type, functions map[string]func(Props) (Props, error)) *Provider {
 		p := &Provider{base: base{pkg: pkg, version: version}, cloud: c, types: types, functions: functions, live: map[string]*Resource{}}
 		c.debug = append(c.debug, fmt.Sprintf("%s:%d", pkg, serve(t, p)))
@@ -37,6 +53,45 @@ func Start(t testing.TB) *Cloud {
 
 // Debug is the value of PULUMI_DEBUG_PROVIDERS.
 func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
+
+// Env is the environment of the Pulumi CLI: nothing is of this user or asked of the world, but for its home and backend,
+// which Automation API sets.
+func (c *Cloud) Env() map[string]string {
+	return map[string]string{
+		"PATH":                     os.Getenv("PATH"),
+		"PULUMI_DEBUG_PROVIDERS":   c.Debug(),
+		"PULUMI_CONFIG_PASSPHRASE": "of a test",
+		"PULUMI_SKIP_UPDATE_CHECK": "true",
+		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
+	}
+}
+
+// StartMinikube starts a profile, as its user did.
+func (c *Cloud) StartMinikube(profile string) error {
+	return os.WriteFile(filepath.Join(c.profiles, profile), []byte("by hand\n"), 0o600)
+}
+
+// Minikubes are the profiles that there are, each with how it was started.
+func (c *Cloud) Minikubes() (map[string]string, error) {
+	files, err := os.ReadDir(c.profiles)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]string{}
+	for _, f := range files {
+		text, err := os.ReadFile(filepath.Join(c.profiles, f.Name()))
+		if err != nil {
+			return nil, err
+		}
+		all[f.Name()] = strings.TrimSpace(string(text))
+	}
+	return all, nil
+}
+
+// DeleteMinikube deletes a profile, as its user did.
+func (c *Cloud) DeleteMinikube(profile string) error {
+	return os.Remove(filepath.Join(c.profiles, profile))
+}
 
 // Calls are those that changed anything, of all providers.
 func (c *Cloud) Calls() []Call {

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// commands are those of pulumi-command: they are run, in an environment of which a test says the rest by [testing.T.Setenv].
+// commands are those of pulumi-command. They are run, with minikube.sh for minikube and kubectl.
 var commands = map[string]Type{
 	"command:local:Command": {Replace: []string{"triggers"}, Make: makeCommand, Delete: deleteCommand},
 }
@@ -44,7 +44,7 @@ func run(ctx context.Context, r *Resource, line string) (Props, error) {
 		}
 	}
 	c := exec.CommandContext(ctx, words[0], append(words[1:], line)...)
-	c.Env = slices.Concat(os.Environ(), []string{"FAKE_MINIKUBE=" + r.cloud.Minikube, "PULUMI_COMMAND_STDOUT=" + text(was, "stdout"), "PULUMI_COMMAND_STDERR=" + text(was, "stderr")})
+	c.Env = slices.Concat(os.Environ(), []string{"PATH=" + r.cloud.path, "FAKE_MINIKUBE=" + r.cloud.profiles, "PULUMI_COMMAND_STDOUT=" + text(was, "stdout"), "PULUMI_COMMAND_STDERR=" + text(was, "stderr")})
 	environment, _ := r.In["environment"].(map[string]any)
 	for k, v := range environment {
 		c.Env = append(c.Env, fmt.Sprintf("%s=%v", k, v))

@@ -82,7 +82,7 @@ func (k *Kubernetes) left() []string {
 // reach is what a server has, or why it does not answer.
 func (k *Kubernetes) reach(server string) (map[string]*Object, error) {
 	if profile, ok := strings.CutPrefix(server, "https://minikube."); ok {
-		if _, err := os.Stat(filepath.Join(k.cloud.Minikube, profile)); err != nil {
+		if _, err := os.Stat(filepath.Join(k.cloud.profiles, profile)); err != nil {
 			delete(k.clusters, server)
 		} else if k.clusters[server] == nil {
 			k.clusters[server] = map[string]*Object{}
