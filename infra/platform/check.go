@@ -1,0 +1,108 @@
+package platform
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// Check reports, joined and by their paths, what a stack's job would be refused for when its pods are made, and what
+// only some clouds have. What is wrong with settings by themselves [infra.Load] has said.
+func Check(s *infra.Settings) error {
+	p := problems{project: s.Project}
+	p.checkPodSecurity(s)
+	p.checkQuota(s)
+	class, shared := s.Platform.StorageClass, s.EKS != nil && s.EKS.EFS != nil
+	p.check(class == "" || shared, "platform.storageClass: %s: %s", class, needsEFS)
+	return errors.Join(p.all...)
+}
+
+const needsEFS = "expected eks.efs, where volumes on demand are directories; elsewhere each were a disk or file server that outlives the stack: use subPath with the stack's claim"
+
+type problems struct {
+	project string
+	all     []error
+}
+
+func (p *problems) check(ok bool, format string, args ...any) {
+	if !ok {
+		p.all = append(p.all, fmt.Errorf(p.project+":"+format, args...))
+	}
+}
+
+func (p *problems) checkPodSecurity(s *infra.Settings) {
+	level := podSecurity(s)
+	bad := map[string]bool{}
+	for _, t := range pods(s.Job) {
+		for _, complaint := range against(level, &t) {
+			bad[complaint] = true
+		}
+	}
+	p.check(len(bad) == 0, "platform.podSecurity: %s: the job's pods would be refused: %s", level, strings.Join(slices.Sorted(maps.Keys(bad)), "; "))
+}
+
+// checkQuota refuses a job whose pods do not say how much they want of what a quota counts.
+func (p *problems) checkQuota(s *infra.Settings) {
+	for _, name := range slices.Sorted(maps.Keys(s.Platform.Quota)) {
+		of, limit := strings.CutPrefix(name, "limits.")
+		of = strings.TrimPrefix(of, "requests.")
+		if of != "cpu" && of != "memory" {
+			continue
+		}
+		for _, t := range pods(s.Job) {
+			for _, c := range t.Spec.Containers {
+				list := c.Resources.Requests
+				if limit {
+					list = c.Resources.Limits
+				}
+				_, ok := list[core.ResourceName(of)]
+				p.check(ok, "platform.quota.%s: container %s of the job does not say how much it wants of that, and would be refused", name, c.Name)
+			}
+		}
+	}
+}
+
+// podSecurity is the level of the namespace: as set, or the strictest that the job's pods pass, of those that are not the
+// strictest of all: that one refuses also what people start by hand.
+func podSecurity(s *infra.Settings) string {
+	level := cmp.Or(s.Platform.PodSecurity, baseline)
+	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool { return len(against(baseline, &t)) > 0 }) {
+		level = privileged
+	}
+	return level
+}
+
+// pods are one of each role of a job, none of one that is not valid. Its image may be made by the stack later.
+func pods(of *job.Job) []core.PodTemplateSpec {
+	if of == nil {
+		return nil
+	}
+	j := new(*of)
+	j.Image = cmp.Or(j.Image, manifest.App)
+	s, err := manifest.Submit(j)
+	if err != nil {
+		return nil
+	}
+	all := []core.PodTemplateSpec{s.Job.Spec.Template}
+	roles := []pod.Role{pod.Worker}
+	if j.NumPS > 0 {
+		roles = append(roles, pod.PS)
+	}
+	for _, role := range roles {
+		if p, err := manifest.Pod(j, manifest.PodSpec{ID: pod.ID{Role: role}, Launch: 1}, meta.OwnerReference{}); err == nil {
+			all = append(all, core.PodTemplateSpec{ObjectMeta: p.ObjectMeta, Spec: p.Spec})
+		}
+	}
+	return all
+}

@@ -1,0 +1,206 @@
+package platform
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// aJob is what flags make of one that has all that is needed.
+func aJob(t *testing.T, flags ...string) *job.Job {
+	t.Helper()
+	c, err := job.Parse(append(strings.Fields(`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Job
+}
+
+func TestCheck(t *testing.T) {
+	few := aJob(t)
+	few.PS.Request = job.Resources{"cpu": "1"}
+	for name, test := range map[string]struct {
+		change func(*infra.Settings)
+		want   string
+	}{
+		"good":       {func(s *infra.Settings) {}, ""},
+		"no job":     {func(s *infra.Settings) { s.Job, s.Platform.PodSecurity = nil, restricted }, ""},
+		"restricted": {func(s *infra.Settings) { s.Platform.PodSecurity = restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has not runAsNonRoot true; container ps has not runAsNonRoot true; container worker has not runAsNonRoot true"},
+		"host path": {func(s *infra.Settings) {
+			s.Job, s.Platform.PodSecurity = aJob(t, "--volume=host_path=/data,mount_path=/data"), baseline
+		}, "elasticdl:platform.podSecurity: baseline: the job's pods would be refused: volume volume-0 is a hostPath"},
+		"as it allows": {func(s *infra.Settings) { s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data") }, ""},
+		"quota": {func(s *infra.Settings) {
+			s.Job, s.Platform.Quota = few, map[string]string{"pods": "9", "limits.cpu": "9", "memory": "9Gi", "limits.memory": "9Gi"}
+		}, "elasticdl:platform.quota.limits.memory: container ps of the job does not say how much it wants of that, and would be refused\nelasticdl:platform.quota.memory: container ps of the job does not say how much it wants of that, and would be refused"},
+		"built image":   {func(s *infra.Settings) { s.Job.Image, s.Platform.PodSecurity = "", restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
+		"storage class": {func(s *infra.Settings) { s.EKS.EFS, s.Platform.StorageClass = nil, "c" }, "elasticdl:platform.storageClass: c: expected eks.efs"},
+	} {
+		s := settings(infra.CloudEKS)
+		s.Job = aJob(t)
+		test.change(s)
+		err := Check(s)
+		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
+			t.Errorf("%s: got:\n%v\nwant:\n%s", name, err, test.want)
+		}
+	}
+}
+
+// K13: whatever pods a job makes, the namespace takes them or the job is refused before any resource. That against says what
+// the API server says is in TestAgainst, and in the end-to-end tests.
+func TestNamespaceTakesPods(t *testing.T) {
+	hook := func(text string) string { return "--cluster_spec_json=" + text }
+	nonRoot := hook(`{"pod_spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":65532}}}`)
+	for _, test := range []struct {
+		flags      []string
+		set, level string // the level that is set, and that of the namespace; "" = refused
+	}{
+		{nil, "", baseline},
+		{[]string{"--num_ps_pods=0", "--distribution_strategy=AllreduceStrategy", "--worker_resource_request=cpu=1,memory=1Gi,gpu=1"}, "", baseline},
+		{[]string{"--volume=claim_name=data-claim,mount_path=/data"}, "", baseline},
+		{[]string{"--volume=host_path=/data,mount_path=/data"}, "", privileged},
+		{[]string{"--volume=host_path=/data,mount_path=/data"}, privileged, privileged},
+		{[]string{"--volume=host_path=/data,mount_path=/data"}, baseline, ""},
+		{nil, restricted, ""},
+		{[]string{nonRoot}, restricted, restricted},
+		{[]string{nonRoot}, "", baseline},
+		{[]string{nonRoot, "--volume=host_path=/data,mount_path=/data"}, restricted, ""},
+		{[]string{hook(`{"worker_pod_spec":{"hostNetwork":true}}`)}, "", privileged},
+		{[]string{hook(`{"ps_pod_spec":{"hostIPC":true}}`)}, baseline, ""},
+		{[]string{hook(`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["SYS_PTRACE"]}}}]}}`)}, "", privileged},
+		{[]string{hook(`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["NET_BIND_SERVICE"]}}}]}}`)}, "", baseline},
+		{[]string{hook(`{"worker_pod_spec":{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]}}`)}, "", baseline},
+	} {
+		s := &infra.Settings{Project: "elasticdl", Cloud: infra.CloudGKE, Job: aJob(t, test.flags...), Platform: infra.Platform{Namespace: "research", PodSecurity: test.set}}
+		if err := Check(s); (err == nil) != (test.level != "") {
+			t.Errorf("%q with %q: %v", test.flags, test.set, err)
+		} else if err != nil {
+			continue
+		}
+		n := namespace("research", podSecurity(s))
+		level := n.Labels["pod-security.kubernetes.io/enforce"]
+		if level != test.level {
+			t.Errorf("%q with %q: namespace enforces %s, want %s", test.flags, test.set, level, test.level)
+		}
+		templates := pods(s.Job)
+		if want := 2 + min(s.Job.NumPS, 1); len(templates) != want {
+			t.Errorf("%q has pods of %d kinds, want %d", test.flags, len(templates), want)
+		}
+		for _, p := range templates {
+			if bad := against(level, &p); len(bad) > 0 {
+				t.Errorf("%q: %s has against %s: %q", test.flags, level, p.Spec.Containers[0].Name, bad)
+			}
+		}
+		for _, mode := range []string{"warn", "enforce", "audit"} {
+			if v := n.Labels["pod-security.kubernetes.io/"+mode+"-version"]; v != podSecurityVersion || n.Labels["pod-security.kubernetes.io/"+mode] == "" {
+				t.Errorf("%s has version %q", mode, v)
+			}
+		}
+	}
+}
+
+// K11: nobody may give more than he has, so whoever submits may do all that a master may; and no more than the command does.
+func TestSubmitter(t *testing.T) {
+	submitter := roles("research")[0]
+	var masters []rbac.PolicyRule
+	s, err := manifest.Submit(aJob(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shared, _ := manifest.Permissions("research", "trainer")
+	masters = append(append(masters, s.Role.Rules...), shared.Rules...)
+	for _, m := range masters {
+		for _, resource := range m.Resources {
+			for _, verb := range m.Verbs {
+				if !allows(submitter, m.APIGroups[0], resource, verb) {
+					t.Errorf("a submitter may not %s %s, and so not make a master that may", verb, resource)
+				}
+			}
+		}
+	}
+	for _, r := range roles("research") {
+		for _, rule := range r.Rules {
+			for _, text := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs) {
+				if slices.Contains([]string{"*", "secrets", "bind", "escalate", "impersonate", "pods/attach", "pods/portforward"}, text) {
+					t.Errorf("%s: %+v", r.Name, rule)
+				}
+			}
+		}
+	}
+	if allows(submitter, "", "pods/exec", "create") {
+		t.Error("a submitter may run commands in pods")
+	}
+}
+
+func allows(r *rbac.Role, group, resource, verb string) bool {
+	return slices.ContainsFunc(r.Rules, func(p rbac.PolicyRule) bool {
+		return slices.Contains(p.APIGroups, group) && slices.Contains(p.Resources, resource) && slices.Contains(p.Verbs, verb)
+	})
+}
+
+// K12.
+func TestDevicePlugin(t *testing.T) {
+	d := devicePlugin("", map[string]string{"nvidia.com/gpu.present": "true"})
+	p := d.Spec.Template.Spec
+	c := p.Containers[0]
+	if _, digest, ok := strings.Cut(c.Image, "@sha256:"); !ok || len(digest) != 64 || !strings.Contains(c.Image, ":v") {
+		t.Errorf("image %s has no version and digest", c.Image)
+	}
+	if d.Namespace != "kube-system" || p.NodeSelector["nvidia.com/gpu.present"] != "true" || p.PriorityClassName != "system-node-critical" {
+		t.Errorf("%+v", d)
+	}
+	taint := &core.Taint{Key: "nvidia.com/gpu", Value: "present", Effect: core.TaintEffectNoSchedule}
+	if len(p.Tolerations) != 1 || p.Tolerations[0].Key != taint.Key || p.Tolerations[0].Operator != core.TolerationOpExists || p.Tolerations[0].Effect != taint.Effect {
+		t.Errorf("%+v", p.Tolerations)
+	}
+	if s := c.SecurityContext; s.Privileged != nil || *s.AllowPrivilegeEscalation || !slices.Equal(s.Capabilities.Drop, []core.Capability{"ALL"}) {
+		t.Errorf("%+v", s)
+	}
+	if got := devicePlugin("registry.example/plugin@sha256:1", nil).Spec.Template.Spec.Containers[0].Image; got != "registry.example/plugin@sha256:1" {
+		t.Errorf("image %s", got)
+	}
+}
+
+// K14: what a job needs goes through.
+func TestNetworkPolicy(t *testing.T) {
+	for cloud, metadata := range map[string][]string{
+		infra.CloudGKE:      {"169.254.169.254/32 80", "169.254.169.252/32 988"},
+		infra.CloudEKS:      {"169.254.170.23/32 80", "fd00:ec2::23/128 80"},
+		infra.CloudMinikube: nil,
+	} {
+		n := networkPolicy("research", cloud)
+		var got []string
+		for _, rule := range n.Spec.Egress {
+			to := "any"
+			for _, peer := range rule.To {
+				if to = "own"; peer.IPBlock != nil {
+					to = peer.IPBlock.CIDR
+				}
+			}
+			if len(rule.Ports) == 0 {
+				got = append(got, to)
+			}
+			for _, port := range rule.Ports {
+				text := to + " " + port.Port.String()
+				if *port.Protocol == core.ProtocolUDP {
+					text += " UDP"
+				}
+				got = append(got, text)
+			}
+		}
+		want := append(strings.Split("own,any 53 UDP,any 53,any 443,any 6443,any 8443", ","), metadata...)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: goes out to %q, want %q", cloud, got, want)
+		}
+		if in := n.Spec.Ingress; len(in) != 1 || len(in[0].From) != 1 || in[0].From[0].PodSelector == nil || in[0].From[0].NamespaceSelector != nil || len(n.Spec.PolicyTypes) != 2 {
+			t.Errorf("%s: comes in from %+v", cloud, in)
+		}
+	}
+}

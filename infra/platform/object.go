@@ -1,0 +1,188 @@
+package platform
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+
+	apps "k8s.io/api/apps/v1"
+	core "k8s.io/api/core/v1"
+	rbac "k8s.io/api/rbac/v1"
+	scheduling "k8s.io/api/scheduling/v1"
+	storage "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+func kind(version, name string) meta.TypeMeta {
+	return meta.TypeMeta{APIVersion: version, Kind: name}
+}
+
+// object is the metadata of what is in a namespace, or of the whole cluster if that is "".
+func object(in, name string) meta.ObjectMeta {
+	return meta.ObjectMeta{Name: name, Namespace: in, Labels: map[string]string{manifest.LabelApp: manifest.App}}
+}
+
+// namespace enforces a level of Pod Security, and notes in the audit log what would be against the strictest.
+func namespace(name, level string) *core.Namespace {
+	const label = "pod-security.kubernetes.io/"
+	n := &core.Namespace{TypeMeta: kind("v1", "Namespace"), ObjectMeta: object("", name)}
+	for mode, level := range map[string]string{"enforce": level, "warn": level, "audit": restricted} {
+		n.Labels[label+mode] = level
+		n.Labels[label+mode+"-version"] = podSecurityVersion
+	}
+	return n
+}
+
+// Priorities are those that jobs know by name: --worker_pod_priority=0.5 is high for one half of the workers.
+const (
+	high = 1000000
+	low  = 1000
+)
+
+// priorities are the given ones, and high and low unless they are among them.
+func priorities(given map[string]int32) map[string]int32 {
+	all := map[string]int32{"high": high, "low": low}
+	maps.Copy(all, given)
+	return all
+}
+
+func priorityClass(name string, value int32) *scheduling.PriorityClass {
+	return &scheduling.PriorityClass{
+		TypeMeta: kind("scheduling.k8s.io/v1", "PriorityClass"), ObjectMeta: object("", name), Value: value,
+		Description:      "Of ElasticDL's pods that are to have this priority; of no others by itself.",
+		PreemptionPolicy: new(core.PreemptLowerPriority),
+	}
+}
+
+// holeVolume is where a claim says which volume is its own.
+const holeVolume = "{volume}"
+
+// volumeName is that of a volume, of which there is one of a name in a cluster.
+func volumeName(in, claim string) string { return in + "-" + claim }
+
+func capacity(gb int) core.ResourceList {
+	return core.ResourceList{core.ResourceStorage: *resource.NewQuantity(int64(gb)<<30, resource.BinarySI)}
+}
+
+// persistentVolume is kept for one claim, and retained when that goes: its data is not the cluster's to delete.
+func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
+	return &core.PersistentVolume{
+		TypeMeta: kind("v1", "PersistentVolume"), ObjectMeta: object("", volumeName(in, v.Claim)),
+		Spec: core.PersistentVolumeSpec{
+			Capacity: capacity(v.CapacityGB), AccessModes: []core.PersistentVolumeAccessMode{core.ReadWriteMany},
+			PersistentVolumeSource: v.Source, VolumeMode: new(core.PersistentVolumeFilesystem),
+			PersistentVolumeReclaimPolicy: core.PersistentVolumeReclaimRetain,
+			ClaimRef:                      &core.ObjectReference{APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: in, Name: v.Claim},
+		},
+	}
+}
+
+// persistentVolumeClaim is bound to that volume. Its class is "", written so: where none is said, the cluster's default
+// one makes a new disk.
+func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeClaim {
+	return &core.PersistentVolumeClaim{
+		TypeMeta: kind("v1", "PersistentVolumeClaim"), ObjectMeta: object(in, v.Claim),
+		Spec: core.PersistentVolumeClaimSpec{
+			AccessModes: []core.PersistentVolumeAccessMode{core.ReadWriteMany}, VolumeMode: new(core.PersistentVolumeFilesystem),
+			Resources:        core.VolumeResourceRequirements{Requests: capacity(v.CapacityGB)},
+			StorageClassName: new(""), VolumeName: holeVolume,
+		},
+	}
+}
+
+const efsDriver = "efs.csi.aws.com"
+
+// storageClass makes volumes on demand as directories of the stack's EFS, each behind an access point of its own. The driver
+// deletes the access point with its claim, and leaves the directory.
+func storageClass(name string, v *infra.Volume) (*storage.StorageClass, error) {
+	if v == nil || v.Source.CSI == nil || v.Source.CSI.Driver != efsDriver {
+		return nil, fmt.Errorf("platform.storageClass: %s: %s", name, needsEFS)
+	}
+	fileSystem, _, _ := strings.Cut(v.Source.CSI.VolumeHandle, "::") // and its access point
+	return &storage.StorageClass{
+		TypeMeta: kind("storage.k8s.io/v1", "StorageClass"), ObjectMeta: object("", name), Provisioner: efsDriver,
+		Parameters: map[string]string{
+			"provisioningMode": "efs-ap", "fileSystemId": fileSystem, "directoryPerms": "700",
+			"basePath": "/volumes", "subPathPattern": "${.PVC.namespace}/${.PVC.name}",
+		},
+		ReclaimPolicy: new(core.PersistentVolumeReclaimDelete), VolumeBindingMode: new(storage.VolumeBindingImmediate),
+	}, nil
+}
+
+// quota is of valid quantities.
+func quota(in string, most map[string]string) *core.ResourceQuota {
+	hard := core.ResourceList{}
+	for name, amount := range most {
+		hard[core.ResourceName(name)] = resource.MustParse(amount)
+	}
+	return &core.ResourceQuota{TypeMeta: kind("v1", "ResourceQuota"), ObjectMeta: object(in, manifest.App), Spec: core.ResourceQuotaSpec{Hard: hard}}
+}
+
+// DevicePluginImage is NVIDIA's device plugin of a version, and of that version the bytes.
+const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
+
+// devicePlugin tells the kubelet of each node with GPUs about them. It is in kube-system, where pods may be critical to
+// their nodes and mount their directories.
+func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
+	const name, directory = "nvidia-device-plugin", "/var/lib/kubelet/device-plugins"
+	if image == "" {
+		image = DevicePluginImage
+	}
+	labels := map[string]string{"app.kubernetes.io/name": name}
+	pod := core.PodSpec{
+		PriorityClassName: "system-node-critical", AutomountServiceAccountToken: new(false), EnableServiceLinks: new(false),
+		NodeSelector: nodes,
+		Tolerations:  []core.Toleration{{Key: "nvidia.com/gpu", Operator: core.TolerationOpExists, Effect: core.TaintEffectNoSchedule}},
+		Containers: []core.Container{{
+			Name: name, Image: image,
+			Env: []core.EnvVar{{Name: "FAIL_ON_INIT_ERROR", Value: "false"}}, // on a node whose driver is not there yet it waits
+			SecurityContext: &core.SecurityContext{
+				AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
+			},
+			VolumeMounts: []core.VolumeMount{{Name: "device-plugins", MountPath: directory}},
+		}},
+		Volumes: []core.Volume{{Name: "device-plugins", VolumeSource: core.VolumeSource{
+			HostPath: &core.HostPathVolumeSource{Path: directory, Type: new(core.HostPathDirectory)},
+		}}},
+	}
+	return &apps.DaemonSet{
+		TypeMeta: kind("apps/v1", "DaemonSet"), ObjectMeta: object("kube-system", manifest.App+"-"+name),
+		Spec: apps.DaemonSetSpec{
+			Selector:       &meta.LabelSelector{MatchLabels: labels},
+			UpdateStrategy: apps.DaemonSetUpdateStrategy{Type: apps.RollingUpdateDaemonSetStrategyType},
+			Template:       core.PodTemplateSpec{ObjectMeta: meta.ObjectMeta{Labels: labels}, Spec: pod},
+		},
+	}
+}
+
+// Roles that an administrator binds to people.
+const (
+	Submitter = manifest.App + "-submitter" // of jobs, by the command line
+	Data      = manifest.App + "-data"      // who also copies data to claims: elasticdl dataset --to=claim:…
+)
+
+// roles are what the command line does and nothing else. A submission makes the Role of its job's master, and nobody may
+// give more than he has: so a submitter may do all that a master may.
+func roles(in string) []*rbac.Role {
+	rule := func(group, resources, verbs string) rbac.PolicyRule {
+		return rbac.PolicyRule{APIGroups: []string{group}, Resources: strings.Fields(resources), Verbs: strings.Fields(verbs)}
+	}
+	role := func(name string, rules ...rbac.PolicyRule) *rbac.Role {
+		return &rbac.Role{TypeMeta: kind("rbac.authorization.k8s.io/v1", "Role"), ObjectMeta: object(in, name), Rules: rules}
+	}
+	return []*rbac.Role{
+		role(Submitter,
+			rule("batch", "jobs", "create delete get list patch watch"),
+			rule("", "configmaps", "create delete get list patch update watch"),
+			rule("", "services serviceaccounts", "create delete get list"),
+			rule("rbac.authorization.k8s.io", "rolebindings roles", "create delete get list"),
+			rule("", "pods", "create delete get list watch"),
+			rule("", "pods/log persistentvolumeclaims", "get"),
+			rule("", "events", "list")),
+		role(Data, rule("", "pods/exec", "create get")),
+	}
+}
