@@ -68,7 +68,7 @@ func fill(text string, holes map[string]pulumi.StringInput) pulumi.StringInput {
 	slices.Sort(in)
 	var values []any
 	for _, hole := range in {
-		values = append(values, holes[hole])
+		values = append(values, holes[hole].ToStringOutput()) // an ID is a StringInput, too
 	}
 	return pulumi.All(values...).ApplyT(func(values []any) string {
 		filled := text

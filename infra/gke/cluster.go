@@ -1,0 +1,128 @@
+package gke
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+// addCluster makes the control plane. The API wants nodes with it: their pool is deleted as soon as they are there.
+func (p *parts) addCluster() (err error) {
+	args := &container.ClusterArgs{
+		Name:                  pulumi.String(p.s.Name(maxCluster)),
+		Location:              pulumi.String(p.g.Location),
+		DeletionProtection:    pulumi.Bool(p.g.DeletionProtection), // else it is on
+		RemoveDefaultNodePool: pulumi.Bool(true),
+		InitialNodeCount:      pulumi.Int(1),
+		NodeConfig:            p.firstNode(),
+		ReleaseChannel:        &container.ClusterReleaseChannelArgs{Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
+		ResourceLabels:        pulumi.ToStringMap(p.s.Labels),
+		CostManagementConfig:  &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
+		AddonsConfig: &container.ClusterAddonsConfigArgs{
+			GcpFilestoreCsiDriverConfig:      &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
+			GcePersistentDiskCsiDriverConfig: &container.ClusterAddonsConfigGcePersistentDiskCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
+			DnsCacheConfig:                   &container.ClusterAddonsConfigDnsCacheConfigArgs{Enabled: pulumi.Bool(true)},
+		},
+		LoggingConfig: &container.ClusterLoggingConfigArgs{EnableComponents: pulumi.ToStringArray([]string{"SYSTEM_COMPONENTS", "WORKLOADS"})},
+		MonitoringConfig: &container.ClusterMonitoringConfigArgs{
+			EnableComponents:  pulumi.ToStringArray([]string{"SYSTEM_COMPONENTS"}),
+			ManagedPrometheus: &container.ClusterMonitoringConfigManagedPrometheusArgs{Enabled: pulumi.Bool(true)},
+		},
+	}
+	if len(p.g.NodeZones) > 0 {
+		args.NodeLocations = pulumi.ToStringArray(p.g.NodeZones)
+	}
+	if m := p.g.Maintenance; m != nil {
+		args.MaintenancePolicy = &container.ClusterMaintenancePolicyArgs{
+			DailyMaintenanceWindow: &container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs{StartTime: pulumi.String(m.DailyStart)},
+		}
+	}
+	p.secure(args)
+	p.connect(args)
+	p.cluster, err = container.NewCluster(p.ctx, "cluster", args, p.named(
+		pulumi.DependsOn(slices.Concat(p.services, p.beneath)), patient(),
+		// The first nodes are gone, and others are pools of the stack: Google's word on any of them would replace the cluster.
+		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"}))...)
+	p.ready = append(p.ready, p.cluster)
+	return err
+}
+
+// secure is who may be whom.
+func (p *parts) secure(args *container.ClusterArgs) {
+	args.EnableShieldedNodes = pulumi.Bool(true)
+	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{WorkloadPool: pulumi.String(p.workloadPool())}
+	args.MasterAuth = &container.ClusterMasterAuthArgs{ // a certificate's key would be in the state in clear
+		ClientCertificateConfig: &container.ClusterMasterAuthClientCertificateConfigArgs{IssueClientCertificate: pulumi.Bool(false)},
+	}
+}
+
+// connect is who reaches whom.
+func (p *parts) connect(args *container.ClusterArgs) {
+	args.Network, args.Subnetwork = p.net.ID(), p.subnet.ID()
+	args.NetworkingMode = pulumi.String("VPC_NATIVE")
+	args.IpAllocationPolicy = &container.ClusterIpAllocationPolicyArgs{
+		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
+	}
+	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH") // obeys NetworkPolicies by itself: Calico beside it is refused
+	var who container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
+	for _, n := range p.g.AuthorizedNetworks {
+		block := &container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs{CidrBlock: pulumi.String(n.CIDR)}
+		if n.Name != "" {
+			block.DisplayName = pulumi.String(n.Name)
+		}
+		who = append(who, block)
+	}
+	args.MasterAuthorizedNetworksConfig = &container.ClusterMasterAuthorizedNetworksConfigArgs{
+		CidrBlocks: who, GcpPublicCidrsAccessEnabled: pulumi.Bool(false),
+	}
+	if p.g.PrivateNodes {
+		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{
+			EnablePrivateNodes:       pulumi.Bool(true),
+			EnablePrivateEndpoint:    pulumi.Bool(false), // else nobody makes the Kubernetes half of the stack from elsewhere
+			MasterIpv4CidrBlock:      pulumi.String(p.g.Ranges.Master),
+			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{Enabled: pulumi.Bool(true)},
+		}
+	}
+}
+
+// firstNode is what policies of an organization ask of every node, also of one that is there for two minutes.
+func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
+	return &container.ClusterNodeConfigArgs{
+		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
+		DiskSizeGb: pulumi.Int(30), DiskType: pulumi.String("pd-balanced"),
+		ShieldedInstanceConfig: &container.ClusterNodeConfigShieldedInstanceConfigArgs{
+			EnableSecureBoot: pulumi.Bool(true), EnableIntegrityMonitoring: pulumi.Bool(true),
+		},
+		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
+		Metadata:               pulumi.ToStringMap(metadata),
+		ResourceLabels:         pulumi.ToStringMap(p.s.Labels),
+	}
+}
+
+// kubeconfig names a program that gets credentials, and has none in it.
+func (p *parts) kubeconfig() pulumi.StringOutput {
+	ca := p.cluster.MasterAuth.ClusterCaCertificate().Elem() // in base64 already
+	return pulumi.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- name: %[1]s
+  cluster:
+    server: https://%[2]s
+    certificate-authority-data: %[3]s
+users:
+- name: %[1]s
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      command: gke-gcloud-auth-plugin
+      installHint: gcloud components install gke-gcloud-auth-plugin
+      interactiveMode: IfAvailable
+      provideClusterInfo: true
+contexts:
+- name: %[1]s
+  context: {cluster: %[1]s, user: %[1]s}
+current-context: %[1]s
+`, p.s.Name(maxCluster), p.cluster.Endpoint, ca)
+}

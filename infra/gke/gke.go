@@ -1,0 +1,99 @@
+// Package gke makes a cluster of Google Kubernetes Engine, and around it what a training job needs of Google: a network,
+// node pools, a Filestore instance, a registry of images, and the identities of the nodes and of the job.
+//
+//	services ─┬─> network ─> NAT ──────────┐
+//	          ├─> node account, its roles ─┼─> cluster ─┬─> system pool ─> GPU pool
+//	          ├─> registry ────────────────┤            ├─> worker pool
+//	          └─> Filestore ───────────────┘            └─> who may be the job's account
+//
+// Arrows are also the order of destruction, against them: nodes go before the volume that their pods have mounted, and
+// before what lets them reach their images.
+//
+// Laws:
+//
+//  1. What Google changes by itself, as sizes of pools, versions and its own labels and taints, is no change of the stack.
+//  2. No name is longer than Google takes, whatever the stack is called. What is replaced under its own name goes first.
+//  3. Roles are given one by one ([projects.IAMMember]), so that nobody else's are taken away.
+package gke
+
+import (
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/artifactregistry"
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/filestore"
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// New makes the cluster of settings that are valid.
+func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
+	p := &parts{ctx: ctx, s: s, g: s.GKE}
+	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
+		return nil, err
+	}
+	for _, step := range []func() error{
+		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addFilestore,
+		p.addCluster, p.addPools, p.addJobAccount,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
+	}
+	c := p.result()
+	return c, ctx.RegisterResourceOutputs(p, pulumi.Map{"name": c.Name, "registry": c.Registry})
+}
+
+// parts is what there is so far.
+type parts struct {
+	pulumi.ResourceState
+	ctx *pulumi.Context
+	s   *infra.Settings
+	g   *infra.GKE
+
+	services []pulumi.Resource
+	net      *computed
+	subnet   *computed
+	nodes    *serviceaccount.Account
+	beneath  []pulumi.Resource // what nodes need: a way out, roles, images
+	registry *artifactregistry.Repository
+	volume   *filestore.Instance // or nil
+	cluster  *container.Cluster
+	ready    []pulumi.Resource
+	identity map[string]pulumi.StringOutput
+}
+
+func (p *parts) result() *infra.Cluster {
+	c := &infra.Cluster{
+		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
+		Resource: p.cluster, Ready: p.ready,
+		Registry: pulumi.Sprintf("%s-docker.pkg.dev/%s/%s", region(p.g.Location), p.g.Project, p.registry.RepositoryId),
+		Login:    &infra.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
+		Identity: p.identity, NetPolicies: true,
+	}
+	if g := p.g.GPUPool; g != nil {
+		c.GPU.NodeSelector = map[string]string{"cloud.google.com/gke-accelerator": g.Accelerator}
+	}
+	if w := p.g.WorkerPool; w != nil && w.Spot {
+		c.Spot = spot()
+	}
+	if p.volume != nil {
+		c.Volume = p.claim()
+	}
+	return c
+}
+
+// options are those of a part of the component.
+func (p *parts) options(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
+	return append(more, pulumi.Parent(p))
+}
+
+// named are the options of a part whose name is said here: another of that name can only be made when it is gone.
+func (p *parts) named(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
+	return p.options(append(more, pulumi.DeleteBeforeReplace(true))...)
+}
+
+// patient are timeouts for what may take longer than the provider would wait.
+func patient() pulumi.ResourceOption {
+	return pulumi.Timeouts(&pulumi.CustomTimeouts{Create: "1h", Update: "1h", Delete: "1h"})
+}

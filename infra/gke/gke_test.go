@@ -1,0 +1,280 @@
+package gke
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+const (
+	typeService   = "gcp:projects/service:Service"
+	typeNetwork   = "gcp:compute/network:Network"
+	typeSubnet    = "gcp:compute/subnetwork:Subnetwork"
+	typeRouter    = "gcp:compute/router:Router"
+	typeNAT       = "gcp:compute/routerNat:RouterNat"
+	typeAccount   = "gcp:serviceaccount/account:Account"
+	typeRole      = "gcp:projects/iAMMember:IAMMember"
+	typeUser      = "gcp:serviceaccount/iAMMember:IAMMember"
+	typeReader    = "gcp:artifactregistry/repositoryIamMember:RepositoryIamMember"
+	typeRegistry  = "gcp:artifactregistry/repository:Repository"
+	typeCluster   = "gcp:container/cluster:Cluster"
+	typePool      = "gcp:container/nodePool:NodePool"
+	typeFilestore = "gcp:filestore/instance:Instance"
+)
+
+// settings are those of the seed's shape, with a GPU pool.
+func settings() *infra.Settings {
+	j := job.Default()
+	j.Name = "test-mnist"
+	return &infra.Settings{
+		Project: graph.Project, Stack: graph.Stack, Cloud: infra.CloudGKE,
+		GKE: &infra.GKE{
+			Project: "acme", Location: "us-central1-c", ReleaseChannel: "REGULAR", PrivateNodes: true,
+			AuthorizedNetworks: []infra.Network{{CIDR: "203.0.113.7/32", Name: "office"}},
+			Ranges:             infra.GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
+			SystemPool:         infra.GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 3},
+			WorkerPool:         &infra.GKEPool{MachineType: "n1-standard-8", MinNodes: 3, MaxNodes: 6},
+			GPUPool:            &infra.GKEPool{MachineType: "n1-standard-4", MaxNodes: 2, Accelerator: "nvidia-tesla-t4", GPUs: 1, GPUQuota: 2, Labels: map[string]string{"team": "vision"}},
+			Filestore:          &infra.Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data", Location: "us-central1-c"},
+			Maintenance:        &infra.Maintenance{DailyStart: "03:00"},
+			JobRoles:           []string{"roles/storage.objectViewer"},
+		},
+		Platform:       infra.Platform{Namespace: "training"},
+		Job:            j,
+		ProtectStorage: true,
+		Labels:         map[string]string{"cost-center": "ml"},
+	}
+}
+
+// google answers as the clouds do, with what is not asked for.
+func google(r graph.Resource) resource.PropertyMap {
+	m := map[string]any{}
+	switch r.Type {
+	case typeAccount:
+		email := r.Inputs["accountId"].StringValue() + "@acme.iam.gserviceaccount.com"
+		m = map[string]any{"email": email, "member": "serviceAccount:" + email, "name": "projects/acme/serviceAccounts/" + email}
+	case typeCluster:
+		m = map[string]any{"endpoint": "198.51.100.4", "masterAuth": map[string]any{
+			"clusterCaCertificate": "Q0E=", "clientCertificateConfig": map[string]any{"issueClientCertificate": false}}}
+	case typeFilestore:
+		m = map[string]any{"networks": []any{map[string]any{
+			"network": "elasticdl-test", "modes": []any{"MODE_IPV4"}, "reservedIpRange": "10.1.2.0/29", "ipAddresses": []any{"10.1.2.2"}}}}
+	}
+	return resource.NewPropertyMapFromMap(m)
+}
+
+// record is what is asked for, as values, and what comes of it; preview tells less of the latter.
+func record(t testing.TB, s *infra.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
+	t.Helper()
+	cloud := graph.Cloud{Preview: preview}
+	if !preview {
+		cloud.Outputs = google
+	}
+	var c *infra.Cluster
+	all, err := graph.Record(cloud, func(ctx *pulumi.Context) (err error) {
+		if c, err = New(ctx, s); err != nil {
+			return err
+		}
+		return platform(ctx, c)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, c
+}
+
+// platform registers what others make of a cluster, so that its values are seen.
+func platform(ctx *pulumi.Context, c *infra.Cluster) error {
+	account := &core.ServiceAccount{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}}
+	account.Annotations = map[string]string{"kubeconfig": "{{kubeconfig}}", "registry": "{{registry}}", "id": "{{id}}", "name": "{{name}}"}
+	holes := map[string]pulumi.StringInput{"{{kubeconfig}}": c.Kubeconfig, "{{registry}}": c.Registry, "{{id}}": c.ID, "{{name}}": c.Name}
+	for k, v := range c.Identity {
+		account.Annotations[k], holes["{{"+k+"}}"] = "{{"+k+"}}", v
+	}
+	if _, err := infra.Register(ctx, "cluster", account, holes, pulumi.DependsOn(c.Ready), pulumi.DeletedWith(c.Resource)); err != nil || c.Volume == nil {
+		return err
+	}
+	volume := &core.PersistentVolume{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}}
+	volume.Spec.PersistentVolumeSource = c.Volume.Source
+	_, err := infra.Register(ctx, "volume", volume, c.Volume.Holes)
+	return err
+}
+
+func TestGolden(t *testing.T) {
+	everything, _ := record(t, settings(), false)
+	graph.Golden(t, "everything", everything)
+	preview, _ := record(t, settings(), true)
+	graph.Golden(t, "preview", preview)
+	graph.Golden(t, "little", first(record(t, little(), false)))
+}
+
+// little is without what may be left out, in a region.
+func little() *infra.Settings {
+	s := settings()
+	s.GKE = &infra.GKE{
+		Project: "acme", Location: "europe-west4", AuthorizedNetworks: []infra.Network{{CIDR: "203.0.113.7/32"}},
+		Ranges:     s.GKE.Ranges,
+		SystemPool: infra.GKEPool{MachineType: "n4-standard-8", MinNodes: 1, MaxNodes: 3},
+		WorkerPool: &infra.GKEPool{MachineType: "n1-standard-8", MinNodes: 4, MaxNodes: 20, Spot: true, DiskGB: 200},
+	}
+	s.Job, s.Labels, s.ProtectStorage = nil, nil, false
+	return s
+}
+
+func first(all []graph.Resource, _ *infra.Cluster) []graph.Resource { return all }
+
+// In a preview as much is asked for as in an update, of the same kinds and names, with the same options.
+func TestPreviewShowsAll(t *testing.T) {
+	for _, s := range []*infra.Settings{settings(), little()} {
+		now, then := first(record(t, s, true)), first(record(t, s, false))
+		if len(now) != len(then) {
+			t.Fatalf("%d resources in the preview, %d in the update", len(now), len(then))
+		}
+		for i, r := range now {
+			late := slices.DeleteFunc(slices.Sorted(maps.Keys(then[i].Inputs)), r.Inputs.HasValue) // an account's, an address
+			if o := then[i]; r.Type != o.Type || r.Name != o.Name || len(r.Inputs)+len(late) != len(o.Inputs) || len(late) > 1 ||
+				r.Options.Protect != o.Options.Protect || !slices.Equal(r.Options.IgnoreChanges, o.Options.IgnoreChanges) {
+				t.Errorf("preview: %+v\nupdate: %+v", r, o)
+			}
+		}
+	}
+}
+
+func TestVolume(t *testing.T) {
+	all, c := record(t, settings(), false)
+	if c.Volume.Claim != "fileserver-claim" || c.Volume.CapacityGB != 1024 {
+		t.Errorf("%+v", c.Volume)
+	}
+	csi := at(t, find(t, all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec.csi").ObjectValue()
+	if got := csi["volumeHandle"].StringValue(); got != "modeInstance/us-central1-c/elasticdl-test/data" {
+		t.Errorf("volumeHandle %s", got)
+	}
+	attributes := csi["volumeAttributes"].ObjectValue()
+	if csi["driver"].StringValue() != "filestore.csi.storage.gke.io" || attributes["ip"].StringValue() != "10.1.2.2" || attributes["volume"].StringValue() != "data" {
+		t.Errorf("%v", csi)
+	}
+	all, _ = record(t, settings(), true)
+	for _, part := range []string{"volumeHandle", "volumeAttributes.ip"} {
+		if v := at(t, find(t, all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec.csi."+part); !v.IsComputed() && !v.IsOutput() && v.IsString() && strings.Contains(v.StringValue(), "{{") {
+			t.Errorf("the preview's %s is %v", part, v)
+		}
+	}
+}
+
+// An instance without an address is no volume of address "".
+func TestNoAddress(t *testing.T) {
+	outputs := func(r graph.Resource) resource.PropertyMap {
+		if r.Type == typeFilestore {
+			return nil
+		}
+		return google(r)
+	}
+	_, err := graph.Record(graph.Cloud{Outputs: outputs}, func(ctx *pulumi.Context) error {
+		c, err := New(ctx, settings())
+		return errors.Join(err, platform(ctx, c))
+	})
+	if err == nil || !strings.Contains(err.Error(), "the Filestore instance has no address") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKubeconfig(t *testing.T) {
+	all, c := record(t, settings(), false)
+	values := at(t, find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster"), "metadata.annotations").ObjectValue()
+	var config struct {
+		Clusters []struct {
+			Cluster struct {
+				Server string
+				CA     string `json:"certificate-authority-data"`
+			}
+		}
+		Users []struct {
+			User map[string]struct{ APIVersion, Command string }
+		}
+		Contexts []struct{ Name string }
+		Current  string `json:"current-context"`
+	}
+	text := values["kubeconfig"].StringValue()
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		t.Fatal(err)
+	}
+	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" || config.Current != c.Context || config.Contexts[0].Name != c.Context {
+		t.Errorf("%s", text)
+	}
+	u := config.Users[0].User
+	if e := u["exec"]; len(u) != 1 || e.Command != "gke-gcloud-auth-plugin" || e.APIVersion != "client.authentication.k8s.io/v1beta1" {
+		t.Errorf("credentials: %+v", u)
+	}
+	if got := values["registry"].StringValue(); got != "us-central1-docker.pkg.dev/acme/elasticdl-test" {
+		t.Errorf("registry %s", got)
+	}
+	if got := values["iam.gke.io/gcp-service-account"].StringValue(); got != "elasticdl-test-job@acme.iam.gserviceaccount.com" {
+		t.Errorf("identity %s", got)
+	}
+	if c.Login.User != "oauth2accesstoken" || c.Login.Command != "gcloud auth print-access-token" || !c.NetPolicies {
+		t.Errorf("%+v", c)
+	}
+}
+
+// What is not in the settings is not in the cluster.
+func TestLeftOut(t *testing.T) {
+	all, c := record(t, little(), false)
+	if c.Volume != nil || c.Identity != nil || c.GPU.NodeSelector != nil || c.GPU.DevicePlugin {
+		t.Errorf("%+v", c)
+	}
+	for _, kind := range []string{typeRouter, typeNAT, typeFilestore, typeUser} {
+		if of(all, kind) != nil {
+			t.Errorf("there is a %s", kind)
+		}
+	}
+	if c := find(t, all, typeCluster, "cluster").Inputs; c.HasValue("privateClusterConfig") || c.HasValue("maintenancePolicy") || c.HasValue("nodeLocations") {
+		t.Errorf("%v", c)
+	}
+	if l := find(t, all, typeAccount, "nodes"); of(all, typeAccount)[0].Name != l.Name || len(of(all, typeAccount)) != 1 {
+		t.Error("there is an account for no job")
+	}
+}
+
+func find(t testing.TB, all []graph.Resource, kind, name string) *graph.Resource {
+	t.Helper()
+	r := graph.Find(all, kind, name)
+	if r == nil {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	return r
+}
+
+// of is all of a type.
+func of(all []graph.Resource, kind string) []graph.Resource {
+	var some []graph.Resource
+	for _, r := range all {
+		if r.Type == kind {
+			some = append(some, r)
+		}
+	}
+	return some
+}
+
+// at is the input at a path, "nodeConfig.taints[0].key", or null.
+func at(t testing.TB, r *graph.Resource, path string) resource.PropertyValue {
+	t.Helper()
+	p, err := resource.ParsePropertyPath(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, _ := p.Get(resource.NewProperty(r.Inputs))
+	return v
+}

@@ -1,0 +1,105 @@
+package gke
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/projects"
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/serviceaccount"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// apis are the services of the project that the stack uses. A new project has none of them, and what asks for one that is
+// off fails with 403 SERVICE_DISABLED.
+var apis = []string{
+	"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam",
+	"iamcredentials", // by which pods become the job's account
+	"logging", "monitoring",
+}
+
+// nodeRoles are what nodes do by themselves in the project: write logs and metrics. They read images of one repository.
+var nodeRoles = []string{
+	"roles/autoscaling.metricsWriter",
+	"roles/logging.logWriter",
+	"roles/monitoring.metricWriter",
+	"roles/monitoring.viewer",
+	"roles/stackdriver.resourceMetadata.writer",
+}
+
+func (p *parts) addServices() error {
+	for _, api := range apis {
+		s, err := projects.NewService(p.ctx, api, &projects.ServiceArgs{
+			Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
+			DisableOnDestroy: pulumi.Bool(false), // others in the project may use it
+		}, p.options()...)
+		if err != nil {
+			return err
+		}
+		p.services = append(p.services, s)
+	}
+	return nil
+}
+
+// addNodeAccount makes who the nodes are, instead of Google's default account, which may edit the whole project.
+func (p *parts) addNodeAccount() (err error) {
+	if p.nodes, err = p.account("nodes", "Nodes of the cluster"); err != nil {
+		return err
+	}
+	for _, role := range nodeRoles {
+		m, err := p.grant("nodes", p.nodes, role)
+		if err != nil {
+			return err
+		}
+		p.beneath = append(p.beneath, m)
+	}
+	return nil
+}
+
+// addJobAccount makes who the job's pods are. Kubernetes' ServiceAccount names it by an annotation, and it lets that one in;
+// either alone does nothing.
+func (p *parts) addJobAccount() error {
+	j := p.s.Job
+	if j == nil {
+		return nil
+	}
+	account, err := p.account("job", "Training job "+j.Name)
+	if err != nil {
+		return err
+	}
+	for _, role := range p.g.JobRoles {
+		m, err := p.grant("job", account, role)
+		if err != nil {
+			return err
+		}
+		p.ready = append(p.ready, m)
+	}
+	ksa := cmp.Or(j.ServiceAccount, manifest.SpecName(j.Name))
+	m, err := serviceaccount.NewIAMMember(p.ctx, "job-workloadIdentityUser", &serviceaccount.IAMMemberArgs{
+		ServiceAccountId: account.Name,
+		Role:             pulumi.String("roles/iam.workloadIdentityUser"),
+		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), p.s.Platform.Namespace, ksa)),
+	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))...) // a project's first cluster makes the pool
+	p.ready = append(p.ready, m)
+	p.identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": account.Email}
+	return err
+}
+
+func (p *parts) workloadPool() string { return p.g.Project + ".svc.id.goog" }
+
+func (p *parts) account(name, description string) (*serviceaccount.Account, error) {
+	return serviceaccount.NewAccount(p.ctx, name, &serviceaccount.AccountArgs{
+		AccountId:   pulumi.String(p.s.Name(maxAccount, name)),
+		DisplayName: pulumi.String(description),
+		Description: pulumi.String("Of the stack " + p.s.Project + "/" + p.s.Stack + " of Pulumi"),
+	}, p.named(pulumi.DependsOn(p.services))...)
+}
+
+// grant gives an account a role in the project.
+func (p *parts) grant(name string, account *serviceaccount.Account, role string) (*projects.IAMMember, error) {
+	return projects.NewIAMMember(p.ctx, name+"-"+strings.TrimPrefix(role, "roles/"), &projects.IAMMemberArgs{
+		Project: pulumi.String(p.g.Project), Role: pulumi.String(role), Member: account.Member,
+	}, p.options()...)
+}

@@ -1,0 +1,391 @@
+package gke
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// want says what inputs are: "path=value", or "path" alone for none.
+func want(t testing.TB, r *graph.Resource, all ...string) {
+	t.Helper()
+	for _, s := range all {
+		path, value, given := strings.Cut(s, "=")
+		v := at(t, r, path)
+		if !given && !v.IsNull() || given && fmt.Sprint(v.V) != value {
+			t.Errorf("%s: %s is %v, want %s", r.Name, path, v.V, cmp.Or(value, "nothing"))
+		}
+	}
+}
+
+func ignores(t testing.TB, r *graph.Resource, paths ...string) {
+	t.Helper()
+	for _, p := range paths {
+		if !slices.Contains(r.Options.IgnoreChanges, p) {
+			t.Errorf("%s does not ignore changes of %s", r.Name, p)
+		}
+	}
+}
+
+// reaches says whether one resource comes after another, by whatever lies between.
+func reaches(all []graph.Resource, from, to string) bool {
+	kind, name, _ := strings.Cut(from, " ")
+	r := graph.Find(all, kind, name)
+	return r != nil && (slices.Contains(r.Options.DependsOn, to) ||
+		slices.ContainsFunc(r.Options.DependsOn, func(d string) bool { return reaches(all, d, to) }))
+}
+
+// each runs a test on what is asked for in previews and updates, of a zone and of a region.
+func each(t *testing.T, test func(t *testing.T, s *infra.Settings, all []graph.Resource)) {
+	t.Helper()
+	for name, s := range map[string]*infra.Settings{"zone": settings(), "region": regional(), "little": little()} {
+		for _, preview := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s,preview=%t", name, preview), func(t *testing.T) { test(t, s, first(record(t, s, preview))) })
+		}
+	}
+}
+
+func regional() *infra.Settings {
+	s := settings()
+	s.GKE.Location, s.GKE.NodeZones = "us-central1", []string{"us-central1-a", "us-central1-c"}
+	s.GKE.WorkerPool.Spot, s.GKE.GPUPool.Spot, s.GKE.DeletionProtection = true, true, true
+	return s
+}
+
+func TestCluster(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		c := find(t, all, typeCluster, "cluster")
+		want(t, c, fmt.Sprintf("deletionProtection=%t", s.GKE.DeletionProtection)) // G01
+		want(t, c, "removeDefaultNodePool=true", "initialNodeCount=1")             // G02
+		ignores(t, c, "initialNodeCount", "nodeConfig", "nodePools")
+		want(t, c, "releaseChannel.channel=REGULAR", "minMasterVersion", "nodeVersion")                                    // G11
+		want(t, c, "datapathProvider=ADVANCED_DATAPATH", "networkPolicy", "addonsConfig.networkPolicyConfig")              // G12
+		want(t, c, "workloadIdentityConfig.workloadPool=acme.svc.id.goog")                                                 // G09
+		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true")    // G18
+		want(t, c, "networkingMode=VPC_NATIVE", "enableShieldedNodes=true", "loggingService", "monitoringService")         //
+		want(t, c, "masterAuth.clientCertificateConfig.issueClientCertificate=false", "costManagementConfig.enabled=true") //
+		want(t, c, "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true", "location="+s.GKE.Location)                  //
+		if !slices.Equal(c.Options.Timeouts, []string{"1h", "1h", "1h"}) || !c.Options.DeleteBeforeReplace {
+			t.Errorf("options %+v", c.Options) // G20
+		}
+		for _, p := range of(all, typePool) { // of which the cluster is no part
+			if v := at(t, &p, "cluster"); v.IsString() && v.StringValue() != "cluster-id" {
+				t.Errorf("%s is of cluster %v", p.Name, v)
+			}
+		}
+	})
+}
+
+func TestPools(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		for _, p := range of(all, typePool) {
+			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints") // G03, G11, G04
+			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")                                                    // G13: of all zones
+			ignores(t, &p, "initialNodeCount")
+			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA", "nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
+			want(t, &p, "nodeConfig.imageType=COS_CONTAINERD", "nodeConfig.gvnic.enabled=true", "nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
+			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true", fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))
+			if !slices.Equal(p.Options.Timeouts, []string{"1h", "1h", "1h"}) {
+				t.Errorf("%s: timeouts %v", p.Name, p.Options.Timeouts) // G20
+			}
+			// What nodes need is there before them, and goes after them: G07, G10, and the volume.
+			for _, before := range []string{typeReader + " nodes-artifactregistry.reader", typeRole + " nodes-logging.logWriter", typeRole + " nodes-monitoring.metricWriter"} {
+				if !slices.Contains(p.Options.DependsOn, before) {
+					t.Errorf("%s does not depend on %s", p.Name, before)
+				}
+			}
+			if s.GKE.Filestore != nil && !slices.Contains(p.Options.DependsOn, typeFilestore+" filestore") {
+				t.Errorf("%s goes after its volume", p.Name)
+			}
+			if s.GKE.PrivateNodes && !slices.Contains(p.Options.DependsOn, typeNAT+" nat") {
+				t.Errorf("%s has no way out at first", p.Name)
+			}
+		}
+		system := find(t, all, typePool, "system")
+		want(t, system, "nodeConfig.taints", "nodeConfig.spot=false", "nodeConfig.guestAccelerators",
+			"upgradeSettings.maxSurge=1", "upgradeSettings.maxUnavailable=0", "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true")
+	})
+}
+
+func TestGPUPool(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		if s.GKE.GPUPool == nil {
+			return
+		}
+		g := find(t, all, typePool, "gpu")
+		want(t, g, "nodeConfig.taints[0].key=nvidia.com/gpu", "nodeConfig.taints[0].value=present", "nodeConfig.taints[0].effect=NO_SCHEDULE", "nodeConfig.taints[1]") // G04
+		want(t, g, "nodeConfig.guestAccelerators[0].type=nvidia-tesla-t4", "nodeConfig.guestAccelerators[0].count=1")
+		want(t, g, "nodeConfig.guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion=DEFAULT") // G05
+		want(t, g, "upgradeSettings.maxSurge=0", "upgradeSettings.maxUnavailable=1")                       // G20
+		want(t, g, "autoscaling.totalMinNodeCount=0", "initialNodeCount=0", "autoscaling.locationPolicy=ANY")
+		if !slices.Contains(g.Options.DependsOn, typePool+" system") {
+			t.Error("the GPU pool may be the only one") // G04
+		}
+		if g.Options.DeleteBeforeReplace {
+			t.Error("the pool with the other GPUs is gone before there are these") // G06
+		}
+		for _, r := range all { // G05
+			if strings.Contains(r.Type, "DaemonSet") {
+				t.Errorf("Google has a device plugin; there is %s %s", r.Type, r.Name)
+			}
+		}
+	})
+	_, c := record(t, settings(), false)
+	if c.GPU.NodeSelector["cloud.google.com/gke-accelerator"] != "nvidia-tesla-t4" || c.GPU.DevicePlugin {
+		t.Errorf("%+v", c.GPU)
+	}
+}
+
+// G06: what changes with the type of the GPUs is their pool, and nothing that others depend on.
+func TestOtherGPU(t *testing.T) {
+	other := settings()
+	other.GKE.GPUPool.Accelerator, other.GKE.GPUPool.MachineType = "nvidia-l4", "g2-standard-8"
+	before, after := first(record(t, settings(), false)), first(record(t, other, false))
+	for i, r := range before {
+		if changed := !r.Inputs.DeepEquals(after[i].Inputs); changed != (r.Name == "gpu") {
+			t.Errorf("%s %s: changed is %t", r.Type, r.Name, changed)
+		}
+		if slices.Contains(r.Options.DependsOn, typePool+" gpu") && strings.HasPrefix(r.Type, "gcp:") {
+			t.Errorf("%s %s goes with the pool", r.Type, r.Name)
+		}
+	}
+}
+
+// Masters and servers say nothing of spot nodes, and so are not on them.
+func TestSpot(t *testing.T) {
+	s := regional()
+	all, c := record(t, s, false)
+	w := find(t, all, typePool, "workers")
+	want(t, w, "nodeConfig.spot=true", "nodeConfig.taints[0].effect=NO_SCHEDULE", "autoscaling.locationPolicy=ANY")
+	taint := at(t, w, "nodeConfig.taints[0]").ObjectValue()
+	tolerated := job.Toleration{Key: taint["key"].StringValue(), Operator: "Equal", Value: taint["value"].StringValue(), Effect: "NoSchedule"}
+	if !slices.Equal(c.Spot.Tolerations, []job.Toleration{tolerated}) || c.Spot.NodeSelector["cloud.google.com/gke-spot"] != "true" {
+		t.Errorf("%+v are tolerated, not %v", c.Spot, taint)
+	}
+	if _, c := record(t, settings(), false); c.Spot != nil {
+		t.Errorf("no node is spot: %+v", c.Spot)
+	}
+	want(t, find(t, all, typePool, "gpu"), "nodeConfig.spot=true", "nodeConfig.taints[1]")
+}
+
+// G13: numbers are of all zones together, and a cluster of a region has no more nodes than one of a zone.
+func TestTotals(t *testing.T) {
+	for _, c := range []struct {
+		location             string
+		zones                []string
+		least, most, initial int
+	}{
+		{"us-central1-c", nil, 3, 6, 3},
+		{"us-central1", nil, 3, 6, 1},
+		{"us-central1", nil, 4, 6, 2},
+		{"us-central1", nil, 1, 2, 0}, // three would be too many
+		{"us-central1", []string{"us-central1-a", "us-central1-b"}, 3, 6, 2},
+		{"us-central1", nil, 0, 6, 0},
+	} {
+		s := settings()
+		s.GKE.Location, s.GKE.NodeZones, s.GKE.Filestore = c.location, c.zones, nil
+		s.GKE.WorkerPool.MinNodes, s.GKE.WorkerPool.MaxNodes = c.least, c.most
+		w := find(t, first(record(t, s, true)), typePool, "workers")
+		want(t, w, fmt.Sprint("autoscaling.totalMinNodeCount=", c.least), fmt.Sprint("autoscaling.totalMaxNodeCount=", c.most), fmt.Sprint("initialNodeCount=", c.initial))
+	}
+}
+
+func TestNetwork(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		want(t, find(t, all, typeNetwork, "network"), "autoCreateSubnetworks=false", "routingMode=REGIONAL", "deleteDefaultRoutesOnCreate")
+		subnet, cluster := find(t, all, typeSubnet, "subnet"), find(t, all, typeCluster, "cluster")
+		want(t, subnet, "privateIpGoogleAccess=true", "ipCidrRange=10.0.0.0/20", "region="+region(s.GKE.Location)) // G07
+		for i, path := range []string{"clusterSecondaryRangeName", "servicesSecondaryRangeName"} {                 // G14
+			want(t, cluster, "ipAllocationPolicy."+path+"="+at(t, subnet, fmt.Sprintf("secondaryIpRanges[%d].rangeName", i)).StringValue())
+		}
+		if p := s.GKE.PrivateNodes; p != (of(all, typeNAT) != nil) || p != !at(t, cluster, "privateClusterConfig").IsNull() {
+			t.Errorf("private nodes: %t, NAT: %v", p, of(all, typeNAT)) // G07
+		}
+		if s.GKE.PrivateNodes {
+			want(t, cluster, "privateClusterConfig.enablePrivateNodes=true", "privateClusterConfig.enablePrivateEndpoint=false", "privateClusterConfig.masterIpv4CidrBlock=172.16.0.32/28") // G08
+			want(t, find(t, all, typeNAT, "nat"), "natIpAllocateOption=AUTO_ONLY", "sourceSubnetworkIpRangesToNat=ALL_SUBNETWORKS_ALL_IP_RANGES", "logConfig.filter=ERRORS_ONLY")
+		}
+		want(t, cluster, "masterAuthorizedNetworksConfig.gcpPublicCidrsAccessEnabled=false", "masterAuthorizedNetworksConfig.cidrBlocks[1]") // G08
+		cidr := at(t, cluster, "masterAuthorizedNetworksConfig.cidrBlocks[0].cidrBlock").StringValue()
+		if p, err := netip.ParsePrefix(cidr); err != nil || p.Bits() == 0 {
+			t.Errorf("%s may reach the API", cidr)
+		}
+	})
+}
+
+// G10: nodes are an account of their own, with the roles that they need, one by one.
+func TestNodeAccount(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		var roles []string
+		for _, r := range all {
+			if strings.Contains(strings.ToLower(r.Type), "iambinding") || strings.Contains(strings.ToLower(r.Type), "iampolicy") {
+				t.Errorf("%s takes roles away from others", r.Type)
+			}
+			if r.Type == typeRole && strings.HasPrefix(r.Name, "nodes-") {
+				roles = append(roles, at(t, &r, "role").StringValue())
+			}
+		}
+		for _, role := range []string{"roles/logging.logWriter", "roles/monitoring.metricWriter", "roles/monitoring.viewer", "roles/stackdriver.resourceMetadata.writer"} {
+			if !slices.Contains(roles, role) {
+				t.Errorf("nodes are not given %s", role)
+			}
+		}
+		if slices.ContainsFunc(roles, func(r string) bool {
+			return slices.Contains([]string{"roles/owner", "roles/editor", "roles/artifactregistry.reader"}, r)
+		}) {
+			t.Errorf("nodes are given %v in the project", roles)
+		}
+		reader := find(t, all, typeReader, "nodes-artifactregistry.reader")
+		want(t, reader, "role=roles/artifactregistry.reader", "location="+region(s.GKE.Location))
+		for _, r := range append(of(all, typePool), *find(t, all, typeCluster, "cluster")) {
+			if !reaches(all, r.Type+" "+r.Name, typeAccount+" nodes") {
+				t.Errorf("%s has another account", r.Name)
+			}
+		}
+	})
+}
+
+// G09: the two sides of an identity name each other.
+func TestIdentity(t *testing.T) {
+	for account, ksa := range map[string]string{"": "elasticdl-test-mnist", "own": "own"} {
+		s := settings()
+		s.Job.ServiceAccount = account
+		for _, preview := range []bool{false, true} {
+			all, c := record(t, s, preview)
+			user := find(t, all, typeUser, "job-workloadIdentityUser")
+			want(t, user, "role=roles/iam.workloadIdentityUser", "member=serviceAccount:acme.svc.id.goog[training/"+ksa+"]")
+			if !slices.Contains(user.Options.DependsOn, typeCluster+" cluster") || !slices.Contains(user.Options.DependsOn, typeAccount+" job") {
+				t.Errorf("it depends on %v", user.Options.DependsOn)
+			}
+			if _, ok := c.Identity["iam.gke.io/gcp-service-account"]; !ok || len(c.Identity) != 1 {
+				t.Errorf("annotations %v", c.Identity)
+			}
+			if !preview {
+				want(t, user, "serviceAccountId=projects/acme/serviceAccounts/elasticdl-test-job@acme.iam.gserviceaccount.com")
+				want(t, find(t, all, typeRole, "job-storage.objectViewer"), "role=roles/storage.objectViewer", "project=acme",
+					"member=serviceAccount:elasticdl-test-job@acme.iam.gserviceaccount.com")
+			}
+		}
+	}
+}
+
+func TestFilestore(t *testing.T) {
+	for _, preview := range []bool{false, true} {
+		all := first(record(t, settings(), preview))
+		f := find(t, all, typeFilestore, "filestore")
+		want(t, f, "tier=BASIC_HDD", "fileShares.name=data", "fileShares.capacityGb=1024", "location=us-central1-c", "zone", "protocol", "deletionProtectionEnabled") // G15, G17
+		want(t, f, "networks[0].network=elasticdl-test", "networks[0].modes[0]=MODE_IPV4", "networks[0].reservedIpRange", "networks[1]")                              // G16
+		ignores(t, f, "networks[0].network")
+		if !f.Options.Protect || !slices.Equal(f.Options.Timeouts, []string{"1h", "1h", "1h"}) {
+			t.Errorf("options %+v", f.Options) // G17, G20
+		}
+	}
+	s := settings()
+	s.ProtectStorage, s.GKE.Filestore.Range = false, "10.9.0.0/29"
+	all := first(record(t, s, true))
+	want(t, find(t, all, typeFilestore, "filestore"), "networks[0].reservedIpRange=10.9.0.0/29")
+	for _, r := range all {
+		if r.Options.Protect {
+			t.Errorf("%s is protected, and should not be", r.Name)
+		}
+	}
+}
+
+// G19: what asks for a service comes after it.
+func TestServices(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		for _, api := range []string{"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam", "logging", "monitoring"} {
+			want(t, find(t, all, typeService, api), "service="+api+".googleapis.com", "disableOnDestroy=false", "disableDependentServices")
+			for _, r := range all {
+				if strings.HasPrefix(r.Type, "gcp:") && r.Type != typeService && !reaches(all, r.Type+" "+r.Name, typeService+" "+api) {
+					t.Errorf("%s %s may come before %s", r.Type, r.Name, api)
+				}
+			}
+		}
+	})
+}
+
+// G21: whatever the stack is called, Google takes the names, and those of two stacks are not the same.
+func TestNames(t *testing.T) {
+	limits := map[string]struct {
+		property string
+		valid    *regexp.Regexp
+	}{
+		typeAccount:   {"accountId", regexp.MustCompile(`^[a-z]([-a-z0-9]{4,28}[a-z0-9])$`)},
+		typeCluster:   {"name", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,38}[a-z0-9])$`)},
+		typeNetwork:   {"name", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])$`)},
+		typeSubnet:    {"name", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])$`)},
+		typeRouter:    {"name", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])$`)},
+		typeNAT:       {"name", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])$`)},
+		typeFilestore: {"name", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])$`)},
+		typeRegistry:  {"repositoryId", regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])$`)},
+	}
+	long := strings.Repeat("abcdefghi-", 4)
+	names := map[string]string{}
+	for _, stack := range []string{"gke", "g", long[:40], long[:39] + "x", long + long, "Prod", "prod", "a_b", "a.b", "a-b", "x-", "---"} {
+		s := settings()
+		s.Stack = stack
+		for _, r := range first(record(t, s, true)) {
+			limit, ok := limits[r.Type]
+			if !ok {
+				continue
+			}
+			name := at(t, &r, limit.property).StringValue()
+			if !limit.valid.MatchString(name) {
+				t.Errorf("stack %s: %s %s is called %s", stack, r.Type, r.Name, name)
+			}
+			if other, taken := names[r.Type+name]; taken && other != stack+r.Name {
+				t.Errorf("%s %s is of %s and of %s", r.Type, name, other, stack)
+			}
+			names[r.Type+name] = stack + r.Name
+			if !r.Options.DeleteBeforeReplace {
+				t.Errorf("%s %s would be made beside another of its name", r.Type, r.Name)
+			}
+		}
+	}
+}
+
+// P01: whatever costs says for whom.
+func TestLabels(t *testing.T) {
+	all := first(record(t, settings(), true))
+	for _, path := range []string{typeCluster + " resourceLabels", typePool + " nodeConfig.resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
+		kind, property, _ := strings.Cut(path, " ")
+		for _, r := range of(all, kind) {
+			if v := at(t, &r, property); !v.IsObject() || v.ObjectValue()["cost-center"].StringValue() != "ml" {
+				t.Errorf("%s %s: %s is %v", kind, r.Name, property, v)
+			}
+		}
+	}
+}
+
+// Nothing but the component is the stack's own, nothing secret is asked for, and images are cleaned up.
+func TestOptions(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		for _, r := range all {
+			if strings.HasPrefix(r.Type, "gcp:") && (r.Options.Parent != "elasticdl:gke:Cluster gke" || resource.NewProperty(r.Inputs).ContainsSecrets()) {
+				t.Errorf("%s %s: %+v", r.Type, r.Name, r.Options)
+			}
+		}
+		registry := find(t, all, typeRegistry, "registry")
+		want(t, registry, "format=DOCKER", "cleanupPolicyDryRun=false", "cleanupPolicies[0].action=KEEP", "cleanupPolicies[1].action=DELETE", "location="+region(s.GKE.Location))
+		if registry.Options.Protect != s.ProtectStorage {
+			t.Errorf("options %+v", registry.Options)
+		}
+		user := find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster")
+		for _, p := range of(all, typePool) {
+			if !slices.Contains(user.Options.DependsOn, typePool+" "+p.Name) {
+				t.Errorf("what is in the cluster does not wait for %s", p.Name)
+			}
+		}
+	})
+}

@@ -1,0 +1,141 @@
+package gke
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+var (
+	scopes   = []string{"https://www.googleapis.com/auth/cloud-platform"} // roles decide
+	metadata = map[string]string{"disable-legacy-endpoints": "true"}      // Google adds it anyway, which would be a change
+)
+
+// Google's taint of nodes with GPUs, letter by letter: another value would be a second taint of that key, and is refused.
+const (
+	gpuTaint      = "nvidia.com/gpu"
+	gpuTaintValue = "present"
+)
+
+// spotLabel is on spot nodes of Google; the stack's have a taint that is called so, too.
+const spotLabel = "cloud.google.com/gke-spot"
+
+func spot() *infra.Spot {
+	return &infra.Spot{
+		NodeSelector: map[string]string{spotLabel: "true"},
+		Tolerations:  []job.Toleration{{Key: spotLabel, Operator: "Equal", Value: "true", Effect: "NoSchedule"}},
+	}
+}
+
+// addPools makes the system pool, for what keeps the cluster going, for masters and for parameter servers; the worker pool,
+// for everything; and the GPU pool.
+func (p *parts) addPools() error {
+	system, err := p.addPool("system", &p.g.SystemPool)
+	if err != nil {
+		return err
+	}
+	if w := p.g.WorkerPool; w != nil {
+		if _, err := p.addPool("workers", w); err != nil {
+			return err
+		}
+	}
+	if g := p.g.GPUPool; g != nil {
+		_, err = p.addPool("gpu", g, system) // if all nodes have GPUs, then Google adds no taint
+	}
+	return err
+}
+
+func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
+	first := p.firstNodes(of)
+	p.tell(fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.zones()))
+	pool, err := container.NewNodePool(p.ctx, name, &container.NodePoolArgs{
+		Cluster:          p.cluster.ID(), // with its location
+		InitialNodeCount: pulumi.Int(first),
+		Autoscaling: &container.NodePoolAutoscalingArgs{
+			TotalMinNodeCount: pulumi.Int(of.MinNodes), TotalMaxNodeCount: pulumi.Int(of.MaxNodes),
+			LocationPolicy: pulumi.String(oneOf(of.Spot || of.Accelerator != "", "ANY", "BALANCED")),
+		},
+		Management:    &container.NodePoolManagementArgs{AutoRepair: pulumi.Bool(true), AutoUpgrade: pulumi.Bool(true)},
+		NetworkConfig: &container.NodePoolNetworkConfigArgs{EnablePrivateNodes: pulumi.Bool(p.g.PrivateNodes)},
+		UpgradeSettings: &container.NodePoolUpgradeSettingsArgs{
+			Strategy: pulumi.String("SURGE"), // one more node at a time; but there may be no more GPU to have
+			MaxSurge: pulumi.Int(oneOf(of.Accelerator != "", 0, 1)), MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
+		},
+		NodeConfig: p.nodeConfig(of),
+	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, after)), patient(),
+		// It has the size that its work needs: as a setting it would replace the pool. Google adds labels of its own.
+		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig.labels"}))...)
+	p.ready = append(p.ready, pool)
+	return pool, err
+}
+
+func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs {
+	c := &container.NodePoolNodeConfigArgs{
+		MachineType: pulumi.String(of.MachineType), Spot: pulumi.Bool(of.Spot),
+		ImageType: pulumi.String("COS_CONTAINERD"), Gvnic: &container.NodePoolNodeConfigGvnicArgs{Enabled: pulumi.Bool(true)},
+		DiskType: pulumi.String(diskType(of.MachineType)), DiskSizeGb: pulumi.Int(cmp.Or(of.DiskGB, 100)),
+		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
+		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
+		Metadata:               pulumi.ToStringMap(metadata),
+		ShieldedInstanceConfig: &container.NodePoolNodeConfigShieldedInstanceConfigArgs{
+			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // a driver that is not signed would not load, and nobody would say so
+			EnableIntegrityMonitoring: pulumi.Bool(true),
+		},
+		Labels: pulumi.ToStringMap(of.Labels), ResourceLabels: pulumi.ToStringMap(p.s.Labels),
+	}
+	switch {
+	case of.Accelerator != "":
+		c.GuestAccelerators = container.NodePoolNodeConfigGuestAcceleratorArray{&container.NodePoolNodeConfigGuestAcceleratorArgs{
+			Type: pulumi.String(of.Accelerator), Count: pulumi.Int(max(of.GPUs, 1)),
+			GpuDriverInstallationConfig: &container.NodePoolNodeConfigGuestAcceleratorGpuDriverInstallationConfigArgs{
+				GpuDriverVersion: pulumi.String(cmp.Or(of.GPUDriver, "DEFAULT")), // else older clusters install none
+			},
+		}}
+		c.Taints = taint(gpuTaint, gpuTaintValue)
+	case of.Spot:
+		c.Taints = taint(spotLabel, "true")
+	}
+	return c
+}
+
+func taint(key, value string) container.NodePoolNodeConfigTaintArray {
+	return container.NodePoolNodeConfigTaintArray{&container.NodePoolNodeConfigTaintArgs{
+		Key: pulumi.String(key), Value: pulumi.String(value), Effect: pulumi.String("NO_SCHEDULE"),
+	}}
+}
+
+// zones is in how many zones each pool has nodes.
+func (p *parts) zones() int {
+	if isZone(p.g.Location) {
+		return 1
+	}
+	return cmp.Or(len(p.g.NodeZones), 3)
+}
+
+// firstNodes is how many nodes a pool has in each zone at first: as few as are wanted in all.
+func (p *parts) firstNodes(of *infra.GKEPool) int {
+	return min((of.MinNodes+p.zones()-1)/p.zones(), of.MaxNodes/p.zones())
+}
+
+// diskType is one that the machine can boot from: the fourth generation takes none but Hyperdisks.
+func diskType(machine string) string {
+	return oneOf(len(machine) > 1 && machine[1] == '4', "hyperdisk-balanced", "pd-balanced")
+}
+
+func oneOf[T any](first bool, a, b T) T {
+	if first {
+		return a
+	}
+	return b
+}
+
+// tell is for people who look at a preview. Nothing goes wrong if nobody hears it.
+func (p *parts) tell(what string) {
+	_ = p.ctx.Log.Info(what, &pulumi.LogArgs{Resource: p})
+}

@@ -1,0 +1,69 @@
+package gke
+
+import (
+	"go/build"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+)
+
+// What is registered by its type has only properties that the SDK knows, and is of its version.
+func TestSDK(t *testing.T) {
+	pkg, err := build.Import("github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/compute", ".", build.FindOnly)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(pkg.Dir, "@v"+sdkVersion+string(filepath.Separator)) {
+		t.Errorf("%s is not of version %s", pkg.Dir, sdkVersion)
+	}
+	files, err := filepath.Glob(filepath.Join(pkg.Dir, "pulumiTypes*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := map[string]string{typeNetwork: "network.go", typeSubnet: "subnetwork.go", typeRouter: "router.go", typeNAT: "routerNat.go"}
+	for _, r := range first(record(t, settings(), false)) {
+		if source[r.Type] == "" {
+			continue
+		}
+		kind := r.Type[strings.LastIndex(r.Type, ":")+1:]
+		args := strings.ToLower(kind[:1]) + kind[1:] + "Args"
+		for k, v := range r.Inputs {
+			known(t, []string{filepath.Join(pkg.Dir, source[r.Type])}, args, string(k))
+			for v.IsArray() && len(v.ArrayValue()) > 0 {
+				v = v.ArrayValue()[0]
+			}
+			if v.IsObject() {
+				part := kind + strings.TrimSuffix(strings.ToUpper(string(k[:1]))+string(k[1:]), "s")
+				for _, k := range v.ObjectValue().StableKeys() {
+					known(t, files, part, string(k))
+				}
+			}
+		}
+		if _, ok := r.Inputs["name"]; !ok || !r.Inputs["name"].IsString() {
+			t.Errorf("%s has no name: %v", r.Type, resource.NewProperty(r.Inputs))
+		}
+	}
+}
+
+// known says that a struct of the SDK has a property.
+func known(t *testing.T, files []string, name, property string) {
+	t.Helper()
+	body := regexp.MustCompile(`(?s)\ntype ` + name + ` struct \{(.*?)\n\}`)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m := body.FindSubmatch(text); m != nil {
+			if !strings.Contains(string(m[1]), "`pulumi:\""+property+"\"`") {
+				t.Errorf("%s has no %s", name, property)
+			}
+			return
+		}
+	}
+	t.Errorf("the SDK has no %s", name)
+}

@@ -1,0 +1,106 @@
+package gke
+
+import (
+	"errors"
+
+	core "k8s.io/api/core/v1"
+
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/artifactregistry"
+	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/filestore"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// Claim is the name of the claim to the Filestore instance; jobs name it.
+const Claim = "fileserver-claim"
+
+// keepImages is how many versions of each image are kept whatever their age; others without a tag go after imageAge.
+const (
+	keepImages = 10
+	imageAge   = "2592000s" // 30 days
+)
+
+// addRegistry makes a repository for the job's images, which the nodes may read.
+func (p *parts) addRegistry() (err error) {
+	if p.registry, err = artifactregistry.NewRepository(p.ctx, "registry", &artifactregistry.RepositoryArgs{
+		Format:       pulumi.String("DOCKER"),
+		Location:     pulumi.String(region(p.g.Location)), // never a zone
+		RepositoryId: pulumi.String(p.s.Name(maxName)),
+		Labels:       pulumi.ToStringMap(p.s.Labels),
+		CleanupPolicies: artifactregistry.RepositoryCleanupPolicyArray{
+			&artifactregistry.RepositoryCleanupPolicyArgs{
+				Id: pulumi.String("keep-newest"), Action: pulumi.String("KEEP"),
+				MostRecentVersions: &artifactregistry.RepositoryCleanupPolicyMostRecentVersionsArgs{KeepCount: pulumi.Int(keepImages)},
+			},
+			&artifactregistry.RepositoryCleanupPolicyArgs{
+				Id: pulumi.String("delete-old"), Action: pulumi.String("DELETE"),
+				Condition: &artifactregistry.RepositoryCleanupPolicyConditionArgs{
+					TagState: pulumi.String("UNTAGGED"), OlderThan: pulumi.String(imageAge),
+				},
+			},
+		},
+		CleanupPolicyDryRun: pulumi.Bool(false),
+	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage))...); err != nil {
+		return err
+	}
+	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader", &artifactregistry.RepositoryIamMemberArgs{
+		Location: p.registry.Location, Repository: p.registry.RepositoryId,
+		Role: pulumi.String("roles/artifactregistry.reader"), Member: p.nodes.Member,
+	}, p.options()...)
+	p.beneath = append(p.beneath, m)
+	return err
+}
+
+// addFilestore makes the NFS server.
+func (p *parts) addFilestore() (err error) {
+	f := p.g.Filestore
+	if f == nil {
+		return nil
+	}
+	network := &filestore.InstanceNetworkArgs{
+		// Its short name, because Google answers with that: the full one would replace the instance, and the data with it.
+		Network:     p.net.Name,
+		Modes:       pulumi.ToStringArray([]string{"MODE_IPV4"}),
+		ConnectMode: pulumi.String("DIRECT_PEERING"),
+	}
+	if f.Range != "" {
+		network.ReservedIpRange = pulumi.String(f.Range)
+	}
+	p.volume, err = filestore.NewInstance(p.ctx, "filestore", &filestore.InstanceArgs{
+		Name:       pulumi.String(p.s.Name(maxName)),
+		Location:   pulumi.String(f.Location),
+		Tier:       pulumi.String(f.Tier),
+		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share), CapacityGb: pulumi.Int(f.CapacityGB)},
+		Networks:   filestore.InstanceNetworkArray{network},
+		Labels:     pulumi.ToStringMap(p.s.Labels),
+	}, p.named(pulumi.DependsOn(p.services), patient(), pulumi.Protect(p.s.ProtectStorage),
+		pulumi.IgnoreChanges([]string{"networks[0].network"}))...) // if Google should answer with another form of it after all
+	p.beneath = append(p.beneath, p.volume)
+	return err
+}
+
+// claim is the instance as a volume. The provider cannot know its address before it is there.
+func (p *parts) claim() *infra.Volume {
+	const location, name, share, ip = "{{filestore.location}}", "{{filestore.name}}", "{{filestore.share}}", "{{filestore.ip}}"
+	address := p.volume.Networks.ApplyT(func(all []filestore.InstanceNetwork) (string, error) {
+		switch {
+		case len(all) > 0 && len(all[0].IpAddresses) > 0:
+			return all[0].IpAddresses[0], nil
+		case p.ctx.DryRun(): // not yet
+			return "", nil
+		}
+		return "", errors.New("the Filestore instance has no address")
+	}).(pulumi.StringOutput)
+	return &infra.Volume{
+		Claim: Claim, CapacityGB: p.g.Filestore.CapacityGB,
+		Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
+			Driver:           "filestore.csi.storage.gke.io",
+			VolumeHandle:     "modeInstance/" + location + "/" + name + "/" + share,
+			VolumeAttributes: map[string]string{"ip": ip, "volume": share},
+		}},
+		Holes: map[string]pulumi.StringInput{
+			location: p.volume.Location, name: p.volume.Name, share: p.volume.FileShares.Name(), ip: address,
+		},
+	}
+}
