@@ -16,16 +16,13 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
 // LogOptions say what of a job's logs is wanted.
-type LogOptions struct {
-	Pod    string // "worker-0"; "" = all, each line behind "[worker-0] "
-	Follow bool   // until the job has ended, also what pods to come write
-	Tail   int64  // last lines of each pod; < 0 = all
-}
+type LogOptions = local.LogOptions
 
 // How often a follower looks for pods that have come, and whether the job has ended: less often if there are many.
 const (

@@ -16,10 +16,15 @@ import (
 // pollInterval is how often a follower looks for more.
 const pollInterval = 100 * time.Millisecond
 
-// Logs copies the log of one pod ("worker-0"), or those of all of them, each
-// line behind "[worker-0] ", if pod is empty. With follow it goes on, with the
-// logs of pods to come, until the job has ended or ctx is done.
-func Logs(ctx context.Context, name, pod string, follow bool, w io.Writer) error {
+// LogOptions choose what of a job's logs is wanted.
+type LogOptions struct {
+	Pod    string // "worker-0"; "": all, each line behind "[worker-0] "
+	Follow bool   // go on, with the logs of pods to come, until the job has ended
+	Tail   int64  // so many last lines of each pod that there is; negative: all
+}
+
+// Logs copies logs of a job, until ctx is done.
+func Logs(ctx context.Context, name string, o LogOptions, w io.Writer) error {
 	d, err := existing(name)
 	if err != nil {
 		return err
@@ -32,17 +37,17 @@ func Logs(ctx context.Context, name, pod string, follow bool, w io.Writer) error
 	}()
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
-	for {
-		last := !follow || !d.alive() // asked before the reading: what a living job wrote is read
+	for first := true; ; first = false {
+		last := !o.Follow || !d.alive() // asked before the reading: what a living job wrote is read
 		pods, err := d.pods()
 		if err != nil {
 			return err
 		}
-		if pod != "" {
-			if !slices.Contains(pods, pod) {
-				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", pod, name, ErrNotFound, strings.Join(pods, ", "))
+		if o.Pod != "" {
+			if !slices.Contains(pods, o.Pod) {
+				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, name, ErrNotFound, strings.Join(pods, ", "))
 			}
-			pods = []string{pod}
+			pods = []string{o.Pod}
 		}
 		for _, p := range pods {
 			if tails[p] == nil {
@@ -51,8 +56,13 @@ func Logs(ctx context.Context, name, pod string, follow bool, w io.Writer) error
 					return err
 				}
 				tails[p] = &tail{file: file}
-				if pod == "" {
+				if o.Pod == "" {
 					tails[p].prefix = "[" + p + "] "
+				}
+				if first && o.Tail >= 0 {
+					if err := skipTo(file, o.Tail); err != nil {
+						return err
+					}
 				}
 			}
 			if err := tails[p].copy(w, last); err != nil {
@@ -124,6 +134,33 @@ func (t *tail) copy(w io.Writer, end bool) error {
 			return err
 		}
 	}
+}
+
+// skipTo goes to where the last lines of a file begin.
+func skipTo(file *os.File, lines int64) error {
+	at, err := file.Seek(0, io.SeekEnd)
+	if err != nil || lines == 0 {
+		return err
+	}
+	end := at
+	for chunk := make([]byte, 64<<10); at > 0; {
+		n := min(at, int64(len(chunk)))
+		at -= n
+		if _, err := file.ReadAt(chunk[:n], at); err != nil {
+			return err
+		}
+		for i := n - 1; i >= 0; i-- {
+			if chunk[i] != '\n' || at+i == end-1 { // which ends the last line
+				continue
+			}
+			if lines--; lines == 0 {
+				_, err := file.Seek(at+i+1, io.SeekStart)
+				return err
+			}
+		}
+	}
+	_, err = file.Seek(0, io.SeekStart)
+	return err
 }
 
 // lastLine is what a log ends with: the last line, or that of the panic whose stack

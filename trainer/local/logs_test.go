@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 		appendLog(t, d, p, "one\ntwo")
 	}
 	var out strings.Builder
-	if err := Logs(t.Context(), "a", "", false, &out); err != nil {
+	if err := Logs(t.Context(), "a", LogOptions{Pod: "", Follow: false, Tail: -1}, &out); err != nil {
 		t.Fatal(err)
 	}
 	want := "[master] one\n[master] two\n[ps-0] one\n[ps-0] two\n[worker-9] one\n[worker-9] two\n[worker-10] one\n[worker-10] two\n"
@@ -57,13 +58,13 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 		t.Errorf("logs are\n%swant\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := Logs(t.Context(), "a", "ps-0", false, &out); err != nil || out.String() != "one\ntwo\n" {
+	if err := Logs(t.Context(), "a", LogOptions{Pod: "ps-0", Follow: false, Tail: -1}, &out); err != nil || out.String() != "one\ntwo\n" {
 		t.Errorf("log of ps-0 is %q, %v", out.String(), err)
 	}
-	if err := Logs(t.Context(), "a", "ps-1", false, &out); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "worker-10") {
+	if err := Logs(t.Context(), "a", LogOptions{Pod: "ps-1", Follow: false, Tail: -1}, &out); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "worker-10") {
 		t.Errorf("log of ps-1: %v", err)
 	}
-	if err := Logs(t.Context(), "b", "", false, &out); !errors.Is(err, ErrNotFound) {
+	if err := Logs(t.Context(), "b", LogOptions{Pod: "", Follow: false, Tail: -1}, &out); !errors.Is(err, ErrNotFound) {
 		t.Errorf("logs of no job: %v", err)
 	}
 }
@@ -74,7 +75,7 @@ func TestLogsFollowUntilTheJobEnds(t *testing.T) {
 	read, write := io.Pipe()
 	followed := make(chan error, 1)
 	go func() {
-		followed <- Logs(t.Context(), "a", "", true, write)
+		followed <- Logs(t.Context(), "a", LogOptions{Pod: "", Follow: true, Tail: -1}, write)
 		write.Close()
 	}()
 	lines := bufio.NewScanner(read)
@@ -108,7 +109,7 @@ func TestLogsFollowUntilCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	interrupt := errors.New("interrupt")
 	cancel(interrupt)
-	if err := Logs(ctx, "a", "", true, io.Discard); !errors.Is(err, interrupt) {
+	if err := Logs(ctx, "a", LogOptions{Pod: "", Follow: true, Tail: -1}, io.Discard); !errors.Is(err, interrupt) {
 		t.Errorf("follow: %v", err)
 	}
 }
@@ -125,6 +126,32 @@ func TestLastLine(t *testing.T) {
 		}
 		if got := lastLine(path); got != want {
 			t.Errorf("last line of %.10q… is %q, want %q", text, got, want)
+		}
+	}
+}
+
+// The last lines of a file are those that are left if all before are cut off.
+func TestSkipTo(t *testing.T) {
+	long := strings.Repeat("x", 70<<10)
+	for _, text := range []string{"", "\n", "a", "a\n", "a\nb", "a\nb\n", "\n\n\n", long + "\n" + long + "\nz\n", long} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		lines := slices.Collect(strings.Lines(text))
+		for n := range 5 {
+			if err := skipTo(file, int64(n)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(file)
+			if want := strings.Join(lines[max(0, len(lines)-n):], ""); err != nil || string(got) != want {
+				t.Errorf("last %d lines of %.10q… are %.10q…, want %.10q…: %v", n, text, got, want, err)
+			}
 		}
 	}
 }

@@ -115,5 +115,5 @@ func (here) Scale(ctx context.Context, name string, workers int) (int, error) {
 func (here) Stop(ctx context.Context, name string, _ func(int)) error { return local.Stop(ctx, name) }
 
 func (here) Logs(ctx context.Context, name string, o kube.LogOptions, w io.Writer) error {
-	return local.Logs(ctx, name, o.Pod, o.Follow, w)
+	return local.Logs(ctx, name, o, w)
 }
