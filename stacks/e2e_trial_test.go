@@ -1,0 +1,350 @@
+//go:build e2e
+
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/auto"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optdestroy"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optpreview"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
+	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/test/provider"
+	"github.com/elasticdl/elasticdl/test/provider/cluster"
+)
+
+var (
+	clusterDir = flag.String("cluster", "../build/cluster", "directory of the cluster, as made by make cluster-up")
+	elasticdl  = flag.String("elasticdl", "../build/elasticdl", "the program")
+	pulumiCLI  = flag.String("pulumi", "../build/tools/pulumi", "Pulumi's program")
+)
+
+// patience is for what must happen and is held to no time: this may be a slow machine.
+const patience = 3 * time.Minute
+
+// site is what all trials have in common.
+type site struct {
+	kubectl    string
+	kubeconfig string
+	elasticdl  string
+	digits     string // directory of this machine, hence of every node, with mnist/train and mnist/test
+	image      string // of jobs
+}
+
+// newSite finds the cluster, and makes data and an image.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	absolute := func(path string) string {
+		path, err := filepath.Abs(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	dir, repository, zoo := absolute(*clusterDir), absolute(".."), t.TempDir()
+	address, err := os.ReadFile(filepath.Join(dir, "registry"))
+	if err != nil {
+		t.Fatalf("no cluster (make cluster-up): %v", err)
+	}
+	s := &site{
+		kubectl: filepath.Join(dir, "bin", "kubectl"), kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
+		elasticdl: absolute(*elasticdl), digits: t.TempDir(),
+		image: fmt.Sprintf("%s/elasticdl:stacks-%x", strings.TrimSpace(string(address)), time.Now().UnixMilli()&0xffffff),
+	}
+	t.Setenv("PATH", filepath.Dir(absolute(*pulumiCLI))+string(os.PathListSeparator)+os.Getenv("PATH"))
+	for path := s.digits; path != os.TempDir(); path = filepath.Dir(path) { // pods read in it
+		if err := os.Chmod(path, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{
+		{"dataset", "mnist", filepath.Join(s.digits, "mnist"), "--source", filepath.Join(repository, "examples/mnist/data")},
+		{"zoo", "init", "--model_zoo=model_zoo", "--local_pkg_dir=" + repository},
+		{"zoo", "build", "--image=" + s.image, "."},
+		{"zoo", "push", s.image},
+	} {
+		cmd := exec.CommandContext(t.Context(), s.elasticdl, args...)
+		cmd.Dir = zoo
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %v\n%s", cmd, err, out)
+		}
+	}
+	return s
+}
+
+// trial is a stack of which the Kubernetes half is real.
+type trial struct {
+	*site
+	t         *testing.T
+	name      string // of the stack
+	namespace string // of its own
+	stack     auto.Stack
+	cloud     *provider.Cloud
+	cluster   *cluster.Provider
+	file      string // the stack's, with its configuration
+}
+
+// section is a part of a configuration.
+type section = map[string]any
+
+// newTrial makes a stack of the configuration that is shipped, changed so that the test's cluster can be its own. All that
+// it has put there is gone after the test.
+func (s *site) newTrial(t *testing.T, name string, change func(config section)) *trial {
+	t.Helper()
+	tr := &trial{site: s, t: t, name: name, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
+	var err error
+	if tr.cluster, err = cluster.New(s.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	tr.cluster.Patience = patience
+	port, stop, err := tr.cluster.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	tr.cloud = provider.Start(t)
+	var debug []string
+	for served := range strings.SplitSeq(tr.cloud.Debug(), ",") {
+		if !strings.HasPrefix(served, "kubernetes:") {
+			debug = append(debug, served)
+		}
+	}
+	debug = append(debug, fmt.Sprintf("kubernetes:%d", port))
+	project, err := workspace.LoadProject("../Pulumi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	project.Main, project.StackConfigDir = "", ""
+	project.Runtime = workspace.NewProjectRuntimeInfo("go", nil)
+	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
+	dir := t.TempDir()
+	tr.file = filepath.Join(dir, "Pulumi."+name+".yaml")
+	shipped, err := os.ReadFile("Pulumi." + name + ".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(tr.file, shipped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tr.configure(func(config section) {
+		sub(config, "elasticdl:platform")["namespace"] = tr.namespace
+		delete(config, "elasticdl:image") // the job's is there
+		sub(config, "elasticdl:job")["image"] = tr.image
+		if name == "minikube" {
+			sub(config, "elasticdl:minikube")["profile"] = tr.namespace
+		}
+		change(config)
+	})
+	environment := tr.cloud.Env()
+	environment["PULUMI_DEBUG_PROVIDERS"] = strings.Join(debug, ",")
+	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), run,
+		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(tr.clean)
+	return tr
+}
+
+// configure changes the stack's file.
+func (tr *trial) configure(change func(config section)) {
+	tr.t.Helper()
+	text, err := os.ReadFile(tr.file)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	var file section
+	if err := yaml.Unmarshal(text, &file); err != nil {
+		tr.t.Fatal(err)
+	}
+	change(sub(file, "config"))
+	if text, err = yaml.Marshal(file); err != nil {
+		tr.t.Fatal(err)
+	}
+	if err := os.WriteFile(tr.file, text, 0o600); err != nil {
+		tr.t.Fatal(err)
+	}
+}
+
+// sub is a section within another, made if it is not there.
+func sub(within section, path ...string) section {
+	for _, key := range path {
+		next, ok := within[key].(section)
+		if !ok {
+			next = section{}
+			within[key] = next
+		}
+		within = next
+	}
+	return within
+}
+
+// up brings the stack up, and returns how many resources were created, updated, and so on.
+func (tr *trial) up(opts ...optup.Option) map[string]int {
+	tr.t.Helper()
+	began := time.Now()
+	result, err := tr.stack.Up(tr.t.Context(), append(opts, optup.SuppressProgress())...)
+	if err != nil {
+		tr.t.Fatalf("up: %v\n%s", err, result.StdErr)
+	}
+	return tr.changes("up", began, result.Summary.ResourceChanges)
+}
+
+// unchanged brings the stack up again, of which nothing may have changed.
+func (tr *trial) unchanged() {
+	tr.t.Helper()
+	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Diff(), optpreview.SuppressProgress())
+	if err != nil {
+		tr.t.Fatalf("preview: %v", err)
+	}
+	for op, n := range preview.ChangeSummary {
+		if op != "same" && n > 0 {
+			tr.t.Fatalf("nothing has changed, and there is to %s:\n%s", op, preview.StdOut)
+		}
+	}
+	tr.up(optup.ExpectNoChanges())
+}
+
+// previewed is what the next up would do, by kind of change.
+func (tr *trial) previewed() map[string]int {
+	tr.t.Helper()
+	began := time.Now()
+	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Diff(), optpreview.SuppressProgress())
+	if err != nil {
+		tr.t.Fatalf("preview: %v", err)
+	}
+	counted := make(map[string]int)
+	for op, n := range preview.ChangeSummary {
+		counted[string(op)] = n
+	}
+	return tr.changes("preview", began, &counted)
+}
+
+func (tr *trial) refresh() map[string]int {
+	tr.t.Helper()
+	began := time.Now()
+	result, err := tr.stack.Refresh(tr.t.Context())
+	if err != nil {
+		tr.t.Fatalf("refresh: %v", err)
+	}
+	return tr.changes("refresh", began, result.Summary.ResourceChanges)
+}
+
+func (tr *trial) destroy() map[string]int {
+	tr.t.Helper()
+	began := time.Now()
+	result, err := tr.stack.Destroy(tr.t.Context(), optdestroy.SuppressProgress())
+	if err != nil {
+		tr.t.Fatalf("destroy: %v\n%s", err, result.StdErr)
+	}
+	return tr.changes("destroy", began, result.Summary.ResourceChanges)
+}
+
+func (tr *trial) changes(what string, began time.Time, all *map[string]int) map[string]int {
+	tr.t.Helper()
+	if all == nil {
+		return nil
+	}
+	changes := maps.Clone(*all)
+	delete(changes, "same")
+	tr.t.Logf("%s of %s: %v in %v", what, tr.name, changes, time.Since(began).Round(100*time.Millisecond))
+	return changes
+}
+
+// clean deletes what the stack has made and not deleted.
+func (tr *trial) clean() {
+	if tr.t.Failed() {
+		for _, args := range []string{"get all,configmaps,persistentvolumeclaims -o wide", "get events", "logs --all-containers --prefix --tail=30 --selector=app=elasticdl"} {
+			out, _ := tr.try("kubectl", strings.Fields(args)...)
+			tr.t.Logf("kubectl %s\n%s", args, out)
+		}
+	}
+	for _, c := range slices.Backward(tr.left()) {
+		out, err := tr.try("kubectl", "delete", resource(c), c.ID[strings.LastIndex(c.ID, "/")+1:], "--namespace="+namespaceOf(c), "--ignore-not-found", "--timeout=120s")
+		if err != nil {
+			tr.t.Errorf("%v\n%s", err, out)
+		}
+	}
+}
+
+// left is what the stack has made and not deleted, in the order in which it was made.
+func (tr *trial) left() []cluster.Call {
+	var there []cluster.Call
+	for _, c := range tr.cluster.Calls() {
+		op := c.Op
+		c.Op = ""
+		there = slices.DeleteFunc(there, func(other cluster.Call) bool { return other == c && op != "read" && op != "update" })
+		if op == "create" {
+			there = append(there, c)
+		}
+	}
+	return there
+}
+
+// resource is a kind as kubectl knows it: "Job.v1.batch".
+func resource(c cluster.Call) string {
+	parts := strings.Split(c.Kind, "/")
+	if len(parts) == 2 {
+		return parts[1]
+	}
+	return parts[2] + "." + parts[1] + "." + parts[0]
+}
+
+func namespaceOf(c cluster.Call) string {
+	namespace, _, ok := strings.Cut(c.ID, "/")
+	if !ok {
+		return ""
+	}
+	return namespace
+}
+
+// run runs a program in the stack's namespace, and fails the test with it.
+func (tr *trial) run(program string, args ...string) string {
+	tr.t.Helper()
+	out, err := tr.try(program, args...)
+	if err != nil {
+		tr.t.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// try runs a program in the stack's namespace, unless it says another, and returns what it wrote.
+func (tr *trial) try(program string, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(a, "--namespace=") }) {
+		args = append(slices.Clone(args), "--namespace="+tr.namespace)
+	}
+	cmd := exec.CommandContext(ctx, map[string]string{"kubectl": tr.kubectl, "elasticdl": tr.elasticdl}[program], args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+tr.kubeconfig)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("%v: %w", cmd, err)
+	}
+	return string(out), err
+}
+
+// eventually looks until it is so.
+func (tr *trial) eventually(what string, is func() bool) {
+	tr.t.Helper()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); !is(); <-tick.C {
+		if time.Now().After(deadline) {
+			tr.t.Fatalf("no %s in %v", what, patience)
+		}
+	}
+}
