@@ -105,13 +105,11 @@ func (p *Provider) Serve() (port int, stop func(), err error) {
 	return listener.Addr().(*net.TCPAddr).Port, server.Stop, nil
 }
 
-// Calls are what was done to the cluster since the last time that it was asked, in the order in which it was finished.
+// Calls are what was done to the cluster, in the order in which it was finished.
 func (p *Provider) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	calls := p.calls
-	p.calls = nil
-	return calls
+	return slices.Clone(p.calls)
 }
 
 func (p *Provider) did(op string, o object) {
