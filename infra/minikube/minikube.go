@@ -1,0 +1,100 @@
+// Package minikube is a cluster on this machine, started and deleted by the minikube command.
+//
+//	Command "start" ──> Command "kubeconfig" ──> Cluster
+//	   minikube start -p P …       kubectl config view --context P
+//	   minikube delete -p P
+//
+// Laws:
+//
+//  1. The stack deletes a profile only if the stack started it. Of one that is there already it starts nothing and says so;
+//     one that is adopted stays, without what the stack has put into it.
+//  2. minikube does not resize: a change of what it was started with deletes the cluster and starts another. All that was
+//     within is then made anew, too, since the cluster's identity is that of the command that started it.
+//  3. The context that kubectl uses stays as it was.
+package minikube
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+
+	core "k8s.io/api/core/v1"
+
+	"github.com/pulumi/pulumi-command/sdk/go/command/local"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// data is where the node has the directory of this machine.
+const data = "/data"
+
+type component struct{ pulumi.ResourceState }
+
+// New registers the commands that make a cluster.
+func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
+	p := profile{*s.Minikube}
+	p.Profile = cmp.Or(p.Profile, s.Name(40))
+	if p.Data != "" {
+		path, err := filepath.Abs(p.Data) // minikube would take it as relative to wherever it runs
+		if err != nil {
+			return nil, fmt.Errorf("minikube.data: %s: %w", p.Data, err)
+		}
+		p.Data = path
+	}
+	var parent component
+	if err := ctx.RegisterComponentResource("elasticdl:minikube:Cluster", "minikube", &parent); err != nil {
+		return nil, err
+	}
+	start, err := p.start(ctx, &parent)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig, err := p.kubeconfig(ctx, &parent, start)
+	if err != nil {
+		return nil, err
+	}
+	cluster := &infra.Cluster{
+		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, start.ID()),
+		Kubeconfig: kubeconfig.Stdout, Context: p.Profile,
+		Ready:       []pulumi.Resource{start, kubeconfig},
+		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
+	}
+	if p.Data != "" {
+		cluster.Volume = &infra.Volume{Claim: infra.ClaimMinikube, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
+			HostPath: &core.HostPathVolumeSource{Path: data, Type: new(core.HostPathDirectory)},
+		}}
+	}
+	if !p.Adopt {
+		cluster.Resource = start // of an adopted one each object is deleted by itself
+	}
+	if p.GPUs != "" {
+		cluster.GPU.NodeSelector = map[string]string{} // the one node has them, and minikube's addon the device plugin
+	}
+	return cluster, ctx.RegisterResourceOutputs(&parent, pulumi.Map{"profile": pulumi.String(p.Profile)})
+}
+
+func (p *profile) start(ctx *pulumi.Context, parent pulumi.Resource) (*local.Command, error) {
+	opts := []pulumi.ResourceOption{
+		pulumi.Parent(parent),
+		pulumi.DeleteBeforeReplace(true), // the other way round the old one's delete would end the new cluster, of the same name
+	}
+	if p.Adopt {
+		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers[1]"})) // it was started as somebody else wished
+	}
+	return local.NewCommand(ctx, "start", &local.CommandArgs{
+		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),
+		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
+		Logging:  local.LoggingStderr,
+	}, opts...)
+}
+
+// kubeconfig reads what minikube wrote. There is a key in it.
+func (p *profile) kubeconfig(ctx *pulumi.Context, parent pulumi.Resource, start *local.Command) (*local.Command, error) {
+	return local.NewCommand(ctx, "kubeconfig", &local.CommandArgs{
+		Interpreter: shell, Create: pulumi.String(p.view()), Triggers: pulumi.Array{start.ID()},
+		Logging: local.LoggingNone, AddPreviousOutputInEnv: pulumi.Bool(false),
+	}, pulumi.Parent(parent), pulumi.DependsOn([]pulumi.Resource{start}), pulumi.AdditionalSecretOutputs([]string{"stdout"}))
+}
+
+var shell = pulumi.StringArray{pulumi.String("/bin/sh"), pulumi.String("-c")}

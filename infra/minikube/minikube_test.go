@@ -1,0 +1,140 @@
+package minikube
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/test/graph"
+)
+
+const commandType = "command:local:Command"
+
+func settings(change func(*infra.Minikube)) *infra.Settings {
+	m := &infra.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
+	change(m)
+	return &infra.Settings{Project: "elasticdl", Stack: "test", Cloud: infra.CloudMinikube, Minikube: m}
+}
+
+func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.Resource, *infra.Cluster) {
+	t.Helper()
+	var c *infra.Cluster
+	outputs := func(graph.Resource) resource.PropertyMap {
+		if preview {
+			return nil
+		}
+		return resource.PropertyMap{"stdout": resource.NewProperty("apiVersion: v1"), "stderr": resource.NewProperty("")}
+	}
+	all, err := graph.Record(graph.Cloud{Outputs: outputs, Preview: preview}, func(ctx *pulumi.Context) (err error) {
+		c, err = New(ctx, settings(change))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all, c
+}
+
+func TestGolden(t *testing.T) {
+	for name, preview := range map[string]bool{"preview": true, "up": false} {
+		all, _ := record(t, preview, func(*infra.Minikube) {})
+		graph.Golden(t, name, all)
+	}
+	all, _ := record(t, true, func(m *infra.Minikube) { m.Adopt = true })
+	graph.Golden(t, "adopt", all)
+}
+
+// M01, M02.
+func TestLaws(t *testing.T) {
+	for _, adopt := range []bool{false, true} {
+		all, c := record(t, true, func(m *infra.Minikube) { m.Adopt = adopt })
+		start, kubeconfig := graph.Find(all, commandType, "start"), graph.Find(all, commandType, "kubeconfig")
+		if !start.Options.DeleteBeforeReplace || !slices.Contains(start.Options.ReplaceOnChanges, "triggers[*]") {
+			t.Errorf("start has %+v", start.Options)
+		}
+		if o := kubeconfig.Options; !slices.Equal(o.SecretOutputs, []string{"stdout"}) || !slices.Contains(o.DependsOn, commandType+" start") {
+			t.Errorf("kubeconfig has %+v", o)
+		}
+		if logging := kubeconfig.Inputs["logging"]; !logging.DeepEquals(resource.NewProperty("none")) {
+			t.Errorf("the kubeconfig is logged to %v", logging)
+		}
+		for _, r := range []*graph.Resource{start, kubeconfig} {
+			if r.Options.Parent != "elasticdl:minikube:Cluster minikube" {
+				t.Errorf("%s has %+v", r.Name, r.Options)
+			}
+		}
+		if ignored := slices.Equal(start.Options.IgnoreChanges, []string{"triggers[1]"}); ignored != adopt || (c.Resource == nil) != adopt {
+			t.Errorf("adopt %v: ignores %q, what is within goes with %v", adopt, start.Options.IgnoreChanges, c.Resource)
+		}
+		if c.Context != "elasticdl-test" || len(c.Ready) != 2 || c.Login != nil || c.Registry.OutputState != nil || c.GPU.NodeSelector != nil {
+			t.Errorf("%+v", c)
+		}
+		if v := c.Volume; v.Claim != "data-claim" || v.CapacityGB != 50 || v.Source.HostPath.Path != "/data" {
+			t.Errorf("%+v", v)
+		}
+	}
+}
+
+// Every flag that a profile is started with is a reason to start another: minikube does not change one that there is.
+func TestTriggers(t *testing.T) {
+	base, _ := record(t, true, func(*infra.Minikube) {})
+	seen := map[string]string{flagsOf(t, base): "nothing"}
+	for name, change := range map[string]func(*infra.Minikube){
+		"profile":           func(m *infra.Minikube) { m.Profile = "other" },
+		"driver":            func(m *infra.Minikube) { m.Driver = "kvm2" },
+		"cpus":              func(m *infra.Minikube) { m.CPUs = 3 },
+		"memoryMb":          func(m *infra.Minikube) { m.MemoryMB = 8192 },
+		"diskGb":            func(m *infra.Minikube) { m.DiskGB = 60 },
+		"kubernetesVersion": func(m *infra.Minikube) { m.KubernetesVersion = "v1.36.0" },
+		"cni":               func(m *infra.Minikube) { m.CNI = "calico" },
+		"gpus":              func(m *infra.Minikube) { m.GPUs = "all" },
+		"data":              func(m *infra.Minikube) { m.Data = "/home/me/other" },
+		"no data":           func(m *infra.Minikube) { m.Data = "" },
+	} {
+		all, _ := record(t, true, change)
+		flags := flagsOf(t, all)
+		if same, ok := seen[flags]; ok {
+			t.Errorf("%s starts the profile as %s does: %s", name, same, flags)
+		}
+		seen[flags] = name
+		if create := graph.Find(all, commandType, "start").Inputs["create"].StringValue(); !strings.Contains(create, "minikube start "+flags+" --keep-context") {
+			t.Errorf("%s: flags %s are not those of: %s", name, flags, create)
+		}
+	}
+}
+
+func flagsOf(t *testing.T, all []graph.Resource) string {
+	t.Helper()
+	triggers := graph.Find(all, commandType, "start").Inputs["triggers"].ArrayValue()
+	if len(triggers) != 2 {
+		t.Fatalf("triggers %v", triggers)
+	}
+	return triggers[1].StringValue()
+}
+
+func TestCluster(t *testing.T) {
+	_, c := record(t, false, func(m *infra.Minikube) { m.CNI, m.GPUs, m.Data = "calico", "all", "" })
+	if !c.NetPolicies || c.GPU.NodeSelector == nil || c.GPU.DevicePlugin || c.Volume != nil {
+		t.Errorf("%+v", c)
+	}
+	if _, c = record(t, false, func(m *infra.Minikube) { m.CNI = "flannel" }); c.NetPolicies {
+		t.Error("flannel obeys NetworkPolicies")
+	}
+}
+
+// A path is absolute, wherever minikube runs.
+func TestRelativeData(t *testing.T) {
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, _ := record(t, true, func(m *infra.Minikube) { m.Data = "testdata" })
+	if flags := flagsOf(t, all); !strings.Contains(flags, "--mount-string="+here+"/testdata:/data") {
+		t.Errorf("flags %s", flags)
+	}
+}
