@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource/plugin"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
@@ -77,6 +78,11 @@ type recorder struct {
 func (m *recorder) NewResource(a pulumi.MockResourceArgs) (string, resource.PropertyMap, error) {
 	r := Resource{Type: a.TypeToken, Name: a.Name, Inputs: a.Inputs}
 	if q := a.RegisterRPC; q != nil {
+		inputs, err := plugin.UnmarshalProperties(q.GetObject(), plugin.MarshalOptions{KeepUnknowns: true, KeepSecrets: true, KeepResources: true})
+		if err != nil {
+			return "", nil, err
+		}
+		r.Inputs = inputs // those of mocks have none of what is not known
 		r.Options = Options{
 			Parent: short(q.GetParent()), Provider: short(q.GetProvider()), DeletedWith: short(q.GetDeletedWith()),
 			Protect: q.GetProtect(), RetainOnDelete: q.GetRetainOnDelete(), DeleteBeforeReplace: q.GetDeleteBeforeReplace(),
