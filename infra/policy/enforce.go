@@ -24,7 +24,7 @@ func Enforce(ctx *pulumi.Context, s *infra.Settings) error {
 	if !s.ProtectStorage {
 		allow = append([]string{"unprotected-storage"}, allow...)
 	}
-	return ctx.RegisterResourceTransform((&guard{ctx: ctx, allow: allow}).look)
+	return ctx.RegisterResourceTransform((&guard{ctx: ctx, allow: allow, said: map[string]bool{}}).look)
 }
 
 type guard struct {
@@ -32,8 +32,8 @@ type guard struct {
 	allow []string
 
 	mu   sync.Mutex
-	all  []Resource
-	said map[string]bool
+	all  []Resource      // by now
+	said map[string]bool // violations
 }
 
 // look is called by the engine, for several resources at a time. It changes none: nil leaves also the options alone
@@ -65,22 +65,19 @@ func (g *guard) judge(r Resource) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.all = append(g.all, r)
-	var problems []error
+	said := len(g.said)
 	for _, v := range check(g.all, false, g.allow) {
-		text := v.Error()
-		if g.said[text] {
-			continue
-		}
-		if g.said == nil {
-			g.said = map[string]bool{}
-		}
-		g.said[text] = true
-		problems = append(problems, v)
-		if err := g.ctx.Log.Error(text, nil); err != nil {
-			problems = append(problems, fmt.Errorf("report a violation: %w", err))
+		if text := v.Error(); !g.said[text] {
+			g.said[text] = true
+			if err := g.ctx.Log.Error(text, nil); err != nil {
+				return fmt.Errorf("report a violation: %w", err)
+			}
 		}
 	}
-	return errors.Join(problems...)
+	if len(g.said) > said {
+		return fmt.Errorf("%s %q is against the policy, as said above", r.Type, r.Name)
+	}
+	return nil
 }
 
 // seen is a resource as the engine shows it.

@@ -1,0 +1,147 @@
+package policy
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+type workflow struct {
+	On          map[string]any    `json:"true"` // what YAML makes of the word on
+	Permissions map[string]string `json:"permissions"`
+	Jobs        map[string]struct {
+		If          string            `json:"if"`
+		Environment string            `json:"environment"`
+		Permissions map[string]string `json:"permissions"`
+		Concurrency struct {
+			Group  string `json:"group"`
+			Cancel bool   `json:"cancel-in-progress"`
+		} `json:"concurrency"`
+		Strategy struct {
+			Matrix struct {
+				Stack []string `json:"stack"`
+			} `json:"matrix"`
+		} `json:"strategy"`
+		Steps []struct {
+			Uses string         `json:"uses"`
+			Run  string         `json:"run"`
+			With map[string]any `json:"with"`
+		} `json:"steps"`
+	} `json:"jobs"`
+}
+
+func readWorkflow(t *testing.T, name string) (w workflow, doc string) {
+	t.Helper()
+	raw, err := os.ReadFile("../../.github/workflows/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.Unmarshal(raw, &w); err != nil {
+		t.Fatal(err)
+	}
+	return w, string(raw)
+}
+
+// Every stack is previewed; those of a cloud are also brought up, after somebody approved.
+func TestWorkflowHasAllStacks(t *testing.T) {
+	w, _ := readWorkflow(t, "preview.yml")
+	files, err := filepath.Glob("../../stacks/Pulumi.*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stacks []string
+	for _, f := range files {
+		stacks = append(stacks, strings.TrimSuffix(strings.TrimPrefix(filepath.Base(f), "Pulumi."), ".yaml"))
+	}
+	preview, up := w.Jobs["preview"], w.Jobs["up"]
+	previewed := slices.Sorted(slices.Values(slices.Concat(w.Jobs["minikube"].Strategy.Matrix.Stack, preview.Strategy.Matrix.Stack)))
+	if !slices.Equal(previewed, slices.Sorted(slices.Values(stacks))) {
+		t.Errorf("previews of %v, and stacks are %v", previewed, stacks)
+	}
+	if got := up.Strategy.Matrix.Stack; len(got) == 0 || !slices.Equal(got, preview.Strategy.Matrix.Stack) {
+		t.Errorf("up of %v, previews of %v", got, preview.Strategy.Matrix.Stack)
+	}
+	if up.Environment != "${{ matrix.stack }}" || preview.Environment != "${{ matrix.stack }}-preview" {
+		t.Errorf("up is in the environment %q and previews in %q: reviewers are of the first, and need not look at the other", up.Environment, preview.Environment)
+	}
+	if c := up.Concurrency; !strings.Contains(c.Group, "matrix.stack") || c.Cancel || c.Group == preview.Concurrency.Group {
+		t.Errorf("up has %+v: one at a time for each stack, none cancelled by a newer one or by a preview", c)
+	}
+}
+
+// Code that nobody has reviewed gets nothing that is worth stealing.
+func TestWorkflowCredentials(t *testing.T) {
+	w, doc := readWorkflow(t, "preview.yml")
+	for event := range w.On {
+		if event != "pull_request" && event != "push" {
+			t.Errorf("on %s: code of forks would run with credentials, or without a review", event)
+		}
+	}
+	if push, _ := w.On["push"].(map[string]any); !slices.Equal(push["branches"].([]any), []any{"main"}) {
+		t.Errorf("on push to %v, want main", push["branches"])
+	}
+	if !maps.Equal(w.Permissions, map[string]string{"contents": "read"}) {
+		t.Errorf("everything may %v, want contents: read", w.Permissions)
+	}
+	want := map[string]map[string]string{
+		"minikube": nil,
+		"preview":  {"contents": "read", "id-token": "write", "pull-requests": "write"},
+		"up":       {"contents": "read", "id-token": "write"},
+	}
+	for name, j := range w.Jobs {
+		if !maps.Equal(j.Permissions, want[name]) {
+			t.Errorf("%s may %v, want %v", name, j.Permissions, want[name])
+		}
+	}
+	if cond := w.Jobs["preview"].If; !strings.Contains(cond, "github.event.pull_request.head.repo.full_name == github.repository") {
+		t.Errorf("forks have previews with credentials: %s", cond)
+	}
+	if cond := w.Jobs["up"].If; !strings.Contains(cond, "github.event_name == 'push'") {
+		t.Errorf("up if %s", cond)
+	}
+	for _, key := range []string{"credentials_json", "aws-access-key-id", "aws-secret-access-key", "ACCESS_KEY"} {
+		if strings.Contains(doc, key) {
+			t.Errorf("%s is a key that lasts, instead of OIDC", key)
+		}
+	}
+	begin, end := strings.Index(doc, "\n  minikube:"), strings.Index(doc, "\n  preview:")
+	if job := doc[begin:end]; strings.Contains(job, "secrets.") || strings.Contains(job, "vars.") {
+		t.Errorf("the job for everybody uses what is the repository's:\n%s", job)
+	}
+}
+
+func TestWorkflowTools(t *testing.T) {
+	w, doc := readWorkflow(t, "preview.yml")
+	if !strings.Contains(doc, "gke-gcloud-auth-plugin") || !strings.Contains(doc, "aws --version") {
+		t.Error("a preview without the commands of the kubeconfigs says nothing of what is in the cluster")
+	}
+	_, others := readWorkflow(t, "test.yml")
+	mod, err := os.ReadFile("../../tools/pulumi/go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	version := regexp.MustCompile(`github.com/pulumi/pulumi/pkg/v3 v(\S+)`).FindStringSubmatch(string(mod))
+	if version == nil {
+		t.Fatal("tools/pulumi has no Pulumi")
+	}
+	for name, j := range w.Jobs {
+		for _, s := range j.Steps {
+			action, pin, _ := strings.Cut(s.Uses, "@")
+			if s.Uses != "" && !regexp.MustCompile(`^v\d+$`).MatchString(pin) {
+				t.Errorf("%s uses %q, want a version", name, s.Uses)
+			}
+			if strings.Contains(others, action+"@") && !strings.Contains(others, s.Uses+"\n") {
+				t.Errorf("%s uses %s, and test.yml another version", name, s.Uses)
+			}
+			if action == "pulumi/actions" && s.With["pulumi-version"] != version[1] {
+				t.Errorf("%s has Pulumi %v, and tools/pulumi %s", name, s.With["pulumi-version"], version[1])
+			}
+		}
+	}
+}
