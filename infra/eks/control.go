@@ -1,0 +1,104 @@
+package eks
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+// controlPlane is the cluster without nodes.
+func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
+	role, attached, err := b.role("cluster", trusts("eks.amazonaws.com"), "AmazonEKSClusterPolicy")
+	if err != nil {
+		return nil, err
+	}
+	// Amazon makes this log group if it is not there, for ever, and leaves it when the cluster goes.
+	logs, err := b.register("aws:cloudwatch/logGroup:LogGroup", "cluster", pulumi.Map{
+		"name":            pulumi.String("/aws/eks/" + b.name + "/cluster"),
+		"retentionInDays": pulumi.Int(b.eks.LogRetentionDays),
+		"tags":            b.tags(b.name),
+	})
+	if err != nil {
+		return nil, err
+	}
+	public := &eks.ClusterVpcConfigArgs{
+		SubnetIds: n.subnets(),
+		// Nodes reach the API within the VPC, so the addresses that may reach it from outside need not have the NAT's.
+		EndpointPrivateAccess: pulumi.Bool(true),
+		EndpointPublicAccess:  pulumi.Bool(b.eks.PublicAccess),
+	}
+	if b.eks.PublicAccess {
+		var cidrs pulumi.StringArray
+		for _, n := range b.eks.AuthorizedNetworks {
+			cidrs = append(cidrs, pulumi.String(n.CIDR))
+		}
+		public.PublicAccessCidrs = cidrs
+	}
+	return eks.NewCluster(b.Context, "cluster", &eks.ClusterArgs{
+		Name:          pulumi.String(b.name),
+		RoleArn:       role.Arn,
+		Version:       pulumi.String(b.eks.Version),
+		UpgradePolicy: &eks.ClusterUpgradePolicyArgs{SupportType: pulumi.String(cmp.Or(b.eks.SupportType, "STANDARD"))},
+		VpcConfig:     public,
+		AccessConfig: &eks.ClusterAccessConfigArgs{
+			AuthenticationMode: pulumi.String("API"),
+			// Not the one who happens to create it: access has entries of its own, here and not in Amazon's memory.
+			BootstrapClusterCreatorAdminPermissions: pulumi.Bool(false),
+		},
+		BootstrapSelfManagedAddons: pulumi.Bool(false), // ours are addons
+		EnabledClusterLogTypes:     pulumi.ToStringArray([]string{"api", "audit", "authenticator"}),
+		Tags:                       b.tags(b.name),
+	}, b.with(
+		// Without its policy a cluster cannot delete what it made in the VPC.
+		after(attached, []pulumi.Resource{logs}),
+		pulumi.DeleteBeforeReplace(true), // the name is taken
+		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons"}),
+	))
+}
+
+// access lets the administrators in: those of the settings, or else who makes the stack. Entries for nodes are EKS's.
+func (b *builder) access(c *eks.Cluster) (ready []pulumi.Resource, err error) {
+	admins := b.eks.Admins
+	if len(admins) > 0 && !slices.Contains(admins, b.caller) {
+		b.Log.Warn("eks.admins has no "+b.caller+", who runs this: Kubernetes will refuse it", nil)
+	}
+	for _, arn := range admins {
+		_, who, _ := strings.Cut(arn, "::") // "123456789012:role/x"; a "::" would end the name of a resource
+		if ready, err = b.admin(c, "admin-"+who, arn, ready); err != nil {
+			return nil, err
+		}
+	}
+	if len(admins) == 0 {
+		// Whoever runs this later does not become it.
+		return b.admin(c, "creator", b.caller, nil, pulumi.IgnoreChanges([]string{"principalArn"}))
+	}
+	return ready, nil
+}
+
+func (b *builder) admin(c *eks.Cluster, name, arn string, ready []pulumi.Resource, opts ...pulumi.ResourceOption) ([]pulumi.Resource, error) {
+	entry, err := eks.NewAccessEntry(b.Context, name, &eks.AccessEntryArgs{
+		ClusterName: c.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"), Tags: b.tags(b.name),
+	}, b.with(opts...))
+	if err != nil {
+		return nil, err
+	}
+	may, err := eks.NewAccessPolicyAssociation(b.Context, name, &eks.AccessPolicyAssociationArgs{
+		ClusterName: c.Name, PrincipalArn: entry.PrincipalArn,
+		PolicyArn:   pulumi.String("arn:" + b.partition.Partition + ":eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"),
+		AccessScope: &eks.AccessPolicyAssociationAccessScopeArgs{Type: pulumi.String("cluster")},
+	}, b.with())
+	return append(ready, may), err
+}
+
+// addon is one of Amazon's, in the version that EKS has for the cluster's when it is made.
+func (b *builder) addon(c *eks.Cluster, name string, args eks.AddonArgs, wait ...[]pulumi.Resource) (pulumi.Resource, error) {
+	args.ClusterName = c.Name
+	args.AddonName = pulumi.String(name)
+	args.ResolveConflictsOnCreate = pulumi.String("OVERWRITE")
+	args.ResolveConflictsOnUpdate = pulumi.String("OVERWRITE")
+	args.Tags = b.tags(b.name)
+	return eks.NewAddon(b.Context, name, &args, b.with(after(wait...), pulumi.IgnoreChanges([]string{"addonVersion"})))
+}

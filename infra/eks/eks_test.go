@@ -1,0 +1,339 @@
+package eks
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+const (
+	account = "123456789012"
+	caller  = "arn:aws:iam::" + account + ":role/deploy"
+)
+
+// own is a stack with everything, in a VPC of its own.
+func own() *infra.Settings {
+	j := job.Default()
+	j.Name, j.Namespace, j.Image = "test-mnist", "elasticdl", "registry.example/mnist:1"
+	j.ModelDef, j.TrainingData = "mnist.mnist_functional_api.custom_model", "/data/mnist/train"
+	return &infra.Settings{
+		Project: graph.Project, Stack: graph.Stack, Cloud: infra.CloudEKS, ProtectStorage: true,
+		Labels:   map[string]string{"team": "ml", "cost-center": "42"},
+		Platform: infra.Platform{Namespace: "elasticdl"},
+		Job:      j,
+		Image:    &infra.Image{Source: "model", Name: "mnist"},
+		EKS: &infra.EKS{
+			Region: "us-west-2", Version: "1.35", LogRetentionDays: 30,
+			VPC:                infra.VPC{CIDR: "10.0.0.0/16", Zones: []string{"us-west-2c", "us-west-2a", "us-west-2b"}},
+			PublicAccess:       true,
+			AuthorizedNetworks: []infra.Network{{CIDR: "198.51.100.7/32", Name: "office"}},
+			SystemGroup:        infra.EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, MaxNodes: 2, DesiredNodes: 2},
+			WorkerGroup:        &infra.EKSGroup{InstanceTypes: []string{"m6i.2xlarge", "m5.2xlarge"}, MaxNodes: 8, DesiredNodes: 3, Spot: true, Labels: map[string]string{"tier": "cheap"}},
+			GPUGroup:           &infra.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4, DesiredNodes: 2, DiskGB: 200, GPUs: 1},
+			EFS:                &infra.EFS{UID: new(65532)},
+			CodeBucket:         true,
+		},
+	}
+}
+
+// existing is a stack with little, in a VPC that is there.
+func existing() *infra.Settings {
+	s := own()
+	s.ProtectStorage, s.Image, s.Job = false, nil, nil
+	s.EKS.VPC = infra.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"}}
+	s.EKS.PublicAccess, s.EKS.AuthorizedNetworks = false, nil
+	s.EKS.Admins = []string{caller, "arn:aws:iam::" + account + ":user/ann"}
+	s.EKS.WorkerGroup, s.EKS.GPUGroup, s.EKS.CodeBucket = nil, nil, false
+	s.EKS.SupportType = "EXTENDED"
+	s.EKS.EFS = &infra.EFS{ThroughputMode: "bursting"}
+	return s
+}
+
+// view is what a program asked for and returned.
+type view struct {
+	s       *infra.Settings
+	all     []graph.Resource
+	cluster *infra.Cluster
+	ready   []string          // "type name"
+	texts   map[string]string // that are known
+	preview bool
+}
+
+func record(s *infra.Settings, preview bool, change ...func(token string, result resource.PropertyMap)) (*view, error) {
+	v := &view{s: s, preview: preview, texts: map[string]string{}}
+	cloud := graph.Cloud{Preview: preview, Config: map[string]string{"aws:region": "us-west-2"}, Call: func(token string, args resource.PropertyMap) resource.PropertyMap {
+		result := call(token, args)
+		for _, c := range change {
+			c(token, result)
+		}
+		return result
+	}}
+	cloud.Outputs = func(r graph.Resource) resource.PropertyMap {
+		if preview {
+			return unknown(r)
+		}
+		return outputs(r)
+	}
+	var mu sync.Mutex
+	all, err := graph.Record(cloud, func(ctx *pulumi.Context) (err error) {
+		if v.cluster, err = New(ctx, s); err != nil {
+			return err
+		}
+		c := v.cluster
+		for _, r := range c.Ready {
+			r.URN().ApplyT(func(urn pulumi.URN) int {
+				mu.Lock()
+				defer mu.Unlock()
+				parts := strings.Split(string(urn), "::")
+				v.ready = append(v.ready, parts[2][strings.LastIndex(parts[2], "$")+1:]+" "+parts[3])
+				return 0
+			})
+		}
+		known := map[string]pulumi.StringOutput{"kubeconfig": c.Kubeconfig, "registry": c.Registry, "name": c.Name, "id": c.ID.ToStringOutput()}
+		if c.Volume != nil {
+			for hole, in := range c.Volume.Holes {
+				known[hole] = in.ToStringOutput()
+			}
+		}
+		for name, o := range known {
+			o.ApplyT(func(text string) int {
+				mu.Lock()
+				defer mu.Unlock()
+				v.texts[name] = text
+				return 0
+			})
+		}
+		return nil
+	})
+	v.all = all
+	return v, err
+}
+
+// call plays Amazon's answers to questions.
+func call(token string, args resource.PropertyMap) resource.PropertyMap {
+	switch token {
+	case "aws:index/getPartition:getPartition":
+		return props("partition", "aws", "dnsSuffix", "amazonaws.com", "reverseDnsPrefix", "com.amazonaws", "id", "aws")
+	case "aws:index/getCallerIdentity:getCallerIdentity":
+		return props("accountId", account, "arn", "arn:aws:sts::"+account+":assumed-role/deploy/ci-run-7", "id", account, "userId", "AROA:ci-run-7")
+	case "aws:iam/getSessionContext:getSessionContext":
+		return props("arn", args["arn"], "issuerArn", caller, "id", "x", "issuerId", "x", "issuerName", "deploy", "sessionName", "ci-run-7")
+	case "aws:ec2/getVpc:getVpc":
+		return props("id", args["id"], "enableDnsSupport", true, "enableDnsHostnames", true)
+	case "aws:ec2/getSubnet:getSubnet":
+		id := args["id"].StringValue()
+		return props("id", id, "vpcId", "vpc-1", "availabilityZone", "us-west-2"+strings.TrimPrefix(id, "subnet-"))
+	}
+	return nil
+}
+
+// outputs plays what Amazon makes up.
+func outputs(r graph.Resource) resource.PropertyMap {
+	switch r.Type {
+	case "aws:eks/cluster:Cluster":
+		vpc := r.Inputs["vpcConfig"].ObjectValue().Copy()
+		vpc["clusterSecurityGroupId"] = resource.NewProperty("sg-cluster")
+		return props("arn", "arn:aws:eks:us-west-2:"+account+":cluster/x", "endpoint", "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com",
+			"certificateAuthority", props("data", "Q0E="), "vpcConfig", vpc)
+	case "aws:iam/role:Role":
+		return props("arn", "arn:aws:iam::"+account+":role/"+r.Name, "name", r.Name+"-1")
+	case "aws:ec2/launchTemplate:LaunchTemplate":
+		return props("latestVersion", 1.0)
+	case "aws:ecr/repository:Repository":
+		return props("repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+r.Inputs["name"].StringValue())
+	case "aws:s3/bucketV2:BucketV2":
+		return props("arn", "arn:aws:s3:::"+r.Name+"-1")
+	}
+	return nil
+}
+
+// unknown is what a preview does not know though it is among the inputs: a part of it is.
+func unknown(r graph.Resource) resource.PropertyMap {
+	if r.Type != "aws:eks/cluster:Cluster" {
+		return nil
+	}
+	return props("vpcConfig", resource.MakeComputed(resource.NewProperty(resource.PropertyMap{})))
+}
+
+func props(pairs ...any) resource.PropertyMap {
+	m := resource.PropertyMap{}
+	for i := 0; i < len(pairs); i += 2 {
+		v, ok := pairs[i+1].(resource.PropertyValue)
+		if !ok {
+			v = resource.NewPropertyValue(pairs[i+1])
+		}
+		m[resource.PropertyKey(pairs[i].(string))] = v
+	}
+	return m
+}
+
+func TestGolden(t *testing.T) {
+	for name, s := range map[string]func() *infra.Settings{"own": own, "existing": existing} {
+		for phase, preview := range map[string]bool{"preview": true, "up": false} {
+			t.Run(name+"-"+phase, func(t *testing.T) {
+				v, err := record(s(), preview)
+				if err != nil {
+					t.Fatal(err)
+				}
+				graph.Golden(t, name+"-"+phase, v.all)
+			})
+		}
+	}
+}
+
+func TestCluster(t *testing.T) {
+	v, err := record(own(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := v.cluster
+	for name, want := range map[string]string{
+		"name":     "elasticdl-test",
+		"id":       "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", // another cluster of the name has another
+		"registry": account + ".dkr.ecr.us-west-2.amazonaws.com/elasticdl-test",
+	} {
+		if v.texts[name] != want {
+			t.Errorf("%s is %q, want %q", name, v.texts[name], want)
+		}
+	}
+	if c.Login.User != "AWS" || c.Login.Command != "aws ecr get-login-password --region us-west-2" {
+		t.Errorf("login is %+v", c.Login)
+	}
+	if !c.GPU.DevicePlugin || !maps.Equal(c.GPU.NodeSelector, map[string]string{"nvidia.com/gpu.present": "true"}) || !c.NetPolicies {
+		t.Errorf("GPU is %+v, policies are %v", c.GPU, c.NetPolicies)
+	}
+	if v, err = record(existing(), false); err != nil {
+		t.Fatal(err)
+	}
+	if c := v.cluster; c.GPU.NodeSelector != nil || c.GPU.DevicePlugin || c.Spot != nil {
+		t.Errorf("without such groups: %+v, %+v", c.GPU, c.Spot)
+	}
+}
+
+func TestKubeconfig(t *testing.T) {
+	v, err := record(own(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct {
+		CurrentContext string `json:"current-context"`
+		Clusters       []struct{ Cluster map[string]string }
+		Users          []struct {
+			User map[string]struct {
+				APIVersion, Command string
+				Args                []string
+			}
+		}
+		Contexts []struct{ Name string }
+	}
+	if err := yaml.Unmarshal([]byte(v.texts["kubeconfig"]), &config); err != nil {
+		t.Fatalf("%v in\n%s", err, v.texts["kubeconfig"])
+	}
+	server := map[string]string{"server": "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", "certificate-authority-data": "Q0E="}
+	if !maps.Equal(config.Clusters[0].Cluster, server) {
+		t.Errorf("cluster is %v", config.Clusters[0].Cluster)
+	}
+	user := config.Users[0].User
+	if exec := user["exec"]; len(user) != 1 || exec.Command != "aws" || exec.APIVersion != "client.authentication.k8s.io/v1beta1" ||
+		strings.Join(exec.Args, " ") != "--region us-west-2 eks get-token --cluster-name elasticdl-test --output json" {
+		t.Errorf("user is %+v", user)
+	}
+	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context {
+		t.Errorf("context is %q of %v, expected %q", config.CurrentContext, config.Contexts, v.cluster.Context)
+	}
+}
+
+// What is wrong with a VPC that is there already is said at once, before any resource.
+func TestExistingVPC(t *testing.T) {
+	s := existing()
+	s.EKS.VPC.PrivateSubnets = append(s.EKS.VPC.PrivateSubnets, "subnet-c")
+	v, err := record(s, true, func(token string, result resource.PropertyMap) {
+		switch token {
+		case "aws:ec2/getVpc:getVpc":
+			result["enableDnsHostnames"] = resource.NewProperty(false)
+		case "aws:ec2/getSubnet:getSubnet":
+			switch result["id"].StringValue() {
+			case "subnet-a":
+				result["availabilityZone"] = resource.NewProperty("us-west-2b")
+			case "subnet-c":
+				result["vpcId"] = resource.NewProperty("vpc-2")
+			}
+		}
+	})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{
+		"eks.vpc.id: vpc-1 does not resolve names: its enableDnsSupport and enableDnsHostnames must be true",
+		"eks.vpc.privateSubnets[1]: subnet-a is in zone us-west-2b, as subnet-b is: one per zone is expected",
+		"eks.vpc.privateSubnets[2]: subnet-c is in vpc-2, not in vpc-1",
+	} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in\n%v", want, err)
+		}
+	}
+	if len(v.all) > 0 {
+		t.Errorf("%d resources were asked for before", len(v.all))
+	}
+}
+
+// A zone that is added, or a NAT for each, changes no subnet.
+func TestSubnetsStay(t *testing.T) {
+	ranges := func(s *infra.Settings) map[string]string {
+		v, err := record(s, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := map[string]string{}
+		for _, r := range v.of("aws:ec2/subnet:Subnet") {
+			m[r.Name] = text(r, "availabilityZone") + " " + text(r, "cidrBlock")
+		}
+		return m
+	}
+	more, fewer := own(), own()
+	more.EKS.VPC.NATPerZone = true
+	fewer.EKS.VPC.Zones = fewer.EKS.VPC.Zones[:2]
+	was := ranges(fewer)
+	if len(was) != 4 {
+		t.Fatalf("%v", was)
+	}
+	now := ranges(more)
+	for name, r := range was {
+		if now[name] != r {
+			t.Errorf("%s is %s, was %s", name, now[name], r)
+		}
+	}
+}
+
+func TestRanges(t *testing.T) {
+	for _, cidr := range []string{"10.0.0.0/16", "172.31.128.0/22", "10.9.0.0/18"} {
+		vpc := netip.MustParsePrefix(cidr)
+		var all []netip.Prefix
+		for i := range 6 { // no region has more zones
+			all = append(all, netip.MustParsePrefix(privateRange(vpc, i)), netip.MustParsePrefix(publicRange(vpc, i)))
+		}
+		for i, p := range all {
+			if p.Bits() > 28 || p != p.Masked() || !vpc.Contains(p.Addr()) || slices.ContainsFunc(all[:i], p.Overlaps) {
+				t.Errorf("%s of %s is no subnet beside %v", p, cidr, all[:i])
+			}
+		}
+	}
+	if got := privateRange(netip.MustParsePrefix("10.0.0.0/16"), 2); got != "10.0.64.0/19" {
+		t.Errorf("the third private range is %s", got)
+	}
+	if got := publicRange(netip.MustParsePrefix("10.0.0.0/16"), 1); got != "10.0.228.0/22" {
+		t.Errorf("the second public range is %s", got)
+	}
+}

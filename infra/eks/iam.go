@@ -1,0 +1,76 @@
+package eks
+
+import (
+	"encoding/json"
+	"path"
+
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/iam"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+// pods is the service of Pod Identity.
+const pods = "pods.eks.amazonaws.com"
+
+// statement is one of a policy of IAM.
+type statement struct {
+	Effect    string
+	Principal map[string]string `json:",omitempty"`
+	Action    []string
+	Resource  []string `json:",omitempty"`
+}
+
+func document(all ...statement) string {
+	text, err := json.Marshal(struct {
+		Version   string
+		Statement []statement
+	}{"2012-10-17", all})
+	if err != nil {
+		panic(err) // strings only
+	}
+	return string(text)
+}
+
+// trusts lets a service have a role. EKS and its pods tag their sessions, and get none if they may not.
+func trusts(service string) string {
+	action := []string{"sts:AssumeRole", "sts:TagSession"}
+	if service == "ec2.amazonaws.com" {
+		action = action[:1]
+	}
+	return document(statement{Effect: "Allow", Principal: map[string]string{"Service": service}, Action: action})
+}
+
+// role is a role with policies of Amazon's, and their attachments.
+func (b *builder) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
+	role, err := iam.NewRole(b.Context, name, &iam.RoleArgs{
+		NamePrefix: b.prefix(name, 38), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: b.tags(b.name + "-" + name),
+	}, b.with())
+	if err != nil {
+		return nil, nil, err
+	}
+	var attached []pulumi.Resource
+	for _, policy := range policies {
+		a, err := iam.NewRolePolicyAttachment(b.Context, name+"-"+path.Base(policy), &iam.RolePolicyAttachmentArgs{
+			Role: role.Name, PolicyArn: pulumi.String("arn:" + b.partition.Partition + ":iam::aws:policy/" + policy),
+		}, b.with())
+		if err != nil {
+			return nil, nil, err
+		}
+		attached = append(attached, a)
+	}
+	return role, attached, nil
+}
+
+// version is that of Amazon's SDK in go.mod. The SDK names it to the engine, and so must we: there would be another provider.
+const version = "6.83.0"
+
+// untyped is a resource without the SDK's type: its packages take as long to compile as all others together, for five resources.
+type untyped struct {
+	pulumi.CustomResourceState
+
+	Arn pulumi.StringOutput `pulumi:"arn"`
+}
+
+func (b *builder) register(token, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*untyped, error) {
+	var r untyped
+	return &r, b.RegisterResource(token, name, inputs, &r, b.with(append(opts, pulumi.Version(version))...))
+}

@@ -1,0 +1,183 @@
+package eks
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+)
+
+// network is where nodes are.
+type network struct {
+	vpc     pulumi.StringInput
+	private []subnet          // one per zone
+	ways    []pulumi.Resource // what nodes need to reach the world; they never join a cluster without
+}
+
+type subnet struct {
+	zone string
+	id   pulumi.StringInput
+}
+
+func (n *network) subnets() pulumi.StringArray {
+	var ids pulumi.StringArray
+	for _, s := range n.private {
+		ids = append(ids, s.id)
+	}
+	return ids
+}
+
+// lookUpVPC finds the zones of the subnets of a VPC that is there already, and what would keep files from being mounted.
+func (b *builder) lookUpVPC() (subnets []subnet, err error) {
+	given := b.eks.VPC
+	vpc, err := ec2.LookupVpc(b.Context, &ec2.LookupVpcArgs{Id: &given.ID})
+	if err != nil {
+		return nil, fmt.Errorf("eks.vpc.id: look up %s: %w", given.ID, err)
+	}
+	var problems []error
+	if !vpc.EnableDnsSupport || !vpc.EnableDnsHostnames {
+		problems = append(problems, fmt.Errorf("eks.vpc.id: %s does not resolve names: its enableDnsSupport and enableDnsHostnames must be true", given.ID))
+	}
+	in := map[string]string{}
+	for i, id := range given.PrivateSubnets {
+		path := fmt.Sprintf("eks.vpc.privateSubnets[%d]", i)
+		s, err := ec2.LookupSubnet(b.Context, &ec2.LookupSubnetArgs{Id: &id})
+		if err != nil {
+			problems = append(problems, fmt.Errorf("%s: look up %s: %w", path, id, err))
+			continue
+		}
+		if s.VpcId != given.ID {
+			problems = append(problems, fmt.Errorf("%s: %s is in %s, not in %s", path, id, s.VpcId, given.ID))
+		}
+		if other, ok := in[s.AvailabilityZone]; ok {
+			problems = append(problems, fmt.Errorf("%s: %s is in zone %s, as %s is: one per zone is expected", path, id, s.AvailabilityZone, other))
+		}
+		in[s.AvailabilityZone] = id
+		subnets = append(subnets, subnet{s.AvailabilityZone, pulumi.String(id)})
+	}
+	return subnets, errors.Join(problems...)
+}
+
+// network is that of the settings, or a new one: each zone has a public subnet, for load balancers and NAT, and a
+// private one, for nodes and pods.
+func (b *builder) network() (*network, error) {
+	if b.eks.VPC.ID != "" {
+		return &network{vpc: pulumi.String(b.eks.VPC.ID), private: b.existing}, nil
+	}
+	cidr, err := netip.ParsePrefix(b.eks.VPC.CIDR)
+	if err != nil {
+		return nil, fmt.Errorf("eks.vpc.cidr: %w", err)
+	}
+	vpc, err := ec2.NewVpc(b.Context, "network", &ec2.VpcArgs{
+		CidrBlock:          pulumi.String(cidr.String()),
+		EnableDnsHostnames: pulumi.Bool(true), // names of EFS and of the private endpoint resolve only so
+		EnableDnsSupport:   pulumi.Bool(true),
+		Tags:               b.tags(b.name),
+	}, b.with())
+	if err != nil {
+		return nil, err
+	}
+	n := &network{vpc: vpc.ID().ToStringOutput()}
+	gateway, err := ec2.NewInternetGateway(b.Context, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(), Tags: b.tags(b.name)}, b.with())
+	if err != nil {
+		return nil, err
+	}
+	public, err := b.table("public", vpc)
+	if err != nil {
+		return nil, err
+	}
+	out, err := ec2.NewRoute(b.Context, "public", &ec2.RouteArgs{
+		RouteTableId: public.ID(), DestinationCidrBlock: pulumi.String(world), GatewayId: gateway.ID(),
+	}, b.with())
+	if err != nil {
+		return nil, err
+	}
+	n.ways = append(n.ways, out)
+	tables := pulumi.StringArray{public.ID()}
+	var nat *ec2.NatGateway
+	for i, zone := range b.eks.VPC.Zones {
+		outside, joined, err := b.subnet(vpc, public, "public-"+zone, zone, publicRange(cidr, i), "kubernetes.io/role/elb")
+		if err != nil {
+			return nil, err
+		}
+		n.ways = append(n.ways, joined)
+		if nat == nil || b.eks.VPC.NATPerZone {
+			if nat, err = b.nat(zone, outside, gateway); err != nil {
+				return nil, err
+			}
+		}
+		// A table for each zone also if all go out by the same NAT: so it may become one for each without new tables.
+		private, err := b.table("private-"+zone, vpc)
+		if err != nil {
+			return nil, err
+		}
+		inside, joined, err := b.subnet(vpc, private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
+		if err != nil {
+			return nil, err
+		}
+		way, err := ec2.NewRoute(b.Context, "private-"+zone, &ec2.RouteArgs{
+			RouteTableId: private.ID(), DestinationCidrBlock: pulumi.String(world), NatGatewayId: nat.ID(),
+		}, b.with())
+		if err != nil {
+			return nil, err
+		}
+		n.ways = append(n.ways, joined, way)
+		tables = append(tables, private.ID())
+		n.private = append(n.private, subnet{zone, inside.ID().ToStringOutput()})
+	}
+	// Data sets and layers of images come from S3, and NAT has its price per GB; this way has none.
+	_, err = ec2.NewVpcEndpoint(b.Context, "s3", &ec2.VpcEndpointArgs{
+		VpcId: vpc.ID(), VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
+		ServiceName: pulumi.String(b.partition.ReverseDnsPrefix + "." + b.eks.Region + ".s3"),
+		Tags:        b.tags(b.name + "-s3"),
+	}, b.with())
+	return n, err
+}
+
+const world = "0.0.0.0/0"
+
+// table is a route table. Its routes are resources of their own: one that has routes in it as well deletes those.
+func (b *builder) table(name string, vpc *ec2.Vpc) (*ec2.RouteTable, error) {
+	return ec2.NewRouteTable(b.Context, name, &ec2.RouteTableArgs{VpcId: vpc.ID(), Tags: b.tags(b.name + "-" + name)}, b.with())
+}
+
+// subnet is a subnet with its place in a route table. Load balancers look for the tag.
+func (b *builder) subnet(vpc *ec2.Vpc, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, pulumi.Resource, error) {
+	s, err := ec2.NewSubnet(b.Context, name, &ec2.SubnetArgs{
+		VpcId: vpc.ID(), AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
+		MapPublicIpOnLaunch: pulumi.Bool(tag == "kubernetes.io/role/elb"),
+		Tags:                b.tags(b.name+"-"+name, tag, "1"),
+	}, b.with())
+	if err != nil {
+		return nil, nil, err
+	}
+	joined, err := ec2.NewRouteTableAssociation(b.Context, name, &ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, b.with())
+	return s, joined, err
+}
+
+func (b *builder) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (*ec2.NatGateway, error) {
+	name := "nat-" + zone
+	ip, err := ec2.NewEip(b.Context, name, &ec2.EipArgs{Domain: pulumi.String("vpc"), Tags: b.tags(b.name + "-" + name)}, b.with())
+	if err != nil {
+		return nil, err
+	}
+	return ec2.NewNatGateway(b.Context, name, &ec2.NatGatewayArgs{AllocationId: ip.ID(), SubnetId: in.ID(), Tags: b.tags(b.name + "-" + name)},
+		b.with(after([]pulumi.Resource{gateway})))
+}
+
+// privateRange and publicRange are those of the i-th zone, from 0. Whether there are other zones makes no difference:
+// adding one replaces nothing. Each of seven private subnets has an eighth of the VPC, because every pod takes an
+// address; public ones have an eighth of the last eighth.
+func privateRange(vpc netip.Prefix, i int) string { return part(vpc, 3, i).String() }
+func publicRange(vpc netip.Prefix, i int) string  { return part(part(vpc, 3, 7), 3, i).String() }
+
+// part is the i-th of 2^bits equal parts.
+func part(whole netip.Prefix, bits, i int) netip.Prefix {
+	length := whole.Bits() + bits
+	ip := whole.Masked().Addr().As4()
+	binary.BigEndian.PutUint32(ip[:], binary.BigEndian.Uint32(ip[:])|uint32(i)<<(32-length))
+	return netip.PrefixFrom(netip.AddrFrom4(ip), length)
+}
