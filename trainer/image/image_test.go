@@ -187,7 +187,7 @@ func TestPushedImageRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 		var last Progress
-		pushed, err := Push(t.Context(), opened, false, func(p Progress) { last = p })
+		pushed, err := Push(t.Context(), opened, nil, false, func(p Progress) { last = p })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -236,13 +236,28 @@ func locked(next http.Handler) http.Handler {
 func TestPushTakesDockersCredentials(t *testing.T) {
 	host := serve(t, locked)
 	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 1)})
-	_, err := Push(t.Context(), made, false, quiet)
+	_, err := Push(t.Context(), made, nil, false, quiet)
 	if err == nil || !strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "docker login") {
 		t.Errorf("without credentials: %v, want the registry and what to do", err)
 	}
 	// "me:secret"
 	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{"auths": {"`+host+`": {"auth": "bWU6c2VjcmV0"}}}`)
-	if _, err := Push(t.Context(), made, false, quiet); err != nil {
+	if _, err := Push(t.Context(), made, nil, false, quiet); err != nil {
+		t.Error(err)
+	}
+}
+
+// A user that is given goes before Docker's configuration, and its password is not shown.
+func TestPushAsAUser(t *testing.T) {
+	host := serve(t, locked)
+	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 1)})
+	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{"auths": {"`+host+`": {"auth": "bWU6c2VjcmV0"}}}`)
+	_, err := Push(t.Context(), made, &Login{User: "me", Password: "wrong-one"}, false, quiet)
+	if err == nil || !strings.Contains(err.Error(), host) || !strings.Contains(err.Error(), "--username=me") || strings.Contains(err.Error(), "wrong-one") {
+		t.Errorf("with a wrong password: %v, want the registry and the user", err)
+	}
+	write(t, filepath.Join(os.Getenv("DOCKER_CONFIG"), "config.json"), `{}`)
+	if _, err := Push(t.Context(), made, &Login{User: "me", Password: "secret"}, false, quiet); err != nil {
 		t.Error(err)
 	}
 }
@@ -262,7 +277,7 @@ func TestPushEndsWithItsContext(t *testing.T) {
 	})
 	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 1)})
 	go func() { <-reached; cancel() }()
-	if _, err := Push(ctx, made, false, quiet); !errors.Is(err, context.Canceled) {
+	if _, err := Push(ctx, made, nil, false, quiet); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v, want context.Canceled", err)
 	}
 }
@@ -272,7 +287,7 @@ func TestRefusalsAreExplained(t *testing.T) {
 	defer plain.Close()
 	_, err := http.Get(strings.Replace(plain.URL, "http:", "https:", 1))
 	registry, _ := name.NewRegistry("registry.example")
-	if err = explain(err, registry); !strings.Contains(err.Error(), "--insecure") || !strings.Contains(err.Error(), "registry.example") {
+	if err = explain(err, registry, nil); !strings.Contains(err.Error(), "--insecure") || !strings.Contains(err.Error(), "registry.example") {
 		t.Errorf("plain HTTP: %v, want the flag and the registry", err)
 	}
 	for insecure, want := range map[bool]string{true: "http", false: "https"} {
@@ -314,7 +329,7 @@ func (c *corrupt) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func pushBase(t *testing.T, image string, n int) {
 	t.Helper()
 	made := assemble(t, Config{Name: image, Binaries: binaries(t, n), Certificates: write(t, filepath.Join(t.TempDir(), "ca.pem"), "the base's")})
-	if _, err := Push(t.Context(), made, false, quiet); err != nil {
+	if _, err := Push(t.Context(), made, nil, false, quiet); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -323,7 +338,7 @@ func TestBase(t *testing.T) {
 	host := serve(t, nil)
 	pushBase(t, host+"/base:1", 2)
 	made := assemble(t, Config{Name: host + "/elasticdl:mnist", Binaries: binaries(t, 2), Base: host + "/base:1", Certificates: "not read"})
-	pushed, err := Push(t.Context(), made, false, quiet)
+	pushed, err := Push(t.Context(), made, nil, false, quiet)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Push sends an image to the registry that its name says, with the credentials of Docker's configuration
-// (~/.docker/config.json and its helpers). Registries on this machine and insecure ones may speak plain HTTP.
-// It returns the name that holds for this image only: REGISTRY/NAME:TAG@sha256:….
-func Push(ctx context.Context, i *Image, insecure bool, progress func(Progress)) (string, error) {
+// Login is a user of a registry.
+type Login struct{ User, Password string }
+
+// Push sends an image to the registry that its name says, as the user of login or, if that is nil, with the credentials of
+// Docker's configuration (~/.docker/config.json and its helpers). Registries on this machine and insecure ones may speak
+// plain HTTP. It returns the name that holds for this image only: REGISTRY/NAME:TAG@sha256:….
+func Push(ctx context.Context, i *Image, login *Login, insecure bool, progress func(Progress)) (string, error) {
 	tag, err := parseTag(i.Name, insecure)
 	if err != nil {
 		return "", fmt.Errorf("push %s: %w", i.Name, err)
@@ -32,7 +35,7 @@ func Push(ctx context.Context, i *Image, insecure bool, progress func(Progress))
 			}
 		}
 	})
-	with := append(transfer(ctx), remote.WithProgress(updates))
+	with := append(transfer(ctx, login), remote.WithProgress(updates))
 	if i.index != nil {
 		err = remote.WriteIndex(tag, i.index, with...)
 	} else {
@@ -40,13 +43,17 @@ func Push(ctx context.Context, i *Image, insecure bool, progress func(Progress))
 	}
 	showing.Wait()
 	if err != nil {
-		return "", fmt.Errorf("push %s: %w", i.Name, explain(err, tag.Registry))
+		return "", fmt.Errorf("push %s: %w", i.Name, explain(err, tag.Registry, login))
 	}
 	return i.Name + "@" + i.Digest, nil
 }
 
-func transfer(ctx context.Context) []remote.Option {
-	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("elasticdl")}
+func transfer(ctx context.Context, login *Login) []remote.Option {
+	as := remote.WithAuthFromKeychain(authn.DefaultKeychain)
+	if login != nil {
+		as = remote.WithAuth(&authn.Basic{Username: login.User, Password: login.Password})
+	}
+	return []remote.Option{remote.WithContext(ctx), as, remote.WithUserAgent("elasticdl")}
 }
 
 // pullBase is the image of one platform that another shall stand on. Its layers are pulled when they are needed.
@@ -56,13 +63,13 @@ func pullBase(ctx context.Context, base string, insecure bool, platform string) 
 		return nil, fmt.Errorf("--base_image=%s: %w", base, err)
 	}
 	fail := func(err error) error {
-		return fmt.Errorf("pull --base_image=%s: %w", base, explain(err, ref.Context().Registry))
+		return fmt.Errorf("pull --base_image=%s: %w", base, explain(err, ref.Context().Registry, nil))
 	}
 	want, err := v1.ParsePlatform(platform)
 	if err != nil {
 		return nil, err
 	}
-	found, err := remote.Get(ref, append(transfer(ctx), remote.WithPlatform(*want))...)
+	found, err := remote.Get(ref, append(transfer(ctx, nil), remote.WithPlatform(*want))...)
 	if err != nil {
 		return nil, fail(err)
 	}
@@ -127,10 +134,13 @@ func join(platforms []v1.Platform) string {
 }
 
 // explain says what to do about a registry's refusal.
-func explain(err error, registry name.Registry) error {
+func explain(err error, registry name.Registry, login *Login) error {
 	if refused, ok := errors.AsType[*transport.Error](err); ok {
 		switch refused.StatusCode {
 		case http.StatusUnauthorized, http.StatusForbidden:
+			if login != nil {
+				return fmt.Errorf("%s does not let --username=%s do this with the password that was given: %w", registry.Name(), login.User, err)
+			}
 			return fmt.Errorf("%s wants other credentials than those in ~/.docker/config.json (docker login %[1]s, gcloud auth configure-docker %[1]s or the like write them): %w", registry.Name(), err)
 		case http.StatusNotFound:
 			return fmt.Errorf("%s does not have it, or shows it to others only: %w", registry.Name(), err)

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -201,16 +202,19 @@ func (b *zooBuild) binaries(cmd *cobra.Command, work string, progress func(image
 }
 
 func zooPushCommand() *cobra.Command {
-	var insecure bool
+	var p zooPush
 	cmd := &cobra.Command{
 		Use:   "push IMAGE",
 		Short: "Send an image that zoo build has made to its registry",
 		Long: `Send an image that zoo build has made to its registry.
 
 Credentials are those of Docker, from ~/.docker/config.json or its credential helpers: what "docker login REGISTRY",
-"gcloud auth configure-docker" and the like write.`,
-		Example: "  elasticdl zoo push gcr.io/my-project/elasticdl:mnist",
-		Args: func(_ *cobra.Command, args []string) error {
+"gcloud auth configure-docker" and the like write. With --username they are that and a password from the standard input. What is
+printed is the name that holds for this image only, REGISTRY/NAME:TAG@sha256:….`,
+		Example: "  elasticdl zoo push gcr.io/my-project/elasticdl:mnist\n" +
+			"  gcloud auth print-access-token | elasticdl zoo push --username=oauth2accesstoken --password-stdin us-central1-docker.pkg.dev/my-project/models/mnist:1\n" +
+			"  aws ecr get-login-password | elasticdl zoo push --username=AWS --password-stdin 123456789012.dkr.ecr.us-west-2.amazonaws.com/mnist:1",
+		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("expected the name of an image, as: elasticdl zoo push REGISTRY/elasticdl:mnist")
 			}
@@ -218,19 +222,53 @@ Credentials are those of Docker, from ~/.docker/config.json or its credential he
 			if err != nil {
 				err = fmt.Errorf("IMAGE %s: %w", args[0], err)
 			}
-			return errors.Join(atMost(1, args), err)
+			return errors.Join(atMost(1, args), err, p.check(cmd))
 		},
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			store, _ := images() // nothing to offer without one
 			return store.Names(), cobra.ShellCompDirectiveNoFileComp
 		},
-		RunE: does(func(cmd *cobra.Command, args []string) error { return zooPush(cmd, args[0], insecure) }),
+		RunE: does(func(cmd *cobra.Command, args []string) error { return p.run(cmd, args[0]) }),
 	}
-	cmd.Flags().BoolVar(&insecure, "insecure", false, "the registry may speak plain HTTP (those on this machine may anyway)")
+	cmd.Flags().BoolVar(&p.insecure, "insecure", false, "the registry may speak plain HTTP (those on this machine may anyway)")
+	cmd.Flags().StringVar(&p.user, "username", "", "user of the registry; goes with --password_stdin")
+	cmd.Flags().BoolVar(&p.password, "password_stdin", false, "read the user's password from the standard input")
 	return cmd
 }
 
-func zooPush(cmd *cobra.Command, name string, insecure bool) error {
+// zooPush is what zoo push was asked for.
+type zooPush struct {
+	user               string
+	password, insecure bool
+}
+
+func (p *zooPush) check(cmd *cobra.Command) error {
+	switch {
+	case p.password && p.user == "":
+		return errors.New("--password_stdin: whose? expected --username, too")
+	case cmd.Flags().Changed("username") && !p.password:
+		return fmt.Errorf("--username=%s: expected --password_stdin, too, and the password there", p.user)
+	}
+	return nil
+}
+
+// login is who pushes, nil for whom Docker's configuration names. A password has no line end, and what prints it adds one.
+func (p *zooPush) login(in io.Reader) (*image.Login, error) {
+	if !p.password {
+		return nil, nil
+	}
+	text, err := io.ReadAll(in)
+	if err != nil {
+		return nil, fmt.Errorf("--password_stdin: %w", err)
+	}
+	password := strings.TrimRight(string(text), "\r\n")
+	if password == "" {
+		return nil, errors.New("--password_stdin: expected a password on the standard input, which is empty")
+	}
+	return &image.Login{User: p.user, Password: password}, nil
+}
+
+func (p *zooPush) run(cmd *cobra.Command, name string) error {
 	store, err := images()
 	if err != nil {
 		return err
@@ -246,8 +284,12 @@ func zooPush(cmd *cobra.Command, name string, insecure bool) error {
 	if err != nil {
 		return err
 	}
+	login, err := p.login(cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
 	show := &steps{out: cmd.ErrOrStderr()}
-	pushed, err := image.Push(cmd.Context(), made, insecure, func(p image.Progress) { show.show(dataset.Progress(p)) })
+	pushed, err := image.Push(cmd.Context(), made, login, p.insecure, func(p image.Progress) { show.show(dataset.Progress(p)) })
 	show.close()
 	if err != nil {
 		return err
