@@ -26,6 +26,13 @@ type Cluster struct {
 	NetPolicies bool  // the cluster's network obeys NetworkPolicies
 }
 
+// Claims of what a cluster's volume is: contracts with the jobs of its stack, and with the tutorials.
+const (
+	ClaimGKE      = "fileserver-claim" // of Filestore
+	ClaimEKS      = "efs-claim"
+	ClaimMinikube = "data-claim" // of the directory that is mounted
+)
+
 // GPU is what pods that want GPUs must say on this cluster.
 type GPU struct {
 	NodeSelector map[string]string // nil = the stack has no GPUs

@@ -1,6 +1,17 @@
 package infra
 
 import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -17,6 +28,7 @@ const (
 type Settings struct {
 	Project string `json:"-"` // of Pulumi
 	Stack   string `json:"-"`
+	Root    string `json:"-"`     // directory of Pulumi.yaml, which paths below are relative to
 	Cloud   string `json:"cloud"` // gke, eks or minikube; it says which section below there is
 
 	GKE      *GKE      `json:"gke,omitempty"`
@@ -30,6 +42,8 @@ type Settings struct {
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
 	ProtectStorage bool              `json:"protectStorage"`
 	Labels         map[string]string `json:"labels,omitempty"` // on everything that costs: labels of Google, tags of Amazon
+
+	Notes []string `json:"-"` // what is allowed, and should be known: warnings of `pulumi up`
 }
 
 // Platform is what every cluster gets.
@@ -38,13 +52,16 @@ type Platform struct {
 	PriorityClasses map[string]int32  `json:"priorityClasses,omitempty"` // by name; higher values preempt lower
 	PodSecurity     string            `json:"podSecurity,omitempty"`     // privileged, baseline or restricted; "" = as the job allows
 	Quota           map[string]string `json:"quota,omitempty"`           // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
-	NetworkPolicy   bool              `json:"networkPolicy,omitempty"`   // pods of the namespace talk to each other, the API and the world; nobody from elsewhere to them
-	StorageClass    string            `json:"storageClass,omitempty"`    // a class of dynamic volumes on the shared storage, under that name; "" = none
+	NetworkPolicy   bool              `json:"networkPolicy,omitempty"`   // pods of the namespace talk to each other, to names, the API and HTTPS; nobody from elsewhere to them
+	StorageClass    string            `json:"storageClass,omitempty"`    // a class of volumes on demand, directories of eks.efs, under that name; "" = none
+
+	// DevicePluginImage is NVIDIA's device plugin, for a mirror of it; "" = the version and digest that package platform names.
+	DevicePluginImage string `json:"devicePluginImage,omitempty"`
 }
 
 // Policy is what package policy lets pass although it is against its rules.
 type Policy struct {
-	Allow []string `json:"allow,omitempty"` // names of rules: "pinned-image", or "pinned-image:trainer" for the resource of that name only
+	Allow []string `json:"allow,omitempty"` // names of rules: "unpinned-image", or "unpinned-image:trainer" for the resource of that name only
 }
 
 // Image is built from Go source and pushed to the stack's registry, or loaded into minikube.
@@ -57,4 +74,113 @@ type Image struct {
 }
 
 // Load reads the stack's configuration and reports every problem at once.
-func Load(ctx *pulumi.Context) (*Settings, error) { panic("not yet") }
+func Load(ctx *pulumi.Context) (*Settings, error) {
+	root, err := filepath.Abs(ctx.RootDirectory()) // tests have none
+	if err != nil {
+		return nil, fmt.Errorf("find the project's directory: %w", err)
+	}
+	in := input{project: ctx.Project(), stack: ctx.Stack(), root: root, now: time.Now(), config: map[string]string{}}
+	// The SDK answers for one key at a time, and none asks for a misspelt one. The CLI's environment has them all.
+	if all := os.Getenv(pulumi.EnvConfig); all != "" {
+		if err := json.Unmarshal([]byte(all), &in.config); err != nil {
+			return nil, fmt.Errorf("read %s: %w", pulumi.EnvConfig, err)
+		}
+	}
+	keys := []string{keyProject, keyRegion}
+	for f := range fields(reflect.TypeFor[Settings]()) {
+		keys = append(keys, in.project+":"+f.name)
+	}
+	for _, key := range keys {
+		if value, ok := ctx.GetConfig(key); ok {
+			in.config[key] = value
+		}
+	}
+	s, err := parse(in)
+	if err != nil {
+		return nil, err
+	}
+	for _, note := range s.Notes {
+		if err := ctx.Log.Warn(note, nil); err != nil {
+			return nil, fmt.Errorf("log a warning: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// What the providers of the clouds read, and we too.
+const (
+	keyProject = "gcp:project"
+	keyRegion  = "aws:region"
+)
+
+// input is everything that settings are made of.
+type input struct {
+	project, stack string
+	root           string // directory of Pulumi.yaml
+	now            time.Time
+	config         map[string]string // as the engine has it: sections are JSON
+}
+
+// parse makes settings of a configuration, or says everything that is wrong with it.
+func parse(in input) (*Settings, error) {
+	p := &problems{project: in.project}
+	tree := map[string]any{}
+	for key, text := range in.config {
+		if name, ok := strings.CutPrefix(key, in.project+":"); ok && name == "cloud" {
+			tree[name] = text
+		} else if ok {
+			tree[name] = read(text)
+		}
+	}
+	cloud, _ := tree["cloud"].(string)
+	for _, section := range []string{CloudGKE, CloudEKS, CloudMinikube} {
+		if v := tree[section]; section != cloud {
+			empty, _ := v.(map[string]any)
+			p.check(v == nil || empty != nil && len(empty) == 0, section, "goes with cloud: %s, and this stack has %s: remove it", section, orMissing(cloud))
+			delete(tree, section)
+		}
+	}
+	for _, section := range []string{"image", "job"} { // Pulumi.yaml has {} for none
+		if v, _ := tree[section].(map[string]any); v != nil && len(v) == 0 {
+			delete(tree, section)
+		}
+	}
+	if tree[cloud] == nil {
+		tree[cloud] = map[string]any{}
+	}
+	s := defaults(cloud)
+	if !slices.Contains([]string{CloudGKE, CloudEKS, CloudMinikube}, cloud) {
+		delete(tree, cloud)
+	}
+	decode(tree, reflect.ValueOf(s).Elem(), "", p)
+	s.Project, s.Stack = in.project, in.stack
+	s.settle(in, func(path string) bool { return given(tree, path) })
+	s.check(in, p)
+	if err := p.err(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// given tells whether a tree has a path.
+func given(tree any, path string) bool {
+	for name := range strings.SplitSeq(path, ".") {
+		section, _ := tree.(map[string]any)
+		tree = section[name]
+	}
+	return tree != nil
+}
+
+// Name is "elasticdl-<stack>-<part>" as clouds take it: lower-case letters, digits and '-', at most limit of them. What
+// does not fit ends in a hash of what it was, so that two stacks have two names.
+func (s *Settings) Name(limit int, parts ...string) string {
+	was := strings.Join(append([]string{"elasticdl", s.Stack}, parts...), "-")
+	name := strings.TrimRight(notInNames.ReplaceAllString(strings.ToLower(was), "-"), "-")
+	if name == was && len(name) <= limit {
+		return name
+	}
+	hash := fmt.Sprintf("%x", sha256.Sum256([]byte(was)))[:6]
+	return strings.TrimRight(name[:min(len(name), limit-len(hash)-1)], "-") + "-" + hash
+}
+
+var notInNames = regexp.MustCompile(`[^a-z0-9]+`)

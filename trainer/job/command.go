@@ -106,30 +106,14 @@ func (c *Command) finish(p *problems) {
 	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" && !strings.HasPrefix(j.Image, prefix) {
 		j.Image = prefix + j.Image
 	}
+	j.Settle(c.has)
 	if !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
-		j.Strategy = AllReduce
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
-	if j.Strategy == AllReduce && !c.has("num_ps_pods") {
-		j.NumPS = 0
-	}
-	c.lower("master", &j.Master)
-	c.lower("ps", &j.PS)
-	c.lower("worker", &j.Worker)
 	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", "--cluster_spec=%s: --cluster_spec_json says the same; drop one of the two", c.ClusterSpec)
 	p.check(!c.Follow || !c.Detach, "--follow: contradicts --detach; drop one of the two")
 	p.check(!c.Follow || c.YAML == "" || c.Runtime == "local", "--follow: with --yaml=%s there is no job to follow; drop one of the two", c.YAML)
 	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), "--heartbeat_timeout=%v: needs --distribution_strategy=%s", j.HeartbeatTimeout, AllReduce)
-}
-
-// lower makes what nobody asked for, but is the default, fit below the limit that was given: as Kubernetes does.
-func (c *Command) lower(role string, p *Pod) {
-	for name, limit := range p.Limit {
-		asked := c.has(role+"_resource_request") || c.has(role+"_"+name+"_request")
-		if !asked && amount(limit) < amount(p.Request[name]) {
-			p.Request[name] = limit
-		}
-	}
 }
 
 // refuseLater refuses values that this version does not have yet.
@@ -263,5 +247,5 @@ func file(p *string) value {
 		*p = strings.TrimSuffix(path.Base(s), path.Ext(s))
 		return nil
 	}
-	return value{"PATH", set, func() string { return "" }}
+	return value{kind: "PATH", at: p, set: set, get: func() string { return "" }}
 }

@@ -14,12 +14,14 @@ import (
 // value is where a flag's text goes: set reads it, get writes it as a user would.
 type value struct {
 	kind string // what the help text shows: number, text, ...
+	at   any    // a pointer to what it sets
 	set  func(string) error
 	get  func() string
+	only bool // it takes but the default
 }
 
 func text(p *string) value {
-	return value{"TEXT", func(s string) error { *p = s; return nil }, func() string { return *p }}
+	return value{kind: "TEXT", at: p, set: func(s string) error { *p = s; return nil }, get: func() string { return *p }}
 }
 
 func place(p *string) value {
@@ -37,7 +39,7 @@ func number(p *int) value {
 		*p = n
 		return nil
 	}
-	return value{"N", set, func() string { return strconv.Itoa(*p) }}
+	return value{kind: "N", at: p, set: set, get: func() string { return strconv.Itoa(*p) }}
 }
 
 // optional is a number that differs from its zero by having been given.
@@ -56,7 +58,7 @@ func optional(p **int) value {
 		}
 		return strconv.Itoa(**p)
 	}
-	return value{"N", set, get}
+	return value{kind: "N", at: p, set: set, get: get}
 }
 
 func seed(p *uint64) value {
@@ -66,7 +68,7 @@ func seed(p *uint64) value {
 		}
 		return nil
 	}
-	return value{"N", set, func() string { return strconv.FormatUint(*p, 10) }}
+	return value{kind: "N", at: p, set: set, get: func() string { return strconv.FormatUint(*p, 10) }}
 }
 
 func boolean(p *bool) value {
@@ -77,11 +79,11 @@ func boolean(p *bool) value {
 		}
 		return err
 	}
-	return value{"", set, func() string { return strconv.FormatBool(*p) }}
+	return value{kind: "", at: p, set: set, get: func() string { return strconv.FormatBool(*p) }}
 }
 
 func duration(p *Duration) value {
-	return value{"DURATION", func(s string) error { return p.UnmarshalText([]byte(s)) }, func() string { return p.String() }}
+	return value{kind: "DURATION", at: p, set: func(s string) error { return p.UnmarshalText([]byte(s)) }, get: func() string { return p.String() }}
 }
 
 // span is a duration that differs from its zero by having been given.
@@ -100,11 +102,11 @@ func span(p **Duration) value {
 		}
 		return (*p).String()
 	}
-	return value{"DURATION", set, get}
+	return value{kind: "DURATION", at: p, set: set, get: get}
 }
 
 func strategy(p *Strategy) value {
-	return value{"NAME", func(s string) error { *p = Strategy(s); return nil }, func() string { return string(*p) }}
+	return value{kind: "NAME", at: p, set: func(s string) error { *p = Strategy(s); return nil }, get: func() string { return string(*p) }}
 }
 
 func resources(p *Resources) value {
@@ -119,7 +121,7 @@ func resources(p *Resources) value {
 		}
 		return nil
 	}
-	return value{"RESOURCES", set, func() string { return p.String() }}
+	return value{kind: "RESOURCES", at: p, set: set, get: func() string { return p.String() }}
 }
 
 // quantity is one resource of several, for the older flags --worker_cpu_request and its like.
@@ -135,7 +137,7 @@ func quantity(p *Resources, name string) value {
 		(*p)[key] = q
 		return nil
 	}
-	return value{"QUANTITY", set, func() string { return (*p)[name] }}
+	return value{kind: "QUANTITY", at: p, set: set, get: func() string { return (*p)[name] }}
 }
 
 // memory is a quantity of bytes, 0 for none.
@@ -151,7 +153,7 @@ func memory(p *string) value {
 		*p = q
 		return nil
 	}
-	return value{"QUANTITY", set, func() string { return *p }}
+	return value{kind: "QUANTITY", at: p, set: set, get: func() string { return *p }}
 }
 
 func tolerations(p *[]Toleration) value {
@@ -169,7 +171,7 @@ func tolerations(p *[]Toleration) value {
 		}
 		return strings.Join(parts, ";")
 	}
-	return value{"TOLERATIONS", set, get}
+	return value{kind: "TOLERATIONS", at: p, set: set, get: get}
 }
 
 func priority(p *Priority) value {
@@ -180,7 +182,7 @@ func priority(p *Priority) value {
 		}
 		return err
 	}
-	return value{"CLASS", set, func() string { return p.String() }}
+	return value{kind: "CLASS", at: p, set: set, get: func() string { return p.String() }}
 }
 
 func volumes(p *[]Volume) value {
@@ -198,7 +200,7 @@ func volumes(p *[]Volume) value {
 		}
 		return strings.Join(parts, ";")
 	}
-	return value{"VOLUMES", set, get}
+	return value{kind: "VOLUMES", at: p, set: set, get: get}
 }
 
 func envs(p *map[string]string) value     { return pairs(p, ParseEnvs, ",") }
@@ -224,7 +226,7 @@ func pairs(p *map[string]string, parse func(string) (map[string]string, error), 
 		}
 		return strings.Join(parts, sep)
 	}
-	return value{"K=V" + sep + "...", set, get}
+	return value{kind: "K=V" + sep + "...", at: p, set: set, get: get}
 }
 
 func object(p *string) value {
@@ -236,7 +238,7 @@ func object(p *string) value {
 		*p = s
 		return nil
 	}
-	return value{"JSON", set, func() string { return *p }}
+	return value{kind: "JSON", at: p, set: set, get: func() string { return *p }}
 }
 
 // both sets two fields from one flag.
@@ -247,7 +249,7 @@ func both(a, b value) value {
 		}
 		return b.set(s)
 	}
-	return value{a.kind, set, a.get}
+	return value{kind: a.kind, at: a.at, set: set, get: a.get}
 }
 
 // only takes the one text that the built-in models have; another is refused as not there yet.
@@ -259,5 +261,5 @@ func only(p *string) value {
 		}
 		return nil
 	}
-	return value{"NAME", set, func() string { return *p }}
+	return value{kind: "NAME", at: p, set: set, get: func() string { return *p }, only: true}
 }

@@ -1,0 +1,98 @@
+package infra
+
+import (
+	"cmp"
+	"runtime"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// defaults is what a stack has where its file says nothing. Optional sections are there with theirs, for when the file
+// has the section. Pulumi.yaml repeats what it may: a test compares.
+func defaults(cloud string) *Settings {
+	s := &Settings{
+		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
+		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
+		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
+	}
+	s.Job.Namespace = ""
+	switch cloud {
+	case CloudGKE:
+		s.GKE = &GKE{
+			ReleaseChannel: "REGULAR", PrivateNodes: true,
+			Ranges:     GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
+			SystemPool: GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 2, DiskGB: 100},
+			WorkerPool: &GKEPool{DiskGB: 100},
+			GPUPool:    &GKEPool{DiskGB: 100, GPUDriver: "DEFAULT"},
+			Filestore:  &Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data"},
+		}
+	case CloudEKS:
+		s.EKS = &EKS{
+			Version: "1.35", SupportType: "STANDARD", PublicAccess: true,
+			VPC:         VPC{CIDR: "10.0.0.0/16"},
+			SystemGroup: EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, DesiredNodes: 2, MaxNodes: 2, DiskGB: 100},
+			WorkerGroup: &EKSGroup{DiskGB: 100},
+			GPUGroup:    &EKSGroup{DiskGB: 100},
+			EFS:         &EFS{ThroughputMode: "elastic"},
+			CodeBucket:  true, LogRetentionDays: 30,
+		}
+	case CloudMinikube:
+		s.Minikube = &Minikube{CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0"}
+		s.Image.Platforms = []string{"linux/" + runtime.GOARCH}
+		s.Job.ImagePullPolicy = "IfNotPresent" // an image that was loaded is nowhere to be pulled from
+	}
+	return s
+}
+
+// settle is what follows from what the file says. Given tells whether it has a path.
+func (s *Settings) settle(in input, given func(path string) bool) {
+	s.Root = in.root
+	if g := s.GKE; g != nil {
+		g.Project = in.config[keyProject]
+		if f := g.Filestore; f != nil && f.Location == "" {
+			switch r, zone := region(g.Location); {
+			case f.regional():
+				f.Location = r
+			case zone:
+				f.Location = g.Location
+			case len(g.NodeZones) > 0:
+				f.Location = g.NodeZones[0]
+			}
+		}
+	}
+	if e := s.EKS; e != nil {
+		e.Region = in.config[keyRegion]
+		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
+			e.VPC.CIDR = ""
+		}
+	}
+	if m := s.Minikube; m != nil {
+		m.Profile = cmp.Or(m.Profile, s.Name(40))
+		if m.Data != "" {
+			m.Data = s.path(m.Data)
+		}
+	}
+	if j := s.Job; j != nil {
+		j.Namespace = cmp.Or(j.Namespace, s.Platform.Namespace)
+		j.Settle(func(flag string) bool {
+			f := job.Find(flag)
+			return f != nil && f.Field() != "" && given("job."+f.Field())
+		})
+		if s.Image != nil {
+			s.Image.Name = cmp.Or(s.Image.Name, j.Name)
+		}
+	}
+}
+
+// region is that of a location of Google, and whether the location is but a zone of it.
+func region(location string) (name string, zone bool) {
+	i := strings.LastIndexByte(location, '-')
+	if i < 0 || len(location)-i != 2 {
+		return location, false
+	}
+	return location[:i], true
+}
+
+// regional tells whether the server is in several zones.
+func (f *Filestore) regional() bool { return f.Tier == "REGIONAL" }

@@ -1,0 +1,224 @@
+package infra
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+var (
+	isAmazonRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
+	isVPC          = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
+	isSubnet       = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
+	isPrincipal    = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:(role|user)/.+$`)
+	isInstanceType = regexp.MustCompile(`^[a-z][-a-z0-9]*\.[a-z0-9-]+$`)
+	isArm          = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
+)
+
+func (e *EKS) check(s *Settings, p *problems, now time.Time) {
+	const at = "eks."
+	p.check(e.Region != "", keyRegion, "missing: pulumi config set %s us-west-2", keyRegion)
+	p.check(e.Region == "" || isAmazonRegion.MatchString(e.Region), keyRegion, "%s: expected a region, as us-west-2", e.Region)
+	p.oneOf(at+"supportType", e.SupportType, "STANDARD", "EXTENDED")
+	e.checkVersion(s, p, now)
+	e.VPC.check(e.Region, p)
+	if e.PublicAccess {
+		checkAuthorized("eks", e.AuthorizedNetworks, 40, p)
+	} else {
+		p.check(len(e.AuthorizedNetworks) == 0, at+"authorizedNetworks", "with publicAccess: false the Kubernetes API has no public address: remove these")
+		s.note("eks.publicAccess: false: `pulumi up` has to run within the VPC, from which alone the Kubernetes API is reached")
+	}
+	for i, arn := range e.Admins {
+		path := fmt.Sprintf(at+"admins[%d]", i)
+		p.check(!strings.Contains(arn, ":assumed-role/"), path, "%s: that is a session: give the role, arn:aws:iam::ACCOUNT:role/NAME", arn)
+		p.check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
+		p.check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
+	}
+	e.SystemGroup.check(at+"systemGroup", p)
+	e.SystemGroup.checkGPUs(s, at+"systemGroup", false, p)
+	p.check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
+	p.check(!e.SystemGroup.Spot, at+"systemGroup.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
+	if e.WorkerGroup != nil {
+		e.WorkerGroup.check(at+"workerGroup", p)
+		e.WorkerGroup.checkGPUs(s, at+"workerGroup", false, p)
+		s.checkSpot(at+"workerGroup.spot", e.WorkerGroup.Spot, p)
+	}
+	if e.GPUGroup != nil {
+		e.GPUGroup.check(at+"gpuGroup", p)
+		e.GPUGroup.checkGPUs(s, at+"gpuGroup", true, p)
+		s.checkSpot(at+"gpuGroup.spot", e.GPUGroup.Spot, p)
+	}
+	if e.EFS != nil {
+		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
+		p.check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
+	}
+	p.check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
+}
+
+// retentions are those that CloudWatch has.
+var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
+
+func deref(n *int) int {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// support is until when Amazon supports versions of Kubernetes at the standard price, of which those after the last are not
+// known here yet. Then they are supported for six times as much for a year.
+// Source: the Kubernetes release calendar of the EKS user guide, November 2026.
+var support = []struct{ version, until string }{
+	{"1.32", "2026-03-23"},
+	{"1.33", "2026-07-29"},
+	{"1.34", "2026-12-02"},
+	{"1.35", "2027-03-27"},
+}
+
+// checkVersion refuses what costs more than was asked for, and what is no version.
+func (e *EKS) checkVersion(s *Settings, p *problems, now time.Time) {
+	const path = "eks.version"
+	minor, err := strconv.Atoi(strings.TrimPrefix(e.Version, "1."))
+	if err != nil || !strings.HasPrefix(e.Version, "1.") || minor < 0 {
+		p.check(false, path, "%s: expected a version of Kubernetes, as \"1.35\"", orMissing(e.Version))
+		return
+	}
+	i := slices.IndexFunc(support, func(o struct{ version, until string }) bool { return o.version == e.Version })
+	newest := support[len(support)-1].version
+	if first, _ := strconv.Atoi(support[0].version[2:]); i < 0 {
+		p.check(minor > first, path, "%s: Amazon does not support it any more: expected %s or later", e.Version, newest)
+		s.note("eks.version: %s is newer than this program: until when it is supported is not checked", e.Version)
+		return
+	}
+	until, err := time.Parse(time.DateOnly, support[i].until)
+	if err != nil {
+		panic(err) // a test parses them
+	}
+	switch ended := now.After(until); {
+	case ended && now.After(until.AddDate(1, 0, 0)):
+		p.check(false, path, "%s: Amazon does not support it any more: expected %s or later", e.Version, newest)
+	case ended && e.SupportType != "EXTENDED":
+		p.check(false, path, "%s: its standard support ended on %s: expected %s or later, or eks.supportType: EXTENDED, which costs six times as much", e.Version, support[i].until, newest)
+	case !ended && now.After(until.AddDate(0, -1, 0)):
+		s.note("eks.version: the standard support of %s ends on %s", e.Version, support[i].until)
+	}
+}
+
+// check: the stack makes a VPC, or takes one.
+func (v *VPC) check(region string, p *problems) {
+	const at = "eks.vpc."
+	if v.ID != "" {
+		const why = "eks.vpc.id names a VPC that is there already: remove one of the two"
+		p.check(isVPC.MatchString(v.ID), at+"id", "%s: expected the ID of a VPC, as vpc-0a1b2c3d", v.ID)
+		p.check(v.CIDR == "", at+"cidr", "%s: %s", v.CIDR, why)
+		p.check(len(v.Zones) == 0, at+"zones", "%s", why)
+		p.check(!v.NATPerZone, at+"natPerZone", "true: %s", why)
+		p.check(len(v.PrivateSubnets) >= 2, at+"privateSubnets", "%d subnets: expected those of two zones or more", len(v.PrivateSubnets))
+		checkSubnets(at+"privateSubnets", v.PrivateSubnets, nil, p)
+		checkSubnets(at+"publicSubnets", v.PublicSubnets, v.PrivateSubnets, p)
+		return
+	}
+	const why = "subnets go with eks.vpc.id, a VPC that is there already"
+	p.check(len(v.PrivateSubnets) == 0, at+"privateSubnets", why)
+	p.check(len(v.PublicSubnets) == 0, at+"publicSubnets", why)
+	p.private(at+"cidr", v.CIDR, 16, 20)
+	p.check(len(v.Zones) >= 2, at+"zones", "%s: expected two or more, as [%[2]sa, %[2]sb]", orMissing(strings.Join(v.Zones, ", ")), region)
+	p.check(len(v.Zones) <= 4, at+"zones", "%d zones: expected at most 4", len(v.Zones))
+	for i, zone := range v.Zones {
+		path := fmt.Sprintf(at+"zones[%d]", i)
+		letter, ok := strings.CutPrefix(zone, region)
+		p.check(ok && len(letter) == 1 && letter >= "a" && letter <= "z", path, "%s: expected a zone of %s, as %[2]sa, and no local one", zone, orMissing(region))
+		p.check(!slices.Contains(v.Zones[:i], zone), path, "%s occurs twice", zone)
+	}
+}
+
+func checkSubnets(at string, all, others []string, p *problems) {
+	for i, id := range all {
+		path := fmt.Sprintf("%s[%d]", at, i)
+		p.check(isSubnet.MatchString(id), path, "%s: expected the ID of a subnet, as subnet-0a1b2c3d", id)
+		p.check(!slices.Contains(all[:i], id) && !slices.Contains(others, id), path, "%s occurs twice", id)
+	}
+}
+
+const maxGroup = 450 // nodes of a managed group
+
+func (o *EKSGroup) check(at string, p *problems) {
+	p.check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
+	p.check(len(o.InstanceTypes) <= 20, at+".instanceTypes", "%d types: expected at most 20", len(o.InstanceTypes))
+	for i, t := range o.InstanceTypes {
+		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
+		p.check(isInstanceType.MatchString(t), path, "%s: expected a type, as m6i.xlarge", t)
+		p.check(!isArm.MatchString(t), path, "%s: an Arm machine, and images are for linux/amd64", t)
+		p.check(!slices.Contains(o.InstanceTypes[:i], t), path, "%s occurs twice", t)
+	}
+	p.within(at+".minNodes", o.MinNodes, 0, maxGroup)
+	p.within(at+".maxNodes", o.MaxNodes, 1, maxGroup)
+	p.check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
+	p.check(o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes", "%d: expected minNodes to maxNodes, %d to %d", o.DesiredNodes, o.MinNodes, o.MaxNodes)
+	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
+	checkNodeLabels(at+".labels", o.Labels, p)
+}
+
+// checkGPUs: they are in a group of their own, which keeps others off.
+func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *problems) {
+	if !wanted {
+		const why = "GPUs are in eks.gpuGroup only, which keeps off pods that ask for none"
+		p.check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
+		p.check(o.VCPUQuota == 0, at+".vcpuQuota", "%d: %s", o.VCPUQuota, why)
+		for i, t := range o.InstanceTypes {
+			p.check(!isGPU.MatchString(t), fmt.Sprintf("%s.instanceTypes[%d]", at, i), "%s: %s", t, why)
+		}
+		return
+	}
+	p.check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
+	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
+	each := 0 // vCPUs of the largest
+	for i, t := range o.InstanceTypes {
+		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
+		p.check(isGPU.MatchString(t), path, "%s: has no GPU of NVIDIA", t)
+		n := gpus[t]
+		p.check(n == 0 || n == o.GPUs, path, "%s: has %d GPUs, and %s.gpus is %d", t, n, at, o.GPUs)
+		each = max(each, vcpus(t))
+		if strings.HasPrefix(t, "p3") {
+			s.note("%s: %s is an old type, of the last branch of drivers that knows it", path, t)
+		}
+	}
+	if most := o.MaxNodes * each; o.VCPUQuota == 0 {
+		p.check(false, at+".vcpuQuota", "missing: how many vCPUs of that family the account may have (quotas \"Running On-Demand G and VT\" or \"P\", or those of spot; 0 in new accounts): %d or more for maxNodes × %d vCPUs", most, each)
+	} else {
+		p.check(o.VCPUQuota >= most, at+".vcpuQuota", "%d: fewer than maxNodes × vCPUs, %d × %d: expected as many, or fewer nodes", o.VCPUQuota, o.MaxNodes, each)
+	}
+	if o.DesiredNodes == 0 {
+		s.note("%s.desiredNodes: 0: the stack has no autoscaler: pods that ask for GPUs wait until somebody sets more", at)
+	}
+}
+
+// isGPU is families with cards of NVIDIA: not g4ad, which has AMD's.
+var isGPU = regexp.MustCompile(`^(p[2-9][a-z]*(-[a-z0-9]+)?|g4dn|g[5-9][a-z]*|gr[6-9][a-z]*)\.`)
+
+// gpus are how many of them types have, if it is known here.
+var gpus = map[string]int{
+	"g4dn.xlarge": 1, "g4dn.2xlarge": 1, "g4dn.4xlarge": 1, "g4dn.8xlarge": 1, "g4dn.16xlarge": 1, "g4dn.12xlarge": 4, "g4dn.metal": 8,
+	"g5.xlarge": 1, "g5.2xlarge": 1, "g5.4xlarge": 1, "g5.8xlarge": 1, "g5.16xlarge": 1, "g5.12xlarge": 4, "g5.24xlarge": 4, "g5.48xlarge": 8,
+	"g6.xlarge": 1, "g6.2xlarge": 1, "g6.4xlarge": 1, "g6.8xlarge": 1, "g6.16xlarge": 1, "g6.12xlarge": 4, "g6.24xlarge": 4, "g6.48xlarge": 8,
+	"g6e.xlarge": 1, "g6e.2xlarge": 1, "g6e.4xlarge": 1, "g6e.8xlarge": 1, "g6e.16xlarge": 1, "g6e.12xlarge": 4, "g6e.24xlarge": 4, "g6e.48xlarge": 8,
+	"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8,
+}
+
+var sized = regexp.MustCompile(`\.([0-9]*)xlarge$`)
+
+// vcpus are those of a type by its size: an xlarge has four. 0 if the size does not say.
+func vcpus(instanceType string) int {
+	at := sized.FindStringSubmatch(instanceType)
+	if at == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(at[1])
+	if err != nil {
+		n = 1
+	}
+	return 4 * n
+}

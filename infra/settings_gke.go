@@ -1,0 +1,244 @@
+package infra
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+var (
+	isGoogleProject = regexp.MustCompile(`^([a-z0-9.-]+:)?[a-z][-a-z0-9]{4,28}[a-z0-9]$`)
+	isGoogleRegion  = regexp.MustCompile(`^[a-z]+-[a-z]+[0-9]+$`)
+	isMachineType   = regexp.MustCompile(`^[a-z][a-z0-9]+(-[a-z0-9]+)+$`)
+	isGoogleRole    = regexp.MustCompile(`^(roles|projects/[^/]+/roles|organizations/[0-9]+/roles)/[A-Za-z0-9_.]+$`)
+	isShare         = regexp.MustCompile(`^[a-z][a-z0-9_]{0,15}$`)
+	isTime          = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
+)
+
+func (g *GKE) check(s *Settings, p *problems) {
+	const at = "gke."
+	p.check(g.Project != "", keyProject, "missing: pulumi config set %s PROJECT", keyProject)
+	p.check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject, "%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
+	g.checkPlace(s, p)
+	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
+	checkAuthorized("gke", g.AuthorizedNetworks, 100, p)
+	g.SystemPool.check(at+"systemPool", p)
+	g.SystemPool.checkGPUs(at+"systemPool", false, p)
+	p.check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
+	p.check(!g.SystemPool.Spot, at+"systemPool.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
+	if g.WorkerPool != nil {
+		g.WorkerPool.check(at+"workerPool", p)
+		g.WorkerPool.checkGPUs(at+"workerPool", false, p)
+		s.checkSpot(at+"workerPool.spot", g.WorkerPool.Spot, p)
+	}
+	if g.GPUPool != nil {
+		g.GPUPool.check(at+"gpuPool", p)
+		g.GPUPool.checkGPUs(at+"gpuPool", true, p)
+		s.checkSpot(at+"gpuPool.spot", g.GPUPool.Spot, p)
+	}
+	g.checkRanges(p)
+	if g.Filestore != nil {
+		g.Filestore.check(g, p)
+	}
+	if g.Maintenance != nil {
+		p.check(isTime.MatchString(g.Maintenance.DailyStart), at+"maintenance.dailyStart", "%s: expected a time of day in UTC, as \"03:00\"", orMissing(g.Maintenance.DailyStart))
+	}
+	for i, role := range g.JobRoles {
+		path := fmt.Sprintf(at+"jobRoles[%d]", i)
+		p.check(isGoogleRole.MatchString(role), path, "%s: expected a role, as roles/storage.objectViewer", role)
+		p.check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path, "%s: that is on everything in the project: name what the job needs", role)
+	}
+}
+
+// checkPlace looks at where the cluster is. In a region everything is in three zones, which is told.
+func (g *GKE) checkPlace(s *Settings, p *problems) {
+	r, zone := region(g.Location)
+	p.check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
+	p.check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location", "%s: expected a zone, as us-central1-c, or a region", g.Location)
+	p.check(!zone || len(g.NodeZones) == 0, "gke.nodeZones", "gke.location is one zone: drop these, or give its region, %s", r)
+	for i, z := range g.NodeZones {
+		in, ok := region(z)
+		path := fmt.Sprintf("gke.nodeZones[%d]", i)
+		p.check(ok && in == r, path, "%s: expected a zone of %s", z, r)
+		p.check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
+	}
+	if !zone && r != "" {
+		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in all; a disk or card is where its node is", r, g.nodes(min0), g.nodes(max0))
+	}
+}
+
+func min0(p *GKEPool) int { return p.MinNodes }
+func max0(p *GKEPool) int { return p.MaxNodes }
+
+// nodes sums up a count of all pools.
+func (g *GKE) nodes(count func(*GKEPool) int) (n int) {
+	for _, pool := range []*GKEPool{&g.SystemPool, g.WorkerPool, g.GPUPool} {
+		if pool != nil {
+			n += count(pool)
+		}
+	}
+	return n
+}
+
+func (g *GKE) checkRanges(p *problems) {
+	const at = "gke.ranges."
+	nodes := p.private(at+"nodes", g.Ranges.Nodes, 8, 29)
+	pods := p.private(at+"pods", g.Ranges.Pods, 9, 24)
+	services := p.private(at+"services", g.Ranges.Services, 13, 27)
+	master := p.private(at+"master", g.Ranges.Master, 28, 28)
+	all := []span{{at + "nodes", nodes}, {at + "pods", pods}, {at + "services", services}, {at + "master", master}}
+	if f := g.Filestore; f != nil && f.Range != "" {
+		length := 29
+		if !strings.HasPrefix(f.Tier, "BASIC") {
+			length = 24
+		}
+		all = append(all, span{"gke.filestore.range", p.private("gke.filestore.range", f.Range, length, length)})
+	}
+	p.disjoint(all...)
+	most := g.nodes(max0) + 1 // the pool that a cluster begins with
+	if pods.IsValid() {       // a /24 for each node
+		room := 1 << max(0, 24-pods.Bits())
+		p.check(room >= most, at+"pods", "%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d or wider", pods, room, most, 24-bits.Len(uint(most-1)))
+	}
+	if nodes.IsValid() { // of which Google has four
+		room := 1<<(32-nodes.Bits()) - 4
+		p.check(room >= most, at+"nodes", "%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
+	}
+}
+
+// What disks are good for: images are unpacked there, and those with CUDA take tens of gigabytes.
+const (
+	minDisk    = 30
+	minGPUDisk = 100
+	maxDisk    = 65536
+	maxNodes   = 1000 // of a pool
+)
+
+func (o *GKEPool) check(at string, p *problems) {
+	p.check(o.MachineType != "", at+".machineType", "missing: a type, as n1-standard-8")
+	p.check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType", "%s: expected a type, as n1-standard-8", o.MachineType)
+	p.check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType", "%s: an Arm machine, and images are for linux/amd64", o.MachineType)
+	p.within(at+".minNodes", o.MinNodes, 0, maxNodes)
+	p.within(at+".maxNodes", o.MaxNodes, 1, maxNodes)
+	p.check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
+	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
+	checkNodeLabels(at+".labels", o.Labels, p)
+}
+
+func family(machineType string) string {
+	f, _, _ := strings.Cut(machineType, "-")
+	return f
+}
+
+// checkGPUs: they are in a pool of their own, which keeps others off.
+func (o *GKEPool) checkGPUs(at string, wanted bool, p *problems) {
+	if !wanted {
+		const why = "GPUs are in gke.gpuPool only, which keeps off pods that ask for none"
+		p.check(o.Accelerator == "", at+".accelerator", "%s: %s", o.Accelerator, why)
+		p.check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
+		p.check(o.GPUQuota == 0, at+".gpuQuota", "%d: %s", o.GPUQuota, why)
+		p.check(o.GPUDriver == "", at+".gpuDriver", "%s: %s", o.GPUDriver, why)
+		p.check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1", at+".machineType", "%s: %s", o.MachineType, why)
+		return
+	}
+	o.checkAccelerator(at, p)
+	p.check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
+	p.oneOf(at+".gpuDriver", o.GPUDriver, "DEFAULT", "LATEST")
+	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
+	most := o.MaxNodes * o.GPUs
+	switch {
+	case o.GPUQuota == 0:
+		p.check(false, at+".gpuQuota", "missing: how many %s the project may have in the region (quotas NVIDIA_*_GPUS and GPUS_ALL_REGIONS of the console, 0 in new projects): %d or more for maxNodes × gpus", orMissing(o.Accelerator), most)
+	default:
+		p.check(o.GPUQuota >= most, at+".gpuQuota", "%d: fewer than maxNodes × gpus, %d × %d: expected as many, or fewer nodes", o.GPUQuota, o.MaxNodes, o.GPUs)
+	}
+}
+
+// accelerators are what each family of machines has, and how many of it a node may have.
+var accelerators = map[string]map[string][]int{
+	"n1": {"nvidia-tesla-t4": {1, 2, 4}, "nvidia-tesla-v100": {1, 2, 4, 8}, "nvidia-tesla-p100": {1, 2, 4}, "nvidia-tesla-p4": {1, 2, 4}},
+	"g2": {"nvidia-l4": {1, 2, 4, 8}},
+	"a2": {"nvidia-tesla-a100": {1, 2, 4, 8, 16}, "nvidia-a100-80gb": {1, 2, 4, 8}},
+	"a3": {"nvidia-h100-80gb": {1, 2, 4, 8}, "nvidia-h100-mega-80gb": {8}},
+}
+
+// checkAccelerator: cards go with machines, and on all but n1 their number with the type.
+func (o *GKEPool) checkAccelerator(at string, p *problems) {
+	var known []string
+	for _, f := range []string{"n1", "g2", "a2", "a3"} {
+		for _, name := range slices.Sorted(maps.Keys(accelerators[f])) {
+			known = append(known, name)
+			if name == o.Accelerator && family(o.MachineType) != f {
+				p.check(false, at+".machineType", "%s: %s goes with machines of family %s", orMissing(o.MachineType), name, f)
+			}
+		}
+	}
+	p.oneOf(at+".accelerator", o.Accelerator, known...)
+	counts := accelerators[family(o.MachineType)][o.Accelerator]
+	p.check(counts == nil || slices.Contains(counts, o.GPUs), at+".gpus", "%d: %s takes %s per node", o.GPUs, o.Accelerator, numbers(counts))
+	if n := gpusOf(o.MachineType); n > 0 && counts != nil {
+		p.check(o.GPUs == n, at+".gpus", "%d: %s has %d", o.GPUs, o.MachineType, n)
+	}
+}
+
+var numbered = regexp.MustCompile(`-([0-9]+)g$`)
+
+// gpusOf is how many GPUs a type has by itself; 0 = as many as are added.
+func gpusOf(machineType string) int {
+	if at := numbered.FindStringSubmatch(machineType); at != nil {
+		n, err := strconv.Atoi(at[1])
+		if err == nil {
+			return n
+		}
+	}
+	if family(machineType) == "g2" {
+		return g2[machineType]
+	}
+	return 0
+}
+
+var g2 = map[string]int{
+	"g2-standard-4": 1, "g2-standard-8": 1, "g2-standard-12": 1, "g2-standard-16": 1, "g2-standard-32": 1,
+	"g2-standard-24": 2, "g2-standard-48": 4, "g2-standard-96": 8,
+}
+
+func numbers(all []int) string {
+	var texts []string
+	for _, n := range all {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	return list(texts)
+}
+
+// tiers of Filestore: the least and the most of a share in GiB, and its steps.
+var tiers = map[string]struct{ least, most, step int }{
+	"BASIC_HDD": {1024, 65433, 1},
+	"BASIC_SSD": {2560, 65433, 1},
+	"ZONAL":     {1024, 102400, 256},
+	"REGIONAL":  {1024, 102400, 256},
+}
+
+func (f *Filestore) check(g *GKE, p *problems) {
+	const at = "gke.filestore."
+	p.oneOf(at+"tier", f.Tier, "BASIC_HDD", "BASIC_SSD", "ZONAL", "REGIONAL")
+	if t, ok := tiers[f.Tier]; ok {
+		p.check(f.CapacityGB >= t.least && f.CapacityGB <= t.most, at+"capacityGb", "%d: expected %d to %d with tier %s", f.CapacityGB, t.least, t.most, f.Tier)
+		p.check(f.CapacityGB%t.step == 0, at+"capacityGb", "%d: expected a multiple of %d with tier %s", f.CapacityGB, t.step, f.Tier)
+	}
+	p.check(isShare.MatchString(f.Share), at+"share", "%s: expected at most 16 lower-case letters, digits and '_', beginning with a letter", orMissing(f.Share))
+	of, zone := region(f.Location)
+	in, _ := region(g.Location)
+	switch {
+	case f.regional():
+		p.check(!zone, at+"location", "%s: a zone, and tier %s is of a region: expected %s", f.Location, f.Tier, in)
+	case f.Location == "":
+		p.check(g.Location == "", at+"location", "missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
+	default:
+		p.check(zone, at+"location", "%s: a region, and tier %s is in one zone of it, as %s-b", f.Location, f.Tier, in)
+	}
+	p.check(f.Location == "" || of == in, at+"location", "%s: expected a place in %s, where the cluster is", f.Location, in)
+}

@@ -1,0 +1,140 @@
+package infra
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// placeholder stands for an image that the stack has not built yet.
+const placeholder = "image.of.the.stack/is-not-built:yet"
+
+// checkJob asks the job's own packages, and looks at what they do not know: the stack around it.
+func (s *Settings) checkJob(p *problems) {
+	j := s.Job
+	p.check(j.Type == job.Train, "job.type", "%s: expected train", j.Type)
+	p.check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job is in the stack's own, platform.namespace, %s: drop this", j.Namespace, s.Platform.Namespace)
+	p.check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
+	p.check(j.Image != "" || s.Image != nil, "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
+	is := *j
+	is.Type, is.TTL = job.Train, nil
+	if s.Image != nil {
+		is.Image = placeholder
+	}
+	_, err := manifest.Submit(&is)
+	before := *p // what was no job.Job in the first place has been told; what is wrong with one field now is told whole
+	for _, o := range single(errors.Join(is.Available(), err)) {
+		field, text := job.ByField(o)
+		path := strings.TrimSuffix("job."+field, ".")
+		if field == "namespace" || path != "job" && before.has(path) || slices.Contains(p.all, problem{path, text}) {
+			continue
+		}
+		p.add(path, text)
+	}
+	s.checkClaims(p)
+	s.checkPriorities(p)
+	s.checkDevices(p)
+	hosts := slices.IndexFunc(j.Volumes, func(v job.Volume) bool { return v.HostPath != "" })
+	if level := s.Platform.PodSecurity; hosts >= 0 && level != "" {
+		p.check(level == "privileged", "platform.podSecurity", "%s: refuses the job's pods for job.volumes[%d], a hostPath: expected privileged, or a claim in its place", level, hosts)
+	}
+}
+
+// single takes apart what was joined.
+func single(err error) (all []error) {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	for _, e := range joined.Unwrap() {
+		all = append(all, single(e)...)
+	}
+	return all
+}
+
+// checkClaims looks for volumes that the stack would have, if it had the storage.
+func (s *Settings) checkClaims(p *problems) {
+	has := map[string]bool{
+		ClaimGKE:      s.GKE != nil && s.GKE.Filestore != nil,
+		ClaimEKS:      s.EKS != nil && s.EKS.EFS != nil,
+		ClaimMinikube: s.Minikube != nil && s.Minikube.Data != "",
+	}
+	of := map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube.data"}
+	for i, v := range s.Job.Volumes {
+		there, ours := has[v.ClaimName]
+		p.check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: that claim is of %s, which this stack has not", v.ClaimName, of[v.ClaimName])
+	}
+}
+
+type role struct {
+	name string
+	pod  job.Pod
+}
+
+func (s *Settings) roles() []role {
+	roles := []role{{"master", s.Job.Master}, {"worker", s.Job.Worker}}
+	if s.Job.NumPS > 0 {
+		roles = append(roles, role{"ps", s.Job.PS})
+	}
+	return roles
+}
+
+// checkPriorities looks for classes: pods of one that is not there are refused when the master makes them.
+func (s *Settings) checkPriorities(p *problems) {
+	if s.Minikube != nil && s.Minikube.Adopt {
+		return // may have its own
+	}
+	for _, r := range s.roles() {
+		classes := []string{r.pod.Priority.Class}
+		if r.pod.Priority.Share > 0 {
+			classes = append(classes, "low")
+		}
+		for _, class := range classes {
+			_, there := s.Platform.PriorityClasses[class]
+			p.check(there || class == "", "job."+r.name+".priority.class", "%s: not among platform.priorityClasses, %s", class, orMissing(list(slices.Sorted(maps.Keys(s.Platform.PriorityClasses)))))
+		}
+	}
+}
+
+const gpu = "nvidia.com/gpu"
+
+// checkDevices looks for nodes with the GPUs that pods ask for.
+func (s *Settings) checkDevices(p *problems) {
+	section, has := "minikube.gpus", 0
+	switch {
+	case s.GKE != nil:
+		if section = "gke.gpuPool"; s.GKE.GPUPool != nil {
+			has = s.GKE.GPUPool.GPUs
+		}
+	case s.EKS != nil:
+		if section = "eks.gpuGroup"; s.EKS.GPUGroup != nil {
+			has = s.EKS.GPUGroup.GPUs
+		}
+	case s.Minikube != nil && (s.Minikube.GPUs != "" || s.Minikube.Adopt):
+		return // as many as there are
+	}
+	for _, r := range s.roles() {
+		for i, all := range []job.Resources{r.pod.Request, r.pod.Limit} {
+			n, err := strconv.Atoi(all[gpu])
+			path := join("job."+r.name+"."+[...]string{"request", "limit"}[i], gpu)
+			p.check(err != nil || n == 0 || has > 0, path, "%s: the stack has no %s", all[gpu], section)
+			p.check(err != nil || n <= has || has == 0, path, "%s: a node of %s has %d", all[gpu], section, has)
+		}
+	}
+}
+
+// checkSpot refuses nodes that are taken away for a job that stands still without them.
+func (s *Settings) checkSpot(path string, spot bool, p *problems) {
+	if j := s.Job; spot && j != nil && !j.Elastic() {
+		p.check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and job.numWorkers is %d: each node that is taken away would stop the job: expected fewer minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)
+	}
+}

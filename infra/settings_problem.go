@@ -1,0 +1,148 @@
+package infra
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// problems are what is wrong with the settings of a stack, each by its path: "gke.ranges.pods", "gcp:project".
+type problems struct {
+	project string // what paths begin with
+	all     []problem
+}
+
+type problem struct{ path, text string }
+
+// check adds a problem if ok is false. A path has no second one: what follows from the first is no news.
+func (p *problems) check(ok bool, path, format string, args ...any) {
+	if ok || p.has(path) {
+		return
+	}
+	p.add(path, fmt.Sprintf(format, args...))
+}
+
+// add adds a problem, whatever the path has already, as one line.
+func (p *problems) add(path, text string) {
+	p.all = append(p.all, problem{path, strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(text)})
+}
+
+func (p *problems) has(path string) bool {
+	return slices.ContainsFunc(p.all, func(o problem) bool { return o.path == path })
+}
+
+// err is all of them, a line each, in the order in which a stack's file has its settings.
+func (p *problems) err() error {
+	slices.SortStableFunc(p.all, func(a, b problem) int { return cmp.Compare(rank(a.path), rank(b.path)) })
+	var lines []error
+	for _, o := range p.all {
+		lines = append(lines, fmt.Errorf("%s: %s", p.full(o.path), o.text))
+	}
+	return errors.Join(lines...)
+}
+
+// full is a path as `pulumi config set` takes it, with the namespace of the project unless it has another.
+func (p *problems) full(path string) string {
+	if head, _, _ := strings.Cut(path, "."); strings.Contains(head, ":") {
+		return path
+	}
+	return p.project + ":" + path
+}
+
+// rank is where a path stands in a file. Elements of a list or map stand where that does; what nobody knows, at the end of
+// its section; what belongs to others, as gcp:project, at the top.
+func rank(path string) int {
+	path, _, _ = strings.Cut(path, "[")
+	for path != "" {
+		if n, ok := order[path]; ok {
+			return n
+		}
+		path = path[:max(0, strings.LastIndexByte(path, '.'))]
+		if n, ok := order[path+".*"]; ok {
+			return n
+		}
+	}
+	return 0
+}
+
+// order is the place of every field.
+var order = func() map[string]int {
+	m := map[string]int{}
+	var walk func(t reflect.Type, prefix string)
+	walk = func(t reflect.Type, prefix string) {
+		for t.Kind() == reflect.Pointer {
+			t = t.Elem()
+		}
+		if t.Kind() != reflect.Struct {
+			return
+		}
+		for f := range fields(t) {
+			m[prefix+f.name] = len(m) + 1
+			walk(f.of.Type, prefix+f.name+".")
+		}
+		m[prefix+"*"] = len(m) + 1
+	}
+	walk(reflect.TypeFor[Settings](), "")
+	return m
+}()
+
+// oneOf checks a text that is one of several.
+func (p *problems) oneOf(path, value string, choices ...string) {
+	p.check(slices.Contains(choices, value), path, "%s: expected %s", orMissing(value), list(choices))
+}
+
+func (p *problems) within(path string, n, low, high int) {
+	p.check(n >= low && n <= high, path, "%d: expected %d to %d", n, low, high)
+}
+
+// list is "a, b or c".
+func list(choices []string) string {
+	if n := len(choices); n > 1 {
+		return strings.Join(choices[:n-1], ", ") + " or " + choices[n-1]
+	}
+	return strings.Join(choices, "")
+}
+
+func orMissing(value string) string { return cmp.Or(value, "missing") }
+
+// nearest is "; did you mean x?" for the choice that a name was meant to be, or nothing.
+func nearest(name string, choices []string) string {
+	best, found := max(1, len(name)/3)+1, ""
+	for _, c := range choices {
+		d := distance(strings.ToLower(name), strings.ToLower(c))
+		if len(name) > 2 && (strings.HasPrefix(c, name) || strings.HasPrefix(name, c)) {
+			d = min(d, 1)
+		}
+		if d < best {
+			best, found = d, c
+		}
+	}
+	if found == "" {
+		return ""
+	}
+	return "; did you mean " + found + "?"
+}
+
+// distance is how many single letters differ between a and b (Levenshtein).
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		corner := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := corner
+			if a[i] != b[j] {
+				cost++
+			}
+			corner = row[j+1]
+			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
+		}
+	}
+	return row[len(b)]
+}

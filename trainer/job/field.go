@@ -1,0 +1,98 @@
+package job
+
+import (
+	"errors"
+	"reflect"
+	"regexp"
+	"strings"
+)
+
+// Field is the path in JSON of what the flag sets: "worker.request" of --worker_resource_request; "" if that is
+// nothing of the Job.
+func (f *Flag) Field() string {
+	c := newCommand()
+	return pathTo(f.bind(c).at, reflect.ValueOf(c.Job).Elem())
+}
+
+// pathTo finds a pointer among the addresses of a struct's fields and theirs. A struct and its first field have the
+// same address: they differ by type.
+func pathTo(at any, within reflect.Value) string {
+	for i := range within.NumField() {
+		field := within.Field(i)
+		name, _, _ := strings.Cut(within.Type().Field(i).Tag.Get("json"), ",")
+		if name == "" {
+			continue
+		}
+		if field.Addr().Interface() == at {
+			return name
+		}
+		if field.Kind() == reflect.Struct {
+			if path := pathTo(at, field); path != "" {
+				return name + "." + path
+			}
+		}
+	}
+	return ""
+}
+
+var mention = regexp.MustCompile(`--([a-z]+(?:_[a-z]+)*)`)
+
+// ByField retells a problem that [Job.Validate] and its like have with a job whose fields were given, not its flags:
+// "--num_workers=0: expected 1 or more" is numWorkers, "0: expected 1 or more". The field is "" if it is about none.
+func ByField(problem error) (field, text string) {
+	text = problem.Error()
+	if at := mention.FindStringSubmatchIndex(text); at != nil && at[0] == 0 {
+		if f := Find(text[at[2]:at[3]]); f != nil && f.Field() != "" {
+			field, text = f.Field(), text[at[1]:]
+			if rest, ok := strings.CutPrefix(text, " is missing"); ok {
+				text = "missing" + rest
+			}
+			text = strings.TrimLeft(text, "=: ")
+		}
+	}
+	return field, mention.ReplaceAllStringFunc(text, func(flag string) string {
+		if f := Find(flag[2:]); f != nil && f.Field() != "" {
+			return f.Field()
+		}
+		return flag
+	})
+}
+
+// Available reports, joined, every field by whose flag [Parse] would have refused the job as asking for what this
+// version does not have.
+func (j *Job) Available() error {
+	var p problems
+	c := &Command{Job: j}
+	for i := range flags {
+		f := &flags[i]
+		if v := f.bind(c); f.Effect == Later || v.only {
+			p.check(f.Field() == "" || v.get() == f.Default(), "--%s=%s: not available in this version yet%s", f.Name, v.get(), f.Instead)
+		}
+	}
+	return errors.Join(p...)
+}
+
+// Settle makes what was not given fit what was, as --flags of the command line do: no servers are the AllReduce
+// strategy, and the other way round; and what pods ask for by default is no more than their limits. Given tells
+// whether a flag was.
+func (j *Job) Settle(given func(flag string) bool) {
+	if !given("distribution_strategy") && given("num_ps_pods") && j.NumPS == 0 {
+		j.Strategy = AllReduce
+	}
+	if j.Strategy == AllReduce && !given("num_ps_pods") {
+		j.NumPS = 0
+	}
+	for role, p := range map[string]*Pod{"master": &j.Master, "ps": &j.PS, "worker": &j.Worker} {
+		for name, limit := range p.Limit {
+			asked := given(role+"_resource_request") || given(role+"_"+name+"_request")
+			if !asked && amount(limit) < amount(p.Request[name]) {
+				p.Request[name] = limit
+			}
+		}
+	}
+}
+
+// Elastic tells whether the job goes on when some of its workers are taken away: a ring of fewer than MinWorkers waits.
+func (j *Job) Elastic() bool {
+	return j.Strategy == ParameterServer || max(1, j.MinWorkers) < j.NumWorkers
+}

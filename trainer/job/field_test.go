@@ -1,0 +1,140 @@
+package job
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Every flag sets the field that it says, and no other.
+func TestFieldsOfFlags(t *testing.T) {
+	samples := map[string]string{
+		"": "true", "TEXT": "x", "PATH": "x", "N": "7", "DURATION": "7s", "NAME": "x", "RESOURCES": "cpu=7", "QUANTITY": "7", "CLASS": "x",
+		"TOLERATIONS": "key=x", "VOLUMES": "claim_name=x,mount_path=/x", "JSON": `{"x":1}`, "K=V,...": "x=y", "K=V; ...": "x=y",
+	}
+	for _, f := range Flags() {
+		sample, ok := samples[f.Kind()]
+		if !ok {
+			t.Fatalf("--%s: no sample of kind %s", f.Name, f.Kind())
+		}
+		if f.Kind() == "" && f.Default() == "true" {
+			sample = "false"
+		}
+		c := newCommand()
+		v := f.bind(c)
+		if v.only {
+			if f.Field() == "" {
+				t.Errorf("--%s sets nothing", f.Name)
+			}
+			continue
+		}
+		if err := v.set(sample); err != nil {
+			t.Errorf("--%s=%s: %v", f.Name, sample, err)
+		}
+		changed := difference("", jsonOf(t, newCommand().Job), jsonOf(t, c.Job))
+		want := f.Field()
+		if f.Name == "worker_image" { // two of them
+			want = "ps.image worker.image"
+		}
+		if got := strings.Join(changed, " "); got != want && !strings.HasPrefix(got, want+".") || want == "" && got != "" {
+			t.Errorf("--%s is said to set %q, and sets %q", f.Name, f.Field(), got)
+		}
+	}
+}
+
+func jsonOf(t *testing.T, j *Job) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tree map[string]any
+	if err := json.Unmarshal(text, &tree); err != nil {
+		t.Fatal(err)
+	}
+	return tree
+}
+
+// difference is the paths whose values differ.
+func difference(path string, a, b map[string]any) (paths []string) {
+	for _, key := range []string{"ps", "worker", "master"} { // sections
+		x, _ := a[key].(map[string]any)
+		y, _ := b[key].(map[string]any)
+		if x != nil || y != nil {
+			paths = append(paths, difference(path+key+".", x, y)...)
+		}
+	}
+	all := map[string]bool{}
+	for key := range a {
+		all[key] = true
+	}
+	for key := range b {
+		all[key] = true
+	}
+	for key := range all {
+		x, _ := json.Marshal(a[key])
+		y, _ := json.Marshal(b[key])
+		if string(x) != string(y) && key != "ps" && key != "worker" && key != "master" {
+			paths = append(paths, path+key)
+		}
+	}
+	return paths
+}
+
+func TestByField(t *testing.T) {
+	for _, test := range []struct{ problem, field, text string }{
+		{"--num_workers=0: expected 1 or more", "numWorkers", "0: expected 1 or more"},
+		{"--min_workers=3: more than --max_workers=2", "minWorkers", "3: more than maxWorkers=2"},
+		{"--job_name is missing: give the job a name", "name", "missing: give the job a name"},
+		{"--evaluation_steps=5 needs --validation_data", "evaluationSteps", "5 needs validationData"},
+		{"--use_async: with --distribution_strategy=AllreduceStrategy all", "useAsync", "with strategy=AllreduceStrategy all"},
+		{"--worker_resource_limit: cpu=1 is less than 2 of --worker_resource_request", "worker.limit", "cpu=1 is less than 2 of worker.request"},
+		{"--runtime=x: expected y", "", "--runtime=x: expected y"}, // of the command, not of the job
+		{"image x of the master: expected an image", "", "image x of the master: expected an image"},
+		{"--nothing=1: is no flag", "", "--nothing=1: is no flag"},
+	} {
+		field, text := ByField(errors.New(test.problem))
+		if field != test.field || text != test.text {
+			t.Errorf("%s\n got %q, %q\nwant %q, %q", test.problem, field, text, test.field, test.text)
+		}
+	}
+}
+
+// What Parse refuses as not there yet is refused of fields, too.
+func TestAvailable(t *testing.T) {
+	if err := Default().Available(); err != nil {
+		t.Errorf("what nobody asked for: %v", err)
+	}
+	j := Default()
+	j.CheckpointDir, j.KeepCheckpointMax, j.Loss = "/data/checkpoints", 3, "my_loss"
+	err := j.Available()
+	if err == nil {
+		t.Fatal("available")
+	}
+	for _, want := range []string{"--checkpoint_dir=/data/checkpoints: not available", "--keep_checkpoint_max=3: not available", "--loss=my_loss: not available"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("no %q in %v", want, err)
+		}
+	}
+	if n := strings.Count(err.Error(), "\n") + 1; n != 3 {
+		t.Errorf("%d problems: %v", n, err)
+	}
+}
+
+func TestElastic(t *testing.T) {
+	for _, test := range []struct {
+		strategy  Strategy
+		min, want int
+		elastic   bool
+	}{
+		{ParameterServer, 0, 1, true}, {ParameterServer, 4, 4, true}, {AllReduce, 0, 4, true}, {AllReduce, 3, 4, true},
+		{AllReduce, 4, 4, false}, {AllReduce, 0, 1, false},
+	} {
+		j := Default()
+		j.Strategy, j.MinWorkers, j.NumWorkers = test.strategy, test.min, test.want
+		if j.Elastic() != test.elastic {
+			t.Errorf("%+v: not so", test)
+		}
+	}
+}
