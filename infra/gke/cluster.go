@@ -18,7 +18,7 @@ func (p *parts) addCluster() (err error) {
 		InitialNodeCount:      pulumi.Int(1),
 		NodeConfig:            p.firstNode(),
 		ReleaseChannel:        &container.ClusterReleaseChannelArgs{Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
-		ResourceLabels:        pulumi.ToStringMap(p.s.Labels),
+		ResourceLabels:        p.labels(),
 		CostManagementConfig:  &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
 		AddonsConfig: &container.ClusterAddonsConfigArgs{
 			GcpFilestoreCsiDriverConfig:      &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
@@ -97,7 +97,7 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 		},
 		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
-		ResourceLabels:         pulumi.ToStringMap(p.s.Labels),
+		ResourceLabels:         p.labels(),
 	}
 }
 

@@ -3,8 +3,8 @@
 //
 //	services ─┬─> network ─> NAT ──────────┐
 //	          ├─> node account, its roles ─┼─> cluster ─┬─> system pool ─> GPU pool
-//	          ├─> registry ────────────────┤            ├─> worker pool
-//	          └─> Filestore ───────────────┘            └─> who may be the job's account
+//	          ├─> registry ────────────────┘      ┌─────┼─> worker pool
+//	          └─> Filestore ──────────────────────┘     └─> who may be the job's account
 //
 // Arrows are also the order of destruction, against them: nodes go before the volume that their pods have mounted, and
 // before what lets them reach their images.
@@ -58,6 +58,7 @@ type parts struct {
 	beneath  []pulumi.Resource // what nodes need: a way out, roles, images
 	registry *artifactregistry.Repository
 	volume   *filestore.Instance // or nil
+	mounted  []pulumi.Resource   // it: nodes go before it
 	cluster  *container.Cluster
 	ready    []pulumi.Resource
 	identity map[string]pulumi.StringOutput
@@ -91,6 +92,15 @@ func (p *parts) options(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
 // named are the options of a part whose name is said here: another of that name can only be made when it is gone.
 func (p *parts) named(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
 	return p.options(append(more, pulumi.DeleteBeforeReplace(true))...)
+}
+
+// labels are on whatever costs: which stack it is of, and what the settings say.
+func (p *parts) labels() pulumi.StringMap {
+	m := pulumi.StringMap{"elasticdl-stack": pulumi.String(p.s.Name(maxLabel))}
+	for k, v := range p.s.Labels {
+		m[k] = pulumi.String(v)
+	}
+	return m
 }
 
 // patient are timeouts for what may take longer than the provider would wait.

@@ -361,9 +361,7 @@ func TestLabels(t *testing.T) {
 	for _, path := range []string{typeCluster + " resourceLabels", typePool + " nodeConfig.resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
 		kind, property, _ := strings.Cut(path, " ")
 		for _, r := range of(all, kind) {
-			if v := at(t, &r, property); !v.IsObject() || v.ObjectValue()["cost-center"].StringValue() != "ml" {
-				t.Errorf("%s %s: %s is %v", kind, r.Name, property, v)
-			}
+			want(t, &r, property+`.cost-center=ml`, property+`.elasticdl-stack=elasticdl-test`)
 		}
 	}
 }

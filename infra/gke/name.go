@@ -7,6 +7,7 @@ const (
 	maxName    = 63 // of most things
 	maxCluster = 40
 	maxAccount = 30
+	maxLabel   = 63
 )
 
 // isZone tells "us-central1-c" from "us-central1".

@@ -53,7 +53,10 @@ func (p *parts) addPools() error {
 
 func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
 	first := p.firstNodes(of)
-	p.tell(fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.zones()))
+	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.zones())
+	if err := p.ctx.Log.Info(told, &pulumi.LogArgs{Resource: p}); err != nil {
+		return nil, err
+	}
 	pool, err := container.NewNodePool(p.ctx, name, &container.NodePoolArgs{
 		Cluster:          p.cluster.ID(), // with its location
 		InitialNodeCount: pulumi.Int(first),
@@ -68,7 +71,7 @@ func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource
 			MaxSurge: pulumi.Int(oneOf(of.Accelerator != "", 0, 1)), MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
 		},
 		NodeConfig: p.nodeConfig(of),
-	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, after)), patient(),
+	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(),
 		// It has the size that its work needs: as a setting it would replace the pool. Google adds labels of its own.
 		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig.labels"}))...)
 	p.ready = append(p.ready, pool)
@@ -87,7 +90,7 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // a driver that is not signed would not load, and nobody would say so
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
-		Labels: pulumi.ToStringMap(of.Labels), ResourceLabels: pulumi.ToStringMap(p.s.Labels),
+		Labels: pulumi.ToStringMap(of.Labels), ResourceLabels: p.labels(),
 	}
 	switch {
 	case of.Accelerator != "":
@@ -133,9 +136,4 @@ func oneOf[T any](first bool, a, b T) T {
 		return a
 	}
 	return b
-}
-
-// tell is for people who look at a preview. Nothing goes wrong if nobody hears it.
-func (p *parts) tell(what string) {
-	_ = p.ctx.Log.Info(what, &pulumi.LogArgs{Resource: p})
 }

@@ -27,7 +27,7 @@ func (p *parts) addRegistry() (err error) {
 		Format:       pulumi.String("DOCKER"),
 		Location:     pulumi.String(region(p.g.Location)), // never a zone
 		RepositoryId: pulumi.String(p.s.Name(maxName)),
-		Labels:       pulumi.ToStringMap(p.s.Labels),
+		Labels:       p.labels(),
 		CleanupPolicies: artifactregistry.RepositoryCleanupPolicyArray{
 			&artifactregistry.RepositoryCleanupPolicyArgs{
 				Id: pulumi.String("keep-newest"), Action: pulumi.String("KEEP"),
@@ -73,10 +73,10 @@ func (p *parts) addFilestore() (err error) {
 		Tier:       pulumi.String(f.Tier),
 		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share), CapacityGb: pulumi.Int(f.CapacityGB)},
 		Networks:   filestore.InstanceNetworkArray{network},
-		Labels:     pulumi.ToStringMap(p.s.Labels),
+		Labels:     p.labels(),
 	}, p.named(pulumi.DependsOn(p.services), patient(), pulumi.Protect(p.s.ProtectStorage),
 		pulumi.IgnoreChanges([]string{"networks[0].network"}))...) // if Google should answer with another form of it after all
-	p.beneath = append(p.beneath, p.volume)
+	p.mounted = append(p.mounted, p.volume)
 	return err
 }
 
