@@ -61,24 +61,27 @@ func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
 
 // access lets the administrators in: those of the settings, or else who makes the stack. Entries for nodes are EKS's.
 func (b *builder) access(c *eks.Cluster) (ready []pulumi.Resource, err error) {
-	admins := b.eks.Admins
-	if len(admins) > 0 && !slices.Contains(admins, b.caller) {
+	if len(b.eks.Admins) == 0 {
+		return b.admin(c, nil, "creator", b.caller, pulumi.IgnoreChanges([]string{"principalArn"})) // who runs it later does not become it
+	}
+	if !slices.Contains(b.eks.Admins, b.caller) {
 		b.Log.Warn("eks.admins has no "+b.caller+", who runs this: Kubernetes will refuse it", nil)
 	}
-	for _, arn := range admins {
+	for _, arn := range b.eks.Admins {
 		_, who, _ := strings.Cut(arn, "::") // "123456789012:role/x"; a "::" would end the name of a resource
-		if ready, err = b.admin(c, "admin-"+who, arn, ready); err != nil {
+		var opts []pulumi.ResourceOption
+		if arn == b.caller {
+			// Who made the stack keeps the entry, of which there may be only one, when a list that names it comes later.
+			opts = append(opts, pulumi.Aliases([]pulumi.Alias{{Name: pulumi.String("creator")}}))
+		}
+		if ready, err = b.admin(c, ready, "admin-"+who, arn, opts...); err != nil {
 			return nil, err
 		}
-	}
-	if len(admins) == 0 {
-		// Whoever runs this later does not become it.
-		return b.admin(c, "creator", b.caller, nil, pulumi.IgnoreChanges([]string{"principalArn"}))
 	}
 	return ready, nil
 }
 
-func (b *builder) admin(c *eks.Cluster, name, arn string, ready []pulumi.Resource, opts ...pulumi.ResourceOption) ([]pulumi.Resource, error) {
+func (b *builder) admin(c *eks.Cluster, ready []pulumi.Resource, name, arn string, opts ...pulumi.ResourceOption) ([]pulumi.Resource, error) {
 	entry, err := eks.NewAccessEntry(b.Context, name, &eks.AccessEntryArgs{
 		ClusterName: c.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"), Tags: b.tags(b.name),
 	}, b.with(opts...))
@@ -89,7 +92,7 @@ func (b *builder) admin(c *eks.Cluster, name, arn string, ready []pulumi.Resourc
 		ClusterName: c.Name, PrincipalArn: entry.PrincipalArn,
 		PolicyArn:   pulumi.String("arn:" + b.partition.Partition + ":eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"),
 		AccessScope: &eks.AccessPolicyAssociationAccessScopeArgs{Type: pulumi.String("cluster")},
-	}, b.with())
+	}, b.with(opts...))
 	return append(ready, may), err
 }
 

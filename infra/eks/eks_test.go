@@ -337,3 +337,35 @@ func TestRanges(t *testing.T) {
 		t.Errorf("the second public range is %s", got)
 	}
 }
+
+// aliases notes what resources were called before.
+type aliases map[string]string
+
+func (a aliases) NewResource(r pulumi.MockResourceArgs) (string, resource.PropertyMap, error) {
+	if r.TypeToken == entryType || r.TypeToken == mayType {
+		for _, was := range r.RegisterRPC.GetAliases() {
+			a[r.TypeToken+" "+r.Name] = was.GetSpec().GetName()
+		}
+	}
+	return r.Name, r.Inputs, nil
+}
+
+func (a aliases) Call(c pulumi.MockCallArgs) (resource.PropertyMap, error) {
+	return call(c.Token, c.Args), nil
+}
+
+// Who made the stack, and is named in a list of administrators later, keeps the one entry that there may be.
+func TestAdministratorsLater(t *testing.T) {
+	got := aliases{}
+	err := pulumi.RunErr(func(ctx *pulumi.Context) error {
+		_, err := New(ctx, existing())
+		return err
+	}, pulumi.WithMocks(graph.Project, graph.Stack, got))
+	if err != nil {
+		t.Fatal(err)
+	}
+	deploy := "admin-" + account + ":role/deploy"
+	if want := (aliases{entryType + " " + deploy: "creator", mayType + " " + deploy: "creator"}); !maps.Equal(got, want) {
+		t.Errorf("once were %v, want %v", got, want)
+	}
+}

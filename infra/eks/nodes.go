@@ -97,10 +97,6 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g *infra.EKS
 		labels[spotKey] = pulumi.String("true")
 		taint(spotKey, "true")
 	}
-	if g.DesiredNodes == 0 {
-		b.Log.Warn("eks."+name+"Group.desiredNodes is 0 and no autoscaler runs: the group stays empty until "+
-			"`aws eks update-nodegroup-config` scales it, and its pods wait", nil)
-	}
 	return eks.NewNodeGroup(b.Context, name, &eks.NodeGroupArgs{
 		ClusterName: c.Name, NodeRoleArn: role.Arn, SubnetIds: n.subnets(), Version: c.Version,
 		AmiType:        pulumi.String(image),

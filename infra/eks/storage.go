@@ -113,8 +113,12 @@ func (b *builder) code(c *eks.Cluster) ([]pulumi.Resource, error) {
 		return nil, nil
 	}
 	bucket, err := b.bucket("code")
-	if err != nil || b.s.Job == nil {
+	if err != nil {
 		return nil, err
+	}
+	b.Export("codeBucket", bucket.ID())
+	if b.s.Job == nil {
+		return nil, nil
 	}
 	role, _, err := b.role("job", trusts(pods))
 	if err != nil {
