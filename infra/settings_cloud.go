@@ -68,7 +68,7 @@ type EKS struct {
 	VPC                VPC       `json:"vpc"`
 	PublicAccess       bool      `json:"publicAccess"`       // the Kubernetes API has a public address
 	AuthorizedNetworks []Network `json:"authorizedNetworks"` // who may reach it there
-	Admins             []string  `json:"admins,omitempty"`   // ARNs of roles and users that administer the cluster, beside who makes it
+	Admins             []string  `json:"admins,omitempty"`   // ARNs of roles and users that administer the cluster, among them all who run `pulumi up`; nil = who makes it
 	SystemGroup        EKSGroup  `json:"systemGroup"`
 	WorkerGroup        *EKSGroup `json:"workerGroup,omitempty"`
 	GPUGroup           *EKSGroup `json:"gpuGroup,omitempty"`
