@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-//go:embed minikube.sh
-var minikube []byte
+//go:embed tools.sh
+var tools []byte
 
-// Key is in the kubeconfigs of minikube, and must be in clear nowhere.
+// Key is in the kubeconfigs of minikube and the password of registries, and must be in clear nowhere.
 const Key = "UFJJVkFURS1LRVk="
 
 // Cloud is the world of one stack: what there is of Google's, Amazon's, minikube's, and within their clusters.
@@ -24,7 +24,7 @@ type Cloud struct {
 	Kubernetes               *Kubernetes
 
 	profiles string // directory of files, which are minikube's profiles
-	path     string // for commands: where minikube and kubectl are played
+	path     string // for commands: where tools.sh is, under its names
 	debug    []string
 }
 
@@ -32,8 +32,8 @@ type Cloud struct {
 func Start(t testing.TB) *Cloud {
 	t.Helper()
 	c := &Cloud{profiles: t.TempDir(), path: t.TempDir()}
-	for _, tool := range []string{"minikube", "kubectl"} {
-		if err := os.WriteFile(filepath.Join(c.path, tool), minikube, 0o755); err != nil {
+	for _, tool := range []string{"minikube", "kubectl", "elasticdl", "gcloud", "aws"} {
+		if err := os.WriteFile(filepath.Join(c.path, tool), tools, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// commands are those of pulumi-command. They are run, with minikube.sh for minikube and kubectl.
+// commands are those of pulumi-command. They are run, with tools.sh for minikube and others.
 var commands = map[string]Type{
 	"command:local:Command": {Replace: []string{"triggers"}, Make: makeCommand, Delete: deleteCommand},
 }

@@ -81,7 +81,7 @@ func readSchema(kind string) (*Schema, error) {
 	if !ok {
 		return nil, fmt.Errorf("%s: no SDK is known", kind)
 	}
-	group, _, _ := strings.Cut(rest, "/")
+	group := rest[:strings.IndexAny(rest, "/:")]
 	dir := filepath.Join(dirs[m.path], m.dir, group)
 	if group == "index" {
 		dir = filepath.Dir(dir)

@@ -1,0 +1,313 @@
+//go:build !e2e
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/auto"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/events"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optdestroy"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optpreview"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optrefresh"
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/apitype"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
+
+	"github.com/elasticdl/elasticdl/test/provider"
+)
+
+// TestMain goes to where Pulumi.yaml is, as the CLI does, and puts that and its language host on PATH.
+func TestMain(m *testing.M) {
+	err := os.Chdir("..")
+	dir := ""
+	if err == nil {
+		dir, err = filepath.Abs("build/tools")
+	}
+	if bin := os.Getenv("PULUMI_BIN"); bin != "" {
+		dir = filepath.Dir(bin)
+	}
+	for _, tool := range []string{"pulumi", "pulumi-language-go"} {
+		if err == nil {
+			_, err = os.Stat(filepath.Join(dir, tool))
+		}
+	}
+	if err == nil {
+		err = os.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%v: the tests of the stacks need the Pulumi CLI and its language host: `make test-infra` builds them into build/tools and runs the tests; or PULUMI_BIN says where they are\n", err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// engine is Pulumi's own, with a stack's file as it is shipped and clouds that are played.
+type engine struct {
+	*testing.T
+	stack auto.Stack
+	cloud *provider.Cloud
+	file  string // the stack's, in a directory of the test
+}
+
+// given is what the files leave to their user.
+var given = map[string]any{
+	"gcp:project":                      provider.GoogleProject,
+	"elasticdl:gke.authorizedNetworks": []any{map[string]any{"cidr": "198.51.100.7/32"}},
+	"elasticdl:eks.authorizedNetworks": []any{map[string]any{"cidr": "198.51.100.7/32"}},
+}
+
+// start makes a stack, with what a user would set. Others of its settings are set by [engine.set].
+func start(t *testing.T, name string) *engine {
+	t.Helper()
+	e := &engine{T: t, cloud: provider.Start(t)}
+	project, err := workspace.LoadProject("Pulumi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	project.Main, project.StackConfigDir = "", ""
+	project.Runtime = workspace.NewProjectRuntimeInfo("go", nil)
+	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
+	dir := t.TempDir()
+	e.file = userFile(t, dir, name)
+	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), run,
+		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(e.cloud.Env()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// userFile is a stack's file as its user has it, in a directory.
+func userFile(t *testing.T, dir, name string) string {
+	t.Helper()
+	shipped, err := os.ReadFile(filepath.Join("stacks", "Pulumi."+name+".yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "Pulumi."+name+".yaml")
+	if err := os.WriteFile(file, shipped, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, value := range given {
+		if strings.HasPrefix(path, "gcp:") && name == "gke" || strings.HasPrefix(path, "elasticdl:"+name+".") {
+			setIn(t, file, path, value)
+		}
+	}
+	return file
+}
+
+// set changes a setting by its path, as `pulumi config set --path` does; nil takes it away.
+func (e *engine) set(path string, value any) {
+	e.Helper()
+	setIn(e.T, e.file, path, value)
+}
+
+func setIn(t *testing.T, file, path string, value any) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := yaml.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	section := all["config"].(map[string]any)
+	keys := strings.Split(path, ".")
+	for _, key := range keys[:len(keys)-1] {
+		within, ok := section[key].(map[string]any)
+		if !ok {
+			within = map[string]any{}
+			section[key] = within
+		}
+		section = within
+	}
+	if section[keys[len(keys)-1]] = value; value == nil {
+		delete(section, keys[len(keys)-1])
+	}
+	if text, err = yaml.Marshal(all); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// steps are what an operation of the engine did or would do, but for what stays: "update kubernetes:core/v1:ConfigMap test-mnist data.job".
+type steps []string
+
+// of gathers the steps of an operation.
+func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
+	var did steps
+	stream := make(chan events.EngineEvent)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for event := range stream {
+			if event.ResourcePreEvent == nil {
+				continue
+			}
+			m := event.ResourcePreEvent.Metadata
+			if slices.Contains([]apitype.OpType{apitype.OpSame, apitype.OpRead, apitype.OpRefresh, apitype.OpCreateReplacement, apitype.OpDeleteReplaced}, m.Op) {
+				continue
+			}
+			step := string(m.Op) + " " + m.Type + " " + resource.URN(m.URN).Name()
+			if m.Op == apitype.OpUpdate {
+				step += " " + strings.Join(slices.Sorted(maps.Keys(m.DetailedDiff)), " ")
+			}
+			did = append(did, strings.TrimSpace(step))
+		}
+	})
+	err := operation(stream)
+	wg.Wait()
+	return did, err
+}
+
+// preview is what the next up would do.
+func (e *engine) preview() steps {
+	e.Helper()
+	began := time.Now()
+	did, err := e.tryPreview()
+	if err != nil {
+		e.Fatalf("preview: %v", err)
+	}
+	e.Logf("preview: %d steps in %v", len(did), time.Since(began).Round(10*time.Millisecond))
+	return did
+}
+
+func (e *engine) tryPreview() (steps, error) {
+	return of(func(events chan<- events.EngineEvent) error {
+		_, err := e.stack.Preview(e.Context(), optpreview.EventStreams(events), optpreview.SuppressProgress())
+		return err
+	})
+}
+
+func (e *engine) up() steps {
+	e.Helper()
+	began := time.Now()
+	did, err := of(func(events chan<- events.EngineEvent) error {
+		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
+		return err
+	})
+	if err != nil {
+		e.Fatalf("up: %v", err)
+	}
+	e.Logf("up: %d steps in %v", len(did), time.Since(began).Round(10*time.Millisecond))
+	return did
+}
+
+// unchanged brings the stack up, with nothing to do.
+func (e *engine) unchanged(why string) {
+	e.Helper()
+	if did := e.up(); len(did) > 0 {
+		e.Errorf("%s, and up did\n%s", why, did)
+	}
+}
+
+func (e *engine) refresh() {
+	e.Helper()
+	if _, err := e.stack.Refresh(e.Context(), optrefresh.SuppressProgress()); err != nil {
+		e.Fatalf("refresh: %v", err)
+	}
+}
+
+func (e *engine) destroy() steps {
+	e.Helper()
+	did, err := e.tryDestroy()
+	if err != nil {
+		e.Fatalf("destroy: %v", err)
+	}
+	return did
+}
+
+func (e *engine) tryDestroy() (steps, error) {
+	return of(func(events chan<- events.EngineEvent) error {
+		_, err := e.stack.Destroy(e.Context(), optdestroy.EventStreams(events), optdestroy.SuppressProgress())
+		return err
+	})
+}
+
+// expect compares steps with those expected, in any order.
+func (e *engine) expect(when string, did steps, want ...string) {
+	e.Helper()
+	did = slices.Sorted(slices.Values(did))
+	slices.Sort(want)
+	if !slices.Equal(did, want) {
+		e.Errorf("%s:\n%s\nexpected\n%s", when, did, steps(want))
+	}
+}
+
+func (s steps) String() string {
+	if len(s) == 0 {
+		return "\t(nothing)"
+	}
+	return "\t" + strings.Join(s, "\n\t")
+}
+
+// state is what the engine has written down.
+func (e *engine) state() string {
+	e.Helper()
+	state, err := e.stack.Export(e.Context())
+	if err != nil {
+		e.Fatal(err)
+	}
+	return string(state.Deployment)
+}
+
+// resources are those of the state, but for the stack itself and providers that nobody asked for.
+func (e *engine) resources() []apitype.ResourceV3 {
+	e.Helper()
+	var deployment apitype.DeploymentV3
+	if err := json.Unmarshal([]byte(e.state()), &deployment); err != nil {
+		e.Fatal(err)
+	}
+	return slices.DeleteFunc(deployment.Resources, func(r apitype.ResourceV3) bool {
+		return r.Type == resource.RootStackType || strings.HasPrefix(r.URN.Name(), "default_")
+	})
+}
+
+// gone checks that nothing is left, neither of what was made nor in the state, and that all that was made was deleted, by
+// itself or with its cluster.
+func (e *engine) gone() {
+	e.Helper()
+	if left := e.cloud.Left(); len(left) > 0 {
+		e.Errorf("there is still\n%s", steps(left))
+	}
+	if left := e.resources(); len(left) > 0 {
+		e.Errorf("the state still has %d resources: %s, …", len(left), left[0].URN)
+	}
+	made := map[string]int{}
+	for _, c := range e.cloud.Calls() {
+		switch c.Op {
+		case "create":
+			made[c.Type+" "+c.ID]++
+		case "delete":
+			made[c.Type+" "+c.ID]--
+		}
+	}
+	for what, n := range made {
+		if within := strings.HasPrefix(what, "kubernetes:"); n != 0 && !within {
+			e.Errorf("%s: created %+d times more than deleted", what, n)
+		}
+	}
+}
+
+// context is one that ends before the test is given up.
+func (e *engine) within(d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(e.Context(), d)
+	e.Cleanup(cancel)
+	return ctx
+}
