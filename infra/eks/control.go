@@ -25,7 +25,7 @@ func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
 		return nil, err
 	}
 	public := &eks.ClusterVpcConfigArgs{
-		SubnetIds: n.subnets(),
+		SubnetIds: append(n.subnets(), n.public...),
 		// Nodes reach the API within the VPC, so the addresses that may reach it from outside need not have the NAT's.
 		EndpointPrivateAccess: pulumi.Bool(true),
 		EndpointPublicAccess:  pulumi.Bool(b.eks.PublicAccess),

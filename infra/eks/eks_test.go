@@ -52,7 +52,7 @@ func own() *infra.Settings {
 func existing() *infra.Settings {
 	s := own()
 	s.ProtectStorage, s.Image, s.Job = false, nil, nil
-	s.EKS.VPC = infra.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"}}
+	s.EKS.VPC = infra.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"}, PublicSubnets: []string{"subnet-d"}}
 	s.EKS.PublicAccess, s.EKS.AuthorizedNetworks = false, nil
 	s.EKS.Admins = []string{caller, "arn:aws:iam::" + account + ":user/ann"}
 	s.EKS.WorkerGroup, s.EKS.GPUGroup, s.EKS.CodeBucket = nil, nil, false
@@ -267,7 +267,7 @@ func TestExistingVPC(t *testing.T) {
 			switch result["id"].StringValue() {
 			case "subnet-a":
 				result["availabilityZone"] = resource.NewProperty("us-west-2b")
-			case "subnet-c":
+			case "subnet-c", "subnet-d":
 				result["vpcId"] = resource.NewProperty("vpc-2")
 			}
 		}
@@ -279,6 +279,7 @@ func TestExistingVPC(t *testing.T) {
 		"eks.vpc.id: vpc-1 does not resolve names: its enableDnsSupport and enableDnsHostnames must be true",
 		"eks.vpc.privateSubnets[1]: subnet-a is in zone us-west-2b, as subnet-b is: one per zone is expected",
 		"eks.vpc.privateSubnets[2]: subnet-c is in vpc-2, not in vpc-1",
+		"eks.vpc.publicSubnets[0]: subnet-d is in vpc-2, not in vpc-1",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)

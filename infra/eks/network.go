@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -13,8 +14,9 @@ import (
 // network is where nodes are.
 type network struct {
 	vpc     pulumi.StringInput
-	private []subnet          // one per zone
-	ways    []pulumi.Resource // what nodes need to reach the world; they never join a cluster without
+	private []subnet           // one per zone, for nodes and mount targets
+	public  pulumi.StringArray // of a VPC that is there already: the control plane's, too
+	ways    []pulumi.Resource  // what nodes need to reach the world; they never join a cluster without
 }
 
 type subnet struct {
@@ -42,8 +44,12 @@ func (b *builder) lookUpVPC() (subnets []subnet, err error) {
 		problems = append(problems, fmt.Errorf("eks.vpc.id: %s does not resolve names: its enableDnsSupport and enableDnsHostnames must be true", given.ID))
 	}
 	in := map[string]string{}
-	for i, id := range given.PrivateSubnets {
+	for i, id := range slices.Concat(given.PrivateSubnets, given.PublicSubnets) {
 		path := fmt.Sprintf("eks.vpc.privateSubnets[%d]", i)
+		public := i - len(given.PrivateSubnets)
+		if public >= 0 {
+			path = fmt.Sprintf("eks.vpc.publicSubnets[%d]", public)
+		}
 		s, err := ec2.LookupSubnet(b.Context, &ec2.LookupSubnetArgs{Id: &id})
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: look up %s: %w", path, id, err))
@@ -51,6 +57,9 @@ func (b *builder) lookUpVPC() (subnets []subnet, err error) {
 		}
 		if s.VpcId != given.ID {
 			problems = append(problems, fmt.Errorf("%s: %s is in %s, not in %s", path, id, s.VpcId, given.ID))
+		}
+		if public >= 0 {
+			continue
 		}
 		if other, ok := in[s.AvailabilityZone]; ok {
 			problems = append(problems, fmt.Errorf("%s: %s is in zone %s, as %s is: one per zone is expected", path, id, s.AvailabilityZone, other))
@@ -65,7 +74,7 @@ func (b *builder) lookUpVPC() (subnets []subnet, err error) {
 // private one, for nodes and pods.
 func (b *builder) network() (*network, error) {
 	if b.eks.VPC.ID != "" {
-		return &network{vpc: pulumi.String(b.eks.VPC.ID), private: b.existing}, nil
+		return &network{vpc: pulumi.String(b.eks.VPC.ID), private: b.existing, public: pulumi.ToStringArray(b.eks.VPC.PublicSubnets)}, nil
 	}
 	cidr, err := netip.ParsePrefix(b.eks.VPC.CIDR)
 	if err != nil {
