@@ -222,32 +222,6 @@ func breakLink(t *testing.T, size, from int, to string, bytes int) {
 	}
 }
 
-// A link that breaks when the world is agreed upon and its ends find out where they are breaks the world at both.
-func TestBreakWhileApproaching(t *testing.T) {
-	for bytes := range 2 * (cardSize + 1) {
-		synctest.Test(t, func(t *testing.T) {
-			w := newTown(t, 2)
-			defer w.close()
-			w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
-				return &cut{Conn: c, left: helloSize + answerSize + bytes}
-			}
-			for r := range 2 {
-				go func() {
-					m, err := w.nodes[r].Connect(t.Context(), world(7, r, 0, 1))
-					if m != nil { // its last word was the other's first
-						defer m.Close()
-						err = rounds(m, 1)
-					}
-					if broken, ok := errors.AsType[*BrokenError](err); !ok || broken.Rank != 1-r {
-						t.Errorf("cut after %d bytes, rank %d: %v", bytes, r, err)
-					}
-				}()
-			}
-			synctest.Wait()
-		})
-	}
-}
-
 // A connection that breaks while it says hello is dialled again.
 func TestBrokenHello(t *testing.T) {
 	for bytes := range helloSize {

@@ -3,12 +3,14 @@ package mesh
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"unsafe"
 	"weak"
 
@@ -166,5 +168,31 @@ func TestSentIsKept(t *testing.T) {
 	runtime.GC()
 	if sent.Value() != nil {
 		t.Error("what was sent is kept after a Flush")
+	}
+}
+
+// A link that breaks when the world is agreed upon and its ends find out where they are breaks the world at both.
+func TestBreakWhileApproaching(t *testing.T) {
+	for bytes := range 2 * (cardSize + 1) {
+		synctest.Test(t, func(t *testing.T) {
+			w := newTown(t, 2)
+			defer w.close()
+			w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
+				return &cut{Conn: c, left: helloSize + answerSize + bytes}
+			}
+			for r := range 2 {
+				go func() {
+					m, err := w.nodes[r].Connect(t.Context(), world(7, r, 0, 1))
+					if m != nil { // its last word was the other's first
+						defer m.Close()
+						err = rounds(m, 1)
+					}
+					if broken, ok := errors.AsType[*BrokenError](err); !ok || broken.Rank != 1-r {
+						t.Errorf("cut after %d bytes, rank %d: %v", bytes, r, err)
+					}
+				}()
+			}
+			synctest.Wait()
+		})
 	}
 }
