@@ -22,7 +22,8 @@
 //  4. Pods of another job, or of one of the same name before, are not touched.
 //  5. A pod that is not gone ten seconds after its grace is on a node that does not answer, and is taken from it.
 //  6. A job is begun once. The state names the master that began it; another one ends the job and what was left of it, and a
-//     master that finds another's name gives way.
+//     master that finds another's name gives way. It begins when the pods of a former Job of its name are gone, which would
+//     take its master for theirs.
 //  7. The last state is written before the master's process ends, if there is any way to do so; its exit code is 0 if
 //     and only if every record was done.
 package kube

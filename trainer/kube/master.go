@@ -243,6 +243,9 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	if err := m.eventually(ctx, func() error { return m.allowed(ctx) }); err != nil {
 		return nil, err
 	}
+	if err := m.outlive(ctx); err != nil {
+		return nil, err
+	}
 	config, err := local.Plan(j, m.log)
 	if err != nil {
 		return nil, err

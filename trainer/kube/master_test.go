@@ -293,6 +293,40 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 	}
 }
 
+// A worker of a former job of the name would take this master for its own, as it was told no other address: while it
+// lives, there is nobody whom it could take this job's tasks from.
+func TestMasterWaitsForThePodsOfTheFormerJob(t *testing.T) {
+	c := newNodes(t, nil)
+	former := &core.Pod{
+		ObjectMeta: meta.ObjectMeta{
+			Name: "elasticdl-test-worker-0", Namespace: "default", Labels: manifest.PodLabels("test", worker0),
+			OwnerReferences: []meta.OwnerReference{manifest.Owner("elasticdl-test-master", "the-job-before")},
+		},
+		Status: core.PodStatus{Phase: core.PodRunning},
+	}
+	c.put(former)
+	done := former.DeepCopy()
+	done.Name, done.Status.Phase = "elasticdl-test-worker-7", core.PodSucceeded // it is not waited for
+	c.put(done)
+	end := c.begin(t.Context(), "master-b")
+	c.await("the job is begun", func() bool { return c.maps["elasticdl-test-state"].Data[keyMaster] != "" })
+	time.AfterFunc(300*time.Millisecond, func() {
+		c.apiServer.mu.Lock()
+		n := len(c.pods)
+		c.apiServer.mu.Unlock()
+		if n != 2 {
+			t.Errorf("%d pods while that of the former job lives", n)
+		}
+		c.change("elasticdl-test-worker-0", nil)
+	})
+	if err := <-end; err != nil {
+		t.Error(err)
+	}
+	if s := c.status(); s.State != "Succeeded" || s.RecordsDone != 2*512 {
+		t.Errorf("%s, %d records", s.State, s.RecordsDone)
+	}
+}
+
 func errorText(err error) string {
 	if err == nil {
 		return ""

@@ -1,0 +1,67 @@
+package kube
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// formerLimit is how long a master waits for pods that have to go: longer than all of them have for it.
+const formerLimit = 2 * time.Minute
+
+// outlive waits until the pods of a former Job of this name are gone, as when Pulumi has replaced it: they would take this
+// master for theirs, and it their work for its job's. Those that are not gone in time are on nodes that do not answer.
+func (m *kubeMaster) outlive(ctx context.Context) error {
+	patient, cancel := context.WithTimeout(ctx, formerLimit)
+	defer cancel()
+	tick := time.NewTicker(endEvery)
+	defer tick.Stop()
+	for told := false; ; {
+		var list *core.PodList
+		err := insist(patient, m.log, "list pods", func(ctx context.Context) (err error) {
+			list, err = m.Client.CoreV1().Pods(m.Namespace).List(ctx, meta.ListOptions{LabelSelector: manifest.Selector(m.Job)})
+			return err
+		})
+		var left []string
+		if err == nil {
+			if left = m.former(list.Items); len(left) == 0 {
+				return nil
+			}
+		}
+		if !told {
+			told = true
+			m.log.Info("Pods of a former job of this name are going", "pods", strings.Join(left, " "))
+		}
+		select {
+		case <-tick.C:
+			continue
+		case <-patient.Done():
+		}
+		if ctx.Err() != nil {
+			return errTold
+		}
+		m.log.Warn("Pods of a former job of this name are left", "pods", strings.Join(left, " "), "error", err)
+		return nil
+	}
+}
+
+// former is the names of pods that may live and are of another Job of this name.
+func (m *kubeMaster) former(pods []core.Pod) []string {
+	var names []string
+	for _, p := range pods {
+		of := slices.IndexFunc(p.OwnerReferences, func(o meta.OwnerReference) bool {
+			return o.Kind == "Job" && o.Name == manifest.MasterName(m.Job)
+		})
+		if of >= 0 && string(p.OwnerReferences[of].UID) != m.env[manifest.EnvJobUID] && !observe(&p).Phase.Ended() {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
