@@ -56,7 +56,7 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	}
 	cluster := &infra.Cluster{
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, start.ID()),
-		Kubeconfig: kubeconfig.Stdout, Context: p.Profile,
+		Kubeconfig: pulumi.ToSecret(kubeconfig.Stdout).(pulumi.StringOutput), Context: p.Profile,
 		Ready:       []pulumi.Resource{start, kubeconfig},
 		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
 	}

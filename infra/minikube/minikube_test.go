@@ -13,7 +13,10 @@ import (
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
-const commandType = "command:local:Command"
+const (
+	commandType = "command:local:Command"
+	userType    = "test:kubernetes:Provider"
+)
 
 func settings(change func(*infra.Minikube)) *infra.Settings {
 	m := &infra.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
@@ -31,8 +34,14 @@ func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.R
 		return resource.PropertyMap{"stdout": resource.NewProperty("apiVersion: v1"), "stderr": resource.NewProperty("")}
 	}
 	all, err := graph.Record(graph.Cloud{Outputs: outputs, Preview: preview}, func(ctx *pulumi.Context) (err error) {
-		c, err = New(ctx, settings(change))
-		return err
+		if c, err = New(ctx, settings(change)); err != nil {
+			return err
+		}
+		if preview { // mocks take no secret that is not known
+			return nil
+		}
+		var user pulumi.CustomResourceState
+		return ctx.RegisterResource(userType, "user", pulumi.Map{"kubeconfig": c.Kubeconfig, "clusterIdentifier": c.ID}, &user)
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +71,11 @@ func TestLaws(t *testing.T) {
 		}
 		if logging := kubeconfig.Inputs["logging"]; !logging.DeepEquals(resource.NewProperty("none")) {
 			t.Errorf("the kubeconfig is logged to %v", logging)
+		}
+		up, _ := record(t, false, func(m *infra.Minikube) { m.Adopt = adopt })
+		user := graph.Find(up, userType, "user")
+		if !user.Inputs["kubeconfig"].IsSecret() || !slices.Contains(user.Options.DependsOn, commandType+" start") {
+			t.Errorf("what uses the cluster has %v, and %+v", user.Inputs, user.Options)
 		}
 		for _, r := range []*graph.Resource{start, kubeconfig} {
 			if r.Options.Parent != "elasticdl:minikube:Cluster minikube" {

@@ -60,16 +60,19 @@ func (p *problems) checkQuota(s *infra.Settings) {
 		if of != "cpu" && of != "memory" {
 			continue
 		}
+		var silent []string
 		for _, t := range pods(s.Job) {
 			for _, c := range t.Spec.Containers {
 				list := c.Resources.Requests
 				if limit {
 					list = c.Resources.Limits
 				}
-				_, ok := list[core.ResourceName(of)]
-				p.check(ok, "platform.quota.%s: container %s of the job does not say how much it wants of that, and would be refused", name, c.Name)
+				if _, ok := list[core.ResourceName(of)]; !ok {
+					silent = append(silent, c.Name)
+				}
 			}
 		}
+		p.check(len(silent) == 0, "platform.quota.%s: the job's pods would be refused: they do not say how much they want of that: %s", name, strings.Join(silent, ", "))
 	}
 }
 

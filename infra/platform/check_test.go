@@ -25,7 +25,7 @@ func aJob(t *testing.T, flags ...string) *job.Job {
 
 func TestCheck(t *testing.T) {
 	few := aJob(t)
-	few.PS.Request = job.Resources{"cpu": "1"}
+	few.PS.Request, few.Worker.Request = job.Resources{"cpu": "1"}, job.Resources{"cpu": "1"}
 	for name, test := range map[string]struct {
 		change func(*infra.Settings)
 		want   string
@@ -39,7 +39,7 @@ func TestCheck(t *testing.T) {
 		"as it allows": {func(s *infra.Settings) { s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data") }, ""},
 		"quota": {func(s *infra.Settings) {
 			s.Job, s.Platform.Quota = few, map[string]string{"pods": "9", "limits.cpu": "9", "memory": "9Gi", "limits.memory": "9Gi"}
-		}, "elasticdl:platform.quota.limits.memory: container ps of the job does not say how much it wants of that, and would be refused\nelasticdl:platform.quota.memory: container ps of the job does not say how much it wants of that, and would be refused"},
+		}, "elasticdl:platform.quota.limits.memory: the job's pods would be refused: they do not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
 		"built image":   {func(s *infra.Settings) { s.Job.Image, s.Platform.PodSecurity = "", restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
 		"storage class": {func(s *infra.Settings) { s.EKS.EFS, s.Platform.StorageClass = nil, "c" }, "elasticdl:platform.storageClass: c: expected eks.efs"},
 	} {
