@@ -20,7 +20,7 @@ func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
 		"name":            pulumi.String("/aws/eks/" + b.name + "/cluster"),
 		"retentionInDays": pulumi.Int(b.eks.LogRetentionDays),
 		"tags":            b.tags(b.name),
-	})
+	}, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return nil, err
 	}

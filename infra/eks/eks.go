@@ -33,6 +33,7 @@ type builder struct {
 	eks       *infra.EKS
 	name      string // of the cluster, and within many others; also of its log group, which must be there before it
 	partition *aws.GetPartitionResult
+	account   string
 	caller    string   // ARN of the role or user that runs this
 	existing  []subnet // of a VPC that is there already
 	component pulumi.Resource
@@ -116,7 +117,7 @@ func (b *builder) lookUp() (err error) {
 	if err != nil {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
 	}
-	b.caller = session.IssuerArn
+	b.account, b.caller = who.AccountId, session.IssuerArn
 	if b.eks.VPC.ID == "" {
 		return nil
 	}
@@ -149,11 +150,6 @@ func (b *builder) tags(name string, more ...string) pulumi.StringMap {
 		m[more[i]] = pulumi.String(more[i+1])
 	}
 	return m
-}
-
-// prefix is the beginning of a name that Amazon completes, of that length at most.
-func (b *builder) prefix(part string, limit int) pulumi.StringInput {
-	return pulumi.String(b.s.Name(limit-1, part) + "-")
 }
 
 // kubeconfig names a command that gets a token, and has none in it.

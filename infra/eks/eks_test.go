@@ -148,13 +148,13 @@ func outputs(r graph.Resource) resource.PropertyMap {
 		return props("arn", "arn:aws:eks:us-west-2:"+account+":cluster/x", "endpoint", "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com",
 			"certificateAuthority", props("data", "Q0E="), "vpcConfig", vpc)
 	case "aws:iam/role:Role":
-		return props("arn", "arn:aws:iam::"+account+":role/"+r.Name, "name", r.Name+"-1")
+		return props("arn", "arn:aws:iam::"+account+":role/"+r.Inputs["name"].StringValue())
 	case "aws:ec2/launchTemplate:LaunchTemplate":
 		return props("latestVersion", 1.0)
 	case "aws:ecr/repository:Repository":
 		return props("repositoryUrl", account+".dkr.ecr.us-west-2.amazonaws.com/"+r.Inputs["name"].StringValue())
 	case "aws:s3/bucketV2:BucketV2":
-		return props("arn", "arn:aws:s3:::"+r.Name+"-1")
+		return props("arn", "arn:aws:s3:::"+r.Inputs["bucket"].StringValue())
 	}
 	return nil
 }

@@ -42,8 +42,8 @@ func trusts(service string) string {
 // role is a role with policies of Amazon's, and their attachments.
 func (b *builder) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
 	role, err := iam.NewRole(b.Context, name, &iam.RoleArgs{
-		NamePrefix: b.prefix(name, 38), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: b.tags(b.name + "-" + name),
-	}, b.with())
+		Name: pulumi.String(b.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: b.tags(b.name + "-" + name),
+	}, b.with(pulumi.DeleteBeforeReplace(true)))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -245,14 +245,11 @@ var laws = []law{
 		for _, g := range v.of(groupType) {
 			wrong = append(wrong, is(g, "nodeGroupName", "<none>")...)
 		}
-		for _, r := range append(v.of(clusterType), v.of(repoType)...) {
-			if !r.Options.DeleteBeforeReplace {
-				wrong = append(wrong, r.Type+" has a name of its own, and two for a moment when it is replaced")
-			}
-		}
-		for kind, name := range map[string]string{roleType: "name", launchType: "name", sgType: "name", bucketType: "bucket"} {
+		for kind, name := range map[string]string{clusterType: "name", logType: "name", repoType: "name", roleType: "name", launchType: "name", sgType: "name", bucketType: "bucket"} {
 			for _, r := range v.of(kind) {
-				wrong = append(wrong, is(r, name, "<none>")...)
+				if given := text(r, name) != "<none>"; given != r.Options.DeleteBeforeReplace {
+					wrong = append(wrong, fmt.Sprintf("%s %s: of a name of its own: %v, deleted before it is replaced: %v", kind, r.Name, given, r.Options.DeleteBeforeReplace))
+				}
 			}
 		}
 		return wrong
@@ -402,10 +399,10 @@ var laws = []law{
 		if wrong = append(wrong, count(policies, 1)...); v.preview || len(wrong) > 0 {
 			return wrong
 		}
-		wrong = append(wrong, is(policies[0], "role", "job-1")...)
+		wrong = append(wrong, is(policies[0], "role", "elasticdl-test-job")...)
 		return append(wrong, is(policies[0], "policy", `{"Version":"2012-10-17","Statement":[`+
-			`{"Effect":"Allow","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::code-1/*"]},`+
-			`{"Effect":"Allow","Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::code-1"]}]}`)...)
+			`{"Effect":"Allow","Action":["s3:GetObject"],"Resource":["arn:aws:s3:::elasticdl-test-code-123456789012/*"]},`+
+			`{"Effect":"Allow","Action":["s3:ListBucket"],"Resource":["arn:aws:s3:::elasticdl-test-code-123456789012"]}]}`)...)
 	}, func(v *view) {
 		set(v.named(attachType, "node-AmazonEKS_CNI_Policy")[0], "policyArn", "arn:aws:iam::aws:policy/AmazonS3ReadOnlyAccess")
 	}},

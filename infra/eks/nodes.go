@@ -124,7 +124,7 @@ func (b *builder) template(name string, g *infra.EKSGroup) (*ec2.LaunchTemplate,
 		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: b.tags(full)})
 	}
 	return ec2.NewLaunchTemplate(b.Context, name, &ec2.LaunchTemplateArgs{
-		NamePrefix: b.prefix(name, 100),
+		Name: pulumi.String(b.s.Name(100, name)),
 		BlockDeviceMappings: ec2.LaunchTemplateBlockDeviceMappingArray{&ec2.LaunchTemplateBlockDeviceMappingArgs{
 			DeviceName: pulumi.String("/dev/xvda"),
 			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
@@ -138,5 +138,5 @@ func (b *builder) template(name string, g *infra.EKSGroup) (*ec2.LaunchTemplate,
 		},
 		TagSpecifications: tags,
 		Tags:              b.tags(full),
-	}, b.with())
+	}, b.with(pulumi.DeleteBeforeReplace(true)))
 }

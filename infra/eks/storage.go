@@ -70,7 +70,6 @@ func (b *builder) files(c *eks.Cluster, n *network) (*infra.Volume, []pulumi.Res
 // mountTargets are one in each zone: a node finds the file system's name only where one is.
 func (b *builder) mountTargets(c *eks.Cluster, n *network, fs *efs.FileSystem) ([]pulumi.Resource, error) {
 	group, err := ec2.NewSecurityGroup(b.Context, "efs", &ec2.SecurityGroupArgs{
-		NamePrefix:  b.prefix("efs", 100),
 		Description: pulumi.String("NFS from the nodes of " + b.name), VpcId: n.vpc, Tags: b.tags(b.name + "-efs"),
 	}, b.with())
 	if err != nil {
@@ -143,10 +142,10 @@ func (b *builder) code(c *eks.Cluster) ([]pulumi.Resource, error) {
 // bucket is private, encrypted and keeps what was overwritten.
 func (b *builder) bucket(name string) (*untyped, error) {
 	bucket, err := b.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
-		"bucketPrefix": b.prefix(name, 37),
+		"bucket":       pulumi.String(b.s.Name(50, name) + "-" + b.account), // unique in the world
 		"forceDestroy": pulumi.Bool(!b.s.ProtectStorage),
 		"tags":         b.tags(b.name + "-" + name),
-	}, pulumi.Protect(b.s.ProtectStorage))
+	}, pulumi.Protect(b.s.ProtectStorage), pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return nil, err
 	}
