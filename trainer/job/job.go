@@ -89,7 +89,7 @@ type Job struct {
 	MaxMemory        string            `json:"maxMemory,omitzero"`        // --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
 	Tolerations      []Toleration      `json:"tolerations,omitempty"`     // --tolerations: of every pod
 	NodeSelector     map[string]string `json:"nodeSelector,omitzero"`     // --node_selector: of every pod
-	ServiceAccount   string            `json:"serviceAccount,omitzero"`   // --service_account: the master's, there already; "" = its own
+	ServiceAccount   string            `json:"serviceAccount,omitzero"`   // --service_account: the pods', there already; "" = the job's own
 	TTL              *Duration         `json:"ttl,omitempty"`             // --ttl: from the end of the job until all of it is deleted; nil = it stays
 	Deadline         Duration          `json:"deadline,omitzero"`         // --deadline: the job fails if it runs for longer; 0 = never
 	Suspend          bool              `json:"suspend,omitzero"`          // --suspend: the job is made, and does not start yet
