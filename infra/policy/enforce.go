@@ -2,7 +2,6 @@ package policy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 
@@ -17,7 +16,7 @@ import (
 // end, so that it says everything that is wrong, and then fails; an update makes nothing that is wrong, and fails.
 // With mocks it does nothing: tests give what they recorded to [Check].
 func Enforce(ctx *pulumi.Context, s *infra.Settings) error {
-	if err := errors.Join(unknownRules(s.Policy.Allow)...); err != nil || ctx.RunningWithMocks() {
+	if err := Known(s); err != nil || ctx.RunningWithMocks() {
 		return err
 	}
 	allow := s.Policy.Allow

@@ -131,7 +131,7 @@ func TestUnknownRule(t *testing.T) {
 	if err == nil {
 		t.Fatal("rules that there are not are allowed")
 	}
-	for _, want := range []string{`policy.allow[1]: "unencrypted" is no rule`, `policy.allow[2]: "x:y" is no rule`} {
+	for _, want := range []string{"elasticdl:policy.allow[1]: unencrypted is no rule", "elasticdl:policy.allow[2]: x:y is no rule"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("nothing says %s\n%v", want, err)
 		}

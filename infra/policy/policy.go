@@ -1,11 +1,14 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+
+	"github.com/elasticdl/elasticdl/infra"
 )
 
 // Resource is what a program asks for.
@@ -66,17 +69,17 @@ func check(all []Resource, whole bool, allow []string) (found []Violation) {
 	return found
 }
 
-// unknownRules are those of allow that there are not.
-func unknownRules(allow []string) (problems []error) {
+// Known reports what a stack lets pass and is no rule, for [infra.Load].
+func Known(s *infra.Settings) error {
 	var names []string
 	for _, r := range Rules {
 		names = append(names, r.Name)
 	}
-	for i, a := range allow {
-		name, _, _ := strings.Cut(a, ":")
-		if !slices.Contains(names, name) {
-			problems = append(problems, fmt.Errorf("elasticdl:policy.allow[%d]: %q is no rule: one of %s, or one with :<name of a resource>", i, a, strings.Join(names, ", ")))
+	var problems []error
+	for i, a := range s.Policy.Allow {
+		if name, _, _ := strings.Cut(a, ":"); !slices.Contains(names, name) {
+			problems = append(problems, fmt.Errorf("elasticdl:policy.allow[%d]: %s is no rule: expected one of %s, or one with :<name of a resource>", i, a, strings.Join(names, ", ")))
 		}
 	}
-	return problems
+	return errors.Join(problems...)
 }
