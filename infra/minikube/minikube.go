@@ -19,6 +19,7 @@ import (
 	"path/filepath"
 
 	core "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/pulumi/pulumi-command/sdk/go/command/local"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
@@ -54,9 +55,10 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	config := kubeconfig.Stdout.ApplyT(func(text string) (string, error) { return into(text, s.Platform.Namespace) })
 	cluster := &infra.Cluster{
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, start.ID()),
-		Kubeconfig: pulumi.ToSecret(kubeconfig.Stdout).(pulumi.StringOutput), Context: p.Profile,
+		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile,
 		Ready:       []pulumi.Resource{start, kubeconfig},
 		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
 	}
@@ -95,6 +97,23 @@ func (p *profile) kubeconfig(ctx *pulumi.Context, parent pulumi.Resource, start 
 		Interpreter: shell, Create: pulumi.String(p.view()), Triggers: pulumi.Array{start.ID()},
 		Logging: local.LoggingNone, AddPreviousOutputInEnv: pulumi.Bool(false),
 	}, pulumi.Parent(parent), pulumi.DependsOn([]pulumi.Resource{start}), pulumi.AdditionalSecretOutputs([]string{"stdout"}))
+}
+
+// into is a kubeconfig whose contexts are in a namespace, so that kubectl and elasticdl need not be told of it.
+func into(kubeconfig, namespace string) (string, error) {
+	var config map[string]any
+	if err := yaml.Unmarshal([]byte(kubeconfig), &config); err != nil {
+		return "", fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	contexts, _ := config["contexts"].([]any)
+	for _, named := range contexts {
+		named, _ := named.(map[string]any)
+		if context, ok := named["context"].(map[string]any); ok {
+			context["namespace"] = namespace
+		}
+	}
+	text, err := yaml.Marshal(config)
+	return string(text), err
 }
 
 var shell = pulumi.StringArray{pulumi.String("/bin/sh"), pulumi.String("-c")}

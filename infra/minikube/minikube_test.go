@@ -21,7 +21,7 @@ const (
 func settings(change func(*infra.Minikube)) *infra.Settings {
 	m := &infra.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
 	change(m)
-	return &infra.Settings{Project: "elasticdl", Stack: "test", Cloud: infra.CloudMinikube, Minikube: m}
+	return &infra.Settings{Project: "elasticdl", Stack: "test", Cloud: infra.CloudMinikube, Minikube: m, Platform: infra.Platform{Namespace: "research"}}
 }
 
 func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.Resource, *infra.Cluster) {
@@ -31,7 +31,7 @@ func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.R
 		if preview {
 			return nil
 		}
-		return resource.PropertyMap{"stdout": resource.NewProperty("apiVersion: v1"), "stderr": resource.NewProperty("")}
+		return resource.PropertyMap{"stdout": resource.NewProperty("contexts: [{name: elasticdl-test, context: {user: elasticdl-test}}]"), "stderr": resource.NewProperty("")}
 	}
 	all, err := graph.Record(graph.Cloud{Outputs: outputs, Preview: preview}, func(ctx *pulumi.Context) (err error) {
 		if c, err = New(ctx, settings(change)); err != nil {
@@ -138,6 +138,19 @@ func TestCluster(t *testing.T) {
 	}
 	if _, c = record(t, false, func(m *infra.Minikube) { m.CNI = "flannel" }); c.NetPolicies {
 		t.Error("flannel obeys NetworkPolicies")
+	}
+}
+
+func TestInto(t *testing.T) {
+	const before = "apiVersion: v1\nclusters:\n- name: p\ncontexts:\n- context:\n    cluster: p\n    namespace: default\n    user: p\n  name: p\ncurrent-context: p\nkind: Config\n"
+	if got, err := into(before, "research"); err != nil || got != strings.Replace(before, "default", "research", 1) {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if got, err := into("kind: Config", "research"); err != nil || got != "kind: Config\n" {
+		t.Errorf("got %s, %v", got, err)
+	}
+	if _, err := into("a: b: c", "research"); err == nil {
+		t.Error("that was no YAML")
 	}
 }
 
