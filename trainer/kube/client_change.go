@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	batch "k8s.io/api/batch/v1"
@@ -97,6 +98,21 @@ func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 		return nil, err
 	}
 	return c.job(ctx, j.Labels[manifest.LabelJob])
+}
+
+// OfStack tells whether a job was made by a stack of Pulumi, which makes anew what others delete and sets back what others
+// change. If that is not known, it was not.
+func (c *Client) OfStack(ctx context.Context, name string) bool {
+	j, err := c.job(ctx, name)
+	if err != nil || j == nil {
+		return false
+	}
+	for key := range j.Annotations {
+		if strings.HasPrefix(key, "pulumi.com/") {
+			return true
+		}
+	}
+	return j.Labels["app.kubernetes.io/managed-by"] == "pulumi"
 }
 
 // Stop deletes a job with all that belongs to it and returns when that is gone. progress is told how many pods are

@@ -272,6 +272,9 @@ func scaleCommand() *cobra.Command {
 				return hint(err)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d -> %s\n", args[0], before, count(int64(workers), "worker"))
+			if ofStack(cmd.Context(), home, args[0]) {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config set --path job.numWorkers %d && pulumi up\n", args[0], workers)
+			}
 			if client, ok := home.(*kube.Client); ok && err == nil {
 				return scaled(cmd, client, status)
 			}
@@ -368,6 +371,9 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 		return hint(err)
 	}
 	out := cmd.OutOrStdout()
+	if ofStack(ctx, home, name) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which runs it again after pulumi refresh; to end it for good: pulumi config rm job && pulumi up\n", name)
+	}
 	before, err := home.Status(ctx, name)
 	_, cluster := home.(*kube.Client)
 	switch {
@@ -389,6 +395,12 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 		_, err = fmt.Fprintf(out, "job %s stopped\n", name)
 	}
 	return err
+}
+
+// ofStack tells whether somebody else, too, sees to it that there is a job.
+func ofStack(ctx context.Context, home home, name string) bool {
+	client, ok := home.(*kube.Client)
+	return ok && client.OfStack(ctx, name)
 }
 
 // hint adds what to do to an error about a job that is not there.
