@@ -63,15 +63,15 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 			return nil, err
 		}
 	}
-	t := &TrainingJob{
-		Master:    pulumi.String(s.Job.Name).ToStringOutput(),
-		Dashboard: pulumi.String(manifest.MasterAddress(j)).ToStringOutput(),
-		Logs:      pulumi.Sprintf("kubectl logs -f job/%s -n %s", s.Job.Name, j.Namespace),
-		Status:    pulumi.Sprintf("elasticdl status %s --namespace=%s", j.Name, j.Namespace),
-	}
+	t := new(TrainingJob)
 	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
 		return nil, err
 	}
+	// Registration makes outputs of these that the engine never answers: so they are said now.
+	t.Master = pulumi.String(s.Job.Name).ToStringOutput()
+	t.Dashboard = pulumi.String(manifest.MasterAddress(j)).ToStringOutput()
+	t.Logs = pulumi.Sprintf("kubectl logs -f job/%s -n %s", s.Job.Name, j.Namespace)
+	t.Status = pulumi.Sprintf("elasticdl status %s --namespace=%s", j.Name, j.Namespace)
 	if err := t.register(ctx, name, s, holes, opts); err != nil {
 		return nil, err
 	}
