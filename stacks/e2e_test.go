@@ -201,7 +201,7 @@ func (tr *trial) drifts() {
 	tr.t.Helper()
 	tr.run("kubectl", "delete", "role,rolebinding", tr.jobObject(""))
 	tr.run("kubectl", "delete", "service", tr.jobObject("-master"))
-	tr.run("kubectl", "label", "namespace", tr.namespace, "app=other", "--overwrite")
+	tr.run("kubectl", "label", "namespace", tr.namespace, "app-") // one with another value would be a conflict, which up reports
 	found := tr.refresh()
 	if found["delete"] != 3 {
 		tr.t.Errorf("refresh found %v, want 3 deletions", found)

@@ -144,7 +144,8 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 		delete(config, "elasticdl:image") // the job's is there
 		sub(config, "elasticdl:job")["image"] = tr.image
 		if name == "minikube" {
-			sub(config, "elasticdl:minikube")["profile"] = tr.namespace
+			maps.Copy(sub(config, "elasticdl:minikube"), section{"profile": tr.namespace, "data": tr.digits})
+			sub(config, "elasticdl:job")["imagePullPolicy"] = "IfNotPresent" // it is loaded from nowhere
 		}
 		change(config)
 	})
