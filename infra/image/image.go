@@ -63,7 +63,11 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 	if err != nil {
 		return nil, err
 	}
-	hash, err := Hash(source, s.Image.Platforms)
+	platforms := s.Image.Platforms
+	if len(platforms) == 0 {
+		platforms = []string{defaultPlatform}
+	}
+	hash, err := Hash(source, s.Image.Base, platforms)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +85,7 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 	}
 	environment := pulumi.StringMap{
 		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String("."),
-		"PLATFORMS": pulumi.String(cmp.Or(strings.Join(s.Image.Platforms, ","), defaultPlatform)),
+		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
 	}
 	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment}
 	building := `"$ELASTICDL" zoo build --image="$IMAGE" --platform="$PLATFORMS"`

@@ -168,7 +168,7 @@ esac
 func TestCommands(t *testing.T) {
 	s := project(t)
 	s.Image.Name, s.Image.Base, s.Image.Platforms = "mnist", "debian:$(touch owned) '\"stable", []string{"linux/amd64", "linux/arm64"}
-	hash, err := Hash("../zoo", s.Image.Platforms)
+	hash, err := Hash("../zoo", s.Image.Base, s.Image.Platforms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestCommands(t *testing.T) {
 func TestMinikube(t *testing.T) {
 	s := project(t)
 	s.Image.Command = "build/elasticdl" // relative to Pulumi.yaml
-	hash, err := Hash("../zoo", nil)
+	hash, err := Hash("../zoo", "", []string{defaultPlatform})
 	if err != nil {
 		t.Fatal(err)
 	}

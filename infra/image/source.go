@@ -18,15 +18,17 @@ import (
 // recipe is what `elasticdl zoo init` leaves for zoo build.
 const recipe = "elasticdl.json"
 
-// Hash is that of all that goes into the image of a source: the files of the Go package there and of those that it
-// imports, from its module and from directories that replace others, with their go.mod and go.sum, which say what the rest
-// is. Beside Go's own version and the certificate authorities of the machine that builds, nothing else goes in.
-func Hash(source string, platforms []string) (string, error) {
+// Hash is that of all that goes into an image: the files of the Go package in source and of those that it imports, from its
+// module and from directories that replace others, with their go.mod and go.sum, which say what the rest is; the name of
+// the base, and the platforms. Beside Go's own version and the certificate authorities of the machine that builds, and
+// what a base becomes under the same name, nothing else goes in.
+func Hash(source, base string, platforms []string) (string, error) {
 	files, err := sources(source, platforms)
 	if err != nil {
 		return "", err
 	}
 	sum := sha256.New()
+	fmt.Fprintf(sum, "%q %q\n", base, platforms)
 	for _, file := range slices.Sorted(maps.Keys(files)) {
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -59,9 +61,6 @@ func sources(dir string, platforms []string) (map[string]bool, error) {
 	}
 	if err := t.module(dir); err != nil {
 		return nil, err
-	}
-	if len(platforms) == 0 {
-		platforms = []string{defaultPlatform}
 	}
 	for _, p := range platforms {
 		t.context = build.Default

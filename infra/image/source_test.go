@@ -44,7 +44,7 @@ func TestSources(t *testing.T) {
 		platforms []string
 		more      []string
 	}{
-		{nil, []string{"lib/deep/deep_amd64.go"}},
+		{[]string{"linux/amd64"}, []string{"lib/deep/deep_amd64.go"}},
 		{[]string{"linux/arm64"}, []string{"zoo/main_arm64.s"}},
 		{[]string{"linux/amd64", "linux/arm64"}, []string{"lib/deep/deep_amd64.go", "zoo/main_arm64.s"}},
 	} {
@@ -67,7 +67,7 @@ func TestSources(t *testing.T) {
 func TestHash(t *testing.T) {
 	hash := func(dir string) string {
 		t.Helper()
-		sum, err := Hash(dir, nil)
+		sum, err := Hash(dir, "", []string{"linux/amd64"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -95,13 +95,22 @@ func TestHash(t *testing.T) {
 			t.Errorf("%s changed: the same hash is %v, want %v", file, got == want, same)
 		}
 	}
+	zoo := filepath.Join(checkout(t), "zoo")
+	for _, other := range []struct {
+		base      string
+		platforms []string
+	}{{"debian:stable", []string{"linux/amd64"}}, {"", []string{"linux/amd64", "linux/riscv64"}}} {
+		if got, err := Hash(zoo, other.base, other.platforms); err != nil || got == want {
+			t.Errorf("%+v: the same hash, %v", other, err)
+		}
+	}
 }
 
 // zoo build follows what zoo init has left: so does the hash.
 func TestRecipe(t *testing.T) {
 	root := checkout(t)
 	write(t, root, map[string]string{recipe: `{"model_zoo": "zoo", "base_image": "debian:stable"}`})
-	files, err := sources(root, nil)
+	files, err := sources(root, []string{"linux/amd64"})
 	if err != nil || !files[filepath.Join(root, "zoo/models/words")] || !files[filepath.Join(root, recipe)] {
 		t.Errorf("%v, %v", files, err)
 	}
@@ -113,7 +122,7 @@ func TestHashRefuses(t *testing.T) {
 	for dir, want := range map[string]string{
 		"bare": "there is no go.mod", "module": "expected a Go program, as elasticdl zoo init", "bad": "read elasticdl.json: ", "none": "there is no go.mod",
 	} {
-		if _, err := Hash(filepath.Join(empty, dir), nil); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Hash(filepath.Join(empty, dir), "", []string{"linux/amd64"}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", dir, err, want)
 		}
 	}
