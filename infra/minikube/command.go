@@ -58,6 +58,10 @@ func number(n int, unit string) string {
 // manners are flags of every start: ask nobody, leave kubectl's context alone, be ready at the end.
 const manners = "--keep-context --interactive=false --wait=all"
 
+// own is for commands on a profile of the stack's own: its context is in kubectl's usual file, whatever file kubectl reads
+// meanwhile, as the one that the stack's kubeconfig was written to.
+const own = "unset KUBECONFIG\n"
+
 // create starts the profile, or takes over the one that there is. What minikube says goes to standard error. A start that
 // fails leaves nothing, so that the next one is not told that there is a profile already.
 func (p *profile) create() string {
@@ -75,7 +79,7 @@ printf %s
 	if p.Data != "" {
 		script += fmt.Sprintf("[ -d %s ] || { echo %s >&2; exit 1; }\n", quote(p.Data), quote("minikube.data: "+p.Data+": there is no such directory"))
 	}
-	return script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s >&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
+	return own + script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s >&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
 }
 
 // update runs when no flag has changed: whose profile it is may have. What the stack started it may give away; what it
@@ -90,12 +94,16 @@ func (p *profile) update() string {
 
 // delete ends the profile if the stack started it. One that is gone already is no error to minikube.
 func (p *profile) delete() string {
-	return fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" != %s ] || minikube delete -p %s >&2\n", started, quote(p.Profile))
+	return own + fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" != %s ] || minikube delete -p %s >&2\n", started, quote(p.Profile))
 }
 
-// view prints the kubeconfig of the profile alone, with its certificates and key in it.
+// view prints the kubeconfig of the profile alone, with its certificates and key in it. An adopted one may be in either file.
 func (p *profile) view() string {
-	return "kubectl config view --minify --flatten --context=" + quote(p.Profile) + "\n"
+	view := "kubectl config view --minify --flatten --context=" + quote(p.Profile)
+	if p.Adopt {
+		return view + " 2>/dev/null || { " + strings.TrimSpace(own) + "; " + view + "; }\n"
+	}
+	return own + view + "\n"
 }
 
 // quote makes one word of the shell of any text.

@@ -18,6 +18,7 @@ import (
 var fakes = map[string]string{
 	"minikube": `#!/bin/sh
 for word in minikube "$@" .; do echo "$word" >>"$FAKE/calls"; done
+[ -z "$KUBECONFIG" ] || [ "$1" = status ] || echo "$1 writes to $KUBECONFIG" >>"$FAKE/wrong"
 verb=$1; shift
 while [ $# -gt 0 ]; do case $1 in -p) profile=$2; shift;; esac; shift; done
 at=$FAKE/profiles/$profile
@@ -29,6 +30,7 @@ esac
 `,
 	"kubectl": `#!/bin/sh
 for word in kubectl "$@" .; do echo "$word" >>"$FAKE/calls"; done
+[ ! -e "${KUBECONFIG:-$FAKE/none}" ] || { echo 'error: context was not found' >&2; exit 1; }
 echo 'apiVersion: v1'
 `,
 }
@@ -61,7 +63,7 @@ func (m machine) write(name, text string) {
 func (m machine) run(script, before string) (stdout, stderr string, code int) {
 	m.Helper()
 	c := exec.CommandContext(m.Context(), "/bin/sh", "-c", script)
-	c.Env = []string{"PATH=" + m.dir + ":/usr/bin:/bin", "FAKE=" + m.dir, "PULUMI_COMMAND_STDOUT=" + before}
+	c.Env = []string{"PATH=" + m.dir + ":/usr/bin:/bin", "FAKE=" + m.dir, "KUBECONFIG=" + m.dir + "/kubectl", "PULUMI_COMMAND_STDOUT=" + before}
 	var out, err strings.Builder
 	c.Stdout, c.Stderr = &out, &err
 	if e := c.Run(); e != nil && c.ProcessState == nil {
@@ -151,6 +153,9 @@ func TestStartAndDelete(t *testing.T) {
 	}
 	m.must(p.delete(), started)
 	m.must(p.delete(), started) // it is gone already
+	if wrong, err := os.ReadFile(filepath.Join(m.dir, "wrong")); err == nil {
+		t.Errorf("minikube, of the file that the stack's kubeconfig was written to: %s", wrong)
+	}
 	if got := m.profiles(); got != "" {
 		t.Errorf("%s stayed", got)
 	}
@@ -187,6 +192,9 @@ func TestAdopt(t *testing.T) {
 			if want := "minikube start -p minikube --keep-context --interactive=false --wait=all"; strings.Join(words, " ") != want {
 				t.Errorf("ran %q, want %s", words, want)
 			}
+		}
+		if out := m.must(adopt.view(), ""); out != "apiVersion: v1" || len(m.calls("config")) != 2 {
+			t.Errorf("kubeconfig %q, of the second file", out)
 		}
 		m.must(adopt.delete(), adopted)
 		if got := m.profiles(); got != "minikube=Running" {

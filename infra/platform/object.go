@@ -122,7 +122,7 @@ func quota(in string, most map[string]string) *core.ResourceQuota {
 	return &core.ResourceQuota{TypeMeta: kind("v1", "ResourceQuota"), ObjectMeta: object(in, manifest.App), Spec: core.ResourceQuotaSpec{Hard: hard}}
 }
 
-// DevicePluginImage is NVIDIA's device plugin of a version, and of that version the bytes.
+// DevicePluginImage is NVIDIA's device plugin of a version, and the bytes that users of it name by that version.
 const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
 
 // devicePlugin tells the kubelet of each node with GPUs about them. It is in kube-system, where pods may be critical to
