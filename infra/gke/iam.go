@@ -1,7 +1,6 @@
 package gke
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 
@@ -76,11 +75,10 @@ func (p *parts) addJobAccount() error {
 		}
 		p.ready = append(p.ready, m)
 	}
-	ksa := cmp.Or(j.ServiceAccount, manifest.SpecName(j.Name))
 	m, err := serviceaccount.NewIAMMember(p.ctx, "job-workloadIdentityUser", &serviceaccount.IAMMemberArgs{
 		ServiceAccountId: account.Name,
 		Role:             pulumi.String("roles/iam.workloadIdentityUser"),
-		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), p.s.Platform.Namespace, ksa)),
+		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), p.s.Platform.Namespace, manifest.AccountName(j))),
 	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))...) // a project's first cluster makes the pool
 	p.ready = append(p.ready, m)
 	p.identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": account.Email}
