@@ -32,6 +32,7 @@ func TestPolicyOfStacks(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
+		t.Logf("%s: %d resources", name, len(all))
 		if v := policy.Check(judged(all)); len(v) > 0 || len(all) < 10 {
 			t.Errorf("%s: %d resources, against the policy: %v", name, len(all), v)
 		}

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -173,5 +174,21 @@ func eachUnknown(v resource.PropertyValue, f func(resource.PropertyValue)) {
 			with(unknown)
 			eachUnknown(e, with)
 		}
+	}
+}
+
+func TestDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/infrastructure/policy.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range Rules {
+		row := fmt.Sprintf("| `%s` | %s | %s | %s |\n", r.Name, r.What, r.Why, r.Remedy)
+		if !strings.Contains(string(page), row) {
+			t.Errorf("policy.md has not\n%s", row)
+		}
+	}
+	if n := strings.Count(string(page), "\n| `"); n != len(Rules) {
+		t.Errorf("policy.md has %d rules, want %d", n, len(Rules))
 	}
 }
