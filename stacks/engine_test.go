@@ -3,11 +3,12 @@
 package main
 
 import (
-	"context"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,14 +64,22 @@ type engine struct {
 	file  string // the stack's, in a directory of the test
 }
 
-// given is what the files leave to their user.
-var given = map[string]any{
-	"gcp:project":                      provider.GoogleProject,
-	"elasticdl:gke.authorizedNetworks": []any{map[string]any{"cidr": "198.51.100.7/32"}},
-	"elasticdl:eks.authorizedNetworks": []any{map[string]any{"cidr": "198.51.100.7/32"}},
+// user is what the files leave to their user; and a source of the image that nobody works on meanwhile.
+func user(t *testing.T, name string) map[string]any {
+	set := map[string]any{"elasticdl:image.source": filepath.Join("stacks", "testdata", "model")}
+	switch name {
+	case "gke":
+		set["gcp:project"] = provider.GoogleProject
+		fallthrough
+	case "eks":
+		set["elasticdl:"+name+".authorizedNetworks"] = []any{map[string]any{"cidr": "198.51.100.7/32"}}
+	case "minikube":
+		set["elasticdl:minikube.data"] = t.TempDir()
+	}
+	return set
 }
 
-// start makes a stack, with what a user would set. Others of its settings are set by [engine.set].
+// start makes a stack, with what its user would set. Others of its settings are set by [engine.set].
 func start(t *testing.T, name string) *engine {
 	t.Helper()
 	e := &engine{T: t, cloud: provider.Start(t)}
@@ -102,10 +111,8 @@ func userFile(t *testing.T, dir, name string) string {
 	if err := os.WriteFile(file, shipped, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, value := range given {
-		if strings.HasPrefix(path, "gcp:") && name == "gke" || strings.HasPrefix(path, "elasticdl:"+name+".") {
-			setIn(t, file, path, value)
-		}
+	for path, value := range user(t, name) {
+		setIn(t, file, path, value)
 	}
 	return file
 }
@@ -257,24 +264,35 @@ func (s steps) String() string {
 	return "\t" + strings.Join(s, "\n\t")
 }
 
-// state is what the engine has written down.
-func (e *engine) state() string {
+// state is what the engine has written down, with secrets as it writes them.
+func (e *engine) state() string { return e.pulumi("stack", "export") }
+
+// pulumi runs the CLI on the stack.
+func (e *engine) pulumi(args ...string) string {
 	e.Helper()
-	state, err := e.stack.Export(e.Context())
-	if err != nil {
-		e.Fatal(err)
+	c := exec.CommandContext(e.Context(), "pulumi", append(args, "--non-interactive", "--stack", e.stack.Name())...)
+	c.Dir = filepath.Dir(e.file)
+	c.Env = append(os.Environ(), "PULUMI_HOME="+e.stack.Workspace().PulumiHome())
+	for k, v := range e.cloud.Env() {
+		c.Env = append(c.Env, k+"="+v)
 	}
-	return string(state.Deployment)
+	var problems bytes.Buffer
+	c.Stderr = &problems
+	out, err := c.Output()
+	if err != nil {
+		e.Fatalf("%v: %v\n%s%s", c.Args, err, out, problems.String())
+	}
+	return string(out)
 }
 
 // resources are those of the state, but for the stack itself and providers that nobody asked for.
 func (e *engine) resources() []apitype.ResourceV3 {
 	e.Helper()
-	var deployment apitype.DeploymentV3
-	if err := json.Unmarshal([]byte(e.state()), &deployment); err != nil {
+	var state struct{ Deployment apitype.DeploymentV3 }
+	if err := json.Unmarshal([]byte(e.state()), &state); err != nil {
 		e.Fatal(err)
 	}
-	return slices.DeleteFunc(deployment.Resources, func(r apitype.ResourceV3) bool {
+	return slices.DeleteFunc(state.Deployment.Resources, func(r apitype.ResourceV3) bool {
 		return r.Type == resource.RootStackType || strings.HasPrefix(r.URN.Name(), "default_")
 	})
 }
@@ -299,15 +317,8 @@ func (e *engine) gone() {
 		}
 	}
 	for what, n := range made {
-		if within := strings.HasPrefix(what, "kubernetes:"); n != 0 && !within {
+		if n != 0 && !strings.HasPrefix(what, "kubernetes:") && !strings.HasPrefix(what, "command:") {
 			e.Errorf("%s: created %+d times more than deleted", what, n)
 		}
 	}
-}
-
-// context is one that ends before the test is given up.
-func (e *engine) within(d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(e.Context(), d)
-	e.Cleanup(cancel)
-	return ctx
 }

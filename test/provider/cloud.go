@@ -93,7 +93,7 @@ func (c *Cloud) DeleteMinikube(profile string) error {
 	return os.Remove(filepath.Join(c.profiles, profile))
 }
 
-// Calls are those that changed anything, of all providers.
+// Calls are those that changed anything, of all providers, in their order.
 func (c *Cloud) Calls() []Call {
 	var all []Call
 	for _, b := range []*base{&c.Google.base, &c.Amazon.base, &c.Commands.base, &c.Kubernetes.base} {
@@ -104,13 +104,15 @@ func (c *Cloud) Calls() []Call {
 	return all
 }
 
-// Left is what there is, by type and name.
+// Left is what there is, by type and name. Of commands these are the ones that something undoes.
 func (c *Cloud) Left() []string {
 	var left []string
 	for _, p := range []*Provider{c.Google, c.Amazon, c.Commands} {
 		p.mu.Lock()
 		for _, r := range p.live {
-			left = append(left, r.Type+" "+r.Name)
+			if p != c.Commands || text(r.In, "delete") != "" {
+				left = append(left, r.Type+" "+r.Name)
+			}
 		}
 		p.mu.Unlock()
 	}

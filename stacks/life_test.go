@@ -1,0 +1,281 @@
+//go:build !e2e
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/test/provider"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// What a stack's job is, as the engine and as Kubernetes call it.
+const (
+	jobSpec    = "kubernetes:core/v1:ConfigMap test-mnist"
+	jobMaster  = "kubernetes:batch/v1:Job test-mnist-master"
+	specObject = "v1/ConfigMap elasticdl/elasticdl-test-mnist"
+	stateOf    = "v1/ConfigMap elasticdl/elasticdl-test-mnist-state"
+	jobObject  = "batch/v1/Job elasticdl/elasticdl-test-mnist-master"
+)
+
+// A stack from its first preview to its end, as its file is shipped.
+func TestLife(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		change map[string]any // of other hardware
+		want   []string       // of that: steps
+		keeps  []string       // what `pulumi destroy` does not take, but when told to
+	}{
+		{"gke", map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
+			[]string{"replace gcp:container/nodePool:NodePool gpu"}, []string{"filestore", "registry"}},
+		{"eks", map[string]any{"elasticdl:eks.gpuGroup.instanceTypes": []any{"g5.xlarge"}},
+			[]string{"replace aws:eks/nodeGroup:NodeGroup gpu"}, []string{"files", "code", "images"}},
+		{"minikube", nil, nil, nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, test.name)
+			asked := e.preview()
+			e.golden(asked)
+			e.up()
+			e.unchanged("nothing has changed")
+			e.keepsSecrets()
+			e.usesItsProvider()
+			e.scales()
+			e.drifts()
+			e.trainsLonger()
+			if test.change != nil {
+				for path, value := range test.change {
+					e.set(path, value)
+				}
+				e.expect("other GPUs in preview", e.preview(), test.want...)
+				e.expect("other GPUs", e.up(), test.want...)
+			}
+			if test.name == "gke" { // two ways to let storage go
+				e.protects(test.keeps...)
+			} else {
+				e.set("elasticdl:protectStorage", false)
+				e.up()
+			}
+			e.destroy()
+			e.gone()
+		})
+	}
+}
+
+// golden compares what a stack asks for with testdata/<stack>.txt.
+func (e *engine) golden(asked steps) {
+	e.Helper()
+	var kinds []string
+	for _, step := range asked {
+		what, ok := strings.CutPrefix(step, "create ")
+		if !ok {
+			e.Errorf("there is nothing yet, and it would %s", step)
+		}
+		if !strings.HasPrefix(what, "pulumi:providers:") || !strings.Contains(what, " default") {
+			kinds = append(kinds, what)
+		}
+	}
+	slices.Sort(kinds)
+	got := fmt.Sprintf("%d resources\n%s\n", len(kinds), strings.Join(kinds, "\n"))
+	file := filepath.Join("stacks", "testdata", e.stack.Name()+".txt")
+	if *graph.Update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			e.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		e.Fatal(err)
+	}
+	if got != string(want) {
+		e.Errorf("%s is not what the stack asks for now; see git diff after go test ./stacks -update:\n%s", file, got)
+	}
+	e.Logf("%s: %d resources", e.stack.Name(), len(kinds))
+}
+
+// keepsSecrets: nothing that opens a door is in clear in the state, or in what `pulumi stack output` shows.
+func (e *engine) keepsSecrets() {
+	e.Helper()
+	state := e.state()
+	for _, clear := range []string{provider.Key, "BEGIN PRIVATE", "client-key", "\"token\"", "token:"} {
+		if strings.Contains(state, clear) {
+			e.Errorf("the state has %q in clear: …%s…", clear, around(state, clear))
+		}
+	}
+	outputs, err := e.stack.Outputs(e.Context())
+	if err != nil {
+		e.Fatal(err)
+	}
+	kubeconfig, ok := outputs["kubeconfig"].Value.(string)
+	if !ok || !outputs["kubeconfig"].Secret {
+		e.Errorf("the output kubeconfig is no secret: %v", outputs["kubeconfig"])
+	}
+	switch e.stack.Name() {
+	case "gke":
+		if !strings.Contains(kubeconfig, "command: gke-gcloud-auth-plugin") || strings.Contains(kubeconfig, "client-key") {
+			e.Errorf("credentials of\n%s", kubeconfig)
+		}
+	case "eks":
+		if !strings.Contains(kubeconfig, "get-token") || !strings.Contains(kubeconfig, provider.AmazonRegion) || strings.Contains(kubeconfig, "client-key") {
+			e.Errorf("credentials of\n%s", kubeconfig)
+		}
+	}
+	for _, name := range []string{"namespace", "claim", "master", "dashboard", "logs"} {
+		if v, _ := outputs[name].Value.(string); v == "" || outputs[name].Secret {
+			e.Errorf("output %s: %v", name, outputs[name])
+		}
+	}
+	for name, v := range outputs {
+		if text, ok := v.Value.(string); ok && strings.Contains(text, provider.Key) && !v.Secret {
+			e.Errorf("output %s has a key in clear", name)
+		}
+	}
+}
+
+func around(text, part string) string {
+	i := strings.Index(text, part)
+	return text[max(0, i-200):min(len(text), i+200)]
+}
+
+// usesItsProvider: everything of Kubernetes is asked of the stack's own provider, which knows whose cluster it is.
+func (e *engine) usesItsProvider() {
+	e.Helper()
+	n := 0
+	for _, r := range e.resources() {
+		if strings.HasPrefix(string(r.Type), "kubernetes:") {
+			if n++; !strings.Contains(r.Provider, "pulumi:providers:kubernetes::kubernetes::") {
+				e.Errorf("%s is asked of %s", r.URN, r.Provider)
+			}
+			if r.DeletedWith == "" {
+				e.Errorf("%s would be deleted by itself when its cluster goes", r.URN)
+			}
+		}
+		if r.Type == "pulumi:providers:kubernetes" {
+			if id, _ := r.Inputs["clusterIdentifier"].(string); id == "" {
+				e.Errorf("the provider does not know which cluster it is: %v", r.Inputs["clusterIdentifier"])
+			}
+			if r.Inputs["deleteUnreachable"] != nil {
+				e.Error("a network that is down would make Pulumi forget what there is")
+			}
+		}
+	}
+	if n == 0 {
+		e.Error("nothing is asked of Kubernetes")
+	}
+}
+
+// scales: another number of workers is an update of the job's spec and nothing else, also if somebody else has written
+// there since, as `elasticdl scale` does.
+func (e *engine) scales() {
+	e.Helper()
+	j := e.job()
+	workers := j.NumWorkers + 1
+	j.NumWorkers += 7
+	text, err := json.Marshal(j)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.change(specObject, func(is provider.Props) { is["data"].(provider.Props)[manifest.KeyJob] = string(text) }, "data")
+	e.set("elasticdl:job.numWorkers", workers)
+	if j.MaxWorkers > 0 && j.MaxWorkers < workers {
+		e.set("elasticdl:job.maxWorkers", workers)
+	}
+	want := "update " + jobSpec + " data." + manifest.KeyNumWorkers + " data[\"" + manifest.KeyJob + "\"]"
+	e.expect("another number of workers in preview", e.preview(), want)
+	e.expect("another number of workers", e.up(), want)
+	if now := e.job().NumWorkers; now != workers {
+		e.Errorf("%d workers are wanted, expected %d", now, workers)
+	}
+}
+
+// drifts: what clouds, masters and time change is not put back, and what has ended does not begin again.
+func (e *engine) drifts() {
+	e.Helper()
+	e.change(stateOf, func(is provider.Props) { is["data"] = provider.Props{"journal": "H4sI"} })
+	e.change(jobObject, func(is provider.Props) {
+		is["status"] = provider.Props{"succeeded": 1, "completionTime": "2026-11-21T10:00:00Z", "conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
+	})
+	before := len(e.cloud.Calls())
+	e.refresh()
+	e.expect("in preview, after a refresh", e.preview())
+	e.unchanged("after a refresh")
+	if now := e.cloud.Calls()[before:]; len(now) > 0 {
+		e.Errorf("after a refresh: %v", now)
+	}
+	if is := e.object(jobObject); at(is, "status", "succeeded") != 1.0 {
+		e.Errorf("the job that had ended is now %v", is["status"])
+	}
+}
+
+// trainsLonger: a job of other substance is another one, in the place of the first.
+func (e *engine) trainsLonger() {
+	e.Helper()
+	e.set("elasticdl:job.numEpochs", e.job().NumEpochs+1)
+	want := []string{"replace " + jobMaster, "update " + jobSpec + " data[\"" + manifest.KeyJob + "\"]"}
+	e.expect("more epochs in preview", e.preview(), want...)
+	e.expect("more epochs", e.up(), want...)
+	if is := e.object(jobObject); at(is, "status", "succeeded") != nil {
+		e.Errorf("the new job has %v", is["status"])
+	}
+}
+
+// protects: without being told to, `pulumi destroy` does not take what has data. The rest it does, and says so.
+func (e *engine) protects(keeps ...string) {
+	e.Helper()
+	_, err := e.tryDestroy()
+	named := func(name string) bool { return err != nil && strings.Contains(err.Error(), "::"+name) }
+	if !slices.ContainsFunc(keeps, named) || !strings.Contains(err.Error(), "protected") {
+		e.Errorf("destroyed without a word on %v: %v", keeps, err)
+	}
+	left := e.cloud.Left()
+	for _, name := range keeps {
+		if !slices.ContainsFunc(left, func(l string) bool { return strings.HasSuffix(l, " "+name) }) {
+			e.Errorf("%s is gone; there are\n%s", name, steps(left))
+		}
+	}
+	e.pulumi("state", "unprotect", "--all", "--yes")
+}
+
+// job is what the spec says that the master has.
+func (e *engine) job() *job.Job {
+	e.Helper()
+	j := new(job.Job)
+	if err := json.Unmarshal([]byte(at(e.object(specObject), "data", manifest.KeyJob).(string)), j); err != nil {
+		e.Fatal(err)
+	}
+	return j
+}
+
+func (e *engine) object(id string) provider.Props {
+	e.Helper()
+	is, err := e.cloud.Kubernetes.Object(id)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return is
+}
+
+func (e *engine) change(id string, change func(is provider.Props), owned ...string) {
+	e.Helper()
+	if err := e.cloud.Kubernetes.Change(id, change, owned...); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// at is what is under keys, or nil.
+func at(v any, keys ...string) any {
+	for _, k := range keys {
+		m, _ := v.(map[string]any)
+		v = m[k]
+	}
+	return v
+}

@@ -1,0 +1,4 @@
+// Command model is the source of an image.
+package main
+
+func main() {}
