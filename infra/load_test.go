@@ -11,10 +11,7 @@ import (
 
 // Load sees what the engine gives it, and misspelt keys by the environment that the CLI makes.
 func TestLoad(t *testing.T) {
-	config := map[string]string{}
-	for key, v := range stackFile(t, CloudGKE) {
-		config[key] = engineText(t, v)
-	}
+	config := asEngine(t, stack(t, CloudGKE))
 	load := func(config map[string]string) (s *Settings, err error) {
 		all, e := graph.Record(graph.Cloud{Config: config}, func(ctx *pulumi.Context) error {
 			s, err = Load(ctx)

@@ -24,6 +24,8 @@ const (
 	CloudMinikube = "minikube"
 )
 
+var clouds = []string{CloudGKE, CloudEKS, CloudMinikube}
+
 // Settings is the configuration of a stack: elasticdl:<field> in stacks/Pulumi.<stack>.yaml.
 type Settings struct {
 	Project string `json:"-"` // of Pulumi
@@ -73,8 +75,9 @@ type Image struct {
 	Command   string   `json:"command,omitempty"`   // the elasticdl binary; "" = "elasticdl" on PATH
 }
 
-// Load reads the stack's configuration and reports every problem at once.
-func Load(ctx *pulumi.Context) (*Settings, error) {
+// Load reads the stack's configuration and reports every problem at once, each by its path: those, too, that others
+// report who know more of what becomes of it. Those get settings that may have problems already.
+func Load(ctx *pulumi.Context, others ...func(*Settings) error) (*Settings, error) {
 	root, err := filepath.Abs(ctx.RootDirectory()) // tests have none
 	if err != nil {
 		return nil, fmt.Errorf("find the project's directory: %w", err)
@@ -95,7 +98,7 @@ func Load(ctx *pulumi.Context) (*Settings, error) {
 			in.config[key] = value
 		}
 	}
-	s, err := parse(in)
+	s, err := parse(in, others...)
 	if err != nil {
 		return nil, err
 	}
@@ -122,7 +125,7 @@ type input struct {
 }
 
 // parse makes settings of a configuration, or says everything that is wrong with it.
-func parse(in input) (*Settings, error) {
+func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	p := &problems{project: in.project}
 	tree := map[string]any{}
 	for key, text := range in.config {
@@ -133,10 +136,10 @@ func parse(in input) (*Settings, error) {
 		}
 	}
 	cloud, _ := tree["cloud"].(string)
-	for _, section := range []string{CloudGKE, CloudEKS, CloudMinikube} {
-		if v := tree[section]; section != cloud {
-			empty, _ := v.(map[string]any)
-			p.check(v == nil || empty != nil && len(empty) == 0, section, "goes with cloud: %s, and this stack has %s: remove it", section, orMissing(cloud))
+	for _, section := range clouds {
+		if v := tree[section]; section != cloud && slices.Contains(clouds, cloud) {
+			empty, ok := v.(map[string]any)
+			p.check(v == nil || ok && len(empty) == 0, section, "goes with cloud: %s, and this stack has %s: remove it", section, cloud)
 			delete(tree, section)
 		}
 	}
@@ -145,17 +148,24 @@ func parse(in input) (*Settings, error) {
 			delete(tree, section)
 		}
 	}
-	if tree[cloud] == nil {
+	if slices.Contains(clouds, cloud) && tree[cloud] == nil {
 		tree[cloud] = map[string]any{}
 	}
 	s := defaults(cloud)
-	if !slices.Contains([]string{CloudGKE, CloudEKS, CloudMinikube}, cloud) {
-		delete(tree, cloud)
-	}
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.project, in.stack
 	s.settle(in, func(path string) bool { return given(tree, path) })
 	s.check(in, p)
+	for _, check := range others {
+		for _, err := range single(check(s)) {
+			text := err.Error()
+			path, rest, ok := strings.Cut(strings.TrimPrefix(text, in.project+":"), ": ")
+			if !ok {
+				path, rest = "", text
+			}
+			p.check(false, path, "%s", rest)
+		}
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package infra
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -17,15 +16,14 @@ import (
 
 // check gathers what the fields' types do not say.
 func (s *Settings) check(in input, p *problems) {
-	switch {
-	case s.GKE != nil:
+	p.oneOf("cloud", s.Cloud, clouds...)
+	switch s.Cloud {
+	case CloudGKE:
 		s.GKE.check(s, p)
-	case s.EKS != nil:
+	case CloudEKS:
 		s.EKS.check(s, p, in.now)
-	case s.Minikube != nil:
+	case CloudMinikube:
 		s.Minikube.check(s, p)
-	default:
-		p.oneOf("cloud", s.Cloud, CloudGKE, CloudEKS, CloudMinikube)
 	}
 	s.Platform.check(s, p)
 	for i, rule := range s.Policy.Allow {
@@ -113,7 +111,7 @@ func (o *Image) check(s *Settings, p *problems) {
 		p.check(err == nil, at+"source", "%s: expected the directory of a Go program, as `elasticdl zoo init` makes it, or a binary: there is no %s", o.Source, source)
 	}
 	p.check(o.Name != "", at+"name", "missing: there is no job whose name the image could have")
-	p.check(o.Name == "" || isRepository.MatchString(o.Name), at+"name", "%s: expected lower-case letters, digits, '-', '_', '.' and '/'", o.Name)
+	p.check(o.Name == "" || s.Job != nil && o.Name == s.Job.Name || isRepository.MatchString(o.Name), at+"name", "%s: expected lower-case letters, digits, '-', '_', '.' and '/'", o.Name)
 	for i, platform := range o.Platforms {
 		p.oneOf(fmt.Sprintf(at+"platforms[%d]", i), platform, "linux/amd64", "linux/arm64")
 	}
@@ -220,15 +218,16 @@ func (s span) String() string { return s.Prefix.String() }
 // widest is the shortest length of a network that may reach a Kubernetes API. Who wants everyone does not write 0.0.0.0/1 twice.
 const widest = 8
 
-// checkAuthorized checks who may reach the Kubernetes API. At is their section.
-func checkAuthorized(at string, all []Network, most int, p *problems) {
+// checkAuthorized checks who may reach the Kubernetes API. At is their section; some clouds take public addresses only.
+func checkAuthorized(at string, all []Network, most int, p *problems, public bool) {
 	path := at + ".authorizedNetworks"
 	p.check(len(all) > 0, path, "missing: who may reach the Kubernetes API? From here: pulumi config set --path '%s[0].cidr' \"$(curl -s https://checkip.amazonaws.com)/32\"", path)
 	p.check(len(all) <= most, path, "%d networks: expected at most %d", len(all), most)
 	for i, n := range all {
 		path := fmt.Sprintf("%s[%d].cidr", path, i)
 		if cidr := p.cidr(path, n.CIDR); cidr.IsValid() {
-			p.check(cidr.Bits() >= widest, path, "%s: that is everyone: list the networks of those who deploy and look, a /32 for one address", cmp.Or(n.CIDR, "missing"))
+			p.check(cidr.Bits() >= widest, path, "%s: that is everyone: list the networks of those who deploy and look, a /32 for one address", n.CIDR)
+			p.check(!public || !cidr.Addr().IsPrivate(), path, "%s: expected public addresses: within the VPC nobody needs to be named", n.CIDR)
 		}
 	}
 }

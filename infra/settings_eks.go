@@ -26,7 +26,7 @@ func (e *EKS) check(s *Settings, p *problems, now time.Time) {
 	e.checkVersion(s, p, now)
 	e.VPC.check(e.Region, p)
 	if e.PublicAccess {
-		checkAuthorized("eks", e.AuthorizedNetworks, 40, p)
+		checkAuthorized("eks", e.AuthorizedNetworks, 40, p, true)
 	} else {
 		p.check(len(e.AuthorizedNetworks) == 0, at+"authorizedNetworks", "with publicAccess: false the Kubernetes API has no public address: remove these")
 		s.note("eks.publicAccess: false: `pulumi up` has to run within the VPC, from which alone the Kubernetes API is reached")
@@ -37,17 +37,17 @@ func (e *EKS) check(s *Settings, p *problems, now time.Time) {
 		p.check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
 		p.check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
-	e.SystemGroup.check(at+"systemGroup", p)
+	e.SystemGroup.check(s, at+"systemGroup", p)
 	e.SystemGroup.checkGPUs(s, at+"systemGroup", false, p)
 	p.check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
 	p.check(!e.SystemGroup.Spot, at+"systemGroup.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
 	if e.WorkerGroup != nil {
-		e.WorkerGroup.check(at+"workerGroup", p)
+		e.WorkerGroup.check(s, at+"workerGroup", p)
 		e.WorkerGroup.checkGPUs(s, at+"workerGroup", false, p)
 		s.checkSpot(at+"workerGroup.spot", e.WorkerGroup.Spot, p)
 	}
 	if e.GPUGroup != nil {
-		e.GPUGroup.check(at+"gpuGroup", p)
+		e.GPUGroup.check(s, at+"gpuGroup", p)
 		e.GPUGroup.checkGPUs(s, at+"gpuGroup", true, p)
 		s.checkSpot(at+"gpuGroup.spot", e.GPUGroup.Spot, p)
 	}
@@ -145,7 +145,7 @@ func checkSubnets(at string, all, others []string, p *problems) {
 
 const maxGroup = 450 // nodes of a managed group
 
-func (o *EKSGroup) check(at string, p *problems) {
+func (o *EKSGroup) check(s *Settings, at string, p *problems) {
 	p.check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
 	p.check(len(o.InstanceTypes) <= 20, at+".instanceTypes", "%d types: expected at most 20", len(o.InstanceTypes))
 	for i, t := range o.InstanceTypes {
@@ -153,6 +153,9 @@ func (o *EKSGroup) check(at string, p *problems) {
 		p.check(isInstanceType.MatchString(t), path, "%s: expected a type, as m6i.xlarge", t)
 		p.check(!isArm.MatchString(t), path, "%s: an Arm machine, and images are for linux/amd64", t)
 		p.check(!slices.Contains(o.InstanceTypes[:i], t), path, "%s occurs twice", t)
+	}
+	if o.Spot && len(o.InstanceTypes) == 1 {
+		s.note("%s.spot: true with one type only, %s: where that is short there are no nodes: give several", at, o.InstanceTypes[0])
 	}
 	p.within(at+".minNodes", o.MinNodes, 0, maxGroup)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxGroup)
@@ -180,7 +183,7 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *problems) {
 		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
 		p.check(isGPU.MatchString(t), path, "%s: has no GPU of NVIDIA", t)
 		n := gpus[t]
-		p.check(n == 0 || n == o.GPUs, path, "%s: has %d GPUs, and %s.gpus is %d", t, n, at, o.GPUs)
+		p.check(n == 0 || o.GPUs == 0 || n == o.GPUs, path, "%s: has %d GPUs, and %s.gpus is %d", t, n, at, o.GPUs)
 		each = max(each, vcpus(t))
 		if strings.HasPrefix(t, "p3") {
 			s.note("%s: %s is an old type, of the last branch of drivers that knows it", path, t)

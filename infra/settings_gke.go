@@ -25,7 +25,7 @@ func (g *GKE) check(s *Settings, p *problems) {
 	p.check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject, "%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
 	g.checkPlace(s, p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
-	checkAuthorized("gke", g.AuthorizedNetworks, 100, p)
+	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.SystemPool.check(at+"systemPool", p)
 	g.SystemPool.checkGPUs(at+"systemPool", false, p)
 	p.check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
@@ -145,8 +145,8 @@ func (o *GKEPool) checkGPUs(at string, wanted bool, p *problems) {
 		p.check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1", at+".machineType", "%s: %s", o.MachineType, why)
 		return
 	}
-	o.checkAccelerator(at, p)
 	p.check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
+	o.checkAccelerator(at, p)
 	p.oneOf(at+".gpuDriver", o.GPUDriver, "DEFAULT", "LATEST")
 	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 	most := o.MaxNodes * o.GPUs
@@ -236,7 +236,7 @@ func (f *Filestore) check(g *GKE, p *problems) {
 	case f.regional():
 		p.check(!zone, at+"location", "%s: a zone, and tier %s is of a region: expected %s", f.Location, f.Tier, in)
 	case f.Location == "":
-		p.check(g.Location == "", at+"location", "missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
+		p.check(!isGoogleRegion.MatchString(in), at+"location", "missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
 	default:
 		p.check(zone, at+"location", "%s: a region, and tier %s is in one zone of it, as %s-b", f.Location, f.Tier, in)
 	}

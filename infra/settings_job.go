@@ -37,12 +37,10 @@ func (s *Settings) checkJob(p *problems) {
 		}
 		p.add(path, text)
 	}
-	s.checkClaims(p)
 	s.checkPriorities(p)
-	s.checkDevices(p)
-	hosts := slices.IndexFunc(j.Volumes, func(v job.Volume) bool { return v.HostPath != "" })
-	if level := s.Platform.PodSecurity; hosts >= 0 && level != "" {
-		p.check(level == "privileged", "platform.podSecurity", "%s: refuses the job's pods for job.volumes[%d], a hostPath: expected privileged, or a claim in its place", level, hosts)
+	if slices.Contains(clouds, s.Cloud) {
+		s.checkClaims(p)
+		s.checkDevices(p)
 	}
 }
 
@@ -113,11 +111,11 @@ func (s *Settings) checkDevices(p *problems) {
 	switch {
 	case s.GKE != nil:
 		if section = "gke.gpuPool"; s.GKE.GPUPool != nil {
-			has = s.GKE.GPUPool.GPUs
+			has = max(1, s.GKE.GPUPool.GPUs)
 		}
 	case s.EKS != nil:
 		if section = "eks.gpuGroup"; s.EKS.GPUGroup != nil {
-			has = s.EKS.GPUGroup.GPUs
+			has = max(1, s.EKS.GPUGroup.GPUs)
 		}
 	case s.Minikube != nil && (s.Minikube.GPUs != "" || s.Minikube.Adopt):
 		return // as many as there are

@@ -17,7 +17,8 @@ type problems struct {
 
 type problem struct{ path, text string }
 
-// check adds a problem if ok is false. A path has no second one: what follows from the first is no news.
+// check adds a problem if ok is false. A path has no second one, nor has what is below it: what follows from the first is
+// no news.
 func (p *problems) check(ok bool, path, format string, args ...any) {
 	if ok || p.has(path) {
 		return
@@ -31,7 +32,10 @@ func (p *problems) add(path, text string) {
 }
 
 func (p *problems) has(path string) bool {
-	return slices.ContainsFunc(p.all, func(o problem) bool { return o.path == path })
+	return slices.ContainsFunc(p.all, func(o problem) bool {
+		below, ok := strings.CutPrefix(path, o.path)
+		return ok && o.path != "" && (below == "" || below[0] == '.' || below[0] == '[')
+	})
 }
 
 // err is all of them, a line each, in the order in which a stack's file has its settings.
@@ -46,6 +50,9 @@ func (p *problems) err() error {
 
 // full is a path as `pulumi config set` takes it, with the namespace of the project unless it has another.
 func (p *problems) full(path string) string {
+	if path == "" {
+		return p.project
+	}
 	if head, _, _ := strings.Cut(path, "."); strings.Contains(head, ":") {
 		return path
 	}

@@ -1,67 +1,45 @@
 package infra
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
+	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// day is one on which tests are.
+// day is the one on which tests are.
 var day = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// of is the input that a stack's file makes, as the engine does: sections are JSON.
-func of(t testing.TB, file []byte) input {
-	t.Helper()
-	in := input{project: "elasticdl", stack: "test", root: "..", now: day, config: map[string]string{}}
-	for key, v := range tree(t, file) {
-		in.config[key] = engineText(t, v)
-	}
-	return in
-}
-
-func tree(t testing.TB, file []byte) map[string]any {
-	t.Helper()
-	var stack struct{ Config map[string]any }
-	if err := yaml.UnmarshalStrict(file, &stack); err != nil {
-		t.Fatal(err)
-	}
-	return stack.Config
-}
-
-func engineText(t testing.TB, v any) string {
-	t.Helper()
-	if text, ok := v.(string); ok {
-		return text
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(text)
-}
-
-func read1(t testing.TB, path string) []byte {
+// file reads the configuration in a stack's file.
+func file(t testing.TB, path string) map[string]any {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return text
+	var stack struct{ Config map[string]any }
+	if err := yaml.UnmarshalStrict(text, &stack); err != nil {
+		t.Fatal(err)
+	}
+	return stack.Config
 }
 
-// stackFile is a stack of this repository, with what its user adds.
-func stackFile(t testing.TB, cloud string) map[string]any {
+// stack is one of this repository, with what only its user knows.
+func stack(t testing.TB, cloud string) map[string]any {
 	t.Helper()
-	return completed(tree(t, read1(t, "../stacks/Pulumi."+cloud+".yaml")))
+	return completed(file(t, "../stacks/Pulumi."+cloud+".yaml"))
 }
 
 func completed(config map[string]any) map[string]any {
@@ -76,32 +54,311 @@ func completed(config map[string]any) map[string]any {
 	return config
 }
 
+// asEngine is the configuration as a program gets it: sections are JSON.
+func asEngine(t testing.TB, config map[string]any) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for key, v := range config {
+		text, ok := v.(string)
+		if !ok {
+			b, err := json.Marshal(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = string(b)
+		}
+		texts[key] = text
+	}
+	return texts
+}
+
 func parsed(t testing.TB, config map[string]any) (*Settings, error) {
 	t.Helper()
-	in := input{project: "elasticdl", stack: "test", root: "..", now: day, config: map[string]string{}}
-	for key, v := range config {
-		in.config[key] = engineText(t, v)
+	return parse(input{project: "elasticdl", stack: "test", root: "..", now: day, config: asEngine(t, config)})
+}
+
+// set gives a field of a configuration a value, as YAML; "" takes it away.
+func set(t testing.TB, config map[string]any, path, value string) {
+	t.Helper()
+	var v any
+	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
+		t.Fatalf("%s: %v", value, err)
 	}
-	return parse(in)
+	steps := strings.Split(path, ".")
+	steps[0] = "elasticdl:" + steps[0]
+	if key, ok := strings.CutPrefix(path, "!"); ok { // of somebody else
+		steps = []string{key}
+	}
+	at := config
+	for _, step := range steps[:len(steps)-1] {
+		next, ok := at[step].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			at[step] = next
+		}
+		at = next
+	}
+	if at[steps[len(steps)-1]] = v; value == "" {
+		delete(at, steps[len(steps)-1])
+	}
 }
 
 func TestStacks(t *testing.T) {
 	for _, cloud := range []string{CloudGKE, CloudEKS, CloudMinikube} {
 		t.Run(cloud, func(t *testing.T) {
-			s, err := parsed(t, stackFile(t, cloud))
+			s, err := parsed(t, stack(t, cloud))
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Log(strings.Join(s.Notes, "\n"))
-			if s.Job == nil || s.Image == nil || s.Job.Namespace != "elasticdl" || !s.ProtectStorage || s.Image.Name != "test-mnist" {
+			if s.Job == nil || s.Image == nil || s.Job.Namespace != "elasticdl" || !s.ProtectStorage || s.Image.Name != "test-mnist" || !s.Job.Elastic() {
 				t.Errorf("%+v", s)
 			}
-			if got := slices.Collect(maps.Keys(s.Platform.PriorityClasses)); len(got) != 2 {
-				t.Errorf("classes %v", got)
+			for _, note := range s.Notes {
+				if !strings.HasPrefix(note, "elasticdl:minikube.data: no directory ") { // it is of whoever has made it
+					t.Errorf("says %s", note)
+				}
 			}
 		})
 	}
 }
 
-var _ = filepath.Join
-var _ = job.Default
+// What stacks lack is what only their users know, and they say how it is set.
+func TestStacksWithoutTheirUsers(t *testing.T) {
+	for cloud, want := range map[string]string{
+		CloudGKE: "gcp:project: missing: pulumi config set gcp:project PROJECT\n" +
+			`elasticdl:gke.authorizedNetworks: missing: who may reach the Kubernetes API? From here: pulumi config set --path 'gke.authorizedNetworks[0].cidr' "$(curl -s https://checkip.amazonaws.com)/32"`,
+		CloudEKS: `elasticdl:eks.authorizedNetworks: missing: who may reach the Kubernetes API? From here: pulumi config set --path 'eks.authorizedNetworks[0].cidr' "$(curl -s https://checkip.amazonaws.com)/32"`,
+	} {
+		if _, err := parsed(t, file(t, "../stacks/Pulumi."+cloud+".yaml")); err == nil || err.Error() != want {
+			t.Errorf("%s:\n%v", cloud, err)
+		}
+	}
+}
+
+// Every mistake is told by its path, and alone: one does not make two.
+func TestMistakes(t *testing.T) {
+	for _, test := range mistakes {
+		t.Run(test.cloud+" "+test.path+" "+test.value, func(t *testing.T) {
+			config := stack(t, test.cloud)
+			for path, value := range test.also {
+				set(t, config, path, value)
+			}
+			set(t, config, test.path, test.value)
+			_, err := parsed(t, config)
+			if err == nil {
+				t.Fatalf("no error, want %s", test.want)
+			}
+			if got := err.Error(); !strings.HasPrefix(got, test.line()) || !strings.Contains(got, test.want) || strings.Contains(got, "\n") {
+				t.Errorf("\n got %s\nwant %s … %s", got, test.line(), test.want)
+			}
+		})
+	}
+}
+
+// line is how the problem begins.
+func (m mistake) line() string {
+	path := cmp.Or(m.at, m.path)
+	if key, ok := strings.CutPrefix(path, "!"); ok {
+		return key + ": "
+	}
+	return "elasticdl:" + path + ": "
+}
+
+// No field is forgotten by those that decode it, and each knows its place in a file.
+func TestEveryField(t *testing.T) {
+	for _, cloud := range []string{CloudGKE, CloudEKS, CloudMinikube} {
+		s := defaults(cloud)
+		fillAll(reflect.ValueOf(s).Elem())
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, got := &problems{}, &Settings{}
+		decode(read(string(text)), reflect.ValueOf(got).Elem(), "", p)
+		got.Project, got.Stack, got.Root, got.Notes = s.Project, s.Stack, s.Root, s.Notes
+		got.GKE.Project, got.EKS.Region = s.GKE.Project, s.EKS.Region
+		if err := p.err(); err != nil {
+			t.Error(err)
+		}
+		if again, _ := json.Marshal(got); string(again) != string(text) || !reflect.DeepEqual(got, s) {
+			t.Errorf("\nwrote %s\nread  %s", text, again)
+		}
+	}
+	if len(order) < 180 {
+		t.Errorf("%d fields have a place", len(order))
+	}
+	if !(rank("gcp:project") < rank("cloud") && rank("gke.location") < rank("gke.ranges.pods") && rank("gke.ranges.podz") > rank("gke.ranges.master") &&
+		rank("gke.ranges.podz") < rank("gke.systemPool") && rank("job.worker.request.cpu") > rank("job.ps") && rank("gke.nodeZones[3]") == rank("gke.nodeZones")) {
+		t.Error("fields are not in the order of the file")
+	}
+}
+
+// fillAll gives every field a value.
+func fillAll(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+		fillAll(v.Elem())
+	case reflect.Struct:
+		if v.Type() == reflect.TypeFor[job.Duration]() {
+			v.Set(reflect.ValueOf(job.Duration{Duration: time.Minute}))
+			return
+		}
+		for i := range v.NumField() {
+			fillAll(v.Field(i))
+		}
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 2, 2))
+		for i := range 2 {
+			fillAll(v.Index(i))
+		}
+	case reflect.Map:
+		v.Set(reflect.MakeMap(v.Type()))
+		e := reflect.New(v.Type().Elem()).Elem()
+		fillAll(e)
+		v.SetMapIndex(reflect.ValueOf("a.b/c"), e)
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Bool:
+		v.SetBool(true)
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		v.SetInt(7)
+	case reflect.Uint64:
+		v.SetUint(1<<63 + 1)
+	case reflect.Float64:
+		v.SetFloat(0.5)
+	default:
+		panic("no value of " + v.Type().String())
+	}
+}
+
+// A file with many mistakes has them all told at once, in its order.
+func TestAllAtOnce(t *testing.T) {
+	text, err := os.ReadFile("testdata/mistakes.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = parsed(t, file(t, "testdata/mistakes.yaml"))
+	if err == nil {
+		t.Fatal("no error")
+	}
+	golden(t, "testdata/mistakes.txt", err.Error()+"\n")
+	for i, line := range strings.Split(err.Error(), "\n") { // as in the file: "# 3" is the third's line
+		path, _, _ := strings.Cut(line, ": ")
+		_, after, ok := strings.Cut(string(text), "# "+strconv.Itoa(i+1)+"\n")
+		if before := string(text[:len(text)-len(after)]); !ok || !strings.Contains(before[strings.LastIndex(before[:len(before)-1], "\n")+1:], lastStep(path)) {
+			t.Errorf("%s is not in line # %d", path, i+1)
+		}
+	}
+}
+
+func lastStep(path string) string {
+	return path[strings.LastIndexAny(path, ".:")+1:]
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *graph.Update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not\n%s", path, got)
+	}
+}
+
+// Pulumi.yaml declares what Settings has, with its type and default.
+func TestSchema(t *testing.T) {
+	text, err := os.ReadFile("../Pulumi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var project struct {
+		Name, Description, Runtime, Main, StackConfigDir string
+		Config                                           map[string]struct {
+			Type, Description string
+			Default           any
+		}
+	}
+	if err := yaml.UnmarshalStrict(text, &project); err != nil {
+		t.Fatal(err)
+	}
+	if project.Name != "elasticdl" || project.Main != "stacks" || project.StackConfigDir != "stacks" || project.Runtime != "go" {
+		t.Errorf("%+v", project)
+	}
+	var names []string
+	is := reflect.ValueOf(defaults("")).Elem()
+	for f := range fields(is.Type()) {
+		names = append(names, f.name)
+		key := project.Config[f.name]
+		kind, def := "object", any(map[string]any{})
+		switch f.of.Type.Kind() {
+		case reflect.Bool:
+			kind, def = "boolean", is.FieldByIndex(f.of.Index).Bool()
+		case reflect.String:
+			kind, def = "string", nil // every stack says its own
+		}
+		if key.Type != kind || !reflect.DeepEqual(key.Default, def) || key.Description == "" {
+			t.Errorf("%s: %+v, want %s %v", f.name, key, kind, def)
+		}
+	}
+	if got := slices.Sorted(maps.Keys(project.Config)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
+		t.Errorf("Pulumi.yaml has %v, Settings %v", got, names)
+	}
+}
+
+// The engine gives every section that a file has not as the schema's default.
+func TestSchemaDefaultsAreNotThere(t *testing.T) {
+	config := stack(t, CloudMinikube)
+	for _, section := range []string{"gke", "eks", "image", "job", "policy", "labels"} {
+		set(t, config, section, "{}")
+	}
+	set(t, config, "protectStorage", "true")
+	s, err := parsed(t, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.GKE != nil || s.EKS != nil || s.Image != nil || s.Job != nil || s.Labels != nil {
+		t.Errorf("%+v", s)
+	}
+	set(t, config, "minikube", "{}")
+	if s, err = parsed(t, config); err != nil || s.Minikube == nil || s.Minikube.CPUs != 2 || s.Minikube.Profile != "elasticdl-test" {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+func TestName(t *testing.T) {
+	for _, test := range []struct {
+		stack, want string
+		limit       int
+		parts       []string
+	}{
+		{"gke", "elasticdl-gke", 30, nil},
+		{"gke", "elasticdl-gke-nodes", 30, []string{"nodes"}},
+		{strings.Repeat("a", 40), "elasticdl-" + strings.Repeat("a", 40), 50, nil},
+	} {
+		s := &Settings{Stack: test.stack}
+		if got := s.Name(test.limit, test.parts...); got != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+	taken := map[string]string{}
+	for _, stack := range []string{"dev", "Dev", "dev.", "d.ev", "d-ev", "d--ev", strings.Repeat("a", 39) + "b", strings.Repeat("a", 39) + "c", strings.Repeat("a-", 20)} {
+		for _, limit := range []int{20, 30, 40} {
+			name := (&Settings{Stack: stack}).Name(limit, "n")
+			if len(name) > limit || !isProfile.MatchString(name) {
+				t.Errorf("%s, %d: %s", stack, limit, name)
+			}
+			key := fmt.Sprint(name, " ", limit)
+			if taken[key] != "" {
+				t.Errorf("%s and %s are both %s", stack, taken[key], name)
+			}
+			taken[key] = stack
+		}
+	}
+}

@@ -27,11 +27,8 @@ var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, 
 
 // run is the whole stack. What is wrong with its settings, it says before it asks for anything.
 func run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx)
+	s, err := infra.Load(ctx, platform.Check)
 	if err != nil {
-		return err
-	}
-	if err := platform.Check(s); err != nil {
 		return err
 	}
 	if err := policy.Enforce(ctx, s); err != nil {

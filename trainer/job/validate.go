@@ -13,6 +13,9 @@ import (
 // MaxName is the longest job name: elasticdl-<job>-worker-<n> is a label of at most 63 characters.
 const MaxName = 40
 
+// MostServers is how many parameter servers a job may have: each has a Service.
+const MostServers = 1000
+
 // MostWorkers is how many workers a job may want: more is a slip of the hand.
 const MostWorkers = 10_000
 
@@ -141,6 +144,7 @@ func (j *Job) checkRing(p *problems) {
 
 // checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL changes such values silently.
 func (j *Job) checkServers(p *problems) {
+	p.check(j.NumPS <= MostServers, "--num_ps_pods=%d: expected at most %d", j.NumPS, MostServers)
 	p.check(j.NumPS >= 1, "--num_ps_pods=%d: expected 1 or more with --distribution_strategy=%s", j.NumPS, ParameterServer)
 	p.check(j.GlobalBatchSize == 0, "--global_batch_size=%d: needs --distribution_strategy=%s; see --grads_to_wait", j.GlobalBatchSize, AllReduce)
 	p.check(!j.ScaleLearningRate, "--scale_learning_rate: needs --distribution_strategy=%s", AllReduce)

@@ -1,0 +1,214 @@
+package infra
+
+import (
+	"encoding/json"
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// What is right, and what becomes of it.
+func TestSettled(t *testing.T) {
+	for _, test := range []struct {
+		name, cloud string
+		with        map[string]string
+		want        func(s *Settings) bool
+	}{
+		{"defaults of a section", "gke", map[string]string{"gke.maintenance": "", "gke.ranges": "", "gke.systemPool": "", "gke.privateNodes": ""}, func(s *Settings) bool {
+			d := defaults(CloudGKE).GKE
+			return s.GKE.Ranges == d.Ranges && s.GKE.SystemPool.MachineType == "e2-standard-4" && s.GKE.PrivateNodes && s.GKE.WorkerPool.DiskGB == 100 && s.GKE.Maintenance == nil
+		}},
+		{"what is false stays so", "gke", map[string]string{"gke.privateNodes": "false", "protectStorage": "false"}, func(s *Settings) bool {
+			return !s.GKE.PrivateNodes && !s.ProtectStorage
+		}},
+		{"optional sections", "gke", map[string]string{"gke.gpuPool": "", "gke.workerPool": ""}, func(s *Settings) bool { return s.GKE.GPUPool == nil && s.GKE.WorkerPool == nil }},
+		{"maps are whole", "gke", map[string]string{"platform.priorityClasses": "{high: 5, low: 4, idle: -1}"}, func(s *Settings) bool {
+			return reflect.DeepEqual(s.Platform.PriorityClasses, map[string]int32{"high": 5, "low": 4, "idle": -1})
+		}},
+		{"a zone for Filestore", "gke", nil, func(s *Settings) bool { return s.GKE.Filestore.Location == "us-central1-c" }},
+		{"the first of several", "gke", map[string]string{"gke.location": "us-central1", "gke.nodeZones": "[us-central1-f, us-central1-a]"}, func(s *Settings) bool { return s.GKE.Filestore.Location == "us-central1-f" }},
+		{"a region for Filestore", "gke", map[string]string{"gke.filestore": "{tier: REGIONAL, range: 10.1.0.0/24}"}, func(s *Settings) bool {
+			return s.GKE.Filestore.Location == "us-central1" && s.GKE.Filestore.CapacityGB == 1024
+		}},
+		{"cards with machines", "gke", map[string]string{"gke.gpuPool.machineType": "g2-standard-4", "gke.gpuPool.accelerator": "nvidia-l4"}, func(s *Settings) bool { return s.GKE.GPUPool.GPUDriver == "DEFAULT" }},
+		{"a VPC that is there", "eks", map[string]string{"eks.vpc": vpcThere}, func(s *Settings) bool { return s.EKS.VPC.CIDR == "" && len(s.EKS.VPC.PrivateSubnets) == 2 }},
+		{"a private API", "eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, func(s *Settings) bool { return !s.EKS.PublicAccess }},
+		{"several types for spot", "eks", map[string]string{"eks.gpuGroup.instanceTypes": "[g4dn.xlarge, g5.xlarge, g6.xlarge]", "eks.gpuGroup.spot": "true"}, func(s *Settings) bool { return s.EKS.GPUGroup.Spot }},
+		{"whoever owns files", "eks", map[string]string{"eks.efs": "{uid: 65532}"}, func(s *Settings) bool { return *s.EKS.EFS.UID == 65532 && s.EKS.EFS.ThroughputMode == "elastic" }},
+		{"a profile, an absolute path", "minikube", nil, func(s *Settings) bool {
+			return s.Minikube.Profile == "elasticdl-test" && s.Minikube.Data == "/project/data"
+		}},
+		{"a path that is absolute", "minikube", map[string]string{"minikube.data": "/mnt/data"}, func(s *Settings) bool { return s.Minikube.Data == "/mnt/data" }},
+		{"minikube's own user", "minikube", map[string]string{"minikube.profile": "minikube", "minikube.adopt": "true", "platform.networkPolicy": "true", "job.worker.priority.class": "theirs"}, func(s *Settings) bool { return s.Minikube.Adopt }},
+		{"GPUs of this machine", "minikube", map[string]string{"minikube.gpus": "all", "minikube.driver": "docker", "job.worker": "{request: {nvidia.com/gpu: 1}}"}, func(s *Settings) bool { return s.Minikube.GPUs == "all" }},
+		{"numbers for texts", "gke", map[string]string{"platform.quota": "{pods: 50, requests.cpu: 16, requests.nvidia.com/gpu: 4, count/jobs.batch: 10}"}, func(s *Settings) bool { return s.Platform.Quota["pods"] == "50" }},
+		{"an image that is there", "gke", map[string]string{"image": "", "job.image": "registry.example/elasticdl:mnist"}, func(s *Settings) bool { return s.Image == nil }},
+		{"an image and no job", "gke", map[string]string{"job": "", "image.name": "mnist"}, func(s *Settings) bool { return s.Job == nil && s.Image.Name == "mnist" }},
+		{"the namespace is the stack's", "gke", map[string]string{"platform.namespace": "training"}, func(s *Settings) bool { return s.Job.Namespace == "training" }},
+		{"a ring has no servers", "gke", map[string]string{"job.strategy": "AllreduceStrategy", "job.numPS": ""}, func(s *Settings) bool { return s.Job.NumPS == 0 }},
+		{"no servers are a ring", "gke", map[string]string{"job.strategy": "", "job.numPS": "0"}, func(s *Settings) bool { return s.Job.Strategy == job.AllReduce }},
+		{"defaults below limits", "gke", map[string]string{"job.worker": "{limit: {memory: 512Mi}}"}, func(s *Settings) bool { return s.Job.Worker.Request["memory"] == "512Mi" }},
+		{"a host's directory", "minikube", map[string]string{"job.volumes": "[{hostPath: /data, mountPath: /data}]"}, func(s *Settings) bool { return s.Platform.PodSecurity == "" }},
+		{"seconds, and none", "gke", map[string]string{"job.taskTimeout": "90", "job.logLossSteps": "0", "job.syncVersionTolerance": "0"}, func(s *Settings) bool {
+			return s.Job.TaskTimeout.Duration == 90*time.Second && s.Job.LogLossSteps == 0 && *s.Job.SyncVersionTolerance == 0
+		}},
+		{"nothing for a section", "gke", map[string]string{"gke.maintenance": "null", "platform": "null"}, func(s *Settings) bool { return s.GKE.Maintenance == nil && s.Platform.Namespace == "elasticdl" }},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			config := stack(t, test.cloud)
+			for path, value := range test.with {
+				set(t, config, path, value)
+			}
+			in := input{project: "elasticdl", stack: "test", root: "/project", now: day, config: asEngine(t, config)}
+			if image := in.config["elasticdl:image"]; image != "" {
+				in.config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // which is there
+			}
+			s, err := parse(in)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !test.want(s) {
+				text, _ := json.Marshal(s)
+				t.Errorf("%s", text)
+			}
+		})
+	}
+}
+
+// What is allowed and should be known is told, by its path.
+func TestNotes(t *testing.T) {
+	for _, test := range []struct {
+		cloud string
+		with  map[string]string
+		want  string
+	}{
+		{"gke", inRegion, "elasticdl:gke.location: us-central1 is a region: nodes are spread over its zones, 1 to 7 of them in all"},
+		{"eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, "elasticdl:eks.publicAccess: false: `pulumi up` has to run within the VPC"},
+		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [p3.2xlarge], gpus: 1, maxNodes: 2, desiredNodes: 2, vcpuQuota: 16}"}, "elasticdl:eks.gpuGroup.instanceTypes[0]: p3.2xlarge is an old type"},
+		{"eks", map[string]string{"eks.gpuGroup.desiredNodes": "0"}, "elasticdl:eks.gpuGroup.desiredNodes: 0: the stack has no autoscaler"},
+		{"eks", map[string]string{"eks.gpuGroup.spot": "true"}, "elasticdl:eks.gpuGroup.spot: true with one type only"},
+		{"eks", map[string]string{"eks.version": "'1.34'"}, "elasticdl:eks.version: the standard support of 1.34 ends on 2026-12-02"},
+		{"eks", map[string]string{"eks.version": "'1.37'"}, "elasticdl:eks.version: 1.37 is newer than this program"},
+		{"minikube", map[string]string{"minikube.data": "no/data"}, "elasticdl:minikube.data: no directory ../no/data"},
+	} {
+		config := stack(t, test.cloud)
+		for path, value := range test.with {
+			set(t, config, path, value)
+		}
+		s, err := parsed(t, config)
+		if err != nil {
+			t.Errorf("%v: %v", test.with, err)
+			continue
+		}
+		if !slices.ContainsFunc(s.Notes, func(note string) bool { return strings.HasPrefix(note, test.want) }) {
+			t.Errorf("%v: no %s in %q", test.with, test.want, s.Notes)
+		}
+	}
+}
+
+// Support of versions ends on a day, and who pays for more may have more.
+func TestVersions(t *testing.T) {
+	for _, v := range support {
+		if _, err := time.Parse(time.DateOnly, v.until); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, test := range []struct {
+		day, version, kind string
+		ok                 bool
+	}{
+		{"2026-11-21", "1.35", "STANDARD", true},
+		{"2026-11-21", "1.34", "STANDARD", true},
+		{"2026-12-01", "1.34", "STANDARD", true},
+		{"2026-12-03", "1.34", "STANDARD", false},
+		{"2026-12-03", "1.34", "EXTENDED", true},
+		{"2027-12-03", "1.34", "EXTENDED", false},
+		{"2026-11-21", "1.33", "STANDARD", false},
+		{"2026-11-21", "1.33", "EXTENDED", true},
+		{"2026-11-21", "1.20", "EXTENDED", false},
+		{"2026-11-21", "1.36", "STANDARD", true},
+	} {
+		now, err := time.Parse(time.DateOnly, test.day)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, e := &problems{}, &EKS{Version: test.version, SupportType: test.kind}
+		e.checkVersion(&Settings{}, p, now)
+		if (p.err() == nil) != test.ok {
+			t.Errorf("%+v: %v", test, p.err())
+		}
+	}
+}
+
+// Others' problems stand among ours, in the order of the file.
+func TestOthersProblems(t *testing.T) {
+	config := stack(t, CloudGKE)
+	set(t, config, "gke.location", "Iowa")
+	set(t, config, "job.numWorkers", "0")
+	_, err := parse(input{project: "elasticdl", stack: "test", root: "..", now: day, config: asEngine(t, config)}, func(s *Settings) error {
+		return errors.New("nobody knows where")
+	}, func(s *Settings) error {
+		return errors.Join(errors.New("elasticdl:job.numWorkers: it was told"), errors.New("elasticdl:platform.podSecurity: baseline: refused"))
+	})
+	var paths []string
+	for line := range strings.Lines(err.Error()) {
+		path, _, _ := strings.Cut(line, ": ")
+		paths = append(paths, strings.TrimSpace(path))
+	}
+	if want := []string{"elasticdl", "elasticdl:gke.location", "elasticdl:platform.podSecurity", "elasticdl:job.numWorkers"}; !slices.Equal(paths, want) {
+		t.Errorf("%q\n%v", paths, err)
+	}
+}
+
+// FuzzSettings: no configuration panics, every problem is a line with a path, and what passes survives JSON.
+func FuzzSettings(f *testing.F) {
+	for _, cloud := range clouds {
+		text, err := json.Marshal(stack(f, cloud))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	for _, m := range mistakes {
+		config := stack(f, m.cloud)
+		set(f, config, m.path, m.value)
+		text, err := json.Marshal(config)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var config map[string]any
+		if yaml.Unmarshal(text, &config) != nil {
+			return
+		}
+		s, err := parsed(t, config)
+		if err != nil {
+			for line := range strings.Lines(err.Error()) {
+				if !strings.Contains(line, ": ") {
+					t.Errorf("no path: %q", line)
+				}
+			}
+			return
+		}
+		once, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Settings
+		if err := json.Unmarshal(once, &again); err != nil {
+			t.Fatal(err)
+		}
+		if twice, err := json.Marshal(again); err != nil || string(twice) != string(once) {
+			t.Errorf("%v\n%s\n%s", err, once, twice)
+		}
+	})
+}
