@@ -58,6 +58,7 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.exportVPC(cluster)
 	ready, err := b.access(cluster)
 	if err != nil {
 		return nil, err
@@ -123,6 +124,16 @@ func (b *builder) lookUp() (err error) {
 	}
 	b.existing, err = b.lookUpVPC()
 	return err
+}
+
+// exportVPC exports the cluster's VPC, and fails if that is not the one that the settings name now.
+func (b *builder) exportVPC(c *eks.Cluster) {
+	b.Export("vpc", c.VpcConfig.VpcId().Elem().ApplyT(func(is string) (string, error) {
+		if want := b.eks.VPC.ID; want != "" && is != "" && is != want {
+			return "", fmt.Errorf("eks.vpc.id: %s: the stack's cluster is in %s, and cannot move: make another stack", want, is)
+		}
+		return is, nil
+	}))
 }
 
 // with is the options of a resource of the cluster.

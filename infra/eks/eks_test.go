@@ -290,6 +290,35 @@ func TestExistingVPC(t *testing.T) {
 	}
 }
 
+// A VPC stays what it is: a change that would tear down the stack is refused.
+func TestVPCStays(t *testing.T) {
+	for name, c := range map[string]struct {
+		s    *infra.Settings
+		kind string
+		is   resource.PropertyMap
+		want string
+	}{
+		"range": {own(), vpcType, props("cidrBlock", "10.1.0.0/16"), "eks.vpc.cidr: 10.0.0.0/16: the stack's VPC has 10.1.0.0/16, which cannot change: make another stack"},
+		"VPC":   {existing(), clusterType, props("vpcConfig", props("vpcId", "vpc-0")), "eks.vpc.id: vpc-1: the stack's cluster is in vpc-0, and cannot move: make another stack"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cloud := graph.Cloud{Preview: true, Call: call, Outputs: func(r graph.Resource) resource.PropertyMap {
+				if r.Type == c.kind {
+					return c.is
+				}
+				return nil
+			}}
+			_, err := graph.Record(cloud, func(ctx *pulumi.Context) error {
+				_, err := New(ctx, c.s)
+				return err
+			})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("got %v, want %s", err, c.want)
+			}
+		})
+	}
+}
+
 // A zone that is added, or a NAT for each, changes no subnet.
 func TestSubnetsStay(t *testing.T) {
 	ranges := func(s *infra.Settings) map[string]string {

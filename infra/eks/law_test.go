@@ -278,6 +278,9 @@ var laws = []law{
 		for _, table := range v.of("aws:ec2/routeTable:RouteTable") {
 			wrong = append(wrong, is(table, "routes", "<none>")...)
 		}
+		if !slices.Contains(n.Options.IgnoreChanges, "cidrBlock") {
+			wrong = append(wrong, "another range tears down what is in the VPC")
+		}
 		return append(wrong, count(v.of("aws:ec2/vpcEndpoint:VpcEndpoint"), 1)...)
 	}, func(v *view) {
 		unset(v.named(subnetType, "private-us-west-2a")[0], `tags["kubernetes.io/role/internal-elb"]`)
@@ -292,6 +295,9 @@ var laws = []law{
 			subnets[text(m, "subnetId")] = true
 			if !slices.Contains(v.ready, mountType+" "+m.Name) {
 				wrong = append(wrong, "nothing waits for "+m.Name)
+			}
+			if !m.Options.DeleteBeforeReplace {
+				wrong = append(wrong, m.Name+" meets its successor, and there is one in a zone")
 			}
 		}
 		if len(subnets) != zones {

@@ -85,11 +85,18 @@ func (b *builder) network() (*network, error) {
 		EnableDnsHostnames: pulumi.Bool(true), // names of EFS and of the private endpoint resolve only so
 		EnableDnsSupport:   pulumi.Bool(true),
 		Tags:               b.tags(b.name),
-	}, b.with())
+	}, b.with(pulumi.IgnoreChanges([]string{"cidrBlock"})))
 	if err != nil {
 		return nil, err
 	}
-	n := &network{vpc: vpc.ID().ToStringOutput()}
+	// Mount targets of a file system are in one VPC, and a cluster cannot move: another range would tear down all of it.
+	stays := pulumi.All(vpc.ID(), vpc.CidrBlock).ApplyT(func(is []any) (string, error) {
+		if was := is[1].(string); was != cidr.String() {
+			return "", fmt.Errorf("eks.vpc.cidr: %s: the stack's VPC has %s, which cannot change: make another stack", cidr, was)
+		}
+		return string(is[0].(pulumi.ID)), nil
+	}).(pulumi.StringOutput)
+	n := &network{vpc: stays}
 	gateway, err := ec2.NewInternetGateway(b.Context, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(), Tags: b.tags(b.name)}, b.with())
 	if err != nil {
 		return nil, err
@@ -108,7 +115,7 @@ func (b *builder) network() (*network, error) {
 	tables := pulumi.StringArray{public.ID()}
 	var nat *ec2.NatGateway
 	for i, zone := range b.eks.VPC.Zones {
-		outside, joined, err := b.subnet(vpc, public, "public-"+zone, zone, publicRange(cidr, i), "kubernetes.io/role/elb")
+		outside, joined, err := b.subnet(n, public, "public-"+zone, zone, publicRange(cidr, i), "kubernetes.io/role/elb")
 		if err != nil {
 			return nil, err
 		}
@@ -123,7 +130,7 @@ func (b *builder) network() (*network, error) {
 		if err != nil {
 			return nil, err
 		}
-		inside, joined, err := b.subnet(vpc, private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
+		inside, joined, err := b.subnet(n, private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
 		if err != nil {
 			return nil, err
 		}
@@ -154,9 +161,9 @@ func (b *builder) table(name string, vpc *ec2.Vpc) (*ec2.RouteTable, error) {
 }
 
 // subnet is a subnet with its place in a route table. Load balancers look for the tag.
-func (b *builder) subnet(vpc *ec2.Vpc, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, pulumi.Resource, error) {
+func (b *builder) subnet(n *network, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, pulumi.Resource, error) {
 	s, err := ec2.NewSubnet(b.Context, name, &ec2.SubnetArgs{
-		VpcId: vpc.ID(), AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
+		VpcId: n.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
 		MapPublicIpOnLaunch: pulumi.Bool(tag == "kubernetes.io/role/elb"),
 		Tags:                b.tags(b.name+"-"+name, tag, "1"),
 	}, b.with())

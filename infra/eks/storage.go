@@ -86,7 +86,7 @@ func (b *builder) mountTargets(c *eks.Cluster, n *network, fs *efs.FileSystem) (
 	for _, s := range n.private {
 		mount, err := efs.NewMountTarget(b.Context, "data-"+s.zone, &efs.MountTargetArgs{
 			FileSystemId: fs.ID(), SubnetId: s.id, SecurityGroups: pulumi.StringArray{group.ID()},
-		}, b.with())
+		}, b.with(pulumi.DeleteBeforeReplace(true))) // two in a zone conflict
 		if err != nil {
 			return nil, err
 		}
