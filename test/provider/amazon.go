@@ -8,7 +8,10 @@ import (
 	"strings"
 )
 
-const amazonServer = "https://EXAMPLE.gr7.us-west-2.eks.amazonaws.com"
+const (
+	amazonServer = "https://EXAMPLE.gr7.us-west-2.eks.amazonaws.com"
+	existingVPC  = "vpc-0123456789abcdef0" // that no stack made
+)
 
 var amazon = map[string]Type{
 	"aws:ec2/vpc:Vpc":                                             {Replace: []string{"cidrBlock"}, Make: amazonARN("ec2", "vpc/")},
@@ -40,7 +43,7 @@ var amazon = map[string]Type{
 	"aws:kms/key:Key":     {Make: amazonARN("kms", "key/")},
 	"aws:kms/alias:Alias": {Name: "name", Replace: []string{"name"}},
 	"aws:eks/cluster:Cluster": {
-		Name: "name", Replace: []string{"name", "roleArn", "vpcConfig.subnetIds", "accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "kubernetesNetworkConfig"},
+		Name: "name", Replace: []string{"name", "roleArn", "accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "kubernetesNetworkConfig"},
 		Make: makeEKS,
 		Drift: func(r *Resource) {
 			r.Is["platformVersion"] = "eks.9"
@@ -137,7 +140,7 @@ var amazonFunctions = map[string]func(Props) (Props, error){
 	},
 	"aws:ec2/getSubnet:getSubnet": func(a Props) (Props, error) {
 		id := text(a, "id")
-		return Props{"id": id, "vpcId": "vpc-0123456789abcdef0", "availabilityZone": "us-west-2" + id[len(id)-1:], "cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
+		return Props{"id": id, "vpcId": existingVPC, "availabilityZone": "us-west-2" + id[len(id)-1:], "cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
 	},
 	"aws:eks/getAddonVersion:getAddonVersion": func(a Props) (Props, error) {
 		return Props{"id": a["addonName"], "addonName": a["addonName"], "kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil
@@ -222,12 +225,16 @@ func makeEKS(_ context.Context, r *Resource, op Op) (Props, error) {
 			r.cloud.Kubernetes.admit(amazonServer, -1)
 		}
 	}
+	network := existingVPC
+	if own := r.cloud.first("aws:ec2/vpc:Vpc"); own != nil {
+		network = own.ID
+	}
 	issuer := "https://oidc.eks." + AmazonRegion + ".amazonaws.com/id/EXAMPLE"
 	return Props{
 		"arn": "arn:aws:eks:" + AmazonRegion + ":" + AmazonAccount + ":cluster/" + text(r.In, "name"), "endpoint": amazonServer, "status": "ACTIVE",
 		"certificateAuthority": Props{"data": authority}, "certificateAuthorities": []any{Props{"data": authority}}, "platformVersion": "eks.1",
 		"identities": []any{Props{"oidcs": []any{Props{"issuer": issuer}}}},
-		"vpcConfig":  Props{"clusterSecurityGroupId": "sg-of-the-cluster", "vpcId": "vpc-of-the-cluster"},
+		"vpcConfig":  Props{"clusterSecurityGroupId": "sg-of-the-cluster", "vpcId": network},
 	}, nil
 }
 
