@@ -72,8 +72,8 @@ func (p *parts) result() *infra.Cluster {
 		Login:    &infra.Login{User: "oauth2accesstoken", Command: "gcloud auth print-access-token"},
 		Identity: p.identity, NetPolicies: true,
 	}
-	if g := p.g.GPUPool; g != nil {
-		c.GPU.NodeSelector = map[string]string{"cloud.google.com/gke-accelerator": g.Accelerator}
+	if p.g.GPUPool != nil {
+		c.GPU.NodeSelector = map[string]string{gpuLabel: "true"}
 	}
 	if w := p.g.WorkerPool; w != nil && w.Spot {
 		c.Spot = spot()

@@ -127,7 +127,7 @@ func TestGPUPool(t *testing.T) {
 		want(t, g, "nodeConfig.guestAccelerators[0].type=nvidia-tesla-t4", "nodeConfig.guestAccelerators[0].count=1")
 		want(t, g, "nodeConfig.guestAccelerators[0].gpuDriverInstallationConfig.gpuDriverVersion=DEFAULT") // G05
 		want(t, g, "upgradeSettings.maxSurge=0", "upgradeSettings.maxUnavailable=1")                       // G20
-		want(t, g, "autoscaling.totalMinNodeCount=0", "initialNodeCount=0", "autoscaling.locationPolicy=ANY")
+		want(t, g, "nodeConfig.labels[\"nvidia.com/gpu.present\"]=true", "autoscaling.totalMinNodeCount=0", "initialNodeCount=0", "autoscaling.locationPolicy=ANY")
 		if !slices.Contains(g.Options.DependsOn, typePool+" system") {
 			t.Error("the GPU pool may be the only one") // G04
 		}
@@ -141,7 +141,7 @@ func TestGPUPool(t *testing.T) {
 		}
 	})
 	_, c := record(t, settings(), false)
-	if c.GPU.NodeSelector["cloud.google.com/gke-accelerator"] != "nvidia-tesla-t4" || c.GPU.DevicePlugin {
+	if c.GPU.NodeSelector[gpuLabel] != "true" || c.GPU.DevicePlugin { // another type of GPU is no other job
 		t.Errorf("%+v", c.GPU)
 	}
 }

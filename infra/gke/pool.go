@@ -3,6 +3,7 @@ package gke
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
@@ -90,7 +91,7 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // a driver that is not signed would not load, and nobody would say so
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
-		Labels: pulumi.ToStringMap(of.Labels), ResourceLabels: p.labels(),
+		Labels: pulumi.ToStringMap(nodeLabels(of)), ResourceLabels: p.labels(),
 	}
 	switch {
 	case of.Accelerator != "":
@@ -105,6 +106,18 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 		c.Taints = taint(spotLabel, "true")
 	}
 	return c
+}
+
+// gpuLabel is "true" on nodes with GPUs. Jobs select them by it: the type's own label would make another type another job.
+const gpuLabel = "nvidia.com/gpu.present"
+
+func nodeLabels(of *infra.GKEPool) map[string]string {
+	labels := map[string]string{}
+	maps.Copy(labels, of.Labels)
+	if of.Accelerator != "" {
+		labels[gpuLabel] = "true"
+	}
+	return labels
 }
 
 func taint(key, value string) container.NodePoolNodeConfigTaintArray {
