@@ -22,7 +22,7 @@ func TestLoad(t *testing.T) {
 		}
 		return s, err
 	}
-	t.Chdir("..")
+	t.Chdir("../stacks") // where older hosts of the language run the program; Pulumi.yaml is above
 	s, err := load(config)
 	if err != nil {
 		t.Fatal(err)

@@ -75,10 +75,27 @@ type Image struct {
 	Command   string   `json:"command,omitempty"`   // the elasticdl binary; "" = "elasticdl" on PATH
 }
 
+// projectDirectory is where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program
+// where its source is, below.
+func projectDirectory(said string) (string, error) {
+	dir, err := filepath.Abs(said)
+	if said != "" || err != nil {
+		return dir, err
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		if _, err := os.Stat(filepath.Join(at, "Pulumi.yaml")); err == nil {
+			return at, nil
+		}
+		if at == filepath.Dir(at) {
+			return dir, nil
+		}
+	}
+}
+
 // Load reads the stack's configuration and reports every problem at once, each by its path: those, too, that others
 // report who know more of what becomes of it. Those get settings that may have problems already.
 func Load(ctx *pulumi.Context, others ...func(*Settings) error) (*Settings, error) {
-	root, err := filepath.Abs(ctx.RootDirectory()) // tests have none
+	root, err := projectDirectory(ctx.RootDirectory())
 	if err != nil {
 		return nil, fmt.Errorf("find the project's directory: %w", err)
 	}
