@@ -107,7 +107,7 @@ func storageClass(name string, v *infra.Volume) (*storage.StorageClass, error) {
 		TypeMeta: kind("storage.k8s.io/v1", "StorageClass"), ObjectMeta: object("", name), Provisioner: efsDriver,
 		Parameters: map[string]string{
 			"provisioningMode": "efs-ap", "fileSystemId": fileSystem, "directoryPerms": "700",
-			"basePath": "/volumes", "subPathPattern": "${.PVC.namespace}/${.PVC.name}",
+			"basePath": "/volumes", "subPathPattern": "${.PVC.name}", // and a UUID; an access point's path has at most 100 characters
 		},
 		ReclaimPolicy: new(core.PersistentVolumeReclaimDelete), VolumeBindingMode: new(storage.VolumeBindingImmediate),
 	}, nil
