@@ -13,6 +13,7 @@ package eks
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
@@ -79,6 +80,14 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := b.value(cluster)
+	c.Ready = slices.Concat(ready, mounts, nodes, identity)
+	c.Volume, c.Registry = volume, registry
+	return c, ctx.RegisterResourceOutputs(&component, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig, "registry": c.Registry})
+}
+
+// value is what others know of a cluster, but for what belongs to it.
+func (b *builder) value(cluster *eks.Cluster) *infra.Cluster {
 	c := &infra.Cluster{
 		Name: cluster.Name,
 		// The ARN stays when a cluster of the same name is made anew; what was in it does not. Endpoints are never used twice.
@@ -86,9 +95,6 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 		Kubeconfig:  b.kubeconfig(cluster),
 		Context:     b.name,
 		Resource:    cluster,
-		Ready:       append(append(append(ready, mounts...), nodes...), identity...),
-		Volume:      volume,
-		Registry:    registry,
 		Login:       &infra.Login{User: "AWS", Command: "aws ecr get-login-password --region " + b.eks.Region},
 		NetPolicies: true,
 	}
@@ -101,7 +107,7 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 			Tolerations:  []job.Toleration{{Key: spotKey, Operator: "Equal", Value: "true", Effect: "NoSchedule"}},
 		}
 	}
-	return c, ctx.RegisterResourceOutputs(&component, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig, "registry": c.Registry})
+	return c
 }
 
 // lookUp asks Amazon what is to be known before any resource is asked for.

@@ -101,77 +101,72 @@ func (b *builder) network() (*network, error) {
 	if err != nil {
 		return nil, err
 	}
-	public, err := b.table("public", vpc)
+	public, err := b.table(n, "public", &ec2.RouteArgs{GatewayId: gateway.ID()})
 	if err != nil {
 		return nil, err
 	}
-	out, err := ec2.NewRoute(b.Context, "public", &ec2.RouteArgs{
-		RouteTableId: public.ID(), DestinationCidrBlock: pulumi.String(world), GatewayId: gateway.ID(),
-	}, b.with())
-	if err != nil {
-		return nil, err
-	}
-	n.ways = append(n.ways, out)
 	tables := pulumi.StringArray{public.ID()}
 	var nat *ec2.NatGateway
 	for i, zone := range b.eks.VPC.Zones {
-		outside, joined, err := b.subnet(n, public, "public-"+zone, zone, publicRange(cidr, i), "kubernetes.io/role/elb")
+		outside, err := b.subnet(n, public, "public-"+zone, zone, publicRange(cidr, i), loadBalancer)
 		if err != nil {
 			return nil, err
 		}
-		n.ways = append(n.ways, joined)
 		if nat == nil || b.eks.VPC.NATPerZone {
 			if nat, err = b.nat(zone, outside, gateway); err != nil {
 				return nil, err
 			}
 		}
 		// A table for each zone also if all go out by the same NAT: so it may become one for each without new tables.
-		private, err := b.table("private-"+zone, vpc)
+		private, err := b.table(n, "private-"+zone, &ec2.RouteArgs{NatGatewayId: nat.ID()})
 		if err != nil {
 			return nil, err
 		}
-		inside, joined, err := b.subnet(n, private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
+		inside, err := b.subnet(n, private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
 		if err != nil {
 			return nil, err
 		}
-		way, err := ec2.NewRoute(b.Context, "private-"+zone, &ec2.RouteArgs{
-			RouteTableId: private.ID(), DestinationCidrBlock: pulumi.String(world), NatGatewayId: nat.ID(),
-		}, b.with())
-		if err != nil {
-			return nil, err
-		}
-		n.ways = append(n.ways, joined, way)
 		tables = append(tables, private.ID())
 		n.private = append(n.private, subnet{zone, inside.ID().ToStringOutput()})
 	}
 	// Data sets and layers of images come from S3, and NAT has its price per GB; this way has none.
 	_, err = ec2.NewVpcEndpoint(b.Context, "s3", &ec2.VpcEndpointArgs{
-		VpcId: vpc.ID(), VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
+		VpcId: n.vpc, VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
 		ServiceName: pulumi.String(b.partition.ReverseDnsPrefix + "." + b.eks.Region + ".s3"),
 		Tags:        b.tags(b.name + "-s3"),
 	}, b.with())
 	return n, err
 }
 
-const world = "0.0.0.0/0"
+// loadBalancer is a tag of public subnets, which load balancers look for.
+const loadBalancer = "kubernetes.io/role/elb"
 
-// table is a route table. Its routes are resources of their own: one that has routes in it as well deletes those.
-func (b *builder) table(name string, vpc *ec2.Vpc) (*ec2.RouteTable, error) {
-	return ec2.NewRouteTable(b.Context, name, &ec2.RouteTableArgs{VpcId: vpc.ID(), Tags: b.tags(b.name + "-" + name)}, b.with())
+// table is a route table with a way out of the VPC. That is a resource of its own: a table that has routes in it as well
+// deletes those.
+func (b *builder) table(n *network, name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
+	table, err := ec2.NewRouteTable(b.Context, name, &ec2.RouteTableArgs{VpcId: n.vpc, Tags: b.tags(b.name + "-" + name)}, b.with())
+	if err != nil {
+		return nil, err
+	}
+	way.RouteTableId, way.DestinationCidrBlock = table.ID(), pulumi.String("0.0.0.0/0")
+	route, err := ec2.NewRoute(b.Context, name, way, b.with())
+	n.ways = append(n.ways, route)
+	return table, err
 }
 
-// subnet is a subnet with its place in a route table. Load balancers look for the tag.
-func (b *builder) subnet(n *network, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, pulumi.Resource, error) {
+// subnet is a subnet with its place in a route table.
+func (b *builder) subnet(n *network, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, error) {
 	s, err := ec2.NewSubnet(b.Context, name, &ec2.SubnetArgs{
 		VpcId: n.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
-		MapPublicIpOnLaunch: pulumi.Bool(tag == "kubernetes.io/role/elb"),
+		MapPublicIpOnLaunch: pulumi.Bool(tag == loadBalancer),
 		Tags:                b.tags(b.name+"-"+name, tag, "1"),
 	}, b.with())
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	joined, err := ec2.NewRouteTableAssociation(b.Context, name, &ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, b.with())
-	return s, joined, err
+	n.ways = append(n.ways, joined)
+	return s, err
 }
 
 func (b *builder) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (*ec2.NatGateway, error) {

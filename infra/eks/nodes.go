@@ -62,8 +62,7 @@ func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([
 		}
 		all = append(all, driver)
 	}
-	all = append(first, all...)
-	return all, nil
+	return append(first, all...), nil
 }
 
 // group is nodes of one kind.

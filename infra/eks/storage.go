@@ -141,11 +141,12 @@ func (b *builder) code(c *eks.Cluster) ([]pulumi.Resource, error) {
 
 // bucket is private, encrypted and keeps what was overwritten.
 func (b *builder) bucket(name string) (*untyped, error) {
+	kept := pulumi.Protect(b.s.ProtectStorage) // all of it: a bucket that stays, stays private
 	bucket, err := b.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
 		"bucket":       pulumi.String(b.s.Name(50, name) + "-" + b.account), // unique in the world
 		"forceDestroy": pulumi.Bool(!b.s.ProtectStorage),
 		"tags":         b.tags(b.name + "-" + name),
-	}, pulumi.Protect(b.s.ProtectStorage), pulumi.DeleteBeforeReplace(true))
+	}, kept, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +164,7 @@ func (b *builder) bucket(name string) (*untyped, error) {
 		{"aws:s3/bucketVersioningV2:BucketVersioningV2", pulumi.Map{"versioningConfiguration": pulumi.Map{"status": pulumi.String("Enabled")}}},
 	} {
 		of.inputs["bucket"] = bucket.ID()
-		if _, err := b.register(of.token, name, of.inputs); err != nil {
+		if _, err := b.register(of.token, name, of.inputs, kept); err != nil {
 			return nil, err
 		}
 	}
