@@ -201,6 +201,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "platform.quota", value: "{nvidia.com/gpu: 4}", at: `platform.quota["nvidia.com/gpu"]`, want: "unknown quota"},
 	{cloud: "gke", path: "platform.quota", value: "{requests.memory: lots}", at: `platform.quota["requests.memory"]`, want: "lots: expected a quantity"},
 	{cloud: "gke", path: "platform.quota", value: "{pods: -1}", at: "platform.quota.pods", want: "-1: expected a quantity"},
+	{cloud: "gke", path: "platform.quota", value: "{pods: '1e-99999999'}", at: "platform.quota.pods", want: "1e-99999999: expected a quantity"},
 	{cloud: "gke", path: "platform.storageClass", value: "My Class", want: "My Class: expected a name"},
 	{cloud: "gke", path: "policy.allow", value: "[Everything]", at: "policy.allow[0]", want: "Everything: expected a rule"},
 	{cloud: "gke", path: "labels", value: "{Team: x}", at: "labels.Team", want: "expected a key of at most 63 lower-case letters"},

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
@@ -65,9 +64,8 @@ func (o *Platform) check(s *Settings, p *problems) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.Quota)) {
 		path, value := join(at+"quota", name), o.Quota[name]
-		q, err := resource.ParseQuantity(value)
 		p.check(isQuota(name), path, "unknown quota%s", nearest(name, quotas))
-		p.check(err == nil && q.Sign() >= 0, path, "%s: expected a quantity, as 16, 500m or 64Gi", value)
+		p.check(isQuantity.MatchString(value), path, "%s: expected a quantity, as 16, 500m or 64Gi", value)
 	}
 	p.check(o.StorageClass == "" || valid(validation.IsDNS1123Subdomain(o.StorageClass)), at+"storageClass", "%s: expected a name of lower-case letters, digits, '-' and '.'", o.StorageClass)
 	if m := s.Minikube; m != nil {
@@ -83,6 +81,9 @@ var quotas = []string{
 	"ephemeral-storage", "services.nodeports", "services.loadbalancers",
 	"requests.cpu", "requests.memory", "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }
+
+// isQuantity is those of Kubernetes but exponents, which nobody writes and which take it minutes.
+var isQuantity = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?(m|k|[MGTPE]|[KMGTPE]i)?$`)
 
 // isQuota tells whether Kubernetes knows what to count: devices are counted as "requests.nvidia.com/gpu" only.
 func isQuota(name string) bool {
