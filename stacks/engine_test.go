@@ -205,15 +205,19 @@ func (e *engine) tryPreview() (steps, error) {
 func (e *engine) up() steps {
 	e.Helper()
 	began := time.Now()
-	did, err := of(func(events chan<- events.EngineEvent) error {
-		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
-		return err
-	})
+	did, err := e.tryUp()
 	if err != nil {
 		e.Fatalf("up: %v", err)
 	}
 	e.Logf("up: %d steps in %v", len(did), time.Since(began).Round(10*time.Millisecond))
 	return did
+}
+
+func (e *engine) tryUp() (steps, error) {
+	return of(func(events chan<- events.EngineEvent) error {
+		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
+		return err
+	})
 }
 
 // unchanged brings the stack up, with nothing to do.

@@ -29,6 +29,7 @@ type Kubernetes struct {
 
 	clusters map[string]map[string]*Object // by server, by id
 	admins   map[string]int                // who may do anything, by server
+	started  map[string]string             // how profiles of minikube were, when they were reached last
 	server   string                        // that the provider was told of; "" = not known yet
 	config   Props
 }
@@ -47,9 +48,6 @@ func (k *Kubernetes) open(server string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.clusters[server] = map[string]*Object{}
-	if k.admins == nil {
-		k.admins = map[string]int{}
-	}
 	k.admins[server]++
 }
 
@@ -82,10 +80,13 @@ func (k *Kubernetes) left() []string {
 // reach is what a server has, or why it does not answer.
 func (k *Kubernetes) reach(server string) (map[string]*Object, error) {
 	if profile, ok := strings.CutPrefix(server, "https://minikube."); ok {
-		if _, err := os.Stat(filepath.Join(k.cloud.profiles, profile)); err != nil {
+		how, err := os.ReadFile(filepath.Join(k.cloud.profiles, profile))
+		start, _, _ := strings.Cut(string(how), "\n")
+		if err != nil || start != k.started[profile] { // or another by that name
 			delete(k.clusters, server)
-		} else if k.clusters[server] == nil {
-			k.clusters[server] = map[string]*Object{}
+		}
+		if err == nil && k.clusters[server] == nil {
+			k.clusters[server], k.started[profile] = map[string]*Object{}, start
 		}
 	} else if k.clusters[server] != nil && k.admins[server] < 1 {
 		return nil, errors.New("the server has asked for the client to provide credentials: Unauthorized")

@@ -21,7 +21,7 @@ case "$tool$words" in
   for want in --keep-context --interactive=false; do
     case " $all " in *" $want "*) ;; *) fail "start without $want" 64 ;; esac
   done
-  [ -f "$file" ] || echo "$all" >"$file"
+  [ -f "$file" ] || echo "$all by $$" >"$file"
   echo "Done! kubectl is now configured" ;;
 "minikube delete") rm -f "$file" ;;
 "minikube image load "*) [ -f "$file" ] || fail "no profile" 85; cat "$last" >>"$file" ;;

@@ -1,0 +1,127 @@
+//go:build !e2e
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// Somebody has deleted the cluster. `pulumi destroy` takes the rest; it need not reach what went with the cluster.
+func TestDestroyWithoutCluster(t *testing.T) {
+	t.Run("eks", func(t *testing.T) {
+		t.Parallel()
+		e := start(t, "eks")
+		e.set("elasticdl:protectStorage", false)
+		e.up()
+		e.lose("aws:eks/cluster:Cluster", "cluster")
+		e.destroy()
+		e.gone()
+	})
+	t.Run("minikube", func(t *testing.T) {
+		t.Parallel()
+		e := start(t, "minikube")
+		e.up()
+		if err := e.cloud.DeleteMinikube("elasticdl-minikube"); err != nil {
+			t.Fatal(err)
+		}
+		e.destroy()
+		e.gone()
+	})
+}
+
+// Who wants the cluster back refreshes, and says that what is unreachable is gone: nothing else may say so, since a network
+// that is down looks the same.
+func TestUpWithoutCluster(t *testing.T) {
+	t.Parallel()
+	e := start(t, "gke")
+	e.set("elasticdl:protectStorage", false)
+	e.up()
+	there := e.cloud.Left()
+	e.lose("gcp:container/cluster:Cluster", "cluster")
+	if _, err := e.stack.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "PULUMI_K8S_DELETE_UNREACHABLE") {
+		t.Errorf("refresh did not say how to go on: %v", err)
+	}
+	e.cloud.Kubernetes.DeleteUnreachable = true
+	e.refresh()
+	e.cloud.Kubernetes.DeleteUnreachable = false
+	e.up()
+	if now := e.cloud.Left(); !slices.Equal(now, there) {
+		t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))
+	}
+	e.unchanged("the cluster is back")
+	e.destroy()
+	e.gone()
+}
+
+// A profile that is adopted stays, without what the stack put there; one that is not is not touched.
+func TestAdopt(t *testing.T) {
+	t.Parallel()
+	e := start(t, "minikube")
+	if err := e.cloud.StartMinikube("mine"); err != nil {
+		t.Fatal(err)
+	}
+	e.set("elasticdl:minikube.profile", "mine")
+	if _, err := e.tryUp(); err == nil || !strings.Contains(err.Error(), "minikube.adopt") {
+		t.Errorf("took what is another's: %v", err)
+	}
+	e.set("elasticdl:minikube.adopt", true)
+	e.up()
+	e.unchanged("nothing has changed")
+	e.destroy()
+	e.gone()
+	profiles, err := e.cloud.Minikubes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if how, ok := profiles["mine"]; !ok || !strings.HasPrefix(how, "by hand") {
+		t.Errorf("the profiles are now %v", profiles)
+	}
+}
+
+// A cluster is not replaced under a stack. The engine would delete what is within by a provider that it has closed before
+// (pulumi/pulumi#14650), and then ends: with everything there. Another cluster is had by destroy and up.
+func TestOtherCluster(t *testing.T) {
+	for _, test := range []struct {
+		stack, path string
+		value       any
+	}{
+		{"gke", "elasticdl:gke.ranges.master", "172.16.0.48/28"},
+		{"minikube", "elasticdl:minikube.cpus", 4},
+	} {
+		t.Run(test.stack, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, test.stack)
+			e.set("elasticdl:protectStorage", false)
+			e.up()
+			there := e.cloud.Left()
+			e.set(test.path, test.value)
+			if did, err := e.tryUp(); err == nil {
+				t.Errorf("a cluster was replaced, which failed formerly; what became of what was within?\n%s", did)
+			}
+			if now := e.cloud.Left(); !slices.Equal(now, there) {
+				t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))
+			}
+			e.destroy()
+			e.gone()
+			e.up()
+			if now := e.cloud.Left(); !slices.Equal(now, there) {
+				t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))
+			}
+			if test.stack == "minikube" {
+				profiles, err := e.cloud.Minikubes()
+				if how := profiles["elasticdl-minikube"]; err != nil || !strings.Contains(how, "--cpus=4") {
+					t.Errorf("started by %q, %v", how, err)
+				}
+			}
+		})
+	}
+}
+
+func (e *engine) lose(kind, name string) {
+	e.Helper()
+	if err := e.cloud.Lose(kind, name); err != nil {
+		e.Fatal(err)
+	}
+}

@@ -1,0 +1,57 @@
+//go:build !e2e
+
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/test/provider"
+)
+
+// Each stack as its user has it: the CLI reads Pulumi.yaml, and builds and runs the program by itself.
+func TestCommandLine(t *testing.T) {
+	for _, name := range []string{"gke", "eks", "minikube"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir() // of a project of the same name, since `stack init` writes into it
+			project, err := os.ReadFile("Pulumi.yaml")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(filepath.Join(dir, "Pulumi.yaml"), project, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			file := userFile(t, dir, name)
+			setIn(t, file, "elasticdl:image.source", "cmd/elasticdl") // as shipped
+			env := append(os.Environ(), "PULUMI_HOME="+t.TempDir(), "PULUMI_BACKEND_URL=file://"+t.TempDir())
+			for k, v := range provider.Start(t).Env() {
+				env = append(env, k+"="+v)
+			}
+			pulumi := func(dir string, args ...string) string {
+				c := exec.CommandContext(t.Context(), "pulumi", append(args, "--non-interactive", "--color=never", "--stack", name)...)
+				c.Dir, c.Env = dir, env
+				out, err := c.CombinedOutput()
+				if err != nil {
+					t.Fatalf("%v: %v\n%s", c.Args, err, out)
+				}
+				return string(out)
+			}
+			pulumi(dir, "stack", "init")
+			began := time.Now()
+			out := pulumi(".", "preview", "--config-file", file)
+			t.Logf("preview, with the program's build, in %v", time.Since(began).Round(100*time.Millisecond))
+			want, err := os.ReadFile(filepath.Join("stacks", "testdata", name+".txt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			n, _, _ := strings.Cut(string(want), " ")
+			if !strings.Contains(out, "+ "+n+" to create") {
+				t.Errorf("%s resources are expected:\n%s", n, out)
+			}
+		})
+	}
+}

@@ -1,0 +1,64 @@
+//go:build !e2e
+
+package main
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// What is wrong with a stack's file is told at once, by its path, before anything is asked for.
+func TestWrongSettings(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		wrong map[string]any // by path; nil is taken away
+		want  []string       // beginnings of lines
+	}{
+		{"gke", map[string]any{
+			"elasticdl:gke.workrPool":            map[string]any{},
+			"elasticdl:gke.ranges.pods":          "10.4.0.0/33",
+			"elasticdl:gke.authorizedNetworks":   []any{map[string]any{"cidr": "0.0.0.0/0"}},
+			"elasticdl:gke.gpuPool.gpuQuota":     nil,
+			"elasticdl:gke.systemPool.minNodes":  5,
+			"elasticdl:job.minWorkers":           9,
+			"elasticdl:job.maxWorkers":           3,
+			"elasticdl:platform.networkPolicy":   "yes",
+			"elasticdl:job.worker.priority.clas": "low",
+			"elasticdl:gke.filestore.capacityGb": 1000,
+			"gcp:project":                        nil,
+		}, []string{
+			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?", "elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
+			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR", "elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.gpuPool.gpuQuota: missing",
+			"elasticdl:gke.filestore.capacityGb: 1000", "elasticdl:platform.networkPolicy: \"yes\": expected true or false",
+			"elasticdl:job.worker.priority.clas: unknown field", "elasticdl:job.m",
+		}},
+		{"minikube", map[string]any{"elasticdl:minikube.cpus": 0, "elasticdl:platform.namespace": "kube-system"},
+			[]string{"elasticdl:minikube.cpus: 0", "elasticdl:platform.namespace: kube-system"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, test.name)
+			for path, value := range test.wrong {
+				e.set(path, value)
+			}
+			did, err := e.tryPreview()
+			if err == nil {
+				t.Fatalf("nothing is wrong with that: %s", did)
+			}
+			var lines []string
+			for line := range strings.Lines(err.Error()) {
+				lines = append(lines, strings.TrimPrefix(strings.TrimSpace(line), "* "))
+			}
+			for _, want := range test.want {
+				if !slices.ContainsFunc(lines, func(l string) bool { return strings.HasPrefix(l, want) }) {
+					t.Errorf("%q is missing", want)
+				}
+			}
+			if t.Failed() {
+				t.Log(err)
+			}
+			e.expect("with wrong settings", did, "create pulumi:pulumi:Stack elasticdl-"+test.name)
+		})
+	}
+}
