@@ -236,7 +236,10 @@ func TestKubeconfig(t *testing.T) {
 				Args                []string
 			}
 		}
-		Contexts []struct{ Name string }
+		Contexts []struct {
+			Name    string
+			Context struct{ Namespace string }
+		}
 	}
 	if err := yaml.Unmarshal([]byte(v.texts["kubeconfig"]), &config); err != nil {
 		t.Fatalf("%v in\n%s", err, v.texts["kubeconfig"])
@@ -250,7 +253,7 @@ func TestKubeconfig(t *testing.T) {
 		strings.Join(exec.Args, " ") != "--region us-west-2 eks get-token --cluster-name elasticdl-test --output json" {
 		t.Errorf("user is %+v", user)
 	}
-	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context {
+	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context || config.Contexts[0].Context.Namespace != "elasticdl" {
 		t.Errorf("context is %q of %v, expected %q", config.CurrentContext, config.Contexts, v.cluster.Context)
 	}
 }

@@ -101,7 +101,7 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 	}
 }
 
-// kubeconfig names a program that gets credentials, and has none in it.
+// kubeconfig names a program that gets credentials, and has none in it. It is in the namespace of the stack's job.
 func (p *parts) kubeconfig() pulumi.StringOutput {
 	ca := p.cluster.MasterAuth.ClusterCaCertificate().Elem() // in base64 already
 	return pulumi.Sprintf(`apiVersion: v1
@@ -122,7 +122,7 @@ users:
       provideClusterInfo: true
 contexts:
 - name: %[1]s
-  context: {cluster: %[1]s, user: %[1]s}
+  context: {cluster: %[1]s, user: %[1]s, namespace: %[4]s}
 current-context: %[1]s
-`, p.s.Name(maxCluster), p.cluster.Endpoint, ca)
+`, p.s.Name(maxCluster), p.cluster.Endpoint, ca, p.s.Platform.Namespace)
 }

@@ -202,14 +202,17 @@ func TestKubeconfig(t *testing.T) {
 		Users []struct {
 			User map[string]struct{ APIVersion, Command string }
 		}
-		Contexts []struct{ Name string }
-		Current  string `json:"current-context"`
+		Contexts []struct {
+			Name    string
+			Context struct{ Namespace string }
+		}
+		Current string `json:"current-context"`
 	}
 	text := values["kubeconfig"].StringValue()
 	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
 		t.Fatal(err)
 	}
-	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" || config.Current != c.Context || config.Contexts[0].Name != c.Context {
+	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" || config.Current != c.Context || config.Contexts[0].Name != c.Context || config.Contexts[0].Context.Namespace != "training" {
 		t.Errorf("%s", text)
 	}
 	u := config.Users[0].User
