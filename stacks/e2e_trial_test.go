@@ -37,14 +37,15 @@ const patience = 3 * time.Minute
 
 // site is what all trials have in common.
 type site struct {
+	dir        string // of the cluster
 	kubectl    string
 	kubeconfig string
 	elasticdl  string
 	digits     string // directory of this machine, hence of every node, with mnist/train and mnist/test
-	image      string // of jobs
+	zoo        string // a module of models, as a user has one
 }
 
-// newSite finds the cluster, and makes data and an image.
+// newSite finds the cluster, and makes data and models.
 func newSite(t *testing.T) *site {
 	t.Helper()
 	absolute := func(path string) string {
@@ -54,18 +55,16 @@ func newSite(t *testing.T) *site {
 		}
 		return path
 	}
-	dir, repository, zoo := absolute(*clusterDir), absolute(".."), t.TempDir()
-	address, err := os.ReadFile(filepath.Join(dir, "registry"))
-	if err != nil {
+	dir, repository := absolute(*clusterDir), absolute("..")
+	s := &site{
+		dir: dir, kubectl: filepath.Join(dir, "bin", "kubectl"), kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
+		elasticdl: absolute(*elasticdl), digits: t.TempDir(), zoo: t.TempDir(),
+	}
+	if _, err := os.Stat(s.kubeconfig); err != nil {
 		t.Fatalf("no cluster (make cluster-up): %v", err)
 	}
-	s := &site{
-		kubectl: filepath.Join(dir, "bin", "kubectl"), kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
-		elasticdl: absolute(*elasticdl), digits: t.TempDir(),
-		image: fmt.Sprintf("%s/elasticdl:stacks-%x", strings.TrimSpace(string(address)), time.Now().UnixMilli()&0xffffff),
-	}
 	t.Setenv("PATH", filepath.Dir(absolute(*pulumiCLI))+string(os.PathListSeparator)+os.Getenv("PATH"))
-	for path := s.digits; path != os.TempDir(); path = filepath.Dir(path) { // pods read in it
+	for path := s.digits; path != filepath.Clean(os.TempDir()); path = filepath.Dir(path) { // pods read in it
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -73,14 +72,26 @@ func newSite(t *testing.T) *site {
 	for _, args := range [][]string{
 		{"dataset", "mnist", filepath.Join(s.digits, "mnist"), "--source", filepath.Join(repository, "examples/mnist/data")},
 		{"zoo", "init", "--model_zoo=model_zoo", "--local_pkg_dir=" + repository},
-		{"zoo", "build", "--image=" + s.image, "."},
-		{"zoo", "push", s.image},
 	} {
 		cmd := exec.CommandContext(t.Context(), s.elasticdl, args...)
-		cmd.Dir = zoo
+		cmd.Dir = s.zoo
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", cmd, err, out)
 		}
+	}
+	// A change of the model, so that the image is no other test's: one that a kubelet has pulled by a registry's name is for
+	// those only who may pull it there, whoever has loaded it since.
+	model := filepath.Join(s.zoo, "model_zoo", "mnist", "mnist_functional_api.go")
+	text, err := os.ReadFile(model)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := strings.Replace(string(text), "Rate: 0.25", "Rate: 0.2", 1)
+	if changed == string(text) {
+		t.Fatalf("%s has no dropout to change", model)
+	}
+	if err := os.WriteFile(model, []byte(changed), 0o644); err != nil {
+		t.Fatal(err)
 	}
 	return s
 }
@@ -141,11 +152,9 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	}
 	tr.configure(func(config section) {
 		sub(config, "elasticdl:platform")["namespace"] = tr.namespace
-		delete(config, "elasticdl:image") // the job's is there
-		sub(config, "elasticdl:job")["image"] = tr.image
+		config["elasticdl:image"] = section{"source": tr.source(), "command": tr.elasticdl}
 		if name == "minikube" {
-			maps.Copy(sub(config, "elasticdl:minikube"), section{"profile": tr.namespace, "data": tr.digits})
-			sub(config, "elasticdl:job")["imagePullPolicy"] = "IfNotPresent" // it is loaded from nowhere
+			sub(config, "elasticdl:minikube")["profile"] = tr.namespace
 		}
 		change(config)
 	})
@@ -158,6 +167,43 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	}
 	t.Cleanup(tr.clean)
 	return tr
+}
+
+// source is where the models are, as seen from where the program runs.
+func (tr *trial) source() string {
+	tr.t.Helper()
+	here, err := os.Getwd()
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	path, err := filepath.Rel(here, tr.zoo)
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	return path
+}
+
+// load brings the images that minikube was told to load to the nodes.
+func (tr *trial) load() {
+	tr.t.Helper()
+	profiles, err := tr.cloud.Minikubes()
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	_, image, _ := strings.Cut(profiles[tr.namespace], "\n") // after how it was started
+	file := filepath.Join(tr.t.TempDir(), "image.tar")
+	if err := os.WriteFile(file, []byte(image), 0o600); err != nil {
+		tr.t.Fatal(err)
+	}
+	nodes, err := filepath.Glob(filepath.Join(tr.dir, "node-*", "containerd.sock"))
+	if err != nil || len(nodes) == 0 {
+		tr.t.Fatalf("no nodes in %s: %v", tr.dir, err)
+	}
+	for _, node := range nodes {
+		if out, err := exec.CommandContext(tr.t.Context(), "ctr", "--address="+node, "--namespace=k8s.io", "images", "import", file).CombinedOutput(); err != nil {
+			tr.t.Fatalf("import an image of %d bytes: %v\n%s", len(image), err, out)
+		}
+	}
 }
 
 // configure changes the stack's file.
@@ -254,6 +300,24 @@ func (tr *trial) destroy() map[string]int {
 	return tr.changes("destroy", began, result.Summary.ResourceChanges)
 }
 
+// does brings the stack up, which does this to the cluster and nothing else.
+func (tr *trial) does(want ...string) {
+	tr.t.Helper()
+	before := len(tr.cluster.Calls())
+	tr.up()
+	var did []string
+	for _, c := range tr.cluster.Calls()[before:] {
+		if c.Op != "read" {
+			did = append(did, c.Op+" "+c.Kind+" "+c.ID[strings.LastIndex(c.ID, "/")+1:])
+		}
+	}
+	slices.Sort(did)
+	slices.Sort(want)
+	if !slices.Equal(did, want) {
+		tr.t.Errorf("up did\n\t%s\nwant\n\t%s", strings.Join(did, "\n\t"), strings.Join(want, "\n\t"))
+	}
+}
+
 func (tr *trial) changes(what string, began time.Time, all *map[string]int) map[string]int {
 	tr.t.Helper()
 	if all == nil {
@@ -268,7 +332,7 @@ func (tr *trial) changes(what string, began time.Time, all *map[string]int) map[
 // clean deletes what the stack has made and not deleted.
 func (tr *trial) clean() {
 	if tr.t.Failed() {
-		for _, args := range []string{"get all,configmaps,persistentvolumeclaims -o wide", "get events", "logs --all-containers --prefix --tail=30 --selector=app=elasticdl"} {
+		for _, args := range []string{"get all,configmaps,persistentvolumeclaims -o wide", "get events", "describe pods", "logs --all-containers --prefix --tail=30 --selector=app=elasticdl"} {
 			out, _ := tr.try("kubectl", strings.Fields(args)...)
 			tr.t.Logf("kubectl %s\n%s", args, out)
 		}
