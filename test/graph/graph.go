@@ -92,7 +92,7 @@ func (m *recorder) NewResource(a pulumi.MockResourceArgs) (string, resource.Prop
 			r.Options.DependsOn = append(r.Options.DependsOn, short(urn))
 		}
 		slices.Sort(r.Options.DependsOn)
-		if t := q.GetCustomTimeouts(); t != nil {
+		if t := q.GetCustomTimeouts(); t.GetCreate()+t.GetUpdate()+t.GetDelete() != "" {
 			r.Options.Timeouts = []string{t.GetCreate(), t.GetUpdate(), t.GetDelete()}
 		}
 	}
