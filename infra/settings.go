@@ -43,10 +43,13 @@ type Settings struct {
 
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
 	ProtectStorage bool              `json:"protectStorage"`
-	Labels         map[string]string `json:"labels,omitempty"` // on everything that costs: labels of Google, tags of Amazon
+	Labels         map[string]string `json:"labels,omitempty"` // on everything that costs: labels of Google, tags of Amazon; LabelStack beside them
 
 	Notes []string `json:"-"` // what is allowed, and should be known: warnings of `pulumi up`
 }
+
+// LabelStack is the label by which what costs is found: its value is the [Settings.Name] of the stack.
+const LabelStack = "elasticdl-stack"
 
 // Platform is what every cluster gets.
 type Platform struct {

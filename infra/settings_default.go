@@ -2,6 +2,7 @@ package infra
 
 import (
 	"cmp"
+	"maps"
 	"runtime"
 	"strings"
 
@@ -48,6 +49,11 @@ func defaults(cloud string) *Settings {
 // settle is what follows from what the file says. Given tells whether it has a path.
 func (s *Settings) settle(in input, given func(path string) bool) {
 	s.Root = in.root
+	if s.GKE != nil || s.EKS != nil { // so that a bill tells stacks apart, and nothing has no label
+		labels := map[string]string{LabelStack: s.Name(63)}
+		maps.Copy(labels, s.Labels)
+		s.Labels = labels
+	}
 	if g := s.GKE; g != nil {
 		g.Project = in.config[keyProject]
 		if f := g.Filestore; f != nil && f.Location == "" {

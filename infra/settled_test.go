@@ -32,6 +32,10 @@ func TestSettled(t *testing.T) {
 		{"maps are whole", "gke", map[string]string{"platform.priorityClasses": "{high: 5, low: 4, idle: -1}"}, func(s *Settings) bool {
 			return reflect.DeepEqual(s.Platform.PriorityClasses, map[string]int32{"high": 5, "low": 4, "idle": -1})
 		}},
+		{"labels beside the stack's own", "eks", map[string]string{"labels": "{team: ml}"}, func(s *Settings) bool {
+			return reflect.DeepEqual(s.Labels, map[string]string{"team": "ml", LabelStack: "elasticdl-test"})
+		}},
+		{"the stack's own label alone", "gke", map[string]string{"labels": ""}, func(s *Settings) bool { return len(s.Labels) == 1 }},
 		{"a zone for Filestore", "gke", nil, func(s *Settings) bool { return s.GKE.Filestore.Location == "us-central1-c" }},
 		{"the first of several", "gke", map[string]string{"gke.location": "us-central1", "gke.nodeZones": "[us-central1-f, us-central1-a]"}, func(s *Settings) bool { return s.GKE.Filestore.Location == "us-central1-f" }},
 		{"a region for Filestore", "gke", map[string]string{"gke.filestore": "{tier: REGIONAL, range: 10.1.0.0/24}"}, func(s *Settings) bool {
