@@ -5,7 +5,7 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"slices"
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/yaml"
@@ -39,18 +39,24 @@ func TestPolicyOfStacks(t *testing.T) {
 	}
 }
 
-// What settings allow and the policy does not: an image that may be another tomorrow, of the master and of its workers.
+// What settings allow and the policy does not ends the stack's preview: an image that may be another tomorrow, of the
+// master and of the pods that it would make. The stack says so if that is meant.
 func TestPolicyRefuses(t *testing.T) {
-	file := userFile(t, t.TempDir(), "gke")
-	setIn(t, file, "elasticdl:image", nil)
-	setIn(t, file, "elasticdl:job.image", "us-docker.pkg.dev/p/training/mnist:latest")
-	all, err := graph.Record(graph.Cloud{Config: configOf(t, file), Preview: true}, run)
-	if err != nil {
-		t.Fatal(err)
+	e := start(t, "gke")
+	e.set("elasticdl:image", nil)
+	e.set("elasticdl:job.image", "us-docker.pkg.dev/p/training/mnist:latest")
+	_, err := e.stack.Preview(t.Context())
+	if err == nil {
+		t.Fatal("an image with the tag latest passes")
 	}
-	v := policy.Check(judged(all))
-	if len(v) != 3 || slices.ContainsFunc(v, func(v policy.Violation) bool { return v.Rule.Name != "unpinned-image" }) {
-		t.Errorf("%v, want unpinned-image of master, server and worker", v)
+	for _, pod := range []string{`batch/v1:Job "test-mnist-master"`, `core/v1:Pod "elasticdl-test-mnist-ps-0"`, `core/v1:Pod "elasticdl-test-mnist-worker-0"`} {
+		if want := "policy unpinned-image: kubernetes:" + pod; !strings.Contains(err.Error(), want) {
+			t.Errorf("nothing says %s\n%v", want, err)
+		}
+	}
+	e.set("elasticdl:policy.allow", []any{"unpinned-image"})
+	if _, err := e.stack.Preview(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 
