@@ -71,10 +71,10 @@ func fill(text string, holes map[string]pulumi.StringInput) pulumi.StringInput {
 		values = append(values, holes[hole].ToStringOutput()) // an ID is a StringInput, too
 	}
 	return pulumi.All(values...).ApplyT(func(values []any) string {
-		filled := text
+		var pairs []string
 		for i, v := range values {
-			filled = strings.ReplaceAll(filled, in[i], v.(string))
+			pairs = append(pairs, in[i], v.(string))
 		}
-		return filled
+		return strings.NewReplacer(pairs...).Replace(text) // what fills a hole has none
 	}).(pulumi.StringOutput)
 }
