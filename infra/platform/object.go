@@ -81,14 +81,14 @@ func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	}
 }
 
-// persistentVolumeClaim is bound to that volume. Its class is "", written so: where none is said, the cluster's default
-// one makes a new disk.
+// persistentVolumeClaim is bound to that volume, whatever its size: the API lets no static claim grow, so it asks for as good
+// as nothing. Its class is "", written so: where none is said, the cluster's default one makes a new disk.
 func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeClaim {
 	return &core.PersistentVolumeClaim{
 		TypeMeta: kind("v1", "PersistentVolumeClaim"), ObjectMeta: object(in, v.Claim),
 		Spec: core.PersistentVolumeClaimSpec{
 			AccessModes: []core.PersistentVolumeAccessMode{core.ReadWriteMany}, VolumeMode: new(core.PersistentVolumeFilesystem),
-			Resources:        core.VolumeResourceRequirements{Requests: capacity(v.CapacityGB)},
+			Resources:        core.VolumeResourceRequirements{Requests: capacity(1)},
 			StorageClassName: new(""), VolumeName: holeVolume,
 		},
 	}

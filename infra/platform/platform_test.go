@@ -1,6 +1,7 @@
 package platform
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -229,7 +230,7 @@ func TestVolume(t *testing.T) {
 			{claim, "metadata.name", p.Claim},
 			{claim, "spec.storageClassName", ""},
 			{claim, "spec.volumeName", name},
-			{claim, "spec.resources.requests.storage", at(*volume, "spec", "capacity", "storage").StringValue()},
+			{claim, "spec.resources.requests.storage", "1Gi"},
 		} {
 			got := at(*want.r, keys(want.path)...)
 			if !got.IsString() || got.StringValue() != want.want {
@@ -247,6 +248,26 @@ func TestVolume(t *testing.T) {
 		if got := resource.NewProperty(volume.Inputs).String(); !strings.Contains(got, source) || strings.Contains(got, "{file-system}") || strings.Contains(got, "{address}") {
 			t.Errorf("%s: %s is not filled with %s", cloud, got, source)
 		}
+	}
+}
+
+// The API lets no static claim grow: that of a file server that grows stays as it is, and the volume says how large it is.
+func TestGrown(t *testing.T) {
+	sizes := map[int]string{1024: "1Ti", 2560: "2560Gi"}
+	var before string
+	for _, gb := range slices.Sorted(maps.Keys(sizes)) {
+		all, _, err := record(t, settings(infra.CloudGKE), false, func(c *infra.Cluster) { c.Volume.CapacityGB = gb })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := at(*graph.Find(all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec", "capacity", "storage"); !got.IsString() || got.StringValue() != sizes[gb] {
+			t.Errorf("a volume of %d GiB has %v", gb, got)
+		}
+		claim := resource.NewProperty(graph.Find(all, "kubernetes:core/v1:PersistentVolumeClaim", "claim").Inputs).String()
+		if before != "" && claim != before {
+			t.Errorf("the claim of a volume that has grown is another: %s, %s", before, claim)
+		}
+		before = claim
 	}
 }
 
