@@ -289,6 +289,10 @@ func TestFilestore(t *testing.T) {
 		if !f.Options.Protect || !slices.Equal(f.Options.Timeouts, []string{"1h", "1h", "1h"}) {
 			t.Errorf("options %+v", f.Options) // G17, G20
 		}
+		// Google chooses a range that is free then: it might be one that a subnet is still to have.
+		if !slices.Contains(f.Options.DependsOn, "gcp:compute/subnetwork:Subnetwork subnet") {
+			t.Errorf("the file server is not after the ranges of the subnet: %v", f.Options.DependsOn)
+		}
 	}
 	s := settings()
 	s.ProtectStorage, s.GKE.Filestore.Range = false, "10.9.0.0/29"

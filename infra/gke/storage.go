@@ -2,6 +2,7 @@ package gke
 
 import (
 	"errors"
+	"slices"
 
 	core "k8s.io/api/core/v1"
 
@@ -74,7 +75,8 @@ func (p *parts) addFilestore() (err error) {
 		FileShares: &filestore.InstanceFileSharesArgs{Name: pulumi.String(f.Share), CapacityGb: pulumi.Int(f.CapacityGB)},
 		Networks:   filestore.InstanceNetworkArray{network},
 		Labels:     p.labels(),
-	}, p.named(pulumi.DependsOn(p.services), patient(), pulumi.Protect(p.s.ProtectStorage),
+	}, p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)), // else Google may choose addresses that are to be the subnet's
+		patient(), pulumi.Protect(p.s.ProtectStorage),
 		pulumi.IgnoreChanges([]string{"networks[0].network"}))...) // if Google should answer with another form of it after all
 	p.mounted = append(p.mounted, p.volume)
 	return err
