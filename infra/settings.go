@@ -55,7 +55,7 @@ const LabelStack = "elasticdl-stack"
 type Platform struct {
 	Namespace       string            `json:"namespace"`                 // of the job; made by the stack
 	PriorityClasses map[string]int32  `json:"priorityClasses,omitempty"` // by name; higher values preempt lower
-	PodSecurity     string            `json:"podSecurity,omitempty"`     // privileged, baseline or restricted; "" = as the job allows
+	PodSecurity     string            `json:"podSecurity,omitempty"`     // privileged, baseline or restricted; "" = baseline if the job's pods pass it
 	Quota           map[string]string `json:"quota,omitempty"`           // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
 	NetworkPolicy   bool              `json:"networkPolicy,omitempty"`   // pods of the namespace talk to each other, to names, the API and HTTPS; nobody from elsewhere to them
 	StorageClass    string            `json:"storageClass,omitempty"`    // a class of volumes on demand, directories of eks.efs, under that name; "" = none
@@ -71,11 +71,11 @@ type Policy struct {
 
 // Image is built from Go source and pushed to the stack's registry, or loaded into minikube.
 type Image struct {
-	Source    string   `json:"source"`              // directory of a module as `elasticdl zoo init` makes it; relative to Pulumi.yaml
+	Source    string   `json:"source"`              // directory of a program as `elasticdl zoo init` makes it, or a binary; relative to Pulumi.yaml
 	Name      string   `json:"name,omitempty"`      // "" = that of the job
 	Base      string   `json:"base,omitempty"`      // --base_image; "" = from scratch
-	Platforms []string `json:"platforms,omitempty"` // "linux/amd64"; nil = that
-	Command   string   `json:"command,omitempty"`   // the elasticdl binary; "" = "elasticdl" on PATH
+	Platforms []string `json:"platforms,omitempty"` // default "linux/amd64"; on minikube that of this machine
+	Command   string   `json:"command,omitempty"`   // the elasticdl binary; default "elasticdl", on PATH
 }
 
 // projectDirectory is where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program

@@ -3,7 +3,7 @@ package infra
 // GKE is a cluster of Google.
 type GKE struct {
 	Project            string       `json:"-"`                        // gcp:project
-	Location           string       `json:"location"`                 // a zone, "us-central1-c", or a region: three zones, three times the nodes
+	Location           string       `json:"location"`                 // a zone, "us-central1-c", or a region: control plane and nodes in three zones
 	NodeZones          []string     `json:"nodeZones,omitempty"`      // of a region; nil = as Google chooses
 	ReleaseChannel     string       `json:"releaseChannel,omitempty"` // RAPID, REGULAR, STABLE
 	PrivateNodes       bool         `json:"privateNodes"`             // nodes have no address of their own and go out by Cloud NAT
@@ -31,22 +31,22 @@ type GKEPool struct {
 	MachineType string            `json:"machineType"`
 	MinNodes    int               `json:"minNodes"`
 	MaxNodes    int               `json:"maxNodes"`
-	Spot        bool              `json:"spot,omitempty"`        // cheaper, and taken back at any time
-	DiskGB      int               `json:"diskGb,omitempty"`      // 0 = 100
+	Spot        bool              `json:"spot,omitempty"`        // cheaper, and taken back at any time: for elastic jobs; not of the system pool
+	DiskGB      int               `json:"diskGb,omitempty"`      // GiB; default 100
 	Accelerator string            `json:"accelerator,omitempty"` // "nvidia-tesla-t4"; of the GPU pool only
 	GPUs        int               `json:"gpus,omitempty"`        // per node
 	GPUQuota    int               `json:"gpuQuota,omitempty"`    // GPUs of that kind that the project may have: maxNodes × gpus must fit
-	GPUDriver   string            `json:"gpuDriver,omitempty"`   // DEFAULT or LATEST
+	GPUDriver   string            `json:"gpuDriver,omitempty"`   // DEFAULT or LATEST, which GKE installs
 	Labels      map[string]string `json:"labels,omitempty"`      // of Kubernetes
 }
 
 // Filestore is an NFS server of Google.
 type Filestore struct {
 	Tier       string `json:"tier"`               // BASIC_HDD, BASIC_SSD, ZONAL, REGIONAL
-	CapacityGB int    `json:"capacityGb"`         // GiB
+	CapacityGB int    `json:"capacityGb"`         // GiB: 1024 or more, BASIC_SSD 2560; ZONAL and REGIONAL in steps of 256
 	Share      string `json:"share"`              // name of the share
 	Location   string `json:"location,omitempty"` // "" = zone or region of the cluster, as the tier wants
-	Range      string `json:"range,omitempty"`    // a /29; "" = as Google chooses
+	Range      string `json:"range,omitempty"`    // a /29, of ZONAL and REGIONAL a /24; "" = as Google chooses
 }
 
 // Maintenance is when Google may change the cluster.
@@ -64,7 +64,7 @@ type Network struct {
 type EKS struct {
 	Region             string    `json:"-"`                     // aws:region
 	Version            string    `json:"version"`               // of Kubernetes: "1.35"
-	SupportType        string    `json:"supportType,omitempty"` // STANDARD or EXTENDED, which costs six times as much
+	SupportType        string    `json:"supportType,omitempty"` // STANDARD, or EXTENDED: a year longer, which costs six times as much
 	VPC                VPC       `json:"vpc"`
 	PublicAccess       bool      `json:"publicAccess"`       // the Kubernetes API has a public address
 	AuthorizedNetworks []Network `json:"authorizedNetworks"` // who may reach it there
@@ -79,7 +79,7 @@ type EKS struct {
 
 // VPC is made by the stack, or is there already: then ID and the subnets are given and nothing else.
 type VPC struct {
-	CIDR           string   `json:"cidr,omitempty"`
+	CIDR           string   `json:"cidr,omitempty"`           // a /16 to a /20
 	Zones          []string `json:"zones,omitempty"`          // two or more, in an order that stays: "us-west-2a"
 	NATPerZone     bool     `json:"natPerZone,omitempty"`     // instead of one for all
 	ID             string   `json:"id,omitempty"`             // "vpc-…"
@@ -94,9 +94,9 @@ type EKSGroup struct {
 	MaxNodes      int               `json:"maxNodes"`
 	DesiredNodes  int               `json:"desiredNodes"` // at first; then an autoscaler's, or `aws eks update-nodegroup-config`'s
 	Spot          bool              `json:"spot,omitempty"`
-	DiskGB        int               `json:"diskGb,omitempty"`    // 0 = 100
+	DiskGB        int               `json:"diskGb,omitempty"`    // GiB; default 100
 	GPUs          int               `json:"gpus,omitempty"`      // per node; of the GPU group only
-	VCPUQuota     int               `json:"vcpuQuota,omitempty"` // vCPUs of that family that the account may have
+	VCPUQuota     int               `json:"vcpuQuota,omitempty"` // vCPUs of that family that the account may have: maxNodes × those of the type must fit
 	Labels        map[string]string `json:"labels,omitempty"`    // of Kubernetes
 }
 
@@ -111,11 +111,11 @@ type Minikube struct {
 	Profile           string `json:"profile,omitempty"` // "" = elasticdl-<stack>
 	Driver            string `json:"driver,omitempty"`  // docker, kvm2, qemu, vfkit, …; "" = as minikube chooses
 	CPUs              int    `json:"cpus"`
-	MemoryMB          int    `json:"memoryMb"`
-	DiskGB            int    `json:"diskGb"`
-	KubernetesVersion string `json:"kubernetesVersion"`
-	CNI               string `json:"cni,omitempty"`   // "calico" obeys NetworkPolicies
-	GPUs              string `json:"gpus,omitempty"`  // "all": those of this machine, with the docker driver
-	Data              string `json:"data,omitempty"`  // a directory here that is /data there; "" = none
-	Adopt             bool   `json:"adopt,omitempty"` // the profile is there already, and stays when the stack goes
+	MemoryMB          int    `json:"memoryMb"`          // MiB
+	DiskGB            int    `json:"diskGb"`            // GiB
+	KubernetesVersion string `json:"kubernetesVersion"` // "v1.35.0"
+	CNI               string `json:"cni,omitempty"`     // "calico" obeys NetworkPolicies
+	GPUs              string `json:"gpus,omitempty"`    // "all": those of this machine, with the docker driver
+	Data              string `json:"data,omitempty"`    // a directory here that is /data there; relative to Pulumi.yaml; "" = none
+	Adopt             bool   `json:"adopt,omitempty"`   // the profile is there already, and stays when the stack goes
 }

@@ -39,9 +39,9 @@ type field struct {
 // fields are those of a struct that a file may set.
 func fields(t reflect.Type) iter.Seq[field] {
 	return func(yield func(field) bool) {
-		for i := range t.NumField() {
-			name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-			if name != "" && name != "-" && !yield(field{name, t.Field(i)}) {
+		for of := range t.Fields() {
+			name, _, _ := strings.Cut(of.Tag.Get("json"), ",")
+			if name != "" && name != "-" && !yield(field{name, of}) {
 				return
 			}
 		}

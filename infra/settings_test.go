@@ -204,8 +204,8 @@ func fillAll(v reflect.Value) {
 			v.Set(reflect.ValueOf(job.Duration{Duration: time.Minute}))
 			return
 		}
-		for i := range v.NumField() {
-			fillAll(v.Field(i))
+		for _, field := range v.Fields() {
+			fillAll(field)
 		}
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 2, 2))

@@ -27,7 +27,7 @@ var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, 
 
 // run is the whole stack. What is wrong with its settings, it says before it asks for anything.
 func run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx, platform.Check)
+	s, err := infra.Load(ctx, platform.Check, policy.Known)
 	if err != nil {
 		return err
 	}
