@@ -3,7 +3,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,17 +16,17 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := "\n| resources |"
+	row := []string{"\n| resources"}
 	for _, name := range []string{"gke", "eks", "minikube"} {
 		golden, err := os.ReadFile(filepath.Join("stacks", "testdata", name+".txt"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		n, _, _ := strings.Cut(string(golden), " ")
-		row += fmt.Sprintf(" %s |", n)
+		row = append(row, n)
 	}
-	if !strings.Contains(string(page), row) {
-		t.Errorf("the README has not the row %s", row)
+	if want := strings.Join(row, " | ") + " |"; !strings.Contains(string(page), want) {
+		t.Errorf("the README has not the row %s", want)
 	}
 	pages, err := filepath.Glob("docs/infrastructure/*.md")
 	if err != nil {

@@ -57,7 +57,7 @@ func marked(v resource.PropertyValue) resource.PropertyValue {
 // examples are graphs that each rule lets pass, and by what is wrong with them those that it does not.
 func examples(t testing.TB) map[string]struct {
 	Pass []string
-	Fail map[string]string
+	Fail map[string]words // one graph, or several
 } {
 	t.Helper()
 	docs, err := os.ReadFile("testdata/rules.yaml")
@@ -66,7 +66,7 @@ func examples(t testing.TB) map[string]struct {
 	}
 	var rules map[string]struct {
 		Pass []string
-		Fail map[string]string
+		Fail map[string]words // one graph, or several
 	}
 	if err := yaml.UnmarshalStrict(docs, &rules); err != nil {
 		t.Fatal(err)
@@ -104,29 +104,37 @@ func TestRule(t *testing.T) {
 					t.Errorf("%v\nof\n%s", v, doc)
 				}
 			}
-			for problem, doc := range cases.Fail {
-				all := graph(t, doc)
-				got := Check(all, others(rule)...)
-				if len(got) != 1 || got[0].Rule.Name != rule || got[0].Problem != problem {
-					t.Errorf("%v, want %q of\n%s", got, problem, doc)
-					continue
-				}
-				for _, want := range []string{rule, got[0].Type, got[0].Name, problem, got[0].Rule.Remedy} {
-					if !strings.Contains(got[0].Error(), want) {
-						t.Errorf("%q does not say %q", got[0].Error(), want)
-					}
-				}
-				if got := Check(all, append(others(rule), rule+":"+got[0].Name)...); len(got) > 0 {
-					t.Errorf("%v although it is allowed", got)
-				}
-				if got := Check(all, append(others(rule), rule+":another")...); len(got) != 1 {
-					t.Errorf("%v where another is allowed", got)
-				}
-				if got := Check(all, append(others(rule), rule)...); len(got) > 0 {
-					t.Errorf("%v although the rule is off", got)
+			for problem, docs := range cases.Fail {
+				for _, doc := range docs {
+					fails(t, rule, problem, doc, others(rule))
 				}
 			}
 		})
+	}
+}
+
+// fails checks that a graph has that problem and no other with the rule, and none if it is let pass.
+func fails(t *testing.T, rule, problem, doc string, others []string) {
+	t.Helper()
+	all := graph(t, doc)
+	got := Check(all, others...)
+	if len(got) != 1 || got[0].Rule.Name != rule || got[0].Problem != problem {
+		t.Errorf("%v, want %q of\n%s", got, problem, doc)
+		return
+	}
+	for _, want := range []string{rule, got[0].Type, got[0].Name, problem, got[0].Rule.Remedy} {
+		if !strings.Contains(got[0].Error(), want) {
+			t.Errorf("%q does not say %q", got[0].Error(), want)
+		}
+	}
+	if got := Check(all, append(others, rule+":"+got[0].Name)...); len(got) > 0 {
+		t.Errorf("%v although it is allowed", got)
+	}
+	if got := Check(all, append(others, rule+":another")...); len(got) != 1 {
+		t.Errorf("%v where another is allowed", got)
+	}
+	if got := Check(all, append(others, rule)...); len(got) > 0 {
+		t.Errorf("%v although the rule is off", got)
 	}
 }
 
