@@ -52,6 +52,9 @@ func TestLife(t *testing.T) {
 			e.scales()
 			e.drifts()
 			e.trainsLonger()
+			if test.name == "gke" {
+				e.replacesNoStorage("filestore", map[string]any{"elasticdl:gke.filestore.tier": "BASIC_SSD", "elasticdl:gke.filestore.capacityGb": 2560})
+			}
 			if test.change != nil {
 				for path, value := range test.change {
 					e.set(path, value)
@@ -225,6 +228,24 @@ func (e *engine) trainsLonger() {
 	e.expect("more epochs", e.up(), want...)
 	if is := e.object(jobObject); at(is, "status", "succeeded") != nil {
 		e.Errorf("the new job has %v", is["status"])
+	}
+}
+
+// replacesNoStorage: what can only be had by another file system is refused, by its name, in preview.
+func (e *engine) replacesNoStorage(name string, other map[string]any) {
+	e.Helper()
+	shipped, err := os.ReadFile(e.file)
+	if err != nil {
+		e.Fatal(err)
+	}
+	for path, value := range other {
+		e.set(path, value)
+	}
+	if did, err := e.tryPreview(); err == nil || !strings.Contains(err.Error(), "unable to replace resource") || !strings.Contains(err.Error(), "::"+name) {
+		e.Errorf("with %v:\n%s\n%v", other, did, err)
+	}
+	if err := os.WriteFile(e.file, shipped, 0o600); err != nil {
+		e.Fatal(err)
 	}
 }
 

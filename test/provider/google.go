@@ -183,7 +183,7 @@ func driftGKE(r *Resource) {
 
 func deleteGKE(_ context.Context, r *Resource) error {
 	if r.In["deletionProtection"] != false {
-		return errors.New("Cannot destroy cluster because deletion_protection is set to true")
+		return errors.New("400: cannot destroy cluster because deletion_protection is set to true")
 	}
 	r.cloud.Kubernetes.lose("https://" + googleServer)
 	return nil
