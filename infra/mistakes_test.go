@@ -219,7 +219,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "image.command", value: "''", want: "missing: the elasticdl binary"},
 	{cloud: "gke", path: "image", at: "job.image", want: "missing: an image that is there, or a section image"},
 	{cloud: "gke", path: "job.image", value: "registry.example/elasticdl:mnist", want: "registry.example/elasticdl:mnist: the stack builds the image, as the section image says: drop one of the two"},
-	{cloud: "gke", path: "job", at: "image.name", want: "missing: there is no job whose name the image could have"},
+	{cloud: "gke", path: "job", at: "image.name", want: "missing: there is no job whose name the image could have: give the one that it had", also: map[string]string{"image.name": ""}},
 
 	// The job: the same rules as on the command line, told by field.
 	{cloud: "gke", path: "job.name", want: "missing: give the job a name", also: map[string]string{"image.name": "x"}},

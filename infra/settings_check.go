@@ -111,7 +111,7 @@ func (o *Image) check(s *Settings, p *problems) {
 		_, err := os.Stat(source)
 		p.check(err == nil, at+"source", "%s: expected the directory of a Go program, as `elasticdl zoo init` makes it, or a binary: there is no %s", o.Source, source)
 	}
-	p.check(o.Name != "", at+"name", "missing: there is no job whose name the image could have")
+	p.check(o.Name != "", at+"name", "missing: there is no job whose name the image could have: give the one that it had, or another, or remove the section image")
 	p.check(o.Name == "" || s.Job != nil && o.Name == s.Job.Name || isRepository.MatchString(o.Name), at+"name", "%s: expected lower-case letters, digits, '-', '_', '.' and '/'", o.Name)
 	for i, platform := range o.Platforms {
 		p.oneOf(fmt.Sprintf(at+"platforms[%d]", i), platform, "linux/amd64", "linux/arm64")
