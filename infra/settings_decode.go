@@ -19,6 +19,9 @@ import (
 
 // read is the text of one key of the configuration: JSON if the engine made it of a section, else itself.
 func read(text string) any {
+	if text == "" { // a key with nothing behind it
+		return nil
+	}
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber()
 	var v any

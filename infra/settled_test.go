@@ -63,7 +63,7 @@ func TestSettled(t *testing.T) {
 		{"seconds, and none", "gke", map[string]string{"job.taskTimeout": "90", "job.logLossSteps": "0", "job.syncVersionTolerance": "0"}, func(s *Settings) bool {
 			return s.Job.TaskTimeout.Duration == 90*time.Second && s.Job.LogLossSteps == 0 && *s.Job.SyncVersionTolerance == 0
 		}},
-		{"nothing for a section", "gke", map[string]string{"gke.maintenance": "null", "platform": "null"}, func(s *Settings) bool { return s.GKE.Maintenance == nil && s.Platform.Namespace == "elasticdl" }},
+		{"nothing for a section", "gke", map[string]string{"gke.maintenance": "null", "platform": "null", "policy": "''"}, func(s *Settings) bool { return s.GKE.Maintenance == nil && s.Platform.Namespace == "elasticdl" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			config := stack(t, test.cloud)
