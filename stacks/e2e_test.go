@@ -73,6 +73,7 @@ func (s *site) testObjects(t *testing.T) {
 					t.Errorf("no %s was made", kind)
 				}
 			}
+			tr.resumes()
 			tr.masterMayMakePods()
 			tr.unchanged()
 			tr.refresh()
@@ -134,9 +135,26 @@ func (tr *trial) masterMayMakePods() {
 			tr.t.Errorf("%s: %s", id, out)
 		}
 	}
-	if events, _ := tr.try("kubectl", "get", "events"); strings.Contains(events, "FailedCreate") {
-		tr.t.Errorf("the master's pod is refused:\n%s", events)
+}
+
+// resumes starts a job that waits for its data, by one update; its master's pod is taken, too.
+func (tr *trial) resumes() {
+	tr.t.Helper()
+	waits := false
+	tr.configure(func(config section) {
+		j := sub(config, "elasticdl:job")
+		waits = j["suspend"] == true
+		j["suspend"] = false
+	})
+	if waits {
+		tr.does("update " + jobMaster)
 	}
+	tr.eventually("master", func() bool {
+		if events := tr.run("kubectl", "get", "events"); strings.Contains(events, "FailedCreate") {
+			tr.t.Fatalf("the master's pod is refused:\n%s", events)
+		}
+		return strings.Contains(tr.run("kubectl", "get", "pods", "-o", "name"), manifest.MasterName(jobName))
+	})
 }
 
 // What a stack's job is.

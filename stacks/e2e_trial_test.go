@@ -169,14 +169,14 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	return tr
 }
 
-// source is where the models are, as seen from where the program runs.
+// source is where the models are, as seen from Pulumi.yaml.
 func (tr *trial) source() string {
 	tr.t.Helper()
-	here, err := os.Getwd()
+	root, err := filepath.Abs("..")
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	path, err := filepath.Rel(here, tr.zoo)
+	path, err := filepath.Rel(root, tr.zoo)
 	if err != nil {
 		tr.t.Fatal(err)
 	}
