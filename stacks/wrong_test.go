@@ -26,8 +26,10 @@ func TestWrongSettings(t *testing.T) {
 			"elasticdl:platform.networkPolicy":   "yes",
 			"elasticdl:job.worker.priority.clas": "low",
 			"elasticdl:gke.filestore.capacityGb": 1000,
+			"elasticdl:policy.allow":             []any{"unpined-image"},
 			"gcp:project":                        nil,
 		}, []string{
+			"elasticdl:policy.allow[0]: unpined-image is no rule",
 			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?", "elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
 			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR", "elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.gpuPool.gpuQuota: missing",
 			"elasticdl:gke.filestore.capacityGb: 1000", "elasticdl:platform.networkPolicy: \"yes\": expected true or false",
