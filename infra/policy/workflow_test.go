@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -130,9 +131,17 @@ func TestWorkflowTools(t *testing.T) {
 	if version == nil {
 		t.Fatal("tools/pulumi has no Pulumi")
 	}
+	page, err := os.ReadFile("../../docs/infrastructure/ci.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, j := range w.Jobs {
 		for _, s := range j.Steps {
 			action, pin, _ := strings.Cut(s.Uses, "@")
+			// An hour, which is what is given else, may end before an `up` does.
+			if seconds := fmt.Sprint(s.With["role-duration-seconds"]); action == "aws-actions/configure-aws-credentials" && (seconds != "7200" || !strings.Contains(string(page), "--max-session-duration "+seconds)) {
+				t.Errorf("%s has Amazon's credentials for %s seconds, want 7200, and roles that give them for so long", name, seconds)
+			}
 			if s.Uses != "" && !regexp.MustCompile(`^v\d+$`).MatchString(pin) {
 				t.Errorf("%s uses %q, want a version", name, s.Uses)
 			}
