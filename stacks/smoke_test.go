@@ -15,6 +15,7 @@ import (
 
 // Each stack as its user has it: the CLI reads Pulumi.yaml, and builds and runs the program by itself.
 func TestCommandLine(t *testing.T) {
+	t.Parallel() // to others; building three programs at a time would take much memory
 	for _, name := range []string{"gke", "eks", "minikube"} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir() // of a project of the same name, since `stack init` writes into it
@@ -31,18 +32,20 @@ func TestCommandLine(t *testing.T) {
 			for k, v := range provider.Start(t).Env() {
 				env = append(env, k+"="+v)
 			}
-			pulumi := func(dir string, args ...string) string {
+			pulumi := func(dir string, args ...string) (string, error) {
 				c := exec.CommandContext(t.Context(), "pulumi", append(args, "--non-interactive", "--color=never", "--stack", name)...)
 				c.Dir, c.Env = dir, env
 				out, err := c.CombinedOutput()
-				if err != nil {
-					t.Fatalf("%v: %v\n%s", c.Args, err, out)
-				}
-				return string(out)
+				return string(out), err
 			}
-			pulumi(dir, "stack", "init")
+			if out, err := pulumi(dir, "stack", "init"); err != nil {
+				t.Fatalf("stack init: %v\n%s", err, out)
+			}
 			began := time.Now()
-			out := pulumi(".", "preview", "--config-file", file)
+			out, err := pulumi(".", "preview", "--config-file", file)
+			if err != nil {
+				t.Fatalf("preview: %v\n%s", err, out)
+			}
 			t.Logf("preview, with the program's build, in %v", time.Since(began).Round(100*time.Millisecond))
 			want, err := os.ReadFile(filepath.Join("stacks", "testdata", name+".txt"))
 			if err != nil {
@@ -51,6 +54,12 @@ func TestCommandLine(t *testing.T) {
 			n, _, _ := strings.Cut(string(want), " ")
 			if !strings.Contains(out, "+ "+n+" to create") {
 				t.Errorf("%s resources are expected:\n%s", n, out)
+			}
+			if name == "minikube" { // only here are all keys of a file known
+				setIn(t, file, "elasticdl:jobb", map[string]any{"numWorkers": 3})
+				if out, err := pulumi(".", "preview", "--config-file", file); err == nil || !strings.Contains(out, "elasticdl:jobb: unknown field") {
+					t.Errorf("a section that nobody knows: %v\n%s", err, out)
+				}
 			}
 		})
 	}
