@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
+	"google.golang.org/grpc/status"
+)
+
+// api is an API server with one namespace, "ns", of claims and Jobs, where nothing becomes of anything by itself.
+type api struct {
+	mu      sync.Mutex
+	objects map[string]object // by path
+	asked   []string          // method, path and parameters; of a deletion also the policy
+	bound   bool              // claims are
+	kept    int               // how often a deleted object is still seen
+}
+
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	answer := func(code int, v any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		json.NewEncoder(w).Encode(v)
+	}
+	list := func(version, plural, kind string) map[string]any {
+		return map[string]any{"kind": "APIResourceList", "groupVersion": version, "resources": []any{
+			map[string]any{"name": plural, "kind": kind, "namespaced": true, "verbs": []any{"get", "patch", "delete"}}}}
+	}
+	switch r.URL.Path {
+	case "/api":
+		answer(200, map[string]any{"kind": "APIVersions", "versions": []any{"v1"}})
+		return
+	case "/apis":
+		version := map[string]any{"groupVersion": "batch/v1", "version": "v1"}
+		answer(200, map[string]any{"kind": "APIGroupList", "groups": []any{map[string]any{"name": "batch", "versions": []any{version}, "preferredVersion": version}}})
+		return
+	case "/api/v1":
+		answer(200, list("v1", "persistentvolumeclaims", "PersistentVolumeClaim"))
+		return
+	case "/apis/batch/v1":
+		answer(200, list("batch/v1", "jobs", "Job"))
+		return
+	}
+	failure := func(code int, reason string) {
+		answer(code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason})
+	}
+	asked := r.Method + " " + r.URL.Path + "?" + r.URL.RawQuery
+	var body map[string]any
+	if r.Body != nil {
+		json.NewDecoder(r.Body).Decode(&body)
+	}
+	if policy, ok := body["propagationPolicy"].(string); ok {
+		asked += policy
+	}
+	if r.Method != http.MethodGet {
+		a.asked = append(a.asked, asked)
+	}
+	there := a.objects[r.URL.Path]
+	switch {
+	case !strings.Contains(r.URL.Path, "/namespaces/ns/"):
+		failure(404, "NotFound")
+	case r.Method == http.MethodPatch:
+		if r.URL.Query().Get("dryRun") == "" {
+			a.objects[r.URL.Path] = body
+		}
+		live := maps.Clone(body)
+		if a.bound {
+			live["status"] = map[string]any{"phase": "Bound"}
+		}
+		answer(200, live)
+	case there == nil:
+		failure(404, "NotFound")
+	case r.Method == http.MethodDelete:
+		there["deleted"] = true
+		answer(200, there)
+	default:
+		if there["deleted"] == true {
+			if a.kept--; a.kept < 0 {
+				delete(a.objects, r.URL.Path)
+				failure(404, "NotFound")
+				return
+			}
+		}
+		answer(200, there)
+	}
+}
+
+const claim = `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: c, namespace: ns}, spec: {volumeName: v}}`
+
+// last is what the server was asked last.
+func (a *api) last() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.asked[len(a.asked)-1]
+}
+
+func newAPI(t *testing.T) (*api, *Provider, pulumirpc.ResourceProviderClient) {
+	t.Helper()
+	a := &api{objects: make(map[string]object), bound: true}
+	p, client := served(t, a.ServeHTTP)
+	if _, err := client.Configure(t.Context(), &pulumirpc.ConfigureRequest{Args: message(t, map[string]any{"kubeconfig": kubeconfig})}); err != nil {
+		t.Fatal(err)
+	}
+	return a, p, client
+}
+
+// An object is applied strictly, under a name of its own that stays, and by force only if it says so.
+func TestApply(t *testing.T) {
+	a, p, client := newAPI(t)
+	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
+	if err != nil || made.Id != "ns/c" {
+		t.Fatalf("%v, %v", made, err)
+	}
+	manager := object(plain(made.Properties)).text(managerKey)
+	if want := "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/c?fieldManager=" + manager + "&fieldValidation=Strict&force=false"; a.last() != want || !strings.HasPrefix(manager, "pulumi-kubernetes-") {
+		t.Errorf("%s, want %s", a.last(), want)
+	}
+	forced := parse(t, claim)
+	forced.annotate("pulumi.com/patchForce", "true")
+	if _, err := client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: message(t, forced)}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "PATCH /api/v1/namespaces/ns/persistentvolumeclaims/c?fieldManager=" + manager + "&fieldValidation=Strict&force=true"; a.last() != want {
+		t.Errorf("%s, want %s", a.last(), want)
+	}
+	if calls := p.Calls(); len(calls) != 2 || calls[1].String() != "update v1/PersistentVolumeClaim ns/c" {
+		t.Errorf("%v", calls)
+	}
+}
+
+// A preview changes nothing, and is the inputs where the server cannot know: in a namespace to come.
+func TestPreview(t *testing.T) {
+	a, p, client := newAPI(t)
+	for _, namespace := range []string{"ns", "tocome"} {
+		o := parse(t, claim)
+		o.metadata()["namespace"] = namespace
+		seen, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, o), Preview: true})
+		if err != nil || seen.Id != "" || object(plain(seen.Properties)).text("spec", "volumeName") != "v" {
+			t.Errorf("in %s: %v, %v", namespace, seen, err)
+		}
+		if !strings.Contains(a.last(), "dryRun=All") {
+			t.Errorf("in %s: %s", namespace, a.last())
+		}
+	}
+	if len(a.objects) != 0 || len(p.Calls()) != 0 {
+		t.Errorf("the preview made %v", p.Calls())
+	}
+}
+
+// What is there and never ready is in the state all the same, and read again.
+func TestNeverReady(t *testing.T) {
+	a, p, client := newAPI(t)
+	a.bound, p.Patience = false, 300*time.Millisecond
+	_, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
+	var failed *pulumirpc.ErrorResourceInitFailed
+	for _, d := range status.Convert(err).Details() {
+		failed, _ = d.(*pulumirpc.ErrorResourceInitFailed)
+	}
+	if failed == nil || failed.Id != "ns/c" || object(plain(failed.Properties)).text(managerKey) == "" {
+		t.Fatalf("%v, %v", err, failed)
+	}
+	o := parse(t, claim)
+	o.annotate("pulumi.com/skipAwait", "true")
+	if _, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, o)}); err != nil {
+		t.Errorf("nobody was to wait: %v", err)
+	}
+}
+
+// What others have changed is found, and that they have deleted it.
+func TestRead(t *testing.T) {
+	a, _, client := newAPI(t)
+	inputs := message(t, parse(t, claim))
+	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: inputs})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func() *pulumirpc.ReadResponse {
+		t.Helper()
+		r, err := client.Read(t.Context(), &pulumirpc.ReadRequest{Id: made.Id, Properties: made.Properties, Inputs: inputs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	const path = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
+	a.objects[path]["spec"] = map[string]any{"volumeName": "w", "volumeMode": "Filesystem"}
+	if spec := plain(read().Inputs)["spec"].(map[string]any); len(spec) != 1 || spec["volumeName"] != "w" {
+		t.Errorf("inputs are now %v", spec)
+	}
+	delete(a.objects, path)
+	if r := read(); r.Id != "" {
+		t.Errorf("%v, which is gone", r)
+	}
+}
+
+// A deletion is in the foreground and awaited, unless the object says otherwise.
+func TestDelete(t *testing.T) {
+	const root = `{apiVersion: batch/v1, kind: Job, metadata: {name: j, namespace: ns, annotations: {pulumi.com/skipAwait: "true", pulumi.com/deletionPropagationPolicy: background}}}`
+	for _, test := range []struct{ object, policy, path string }{
+		{claim, "Foreground", "/api/v1/namespaces/ns/persistentvolumeclaims/c"},
+		{root, "Background", "/apis/batch/v1/namespaces/ns/jobs/j"},
+	} {
+		a, p, client := newAPI(t)
+		inputs := message(t, parse(t, test.object))
+		made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: inputs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.kept = 2
+		p.Done = func(c Call) {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			if awaited := a.objects[test.path] == nil; awaited != (test.object == claim) {
+				t.Errorf("%s: it is gone: %v", c, awaited)
+			}
+		}
+		if _, err := client.Delete(t.Context(), &pulumirpc.DeleteRequest{Id: made.Id, Properties: made.Properties, OldInputs: inputs}); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(a.last(), test.policy) {
+			t.Errorf("%s, want %s", a.last(), test.policy)
+		}
+		if calls := p.Calls(); calls[len(calls)-1].Op != "delete" {
+			t.Errorf("%v", calls)
+		}
+	}
+}
