@@ -33,7 +33,7 @@ func TestWrongSettings(t *testing.T) {
 			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?", "elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
 			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR", "elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.gpuPool.gpuQuota: missing",
 			"elasticdl:gke.filestore.capacityGb: 1000", "elasticdl:platform.networkPolicy: \"yes\": expected true or false",
-			"elasticdl:job.worker.priority.clas: unknown field", "elasticdl:job.m",
+			"elasticdl:job.worker.priority.clas: unknown field", "elasticdl:job.minWorkers: 9: more than maxWorkers=3",
 		}},
 		{"minikube", map[string]any{"elasticdl:minikube.cpus": 0, "elasticdl:platform.namespace": "kube-system"},
 			[]string{"elasticdl:minikube.cpus: 0", "elasticdl:platform.namespace: kube-system"}},
