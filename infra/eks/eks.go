@@ -190,7 +190,7 @@ users:
       installHint: "the AWS CLI, version 2: https://docs.aws.amazon.com/cli/"
 contexts:
 - name: %[1]s
-  context: {cluster: %[1]s, user: %[1]s, namespace: %[5]s}
+  context: {cluster: %[1]s, user: %[1]s, namespace: %[5]q}
 current-context: %[1]s
 `, c.Name, c.Endpoint, c.CertificateAuthority.Data().Elem(), b.eks.Region, b.s.Platform.Namespace)
 }

@@ -1,6 +1,7 @@
 package eks
 
 import (
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"slices"
@@ -223,7 +224,9 @@ func TestCluster(t *testing.T) {
 }
 
 func TestKubeconfig(t *testing.T) {
-	v, err := record(own(), false)
+	given := own()
+	given.Platform.Namespace = "2026" // a name, which YAML would take for a number
+	v, err := record(given, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +244,11 @@ func TestKubeconfig(t *testing.T) {
 			Context struct{ Namespace string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(v.texts["kubeconfig"]), &config); err != nil {
+	raw, err := yaml.YAMLToJSON([]byte(v.texts["kubeconfig"])) // as kubectl reads it, which makes no text of a number
+	if err == nil {
+		err = json.Unmarshal(raw, &config)
+	}
+	if err != nil {
 		t.Fatalf("%v in\n%s", err, v.texts["kubeconfig"])
 	}
 	server := map[string]string{"server": "https://ABCDEF.gr7.us-west-2.eks.amazonaws.com", "certificate-authority-data": "Q0E="}
@@ -253,7 +260,7 @@ func TestKubeconfig(t *testing.T) {
 		strings.Join(exec.Args, " ") != "--region us-west-2 eks get-token --cluster-name elasticdl-test --output json" {
 		t.Errorf("user is %+v", user)
 	}
-	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context || config.Contexts[0].Context.Namespace != "elasticdl" {
+	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context || config.Contexts[0].Context.Namespace != "2026" {
 		t.Errorf("context is %q of %v, expected %q", config.CurrentContext, config.Contexts, v.cluster.Context)
 	}
 }

@@ -122,7 +122,7 @@ users:
       provideClusterInfo: true
 contexts:
 - name: %[1]s
-  context: {cluster: %[1]s, user: %[1]s, namespace: %[4]s}
+  context: {cluster: %[1]s, user: %[1]s, namespace: %[4]q}
 current-context: %[1]s
 `, p.s.Name(maxCluster), p.cluster.Endpoint, ca, p.s.Platform.Namespace)
 }

@@ -1,6 +1,7 @@
 package gke
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -190,7 +191,9 @@ func TestNoAddress(t *testing.T) {
 }
 
 func TestKubeconfig(t *testing.T) {
-	all, c := record(t, settings(), false)
+	given := settings()
+	given.Platform.Namespace = "2026" // a name, which YAML would take for a number
+	all, c := record(t, given, false)
 	values := at(t, find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster"), "metadata.annotations").ObjectValue()
 	var config struct {
 		Clusters []struct {
@@ -209,10 +212,14 @@ func TestKubeconfig(t *testing.T) {
 		Current string `json:"current-context"`
 	}
 	text := values["kubeconfig"].StringValue()
-	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+	raw, err := yaml.YAMLToJSON([]byte(text)) // as kubectl reads it, which makes no text of a number
+	if err == nil {
+		err = json.Unmarshal(raw, &config)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
-	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" || config.Current != c.Context || config.Contexts[0].Name != c.Context || config.Contexts[0].Context.Namespace != "training" {
+	if k := config.Clusters[0].Cluster; k.Server != "https://198.51.100.4" || k.CA != "Q0E=" || config.Current != c.Context || config.Contexts[0].Name != c.Context || config.Contexts[0].Context.Namespace != "2026" {
 		t.Errorf("%s", text)
 	}
 	u := config.Users[0].User
