@@ -1,9 +1,11 @@
 package policy
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -114,6 +116,31 @@ func TestWorkflowCredentials(t *testing.T) {
 	begin, end := strings.Index(doc, "\n  minikube:"), strings.Index(doc, "\n  preview:")
 	if job := doc[begin:end]; strings.Contains(job, "secrets.") || strings.Contains(job, "vars.") {
 		t.Errorf("the job for everybody uses what is the repository's:\n%s", job)
+	}
+}
+
+// Whoever made the stack may have committed what its secrets are encrypted with. Nobody has the key to that here.
+func TestWorkflowForgetsKeys(t *testing.T) {
+	w, _ := readWorkflow(t, "preview.yml")
+	dir := t.TempDir()
+	file := filepath.Join(dir, "stacks", "Pulumi.minikube.yaml")
+	const is = "config:\n  elasticdl:cloud: minikube # encryptionsalt: is no key here\n"
+	if err := errors.Join(os.Mkdir(filepath.Dir(file), 0o755),
+		os.WriteFile(file, []byte("secretsprovider: awskms://alias/pulumi\nencryptedkey: AQ==\nencryptionsalt: v1:AA==:v1:BB==:CC==\n"+is), 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range w.Jobs["minikube"].Steps {
+		if s.Run == "" {
+			continue
+		}
+		run := exec.Command("sh", "-ec", strings.ReplaceAll(s.Run, "${{ matrix.stack }}", "minikube"))
+		run.Dir = dir
+		if out, err := run.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", s.Run, err, out)
+		}
+	}
+	if text, err := os.ReadFile(file); err != nil || string(text) != is {
+		t.Errorf("%v\n%s", err, text)
 	}
 }
 
