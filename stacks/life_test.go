@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optdestroy"
+
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/test/provider"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -37,7 +39,7 @@ func TestLife(t *testing.T) {
 		{"gke", map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
 			[]string{"replace gcp:container/nodePool:NodePool gpu"}, []string{"filestore", "registry"}},
 		{"eks", map[string]any{"elasticdl:eks.gpuGroup.instanceTypes": []any{"g5.xlarge"}},
-			[]string{"replace aws:eks/nodeGroup:NodeGroup gpu"}, []string{"files", "code", "images"}},
+			[]string{"replace aws:eks/nodeGroup:NodeGroup gpu"}, []string{"data", "code", "images"}},
 		{"minikube", nil, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -62,9 +64,8 @@ func TestLife(t *testing.T) {
 				e.expect("other GPUs in preview", e.preview(), test.want...)
 				e.expect("other GPUs", e.up(), test.want...)
 			}
-			if test.name == "gke" { // two ways to let storage go
+			if len(test.keeps) > 0 {
 				e.protects(test.keeps...)
-			} else {
 				e.set("elasticdl:protectStorage", false)
 				e.up()
 			}
@@ -249,21 +250,40 @@ func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	}
 }
 
-// protects: without being told to, `pulumi destroy` does not take what has data. The rest it does, and says so.
+// protects: what has data is not destroyed without a word. The preview of that ends at it; or it stays, and is there for the
+// next up.
 func (e *engine) protects(keeps ...string) {
 	e.Helper()
-	_, err := e.tryDestroy()
-	named := func(name string) bool { return err != nil && strings.Contains(err.Error(), "::"+name) }
-	if !slices.ContainsFunc(keeps, named) || !strings.Contains(err.Error(), "protected") {
-		e.Errorf("destroyed without a word on %v: %v", keeps, err)
+	there := e.cloud.Left()
+	_, err := e.stack.PreviewDestroy(e.Context(), optdestroy.SuppressProgress())
+	for _, name := range keeps {
+		if err == nil || !strings.Contains(err.Error(), "::"+name+"\" cannot be deleted") {
+			e.Errorf("a preview of destroy has no word on %s: %v", name, err)
+		}
 	}
+	if now := e.cloud.Left(); !slices.Equal(now, there) {
+		e.Errorf("a preview of destroy left\n%s", steps(now))
+	}
+	e.pulumi("destroy", "--exclude-protected", "--yes", "--skip-preview")
 	left := e.cloud.Left()
 	for _, name := range keeps {
 		if !slices.ContainsFunc(left, func(l string) bool { return strings.HasSuffix(l, " "+name) }) {
 			e.Errorf("%s is gone; there are\n%s", name, steps(left))
 		}
 	}
-	e.pulumi("state", "unprotect", "--all", "--yes")
+	if slices.ContainsFunc(left, func(l string) bool { return strings.HasSuffix(l, ":Cluster cluster") }) {
+		e.Errorf("the cluster stays:\n%s", steps(left))
+	}
+	calls := len(e.cloud.Calls())
+	e.up()
+	for _, c := range e.cloud.Calls()[calls:] {
+		if c.Op == "create" && slices.Contains(keeps, c.Name) && !strings.HasPrefix(c.Type, "kubernetes:") {
+			e.Errorf("it was kept, and yet: %s", c)
+		}
+	}
+	if now := e.cloud.Left(); !slices.Equal(now, there) {
+		e.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))
+	}
 }
 
 // job is what the spec says that the master has.
