@@ -73,12 +73,12 @@ check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the 
 	  if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done
 	$(GO) vet ./...
-	$(GO) vet -tags e2e ./test/e2e/...
+	$(GO) vet -tags e2e ./test/e2e/... ./stacks
 	$(GO) vet -C tools/gen ./...
 	$(GO) vet -C tools/kubernetes ./...
 	@fixes=$$($(GO) fix -diff ./... 2>&1 || true); if [ -n "$$fixes" ]; then echo "run go fix ./...:"; echo "$$fixes"; exit 1; fi
 	$(LINT) staticcheck ./...
-	$(LINT) staticcheck -tags e2e ./test/e2e/...
+	$(LINT) staticcheck -tags e2e ./test/e2e/... ./stacks
 	$(GO) test -count=1 -skip TestSimulation ./trainer
 	@before=$$(git status --porcelain -- trainer | cksum; git diff -- trainer | cksum); $(MAKE) --no-print-directory generate; \
 	  after=$$(git status --porcelain -- trainer | cksum; git diff -- trainer | cksum); \
@@ -104,11 +104,12 @@ cluster-down: ## end that cluster, and undo what it changed on this machine
 
 # On the cluster of cluster-up if it runs, which then stays; else on one that is gone afterwards, also after a failure or
 # Ctrl-C, unless KEEP=1. The tests of scale make a cluster of fake nodes for themselves.
-e2e: build cluster-tools ## the tutorials and what may befall a job on that cluster, then elastic scheduling on fake nodes; ONLY=regexp, KEEP=1
+e2e: build cluster-tools pulumi-tools ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1
 	@if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
 	  [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
 	  $(CLUSTER) down; $(CLUSTER) up --nodes=2; fi; \
-	$(GO) test -tags e2e -count=1 -v -timeout 40m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep)
+	$(GO) test -tags e2e -count=1 -v -timeout 40m $(if $(ONLY),-run '$(ONLY)') ./test/e2e -args -cluster=$(ELASTICDL_CLUSTER) $(if $(filter 1,$(KEEP)),-keep); \
+	$(GO) test -tags e2e -count=1 -v -timeout 20m -run '$(or $(ONLY),TestRealCluster)' ./stacks -args -cluster=$(ELASTICDL_CLUSTER)
 	$(if $(ONLY),,$(GO) test -tags e2e -count=1 -v -timeout 40m ./test/e2e/scale)
 
 # The first build of Kubernetes takes 7 minutes of a CPU and 2.4 GB.
