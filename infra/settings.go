@@ -117,6 +117,9 @@ func Load(ctx *pulumi.Context, others ...func(*Settings) error) (*Settings, erro
 		if value, ok := ctx.GetConfig(key); ok {
 			in.config[key] = value
 		}
+		if ctx.IsConfigSecret(key) {
+			in.secret = append(in.secret, key)
+		}
 	}
 	s, err := parse(in, others...)
 	if err != nil {
@@ -142,11 +145,17 @@ type input struct {
 	root           string // directory of Pulumi.yaml
 	now            time.Time
 	config         map[string]string // as the engine has it: sections are JSON
+	secret         []string          // keys of config with secrets in them, which are in clear there
 }
 
 // parse makes settings of a configuration, or says everything that is wrong with it.
 func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	p := &problems{project: in.project}
+	for _, key := range in.secret { // the master reads the job from a ConfigMap, and the state has the rest
+		if name, ok := strings.CutPrefix(key, in.project+":"); ok {
+			p.check(false, name, "has a secret in it, which cluster and state would have in clear: make a Secret of Kubernetes, and name it: job.clusterSpecJSON: '{\"pod_spec\": {\"env\": [{\"name\": …, \"valueFrom\": {\"secretKeyRef\": …}}]}}'")
+		}
+	}
 	tree := map[string]any{}
 	for key, text := range in.config {
 		if name, ok := strings.CutPrefix(key, in.project+":"); ok && name == "cloud" {

@@ -64,3 +64,14 @@ func TestWrongSettings(t *testing.T) {
 		})
 	}
 }
+
+// A secret would be in clear in the ConfigMap that the master reads, and in the stack's state: it is refused, and not shown.
+func TestSecretSetting(t *testing.T) {
+	t.Parallel()
+	e := start(t, "minikube")
+	e.pulumi("config", "set", "--secret", "--path", "job.envs.API_KEY", "hunter2")
+	did, err := e.tryPreview()
+	if err == nil || !strings.Contains(err.Error(), "elasticdl:job: has a secret in it") || strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("a secret setting: %s\n%v", did, err)
+	}
+}
