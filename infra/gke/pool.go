@@ -73,8 +73,9 @@ func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource
 		},
 		NodeConfig: p.nodeConfig(of),
 	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(),
-		// It has the size that its work needs: as a setting it would replace the pool. Google adds labels of its own.
-		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig.labels"}))...)
+		// It has the size that its work needs: as a setting it would replace the pool. Google adds labels of its own, and
+		// settings of the kubelet, which the provider would take away again, node by node.
+		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig.labels", "nodeConfig.kubeletConfig"}))...)
 	p.ready = append(p.ready, pool)
 	return pool, err
 }
