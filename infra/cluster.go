@@ -30,7 +30,7 @@ type Cluster struct {
 const (
 	ClaimGKE      = "fileserver-claim" // of Filestore
 	ClaimEKS      = "efs-claim"
-	ClaimMinikube = "data-claim" // of the directory that is mounted
+	ClaimMinikube = "data-claim" // of a directory of the node, which may be mounted from this machine
 )
 
 // GPU is what pods that want GPUs must say on this cluster.
@@ -49,6 +49,7 @@ type Spot struct {
 // Volume is where a static PersistentVolume has its data.
 type Volume struct {
 	Claim      string                        // the name of the claim, a contract: "fileserver-claim"
+	ID         pulumi.StringInput            // another one has none of the data
 	CapacityGB int                           // GiB
 	Source     core.PersistentVolumeSource   // its strings may have holes
 	Holes      map[string]pulumi.StringInput // what goes into them: see [Register]

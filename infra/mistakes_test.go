@@ -180,7 +180,7 @@ var mistakes = []mistake{
 	{cloud: "minikube", path: "minikube.cni", value: "weave", want: "weave: expected auto, bridge, calico"},
 	{cloud: "minikube", path: "minikube.gpus", value: "all", want: "all: those of this machine are seen with driver: docker only"},
 	{cloud: "minikube", path: "minikube.data", value: "'a:b'", want: "expected a path without ':'"},
-	{cloud: "minikube", path: "minikube.data", at: "job.volumes[0].claimName", want: "data-claim: that claim is of minikube.data"},
+	{cloud: "gke", path: "job.volumes", value: "[{claimName: data-claim, mountPath: /data}]", at: "job.volumes[0].claimName", want: "data-claim: that claim is of minikube, which this stack has not"},
 	{cloud: "minikube", path: "platform.networkPolicy", value: "true", want: "true: minikube's own network ignores NetworkPolicies: give minikube.cni: calico"},
 	{cloud: "minikube", path: "labels", value: "{team: training}", want: "nothing on minikube costs"},
 	{cloud: "minikube", path: "job.imagePullPolicy", value: "Always", want: "Always: the image is loaded into minikube, and nowhere to be pulled from"},
@@ -209,6 +209,23 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "labels", value: "{goog-team: a}", at: "labels.goog-team", want: "not with goog"},
 	{cloud: "eks", path: "labels", value: "{'aws:team': a}", at: "labels.aws:team", want: "not beginning with aws:"},
 	{cloud: "eks", path: "labels", value: "{team: 'a*b'}", at: "labels.team", want: "a*b: expected at most 256 letters"},
+
+	// The data.
+	{cloud: "gke", path: "data", value: "{path: mnist}", at: "data.dataset", want: "missing: a data set that `elasticdl dataset --help` names"},
+	{cloud: "gke", path: "data", value: "{dataset: ../mnist}", at: "data.dataset", want: "../mnist: expected a data set that"},
+	{cloud: "gke", path: "data.dataset", value: "MNIST", want: "MNIST: expected a data set that"},
+	{cloud: "gke", path: "data.path", value: "/mnist", want: "/mnist: expected a directory on the claim"},
+	{cloud: "gke", path: "data.path", value: "../mnist", want: "../mnist: expected a directory on the claim"},
+	{cloud: "gke", path: "data.path", value: "mnist/", want: "mnist/: expected a directory on the claim"},
+	{cloud: "gke", path: "data.path", value: ".", want: ".: expected a directory on the claim"},
+	{cloud: "gke", path: "data.source", value: "no/such", want: "no/such: expected a directory, or a URL of http or https: there is no directory ../no/such"},
+	{cloud: "gke", path: "data.source", value: "gs://bucket/mnist", want: "gs://bucket/mnist: expected a directory, or a URL of http or https"},
+	{cloud: "gke", path: "data.command", value: "''", want: "missing: the elasticdl binary"},
+	{cloud: "gke", path: "data.datset", value: "mnist", want: "unknown field; did you mean dataset?"},
+	{cloud: "gke", path: "gke.filestore", at: "data", want: "the stack has no volume that it could be brought to: give gke.filestore, or drop this", also: map[string]string{"job.volumes": ""}},
+	{cloud: "eks", path: "eks.efs", at: "data", want: "the stack has no volume that it could be brought to: give eks.efs, or drop this", also: map[string]string{"job.volumes": ""}},
+	{cloud: "gke", path: "image", at: "data", want: "the pod that writes it needs an image, and there is neither", also: map[string]string{"job": ""}},
+	{cloud: "gke", path: "platform.podSecurity", value: "restricted", at: "data", want: "the pod that writes it may be root, which platform.podSecurity: restricted refuses"},
 
 	// The image.
 	{cloud: "gke", path: "image.source", value: "no/such", want: "no/such: expected the directory of a Go program"},

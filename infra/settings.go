@@ -39,6 +39,7 @@ type Settings struct {
 	Platform Platform  `json:"platform"`
 	Policy   Policy    `json:"policy,omitzero"`
 	Image    *Image    `json:"image,omitempty"` // nil: job.image is there already
+	Data     *Data     `json:"data,omitempty"`  // nil: the volume has it already, or gets it otherwise
 	Job      *job.Job  `json:"job,omitempty"`   // nil: a cluster and no job
 
 	// ProtectStorage keeps file systems, buckets and registries from `pulumi destroy`.
@@ -76,6 +77,14 @@ type Image struct {
 	Base      string   `json:"base,omitempty"`      // --base_image; "" = from scratch
 	Platforms []string `json:"platforms,omitempty"` // default "linux/amd64"; on minikube that of this machine
 	Command   string   `json:"command,omitempty"`   // the elasticdl binary; default "elasticdl", on PATH
+}
+
+// Data is a public data set that the stack brings onto its volume, once, before the job.
+type Data struct {
+	Dataset string `json:"dataset"`           // a name that `elasticdl dataset` knows: mnist
+	Path    string `json:"path,omitempty"`    // directory on the stack's claim; "" = the data set's name
+	Source  string `json:"source,omitempty"`  // directory, relative to Pulumi.yaml, or URL of its files; "" = the public mirrors
+	Command string `json:"command,omitempty"` // the elasticdl binary; default that of the image, else "elasticdl", on PATH
 }
 
 // projectDirectory is where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program
@@ -172,7 +181,7 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 			delete(tree, section)
 		}
 	}
-	for _, section := range []string{"image", "job"} { // Pulumi.yaml has {} for none
+	for _, section := range []string{"image", "data", "job"} { // Pulumi.yaml has {} for none
 		if v, _ := tree[section].(map[string]any); v != nil && len(v) == 0 {
 			delete(tree, section)
 		}

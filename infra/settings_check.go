@@ -31,6 +31,9 @@ func (s *Settings) check(in input, p *problems) {
 	if s.Image != nil {
 		s.Image.check(s, p)
 	}
+	if s.Data != nil {
+		s.Data.check(s, p)
+	}
 	if s.Job != nil {
 		s.checkJob(p)
 	}
@@ -94,8 +97,8 @@ func isQuota(name string) bool {
 		counted && valid(validation.IsDNS1123Subdomain(kind))
 }
 
-// path is one relative to Pulumi.yaml.
-func (s *Settings) path(name string) string {
+// Path is one that is relative to Pulumi.yaml.
+func (s *Settings) Path(name string) string {
 	if filepath.IsAbs(name) {
 		return name
 	}
@@ -104,7 +107,7 @@ func (s *Settings) path(name string) string {
 
 func (o *Image) check(s *Settings, p *problems) {
 	const at = "image."
-	switch source := s.path(o.Source); {
+	switch source := s.Path(o.Source); {
 	case o.Source == "":
 		p.check(false, at+"source", "missing: the directory of a Go program, as `elasticdl zoo init` makes it, or a binary")
 	default:

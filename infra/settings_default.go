@@ -16,6 +16,7 @@ func defaults(cloud string) *Settings {
 		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
 		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
 		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
+		Data:     &Data{Command: "elasticdl"},
 	}
 	s.Job.Namespace = ""
 	switch cloud {
@@ -76,7 +77,13 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 	if m := s.Minikube; m != nil {
 		m.Profile = cmp.Or(m.Profile, s.Name(40))
 		if m.Data != "" {
-			m.Data = s.path(m.Data)
+			m.Data = s.Path(m.Data)
+		}
+	}
+	if d := s.Data; d != nil {
+		d.Path = cmp.Or(d.Path, d.Dataset)
+		if s.Image != nil && !given("data.command") {
+			d.Command = s.Image.Command
 		}
 	}
 	if j := s.Job; j != nil {

@@ -59,17 +59,19 @@ func single(err error) (all []error) {
 	return all
 }
 
+// storageOf are the sections that claims are of.
+var storageOf = map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube"}
+
 // checkClaims looks for volumes that the stack would have, if it had the storage.
 func (s *Settings) checkClaims(p *problems) {
 	has := map[string]bool{
 		ClaimGKE:      s.GKE != nil && s.GKE.Filestore != nil,
 		ClaimEKS:      s.EKS != nil && s.EKS.EFS != nil,
-		ClaimMinikube: s.Minikube != nil && s.Minikube.Data != "",
+		ClaimMinikube: s.Minikube != nil,
 	}
-	of := map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube.data"}
 	for i, v := range s.Job.Volumes {
 		there, ours := has[v.ClaimName]
-		p.check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: that claim is of %s, which this stack has not", v.ClaimName, of[v.ClaimName])
+		p.check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: that claim is of %s, which this stack has not", v.ClaimName, storageOf[v.ClaimName])
 	}
 }
 

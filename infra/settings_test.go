@@ -110,7 +110,7 @@ func TestStacks(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s.Job == nil || s.Image == nil || s.Job.Namespace != "elasticdl" || !s.ProtectStorage || s.Image.Name != "test-mnist" || !s.Job.Elastic() {
+			if s.Job == nil || s.Job.Suspend || s.Image == nil || s.Data == nil || s.Data.Dataset != "mnist" || s.Job.Namespace != "elasticdl" || !s.ProtectStorage || s.Image.Name != "test-mnist" || !s.Job.Elastic() {
 				t.Errorf("%+v", s)
 			}
 			for _, note := range s.Notes {
@@ -315,7 +315,7 @@ func TestSchema(t *testing.T) {
 // The engine gives every section that a file has not as the schema's default.
 func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	config := stack(t, CloudMinikube)
-	for _, section := range []string{"gke", "eks", "image", "job", "policy", "labels"} {
+	for _, section := range []string{"gke", "eks", "image", "data", "job", "policy", "labels"} {
 		set(t, config, section, "{}")
 	}
 	set(t, config, "protectStorage", "true")
@@ -323,7 +323,7 @@ func TestSchemaDefaultsAreNotThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.GKE != nil || s.EKS != nil || s.Image != nil || s.Job != nil || s.Labels != nil {
+	if s.GKE != nil || s.EKS != nil || s.Image != nil || s.Data != nil || s.Job != nil || s.Labels != nil {
 		t.Errorf("%+v", s)
 	}
 	set(t, config, "minikube", "{}")

@@ -46,7 +46,7 @@ func TestSettled(t *testing.T) {
 		{"a private API", "eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, func(s *Settings) bool { return !s.EKS.PublicAccess }},
 		{"several types for spot", "eks", map[string]string{"eks.gpuGroup.instanceTypes": "[g4dn.xlarge, g5.xlarge, g6.xlarge]", "eks.gpuGroup.spot": "true"}, func(s *Settings) bool { return s.EKS.GPUGroup.Spot }},
 		{"whoever owns files", "eks", map[string]string{"eks.efs": "{uid: 65532}"}, func(s *Settings) bool { return *s.EKS.EFS.UID == 65532 && s.EKS.EFS.ThroughputMode == "elastic" }},
-		{"a profile, an absolute path", "minikube", nil, func(s *Settings) bool {
+		{"a profile, an absolute path", "minikube", map[string]string{"minikube.data": "data"}, func(s *Settings) bool {
 			return s.Minikube.Profile == "elasticdl-test" && s.Minikube.Data == "/project/data"
 		}},
 		{"a path that is absolute", "minikube", map[string]string{"minikube.data": "/mnt/data"}, func(s *Settings) bool { return s.Minikube.Data == "/mnt/data" }},
@@ -54,6 +54,13 @@ func TestSettled(t *testing.T) {
 		{"GPUs of this machine", "minikube", map[string]string{"minikube.gpus": "all", "minikube.driver": "docker", "job.worker": "{request: {nvidia.com/gpu: 1}}"}, func(s *Settings) bool { return s.Minikube.GPUs == "all" }},
 		{"numbers for texts", "gke", map[string]string{"platform.quota": "{pods: 50, requests.cpu: 16, requests.nvidia.com/gpu: 4, count/jobs.batch: 10}"}, func(s *Settings) bool { return s.Platform.Quota["pods"] == "50" }},
 		{"an image that is there", "gke", map[string]string{"image": "", "job.image": "registry.example/elasticdl:mnist"}, func(s *Settings) bool { return s.Image == nil }},
+		{"data of its own name, by the image's command", "gke", map[string]string{"data": "{dataset: mnist}", "image.command": "build/elasticdl"}, func(s *Settings) bool {
+			return *s.Data == Data{Dataset: "mnist", Path: "mnist", Command: "build/elasticdl"}
+		}},
+		{"data from elsewhere", "eks", map[string]string{"data": "{dataset: cifar10, path: a/b, source: 'https://example.com/c', command: elasticdl}", "image.command": "build/elasticdl"}, func(s *Settings) bool {
+			return *s.Data == Data{Dataset: "cifar10", Path: "a/b", Source: "https://example.com/c", Command: "elasticdl"} && s.Data.Remote()
+		}},
+		{"no data", "gke", map[string]string{"data": ""}, func(s *Settings) bool { return s.Data == nil }},
 		{"an image and no job", "gke", map[string]string{"job": "", "image.name": "mnist"}, func(s *Settings) bool { return s.Job == nil && s.Image.Name == "mnist" }},
 		{"the namespace is the stack's", "gke", map[string]string{"platform.namespace": "training"}, func(s *Settings) bool { return s.Job.Namespace == "training" }},
 		{"a ring has no servers", "gke", map[string]string{"job.strategy": "AllreduceStrategy", "job.numPS": ""}, func(s *Settings) bool { return s.Job.NumPS == 0 }},

@@ -57,6 +57,7 @@ func (s *site) testObjects(t *testing.T) {
 				sub(config, "elasticdl:platform")["quota"] = quota
 				sub(config, "elasticdl:platform", "priorityClasses")["urgent-"+test.stack] = 2000000
 				delete(config, "elasticdl:image")
+				delete(config, "elasticdl:data") // which a pod writes
 				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can have it
 				test.change(config)
 			})
@@ -169,6 +170,7 @@ func (s *site) testJob(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
 		// Of a profile that was there objects are deleted, and not the cluster with them.
 		maps.Copy(sub(config, "elasticdl:minikube"), section{"adopt": true, "data": s.digits})
+		delete(config, "elasticdl:data")
 		j := sub(config, "elasticdl:job")
 		maps.Copy(j, section{"modelDef": "mnist.mnist_mlp.custom_model", "numEpochs": 1, "numMinibatchesPerTask": 4})
 		for role, cpu := range map[string]string{"master": "50m", "ps": "50m", "worker": "20m"} {

@@ -65,7 +65,7 @@ type engine struct {
 }
 
 // user is what the files leave to their user; and a source of the image that nobody works on meanwhile.
-func user(t *testing.T, name string) map[string]any {
+func user(name string) map[string]any {
 	set := map[string]any{"elasticdl:image.source": filepath.Join("stacks", "testdata", "model")}
 	switch name {
 	case "gke":
@@ -73,8 +73,6 @@ func user(t *testing.T, name string) map[string]any {
 		fallthrough
 	case "eks":
 		set["elasticdl:"+name+".authorizedNetworks"] = []any{map[string]any{"cidr": "198.51.100.7/32"}}
-	case "minikube":
-		set["elasticdl:minikube.data"] = t.TempDir()
 	}
 	return set
 }
@@ -111,7 +109,7 @@ func userFile(t *testing.T, dir, name string) string {
 	if err := os.WriteFile(file, shipped, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, value := range user(t, name) {
+	for path, value := range user(name) {
 		setIn(t, file, path, value)
 	}
 	return file

@@ -28,7 +28,7 @@ func TestExamples(t *testing.T) {
 			if err := os.WriteFile(e.file, text, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for path, value := range user(t, cloud) {
+			for path, value := range user(cloud) {
 				if path != "elasticdl:image.source" || strings.Contains(string(text), "elasticdl:image:") {
 					e.set(path, value)
 				}

@@ -1,13 +1,16 @@
 // Command stacks is the program of the Pulumi project in Pulumi.yaml: what Pulumi.<stack>.yaml says becomes a cluster
 // with all that a training job needs, and the job on it.
 //
-//	Pulumi.<stack>.yaml ──> gke | eks | minikube ──> platform ──> image ──> trainingjob
+//	Pulumi.<stack>.yaml ──> gke | eks | minikube ──> platform ──> image ──> dataset ──> trainingjob
 package main
 
 import (
+	"slices"
+
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/dataset"
 	"github.com/elasticdl/elasticdl/infra/eks"
 	"github.com/elasticdl/elasticdl/infra/gke"
 	"github.com/elasticdl/elasticdl/infra/image"
@@ -52,7 +55,7 @@ func run(ctx *pulumi.Context) error {
 	return train(ctx, s, cluster, on)
 }
 
-// train submits the stack's job, if it has one, with the image that the stack builds, if it does.
+// train submits the stack's job, if it has one, with the image that the stack builds, if it does, when its data is there.
 func train(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, on *platform.Platform) error {
 	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
 	if s.Image != nil {
@@ -63,11 +66,19 @@ func train(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, on *p
 		args.Image, args.PullPolicy = built.Reference, built.PullPolicy
 		ctx.Export("image", built.Reference)
 	}
+	ready := slices.Clone(on.Ready)
+	if s.Data != nil {
+		brought, err := dataset.New(ctx, s, cluster, on, args)
+		if err != nil {
+			return err
+		}
+		ready = append(ready, brought)
+	}
 	if s.Job == nil {
 		return nil
 	}
 	job, err := trainingjob.New(ctx, s.Job.Name, args,
-		pulumi.Provider(on.Provider), pulumi.DependsOn(on.Ready), pulumi.DeletedWith(cluster.Resource))
+		pulumi.Provider(on.Provider), pulumi.DependsOn(ready), pulumi.DeletedWith(cluster.Resource))
 	if err != nil {
 		return err
 	}

@@ -100,7 +100,7 @@ func configOf(t *testing.T, shipped string) map[string]string {
 	if err := yaml.Unmarshal(text, &stack); err != nil {
 		t.Fatal(err)
 	}
-	for path, value := range user(t, stack.Config["elasticdl:cloud"].(string)) {
+	for path, value := range user(stack.Config["elasticdl:cloud"].(string)) {
 		key, field, nested := strings.Cut(path, ".")
 		if section, ok := stack.Config[key].(map[string]any); ok {
 			section[field] = value

@@ -47,7 +47,7 @@ func (b *builder) files(c *eks.Cluster, n *network) (*infra.Volume, []pulumi.Res
 	}
 	holes := map[string]pulumi.StringInput{"{file-system}": fs.ID()}
 	if b.eks.EFS.UID == nil {
-		return volume("{file-system}", holes), mounts, nil
+		return volume("{file-system}", fs.ID().ToStringOutput(), holes), mounts, nil
 	}
 	uid := pulumi.Int(*b.eks.EFS.UID)
 	// EFS knows no fsGroup. Through the access point every file is that user's, and the directory is made so.
@@ -64,7 +64,7 @@ func (b *builder) files(c *eks.Cluster, n *network) (*infra.Volume, []pulumi.Res
 		return nil, nil, err
 	}
 	holes["{access-point}"] = point.ID()
-	return volume("{file-system}::{access-point}", holes), append(mounts, point), nil
+	return volume("{file-system}::{access-point}", pulumi.Sprintf("%s/%s", fs.ID(), point.ID()), holes), append(mounts, point), nil
 }
 
 // mountTargets are one in each zone: a node finds the file system's name only where one is.
@@ -204,9 +204,10 @@ func (b *builder) registry() (pulumi.StringOutput, error) {
 }
 
 // volume is EFS as a PersistentVolume has it.
-func volume(handle string, holes map[string]pulumi.StringInput) *infra.Volume {
+func volume(handle string, id pulumi.StringInput, holes map[string]pulumi.StringInput) *infra.Volume {
 	return &infra.Volume{
 		Claim:      Claim,
+		ID:         id,
 		CapacityGB: 1024, // EFS has no limit; Kubernetes wants a number
 		Source:     core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{Driver: "efs.csi.aws.com", VolumeHandle: handle}},
 		Holes:      holes,

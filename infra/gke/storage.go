@@ -95,7 +95,7 @@ func (p *parts) claim() *infra.Volume {
 		return "", errors.New("the Filestore instance has no address")
 	}).(pulumi.StringOutput)
 	return &infra.Volume{
-		Claim: Claim, CapacityGB: p.g.Filestore.CapacityGB,
+		Claim: Claim, ID: pulumi.Sprintf("%s of %s", p.volume.ID(), p.volume.CreateTime), CapacityGB: p.g.Filestore.CapacityGB,
 		Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
 			Driver:           "filestore.csi.storage.gke.io",
 			VolumeHandle:     "modeInstance/" + location + "/" + name + "/" + share,

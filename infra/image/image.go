@@ -1,9 +1,7 @@
 package image
 
 import (
-	"cmp"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -59,7 +57,7 @@ func hasRegistry(cluster *infra.Cluster) bool { return cluster.Registry.OutputSt
 
 // command is what builds an image and brings it to a cluster.
 func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
-	source, err := filepath.Abs(filepath.Join(s.Root, s.Image.Source))
+	source, err := filepath.Abs(s.Path(s.Image.Source))
 	if err != nil {
 		return nil, err
 	}
@@ -71,11 +69,11 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 	if err != nil {
 		return nil, err
 	}
-	dir, err := here(source)
+	dir, err := s.Here(s.Image.Source)
 	if err != nil {
 		return nil, err
 	}
-	elasticdl, err := program(s, source)
+	elasticdl, err := s.Program(s.Image.Command, source)
 	if err != nil {
 		return nil, err
 	}
@@ -118,32 +116,4 @@ func reference(out string, digest bool) (string, error) {
 		return "", fmt.Errorf("image: expected the name of an image as the last line that elasticdl prints, not %q", last)
 	}
 	return last, nil
-}
-
-// here is a path as seen from where the program runs, which is where its commands begin: so it is the same on every machine
-// that has the stack.
-func here(path string) (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	return relative(dir, path)
-}
-
-func relative(from, to string) (string, error) {
-	path, err := filepath.Rel(from, to)
-	return filepath.ToSlash(path), err
-}
-
-// program is the elasticdl binary, as seen from the source if it is not on PATH.
-func program(s *infra.Settings, source string) (string, error) {
-	path := cmp.Or(s.Image.Command, "elasticdl")
-	if !strings.Contains(path, "/") || filepath.IsAbs(path) {
-		return path, nil
-	}
-	there, err := filepath.Abs(filepath.Join(s.Root, path))
-	if err != nil {
-		return "", err
-	}
-	return relative(source, there)
 }

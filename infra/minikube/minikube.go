@@ -27,7 +27,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// data is where the node has the directory of this machine.
+// data is the volume: a directory of the node that minikube keeps when it is stopped, or one of this machine that is mounted there.
 const data = "/data"
 
 type component struct{ pulumi.ResourceState }
@@ -62,11 +62,13 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 		Ready:       []pulumi.Resource{start, kubeconfig},
 		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
 	}
+	kind := core.HostPathDirectoryOrCreate
 	if p.Data != "" {
-		cluster.Volume = &infra.Volume{Claim: infra.ClaimMinikube, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
-			HostPath: &core.HostPathVolumeSource{Path: data, Type: new(core.HostPathDirectory)},
-		}}
+		kind = core.HostPathDirectory // one that is not mounted any more is not to be made anew, empty
 	}
+	cluster.Volume = &infra.Volume{Claim: infra.ClaimMinikube, ID: cluster.ID, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
+		HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
+	}}
 	if !p.Adopt {
 		cluster.Resource = start // of an adopted one each object is deleted by itself
 	}

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	core "k8s.io/api/core/v1"
+
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -133,8 +135,11 @@ func flagsOf(t *testing.T, all []graph.Resource) string {
 
 func TestCluster(t *testing.T) {
 	_, c := record(t, false, func(m *infra.Minikube) { m.CNI, m.GPUs, m.Data = "calico", "all", "" })
-	if !c.NetPolicies || c.GPU.NodeSelector == nil || c.GPU.DevicePlugin || c.Volume != nil {
+	if !c.NetPolicies || c.GPU.NodeSelector == nil || c.GPU.DevicePlugin {
 		t.Errorf("%+v", c)
+	}
+	if is := c.Volume.Source.HostPath; is.Path != "/data" || *is.Type != core.HostPathDirectoryOrCreate {
+		t.Errorf("without a mount the volume is %+v", is)
 	}
 	if _, c = record(t, false, func(m *infra.Minikube) { m.CNI = "flannel" }); c.NetPolicies {
 		t.Error("flannel obeys NetworkPolicies")

@@ -45,6 +45,11 @@ END
 "elasticdl zoo push "*)
   [ "$(cat)" = UFJJVkFURS1LRVk= ] || fail "push $last: unauthorized" 1
   echo "$last@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef" ;;
+"elasticdl dataset "*)
+  kubeconfig=$(expr "$all" : '.*--kubeconfig=\([^ ]*\)')
+  case "$(ls -l "$kubeconfig")" in -rw-------*) ;; *) fail "others may read $kubeconfig" 1 ;; esac
+  grep -q server "$kubeconfig" || fail "$kubeconfig is no kubeconfig" 1
+  echo "$all" | sed "s, --kubeconfig=$kubeconfig,," >&2 ;;
 "gcloud auth print-access-token" | "aws ecr get-login-password"*) echo UFJJVkFURS1LRVk= ;;
 *) fail "$tool $all: not played" 64 ;;
 esac

@@ -1,0 +1,183 @@
+package dataset
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/platform"
+	"github.com/elasticdl/elasticdl/infra/trainingjob"
+	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+const (
+	kindCommand = "command:local:Command"
+	kubeconfig  = "users:\n- user: {client-key-data: 'it''s a $KEY'}"
+)
+
+// record is what a stack asks for that brings its data.
+func record(t *testing.T, preview bool, s *infra.Settings, context string, of *trainingjob.Args) []graph.Resource {
+	t.Helper()
+	all, err := graph.Record(graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
+		if preview {
+			return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig)} // Pulumi's mocks take no secret that is not known
+		}
+		return resource.PropertyMap{"kubeconfig": resource.NewProperty(kubeconfig), "volume": resource.NewProperty("fs-1"), "image": resource.NewProperty("r/mnist@sha256:1")}
+	}}, func(ctx *pulumi.Context) error {
+		var world struct {
+			pulumi.CustomResourceState
+			Kubeconfig pulumi.StringOutput `pulumi:"kubeconfig"`
+			Volume     pulumi.StringOutput `pulumi:"volume"`
+			Image      pulumi.StringOutput `pulumi:"image"`
+		}
+		if err := ctx.RegisterResource("test:index:World", "world", pulumi.Map{}, &world); err != nil {
+			return err
+		}
+		cluster := &infra.Cluster{Context: context, Kubeconfig: world.Kubeconfig, Volume: &infra.Volume{ID: world.Volume}}
+		on := &platform.Platform{Namespace: "team", Claim: "efs-claim", Ready: []pulumi.Resource{&world}}
+		if of == nil {
+			of = &trainingjob.Args{Image: world.Image, PullPolicy: "Never"}
+		}
+		_, err := New(ctx, s, cluster, on, of)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func settings() *infra.Settings {
+	return &infra.Settings{Root: "..", Data: &infra.Data{Dataset: "mnist", Path: "data/mnist"}}
+}
+
+func TestGolden(t *testing.T) {
+	graph.Golden(t, "preview", record(t, true, settings(), "", nil))
+	s := settings()
+	s.Data.Source, s.Data.Command = "examples/digits", "build/elasticdl" // as seen from where the program runs
+	graph.Golden(t, "up", record(t, false, s, "minikube", nil))
+	for _, all := range [][]graph.Resource{record(t, true, s, "", nil), record(t, false, s, "", nil)} {
+		made := graph.Find(all, kindCommand, Name)
+		if o := made.Options; !slices.Contains(o.DependsOn, "test:index:World world") || !slices.Equal(o.IgnoreChanges, []string{"environment"}) {
+			t.Errorf("%+v", o)
+		}
+		if !made.Inputs["environment"].ObjectValue()["CREDENTIALS"].IsSecret() {
+			t.Errorf("the kubeconfig is no secret: %v", made.Inputs["environment"])
+		}
+		delete(made.Inputs, "environment")
+		if text := fmt.Sprint(made.Inputs); strings.Contains(text, "KEY") {
+			t.Errorf("the key is in %s", text)
+		}
+	}
+}
+
+// run does what Pulumi's provider does with a command, with an elasticdl that tells how it was called.
+func run(t *testing.T, all []graph.Resource, which, script string) (said, dir string, err error) {
+	t.Helper()
+	bin, work := t.TempDir(), t.TempDir()
+	if err := os.WriteFile(filepath.Join(bin, "elasticdl"), []byte("#!/bin/sh\n"+script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	inputs := graph.Find(all, kindCommand, Name).Inputs
+	cmd := exec.CommandContext(t.Context(), "/bin/sh", "-c", inputs[resource.PropertyKey(which)].StringValue())
+	cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "TMPDIR="+work)
+	for name, value := range inputs["environment"].ObjectValue() {
+		if value.IsSecret() {
+			value = value.SecretValue().Element
+		}
+		cmd.Env = append(cmd.Env, string(name)+"="+value.StringValue())
+	}
+	var out, problems bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &problems
+	err = cmd.Run()
+	if out.Len() > 0 {
+		t.Errorf("printed %s", out.String())
+	}
+	return problems.String(), work, err
+}
+
+func empty(t *testing.T, dir string) {
+	t.Helper()
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left are %v, %v", left, err)
+	}
+}
+
+const tells = `for a; do printf '[%s]' "$a"; f=${a#--kubeconfig=}; [ "$f" = "$a" ] || { echo; cat "$f"; ls -l "$f" | cut -c1-10; }; done; echo "$CREDENTIALS."`
+
+func TestCommand(t *testing.T) {
+	s := settings()
+	s.Data.Source = "https://example.com/$(touch owned) '\"digits"
+	all := record(t, false, s, "my minikube", nil)
+	said, dir, err := run(t, all, "create", tells)
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
+	for _, want := range []string{
+		"[dataset][mnist][--to=claim:efs-claim/data/mnist][--namespace=team][--image_name=r/mnist@sha256:1][--kubeconfig=" + dir + "/",
+		"]\n" + kubeconfig + "\n-rw-------\n",
+		"[--source=" + s.Data.Source + "][--context=my minikube][--image_pull_policy=Never].\n", // and the environment has no credentials
+	} {
+		if !strings.Contains(said, want) {
+			t.Errorf("lacks %s\n%s", want, said)
+		}
+	}
+	empty(t, dir)
+
+	for _, end := range []string{"echo no such claim >&2; exit 3", "kill -TERM $PPID; exit 3"} {
+		said, dir, err := run(t, all, "create", end)
+		if err == nil {
+			t.Errorf("after %s all is well: %s", end, said)
+		}
+		empty(t, dir)
+	}
+	if said, _, err := run(t, all, "update", tells); err != nil || said != "" {
+		t.Errorf("an update says %q, %v", said, err)
+	}
+}
+
+// A stack that builds no image has that of its job.
+func TestImageOfJob(t *testing.T) {
+	j := job.Default()
+	j.Image, j.ImagePullPolicy = "r/there:1", "IfNotPresent"
+	said, _, err := run(t, record(t, false, settings(), "", &trainingjob.Args{Job: j}), "create", tells)
+	if err != nil || !strings.Contains(said, "[--image_name=r/there:1]") || !strings.Contains(said, "[--image_pull_policy=IfNotPresent]") || strings.Contains(said, "--context") {
+		t.Errorf("%v\n%s", err, said)
+	}
+}
+
+// What is brought is what triggers, and nothing else: not the image, nor who may write.
+func TestTriggers(t *testing.T) {
+	of := func(change func(s *infra.Settings), context string, job *trainingjob.Args) string {
+		s := settings()
+		change(s)
+		return fmt.Sprint(graph.Find(record(t, false, s, context, job), kindCommand, Name).Inputs["triggers"])
+	}
+	same := func(*infra.Settings) {}
+	was := of(same, "", nil)
+	if now := of(same, "other", &trainingjob.Args{Image: pulumi.String("r/other:1")}); now != was {
+		t.Errorf("%s, expected %s", now, was)
+	}
+	for name, change := range map[string]func(s *infra.Settings){
+		"dataset": func(s *infra.Settings) { s.Data.Dataset = "cifar10" },
+		"path":    func(s *infra.Settings) { s.Data.Path = "mnist" },
+		"source":  func(s *infra.Settings) { s.Data.Source = "digits" },
+	} {
+		if of(change, "", nil) == was {
+			t.Errorf("another %s brings nothing", name)
+		}
+	}
+	if !strings.Contains(was, "fs-1") {
+		t.Errorf("another volume gets nothing: %s", was)
+	}
+}

@@ -1,0 +1,97 @@
+//go:build !e2e
+
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/apitype"
+)
+
+const bringsData = "command:local:Command dataset"
+
+// The data is brought before the job, once; again only if it is other data, or the volume is another.
+func TestData(t *testing.T) {
+	for _, test := range []struct{ name, claim, volume, image string }{
+		{"gke", "fileserver-claim", "instances/elasticdl-gke of ", "us-central1-docker.pkg.dev/"},
+		{"eks", "efs-claim", "fs-", "123456789012.dkr.ecr."},
+		{"minikube", "data-claim", "elasticdl-minikube/start-", "elasticdl/test-mnist:"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			e := start(t, test.name)
+			e.up()
+			first := e.brought()
+			if want := "dataset mnist --to=claim:" + test.claim + "/mnist --namespace=elasticdl --image_name=" + test.image; !strings.HasPrefix(first.said, want) {
+				t.Errorf("brought by %s, want %s", first.said, want)
+			}
+			r := e.named("dataset")
+			if environment := fmt.Sprint(r.Inputs["environment"], r.Outputs["environment"]); strings.Contains(environment, "apiVersion") || strings.Count(environment, "ciphertext:") != 2 {
+				t.Errorf("the state has the kubeconfig in clear: %s", environment)
+			}
+			if triggers, _ := r.Inputs["triggers"].([]any); len(triggers) != 4 || !strings.Contains(fmt.Sprint(triggers[3]), test.volume) {
+				t.Errorf("another volume has no data: %v", triggers)
+			}
+			e.comesBefore("dataset", "test-mnist-master")
+
+			e.set("elasticdl:image.base", "debian:stable")
+			did := fmt.Sprint(e.up())
+			if !strings.Contains(did, "command:local:Command image") || strings.Contains(did, bringsData) || e.brought() != first {
+				t.Errorf("a new image brings the data again, or there is none:\n%s", did)
+			}
+			e.set("elasticdl:data.path", "other/mnist")
+			e.expect("another directory in preview", e.preview(), "replace "+bringsData)
+			e.expect("another directory", e.up(), "replace "+bringsData)
+			then := e.brought()
+			if !strings.Contains(then.said, "/other/mnist ") || !strings.Contains(then.said, "--image_name="+test.image) || imageOf(then.said) == imageOf(first.said) {
+				t.Errorf("brought by %s, after %s", then.said, first.said)
+			}
+			e.unchanged("the data is there")
+			// What is taken out of the stack stays on the volume.
+			e.set("elasticdl:data", nil)
+			e.expect("no data", e.up(), "delete "+bringsData)
+		})
+	}
+}
+
+func imageOf(said string) string {
+	_, after, _ := strings.Cut(said, "--image_name=")
+	name, _, _ := strings.Cut(after, " ")
+	return name
+}
+
+// bringing is how data was brought, and by which command.
+type bringing struct{ said, id string }
+
+func (e *engine) brought() bringing {
+	e.Helper()
+	r := e.named("dataset")
+	said, _ := r.Outputs["stderr"].(string)
+	return bringing{said, string(r.ID)}
+}
+
+// named is a resource of the state.
+func (e *engine) named(name string) apitype.ResourceV3 {
+	e.Helper()
+	for _, r := range e.resources() {
+		if r.URN.Name() == name {
+			return r
+		}
+	}
+	e.Fatalf("the state has no %s", name)
+	return apitype.ResourceV3{}
+}
+
+// comesBefore checks that a resource is there before another is made.
+func (e *engine) comesBefore(first, then string) {
+	e.Helper()
+	urn := e.named(first).URN
+	for _, d := range e.named(then).Dependencies {
+		if d == urn {
+			return
+		}
+	}
+	e.Errorf("%s does not wait for %s", then, first)
+}
