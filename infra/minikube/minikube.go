@@ -8,8 +8,8 @@
 //
 //  1. The stack deletes a profile only if the stack started it. Of one that is there already it starts nothing and says so;
 //     one that is adopted stays, without what the stack has put into it.
-//  2. minikube does not resize: a change of what it was started with deletes the cluster and starts another. All that was
-//     within is then made anew, too, since the cluster's identity is that of the command that started it.
+//  2. minikube does not resize: a change of what it was started with is another cluster, with another identity, and all that
+//     is within is another's. Pulumi cannot do that in one step (pulumi/pulumi#14650), but by destroy and up.
 //  3. The context that kubectl uses stays as it was.
 package minikube
 
