@@ -91,7 +91,7 @@ func TestPools(t *testing.T) {
 		for _, p := range of(all, typePool) {
 			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints") // G03, G11, G04
 			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")                                                    // G13: of all zones
-			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig") // the latter is Google's word, which a provider of 2024 would take back with each up
+			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig")                                                                 // the latter is Google's word, which a provider of 2024 would take back with each up
 			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA", "nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
 			want(t, &p, "nodeConfig.imageType=COS_CONTAINERD", "nodeConfig.gvnic.enabled=true", "nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
 			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true", fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))
