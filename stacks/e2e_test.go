@@ -57,7 +57,7 @@ func (s *site) testObjects(t *testing.T) {
 				sub(config, "elasticdl:platform")["quota"] = quota
 				sub(config, "elasticdl:platform", "priorityClasses")["urgent-"+test.stack] = 2000000
 				delete(config, "elasticdl:image")
-				delete(config, "elasticdl:data") // which a pod writes
+				delete(config, "elasticdl:data")                                          // which a pod writes
 				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can have it
 				test.change(config)
 			})
