@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -88,10 +89,8 @@ func (e *engine) named(name string) apitype.ResourceV3 {
 func (e *engine) comesBefore(first, then string) {
 	e.Helper()
 	urn := e.named(first).URN
-	for _, d := range e.named(then).Dependencies {
-		if d == urn {
-			return
-		}
+	if slices.Contains(e.named(then).Dependencies, urn) {
+		return
 	}
 	e.Errorf("%s does not wait for %s", then, first)
 }
