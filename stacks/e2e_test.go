@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/elasticdl/elasticdl/test/provider/cluster"
@@ -47,7 +48,7 @@ func (s *site) testObjects(t *testing.T) {
 			sub(config, "elasticdl:platform")["storageClass"] = "elasticdl-efs"
 		}, "networking.k8s.io/v1/NetworkPolicy storage.k8s.io/v1/StorageClass apps/v1/DaemonSet"},
 		{"minikube", func(config section) {
-			maps.Copy(sub(config, "elasticdl:minikube"), section{"cni": "calico", "data": s.digits})
+			maps.Copy(sub(config, "elasticdl:minikube"), section{"cni": "calico", "data": s.data})
 			sub(config, "elasticdl:platform")["networkPolicy"] = true
 		}, "networking.k8s.io/v1/NetworkPolicy"},
 	} {
@@ -57,7 +58,8 @@ func (s *site) testObjects(t *testing.T) {
 				sub(config, "elasticdl:platform")["quota"] = quota
 				sub(config, "elasticdl:platform", "priorityClasses")["urgent-"+test.stack] = 2000000
 				delete(config, "elasticdl:image")
-				delete(config, "elasticdl:data")                                          // which a pod writes
+				delete(config, "elasticdl:data") // which a pod writes
+				sub(config, "elasticdl:job")["suspend"] = true
 				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can have it
 				test.change(config)
 			})
@@ -141,15 +143,8 @@ func (tr *trial) masterMayMakePods() {
 // resumes starts a job that waits for its data, by one update; its master's pod is taken, too.
 func (tr *trial) resumes() {
 	tr.t.Helper()
-	waits := false
-	tr.configure(func(config section) {
-		j := sub(config, "elasticdl:job")
-		waits = j["suspend"] == true
-		j["suspend"] = false
-	})
-	if waits {
-		tr.does("update " + jobMaster)
-	}
+	tr.configure(func(config section) { sub(config, "elasticdl:job")["suspend"] = false })
+	tr.does("update " + jobMaster)
 	tr.eventually("master", func() bool {
 		if events := tr.run("kubectl", "get", "events"); strings.Contains(events, "FailedCreate") {
 			tr.t.Fatalf("the master's pod is refused:\n%s", events)
@@ -169,21 +164,20 @@ const (
 func (s *site) testJob(t *testing.T) {
 	tr := s.newTrial(t, "minikube", func(config section) {
 		// Of a profile that was there objects are deleted, and not the cluster with them.
-		maps.Copy(sub(config, "elasticdl:minikube"), section{"adopt": true, "data": s.digits})
-		delete(config, "elasticdl:data")
+		maps.Copy(sub(config, "elasticdl:minikube"), section{"adopt": true})
+		config["elasticdl:data"] = section{"dataset": "mnist", "path": "mnist", "source": filepath.Join(s.repository, "examples/mnist/data"), "command": s.onCluster(t)}
 		j := sub(config, "elasticdl:job")
 		maps.Copy(j, section{"modelDef": "mnist.mnist_mlp.custom_model", "numEpochs": 1, "numMinibatchesPerTask": 4})
 		for role, cpu := range map[string]string{"master": "50m", "ps": "50m", "worker": "20m"} {
 			maps.Copy(sub(j, role), section{"request": section{"cpu": cpu, "memory": "64Mi"}, "limit": section{"cpu": "500m", "memory": "512Mi"}})
 		}
 	})
-	tr.cluster.Mounts = map[string]string{"/data": s.digits}
+	tr.cluster.Mounts = map[string]string{"/data": s.data}
 	if err := tr.cloud.StartMinikube(tr.namespace); err != nil {
 		t.Fatal(err)
 	}
 	began := time.Now()
 	tr.up()
-	tr.load()
 	tr.run("elasticdl", "wait", jobName, "--timeout=4m")
 	if status := tr.run("elasticdl", "status", jobName); !strings.Contains(status, "Succeeded") {
 		t.Errorf("%s", status)
@@ -192,6 +186,10 @@ func (s *site) testJob(t *testing.T) {
 	first := tr.master()
 
 	tr.unchanged()
+	tr.up(optup.Replace([]string{"urn:pulumi:minikube::elasticdl::command:local:Command::dataset"}))
+	if said := tr.said("dataset"); !strings.Contains(said, "mnist there already") {
+		t.Errorf("the data that is there was brought again: %s", said)
+	}
 	tr.refresh()
 	tr.unchanged()
 	tr.drifts()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"maps"
@@ -19,6 +20,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/auto/optdestroy"
 	"github.com/pulumi/pulumi/sdk/v3/go/auto/optpreview"
 	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
+	"github.com/pulumi/pulumi/sdk/v3/go/common/apitype"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
 	"sigs.k8s.io/yaml"
 
@@ -41,7 +43,8 @@ type site struct {
 	kubectl    string
 	kubeconfig string
 	elasticdl  string
-	digits     string // directory of this machine, hence of every node, with mnist/train and mnist/test
+	repository string
+	data       string // empty directory of this machine, hence of every node
 	zoo        string // a module of models, as a user has one
 }
 
@@ -58,26 +61,21 @@ func newSite(t *testing.T) *site {
 	dir, repository := absolute(*clusterDir), absolute("..")
 	s := &site{
 		dir: dir, kubectl: filepath.Join(dir, "bin", "kubectl"), kubeconfig: filepath.Join(dir, "admin.kubeconfig"),
-		elasticdl: absolute(*elasticdl), digits: t.TempDir(), zoo: t.TempDir(),
+		elasticdl: absolute(*elasticdl), repository: repository, data: t.TempDir(), zoo: t.TempDir(),
 	}
 	if _, err := os.Stat(s.kubeconfig); err != nil {
 		t.Fatalf("no cluster (make cluster-up): %v", err)
 	}
 	t.Setenv("PATH", filepath.Dir(absolute(*pulumiCLI))+string(os.PathListSeparator)+os.Getenv("PATH"))
-	for path := s.digits; path != filepath.Clean(os.TempDir()); path = filepath.Dir(path) { // pods read in it
+	for path := s.data; path != filepath.Clean(os.TempDir()); path = filepath.Dir(path) { // pods write in it
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, args := range [][]string{
-		{"dataset", "mnist", filepath.Join(s.digits, "mnist"), "--source", filepath.Join(repository, "examples/mnist/data")},
-		{"zoo", "init", "--model_zoo=model_zoo", "--local_pkg_dir=" + repository},
-	} {
-		cmd := exec.CommandContext(t.Context(), s.elasticdl, args...)
-		cmd.Dir = s.zoo
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("%v: %v\n%s", cmd, err, out)
-		}
+	cmd := exec.CommandContext(t.Context(), s.elasticdl, "zoo", "init", "--model_zoo=model_zoo", "--local_pkg_dir="+repository)
+	cmd.Dir = s.zoo
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, out)
 	}
 	// A change of the model, so that the image is no other test's: one that a kubelet has pulled by a registry's name is for
 	// those only who may pull it there, whoever has loaded it since.
@@ -183,27 +181,25 @@ func (tr *trial) source() string {
 	return path
 }
 
-// load brings the images that minikube was told to load to the nodes.
-func (tr *trial) load() {
-	tr.t.Helper()
-	profiles, err := tr.cloud.Minikubes()
-	if err != nil {
-		tr.t.Fatal(err)
+// onCluster writes an elasticdl that does on the test's cluster what it is told to do on the one that minikube plays: that
+// one's images are there, first.
+func (s *site) onCluster(t *testing.T) string {
+	t.Helper()
+	script := filepath.Join(t.TempDir(), "elasticdl")
+	text := fmt.Sprintf(`#!/bin/sh
+set -e
+image=$(mktemp)
+trap 'rm -f "$image"' EXIT
+tail -n +2 "$FAKE_MINIKUBE/$CONTEXT" >"$image" # after how it was started
+for node in '%s'/node-*/containerd.sock; do
+  ctr --address="$node" --namespace=k8s.io images import "$image"
+done
+'%s' "$@" --kubeconfig='%s' --context=
+`, s.dir, s.elasticdl, s.kubeconfig)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
 	}
-	_, image, _ := strings.Cut(profiles[tr.namespace], "\n") // after how it was started
-	file := filepath.Join(tr.t.TempDir(), "image.tar")
-	if err := os.WriteFile(file, []byte(image), 0o600); err != nil {
-		tr.t.Fatal(err)
-	}
-	nodes, err := filepath.Glob(filepath.Join(tr.dir, "node-*", "containerd.sock"))
-	if err != nil || len(nodes) == 0 {
-		tr.t.Fatalf("no nodes in %s: %v", tr.dir, err)
-	}
-	for _, node := range nodes {
-		if out, err := exec.CommandContext(tr.t.Context(), "ctr", "--address="+node, "--namespace=k8s.io", "images", "import", file).CombinedOutput(); err != nil {
-			tr.t.Fatalf("import an image of %d bytes: %v\n%s", len(image), err, out)
-		}
-	}
+	return script
 }
 
 // configure changes the stack's file.
@@ -263,6 +259,26 @@ func (tr *trial) unchanged() {
 		}
 	}
 	tr.up(optup.ExpectNoChanges())
+}
+
+// said is what a command of the stack has written.
+func (tr *trial) said(name string) string {
+	tr.t.Helper()
+	exported, err := tr.stack.Export(tr.t.Context())
+	if err != nil {
+		tr.t.Fatal(err)
+	}
+	var state apitype.DeploymentV3
+	if err := json.Unmarshal(exported.Deployment, &state); err != nil {
+		tr.t.Fatal(err)
+	}
+	for _, r := range state.Resources {
+		if r.URN.Name() == name && r.Type == "command:local:Command" {
+			return fmt.Sprint(r.Outputs["stderr"])
+		}
+	}
+	tr.t.Fatalf("there is no command %s", name)
+	return ""
 }
 
 // previewed is what the next up would do, by kind of change.
