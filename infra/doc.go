@@ -1,7 +1,7 @@
 // Package infra is the infrastructure of a training job as a Pulumi program. It has what its parts share: the stack's
 // [Settings], what a [Cluster] gives to the rest, and how objects of Kubernetes are registered.
 //
-//	settings ──> gke | eks | minikube ──> Cluster ──> platform ──> trainingjob
+//	settings ──> gke | eks | minikube ──> Cluster ──> platform ──> image ──> dataset ──> trainingjob
 //
 // The packages of the clouds know nothing of each other, because their SDKs take minutes to compile; infra imports none
 // of them. policy looks at every resource that any of them asks for.

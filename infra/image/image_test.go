@@ -240,6 +240,28 @@ func TestMinikube(t *testing.T) {
 	}
 }
 
+// A source may be anywhere.
+func TestAbsoluteSource(t *testing.T) {
+	s := project(t)
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images []string
+	for _, source := range []string{"zoo", filepath.Join(filepath.Dir(dir), "zoo")} {
+		s.Image.Source = source
+		all, _, _, err := record(t, false, s, infra.CloudMinikube, "elasticdl/test-mnist:0123")
+		if err != nil {
+			t.Fatal(err)
+		}
+		inputs := graph.Find(all, kindCommand, "image").Inputs
+		images = append(images, fmt.Sprint(inputs["dir"], inputs["triggers"]))
+	}
+	if images[0] != images[1] {
+		t.Errorf("%s, and by an absolute path %s", images[0], images[1])
+	}
+}
+
 // What a command prints is a name, or an error.
 func TestReference(t *testing.T) {
 	for _, test := range []struct {
