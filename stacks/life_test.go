@@ -277,7 +277,7 @@ func (e *engine) protects(keeps ...string) {
 	calls := len(e.cloud.Calls())
 	e.up()
 	for _, c := range e.cloud.Calls()[calls:] {
-		if c.Op == "create" && slices.Contains(keeps, c.Name) && !strings.HasPrefix(c.Type, "kubernetes:") {
+		if c.Op == "create" && slices.Contains(left, c.Type+" "+c.Name) {
 			e.Errorf("it was kept, and yet: %s", c)
 		}
 	}
