@@ -33,7 +33,7 @@ PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Ver
   cluster-up cluster-down cluster-tools pulumi-tools e2e
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## build/elasticdl, a static binary
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)' -o $(ELASTICDL) ./cmd/elasticdl
