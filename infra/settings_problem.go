@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 // problems are what is wrong with the settings of a stack, each by its path: "gke.ranges.pods", "gcp:project".
@@ -119,7 +121,7 @@ func orMissing(value string) string { return cmp.Or(value, "missing") }
 func nearest(name string, choices []string) string {
 	best, found := max(1, len(name)/3)+1, ""
 	for _, c := range choices {
-		d := distance(strings.ToLower(name), strings.ToLower(c))
+		d := job.Distance(strings.ToLower(name), strings.ToLower(c))
 		if len(name) > 2 && (strings.HasPrefix(c, name) || strings.HasPrefix(name, c)) {
 			d = min(d, 1)
 		}
@@ -131,25 +133,4 @@ func nearest(name string, choices []string) string {
 		return ""
 	}
 	return "; did you mean " + found + "?"
-}
-
-// distance is how many single letters differ between a and b (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		corner := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := corner
-			if a[i] != b[j] {
-				cost++
-			}
-			corner = row[j+1]
-			row[j+1] = min(cost, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }

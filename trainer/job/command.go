@@ -205,7 +205,7 @@ func suggest(name string) string {
 	best, nearest := max(2, len(name)/3)+1, ""
 	for i := range flags {
 		for _, known := range append([]string{flags[i].Name}, flags[i].Aliases...) {
-			d := distance(name, known)
+			d := Distance(name, known)
 			if strings.HasPrefix(known, name) && len(name) > 3 {
 				d = min(d, 1)
 			}
@@ -220,8 +220,8 @@ func suggest(name string) string {
 	return "; did you mean --" + nearest + "?"
 }
 
-// distance is how many single letters differ between a and b (Levenshtein).
-func distance(a, b string) int {
+// Distance is how many single letters differ between a and b (Levenshtein).
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

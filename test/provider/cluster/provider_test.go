@@ -69,7 +69,7 @@ func TestConfigure(t *testing.T) {
 		{map[string]any{"kubeconfig": kubeconfig}, ""},
 		{map[string]any{"kubeconfig": map[string]any{signature: "1b47061264138c4ac30d75fd1eb44270", "value": kubeconfig}, "context": "x"}, ""},
 		{map[string]any{"kubeconfig": kubeconfig, "context": "y"}, `no context "y"`},
-		{map[string]any{"kubeconfig": "/root/.kube/config"}, "is none"},
+		{map[string]any{"kubeconfig": ".kube/config"}, "is none"},
 		{map[string]any{}, "is none"},
 		{map[string]any{"kubeconfig": "clusters: {\n"}, "kubeconfig: "},
 	} {
