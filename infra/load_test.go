@@ -31,7 +31,7 @@ func TestLoad(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	t.Setenv(pulumi.EnvConfig, `{"elasticdl:platfrom": "{}", "gcp:zone": "us-central1-c"}`)
-	if _, err := load(config); err == nil || err.Error() != "elasticdl:platfrom: unknown field; did you mean platform?" {
+	if _, err := load(config); err == nil || err.Error() != "the configuration of stack test cannot be used:\nelasticdl:platfrom: unknown field; did you mean platform?" {
 		t.Errorf("a misspelt key: %v", err)
 	}
 	delete(config, "elasticdl:cloud")

@@ -131,8 +131,8 @@ func Load(ctx *pulumi.Context, others ...func(*Settings) error) (*Settings, erro
 		}
 	}
 	s, err := parse(in, others...)
-	if err != nil {
-		return nil, err
+	if err != nil { // a line for each: the engine writes its own mark before the first
+		return nil, fmt.Errorf("the configuration of stack %s cannot be used:\n%w", in.stack, err)
 	}
 	for _, note := range s.Notes {
 		if err := ctx.Log.Warn(note, nil); err != nil {

@@ -34,7 +34,7 @@ func (m *kubeMaster) outlive(ctx context.Context) error {
 				return nil
 			}
 		}
-		if !told {
+		if !told && len(left) > 0 {
 			told = true
 			m.log.Info("Pods of a former job of this name are going", "pods", strings.Join(left, " "))
 		}
