@@ -26,17 +26,29 @@ func TestOutOfMemory(t *testing.T) {
 }
 
 // A quota that is too small is named by the status; the job goes on with what it has, and takes the rest when it may.
+// A server that is lost when the quota has become smaller still is given a worker's place.
 func TestQuota(t *testing.T) {
 	const epochs = 60
 	ns := newNamespace(t)
-	ns.kubectl("create", "quota", "few", "--hard=pods=3")
+	ns.kubectl("create", "quota", "few", "--hard=pods=4")
 	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=1", "--num_workers=3", "--minibatch_size=64"})...)
 	j.trains(0.05)
 	eventually(t, "word of the quota in elasticdl status", patience, func() bool {
 		return len(grep(ns.elasticdl("status", "modest"), `worker-\d.*exceeded quota`)) > 0
 	})
-	ns.kubectl("delete", "quota", "few")
+	j.awaits("2 workers", patience, func() bool { return len(j.workers((*object).running)) == 2 })
+	ns.kubectl("patch", "quota", "few", "--patch", `{"spec": {"hard": {"pods": "3"}}}`)
+	lost := j.uids("ps-0")[0]
+	ns.kubectl("delete", "pod", "elasticdl-modest-ps-0", "--wait=false")
 	began := time.Now()
+	j.awaits("a server instead of a worker", patience, func() bool {
+		server := j.pod("ps-0")
+		return server.running() && server.Metadata.UID != lost && len(j.workers((*object).running)) == 1
+	})
+	took(t, "server deleted to its next launch in a worker's place", began)
+	j.goesOn(10_000)
+	ns.kubectl("delete", "quota", "few")
+	began = time.Now()
 	j.awaits("3 workers", patience, func() bool { return len(j.workers((*object).running)) == 3 })
 	took(t, "quota lifted to all workers running", began)
 	j.ends(epochs)

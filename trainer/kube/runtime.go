@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,8 +111,8 @@ func (r *Runtime) Close() {
 func (r *Runtime) Events() <-chan pod.Event { return r.events }
 
 // Create makes a pod, however long the API server does not answer. What the cluster refuses, for want
-// of quota or by its rules, is an error, and what it fails to do for brokenLimit; what it will always refuse is
-// [master.ErrHopeless].
+// of quota ([master.ErrFull]) or by its rules, is an error, and what it fails to do for brokenLimit; what it will
+// always refuse is [master.ErrHopeless].
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
 		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
@@ -133,8 +134,11 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 		}
 		return err
 	})
-	if api.IsInvalid(err) || api.IsBadRequest(err) {
+	switch {
+	case api.IsInvalid(err) || api.IsBadRequest(err):
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
+	case api.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+		return fmt.Errorf("%w: %w", master.ErrFull, err)
 	}
 	return err
 }

@@ -315,20 +315,20 @@ func TestRuntimeLeavesOthersAlone(t *testing.T) {
 func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, tt := range map[string]struct {
-		err      error
-		refused  string // "": it is done in the end
-		hopeless bool
+		err     error
+		refused string // "": it is done in the end
+		is      error  // beside that
 	}{
 		"conflict":    {err: api.NewConflict(schema.GroupResource{Resource: "resourcequotas"}, "quota", errors.New("modified"))},
 		"busy":        {err: api.NewTooManyRequestsError("too many")},
 		"away":        {err: api.NewServiceUnavailable("starting")},
 		"broken":      {err: api.NewInternalError(errors.New("etcd"))},
 		"late":        {err: api.NewServerTimeout(pods, "create", 0)},
-		"quota":       {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: pods=10")), refused: "exceeded quota"},
+		"quota":       {err: api.NewForbidden(pods, "x", errors.New("exceeded quota: pods=10")), refused: "exceeded quota", is: master.ErrFull},
 		"no priority": {err: api.NewForbidden(pods, "x", errors.New("no PriorityClass with name none was found")), refused: "no PriorityClass"},
 		"invalid": {
 			err:     api.NewInvalid(schema.GroupKind{Kind: "Pod"}, "x", nil),
-			refused: "is invalid", hopeless: true,
+			refused: "is invalid", is: master.ErrHopeless,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -353,8 +353,13 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 				}
 				return
 			}
-			if err == nil || !strings.Contains(err.Error(), tt.refused) || errors.Is(err, master.ErrHopeless) != tt.hopeless {
-				t.Errorf("error %v, hopeless %v", err, errors.Is(err, master.ErrHopeless))
+			if err == nil || !strings.Contains(err.Error(), tt.refused) {
+				t.Errorf("error %v", err)
+			}
+			for _, kind := range []error{master.ErrFull, master.ErrHopeless} {
+				if errors.Is(err, kind) != (kind == tt.is) {
+					t.Errorf("error %v: is %v", err, kind)
+				}
 			}
 		})
 	}

@@ -13,6 +13,9 @@ import (
 // ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, no cluster takes it.
 var ErrHopeless = errors.New("impossible")
 
+// ErrFull is what a runtime's Create says when there is no room for a pod until another of the job has ended.
+var ErrFull = errors.New("no room")
+
 const (
 	deleteAgain = time.Second // before a deletion that the runtime refused is repeated
 	creating    = 64          // creations at once: one may take a while, and there may be a thousand to do
@@ -133,18 +136,29 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 		err = m.Pods.Create(ctx, Pod{ID: a.ID, Launch: a.Launch, Slot: a.Original, Address: a.Address, OOMs: a.OOMs})
 	}
 	if err == nil {
+		m.created(a)
 		return
 	}
 	m.Log.Warn("Pod could not be created", "pod", a.ID, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.do(m.table.Refused(a.ID, a.Launch, err.Error(), now))
+	m.do(m.table.Refused(a.ID, a.Launch, pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull)}, now))
 	if errors.Is(err, ErrHopeless) {
 		m.end("Failed", fmt.Errorf("create %v: %w", a.ID, err), now)
 	}
 	m.advance(now)
 	signal(m.poke)
+}
+
+// created tells the table that the runtime has taken a pod, unless more was heard of it already.
+func (m *master) created(a pod.Action) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p, ok := m.table.Get(a.ID); ok && p.Launch == a.Launch && p.Phase == pod.Initial {
+		m.note(pod.Event{ID: a.ID, Launch: a.Launch, Phase: pod.Pending})
+		signal(m.poke)
+	}
 }
 
 // delete asks for the end of a pod until the runtime has taken the order, or there is nothing left to end.

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -105,6 +107,42 @@ func TestHopelessCreation(t *testing.T) {
 		<-w.ended
 		if !errors.Is(w.err, ErrHopeless) || !strings.Contains(w.status.Reason, "impossible: no such field") || w.status.State != "Failed" {
 			t.Errorf("%v; %v", w.err, w.status)
+		}
+	})
+}
+
+// With room for two pods a job of three trains: the server is there first, also when others take the room of a lost one.
+func TestServersHaveRoom(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var room atomic.Int32
+		room.Store(2)
+		pods := newFakePods()
+		pods.before = func(_ context.Context, p Pod) error {
+			if p.ID.Role == pod.PS {
+				time.Sleep(time.Second) // the API server takes its time
+			}
+			if len(pods.running()) >= int(room.Load()) {
+				return ErrFull
+			}
+			return nil
+		}
+		w := start(t, func(c *Config) { c.Pods = pods })
+		time.Sleep(2 * time.Second)
+		w.join()
+		if got := pods.running(); !slices.Equal(got, []pod.ID{ps(0), worker(0)}) && !slices.Equal(got, []pod.ID{ps(0), worker(1)}) {
+			t.Fatalf("%v running", got)
+		}
+		room.Store(1)
+		pods.end(ps(0), pod.Exit{NodeLost: true})
+		time.Sleep(5 * time.Second)
+		if got := pods.running(); !slices.Equal(got, []pod.ID{ps(0)}) {
+			t.Fatalf("%v running", got)
+		}
+		w.join()
+		room.Store(3)
+		time.Sleep(time.Minute)
+		if n := len(pods.running()); n != 3 {
+			t.Errorf("%d pods running", n)
 		}
 	})
 }

@@ -42,8 +42,9 @@ type Pod struct {
 // Pods starts and ends pods: processes (trainer/local) or a cluster's. Its calls may
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
-	// Create returns when the pod is started, or why it cannot be; it is tried again later then,
-	// or the job fails if that is [ErrHopeless]. The end of ctx says that the pod is not wanted any more.
+	// Create returns when the pod is started, or why it cannot be; it is tried again later then, a server at a
+	// worker's cost if that is [ErrFull], or the job fails if that is [ErrHopeless]. The end of ctx says that the
+	// pod is not wanted any more.
 	Create(ctx context.Context, p Pod) error
 	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event.
 	Delete(ctx context.Context, id pod.ID) error
@@ -363,6 +364,11 @@ func (m *master) stop(state string, err error) {
 func (m *master) observe(e pod.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.note(e)
+}
+
+// note takes a pod's event. The mutex is held.
+func (m *master) note(e pod.Event) {
 	before, known := m.table.Get(e.ID)
 	now := time.Now()
 	m.do(m.table.Observe(e, now))

@@ -117,7 +117,7 @@ func TestRefusals(t *testing.T) {
 	refuse := func(id ID, launch int, for_ time.Duration, now time.Time) time.Time {
 		t.Helper()
 		for until := now.Add(for_); now.Before(until); {
-			table.Refused(id, launch, "exceeded quota", now)
+			table.Refused(id, launch, Refusal{Reason: "exceeded quota"}, now)
 			due, ok := table.Deadline()
 			if wait := due.Sub(now); !ok || wait > maxRefused {
 				t.Fatalf("%v is tried again in %v", id, wait)
@@ -164,8 +164,46 @@ func TestPodThatWasGivenUpIsDeleted(t *testing.T) {
 	table := running(t, Policy{Workers: 1})
 	expect(t, table.Scale(2, at(1)), "create worker-1")
 	expect(t, table.Scale(1, at(2)), "delete worker-1: scaled down")
-	expect(t, table.Refused(worker(1), 1, "not wanted any more", at(2)))
+	expect(t, table.Refused(worker(1), 1, Refusal{Reason: "not wanted any more"}, at(2)))
 	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Pending}, at(3)), "delete worker-1: it is not needed any more")
 	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Leaving}, at(4)))
 	expect(t, table.Observe(Event{ID: worker(1), Launch: 1, Phase: Deleted}, at(5)))
+}
+
+// No worker has the room that a server needs.
+func TestServersComeFirst(t *testing.T) {
+	table := New(Policy{Servers: 2, Workers: 2, Backoff: time.Second})
+	expect(t, table.Start(start), "create ps-0", "create ps-1")
+	expect(t, table.Observe(Event{ID: server(0), Phase: Pending}, at(1)))
+	expect(t, table.Refused(server(1), 1, Refusal{Reason: "no answer"}, at(1)))
+	if due, _ := table.Deadline(); !due.Equal(at(2)) {
+		t.Fatalf("due at %v", due.Sub(start))
+	}
+	expect(t, table.Tick(at(2)), "create ps-1")
+	if due, ok := table.Deadline(); ok {
+		t.Fatalf("due at %v, and the server is not there yet", due.Sub(start))
+	}
+	expect(t, table.Observe(Event{ID: server(1), Phase: Pending}, at(3)), "create worker-0", "create worker-1")
+	expect(t, table.Observe(Event{ID: server(1), Phase: Running}, at(4)))
+}
+
+// Others may have taken the room of a server that was lost: then its workers make some, one for each that lacks it.
+func TestServerTakesRoomOfWorker(t *testing.T) {
+	full := Refusal{Reason: "exceeded quota", Full: true}
+	table := running(t, Policy{Servers: 2, Workers: 3, Backoff: time.Second})
+	table.Observe(end(Exit{NodeLost: true}, server(0)), at(5))
+	expect(t, table.Refused(server(0), 2, Refusal{Reason: "no answer"}, at(5)))
+	expect(t, table.Tick(at(6)), "create ps-0 (launch 2)")
+	expect(t, table.Refused(server(0), 2, full, at(6)), "delete worker-2: ps-0 needs its room")
+	expect(t, table.Tick(at(8)), "create ps-0 (launch 2)")
+	expect(t, table.Refused(server(0), 2, full, at(8))) // the worker takes its time
+	expect(t, table.Observe(end(Exit{NodeLost: true}, server(1)), at(8)), "lost ps-1: node lost", "create ps-1 (launch 2)")
+	expect(t, table.Refused(server(1), 2, full, at(8)), "delete worker-1: ps-1 needs its room")
+	expect(t, table.Observe(end(Exit{Code: 143}, worker(2)), at(9)),
+		"lost worker-2: deleted: ps-0 needs its room", "create ps-0 (launch 2)", "create ps-1 (launch 2)")
+	expect(t, table.Observe(Event{ID: server(0), Launch: 2, Phase: Pending}, at(9)))
+	expect(t, table.Refused(server(1), 2, full, at(9)))
+	expect(t, table.Observe(end(Exit{Code: 143}, worker(1)), at(11)),
+		"lost worker-1: deleted: ps-1 needs its room", "create ps-1 (launch 2)")
+	expect(t, table.Observe(Event{ID: server(1), Launch: 2, Phase: Pending}, at(11)), "create worker-3", "create worker-4")
 }

@@ -3,6 +3,7 @@ package pod
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ type cluster struct {
 	table          *Table
 	policy         Policy
 	now            time.Time
-	wanted         int
+	wanted, room   int // as many pods as there may be
 	todo           []Action
 	lives          []*life
 	lost           map[string]int      // by pod and launch
@@ -47,6 +48,7 @@ func newCluster(t *rapid.T) *cluster {
 		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time), charged: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
+	c.Squeeze(t)
 	c.take(c.table.Start(c.now))
 	return c
 }
@@ -65,6 +67,13 @@ func (c *cluster) take(actions []Action) {
 				c.t.Fatalf("%v only %v after the last of its line", a, c.now.Sub(last))
 			}
 			c.created[line] = c.now
+			if a.ID.Role == Worker {
+				for _, p := range c.table.List() {
+					if p.ID.Role == PS && p.Phase == Initial {
+						c.t.Fatalf("%v before %v", a, p.ID)
+					}
+				}
+			}
 		case Lost:
 			if c.lost[name]++; c.lost[name] > 1 {
 				c.t.Fatalf("%s is lost twice", name)
@@ -106,8 +115,8 @@ func (c *cluster) Perform(t *rapid.T) {
 	c.todo = c.todo[1:]
 	switch a.Verb {
 	case Create:
-		if rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
-			c.take(c.table.Refused(a.ID, a.Launch, "no quota", c.now))
+		if !c.settling && rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
+			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "no quota"}, c.now))
 			return
 		}
 		for _, l := range c.live() {
@@ -117,6 +126,10 @@ func (c *cluster) Perform(t *rapid.T) {
 		}
 		if c.life(a.ID, a.Launch) != nil {
 			t.Fatalf("%v again", a)
+		}
+		if len(c.live()) >= c.room {
+			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "full", Full: true}, c.now))
+			return
 		}
 		l := &life{Event: Event{ID: a.ID, Launch: a.Launch, Phase: Initial}}
 		c.lives = append(c.lives, l)
@@ -219,6 +232,11 @@ func (c *cluster) Scale(t *rapid.T) {
 	}
 }
 
+// Squeeze has others take or leave room. What is there stays.
+func (c *cluster) Squeeze(t *rapid.T) {
+	c.room = c.policy.Servers + rapid.IntRange(0, 6).Draw(t, "room")
+}
+
 func (c *cluster) Check(t *rapid.T) {
 	numbers, slots := make(map[ID]bool), make(map[string]bool)
 	for _, p := range c.table.List() {
@@ -244,10 +262,30 @@ func (c *cluster) Check(t *rapid.T) {
 	}
 }
 
-// settle performs everything, lets every pod run, and waits for what is due.
+// settle performs everything, lets every pod run, and waits for what is due: with little room until the servers are
+// there, then with as much as they want.
 func (c *cluster) settle(t *rapid.T) {
 	c.settling = true
+	before := c.table.Err()
+	for _, e := range c.table.pods {
+		e.since = c.now
+	}
+	serve := func() bool {
+		servers := c.policy.Servers
+		for _, l := range c.live() {
+			if l.ID.Role == PS && l.Phase == Running {
+				servers--
+			}
+		}
+		return servers == 0
+	}
 	for range 1000 {
+		if serve() || before != nil {
+			c.room = 1000
+		}
+		if err := c.table.Err(); err != nil && before == nil && strings.Contains(err.Error(), "could not be created") {
+			t.Fatalf("there is room for the servers, and %v", err)
+		}
 		switch {
 		case len(c.todo) > 0:
 			c.Perform(t)
@@ -271,18 +309,23 @@ func TestLaws(t *testing.T) {
 		c := newCluster(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": c.Check, "perform": c.Perform, "perform more": c.Perform, "run": c.Run, "run more": c.Run,
-			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask,
+			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask, "squeeze": c.Squeeze,
 		})
 		c.settle(t)
 		// Settled means that there is nothing to do, and that who is wanted is there.
 		if actions := c.table.Tick(c.now); len(actions) > 0 {
 			t.Fatalf("settled, but %v", actions)
 		}
-		live := 0
+		live, servers := 0, 0
 		for _, l := range c.live() {
 			if l.ID.Role == Worker {
 				live++
+			} else {
+				servers++
 			}
+		}
+		if servers != c.policy.Servers && c.table.Err() == nil {
+			t.Fatalf("%d servers live of %d", servers, c.policy.Servers)
 		}
 		if want := c.table.Workers(); live != want || live > c.wanted || live < c.wanted-len(c.table.failed) {
 			t.Fatalf("%d workers live, %d in the table, %d wanted, %d lines ended", live, want, c.wanted, len(c.table.failed))

@@ -74,9 +74,9 @@ func expect(t *testing.T, got []Action, want ...string) {
 func running(t *testing.T, p Policy) *Table {
 	t.Helper()
 	table := New(p)
-	for _, a := range table.Start(start) {
-		ev := Event{ID: a.ID, Phase: Running, Address: "host-" + a.ID.String(), PID: 100 + a.ID.Index}
-		expect(t, table.Observe(ev, start))
+	for todo := table.Start(start); len(todo) > 0; todo = todo[1:] {
+		id := todo[0].ID
+		todo = append(todo, table.Observe(Event{ID: id, Phase: Running, Address: "host-" + id.String(), PID: 100 + id.Index}, start)...)
 	}
 	return table
 }
@@ -85,7 +85,8 @@ func end(e Exit, id ID) Event { return Event{ID: id, Phase: Failed, Exit: e} }
 
 func TestStart(t *testing.T) {
 	table := New(Policy{Servers: 1, Workers: 2})
-	expect(t, table.Start(start), "create ps-0", "create worker-0", "create worker-1")
+	expect(t, table.Start(start), "create ps-0")
+	expect(t, table.Observe(Event{ID: server(0), Phase: Pending}, at(1)), "create worker-0", "create worker-1")
 	expect(t, table.Tick(at(1000)))
 	if at, ok := table.Deadline(); ok {
 		t.Errorf("deadline %v with nothing to do", at)
@@ -159,8 +160,7 @@ func TestCrashLoopIsSlowedAndEnds(t *testing.T) {
 
 // The table does not grow with the length of a job.
 func TestTableForgetsWhoEndedLongAgo(t *testing.T) {
-	table := New(Policy{Servers: 1, Workers: 2})
-	table.Start(start)
+	table := running(t, Policy{Servers: 1, Workers: 2})
 	now := start
 	const losses = 3 * remembered
 	for i := range losses {
@@ -210,7 +210,7 @@ func TestRefusedCreationIsTriedAgain(t *testing.T) {
 	expect(t, table.Start(start), "create worker-0")
 	now := start
 	for _, delay := range []time.Duration{1, 2, 4, 8} {
-		expect(t, table.Refused(worker(0), 1, "no quota", now))
+		expect(t, table.Refused(worker(0), 1, Refusal{Reason: "no quota"}, now))
 		if due, _ := table.Deadline(); due.Sub(now) != delay*time.Second {
 			t.Fatalf("due after %v, want %d s", due.Sub(now), delay)
 		}
@@ -218,7 +218,7 @@ func TestRefusedCreationIsTriedAgain(t *testing.T) {
 		expect(t, table.Tick(now), "create worker-0")
 	}
 	table.Observe(Event{ID: worker(0), Phase: Running}, now)
-	expect(t, table.Refused(worker(0), 1, "late", now))
+	expect(t, table.Refused(worker(0), 1, Refusal{Reason: "late"}, now))
 	if _, ok := table.Deadline(); ok || table.Err() != nil {
 		t.Error("something due, or ", table.Err())
 	}
@@ -249,6 +249,8 @@ func TestWorkers(t *testing.T) {
 	}
 	want(0)
 	table.Start(start)
+	want(3)
+	table.Observe(Event{ID: server(0), Phase: Running}, start)
 	want(3)
 	table.Observe(end(Exit{Code: 1}, worker(0)), at(1))
 	want(3) // worker 3 is created in a second

@@ -29,7 +29,8 @@ type entry struct {
 	created  bool      // Create was handed out
 	due      time.Time // if not: when it will be
 	refused  int       // how often it could not be performed,
-	since    time.Time // from when on
+	since    time.Time // from when on,
+	full     bool      // and that the last time it was for want of room
 	doomed   string    // why its Delete was handed out
 	followed bool      // it is leaving, and its line has another
 }
@@ -46,7 +47,7 @@ func New(p Policy) *Table {
 	return &Table{policy: p, byID: make(map[ID]*entry)}
 }
 
-// Start creates the job's pods, servers first.
+// Start creates the job's servers, and its workers when those are there.
 func (t *Table) Start(now time.Time) []Action {
 	for i := range t.policy.Servers {
 		t.add(ID{PS, i}, i, new(line), now)
@@ -134,7 +135,7 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	case ev.Launch != 0 && ev.Launch != e.Launch, !slices.Contains(moves[e.Phase], ev.Phase):
 		return nil
 	}
-	asked := e.Phase == Leaving
+	asked, first := e.Phase == Leaving, e.Phase == Initial
 	e.created = true
 	e.Phase = ev.Phase
 	e.Waiting = ev.Waiting
@@ -150,6 +151,9 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 		e.Started = now
 	case e.Phase == Pending && ev.Hopeless && t.err == nil:
 		t.err = fmt.Errorf("%v cannot run: %s", e.ID, e.Waiting)
+	}
+	if first && e.ID.Role == PS { // the workers may have waited for it
+		return t.Tick(now)
 	}
 	return nil
 }
@@ -178,6 +182,9 @@ func (t *Table) follow(e *entry, due time.Time) {
 func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	why := e.Exit // if so
 	e.Exit, e.Ended = exit, now
+	if e.ID.Role == Worker {
+		t.hasten(now)
+	}
 	if asked || e.doomed != "" || e.Phase == Deleted { // it was told to go: how it went is no matter
 		if e.Phase == Failed {
 			e.Phase = Deleted
@@ -212,7 +219,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	} else {
 		t.relaunched++
 		e.Pod = Pod{ID: e.ID, Original: e.Original, Launch: e.Launch + 1, Phase: Initial, Address: e.Address, OOMs: e.line.OOMs}
-		e.created, e.refused, e.doomed, e.due = false, 0, "", due
+		e.created, e.refused, e.full, e.doomed, e.due = false, 0, false, "", due
 	}
 	return append([]Action{lost}, t.Tick(now)...)
 }
@@ -269,9 +276,15 @@ func (t *Table) endLine(e *entry, v Verdict) {
 // workers only hold what others could use.
 const refusals = 10 * time.Minute
 
-// Refused tells that a Create could not be performed: no quota, no answer. It is tried again, later each time and
-// without charge: a worker without end, a server until that has gone on for ten minutes.
-func (t *Table) Refused(id ID, launch int, reason string, now time.Time) []Action {
+// Refusal is why a Create could not be performed: no quota, no answer.
+type Refusal struct {
+	Reason string
+	Full   bool // for want of room, so that the end of another pod would help
+}
+
+// Refused tells that a Create could not be performed. It is tried again, later each time and without charge: a worker
+// without end, a server until that has gone on for ten minutes. A server without room takes a worker's.
+func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action {
 	e := t.byID[id]
 	if e == nil || e.Launch != launch || e.Phase != Initial || !e.created {
 		return nil
@@ -284,12 +297,48 @@ func (t *Table) Refused(id ID, launch int, reason string, now time.Time) []Actio
 	if e.refused++; e.refused == 1 {
 		e.since = now
 	}
-	e.Waiting = "cannot be created: " + reason
+	e.full = why.Full
+	e.Waiting = "cannot be created: " + why.Reason
 	e.due = now.Add(t.policy.delay(e.refused, maxRefused))
-	if id.Role == PS && now.Sub(e.since) >= refusals && t.err == nil {
-		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(e.since).Round(time.Second), reason)
+	if id.Role != PS {
+		return nil
 	}
-	return nil
+	if now.Sub(e.since) >= refusals && t.err == nil {
+		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(e.since).Round(time.Second), why.Reason)
+	}
+	return t.makeRoom(e, now)
+}
+
+// makeRoom gives up as many workers, those that do not run and the newest first, as there are servers without room.
+func (t *Table) makeRoom(server *entry, now time.Time) []Action {
+	lacking := 0
+	for _, e := range t.pods {
+		switch {
+		case e.lacksRoom():
+			lacking++
+		case e.ID.Role == Worker && e.created && !e.Phase.Ended() && (e.doomed != "" || e.Phase == Leaving): // makes room
+			lacking--
+		}
+	}
+	workers := slices.DeleteFunc(t.workers(), func(e *entry) bool { return !e.created || e.doomed != "" })
+	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first
+	var actions []Action
+	for _, w := range workers[max(0, len(workers)-max(0, lacking)):] {
+		actions = append(actions, t.remove(w, fmt.Sprintf("%v needs its room", server.ID), now)...)
+	}
+	return actions
+}
+
+// lacksRoom says that the pod is a server for which there was no room, and that it is to be tried again.
+func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.waits() && e.full }
+
+// hasten has servers that lacked room tried again at once: there is some now.
+func (t *Table) hasten(now time.Time) {
+	for _, e := range t.pods {
+		if soon := e.Created.Add(t.policy.Backoff); e.lacksRoom() && soon.Before(e.due) {
+			e.due = soon
+		}
+	}
 }
 
 // Replace deletes a pod that is there and does not do its work: a straggler, one that is silent.
@@ -321,8 +370,9 @@ func (t *Table) End(grace time.Duration, now time.Time) []Action {
 // Tick answers what is due: creations that were put off, and after End the deletions.
 func (t *Table) Tick(now time.Time) []Action {
 	var actions []Action
+	held := t.held()
 	for _, e := range t.pods {
-		if e.waits() && !now.Before(e.due) {
+		if e.waits() && !now.Before(e.due) && !(held && e.ID.Role == Worker) {
 			e.created, e.Created = true, now
 			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address, OOMs: e.OOMs})
 		}
@@ -338,6 +388,11 @@ func (t *Table) Tick(now time.Time) []Action {
 	return actions
 }
 
+// held says that no worker is to be created now: a server is not there yet, and workers could take its room.
+func (t *Table) held() bool {
+	return slices.ContainsFunc(t.pods, func(e *entry) bool { return e.ID.Role == PS && e.Phase == Initial })
+}
+
 // waits says that the pod is yet to be created.
 func (e *entry) waits() bool { return e.Phase == Initial && !e.created }
 
@@ -349,8 +404,9 @@ func (t *Table) live(r Role) bool {
 // Deadline is when Tick has something to do next, if nothing happens before.
 func (t *Table) Deadline() (time.Time, bool) {
 	var first time.Time
+	held := t.held()
 	for _, e := range t.pods {
-		if e.waits() && (first.IsZero() || e.due.Before(first)) {
+		if e.waits() && (first.IsZero() || e.due.Before(first)) && !(held && e.ID.Role == Worker) {
 			first = e.due
 		}
 	}
