@@ -134,7 +134,7 @@ func TestServersHaveRoom(t *testing.T) {
 		}
 		room.Store(1)
 		pods.end(ps(0), pod.Exit{NodeLost: true})
-		time.Sleep(5 * time.Second)
+		time.Sleep(20 * time.Second)
 		if got := pods.running(); !slices.Equal(got, []pod.ID{ps(0)}) {
 			t.Fatalf("%v running", got)
 		}

@@ -306,7 +306,10 @@ func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action 
 	if now.Sub(e.since) >= refusals && t.err == nil {
 		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(e.since).Round(time.Second), why.Reason)
 	}
-	return t.makeRoom(e, now)
+	if e.full && now.Sub(e.since) >= accounted {
+		return t.makeRoom(e, now)
+	}
+	return nil
 }
 
 // makeRoom gives up as many workers, those that do not run and the newest first, as there are servers without room.
@@ -316,7 +319,7 @@ func (t *Table) makeRoom(server *entry, now time.Time) []Action {
 		switch {
 		case e.lacksRoom():
 			lacking++
-		case e.ID.Role == Worker && e.created && !e.Phase.Ended() && (e.doomed != "" || e.Phase == Leaving): // makes room
+		case e.makesRoom(now):
 			lacking--
 		}
 	}
@@ -329,14 +332,29 @@ func (t *Table) makeRoom(server *entry, now time.Time) []Action {
 	return actions
 }
 
+// accounted is how long it may take until a cluster has noticed that a pod which has ended, such as a server's former
+// launch, needs its room no more.
+const accounted = 3 * time.Second
+
+// makesRoom says that the pod is a worker that is going, or has just gone.
+func (e *entry) makesRoom(now time.Time) bool {
+	switch {
+	case e.ID.Role != Worker || !e.created:
+		return false
+	case e.Phase.Ended():
+		return now.Sub(e.Ended) < accounted
+	}
+	return e.doomed != "" || e.Phase == Leaving
+}
+
 // lacksRoom says that the pod is a server for which there was no room, and that it is to be tried again.
 func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.waits() && e.full }
 
-// hasten has servers that lacked room tried again at once: there is some now.
+// hasten has servers that lacked room tried again at once, and often: there is some now.
 func (t *Table) hasten(now time.Time) {
 	for _, e := range t.pods {
 		if soon := e.Created.Add(t.policy.Backoff); e.lacksRoom() && soon.Before(e.due) {
-			e.due = soon
+			e.due, e.refused = soon, 1
 		}
 	}
 }
