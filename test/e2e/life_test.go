@@ -28,10 +28,10 @@ func TestOutOfMemory(t *testing.T) {
 // A quota that is too small is named by the status; the job goes on with what it has, and takes the rest when it may.
 // A server that is lost when the quota has become smaller still is given a worker's place.
 func TestQuota(t *testing.T) {
-	const epochs = 40
+	const epochs = 60
 	ns := newNamespace(t)
 	ns.kubectl("create", "quota", "few", "--hard=pods=4")
-	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_ps_pods=1", "--num_workers=3", "--minibatch_size=64"})...)
+	j := ns.train("modest", slices.Concat(small, []string{mlp, "--num_epochs=60", "--num_ps_pods=1", "--num_workers=3", "--minibatch_size=64"})...)
 	j.trains(0.05)
 	eventually(t, "word of the quota in elasticdl status", patience, func() bool {
 		return len(grep(ns.elasticdl("status", "modest"), `worker-\d.*exceeded quota`)) > 0

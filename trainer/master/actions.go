@@ -13,7 +13,7 @@ import (
 // ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, no cluster takes it.
 var ErrHopeless = errors.New("impossible")
 
-// ErrFull is what a runtime's Create says when there is no room for a pod until another of the job has ended.
+// ErrFull is what a runtime's Create says when there is no room for a pod; the end of another may make some.
 var ErrFull = errors.New("no room")
 
 const (
@@ -29,6 +29,16 @@ func (m *master) do(actions []pod.Action) {
 		}
 		m.actions = append(m.actions, a)
 		signal(m.acting)
+	}
+}
+
+// doom hands actions to the executor, and has the workers that it deletes do nothing new. The mutex is held.
+func (m *master) doom(actions []pod.Action) {
+	m.do(actions)
+	for _, a := range actions {
+		if a.Verb == pod.Delete {
+			m.depart(a.ID)
+		}
 	}
 }
 
@@ -143,7 +153,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.do(m.table.Refused(a.ID, a.Launch, pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull)}, now))
+	m.doom(m.table.Refused(a.ID, a.Launch, pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull)}, now))
 	if errors.Is(err, ErrHopeless) {
 		m.end("Failed", fmt.Errorf("create %v: %w", a.ID, err), now)
 	}
@@ -157,8 +167,8 @@ func (m *master) created(a pod.Action) {
 	defer m.mu.Unlock()
 	if p, ok := m.table.Get(a.ID); ok && p.Launch == a.Launch && p.Phase == pod.Initial {
 		m.note(pod.Event{ID: a.ID, Launch: a.Launch, Phase: pod.Pending})
-		signal(m.poke)
 	}
+	signal(m.poke)
 }
 
 // delete asks for the end of a pod until the runtime has taken the order, or there is nothing left to end.

@@ -106,6 +106,7 @@ func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
 	now := time.Now()
 	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
+	signal(m.poke)
 	if id.Role == pod.PS && m.servers.allJoined() {
 		m.wake()
 	}
@@ -283,13 +284,7 @@ func (m *master) scale(n int) (before int, err error) {
 	}
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
-	actions := m.table.Scale(n, now)
-	m.do(actions)
-	for _, a := range actions {
-		if a.Verb == pod.Delete {
-			m.depart(a.ID)
-		}
-	}
+	m.doom(m.table.Scale(n, now))
 	m.advance(now)
 	signal(m.poke)
 	return before, nil

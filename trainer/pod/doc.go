@@ -30,7 +30,7 @@
 //  6. With the actions performed and observed there is nothing more to do.
 //  7. A creation that is refused is tried again, a worker's without end: the job goes on with those that are there.
 //     A server that is refused for ten minutes, and a pod that is Hopeless, end the job.
-//     No worker is created before the servers are there, and a server that finds no room takes a worker's: workers
-//     without it do nothing.
+//     Workers do nothing without the servers, so none is created before they are, and for a server that is refused
+//     for want of room one is given up.
 //  8. After End nobody is replaced, and every pod that does not leave is deleted.
 package pod

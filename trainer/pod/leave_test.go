@@ -196,19 +196,74 @@ func TestServerTakesRoomOfWorker(t *testing.T) {
 	expect(t, table.Tick(at(6)), "create ps-0 (launch 2)")
 	expect(t, table.Refused(server(0), 2, Refusal{Reason: "no answer"}, at(8)))
 	expect(t, table.Tick(at(10)), "create ps-0 (launch 2)")
-	expect(t, table.Refused(server(0), 2, full, at(10)), "delete worker-2: ps-0 needs its room")
+	expect(t, table.Refused(server(0), 2, full, at(10)), "delete worker-2: a server needs its room")
 	expect(t, table.Observe(end(Exit{NodeLost: true}, server(1)), at(10)), "lost ps-1: node lost", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(1), 2, full, at(10)))
 	expect(t, table.Tick(at(14)), "create ps-0 (launch 2)", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(0), 2, full, at(14))) // the worker takes its time
-	expect(t, table.Refused(server(1), 2, full, at(14)), "delete worker-1: ps-1 needs its room")
+	expect(t, table.Refused(server(1), 2, full, at(14)), "delete worker-1: a server needs its room")
 	expect(t, table.Observe(end(Exit{Code: 143}, worker(2)), at(15)),
-		"lost worker-2: deleted: ps-0 needs its room", "create ps-0 (launch 2)", "create ps-1 (launch 2)")
+		"lost worker-2: deleted: a server needs its room", "create ps-0 (launch 2)", "create ps-1 (launch 2)")
 	expect(t, table.Observe(Event{ID: server(0), Launch: 2, Phase: Pending}, at(15)))
 	expect(t, table.Refused(server(1), 2, full, at(15)))
 	expect(t, table.Observe(end(Exit{Code: 143}, worker(1)), at(16)),
-		"lost worker-1: deleted: ps-1 needs its room", "create ps-1 (launch 2)")
+		"lost worker-1: deleted: a server needs its room", "create ps-1 (launch 2)")
 	expect(t, table.Refused(server(1), 2, full, at(16)))
 	expect(t, table.Tick(at(18)), "create ps-1 (launch 2)")
 	expect(t, table.Observe(Event{ID: server(1), Launch: 2, Phase: Pending}, at(18)), "create worker-3", "create worker-4")
+}
+
+// A worker whose creation was cancelled by its deletion is created later, and is as any other then.
+func TestCreationCancelledByDeletion(t *testing.T) {
+	table := running(t, Policy{Servers: 1, Workers: 1, Backoff: time.Second})
+	expect(t, table.Scale(2, at(5)), "create worker-1")
+	expect(t, table.Replace(worker(1), "no progress", at(5)), "delete worker-1: no progress")
+	expect(t, table.Refused(worker(1), 1, Refusal{Reason: "not wanted any more"}, at(5)))
+	expect(t, table.Tick(at(6)), "create worker-1")
+	expect(t, table.Observe(Event{ID: worker(1), Phase: Running}, at(7)))
+	expect(t, table.Replace(worker(1), "silent", at(8)), "delete worker-1: silent")
+}
+
+// Room is made for the servers that have waited for it, by workers that have some, and used as soon as it is there.
+func TestMakeRoom(t *testing.T) {
+	full := Refusal{Reason: "exceeded quota", Full: true}
+	table := running(t, Policy{Servers: 2, Workers: 3, Backoff: time.Second})
+	expect(t, table.Scale(4, at(5)), "create worker-3")
+	table.Observe(end(Exit{NodeLost: true}, server(0)), at(5))
+	table.Refused(server(0), 2, full, at(5))
+	expect(t, table.Tick(at(8)), "create ps-0 (launch 2)")
+	table.Observe(end(Exit{NodeLost: true}, server(1)), at(8))
+	table.Refused(server(1), 2, full, at(8))
+	expect(t, table.Refused(server(0), 2, full, at(8)), "delete worker-2: a server needs its room") // worker-3 has none yet
+	expect(t, table.Observe(Event{ID: worker(3), Phase: Pending}, at(9)), "create ps-1 (launch 2)")
+	expect(t, table.Tick(at(10)), "create ps-0 (launch 2)")
+	expect(t, table.Refused(server(1), 2, full, at(11))) // there is worker-2's
+	expect(t, table.Observe(Event{ID: worker(2), Phase: Deleted}, at(11)), "lost worker-2: deleted: a server needs its room", "create ps-1 (launch 2)")
+	expect(t, table.Refused(server(0), 2, full, at(11)))
+	if due, _ := table.Deadline(); !due.Equal(at(12)) { // soon: it was asked for before there was room
+		t.Errorf("tried again at %v", due.Sub(start))
+	}
+	expect(t, table.Observe(Event{ID: server(1), Phase: Pending}, at(11)), "create ps-0 (launch 2)")
+	expect(t, table.Refused(server(0), 2, full, at(14)), "delete worker-3: a server needs its room")
+	if p, _ := table.Get(worker(4)); p.Phase != Initial || p.Waiting != "waits for ps-0" {
+		t.Errorf("%+v", p)
+	}
+}
+
+// When one of those that were refused can be created, the next is tried, and so on.
+func TestRoomIsTakenAtOnce(t *testing.T) {
+	table := New(Policy{Workers: 3, Backoff: time.Second})
+	table.Start(start)
+	now := start
+	for range 10 {
+		for i := range 3 {
+			table.Refused(worker(i), 1, Refusal{Reason: "exceeded quota", Full: true}, now)
+		}
+		now, _ = table.Deadline()
+		table.Tick(now)
+	}
+	table.Refused(worker(0), 1, Refusal{Reason: "exceeded quota", Full: true}, now)
+	table.Refused(worker(1), 1, Refusal{Reason: "exceeded quota", Full: true}, now)
+	expect(t, table.Observe(Event{ID: worker(2), Phase: Pending}, now.Add(time.Second)), "create worker-0")
+	expect(t, table.Observe(Event{ID: worker(0), Phase: Pending}, now.Add(time.Second)), "create worker-1")
 }

@@ -106,17 +106,24 @@ func (c *cluster) live() []*life {
 	return slices.DeleteFunc(slices.Clone(c.lives), func(l *life) bool { return l.Phase.Ended() })
 }
 
-// Perform carries out the oldest action.
+// Perform carries out a pod's oldest action. A deletion may cancel the creation before it.
 func (c *cluster) Perform(t *rapid.T) {
 	if len(c.todo) == 0 {
 		t.Skip("nothing to do")
 	}
-	a := c.todo[0]
-	c.todo = c.todo[1:]
+	i := rapid.IntRange(0, len(c.todo)-1).Draw(t, "which")
+	i = slices.IndexFunc(c.todo, func(a Action) bool { return a.ID == c.todo[i].ID })
+	a := c.todo[i]
+	c.todo = slices.Delete(c.todo, i, i+1)
 	switch a.Verb {
 	case Create:
 		if !c.settling && rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
 			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "no quota"}, c.now))
+			return
+		}
+		doomed := slices.ContainsFunc(c.todo, func(d Action) bool { return d.ID == a.ID && d.Verb == Delete })
+		if doomed && rapid.Bool().Draw(t, "cancelled") {
+			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "not wanted any more"}, c.now))
 			return
 		}
 		for _, l := range c.live() {

@@ -15,7 +15,8 @@ type Table struct {
 	byID       map[ID]*entry
 	next       int // worker number
 	relaunched int
-	failed     []string // lines of workers that ended by their own fault
+	failed     []string  // lines of workers that ended by their own fault
+	freed      time.Time // when the last worker ended
 	err        error
 	over       bool
 	leaveBy    time.Time // when over: what is still there then is deleted
@@ -61,7 +62,7 @@ func (t *Table) add(id ID, original int, l *line, due time.Time) {
 	t.byID[id] = e
 }
 
-// Scale makes the number of worker lines n. More are created at once, in the lowest free slots;
+// Scale makes the number of worker lines n. More are created as soon as the servers are, in the lowest free slots;
 // of more than n the newest are deleted, those that do not run first.
 func (t *Table) Scale(n int, now time.Time) []Action {
 	if t.over {
@@ -152,10 +153,20 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	case e.Phase == Pending && ev.Hopeless && t.err == nil:
 		t.err = fmt.Errorf("%v cannot run: %s", e.ID, e.Waiting)
 	}
-	if first && e.ID.Role == PS { // the workers may have waited for it
-		return t.Tick(now)
+	if first {
+		return t.made(e, now)
 	}
 	return nil
+}
+
+// made goes on when a pod is created: others may have waited for that.
+func (t *Table) made(e *entry, now time.Time) []Action {
+	if e.refused > 0 { // there is room, perhaps for the next one too
+		if i := slices.IndexFunc(t.pods, func(e *entry) bool { return e.waits() && e.full }); i >= 0 {
+			t.pods[i].soon(t.policy)
+		}
+	}
+	return t.Tick(now)
 }
 
 // leaving has a worker followed that was asked to go. A server is followed when it is gone: the next one has its name.
@@ -183,7 +194,12 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	why := e.Exit // if so
 	e.Exit, e.Ended = exit, now
 	if e.ID.Role == Worker {
-		t.hasten(now)
+		t.freed = now
+		for _, e := range t.pods {
+			if e.lacksRoom() {
+				e.soon(t.policy)
+			}
+		}
 	}
 	if asked || e.doomed != "" || e.Phase == Deleted { // it was told to go: how it went is no matter
 		if e.Phase == Failed {
@@ -279,11 +295,11 @@ const refusals = 10 * time.Minute
 // Refusal is why a Create could not be performed: no quota, no answer.
 type Refusal struct {
 	Reason string
-	Full   bool // for want of room, so that the end of another pod would help
+	Full   bool // for want of room, so that the end of another pod may help
 }
 
 // Refused tells that a Create could not be performed. It is tried again, later each time and without charge: a worker
-// without end, a server until that has gone on for ten minutes. A server without room takes a worker's.
+// without end, a server until that has gone on for ten minutes. A server without room is given a worker's.
 func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action {
 	e := t.byID[id]
 	if e == nil || e.Launch != launch || e.Phase != Initial || !e.created {
@@ -294,10 +310,13 @@ func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action 
 		t.remove(e, e.doomed, now)
 		return t.Tick(now)
 	}
-	if e.refused++; e.refused == 1 {
+	if e.refused == 0 {
 		e.since = now
 	}
-	e.full = why.Full
+	if e.refused++; why.Full && t.freed.After(e.Created) {
+		e.refused = 1 // there may be room since
+	}
+	e.full, e.doomed = why.Full, ""
 	e.Waiting = "cannot be created: " + why.Reason
 	e.due = now.Add(t.policy.delay(e.refused, maxRefused))
 	if id.Role != PS {
@@ -306,31 +325,32 @@ func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action 
 	if now.Sub(e.since) >= refusals && t.err == nil {
 		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(e.since).Round(time.Second), why.Reason)
 	}
-	if e.full && now.Sub(e.since) >= accounted {
-		return t.makeRoom(e, now)
-	}
-	return nil
+	return t.makeRoom(now)
 }
 
-// makeRoom gives up as many workers, those that do not run and the newest first, as there are servers without room.
-func (t *Table) makeRoom(server *entry, now time.Time) []Action {
+// makeRoom gives up a worker for each server that lacks room, less those that are going anyway: pending ones before
+// running ones, the newest first. One that is only being created holds nothing yet.
+func (t *Table) makeRoom(now time.Time) []Action {
 	lacking := 0
 	for _, e := range t.pods {
 		switch {
-		case e.lacksRoom():
+		case e.lacksRoom() && now.Sub(e.since) >= accounted:
 			lacking++
 		case e.makesRoom(now):
 			lacking--
 		}
 	}
-	workers := slices.DeleteFunc(t.workers(), func(e *entry) bool { return !e.created || e.doomed != "" })
+	workers := slices.DeleteFunc(t.workers(), func(e *entry) bool { return e.Phase == Initial || e.doomed != "" })
 	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first
 	var actions []Action
-	for _, w := range workers[max(0, len(workers)-max(0, lacking)):] {
-		actions = append(actions, t.remove(w, fmt.Sprintf("%v needs its room", server.ID), now)...)
+	for _, e := range workers[max(0, len(workers)-max(0, lacking)):] {
+		actions = append(actions, t.remove(e, "a server needs its room", now)...)
 	}
 	return actions
 }
+
+// lacksRoom says that the pod is a server for which there was no room, and that it is to be tried again.
+func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.waits() && e.full }
 
 // accounted is how long it may take until a cluster has noticed that a pod which has ended, such as a server's former
 // launch, needs its room no more.
@@ -347,15 +367,10 @@ func (e *entry) makesRoom(now time.Time) bool {
 	return e.doomed != "" || e.Phase == Leaving
 }
 
-// lacksRoom says that the pod is a server for which there was no room, and that it is to be tried again.
-func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.waits() && e.full }
-
-// hasten has servers that lacked room tried again at once, and often: there is some now.
-func (t *Table) hasten(now time.Time) {
-	for _, e := range t.pods {
-		if soon := e.Created.Add(t.policy.Backoff); e.lacksRoom() && soon.Before(e.due) {
-			e.due, e.refused = soon, 1
-		}
+// soon has a creation that was refused tried again at once, and often.
+func (e *entry) soon(p Policy) {
+	if at := e.Created.Add(p.Backoff); at.Before(e.due) {
+		e.due, e.refused = at, 1
 	}
 }
 
@@ -388,9 +403,13 @@ func (t *Table) End(grace time.Duration, now time.Time) []Action {
 // Tick answers what is due: creations that were put off, and after End the deletions.
 func (t *Table) Tick(now time.Time) []Action {
 	var actions []Action
-	held := t.held()
+	first := t.awaited()
 	for _, e := range t.pods {
-		if e.waits() && !now.Before(e.due) && !(held && e.ID.Role == Worker) {
+		switch {
+		case !e.waits():
+		case e.ID.Role == Worker && first != nil:
+			e.Waiting = fmt.Sprintf("waits for %v", first.ID)
+		case !now.Before(e.due):
 			e.created, e.Created = true, now
 			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address, OOMs: e.OOMs})
 		}
@@ -406,9 +425,12 @@ func (t *Table) Tick(now time.Time) []Action {
 	return actions
 }
 
-// held says that no worker is to be created now: a server is not there yet, and workers could take its room.
-func (t *Table) held() bool {
-	return slices.ContainsFunc(t.pods, func(e *entry) bool { return e.ID.Role == PS && e.Phase == Initial })
+// awaited is a server that is yet to be created, nil if none is. Until then no worker is: it could take the server's room.
+func (t *Table) awaited() *entry {
+	if i := slices.IndexFunc(t.pods, func(e *entry) bool { return e.ID.Role == PS && e.Phase == Initial }); i >= 0 {
+		return t.pods[i]
+	}
+	return nil
 }
 
 // waits says that the pod is yet to be created.
@@ -422,7 +444,7 @@ func (t *Table) live(r Role) bool {
 // Deadline is when Tick has something to do next, if nothing happens before.
 func (t *Table) Deadline() (time.Time, bool) {
 	var first time.Time
-	held := t.held()
+	held := t.awaited() != nil
 	for _, e := range t.pods {
 		if e.waits() && (first.IsZero() || e.due.Before(first)) && !(held && e.ID.Role == Worker) {
 			first = e.due
