@@ -310,7 +310,7 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 	if at.Address == "" {
 		return fmt.Errorf("master of job %s does not listen yet", d.name())
 	}
-	conn, err := dial(at.Address)
+	conn, err := wire.Connect(at.Address, nil)
 	if err != nil {
 		return err
 	}

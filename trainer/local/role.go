@@ -17,13 +17,11 @@ import (
 	"syscall"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -131,7 +129,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // RunWorker is the main of a worker.
 func RunWorker(ctx context.Context, r Role) error {
-	conn, err := dial(r.Master)
+	conn, err := wire.Connect(r.Master, nil)
 	if err != nil {
 		return r.leave(err)
 	}
@@ -190,11 +188,6 @@ func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
 		return config, fmt.Errorf("--validation_data: %w", err)
 	}
 	return config, nil
-}
-
-// dial connects to a master, whatever proxies the environment names.
-func dial(addr string) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
 }
 
 // threads is what a worker computes with, if the job does not say: its part of this machine. It stays

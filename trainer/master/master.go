@@ -64,7 +64,7 @@ type Config struct {
 	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
 	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
 	// Dial opens the connections to the servers; nil: TCP.
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	Dial wire.Dialer
 	// OnStatus is given the job's status each second, and at the end; nil: nobody.
 	OnStatus func(*wire.JobStatus)
 	Log      *slog.Logger

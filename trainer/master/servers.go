@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -62,18 +60,7 @@ func newServer(index int) *server {
 
 // connect makes the server one that listens at address. What was told to the one before is forgotten.
 func (m *servers) connect(s *server, address string) error {
-	dial := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-	}
-	if m.Dial != nil {
-		dial = append(dial, grpc.WithContextDialer(m.Dial))
-	}
-	conn, err := grpc.NewClient("passthrough:///"+address, dial...)
+	conn, err := wire.Connect(address, m.Dial)
 	if err != nil {
 		return fmt.Errorf("connect to server %d at %s: %w", s.index, address, err)
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 var (
@@ -32,7 +32,7 @@ type ClientConfig struct {
 	Addresses []string // all servers, in order of their index
 	Layout    param.Layout
 	// Dial opens a connection, for control as for data; nil: TCP.
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	Dial wire.Dialer
 }
 
 // Client pushes to and pulls from all servers at once. A call retries what can

@@ -12,9 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -37,7 +35,7 @@ type peer struct {
 	index   int
 	addr    string
 	span    param.Range
-	dial    func(ctx context.Context, addr string) (net.Conn, error)
+	dial    wire.Dialer
 	control *grpc.ClientConn
 	request *wire.DeclareRequest
 
@@ -71,9 +69,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		request:   &wire.DeclareRequest{Worker: int32(config.Worker), Server: int32(index), Servers: int32(len(config.Addresses))},
 	}
 	if p.dial == nil {
-		p.dial = func(ctx context.Context, addr string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", addr)
-		}
+		p.dial = wire.TCP
 	}
 	for _, v := range config.Layout {
 		shape := make([]int64, len(v.Shape))
@@ -83,13 +79,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		p.request.Variables = append(p.request.Variables, &wire.Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable, Momentum: v.Momentum})
 	}
 	var err error
-	p.control, err = grpc.NewClient("passthrough:///"+p.addr,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(p.dial),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: longPause},
-			MinConnectTimeout: 5 * time.Second,
-		}))
+	p.control, err = wire.Connect(p.addr, p.dial)
 	if err != nil {
 		return nil, p.named(err)
 	}

@@ -11,10 +11,7 @@ import (
 	"os"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -30,7 +27,7 @@ type Config struct {
 	Advertise string     // what the others dial; "": the listener's address
 	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
 	// Dial opens the connection to the master; nil: TCP.
-	Dial func(ctx context.Context, addr string) (net.Conn, error)
+	Dial wire.Dialer
 	// Abandoned is how long the master may be away until the server ends; 0: for ever.
 	Abandoned time.Duration
 	Log       *slog.Logger
@@ -52,7 +49,7 @@ func Run(ctx context.Context, c Config) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	conn, err := dialMaster(c)
+	conn, err := wire.Connect(c.Master, c.Dial)
 	if err != nil {
 		return fmt.Errorf("parameter server %d: %w", c.Index, err)
 	}
@@ -94,21 +91,6 @@ func Run(ctx context.Context, c Config) error {
 	err = heartbeats(ctx, master, s, c, taken)
 	s.Stop()
 	return cmp.Or(<-served, err)
-}
-
-func dialMaster(c Config) (*grpc.ClientConn, error) {
-	options := []grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithNoProxy(),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstPause, Multiplier: 2, Jitter: 0.5, MaxDelay: longPause},
-			MinConnectTimeout: 5 * time.Second,
-		}),
-	}
-	if c.Dial != nil {
-		options = append(options, grpc.WithContextDialer(c.Dial))
-	}
-	return grpc.NewClient("passthrough:///"+c.Master, options...)
 }
 
 // join asks the master for the job until it answers, and for the version of the server that this one replaces.
@@ -184,7 +166,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 		case ctx.Err() != nil:
 			return nil
 		case err == nil && reply.Unknown:
-			c.Log.Info("The master does not know this server: it was replaced")
+			c.Log.Info("The master does not need this server: it was replaced, or the job is over")
 			return nil
 		case err == nil:
 			if missed > 0 {
