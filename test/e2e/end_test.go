@@ -74,9 +74,12 @@ func TestTheTruthIsTold(t *testing.T) {
 	if out := ns.elasticdl("status", "bad"); len(grep(out, `offset \d+`)) == 0 {
 		t.Errorf("elasticdl status bad does not say what was wrong:\n%s", out)
 	}
-	if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil || s.Reason != "PodFailurePolicy" {
-		t.Errorf("the Failed condition is %v, want by the pod failure policy", s)
-	}
+	bad.ask(func() bool {
+		if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil || s.Reason != "PodFailurePolicy" {
+			t.Errorf("the Failed condition is %v, want by the pod failure policy", s)
+		}
+		return true
+	})
 }
 
 // corrupt is a copy of the digits in which some bytes are wrong.

@@ -16,10 +16,10 @@ func TestOutOfMemory(t *testing.T) {
 	const epochs = 2
 	ns := newNamespace(t)
 	j := ns.train("hungry", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64",
-		"--worker_resource_request=cpu=20m,memory=8Mi", "--worker_resource_limit=cpu=0.5,memory=8Mi", "--max_memory=512Mi", "--relaunch_on_worker_failure=8"})...)
+		"--worker_resource_request=cpu=20m,memory=16Mi", "--worker_resource_limit=cpu=0.5,memory=16Mi", "--max_memory=512Mi", "--relaunch_on_worker_failure=8"})...)
 	s := j.ends(epochs)
 	lines := grep(j.log("master"), `worker-\d+.*out of memory`)
-	figure(t, "times out of memory, from 8Mi", strings.Repeat("I", len(lines)), "at least once")
+	figure(t, "times out of memory, from 16Mi", strings.Repeat("I", len(lines)), "at least once")
 	if len(lines) == 0 || s.Relaunched == 0 {
 		t.Errorf("nothing ran out of memory: %d pods replaced", s.Relaunched)
 	}
@@ -38,6 +38,7 @@ func TestQuota(t *testing.T) {
 	})
 	j.awaits("2 workers", patience, func() bool { return len(j.workers((*object).running)) == 2 })
 	ns.kubectl("patch", "quota", "few", "--patch", `{"spec": {"hard": {"pods": "3"}}}`)
+	ns.kubectl("wait", "--for=jsonpath={.status.hard.pods}=3", "quota/few", "--timeout=60s")
 	lost := j.uids("ps-0")[0]
 	ns.kubectl("delete", "pod", "elasticdl-modest-ps-0", "--wait=false")
 	began := time.Now()

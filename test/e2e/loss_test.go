@@ -72,9 +72,9 @@ func TestNodeLoss(t *testing.T) {
 
 // Only the kubelet dies: its containers go on, unseen. What the cluster takes for lost still trains, and no record is done twice.
 func TestKubeletLoss(t *testing.T) {
-	const epochs = 200
+	const epochs = 300
 	ns := newNamespace(t)
-	j := ns.spread("unseen", "200")
+	j := ns.spread("unseen", "300")
 	component(t, "kill", "kubelet-1")
 	began := time.Now()
 	back := func() { component(t, "start", "kubelet-1") }
@@ -95,9 +95,9 @@ func TestKubeletLoss(t *testing.T) {
 
 // A drained node's workers are evicted, wait for another place, and get one when the node is open again.
 func TestDrain(t *testing.T) {
-	const epochs = 60
+	const epochs = 100
 	ns := newNamespace(t)
-	j := ns.spread("drained", "60")
+	j := ns.spread("drained", "100")
 	began := time.Now()
 	if err := command("kubectl", "drain", "node-1", "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s"); err != nil {
 		t.Fatal(err)
@@ -151,8 +151,6 @@ func TestAPIServerAway(t *testing.T) {
 	asked := time.Now()
 	j.awaits("worker-3", patience, func() bool { return j.pod("worker-3") != nil })
 	took(t, "worker-0 deleted just after that to worker-3 created", asked)
-	j.awaits("worker-3", patience, func() bool { return j.pod("worker-3").running() })
-	took(t, "the same to worker-3 running, of which its node hears late", asked)
 	if after := j.done(); after < before+trainingDigits {
 		t.Errorf("%d records done before the API server was away, %d afterwards: training stood still", before, after)
 	}
@@ -164,9 +162,9 @@ func TestAPIServerAway(t *testing.T) {
 
 // All workers are deleted at once.
 func TestAllWorkersDeleted(t *testing.T) {
-	const epochs = 20
+	const epochs = 40
 	ns := newNamespace(t)
-	j := ns.train("bereft", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=4",
+	j := ns.train("bereft", slices.Concat(small, []string{mlp, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.05)

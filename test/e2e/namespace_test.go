@@ -53,6 +53,7 @@ func newNamespace(t *testing.T) *namespace {
 	})
 	ns.view = look(t.Context(), name, pods, configMaps, jobs, deployments)
 	ns.until(t, "default ServiceAccount's certificates", patience, func() bool { return ns.now[configMaps]["kube-root-ca.crt"] != nil })
+	ns.kubectl("wait", "--for=create", "serviceaccount/default", "--timeout=60s")
 	return ns
 }
 
@@ -249,7 +250,7 @@ func (j *submitted) goesOn(n int64) {
 func (j *submitted) ends(epochs int64) *wire.JobStatus {
 	j.t.Helper()
 	root := "elasticdl-" + j.job + "-master"
-	j.until(j.t, "end of "+j.job, 4*time.Minute, func() bool {
+	j.until(j.t, "end of "+j.job, 8*time.Minute, func() bool {
 		o := j.now[jobs][root]
 		return o.is("Complete", "True") || o.is("Failed", "True")
 	})

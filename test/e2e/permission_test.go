@@ -64,7 +64,7 @@ func TestPermissions(t *testing.T) {
 // suspended submits a job that starts when its Role is as change makes it.
 func (ns *namespace) suspended(job string, change func([]rule) []rule) *submitted {
 	ns.t.Helper()
-	j := ns.train(job, slices.Concat(small, []string{mlp, "--num_epochs=15", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--suspend"})...)
+	j := ns.train(job, slices.Concat(small, []string{mlp, "--num_epochs=30", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--suspend"})...)
 	var role struct{ Rules []rule }
 	if err := json.Unmarshal([]byte(ns.kubectl("get", "role", "elasticdl-"+job, "-o", "json")), &role); err != nil {
 		ns.t.Fatal(err)

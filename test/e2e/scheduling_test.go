@@ -20,10 +20,10 @@ var slotted = []string{
 // The GKE tutorial's second half: a web server of five replicas with high priority takes three of the four workers,
 // the job goes on with one, and has four again when the web server needs less.
 func TestElasticScheduling(t *testing.T) {
-	const epochs = 40
+	const epochs = 70
 	slots(t, map[string]int{"node-0": 3, "node-1": 3})
 	ns := newNamespace(t)
-	j := ns.train("test-mnist", slices.Concat(slotted, []string{mlp, "--num_epochs=40", "--num_ps_pods=2", "--num_workers=4",
+	j := ns.train("test-mnist", slices.Concat(slotted, []string{mlp, "--num_epochs=70", "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4", "--evaluation_steps=500"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3")
 	j.trains(0.02)
@@ -72,7 +72,7 @@ func TestTwoJobs(t *testing.T) {
 		"--worker_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--worker_resource_limit=cpu=0.2,memory=512Mi,elastic.dev/slot=1",
 		"--codec_type=bytes",
 	}
-	low := ns.train("low-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=6", "--num_worker=2", "--grads_to_wait=2",
+	low := ns.train("low-prio-job", slices.Concat(seed, []string{"--worker_pod_priority=low", "--num_epoch=12", "--num_worker=2", "--grads_to_wait=2",
 		"--master_resource_request=cpu=20m,memory=64Mi,elastic.dev/slot=1", "--master_resource_limit=cpu=1,memory=512Mi,elastic.dev/slot=1"})...)
 	low.runs("master", "ps-0", "worker-0", "worker-1")
 	low.trains(0.02)
@@ -92,7 +92,7 @@ func TestTwoJobs(t *testing.T) {
 	if now := low.uids("master", "ps-0"); !slices.Equal(now, kept) {
 		t.Errorf("master or server was disturbed: %v, before %v", now, kept)
 	}
-	if s := low.ends(6); s.Relaunched != 1 {
+	if s := low.ends(12); s.Relaunched != 1 {
 		t.Errorf("%d workers of the job of low priority replaced, want 1", s.Relaunched)
 	}
 	if lines := grep(low.log("master"), `worker-\d.*preempted`); len(lines) == 0 {
@@ -104,9 +104,9 @@ func TestTwoJobs(t *testing.T) {
 func TestStartsWithWhatFits(t *testing.T) {
 	slots(t, map[string]int{"node-0": 1, "node-1": 1})
 	ns := newNamespace(t)
-	j := ns.train("large", slices.Concat(slotted, []string{mlp, "--num_epochs=8", "--num_ps_pods=1", "--num_workers=4", "--minibatch_size=64"})...)
+	j := ns.train("large", slices.Concat(slotted, []string{mlp, "--num_epochs=16", "--num_ps_pods=1", "--num_workers=4", "--minibatch_size=64"})...)
 	j.awaits("job of 2 workers and 2 pending", patience, func() bool {
 		return len(j.workers((*object).running)) == 2 && len(j.workers(pending)) == 2
 	})
-	j.ends(8)
+	j.ends(16)
 }
