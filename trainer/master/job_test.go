@@ -333,6 +333,30 @@ func TestStopStubborn(t *testing.T) {
 	})
 }
 
+// A server that the runtime cannot delete any more hears that it is not needed.
+func TestServersLeaveByThemselves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		w.pods.beStubborn()
+		beat := &wire.HeartbeatRequest{Role: wire.Role_PS, Index: 0}
+		if w.beat(beat).Unknown {
+			t.Error("the server is told to go while the job goes on")
+		}
+		if _, err := w.Stop(w.Context(), &wire.StopRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if !w.beat(beat).Unknown {
+			t.Error("the server is to stay when the job is over")
+		}
+		w.pods.end(ps(0), pod.Exit{})
+		w.pods.end(worker(0), pod.Exit{})
+		w.pods.end(worker(1), pod.Exit{})
+		<-w.ended
+	})
+}
+
 // Workers of a job that is done leave by themselves; those that do not, and the servers, are deleted.
 func TestLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {

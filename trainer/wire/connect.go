@@ -12,7 +12,7 @@ import (
 
 // connectLimit is how long a connection may take to be made before another attempt: a first packet that is lost while
 // a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is at once.
-const connectLimit = 2 * time.Second
+const connectLimit = 3 * time.Second
 
 // Dialer opens a connection.
 type Dialer func(ctx context.Context, address string) (net.Conn, error)
