@@ -189,7 +189,8 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	}
 }
 
-// Delete asks a pod to go, however long the API server does not answer. One that is gone is no error.
+// Delete asks a pod to go, however long the API server does not answer. One that is gone is no error;
+// a token that is not good any more, as that of a pod which was deleted is, makes [master.ErrDisowned].
 func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 	name := manifest.PodName(r.config.Job.Name, id)
 	r.mu.Lock()
@@ -199,7 +200,7 @@ func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 	if ended {
 		return nil
 	}
-	return r.insist(ctx, "delete pod "+name, func(ctx context.Context) error {
+	err := r.insist(ctx, "delete pod "+name, func(ctx context.Context) error {
 		if uid == "" { // its creation was not answered, or it is none of ours
 			p, err := r.find(ctx, name)
 			if err != nil || p == nil || !r.owns(p) {
@@ -209,6 +210,10 @@ func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 		}
 		return r.remove(ctx, name, uid, nil)
 	})
+	if api.IsUnauthorized(err) {
+		return fmt.Errorf("%w: %w", master.ErrDisowned, err)
+	}
+	return err
 }
 
 // remove deletes one pod, and no other of its name. grace nil: its own.

@@ -13,6 +13,9 @@ import (
 // ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, no cluster takes it.
 var ErrHopeless = errors.New("impossible")
 
+// ErrDisowned is what a runtime's Delete says when the cluster does not know this master any more.
+var ErrDisowned = errors.New("the master's own pod is gone")
+
 // ErrFull is what a runtime's Create says when there is no room for a pod; the end of another may make some.
 var ErrFull = errors.New("no room")
 
@@ -179,8 +182,18 @@ func (m *master) delete(ctx context.Context, a pod.Action) {
 			return
 		}
 		m.Log.Warn("Pod could not be deleted", "pod", a.ID, "error", err)
+		if errors.Is(err, ErrDisowned) {
+			m.release(a.ID)
+		}
 		pause(ctx, deleteAgain)
 	}
+}
+
+// release has a pod told to leave that cannot be deleted.
+func (m *master) release(id pod.ID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.contact(id).dismiss = true
 }
 
 // isFollowed says that the launch of the pod which an action is about was followed by another: that one is not meant.

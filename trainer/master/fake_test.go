@@ -179,6 +179,7 @@ type fakePods struct {
 	created  []Pod
 	deleted  []pod.ID
 	refuse   int                              // so many creations fail
+	disowned bool                             // deletions are not permitted any more; set before the start
 	before   func(context.Context, Pod) error // each creation; nil: nothing
 	stubborn bool                             // deletions are accepted and not done
 	silent   bool                             // it is not told that pods run
@@ -232,6 +233,9 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 }
 
 func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
+	if p.disowned {
+		return fmt.Errorf("%w: Unauthorized", ErrDisowned)
+	}
 	p.mu.Lock()
 	p.deleted = append(p.deleted, id)
 	stubborn := p.stubborn

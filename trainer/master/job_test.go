@@ -333,12 +333,11 @@ func TestStopStubborn(t *testing.T) {
 	})
 }
 
-// A server that the runtime cannot delete any more hears that it is not needed.
+// Servers that cannot be deleted any more hear that they are not needed.
 func TestServersLeaveByThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := start(t, nil)
+		w := start(t, func(c *Config) { c.Pods.(*fakePods).disowned = true })
 		w.join()
-		w.pods.beStubborn()
 		beat := &wire.HeartbeatRequest{Role: wire.Role_PS, Index: 0}
 		if w.beat(beat).Unknown {
 			t.Error("the server is told to go while the job goes on")
@@ -346,13 +345,13 @@ func TestServersLeaveByThemselves(t *testing.T) {
 		if _, err := w.Stop(w.Context(), &wire.StopRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait()
+		time.Sleep(leaveGrace)
 		if !w.beat(beat).Unknown {
 			t.Error("the server is to stay when the job is over")
 		}
-		w.pods.end(ps(0), pod.Exit{})
-		w.pods.end(worker(0), pod.Exit{})
-		w.pods.end(worker(1), pod.Exit{})
+		for _, id := range w.pods.running() {
+			w.pods.end(id, pod.Exit{})
+		}
 		<-w.ended
 	})
 }

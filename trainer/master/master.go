@@ -46,7 +46,8 @@ type Pods interface {
 	// worker's cost if that is [ErrFull], or the job fails if that is [ErrHopeless]. The end of ctx says that the
 	// pod is not wanted any more.
 	Create(ctx context.Context, p Pod) error
-	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event.
+	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event. A pod that
+	// can never be deleted for [ErrDisowned] is told to leave.
 	Delete(ctx context.Context, id pod.ID) error
 	// Events is what becomes of the pods. Each pod's end is told once. It is never closed.
 	Events() <-chan pod.Event

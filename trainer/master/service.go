@@ -223,7 +223,7 @@ func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.H
 	c.heard = m.clock(now)
 	reply := &wire.HeartbeatReply{}
 	if m.over {
-		reply.Unknown = r.Leave != wire.Leave_STAYS || m.table.Doomed(id) // nothing is left to hand back, or to serve
+		reply.Unknown = r.Leave != wire.Leave_STAYS // nothing is left to hand back
 		return reply, nil
 	}
 	if id.Role == pod.Worker {

@@ -482,8 +482,5 @@ func (t *Table) List() []Pod {
 	return pods
 }
 
-// Doomed says that the pod's Delete was handed out.
-func (t *Table) Doomed(id ID) bool { return t.byID[id] != nil && t.byID[id].doomed != "" }
-
 // Relaunched is how many pods were put in the place of others.
 func (t *Table) Relaunched() int { return t.relaunched }
