@@ -67,7 +67,7 @@ func newSite(t *testing.T) *site {
 		t.Fatalf("no cluster (make cluster-up): %v", err)
 	}
 	t.Setenv("PATH", filepath.Dir(absolute(*pulumiCLI))+string(os.PathListSeparator)+os.Getenv("PATH"))
-	for path := s.data; path != filepath.Clean(os.TempDir()); path = filepath.Dir(path) { // pods write in it
+	for path := s.data; path != filepath.Clean(os.TempDir()) && path != filepath.Dir(path); path = filepath.Dir(path) { // pods write in it
 		if err := os.Chmod(path, 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -159,8 +158,9 @@ type steps []string
 func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 	var did steps
 	stream := make(chan events.EngineEvent)
-	var wg sync.WaitGroup
-	wg.Go(func() {
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
 		for event := range stream {
 			if event.ResourcePreEvent == nil {
 				continue
@@ -175,10 +175,18 @@ func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 			}
 			did = append(did, strings.TrimSpace(step))
 		}
-	})
+	}()
 	err := operation(stream)
-	wg.Wait()
-	return did, err
+	if err == nil {
+		<-read
+		return did, nil
+	}
+	select {
+	case <-read:
+		return did, err
+	case <-time.After(10 * time.Second): // an engine that ends before it sends events never ends them
+		return nil, err
+	}
 }
 
 // preview is what the next up would do.

@@ -43,9 +43,9 @@ func TestUpWithoutCluster(t *testing.T) {
 	if _, err := e.stack.Refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "PULUMI_K8S_DELETE_UNREACHABLE") {
 		t.Errorf("refresh did not say how to go on: %v", err)
 	}
-	e.cloud.Kubernetes.DeleteUnreachable = true
+	e.cloud.Kubernetes.DeleteUnreachable.Store(true)
 	e.refresh()
-	e.cloud.Kubernetes.DeleteUnreachable = false
+	e.cloud.Kubernetes.DeleteUnreachable.Store(false)
 	e.up()
 	if now := e.cloud.Left(); !slices.Equal(now, there) {
 		t.Errorf("there were\n%s\nand there are\n%s", steps(there), steps(now))

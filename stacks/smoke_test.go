@@ -28,10 +28,11 @@ func TestCommandLine(t *testing.T) {
 			}
 			file := userFile(t, dir, name)
 			setIn(t, file, "elasticdl:image.source", "cmd/elasticdl") // as shipped
-			env := append(os.Environ(), "PULUMI_HOME="+t.TempDir(), "PULUMI_BACKEND_URL=file://"+t.TempDir())
+			env := os.Environ()
 			for k, v := range provider.Start(t).Env() {
 				env = append(env, k+"="+v)
 			}
+			env = append(env, "PULUMI_HOME="+t.TempDir(), "PULUMI_BACKEND_URL=file://"+t.TempDir())
 			pulumi := func(dir string, args ...string) (string, error) {
 				c := exec.CommandContext(t.Context(), "pulumi", append(args, "--non-interactive", "--color=never", "--stack", name)...)
 				c.Dir, c.Env = dir, env

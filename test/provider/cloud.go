@@ -58,10 +58,11 @@ func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
 // which Automation API sets.
 func (c *Cloud) Env() map[string]string {
 	return map[string]string{
-		"PATH":                     os.Getenv("PATH"),
-		"PULUMI_DEBUG_PROVIDERS":   c.Debug(),
-		"PULUMI_CONFIG_PASSPHRASE": "of a test",
-		"PULUMI_SKIP_UPDATE_CHECK": "true",
+		"PATH":                                        os.Getenv("PATH"),
+		"PULUMI_DEBUG_PROVIDERS":                      c.Debug(),
+		"PULUMI_CONFIG_PASSPHRASE":                    "of a test",
+		"PULUMI_BACKEND_URL":                          "", // the project says which
+		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
 		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
 	}
 }

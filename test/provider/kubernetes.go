@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -25,7 +26,7 @@ type Kubernetes struct {
 	base
 	cloud *Cloud
 	// DeleteUnreachable is PULUMI_K8S_DELETE_UNREACHABLE=true, which that provider finds in its environment.
-	DeleteUnreachable bool
+	DeleteUnreachable atomic.Bool
 
 	clusters map[string]map[string]*Object // by server, by id
 	admins   map[string]int                // who may do anything, by server
@@ -454,7 +455,7 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 	defer k.mu.Unlock()
 	objects, err := k.reach(k.server)
 	if err != nil {
-		if k.DeleteUnreachable {
+		if k.DeleteUnreachable.Load() {
 			return &pulumirpc.ReadResponse{}, nil
 		}
 		return nil, errors.New("failed to read resource state due to unreachable cluster. If the cluster was deleted, you can remove this resource from " +
@@ -479,7 +480,7 @@ func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emp
 	defer k.mu.Unlock()
 	objects, err := k.reach(k.server)
 	if err != nil {
-		if k.DeleteUnreachable {
+		if k.DeleteUnreachable.Load() {
 			return &emptypb.Empty{}, nil
 		}
 		return nil, errors.New("configured Kubernetes cluster is unreachable. If the cluster was deleted, you can remove this resource from Pulumi state by " +

@@ -152,7 +152,7 @@ func TestUnreachable(t *testing.T) {
 	if err := w.delete(kind, "n", "n"); err == nil || !strings.Contains(err.Error(), "PULUMI_K8S_DELETE_UNREACHABLE") {
 		t.Errorf("deleted from nowhere: %v", err)
 	}
-	w.Kubernetes.DeleteUnreachable = true
+	w.Kubernetes.DeleteUnreachable.Store(true)
 	if err := w.delete(kind, "n", "n"); err != nil {
 		t.Error(err)
 	}

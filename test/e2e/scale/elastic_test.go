@@ -205,7 +205,7 @@ func twoJobs(s *theatre, number int, gang bool) outcome {
 	var jobs []*play
 	var submitted time.Time
 	begin := time.Now()
-	s.until("end of both jobs", 5*time.Minute, func() bool {
+	s.until("end of both jobs", 15*time.Minute, func() bool {
 		n := len(jobs)
 		if n == 0 || n == 1 && time.Since(begin) >= there(30) {
 			submitted = time.Now()

@@ -94,6 +94,13 @@ func stageAndRun(m *testing.M) (int, error) {
 		return 1, err
 	}
 	defer operate("down", "--dir="+*cluster)
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	go func() {
+		<-interrupted
+		operate("down", "--dir="+*cluster)
+		os.Exit(130)
+	}()
 	if err := operate("up", "--dir="+*cluster, "--bin="+filepath.Dir(*program), "--nodes=0", "--kwok=200", "--kwok-cpu=8"); err != nil {
 		return 1, err
 	}
