@@ -24,8 +24,11 @@ const (
 	termGrace = deleteGrace + time.Second
 )
 
-// answerLimit is how long a master may take to answer.
-const answerLimit = 2 * time.Second
+// What a master has to answer in.
+const (
+	answerLimit = 2 * time.Second  // where there is another way
+	orderLimit  = 15 * time.Second // where there is none
+)
 
 // StartOptions is how a job is started.
 type StartOptions struct {
@@ -222,7 +225,7 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 		}
 		return 0, fmt.Errorf("scale job %s: it has ended: %s", name, last.State)
 	}
-	err = d.call(ctx, answerLimit, func(ctx context.Context, m wire.MasterClient) error {
+	err = d.call(ctx, orderLimit, func(ctx context.Context, m wire.MasterClient) error {
 		reply, err := m.Scale(ctx, &wire.ScaleRequest{Workers: int32(workers)})
 		before = int(reply.GetBefore())
 		return err

@@ -14,9 +14,10 @@ import (
 )
 
 const (
-	progressLimit = time.Second            // what servers have to say how far a lost worker came
+	progressLimit = 3 * time.Second        // what servers have to say how far a lost worker came
 	controlLimit  = 2 * time.Second        // what a server has to answer an order
 	controlPause  = 100 * time.Millisecond // before an order is repeated
+	silenceLeast  = 5 * time.Second        // of a pod that is taken for lost, however short its tasks may be
 )
 
 // servers is the strategy of parameter servers.
@@ -178,10 +179,12 @@ func (m *servers) takeBack(ctx context.Context, worker int, charge string) {
 	m.advance(time.Now())
 }
 
-func (m *servers) departs(int)                       {}
-func (m *servers) dismiss(pod.ID, string)            {}
-func (m *servers) stragglers(overdue []int) []int    { return overdue }
-func (m *servers) silence(pod.Role) time.Duration    { return m.Job.TaskTimeout.Duration }
+func (m *servers) departs(int)                    {}
+func (m *servers) dismiss(pod.ID, string)         {}
+func (m *servers) stragglers(overdue []int) []int { return overdue }
+func (m *servers) silence(pod.Role) time.Duration {
+	return max(m.Job.TaskTimeout.Duration, silenceLeast)
+}
 func (m *servers) deadline() (at time.Time, ok bool) { return }
 func (m *servers) tick()                             {}
 func (m *servers) describe(*wire.JobStatus)          {}
