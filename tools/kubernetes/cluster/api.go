@@ -7,12 +7,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"os"
 	"strings"
 	"time"
 
 	core "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -32,6 +34,7 @@ func (s *state) connect() (*api, error) {
 	}
 	config.QPS = -1 // no limit
 	config.Timeout = 30 * time.Second
+	config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // none reaches this machine's own addresses
 	client, err := kubernetes.NewForConfig(config)
 	return &api{client}, err
 }
@@ -58,6 +61,11 @@ func (s *state) serverReady(ctx context.Context) error {
 	return get(ctx, &http.Client{Transport: transport, Timeout: 5 * time.Second}, s.Server+"/readyz")
 }
 
+// registryServes asks the registry whose images it has.
+func (s *state) registryServes(ctx context.Context) error {
+	return servesImages(ctx, registryAddress, s.path("images"))
+}
+
 func get(ctx context.Context, client *http.Client, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -80,7 +88,7 @@ func (a *api) serviceAccount(ctx context.Context) error {
 	return err
 }
 
-// createDNSService points the address of DNS that pods are told at the CoreDNS of this machine.
+// createDNSService points the address of DNS that pods are told at the CoreDNS of this machine. It can be tried again.
 func (a *api) createDNSService(ctx context.Context) error {
 	ports := map[string]core.Protocol{"dns": core.ProtocolUDP, "dns-tcp": core.ProtocolTCP}
 	service := &core.Service{ObjectMeta: meta.ObjectMeta{Name: "kube-dns"}, Spec: core.ServiceSpec{ClusterIP: dnsService}}
@@ -93,10 +101,10 @@ func (a *api) createDNSService(ctx context.Context) error {
 		service.Spec.Ports = append(service.Spec.Ports, core.ServicePort{Name: name, Port: 53, TargetPort: intstr.FromInt32(53), Protocol: protocol})
 		slice.Ports = append(slice.Ports, discovery.EndpointPort{Name: new(name), Port: new(int32(53)), Protocol: new(protocol)})
 	}
-	if _, err := a.client.CoreV1().Services(meta.NamespaceSystem).Create(ctx, service, meta.CreateOptions{}); err != nil {
+	if _, err := a.client.CoreV1().Services(meta.NamespaceSystem).Create(ctx, service, meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create service kube-dns: %w", err)
 	}
-	if _, err := a.client.DiscoveryV1().EndpointSlices(meta.NamespaceSystem).Create(ctx, slice, meta.CreateOptions{}); err != nil {
+	if _, err := a.client.DiscoveryV1().EndpointSlices(meta.NamespaceSystem).Create(ctx, slice, meta.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create the endpoints of kube-dns: %w", err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"archive/tar"
 	"errors"
 	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-containerregistry/pkg/registry"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
@@ -84,12 +87,33 @@ func TestSetSlots(t *testing.T) {
 
 func TestCreateDNSService(t *testing.T) {
 	a := &api{fake.NewClientset()}
-	if err := a.createDNSService(t.Context()); err != nil {
-		t.Fatal(err)
+	for range 2 { // the first time, half of it may have been refused
+		if err := a.createDNSService(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	service, err := a.client.CoreV1().Services("kube-system").Get(t.Context(), "kube-dns", meta.GetOptions{})
 	if err != nil || service.Spec.ClusterIP != dnsService || len(service.Spec.Ports) != 2 || len(service.Spec.Selector) > 0 {
 		t.Errorf("service: %v %v", service, err)
+	}
+}
+
+// A registry of anybody else is not taken for the cluster's.
+func TestServesImages(t *testing.T) {
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		handler http.Handler
+		ours    bool
+	}{
+		"ours": {images(dir), true}, "another cluster's": {images(t.TempDir()), false}, "another": {registry.New(), false},
+	} {
+		server := httptest.NewServer(c.handler)
+		address := server.Listener.Addr().String()
+		err := servesImages(t.Context(), address, dir)
+		server.Close()
+		if (err == nil) != c.ours || err != nil && !strings.Contains(err.Error(), address) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

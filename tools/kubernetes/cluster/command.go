@@ -43,7 +43,13 @@ func Usage(dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\nexport KUBECONFIG=%s\nexport PATH=%s:$PATH\nkubectl get nodes\n", s.path("admin.kubeconfig"), s.path("bin"))
+	fmt.Fprintf(out, "\nexport KUBECONFIG=%s\nexport PATH=%s:$PATH\n", s.path("admin.kubeconfig"), s.path("bin"))
+	if s.Nodes > 0 {
+		for _, entry := range noProxy() {
+			fmt.Fprintf(out, "export '%s'\n", entry)
+		}
+	}
+	fmt.Fprintln(out, "kubectl get nodes")
 	if s.Nodes > 0 {
 		fmt.Fprintf(out, "\nImages are pushed to %s (plain HTTP); pods pull them by that name. A start: kubectl run -it --rm sh --image=%s -- sh\n", registryAddress, busyboxImage)
 	}
@@ -236,7 +242,7 @@ func (s *state) awaitComponent(ctx context.Context, name string, since time.Time
 	case "apiserver":
 		ask = s.serverReady
 	case "registry":
-		ask = func(context.Context) error { return dial("tcp", registryAddress) }
+		ask = s.registryServes
 	case "dns", "proxy":
 		ask = lookup
 	}

@@ -90,6 +90,30 @@ func TestMarks(t *testing.T) {
 	}
 }
 
+// A proxy that this machine needs for others is not asked for the cluster's addresses.
+func TestNoProxy(t *testing.T) {
+	const ours = "10.255.0.1,10.96.0.0/16,10.244.0.0/16"
+	for _, c := range []struct{ upper, lower, want string }{
+		{"", "", ours}, {"a,b", "", "a,b," + ours}, {"", "c", "c," + ours}, {"a", "c", "a," + ours},
+	} {
+		t.Setenv("NO_PROXY", c.upper)
+		t.Setenv("no_proxy", c.lower)
+		s := newState(t, Config{Nodes: 1})
+		for _, command := range s.all() {
+			if !slices.Contains(command.Env, "NO_PROXY="+c.want) || !slices.Contains(command.Env, "no_proxy="+c.want) {
+				t.Errorf("of %q and %q, %s has %q", c.upper, c.lower, command.Name, command.Env)
+			}
+		}
+		if err := s.save(); err != nil {
+			t.Fatal(err)
+		}
+		var usage strings.Builder
+		if err := Usage(s.Dir, &usage); err != nil || !strings.Contains(usage.String(), "export 'NO_PROXY="+c.want+"'\n") {
+			t.Errorf("usage: %v\n%s", err, &usage)
+		}
+	}
+}
+
 // Two nodes on one machine share nothing that is theirs alone.
 func TestNodesDiffer(t *testing.T) {
 	s := newState(t, Config{Nodes: 2})
@@ -150,7 +174,7 @@ func TestStages(t *testing.T) {
 func newState(t *testing.T, c Config) *state {
 	t.Helper()
 	c.Dir, c.Bin, c.KwokCPU, c.KwokMemory = t.TempDir(), "bin", "8", "1Gi"
-	s := &state{Config: c, Mark: "mark", Server: "https://127.0.0.1:1", Store: "http://127.0.0.1:2"}
+	s := &state{Config: c, Mark: "mark", Server: "https://127.0.0.1:1", Store: "http://127.0.0.1:2", Peer: "http://127.0.0.1:3"}
 	for _, dir := range []string{"pki", "logs"} {
 		if err := os.Mkdir(s.path(dir), 0o755); err != nil {
 			t.Fatal(err)
@@ -161,7 +185,7 @@ func newState(t *testing.T, c Config) *state {
 
 // all are the commands that `up` runs.
 func (s *state) all() []proc.Command {
-	commands := []proc.Command{s.etcd("http://127.0.0.1:3"), s.apiserver(), s.controllers(), s.scheduler()}
+	commands := []proc.Command{s.etcd(), s.apiserver(), s.controllers(), s.scheduler()}
 	if s.Kwok > 0 {
 		commands = append(commands, s.kwok())
 	}

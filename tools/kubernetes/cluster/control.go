@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -67,16 +68,25 @@ func (s *state) command(name, program string, args ...string) proc.Command {
 	return proc.Command{
 		Name: name,
 		Args: append([]string{filepath.Join(s.Bin, program)}, args...),
-		Env:  []string{markEntry(s.Mark), "HOME=" + s.Dir, "KUBECONFIG="},
+		Env:  append(noProxy(), markEntry(s.Mark), "HOME="+s.Dir, "KUBECONFIG="),
 		Log:  s.path("logs", name+".log"),
 	}
 }
 
 func markEntry(mark string) string { return "ELASTICDL_CLUSTER_PROCESS=" + mark }
 
-func (s *state) etcd(peer string) proc.Command {
+// noProxy are entries for the environment of who uses the cluster: no proxy reaches addresses that are this machine's alone.
+func noProxy() []string {
+	hosts := strings.Join([]string{nodeAddress, serviceCIDR, podCIDR}, ",")
+	if before := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy")); before != "" {
+		hosts = before + "," + hosts
+	}
+	return []string{"NO_PROXY=" + hosts, "no_proxy=" + hosts}
+}
+
+func (s *state) etcd() proc.Command {
 	return s.command("etcd", "kube", "etcd", "--data-dir="+s.path("etcd"),
-		"--listen-client-url="+s.Store, "--listen-peer-url="+peer)
+		"--listen-client-url="+s.Store, "--listen-peer-url="+s.Peer)
 }
 
 func (s *state) apiserver() proc.Command {

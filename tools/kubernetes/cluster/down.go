@@ -69,7 +69,9 @@ func clean(dir, mark string, machine bool) error {
 		errs = append(errs, killPods(mark), host.Unmount(dir), cleanFiles(dir), cleanMachine())
 	}
 	entries, err := os.ReadDir(dir)
-	errs = append(errs, err)
+	if !errors.Is(err, os.ErrNotExist) { // somebody may have removed it, and the machine is to be cleaned up all the same
+		errs = append(errs, err)
+	}
 	for _, entry := range entries {
 		if entry.Name() != "logs" && entry.Name() != "state.json" {
 			errs = append(errs, os.RemoveAll(filepath.Join(dir, entry.Name())))

@@ -42,11 +42,39 @@ func ServeRegistry(ctx context.Context, address, dir string) error {
 	if err != nil {
 		return fmt.Errorf("serve images: %w", err)
 	}
-	server := &http.Server{Handler: registry.New(
-		registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)), registry.Logger(log.New(os.Stderr, "", log.LstdFlags)))}
+	server := &http.Server{Handler: images(dir)}
 	context.AfterFunc(ctx, func() { server.Close() })
 	if err := server.Serve(listener); ctx.Err() == nil {
 		return fmt.Errorf("serve images: %w", err)
+	}
+	return nil
+}
+
+// imagesHeader tells in each answer of a registry which folder its images are in.
+const imagesHeader = "Elasticdl-Images"
+
+func images(dir string) http.Handler {
+	handler := registry.New(registry.WithBlobHandler(registry.NewDiskBlobHandler(dir)), registry.Logger(log.New(os.Stderr, "", log.LstdFlags)))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set(imagesHeader, dir)
+		handler.ServeHTTP(w, r)
+	})
+}
+
+// servesImages tells whether the registry at that address is the one of that folder. Another there answers sooner than ours finds that it
+// cannot listen.
+func servesImages(ctx context.Context, address, dir string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/v2/", nil)
+	if err != nil {
+		return err
+	}
+	response, err := (&http.Client{Timeout: 5 * time.Second}).Do(request)
+	if err != nil {
+		return err
+	}
+	response.Body.Close()
+	if response.Header.Get(imagesHeader) != dir {
+		return fmt.Errorf("who serves at %s is not the registry of this cluster; end it", address)
 	}
 	return nil
 }

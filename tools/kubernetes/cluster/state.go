@@ -20,6 +20,7 @@ type state struct {
 	Mark      string         `json:"mark"`   // in the environment of all its processes
 	Server    string         `json:"server"` // URL of the API server
 	Store     string         `json:"store"`  // URL of etcd
+	Peer      string         `json:"peer"`   // URL of etcd for its peers, of which there are none
 	Up        bool           `json:"up"`     // it came up whole
 	Processes []proc.Process `json:"processes"`
 }
@@ -31,7 +32,7 @@ type record struct {
 	Settings host.Settings `json:"settings"` // as they were before
 }
 
-const recordPath = "/run/elasticdl-cluster.json"
+var recordPath = "/run/elasticdl-cluster.json" // tests have another
 
 func (s *state) file() string { return s.path("state.json") }
 
@@ -56,6 +57,49 @@ func loadRecord() (*record, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// claim writes the record, unless there is one: of two clusters that start at once, one gets the machine.
+func (r *record) claim() error {
+	file := recordPath + "." + r.Mark
+	if err := writeJSON(file, r); err != nil {
+		return err
+	}
+	defer os.Remove(file)
+	err := os.Link(file, recordPath)
+	if errors.Is(err, fs.ErrExist) {
+		other, lost := loadRecord()
+		if other != nil {
+			return other.inUse()
+		}
+		return errors.Join(err, lost)
+	}
+	return err
+}
+
+// lock keeps others from the cluster of the record, and refuses if it starts or is up. It is up also if some of its processes have
+// ended: tests kill them.
+func (r *record) lock() (*os.File, error) {
+	held, err := lock(r.Dir)
+	if errors.Is(err, fs.ErrNotExist) { // somebody has removed the folder
+		return lock(recordPath)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", r.inUse(), err)
+	}
+	s, err := loadState(r.Dir)
+	if err == nil && s != nil && s.Up && slices.ContainsFunc(s.Processes, func(p proc.Process) bool { return p.State() != proc.Ended }) {
+		err = r.inUse()
+	}
+	if err != nil {
+		held.Close()
+		return nil, err
+	}
+	return held, nil
+}
+
+func (r *record) inUse() error {
+	return fmt.Errorf("a cluster with real nodes is in %[1]s, and a machine has room for one; end it first: cluster down --dir %[1]s", r.Dir)
 }
 
 // process finds a component by its name.

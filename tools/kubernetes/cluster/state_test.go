@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -123,6 +124,93 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// What is left of a cluster whose folder somebody has removed can be cleaned up.
+func TestCleanWithoutFolder(t *testing.T) {
+	s := newState(t, Config{Kwok: 1})
+	s.Mark = "test-" + filepath.Base(s.Dir) + fmt.Sprint(os.Getpid())
+	if err := s.run(component(s, "worker")); err != nil {
+		t.Fatal(err)
+	}
+	p, _ := s.process("worker")
+	t.Cleanup(func() { p.Signal(syscall.SIGKILL) })
+	if err := os.RemoveAll(s.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := clean(s.Dir, s.Mark, false); err != nil {
+		t.Error(err)
+	}
+	if pids := proc.Marked(markEntry(s.Mark)); len(pids) > 0 {
+		t.Errorf("%v are left", pids)
+	}
+}
+
+// Another cluster with real nodes may be cleaned up only if nobody starts it and nothing of it is up. Nothing here is: the machine may have
+// a real one.
+func TestLockRecord(t *testing.T) {
+	before := recordPath
+	t.Cleanup(func() { recordPath = before })
+	recordPath = filepath.Join(t.TempDir(), "record.json")
+	s := newState(t, Config{Nodes: 1})
+	r := &record{Dir: s.Dir, Mark: "first"}
+	if err := r.claim(); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "end it first: cluster down --dir "+s.Dir) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	taken := func(what string) {
+		t.Helper()
+		held, err := r.lock()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+			return
+		}
+		if _, err := r.lock(); err == nil {
+			t.Errorf("%s: locked twice", what)
+		}
+		held.Close()
+	}
+	refused("a claim of another", (&record{Dir: t.TempDir(), Mark: "second"}).claim())
+	if now, err := loadRecord(); err != nil || now.Mark != r.Mark {
+		t.Errorf("the record is %+v, %v", now, err)
+	}
+	if files, _ := filepath.Glob(recordPath + "*"); len(files) != 1 {
+		t.Errorf("there are %q", files)
+	}
+
+	held, err := lock(s.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.lock()
+	refused("while it starts", err)
+	held.Close()
+
+	if err := s.run(component(s, "worker")); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.signal("worker", syscall.SIGKILL, proc.Ended) })
+	taken("one that did not come up")
+	s.Processes = append(s.Processes, proc.Process{Command: proc.Command{Name: "killed"}})
+	s.Up = true
+	if err := s.save(); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.lock()
+	refused("while some of it is up", err)
+	if err := s.signal("worker", syscall.SIGKILL, proc.Ended); err != nil {
+		t.Fatal(err)
+	}
+	taken("one that has crashed")
+	if err := os.RemoveAll(s.Dir); err != nil {
+		t.Fatal(err)
+	}
+	taken("one without a folder")
+}
+
 // A component that ends is told of at once, with the end of its log.
 func TestAwait(t *testing.T) {
 	s := newState(t, Config{Kwok: 1})
@@ -196,6 +284,25 @@ func TestWritePKI(t *testing.T) {
 		}
 		if info, err := os.Stat(s.path(file)); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v %v", file, info.Mode(), err)
+		}
+	}
+}
+
+// The store and the API server never get one port.
+func TestPrepare(t *testing.T) {
+	s := newState(t, Config{Kwok: 1})
+	if err := s.prepare(); err != nil {
+		t.Fatal(err)
+	}
+	_, store, _ := strings.Cut(s.Store, "//")
+	_, peer, _ := strings.Cut(s.Peer, "//")
+	_, server, _ := strings.Cut(s.Server, "//")
+	if store == peer || peer == server || server == store {
+		t.Errorf("addresses are %s, %s, %s", store, peer, server)
+	}
+	for _, want := range []string{"--listen-client-url=http://" + store, "--listen-peer-url=http://" + peer} {
+		if args := s.etcd().Args; !slices.Contains(args, want) {
+			t.Errorf("etcd has %q, not %s", args, want)
 		}
 	}
 }

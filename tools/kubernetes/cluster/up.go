@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,7 +66,9 @@ func Up(ctx context.Context, config Config, out io.Writer) error {
 	}
 	s := &state{Config: config, Mark: strings.ToLower(rand.Text())}
 	if err := s.up(ctx, p); err != nil {
-		return errors.Join(err, clean(s.Dir, s.Mark, s.Nodes > 0))
+		r, lost := loadRecord()
+		// Only what it has changed: it may have found the machine taken.
+		return errors.Join(err, lost, clean(s.Dir, s.Mark, r != nil && r.Mark == s.Mark))
 	}
 	return nil
 }
@@ -77,17 +80,9 @@ func cleanBefore(config Config, old *state, p *progress) error {
 		return err
 	}
 	if r != nil && r.Dir != config.Dir && config.Nodes > 0 {
-		other, err := loadState(r.Dir)
-		if err != nil {
+		if err := cleanOther(r, p); err != nil {
 			return err
 		}
-		if other != nil && other.running() {
-			return fmt.Errorf("a cluster with real nodes is up in %s, and a machine has room for one; end it first: cluster down --dir %s", r.Dir, r.Dir)
-		}
-		if err := clean(r.Dir, r.Mark, true); err != nil {
-			return err
-		}
-		p.done("cleaned up what was left of the cluster in %s", r.Dir)
 	}
 	ours := r != nil && r.Dir == config.Dir
 	if old == nil && !ours {
@@ -103,6 +98,27 @@ func cleanBefore(config Config, old *state, p *progress) error {
 		return err
 	}
 	p.done("cleaned up what was left of a cluster here")
+	return nil
+}
+
+// cleanOther undoes what is left of the cluster in another folder.
+func cleanOther(r *record, p *progress) error {
+	held, err := r.lock()
+	if errors.Is(err, fs.ErrNotExist) { // it has been cleaned up meanwhile
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer held.Close()
+	now, err := loadRecord()
+	if err != nil || now == nil || now.Mark != r.Mark { // the same, by somebody who held the lock before
+		return err
+	}
+	if err := clean(r.Dir, r.Mark, true); err != nil {
+		return err
+	}
+	p.done("cleaned up what was left of the cluster in %s", r.Dir)
 	return nil
 }
 
@@ -150,11 +166,11 @@ func (s *state) up(ctx context.Context, p *progress) error {
 
 // prepare makes the folders and files. Old logs go.
 func (s *state) prepare() error {
-	addresses, err := freeAddresses(2)
+	addresses, err := freeAddresses(3) // in one call, or two of them may be the same
 	if err != nil {
 		return err
 	}
-	s.Store, s.Server = "http://"+addresses[0], "https://"+addresses[1]
+	s.Store, s.Peer, s.Server = "http://"+addresses[0], "http://"+addresses[1], "https://"+addresses[2]
 	if s.Nodes > 0 {
 		s.Server = "https://" + nodeAddress + ":6443"
 	}
@@ -193,13 +209,16 @@ func (s *state) takeMachine() error {
 	if found, err := host.HasFirewall(); err != nil {
 		return err
 	} else if found {
+		if other, err := loadRecord(); err == nil && other != nil { // it came up since we looked
+			return other.inUse()
+		}
 		return errors.New("this machine's firewall has rules of another Kubernetes: it is a node of some cluster already")
 	}
 	before, err := host.ReadSettings(settings...)
 	if err != nil {
 		return err
 	}
-	if err := writeJSON(recordPath, record{Dir: s.Dir, Mark: s.Mark, Settings: before}); err != nil {
+	if err := (&record{Dir: s.Dir, Mark: s.Mark, Settings: before}).claim(); err != nil {
 		return err
 	}
 	// Each container that is followed takes one, and the default is 128 for all of a user.
@@ -219,11 +238,7 @@ func (s *state) takeMachine() error {
 
 // upControl starts what decides, and beside it what nodes need before their first pod.
 func (s *state) upControl(ctx context.Context, p *progress) error {
-	peer, err := freeAddresses(1)
-	if err != nil {
-		return err
-	}
-	commands := []proc.Command{s.etcd("http://" + peer[0])}
+	commands := []proc.Command{s.etcd()}
 	if s.Nodes > 0 {
 		commands = append(commands, s.registry())
 		for i := range s.Nodes {
@@ -241,7 +256,7 @@ func (s *state) upControl(ctx context.Context, p *progress) error {
 		return err
 	}
 	if s.Nodes > 0 {
-		if err := s.await(ctx, "the registry", []string{"registry"}, func(context.Context) error { return dial("tcp", registryAddress) }); err != nil {
+		if err := s.await(ctx, "the registry", []string{"registry"}, s.registryServes); err != nil {
 			return err
 		}
 		if err := s.pushImages(); err != nil {
@@ -281,7 +296,8 @@ func (s *state) upNodes(ctx context.Context, a *api, p *progress) error {
 	if err := s.runAll(s.proxy(), s.dns()); err != nil {
 		return err
 	}
-	if err := a.createDNSService(ctx); err != nil {
+	// The API server is ready before it has read which addresses services may have.
+	if err := s.await(ctx, "the service of DNS", []string{"apiserver", "etcd"}, a.createDNSService); err != nil {
 		return err
 	}
 	for i := range s.Nodes {

@@ -54,7 +54,7 @@ func Install(ctx context.Context, packages []string) error {
 // apt runs apt-get until it gets the lock.
 func apt(ctx context.Context, args ...string) error {
 	for {
-		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=60"}, args...)...)
+		cmd := exec.CommandContext(ctx, "apt-get", append([]string{"-q", "-o", "DPkg::Lock::Timeout=60", "-o", "Acquire::Retries=3"}, args...)...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C")
 		out, err := cmd.CombinedOutput()
 		if err == nil {

@@ -69,7 +69,8 @@ func TestReusedNumber(t *testing.T) {
 
 // What a process leaves behind is found by the mark, and nothing else is.
 func TestMarked(t *testing.T) {
-	mark, other := "MARK="+t.Name(), "MARK="+t.Name()+"2"
+	mark := fmt.Sprintf("MARK=%d-%s", os.Getpid(), t.Name()) // other runs of this test may be on this machine
+	other := mark + "2"
 	bystander := start(t, "wait", other)
 	parent := start(t, "fork", mark)
 	until(t, "the parent's end", func() bool { return parent.State() == Ended })
