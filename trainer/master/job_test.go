@@ -333,6 +333,32 @@ func TestStopStubborn(t *testing.T) {
 	})
 }
 
+// A server that is lost before it has told its version leaves workers that were trained by it: the next one waits for them.
+func TestServerLostBeforeItTold(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		join := func() int64 {
+			t.Helper()
+			reply, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: 0, Address: w.servers[0].address})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply.Version
+		}
+		if v := join(); v != 0 {
+			t.Errorf("the first server goes on from version %d", v)
+		}
+		w.join()
+		first := w.task(0)
+		w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: 2}}})
+		w.pods.end(ps(0), pod.Exit{NodeLost: true})
+		time.Sleep(2 * time.Second)
+		if v := join(); v == 0 {
+			t.Error("the next server starts from nothing")
+		}
+	})
+}
+
 // Servers that cannot be deleted any more hear that they are not needed.
 func TestServersLeaveByThemselves(t *testing.T) {
 	bubble(t, func(t *testing.T) {

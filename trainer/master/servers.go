@@ -105,6 +105,15 @@ func (m *servers) addresses() []string {
 	return all
 }
 
+// resumes is the version that a server goes on from, 0 if it is the first of its index. One that is lost before it
+// has told its version was trained all the same, if others have been, and so are the workers that have its values.
+func (m *servers) resumes(index int) int64 {
+	if v := m.all[index].version; v > 0 || m.version() == 0 && m.queue.Stats().Done == 0 {
+		return v
+	}
+	return 1
+}
+
 // version is the newest that any server has.
 func (m *servers) version() int64 {
 	var newest int64

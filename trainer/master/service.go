@@ -81,7 +81,7 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 			}
 		}
 		if id.Role == pod.PS {
-			reply.Version = m.servers.all[id.Index].version
+			reply.Version = m.servers.resumes(id.Index)
 		}
 		reply.PsAddresses = m.servers.addresses()
 		return m.servers.allJoined() || !patient, nil
