@@ -6,9 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -32,23 +32,17 @@ import (
 // nodes is an API server whose pods are run, as goroutines.
 type nodes struct {
 	*apiServer
-	master string // address
-	roles  sync.WaitGroup
+	roles sync.WaitGroup
 
 	mu     sync.Mutex
+	master string // address, once it listens
 	leaves map[types.UID]context.CancelFunc
 }
 
 // newNodes has a job of 2 workers and a server, as the user's side submits it.
 func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 	t.Helper()
-	c := &nodes{apiServer: newAPIServer(t), leaves: make(map[types.UID]context.CancelFunc)}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.master = lis.Addr().String()
-	lis.Close()
+	c := &nodes{apiServer: newAPIServer(t), master: "127.0.0.1:1", leaves: make(map[types.UID]context.CancelFunc)}
 	j := testJob()
 	j.TrainingData = filepath.Join(t.TempDir(), "train")
 	j.MinibatchSize, j.NumMinibatchesPerTask, j.NumEpochs = 16, 2, 2
@@ -134,30 +128,50 @@ func (c *nodes) kubelet(ctx context.Context) {
 // run is the life of a pod.
 func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	_, id, _, _ := manifest.ParseLabels(p.Labels)
+	c.mu.Lock()
 	role := local.Role{Master: c.master, Index: id.Index, Threads: 1, Log: c.Output()}
+	c.mu.Unlock()
 	main := local.RunWorker
 	if id.Role == pod.PS {
 		main = local.RunPS
 	}
-	err := main(ctx, role)
-	if now := c.get(p.Name); now == nil || now.UID != p.UID {
-		return // taken away
-	}
 	code := int32(0)
-	if err != nil {
+	if main(ctx, role) != nil {
 		code = 1
 	}
-	c.change(p.Name, exits(code))
-	if c.get(p.Name).DeletionTimestamp != nil {
-		c.change(p.Name, nil)
+	c.apiServer.mu.Lock() // all at once: the API server takes away what has ended as soon as it is deleted
+	defer c.apiServer.mu.Unlock()
+	now := c.pods[p.Name]
+	if now == nil || now.UID != p.UID {
+		return // taken away
+	}
+	now = now.DeepCopy()
+	exits(code)(now)
+	c.pods[p.Name] = now
+	c.note("pods", "MODIFIED", now)
+	if now.DeletionTimestamp != nil {
+		delete(c.pods, p.Name)
+		c.note("pods", "DELETED", now.DeepCopy())
 	}
 }
+
+// Write takes the master's log, which says where it listens before there is a pod.
+func (c *nodes) Write(line []byte) (int, error) {
+	if found := listens.FindSubmatch(line); found != nil {
+		c.mu.Lock()
+		c.master = string(found[1])
+		c.mu.Unlock()
+	}
+	return c.Output().Write(line)
+}
+
+var listens = regexp.MustCompile(`Master started .*address=(\S+)`)
 
 // begin starts a master, and answers how it ends.
 func (c *nodes) begin(ctx context.Context, name string) <-chan error {
 	c.Helper()
 	m, err := newKubeMaster(MasterConfig{
-		Job: "test", Namespace: "default", Client: c.client(), Listen: c.master, Output: c.Output(),
+		Job: "test", Namespace: "default", Client: c.client(), Listen: "127.0.0.1:0", Output: c,
 		Environ: []string{"POD_NAME=" + name, "JOB_UID=the-job", "NODE_NAME=node-1"},
 	})
 	if err != nil {

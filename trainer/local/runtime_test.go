@@ -14,8 +14,12 @@ import (
 
 func newRuntime(t *testing.T, helper string) *Runtime {
 	t.Helper()
+	grace := time.Minute // SIGTERM is enough, however long it takes
+	if helper == "deaf" {
+		grace = 50 * time.Millisecond
+	}
 	r, err := NewRuntime(RuntimeConfig{
-		Binary: os.Args[0], Master: "127.0.0.1:1", Logs: t.TempDir(), Grace: 50 * time.Millisecond,
+		Binary: os.Args[0], Master: "127.0.0.1:1", Logs: t.TempDir(), Grace: grace,
 		Env: map[string]string{helperEnv: helper},
 	})
 	if err != nil {
@@ -87,9 +91,11 @@ func TestRuntimeKillsWhatAPodLeavesBehind(t *testing.T) {
 			r := newRuntime(t, parent)
 			defer r.Close()
 			pid := create(t, r, pod.PS, 0)
-			l.begun(t)
 			if parent == "family" {
+				l.begun(t)
 				syscall.Kill(pid, syscall.SIGKILL)
+			} else if e := <-r.Events(); e.Phase != pod.Succeeded { // its child had begun, and may be gone
+				t.Fatalf("event %+v", e)
 			}
 			l.gone(t)
 		})

@@ -483,7 +483,7 @@ func TestSessionsAreForgotten(t *testing.T) {
 // TestThousand plays a large ring: its first world, a newcomer, one that dies, and all that die.
 func TestThousand(t *testing.T) {
 	const n = 1000
-	r, began := New(Policy{}), time.Now()
+	r := New(Policy{})
 	formed := func(actions []Action, members int) {
 		t.Helper()
 		if w, _ := r.World(); len(actions) == 0 || actions[len(actions)-1].Verb != Form || len(w.Members) != members {
@@ -520,8 +520,5 @@ func TestThousand(t *testing.T) {
 	}
 	if arrived, why := r.Waiting(); len(did) > 0 || arrived != 0 || why != "waiting for 1 of at least 1 workers" {
 		t.Fatalf("%v; %d have arrived, %s", did, arrived, why)
-	}
-	if took := time.Since(began); took > 5*time.Second { // a tenth of one, if nobody else computes
-		t.Fatalf("took %v", took)
 	}
 }
