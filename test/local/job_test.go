@@ -132,8 +132,12 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(limit); !is(); <-tick.C {
-		if time.Now().After(deadline) {
+	for deadline := time.Now().Add(limit); ; <-tick.C {
+		late := time.Now().After(deadline) // asked first: a look that the machine held up may have been too early
+		if is() {
+			return
+		}
+		if late {
 			t.Fatalf("no %s in %v", what, limit)
 		}
 	}
@@ -176,6 +180,14 @@ func (j *launched) kill(p *wire.PodStatus, signal syscall.Signal) {
 	}
 }
 
+// halt stops a pod and awaits that all of it stands still. The kernel wakes those of a dead parent that
+// did so before it died, and only those.
+func (j *launched) halt(p *wire.PodStatus) {
+	j.t.Helper()
+	j.kill(p, syscall.SIGSTOP)
+	eventually(j.t, "stop of pid "+strconv.Itoa(int(p.Pid)), 30*time.Second, func() bool { return stopped(j.t, int(p.Pid)) })
+}
+
 // processes lists the processes of the program under test; a zombie is none.
 func processes(t *testing.T) []int {
 	t.Helper()
@@ -193,32 +205,46 @@ func processes(t *testing.T) []int {
 	return pids
 }
 
-// stopped says that a process stands still. The kernel wakes those of a dead parent that did so before it died.
+// stopped says that every thread of a process stands still.
 func stopped(t *testing.T, pid int) bool {
 	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		t.Fatal(err)
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(threads) == 0 {
+		t.Fatalf("no threads of process %d: %v", pid, err)
 	}
-	_, state, _ := strings.Cut(string(stat), ") ")
-	return strings.HasPrefix(state, "T")
+	for _, thread := range threads {
+		stat, err := os.ReadFile(thread)
+		if err != nil {
+			return false // one that ended meanwhile
+		}
+		if _, state, _ := strings.Cut(string(stat), ") "); !strings.HasPrefix(state, "T") {
+			return false
+		}
+	}
+	return true
 }
 
 // nobodyLeft waits until no process of the program is left.
 func nobodyLeft(t *testing.T) {
 	t.Helper()
 	began := time.Now()
-	eventually(t, "end of all processes", 10*time.Second, func() bool { return len(processes(t)) == 0 })
+	eventually(t, "end of all processes", time.Minute, func() bool { return len(processes(t)) == 0 })
 	t.Logf("all processes are gone after %v", time.Since(began).Round(time.Millisecond))
 }
 
-// allRecords checks that every record of every epoch was credited once, and that no more than
-// twice minibatches were applied twice. With --grads_to_wait=1 a version is a minibatch.
-func allRecords(t *testing.T, s *wire.JobStatus, epochs, twice int) {
+// succeeded checks that every record of every epoch was credited once.
+func succeeded(t *testing.T, s *wire.JobStatus, epochs int) {
 	t.Helper()
 	if want := int64(epochs * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
 		t.Errorf("%s with %d of %d records, want %d", s.State, s.RecordsDone, s.RecordsTotal, want)
 	}
+}
+
+// allRecords checks besides that no more than twice minibatches were applied twice. With
+// --grads_to_wait=1 a version is a minibatch.
+func allRecords(t *testing.T, s *wire.JobStatus, epochs, twice int) {
+	t.Helper()
+	succeeded(t, s, epochs)
 	const task = 4 * 64
 	steps := trainingDigits / task * 4
 	steps += (trainingDigits%task + 63) / 64

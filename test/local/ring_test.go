@@ -29,12 +29,10 @@ func trainRing(t *testing.T, flags ...string) *launched {
 }
 
 // onceEach checks that every record of every epoch was credited once, and is in the model once.
-func onceEach(t *testing.T, s *wire.JobStatus, epochs int64) {
+func onceEach(t *testing.T, s *wire.JobStatus, epochs int) {
 	t.Helper()
-	if want := epochs * trainingDigits; s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want {
-		t.Errorf("%s with %d of %d records, want %d", s.State, s.RecordsDone, s.RecordsTotal, want)
-	}
-	if want := epochs * updatesPerEpoch; s.Version != want {
+	succeeded(t, s, epochs)
+	if want := int64(epochs * updatesPerEpoch); s.Version != want {
 		t.Errorf("%d updates, want %d", s.Version, want)
 	}
 }
@@ -57,14 +55,16 @@ func worldOf(n int32) func(*wire.JobStatus) bool {
 
 func TestRing(t *testing.T) {
 	output := filepath.Join(t.TempDir(), "model")
-	j := trainRing(t, cnn, "--num_epochs=1", "--evaluation_steps=20", "--log_loss_steps=10", "--output="+output)
+	// The first world waits for all, however far apart they start.
+	j := trainRing(t, cnn, "--num_epochs=1", "--min_workers=4", "--evaluation_steps=20", "--log_loss_steps=10", "--output="+output)
 	s := j.end(0)
 	onceEach(t, s, 1)
 	if got := j.accuracy(); got < 0.8 {
 		t.Errorf("accuracy %.4f, want 0.8 at least", got)
 	}
-	if n := len(s.Evaluations); n < 3 {
-		t.Errorf("%d evaluations, want those of versions 20 and 40 and one at the end", n)
+	// Version 40 is passed over if the evaluation of version 20 still goes on.
+	if n := len(s.Evaluations); n < 2 {
+		t.Errorf("%d evaluations, want one of version 20 and one at the end", n)
 	}
 	for i := range 4 {
 		if name := "worker-" + strconv.Itoa(i); !lossLine.MatchString(j.log(name)) {
@@ -92,7 +92,7 @@ func TestRingLosesAWorker(t *testing.T) {
 		"stopped": {syscall.SIGSTOP, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := trainRing(t, mlp, "--num_epochs=20", "--heartbeat_timeout=2s")
+			j := trainRing(t, mlp, "--num_epochs=20", "--heartbeat_timeout=5s")
 			before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.1)(s) && worldOf(4)(s) })
 			lost := time.Now()
 			j.kill(pod(before, wire.Role_WORKER, 0), tt.signal)
@@ -163,7 +163,7 @@ func TestRingLosesAll(t *testing.T) {
 // A ring whose workers come and go all the time learns what one that is left alone learns.
 func TestRingInUnrest(t *testing.T) {
 	j := trainRing(t, mlp, "--num_epochs=40")
-	kills := j.killWorkers(500 * time.Millisecond)
+	kills := j.killWorkers(250 * time.Millisecond)
 	s := j.end(0)
 	t.Logf("%d workers killed, %d pods replaced, %d tasks taken back, world %d", kills, s.Relaunched, s.Requeued, s.World)
 	onceEach(t, s, 40)
@@ -186,7 +186,7 @@ func TestNothingIsLeftOfARing(t *testing.T) {
 			}
 		},
 		"master killed, a worker stopped": func(t *testing.T, j *launched) {
-			j.kill(pod(j.status(), wire.Role_WORKER, 2), syscall.SIGSTOP)
+			j.halt(pod(j.status(), wire.Role_WORKER, 2))
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}

@@ -43,9 +43,9 @@ func TestTrain(t *testing.T) {
 }
 
 func TestKilledWorkerIsReplaced(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=10", "--log_loss_steps=1")
+	j := train(t, mlp, "--num_epochs=40", "--log_loss_steps=1")
 	s := j.until("training of worker-0", func(s *wire.JobStatus) bool {
-		return trained(0.1)(s) && lossLine.MatchString(j.log("worker-0"))
+		return trained(0.01)(s) && lossLine.MatchString(j.log("worker-0"))
 	})
 	killed := time.Now()
 	j.kill(pod(s, wire.Role_WORKER, 0), syscall.SIGKILL)
@@ -58,7 +58,7 @@ func TestKilledWorkerIsReplaced(t *testing.T) {
 		}
 	}
 	s = j.end(0)
-	allRecords(t, s, 10, 1)
+	allRecords(t, s, 40, 1)
 	if s.Relaunched != 1 {
 		t.Errorf("%d pods replaced, want 1", s.Relaunched)
 	}
@@ -88,9 +88,7 @@ func TestNothingIsLeft(t *testing.T) {
 			j.wait()
 		},
 		"master killed, a worker stopped": func(t *testing.T, j *launched) {
-			w := pod(j.status(), wire.Role_WORKER, 2)
-			j.kill(w, syscall.SIGSTOP)
-			eventually(t, "stop of worker-2", 10*time.Second, func() bool { return stopped(t, int(w.Pid)) })
+			j.halt(pod(j.status(), wire.Role_WORKER, 2))
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
@@ -142,20 +140,25 @@ func TestDetachedJobOutlivesItsLauncher(t *testing.T) {
 }
 
 func TestStragglerLosesItsLease(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=5", "--task_timeout=1s")
-	s := j.until("training", trained(0.1))
-	j.kill(pod(s, wire.Role_WORKER, 1), syscall.SIGSTOP)
-	s = j.end(0)
-	allRecords(t, s, 5, 4)
-	if s.Requeued == 0 {
-		t.Error("no lease was taken back")
+	j := train(t, mlp, "--num_epochs=30", "--task_timeout=5s")
+	s := j.until("training", trained(0.01))
+	straggler := pod(s, wire.Role_WORKER, 1)
+	for {
+		j.halt(straggler)
+		epoch := j.status().Epoch
+		s = j.until("loss of the lease", func(s *wire.JobStatus) bool { return s.Requeued > 0 || s.Epoch > epoch })
+		if s.Requeued > 0 {
+			break
+		}
+		j.kill(straggler, syscall.SIGCONT) // it held no lease: the epoch has ended without it
 	}
+	succeeded(t, j.end(0), 30)
 	nobodyLeft(t)
 }
 
 func TestKilledServerComesBack(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=10")
-	s := j.until("training", trained(0.1))
+	j := train(t, mlp, "--num_epochs=30")
+	s := j.until("training", trained(0.03))
 	before := pod(s, wire.Role_PS, 1)
 	j.kill(before, syscall.SIGKILL)
 	s = j.until("return of ps-1", func(s *wire.JobStatus) bool {
@@ -165,22 +168,20 @@ func TestKilledServerComesBack(t *testing.T) {
 	if after := pod(s, wire.Role_PS, 1); after.Address != before.Address {
 		t.Errorf("ps-1 listens on %s, before on %s", after.Address, before.Address)
 	}
-	s = j.end(0)
-	if want := int64(10 * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want {
-		t.Errorf("%s with %d records, want %d", s.State, s.RecordsDone, want)
-	}
+	succeeded(t, j.end(0), 30)
 	if got := j.accuracy(); got < 0.9 {
 		t.Errorf("accuracy %.4f, want 0.9 at least", got)
 	}
 }
 
 func TestSynchronousJobLosesAWorker(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=5", "--use_async=false", "--grads_to_wait=4")
-	s := j.until("training", trained(0.1))
+	j := train(t, mlp, "--num_epochs=40", "--use_async=false", "--grads_to_wait=4")
+	s := j.until("training", trained(0.02))
 	j.kill(pod(s, wire.Role_WORKER, 2), syscall.SIGKILL)
 	s = j.end(0)
-	if want := int64(5 * trainingDigits); s.State != "Succeeded" || s.RecordsDone != want || s.Relaunched != 1 {
-		t.Errorf("%s with %d records, want %d, and %d pods replaced", s.State, s.RecordsDone, want, s.Relaunched)
+	succeeded(t, s, 40)
+	if s.Relaunched != 1 {
+		t.Errorf("%d pods replaced, want 1", s.Relaunched)
 	}
 	if got := j.accuracy(); got < 0.8 {
 		t.Errorf("accuracy %.4f, want 0.8 at least", got)
