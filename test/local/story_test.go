@@ -175,11 +175,11 @@ func TestKilledServerComesBack(t *testing.T) {
 }
 
 func TestSynchronousJobLosesAWorker(t *testing.T) {
-	j := train(t, mlp, "--num_epochs=40", "--use_async=false", "--grads_to_wait=4")
+	j := train(t, mlp, "--num_epochs=30", "--use_async=false", "--grads_to_wait=4")
 	s := j.until("training", trained(0.02))
 	j.kill(pod(s, wire.Role_WORKER, 2), syscall.SIGKILL)
 	s = j.end(0)
-	succeeded(t, s, 40)
+	succeeded(t, s, 30)
 	if s.Relaunched != 1 {
 		t.Errorf("%d pods replaced, want 1", s.Relaunched)
 	}
