@@ -110,6 +110,15 @@ func (a *api) createDNSService(ctx context.Context) error {
 	return nil
 }
 
+// nodeSays tells why the node does not say that it is ready.
+func (a *api) nodeSays(ctx context.Context, name string) error {
+	node, err := a.client.CoreV1().Nodes().Get(ctx, name, meta.GetOptions{})
+	if err != nil {
+		return err
+	}
+	return says(node)
+}
+
 // nodeReady tells why the node takes no pods, or why it may not know of since.
 func (a *api) nodeReady(ctx context.Context, name string, since time.Time) error {
 	node, err := a.client.CoreV1().Nodes().Get(ctx, name, meta.GetOptions{})
@@ -127,15 +136,22 @@ func (a *api) nodeReady(ctx context.Context, name string, since time.Time) error
 }
 
 func ready(node *core.Node) error {
+	if err := says(node); err != nil {
+		return err
+	}
+	if len(node.Spec.Taints) > 0 {
+		return fmt.Errorf("%s has the taint %s", node.Name, node.Spec.Taints[0].Key)
+	}
+	return nil
+}
+
+func says(node *core.Node) error {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type != core.NodeReady {
 			continue
 		}
 		if condition.Status != core.ConditionTrue {
 			return fmt.Errorf("%s is not ready: %s", node.Name, condition.Message)
-		}
-		if len(node.Spec.Taints) > 0 {
-			return fmt.Errorf("%s has the taint %s", node.Name, node.Spec.Taints[0].Key)
 		}
 		return nil
 	}

@@ -144,6 +144,15 @@ func (s *state) up(ctx context.Context, p *progress) error {
 		return err
 	}
 	if s.Nodes > 0 {
+		if err := s.upKubelets(ctx, a); err != nil {
+			return err
+		}
+	}
+	// Not before: where no node is ready when they start, they go into a mode from which they may never come to evict pods.
+	if err := s.run(s.controllers()); err != nil {
+		return err
+	}
+	if s.Nodes > 0 {
 		if err := s.upNodes(ctx, a, p); err != nil {
 			return err
 		}
@@ -269,7 +278,7 @@ func (s *state) upControl(ctx context.Context, p *progress) error {
 	}
 	p.done("the API server is ready at %s", s.Server)
 	// Not before: they would be refused by rules that are not there yet, and wait before they ask again.
-	return s.runAll(s.controllers(), s.scheduler())
+	return s.run(s.scheduler())
 }
 
 func (s *state) runAll(commands ...proc.Command) error {
@@ -281,8 +290,8 @@ func (s *state) runAll(commands ...proc.Command) error {
 	return nil
 }
 
-// upNodes starts kubelets, kube-proxy and DNS, and waits until pods could run and find each other.
-func (s *state) upNodes(ctx context.Context, a *api, p *progress) error {
+// upKubelets starts the nodes, and waits until they say that they are ready.
+func (s *state) upKubelets(ctx context.Context, a *api) error {
 	for i := range s.Nodes {
 		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(context.Context) error {
 			return dial("unix", s.path(nodeName(i), "containerd.sock"))
@@ -293,6 +302,18 @@ func (s *state) upNodes(ctx context.Context, a *api, p *progress) error {
 			return err
 		}
 	}
+	for i := range s.Nodes {
+		if err := s.await(ctx, nodeName(i), []string{kubeletName(i), containerdName(i), "apiserver"}, func(ctx context.Context) error {
+			return a.nodeSays(ctx, nodeName(i))
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// upNodes starts kube-proxy and DNS, and waits until pods could run and find each other.
+func (s *state) upNodes(ctx context.Context, a *api, p *progress) error {
 	if err := s.runAll(s.proxy(), s.dns()); err != nil {
 		return err
 	}
