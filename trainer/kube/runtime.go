@@ -137,7 +137,7 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	switch {
 	case api.IsInvalid(err) || api.IsBadRequest(err):
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
-	case api.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"):
+	case api.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"): // it says so in no other way
 		return fmt.Errorf("%w: %w", master.ErrFull, err)
 	}
 	return err

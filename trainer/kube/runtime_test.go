@@ -365,6 +365,29 @@ func TestRuntimeTellsRefusalsFromDelays(t *testing.T) {
 	}
 }
 
+// A master whose own pod was deleted has a token that is good for nothing.
+func TestRuntimeOfDeletedMaster(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	s.create(r, worker0, 1)
+	refusal := error(api.NewUnauthorized("token"))
+	s.mu.Lock()
+	s.refuse = func(method, _ string) error {
+		if method != http.MethodDelete {
+			return nil
+		}
+		return refusal
+	}
+	s.mu.Unlock()
+	if err := r.Delete(t.Context(), worker0); !errors.Is(err, master.ErrDisowned) {
+		t.Errorf("error %v", err)
+	}
+	refusal = forbidden("delete", "pods")
+	if err := r.Delete(t.Context(), worker0); err == nil || errors.Is(err, master.ErrDisowned) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // What the API server fails to do again and again, as with a webhook that is out of order, is told.
 func TestRuntimeTellsWhatIsBroken(t *testing.T) {
 	s := newAPIServer(t)

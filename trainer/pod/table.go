@@ -136,7 +136,7 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	case ev.Launch != 0 && ev.Launch != e.Launch, !slices.Contains(moves[e.Phase], ev.Phase):
 		return nil
 	}
-	asked, first := e.Phase == Leaving, e.Phase == Initial
+	asked, unseen := e.Phase == Leaving, e.Phase == Initial
 	e.created = true
 	e.Phase = ev.Phase
 	e.Waiting = ev.Waiting
@@ -153,7 +153,7 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	case e.Phase == Pending && ev.Hopeless && t.err == nil:
 		t.err = fmt.Errorf("%v cannot run: %s", e.ID, e.Waiting)
 	}
-	if first {
+	if unseen {
 		return t.made(e, now)
 	}
 	return nil
@@ -162,7 +162,7 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 // made goes on when a pod is created: others may have waited for that.
 func (t *Table) made(e *entry, now time.Time) []Action {
 	if e.refused > 0 { // there is room, perhaps for the next one too
-		if i := slices.IndexFunc(t.pods, func(e *entry) bool { return e.waits() && e.full }); i >= 0 {
+		if i := slices.IndexFunc(t.pods, func(next *entry) bool { return next.waits() && next.full }); i >= 0 {
 			t.pods[i].soon(t.policy)
 		}
 	}
@@ -195,9 +195,9 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 	e.Exit, e.Ended = exit, now
 	if e.ID.Role == Worker {
 		t.freed = now
-		for _, e := range t.pods {
-			if e.lacksRoom() {
-				e.soon(t.policy)
+		for _, server := range t.pods {
+			if server.lacksRoom() {
+				server.soon(t.policy)
 			}
 		}
 	}
@@ -403,12 +403,12 @@ func (t *Table) End(grace time.Duration, now time.Time) []Action {
 // Tick answers what is due: creations that were put off, and after End the deletions.
 func (t *Table) Tick(now time.Time) []Action {
 	var actions []Action
-	first := t.awaited()
+	server := t.awaited()
 	for _, e := range t.pods {
 		switch {
 		case !e.waits():
-		case e.ID.Role == Worker && first != nil:
-			e.Waiting = fmt.Sprintf("waits for %v", first.ID)
+		case e.ID.Role == Worker && server != nil:
+			e.Waiting = fmt.Sprintf("waits for %v", server.ID)
 		case !now.Before(e.due):
 			e.created, e.Created = true, now
 			actions = append(actions, Action{Verb: Create, ID: e.ID, Launch: e.Launch, Original: e.Original, Address: e.Address, OOMs: e.OOMs})
