@@ -66,6 +66,9 @@ func (p *parts) connect(args *container.ClusterArgs) {
 		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
 	}
 	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH") // obeys NetworkPolicies by itself: Calico beside it is refused
+	// GKE turns this on in new clusters by itself, and nobody can turn it off again: with the provider's default, false, every
+	// `pulumi up` of such a cluster would replace it.
+	args.EnableL4IlbSubsetting = pulumi.Bool(true)
 	var who container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
 	for _, n := range p.g.AuthorizedNetworks {
 		block := &container.ClusterMasterAuthorizedNetworksConfigCidrBlockArgs{CidrBlock: pulumi.String(n.CIDR)}

@@ -72,6 +72,7 @@ func TestCluster(t *testing.T) {
 		want(t, c, "datapathProvider=ADVANCED_DATAPATH", "networkPolicy", "addonsConfig.networkPolicyConfig")              // G12
 		want(t, c, "workloadIdentityConfig.workloadPool=acme.svc.id.goog")                                                 // G09
 		want(t, c, "addonsConfig.gcpFilestoreCsiDriverConfig.enabled=true", "addonsConfig.dnsCacheConfig.enabled=true")    // G18
+		want(t, c, "enableL4IlbSubsetting=true")                                                                           // D12: false, the default, would replace the cluster once GKE turned it on
 		want(t, c, "networkingMode=VPC_NATIVE", "enableShieldedNodes=true", "loggingService", "monitoringService")         //
 		want(t, c, "masterAuth.clientCertificateConfig.issueClientCertificate=false", "costManagementConfig.enabled=true") //
 		want(t, c, "nodeConfig.shieldedInstanceConfig.enableSecureBoot=true", "location="+s.GKE.Location)                  //
@@ -91,7 +92,9 @@ func TestPools(t *testing.T) {
 		for _, p := range of(all, typePool) {
 			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints") // G03, G11, G04
 			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")                                                    // G13: of all zones
-			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig")                                                                 // the latter is Google's word, which a provider of 2024 would take back with each up
+			ignores(t, &p, "initialNodeCount", "nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig", "nodeConfig.containerdConfig")    // GKE's word, which a provider of 2024 would take back with each up
+			ignores(t, &p, "nodeConfig.labels", "nodeConfig.resourceLabels")                                                               // D12: goog-gke-node-pool-provisioning-model; D2: an edit rolls no node
+			ignores(t, &p, "nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", "nodeConfig.gcfsConfig")     // D12: would replace the pool
 			want(t, &p, "nodeConfig.workloadMetadataConfig.mode=GKE_METADATA", "nodeConfig.oauthScopes[0]=https://www.googleapis.com/auth/cloud-platform")
 			want(t, &p, "nodeConfig.imageType=COS_CONTAINERD", "nodeConfig.gvnic.enabled=true", "nodeConfig.metadata[\"disable-legacy-endpoints\"]=true", "nodeConfig.preemptible")
 			want(t, &p, "nodeConfig.shieldedInstanceConfig.enableIntegrityMonitoring=true", fmt.Sprintf("networkConfig.enablePrivateNodes=%t", s.GKE.PrivateNodes))

@@ -52,6 +52,19 @@ func (p *parts) addPools() error {
 	return err
 }
 
+// filledIn lists what GKE writes into the configuration of nodes by itself. The provider computes none of it, so that a value
+// which only GKE has is a difference in every plan: the provider would remove it again, which replaces the pool or
+// recreates its nodes. Blocks depend on the machine type and on what is on by default for new pools.
+//
+// Both kinds of labels carry labels of GKE's own, as goog-gke-node-pool-provisioning-model. Changes of the stack's labels
+// therefore reach new pools only, and an edit of cost labels touches no node.
+var filledIn = []string{
+	"nodeConfig.labels", "nodeConfig.resourceLabels",
+	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket", "nodeConfig.gcfsConfig",
+	"nodeConfig.kubeletConfig", "nodeConfig.linuxNodeConfig",
+	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", // of machine types with local SSDs
+}
+
 func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
 	first := p.firstNodes(of)
 	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.zones())
@@ -73,9 +86,8 @@ func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource
 		},
 		NodeConfig: p.nodeConfig(of),
 	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(),
-		// It has the size that its work needs: as a setting it would replace the pool. Google adds labels of its own, and
-		// settings of the kubelet, which the provider would take away again, node by node.
-		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig.labels", "nodeConfig.kubeletConfig"}))...)
+		// The autoscaler changes the size; as a changed setting it would replace the pool.
+		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...)))...)
 	p.ready = append(p.ready, pool)
 	return pool, err
 }
