@@ -14,7 +14,7 @@ func TestLoad(t *testing.T) {
 	config := asEngine(t, stack(t, CloudGKE))
 	load := func(config map[string]string) (s *Settings, err error) {
 		all, e := graph.Record(graph.Cloud{Config: config}, func(ctx *pulumi.Context) error {
-			s, err = Load(ctx)
+			s, err = Load(ctx, day)
 			return nil
 		})
 		if e != nil || len(all) > 0 {

@@ -46,7 +46,8 @@ type Settings struct {
 	ProtectStorage bool              `json:"protectStorage"`
 	Labels         map[string]string `json:"labels,omitempty"` // on everything that costs: labels of Google, tags of Amazon; LabelStack beside them
 
-	Notes []string `json:"-"` // what is allowed, and should be known: warnings of `pulumi up`
+	Now   time.Time `json:"-"` // of this run; a stack reads no clock by itself
+	Notes []string  `json:"-"` // what is allowed, and should be known: warnings of `pulumi up`
 }
 
 // LabelStack is the label by which what costs is found: its value is the [Settings.Name] of the stack.
@@ -105,13 +106,14 @@ func projectDirectory(said string) (string, error) {
 }
 
 // Load reads the stack's configuration and reports every problem at once, each by its path: those, too, that others
-// report who know more of what becomes of it. Those get settings that may have problems already.
-func Load(ctx *pulumi.Context, others ...func(*Settings) error) (*Settings, error) {
+// report who know more of what becomes of it. Those get settings that may have problems already. Now is what dates in the
+// settings are compared with.
+func Load(ctx *pulumi.Context, now time.Time, others ...func(*Settings) error) (*Settings, error) {
 	root, err := projectDirectory(ctx.RootDirectory())
 	if err != nil {
 		return nil, fmt.Errorf("find the project's directory: %w", err)
 	}
-	in := input{project: ctx.Project(), stack: ctx.Stack(), root: root, now: time.Now(), config: map[string]string{}}
+	in := input{project: ctx.Project(), stack: ctx.Stack(), root: root, now: now, config: map[string]string{}}
 	// The SDK answers for one key at a time, and none asks for a misspelt one. The CLI's environment has them all.
 	if all := os.Getenv(pulumi.EnvConfig); all != "" {
 		if err := json.Unmarshal([]byte(all), &in.config); err != nil {

@@ -49,7 +49,7 @@ func defaults(cloud string) *Settings {
 
 // settle is what follows from what the file says. Given tells whether it has a path.
 func (s *Settings) settle(in input, given func(path string) bool) {
-	s.Root = in.root
+	s.Root, s.Now = in.root, in.now
 	if s.GKE != nil || s.EKS != nil { // so that a bill tells stacks apart, and nothing has no label
 		labels := map[string]string{LabelStack: s.Name(63)}
 		maps.Copy(labels, s.Labels)

@@ -22,8 +22,10 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/apitype"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/elasticdl/elasticdl/infra/live"
 	"github.com/elasticdl/elasticdl/test/provider"
 	"github.com/elasticdl/elasticdl/test/provider/cluster"
 )
@@ -158,7 +160,7 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	})
 	environment := tr.cloud.Env()
 	environment["PULUMI_DEBUG_PROVIDERS"] = strings.Join(debug, ",")
-	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), run,
+	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig}}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
 	if err != nil {
 		t.Fatal(err)
@@ -200,6 +202,17 @@ done
 		t.Fatal(err)
 	}
 	return script
+}
+
+// realCluster reads what is in the test's cluster, wherever the kubeconfig of a simulated cloud leads.
+type realCluster struct{ kubeconfig string }
+
+func (c realCluster) Get(ctx context.Context, _, _ string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+	text, err := os.ReadFile(c.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return live.Reader{}.Get(ctx, string(text), "", kind, namespace, name)
 }
 
 // configure changes the stack's file.

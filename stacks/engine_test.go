@@ -59,9 +59,13 @@ func TestMain(m *testing.M) {
 type engine struct {
 	*testing.T
 	stack auto.Stack
+	now   func() time.Time // the program's clock
 	cloud *provider.Cloud
 	file  string // the stack's, in a directory of the test
 }
+
+// today is the day of all simulated clocks: what is shipped is supported then.
+var today = time.Date(2026, 11, 22, 0, 0, 0, 0, time.UTC)
 
 // user is what the files leave to their user; and a source of the image that nobody works on meanwhile.
 func user(name string) map[string]any {
@@ -79,7 +83,7 @@ func user(name string) map[string]any {
 // start makes a stack, with what its user would set. Others of its settings are set by [engine.set].
 func start(t *testing.T, name string) *engine {
 	t.Helper()
-	e := &engine{T: t, cloud: provider.Start(t)}
+	e := &engine{T: t, cloud: provider.Start(t), now: func() time.Time { return today }}
 	project, err := workspace.LoadProject("Pulumi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +93,7 @@ func start(t *testing.T, name string) *engine {
 	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
 	dir := t.TempDir()
 	e.file = userFile(t, dir, name)
-	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), run,
+	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: e.now, live: e.cloud}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(e.cloud.Env()))
 	if err != nil {
 		t.Fatal(err)

@@ -6,6 +6,7 @@ package main
 
 import (
 	"slices"
+	"time"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
@@ -14,13 +15,20 @@ import (
 	"github.com/elasticdl/elasticdl/infra/eks"
 	"github.com/elasticdl/elasticdl/infra/gke"
 	"github.com/elasticdl/elasticdl/infra/image"
+	"github.com/elasticdl/elasticdl/infra/live"
 	"github.com/elasticdl/elasticdl/infra/minikube"
 	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/infra/policy"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 )
 
-func main() { pulumi.Run(run) }
+// world is what the program is given, and tests simulate.
+type world struct {
+	now  func() time.Time
+	live infra.Live
+}
+
+func main() { pulumi.Run(program(world{now: time.Now, live: live.Reader{}})) }
 
 var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, error){
 	infra.CloudGKE:      gke.New,
@@ -28,9 +36,14 @@ var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, 
 	infra.CloudMinikube: minikube.New,
 }
 
-// run is the whole stack. What is wrong with its settings, it says before it asks for anything.
-func run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx, platform.Check, policy.Known)
+// program returns the whole stack as a program for Pulumi.
+func program(w world) pulumi.RunFunc {
+	return func(ctx *pulumi.Context) error { return w.run(ctx) }
+}
+
+// run registers the whole stack. What is wrong with its settings, it says before it asks for anything.
+func (w world) run(ctx *pulumi.Context) error {
+	s, err := infra.Load(ctx, w.now(), platform.Check, policy.Known)
 	if err != nil {
 		return err
 	}

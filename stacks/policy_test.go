@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/yaml"
 
@@ -34,7 +35,7 @@ func TestPolicyOfStacks(t *testing.T) {
 	for _, file := range slices.Concat(stacks, examples) {
 		cloud := graph.Cloud{Config: configOf(t, file), Preview: true}
 		cloud.Outputs = known
-		all, err := graph.Record(cloud, run)
+		all, err := graph.Record(cloud, program(world{now: func() time.Time { return today }}))
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}

@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"context"
 	_ "embed"
 	"fmt"
 	"iter"
@@ -10,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 //go:embed tools.sh
@@ -92,6 +95,29 @@ func (c *Cloud) Minikubes() (map[string]string, error) {
 // DeleteMinikube deletes a profile, as its user did.
 func (c *Cloud) DeleteMinikube(profile string) error {
 	return os.Remove(filepath.Join(c.profiles, profile))
+}
+
+// Get reads an object of a simulated cluster: see infra.Live. Without a kubeconfig a context is a profile of minikube.
+func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+	server := serverOf(Props{"kubeconfig": kubeconfig, "context": of})
+	if kubeconfig == "" {
+		server = "https://minikube." + of
+	}
+	k := c.Kubernetes
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	objects, err := k.reach(server)
+	if err != nil {
+		return nil, err
+	}
+	key := kind.GroupVersion().String() + "/" + kind.Kind + " " + name
+	if namespace != "" {
+		key = kind.GroupVersion().String() + "/" + kind.Kind + " " + namespace + "/" + name
+	}
+	if objects[key] == nil {
+		return nil, nil
+	}
+	return jsonic(objects[key].Is).(Props), nil
 }
 
 // Calls are those that changed anything, of all providers, in their order.
