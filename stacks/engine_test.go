@@ -26,12 +26,22 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/apitype"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
+// programName is what this test is called when it is to run as the program of a stack.
+const programName = "elasticdl-stack"
+
 // TestMain goes to where Pulumi.yaml is, as the CLI does, and puts that and its language host on PATH.
+//
+// Under another name it is the program of a stack, for the CLI in [TestPages]: it has been compiled.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == programName {
+		pulumi.Run(program(world{now: func() time.Time { return today }, live: remote(os.Getenv(remoteURL))}))
+		return
+	}
 	err := os.Chdir("..")
 	dir := ""
 	if err == nil {
