@@ -203,18 +203,6 @@ func of(operation func(events chan<- events.EngineEvent) error) (steps, error) {
 	}
 }
 
-// preview is what the next up would do.
-func (e *engine) preview() steps {
-	e.Helper()
-	began := time.Now()
-	did, err := e.tryPreview()
-	if err != nil {
-		e.Fatalf("preview: %v", err)
-	}
-	e.Logf("preview: %d steps in %v", len(did), time.Since(began).Round(10*time.Millisecond))
-	return did
-}
-
 func (e *engine) tryPreview() (steps, error) {
 	return of(func(events chan<- events.EngineEvent) error {
 		_, err := e.stack.Preview(e.Context(), optpreview.EventStreams(events), optpreview.SuppressProgress())
@@ -222,30 +210,69 @@ func (e *engine) tryPreview() (steps, error) {
 	})
 }
 
+// up does what a user's `pulumi up` does: a preview, and then what that has shown.
 func (e *engine) up() steps {
 	e.Helper()
-	began := time.Now()
 	did, err := e.tryUp()
 	if err != nil {
 		e.Fatalf("up: %v", err)
 	}
-	e.Logf("up: %d steps in %v", len(did), time.Since(began).Round(10*time.Millisecond))
 	return did
 }
 
+// tryUp also fails when the preview does. That the preview has shown other steps is an error of the test.
 func (e *engine) tryUp() (steps, error) {
-	return of(func(events chan<- events.EngineEvent) error {
+	e.Helper()
+	began := time.Now()
+	shown, err := e.tryPreview()
+	if err != nil {
+		return shown, fmt.Errorf("preview: %w", err)
+	}
+	previewed := time.Now()
+	did, err := of(func(events chan<- events.EngineEvent) error {
 		_, err := e.stack.Up(e.Context(), optup.EventStreams(events), optup.SuppressProgress())
 		return err
 	})
+	e.Logf("up: %d steps in %v, after a preview of %v", len(did), time.Since(previewed).Round(10*time.Millisecond), previewed.Sub(began).Round(10*time.Millisecond))
+	if err != nil {
+		return did, err
+	}
+	// Of a provider whose arguments are not known yet the engine shows a replacement, and of objects behind it updates without a
+	// difference, which may be none.
+	missing := slices.DeleteFunc(shown.without(did), func(step string) bool {
+		return strings.HasPrefix(step, "replace pulumi:providers:") || strings.HasPrefix(step, "update ") && strings.Count(step, " ") == 2
+	})
+	if more := did.without(shown); len(missing)+len(more) > 0 {
+		e.Errorf("the preview has shown, and up did not do:\n%s\nup did, and the preview had not shown:\n%s", missing, more)
+	}
+	return did, nil
 }
 
-// unchanged brings the stack up, with nothing to do.
+// without returns the steps that are not among others. It compares what is done to which resource, and not the properties of
+// updates: those that are not known before show as others in a preview.
+func (s steps) without(others steps) steps {
+	what := func(step string) string {
+		words := strings.SplitN(step, " ", 4)
+		return strings.Join(words[:min(len(words), 3)], " ")
+	}
+	return slices.DeleteFunc(slices.Clone(s), func(step string) bool {
+		return slices.ContainsFunc(others, func(other string) bool { return what(other) == what(step) })
+	})
+}
+
+// unchanged previews the stack and brings it up, with nothing to do.
 func (e *engine) unchanged(why string) {
 	e.Helper()
 	if did := e.up(); len(did) > 0 {
 		e.Errorf("%s, and up did\n%s", why, did)
 	}
+}
+
+// unchangedAfterRefresh refreshes the stack first, so that the state has what the clouds have filled in or changed.
+func (e *engine) unchangedAfterRefresh(why string) {
+	e.Helper()
+	e.refresh()
+	e.unchanged(why + ", after a refresh")
 }
 
 func (e *engine) refresh() {

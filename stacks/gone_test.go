@@ -80,6 +80,24 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
+// What the stack has started it may give away: then it stays, without what the stack put there, also when flags of its start have
+// changed since.
+func TestGivesProfileAway(t *testing.T) {
+	t.Parallel()
+	e := start(t, "minikube")
+	e.up()
+	e.set("elasticdl:minikube.adopt", true)
+	e.set("elasticdl:minikube.cpus", 4)
+	e.expect("adopt", e.up(), "update command:local:Command kubeconfig create", "update command:local:Command start create update")
+	e.unchanged("it is adopted")
+	e.destroy()
+	e.gone()
+	profiles, err := e.cloud.Minikubes()
+	if how := profiles["elasticdl-minikube"]; err != nil || !strings.Contains(how, "start -p elasticdl-minikube") {
+		t.Errorf("the profiles are now %v, %v", profiles, err)
+	}
+}
+
 // A cluster is not replaced under a stack. The engine would delete what is within by a provider that it has closed before
 // (pulumi/pulumi#14650), and then ends: with everything there. Another cluster is had by destroy and up.
 func TestOtherCluster(t *testing.T) {

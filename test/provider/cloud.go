@@ -48,8 +48,8 @@ func Start(t testing.TB) *Cloud {
 	}
 	c.Google = of("gcp", "7.38.0", google, nil)
 	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions)
-	c.Commands = of("command", "1.0.1", commands, nil)
-	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c, clusters: map[string]map[string]*Object{}, admins: map[string]int{}, started: map[string]string{}}
+	c.Commands = of("command", "1.2.1", commands, nil)
+	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c, clusters: map[string]*apiServer{}, admins: map[string]int{}, started: map[string]string{}}
 	c.debug = append(c.debug, fmt.Sprintf("kubernetes:%d", serve(t, c.Kubernetes)))
 	return c
 }

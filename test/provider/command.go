@@ -11,7 +11,10 @@ import (
 	"strings"
 )
 
-// commands are those of pulumi-command. They are run, with tools.sh for minikube and others.
+// commands are those of pulumi-command 1.2.1. They are run, with tools.sh for minikube and others. An update runs `update`, or
+// `create` again if there is none; a deletion runs what was asked for last. In a preview nothing runs, and what an update will
+// print is not known. Before 1.2 that provider took a path of ignoreChanges for the name of a property: each update with
+// "triggers[1]" among them failed.
 var commands = map[string]Type{
 	"command:local:Command": {Replace: []string{"triggers"}, Make: makeCommand, Delete: deleteCommand},
 }
@@ -44,7 +47,12 @@ func run(ctx context.Context, r *Resource, line string) (Props, error) {
 		}
 	}
 	c := exec.CommandContext(ctx, words[0], append(words[1:], line)...)
-	c.Env = slices.Concat(os.Environ(), []string{"PATH=" + r.cloud.path, "FAKE_MINIKUBE=" + r.cloud.profiles, "PULUMI_COMMAND_STDOUT=" + text(was, "stdout"), "PULUMI_COMMAND_STDERR=" + text(was, "stderr")})
+	c.Env = slices.Concat(os.Environ(), []string{"PATH=" + r.cloud.path, "FAKE_MINIKUBE=" + r.cloud.profiles})
+	for name, output := range map[string]string{"PULUMI_COMMAND_STDOUT": "stdout", "PULUMI_COMMAND_STDERR": "stderr"} {
+		if said := text(was, output); said != "" && r.In["addPreviousOutputInEnv"] != false {
+			c.Env = append(c.Env, name+"="+said)
+		}
+	}
 	environment, _ := r.In["environment"].(map[string]any)
 	for k, v := range environment {
 		c.Env = append(c.Env, fmt.Sprintf("%s=%v", k, v))

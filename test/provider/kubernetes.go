@@ -11,44 +11,52 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/emptypb"
 	"google.golang.org/protobuf/types/known/structpb"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	kjson "sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 
 	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
+
+	"github.com/elasticdl/elasticdl/test/provider/cluster"
 )
 
-// Kubernetes is the provider of pulumi-kubernetes 4.24, as it treats objects that no controller looks after.
+// Kubernetes is the provider of pulumi-kubernetes 4.24, as it treats objects that no controller looks after:
+//
+//   - It creates and updates by server-side apply, under a field manager of the object's own. So it takes what is there already
+//     for its own, silently, unless a field has another value by somebody else: then that is a conflict, which only `up` finds.
+//   - A preview asks the API server by a dry run, if that can be reached and everything is known. What the server refuses ends the
+//     preview, but for an immutable field of an object that is replaced.
+//   - An update of an object that is not there fails.
+//   - Which changes replace an object is its list in [cluster.Settings.Diff].
 type Kubernetes struct {
 	base
 	cloud *Cloud
 	// DeleteUnreachable is PULUMI_K8S_DELETE_UNREACHABLE=true, which that provider finds in its environment.
 	DeleteUnreachable atomic.Bool
 
-	clusters map[string]map[string]*Object // by server, by id
-	admins   map[string]int                // who may do anything, by server
-	started  map[string]string             // how profiles of minikube were, when they were reached last
-	server   string                        // that the provider was told of; "" = not known yet
+	clusters map[string]*apiServer // by address
+	admins   map[string]int        // who may do anything, by address
+	started  map[string]string     // how profiles of minikube were, when they were reached last
+	server   string                // that the provider was told of; "" = not known yet
 	config   Props
+	managers int // how many names for managers of fields were given
 }
 
-// Object is what there is in a cluster.
-type Object struct {
-	Kind, ID string
-	Is       Props
-	URN      string
-	// Foreign are the paths that somebody else has written last, as `elasticdl scale` writes a number of workers.
-	Foreign []string
-}
+// managerKey is where the state of an object has the manager of its fields.
+const managerKey = "__fieldManager"
 
 // open makes a cluster, which one may enter; lose ends it, with all that is within.
 func (k *Kubernetes) open(server string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.clusters[server] = map[string]*Object{}
+	k.clusters[server] = newAPIServer()
 	k.admins[server]++
 }
 
@@ -69,58 +77,94 @@ func (k *Kubernetes) left() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	var left []string
-	for server := range k.clusters {
-		objects, _ := k.reach(server)
-		for _, o := range objects {
-			left = append(left, o.Kind+" "+o.ID)
+	for address := range k.clusters {
+		if server, err := k.reach(address); err == nil {
+			left = slices.AppendSeq(left, maps.Keys(server.objects))
 		}
 	}
 	return left
 }
 
-// reach is what a server has, or why it does not answer.
-func (k *Kubernetes) reach(server string) (map[string]*Object, error) {
-	if profile, ok := strings.CutPrefix(server, "https://minikube."); ok {
+// reach returns the API server at an address, or why it does not answer.
+func (k *Kubernetes) reach(address string) (*apiServer, error) {
+	if profile, ok := strings.CutPrefix(address, minikubeServer); ok {
 		how, err := os.ReadFile(filepath.Join(k.cloud.profiles, profile))
 		start, _, _ := strings.Cut(string(how), "\n")
 		if err != nil || start != k.started[profile] { // or another by that name
-			delete(k.clusters, server)
+			delete(k.clusters, address)
 		}
-		if err == nil && k.clusters[server] == nil {
-			k.clusters[server], k.started[profile] = map[string]*Object{}, start
+		if err == nil && k.clusters[address] == nil {
+			k.clusters[address], k.started[profile] = newAPIServer(), start
 		}
-	} else if k.clusters[server] != nil && k.admins[server] < 1 {
+	} else if k.clusters[address] != nil && k.admins[address] < 1 {
 		return nil, errors.New("the server has asked for the client to provide credentials: Unauthorized")
 	}
-	objects, ok := k.clusters[server]
+	server, ok := k.clusters[address]
 	if !ok {
-		return nil, fmt.Errorf("configured Kubernetes cluster is unreachable: unable to load schema information from the API server: dial tcp %s: no route to host", server)
+		return nil, fmt.Errorf("configured Kubernetes cluster is unreachable: unable to load schema information from the API server: dial tcp %s: no route to host", address)
 	}
-	return objects, nil
+	return server, nil
 }
 
-// Change changes an object as somebody beside Pulumi does, who owns the paths from then on.
-func (k *Kubernetes) Change(id string, change func(is Props), owned ...string) error {
+// minikubeServer is the address of a profile's API server, without its name.
+const minikubeServer = "https://minikube."
+
+// Put makes objects in a profile of minikube as somebody beside Pulumi does.
+func (k *Kubernetes) Put(profile string, objects ...Props) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	objects, err := k.reach(k.server)
+	server, err := k.reach(minikubeServer + profile)
 	if err != nil {
 		return err
 	}
-	o := objects[id]
-	if o == nil {
-		return fmt.Errorf("%s is not there; there are %v", id, slices.Sorted(maps.Keys(objects)))
+	for _, o := range objects {
+		if err := server.make(o, "kubectl-create"); err != nil {
+			return err
+		}
 	}
-	change(o.Is)
-	o.Is = jsonic(o.Is).(Props)
-	o.Foreign = append(o.Foreign, owned...)
 	return nil
 }
 
-// Object is what there is under an id: "batch/v1/Job elasticdl/x".
-func (k *Kubernetes) Object(id string) (Props, error) {
-	var found Props
-	return found, k.Change(id, func(is Props) { found = is })
+// Change changes an object as somebody beside Pulumi does, who manages those fields from then on.
+func (k *Kubernetes) Change(key string, change func(is Props)) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	server, err := k.reach(k.server)
+	if err != nil {
+		return err
+	}
+	return server.write(key, "elasticdl", change)
+}
+
+// Remove deletes objects as somebody beside Pulumi does.
+func (k *Kubernetes) Remove(keys ...string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	server, err := k.reach(k.server)
+	if err != nil {
+		return err
+	}
+	for _, key := range keys {
+		if server.objects[key] == nil {
+			return notFound(key)
+		}
+		delete(server.objects, key)
+	}
+	return nil
+}
+
+// Object returns a copy of what there is under a key: "batch/v1/Job elasticdl/x".
+func (k *Kubernetes) Object(key string) (Props, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	server, err := k.reach(k.server)
+	if err != nil {
+		return nil, err
+	}
+	if server.objects[key] == nil {
+		return nil, fmt.Errorf("%w; there are %v", notFound(key), slices.Sorted(maps.Keys(server.objects)))
+	}
+	return jsonic(server.objects[key].Is).(Props), nil
 }
 
 // DiffConfig tells whether what a provider was told of is another cluster: then everything within is replaced.
@@ -181,12 +225,12 @@ func serverOf(config Props) string {
 	return ""
 }
 
-// Check is strict validation of fields, by the types of k8s.io/api.
+// Check names what has no name, and refuses fields that the API does not have, of which the real provider only warns.
 func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumirpc.CheckResponse, error) {
 	in := wire(q.News)
 	object := open(in)
 	r := &pulumirpc.CheckResponse{}
-	for _, reason := range invalid(object) {
+	for _, reason := range malformed(object) {
 		r.Failures = append(r.Failures, &pulumirpc.CheckFailure{Reason: reason})
 	}
 	if text(object, "metadata", "name") == "" && at(object, "metadata", "generateName") == nil {
@@ -200,6 +244,13 @@ func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulum
 		} else {
 			metadata["name"] = nameOf(q.Urn) + "-" + digest(string(q.RandomSeed)+q.Urn)
 		}
+		annotations, _ := metadata["annotations"].(map[string]any)
+		annotations = maps.Clone(annotations)
+		if annotations == nil {
+			annotations = Props{}
+		}
+		annotations["pulumi.com/autonamed"] = "true"
+		metadata["annotations"] = annotations
 		in["metadata"] = metadata
 	}
 	var err error
@@ -207,7 +258,8 @@ func (k *Kubernetes) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulum
 	return r, err
 }
 
-func invalid(object Props) []string {
+// malformed is strict validation of fields, by the types of k8s.io/api.
+func malformed(object Props) []string {
 	if hasUnknown(object) {
 		object = known(object).(Props)
 	}
@@ -258,105 +310,141 @@ func known(v any) any {
 	return v
 }
 
-// forced are the paths of each kind that cannot be changed, beside those of all. What the API refuses and that provider does not know is
-// refused in Update.
-var forced = map[string][]string{
-	"apps/v1/DaemonSet":                               {"spec.selector"},
-	"apps/v1/Deployment":                              {"spec.selector"},
-	"batch/v1/Job":                                    {"spec.completions", "spec.parallelism", "spec.selector", "spec.template"},
-	"rbac.authorization.k8s.io/v1/RoleBinding":        {"roleRef"},
-	"rbac.authorization.k8s.io/v1/ClusterRoleBinding": {"roleRef"},
-	"storage.k8s.io/v1/StorageClass":                  {"parameters", "provisioner"},
-	"v1/PersistentVolume":                             {"spec.csi", "spec.hostPath", "spec.local", "spec.nfs"},
-	"v1/PersistentVolumeClaim":                        {"spec.accessModes", "spec.selector", "spec.storageClassName", "spec.volumeName"},
-	"v1/ResourceQuota":                                {"spec.scopes"},
-	"v1/Secret":                                       {"type"},
-	"v1/Service":                                      {"spec.clusterIP"},
-	"v1/Pod":                                          {"spec"},
-}
-
-// immutable are the paths that the API refuses to change, and that provider does not know.
-var immutable = map[string][]string{
-	"scheduling.k8s.io/v1/PriorityClass": {"value", "preemptionPolicy"},
-	"storage.k8s.io/v1/StorageClass":     {"volumeBindingMode", "reclaimPolicy"},
-	"batch/v1/Job":                       {"spec.completionMode", "spec.podFailurePolicy", "spec.podReplacementPolicy"},
-}
-
+// Diff compares the live object, as far as it was asked for, with what is asked for now.
 func (k *Kubernetes) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
-	asked, is, now := open(wire(q.OldInputs)), open(wire(q.Olds)), open(wire(q.News))
-	replace := append([]string{"apiVersion", "kind", "metadata.name", "metadata.namespace"}, forced[kindOf(now)]...)
 	k.mu.Lock()
-	mutable := k.config["enableConfigMapMutable"] == true || k.config["enableConfigMapMutable"] == "true"
-	k.mu.Unlock()
-	if kindOf(now) == "v1/ConfigMap" && (!mutable || now["immutable"] == true) {
-		replace = append(replace, "data", "binaryData")
-	}
-	r, err := diff(asked, is, now, q.IgnoreChanges, replace)
-	if err != nil {
-		return nil, err
-	}
-	same := at(is, "metadata", "name") == at(now, "metadata", "name") && at(is, "metadata", "namespace") == at(now, "metadata", "namespace")
-	r.DeleteBeforeReplace = len(r.Replaces) > 0 && same
-	return r, nil
+	defer k.mu.Unlock()
+	return cluster.SettingsOf(k.config).Diff(q), nil
 }
 
-// kindOf is "batch/v1/Job".
-func kindOf(object Props) string { return text(object, "apiVersion") + "/" + text(object, "kind") }
-
-// idOf is "elasticdl/name", or the name of what is in no namespace.
-func idOf(object Props) string {
-	id := text(object, "metadata", "name")
-	if ns := text(object, "metadata", "namespace"); ns != "" {
-		id = ns + "/" + id
-	}
-	return id
-}
-
+// Create applies an object. Its preview is forced, since one that is replaced is still there.
 func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	in := wire(q.Properties)
 	object := open(in)
-	objects, err := k.reach(k.server)
+	server, err := k.reach(k.server)
 	if q.Preview && (err != nil || hasUnknown(object)) { // that provider warns, and goes on
 		return &pulumirpc.CreateResponse{Properties: q.Properties}, nil
 	} else if err != nil {
 		return nil, err
 	}
-	kind := kindOf(object)
-	key := kind + " " + idOf(object)
-	if objects[key] != nil && !q.Preview {
-		return nil, fmt.Errorf("%s already exists", key)
+	k.managers++
+	manager := "pulumi-kubernetes-" + digest(fmt.Sprint(q.Urn, k.managers))
+	live, err := server.apply(object, manager, q.Preview || forces(object), q.Preview)
+	if q.Preview && immutableField(err) { // it tries again, under another name
+		renamed := jsonic(object).(Props)
+		renamed["metadata"].(Props)["name"] = text(object, "metadata", "name") + "-preview"
+		live, err = server.apply(renamed, manager, true, true)
 	}
-	namespace := text(object, "metadata", "namespace")
-	if !q.Preview && namespace != "" && namespace != "kube-system" && namespace != "default" && objects["v1/Namespace "+namespace] == nil {
-		return nil, fmt.Errorf("%s: namespaces %q not found", key, namespace)
+	if q.Preview && apierrors.IsNotFound(err) { // its namespace is to come
+		return &pulumirpc.CreateResponse{Properties: q.Properties}, nil
 	}
-	if err := k.bound(objects, object); err != nil && !q.Preview {
-		return nil, fmt.Errorf("%s: %w", key, err)
+	if err == nil && !q.Preview {
+		err = server.bound(object)
 	}
-	live := jsonic(object).(Props)
-	set(live, q.Urn)
-	if !q.Preview {
-		objects[key] = &Object{Kind: kind, ID: idOf(object), URN: q.Urn, Is: live}
-		k.calls = append(k.calls, Call{"create", typeOf(q.Urn), nameOf(q.Urn), key})
+	if err != nil {
+		return nil, fmt.Errorf("resource %q was not successfully created by the Kubernetes API server: %w", q.Urn, explained(err, manager))
 	}
-	out, err := as(kept(in, live).(Props))
+	out, err := state(in, live, manager)
 	if q.Preview {
 		return &pulumirpc.CreateResponse{Properties: out}, err
 	}
+	k.calls = append(k.calls, Call{"create", typeOf(q.Urn), nameOf(q.Urn), keyOf(object)})
 	return &pulumirpc.CreateResponse{Id: idOf(object), Properties: out}, err
 }
 
-// bound: a claim waits for its volume.
-func (k *Kubernetes) bound(objects map[string]*Object, object Props) error {
+// Update applies an object that is there. What is ignored stays as it is, or with those who manage it.
+func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	in := wire(q.News)
+	object := open(in)
+	server, err := k.reach(k.server)
+	if q.Preview && (err != nil || hasUnknown(object)) {
+		return &pulumirpc.UpdateResponse{Properties: q.News}, nil
+	} else if err != nil {
+		return nil, err
+	}
+	key, manager := keyOf(object), text(wire(q.Olds), managerKey)
+	there := server.objects[key]
+	if there == nil {
+		return nil, errors.Join(fmt.Errorf("update of resource %q failed: %w", q.Urn, notFound(key)), fmt.Errorf("unable to get cluster state: %w", notFound(key)))
+	}
+	ignore(object, there.Is, q.IgnoreChanges)
+	live, err := server.apply(object, manager, forces(object), q.Preview)
+	if err != nil {
+		return nil, k.partly(q.Id, in, there.Is, manager, explained(err, manager))
+	}
+	out, err := state(in, live, manager)
+	if !q.Preview {
+		k.calls = append(k.calls, Call{"update", typeOf(q.Urn), nameOf(q.Urn), key})
+	}
+	return &pulumirpc.UpdateResponse{Properties: out}, err
+}
+
+// partly is how that provider reports an update that was refused: the object is there, but not as it should be.
+func (k *Kubernetes) partly(id string, in, is Props, manager string, err error) error {
+	err = fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or become live: %w", id, err)
+	out, wrong := state(in, is, manager)
+	if wrong != nil {
+		return wrong
+	}
+	told, wrong := status.New(codes.Unknown, err.Error()).WithDetails(&pulumirpc.ErrorResourceInitFailed{Id: id, Properties: out, Reasons: []string{err.Error()}})
+	if wrong != nil {
+		return wrong
+	}
+	return told.Err()
+}
+
+// state is a live object as a stack's state has it, with the secrets of what was asked for.
+func state(in, live Props, manager string) (*structpb.Struct, error) {
+	out := kept(in, live).(Props)
+	metadata := maps.Clone(out["metadata"].(Props))
+	delete(metadata, "managedFields")
+	out["metadata"], out[managerKey] = metadata, manager
+	return as(out)
+}
+
+// forces tells whether an object takes over the fields of others.
+func forces(object Props) bool {
+	return text(object, "metadata", "annotations", "pulumi.com/patchForce") == "true"
+}
+
+// immutableField tells whether an object was refused for a field of which the API server says just that.
+func immutableField(err error) bool {
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), validation.FieldImmutableErrorMsg)
+}
+
+// explained adds to a conflict what that provider says of it.
+func explained(err error, manager string) error {
+	if !apierrors.IsConflict(err) {
+		return err
+	}
+	return errors.Join(errors.New("Server-Side Apply field conflict detected."), fmt.Errorf("The resource managed by field manager %q had an apply conflict: %w", manager, err))
+}
+
+// ignore takes over what there is at paths.
+func ignore(object, is Props, paths []string) {
+	for _, path := range paths {
+		keys := pathKeys(path)
+		value := at(is, keys...)
+		parent, _ := at(object, keys[:len(keys)-1]...).(Props)
+		if parent != nil && value != nil {
+			parent[keys[len(keys)-1].(string)] = value
+		}
+	}
+}
+
+// bound reports why a claim is not bound, for which that provider waits.
+func (s *apiServer) bound(object Props) error {
 	if kindOf(object) != "v1/PersistentVolumeClaim" {
 		return nil
 	}
 	if at(object, "spec", "storageClassName") != "" {
 		return errors.New("a claim without storageClassName: \"\" gets a disk of the default class")
 	}
-	volume := objects["v1/PersistentVolume "+text(object, "spec", "volumeName")]
+	volume := s.objects["v1/PersistentVolume "+text(object, "spec", "volumeName")]
 	if volume == nil {
 		return errors.New("5 minutes: PersistentVolumeClaim is not bound: its volume is not there")
 	}
@@ -366,94 +454,10 @@ func (k *Kubernetes) bound(objects map[string]*Object, object Props) error {
 	return nil
 }
 
-// set is what the API server and its controllers add.
-func set(live Props, urn string) {
-	metadata := live["metadata"].(Props)
-	metadata["uid"], metadata["resourceVersion"] = digest(urn)+"-0000-4000-8000-000000000000", "1"
-	metadata["creationTimestamp"] = "2026-11-21T00:00:00Z"
-	switch kindOf(live) {
-	case "batch/v1/Job":
-		spec := live["spec"].(Props)
-		spec["selector"] = Props{"matchLabels": Props{"batch.kubernetes.io/controller-uid": metadata["uid"]}}
-		live["status"] = Props{"active": 1.0, "ready": 0.0}
-	case "v1/PersistentVolumeClaim":
-		live["status"] = Props{"phase": "Bound"}
-	case "v1/Service":
-		if spec := live["spec"].(Props); spec["clusterIP"] == nil {
-			spec["clusterIP"] = "10.96.0.7"
-		}
-	case "v1/Namespace":
-		live["spec"], live["status"] = Props{"finalizers": []any{"kubernetes"}}, Props{"phase": "Active"}
-		if metadata["labels"] == nil {
-			metadata["labels"] = Props{}
-		}
-		metadata["labels"].(Props)["kubernetes.io/metadata.name"] = metadata["name"]
-	}
-}
-
-func (k *Kubernetes) Update(_ context.Context, q *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	in := wire(q.News)
-	object := open(in)
-	objects, err := k.reach(k.server)
-	if q.Preview && (err != nil || hasUnknown(object)) {
-		return &pulumirpc.UpdateResponse{Properties: q.News}, nil
-	} else if err != nil {
-		return nil, err
-	}
-	key := kindOf(object) + " " + idOf(object)
-	o := objects[key]
-	if o == nil {
-		return nil, fmt.Errorf("%s not found", key)
-	}
-	d, err := diff(open(wire(q.OldInputs)), o.Is, object, nil, immutable[kindOf(object)])
-	if err != nil {
-		return nil, err
-	}
-	if len(d.Replaces) > 0 && !q.Preview {
-		return nil, fmt.Errorf("%s is invalid: %v: field is immutable", key, d.Replaces)
-	}
-	if at(object, "metadata", "annotations", "pulumi.com/patchForce") != "true" {
-		for _, path := range d.Diffs {
-			if slices.ContainsFunc(o.Foreign, func(p string) bool { return strings.HasPrefix(path, p) }) {
-				return nil, fmt.Errorf("%s: Server-Side Apply field conflict detected: conflict with \"elasticdl\": %s", key, path)
-			}
-		}
-	}
-	live := applied(open(wire(q.OldInputs)), o.Is, object).(Props)
-	out, err := as(kept(in, live).(Props))
-	if !q.Preview {
-		o.Is = live
-		k.calls = append(k.calls, Call{"update", typeOf(q.Urn), nameOf(q.Urn), key})
-	}
-	return &pulumirpc.UpdateResponse{Properties: out}, err
-}
-
-// applied is how an object is when now is applied to it: what was asked for before and is no longer, goes.
-func applied(asked, is, now any) any {
-	n, ok := now.(map[string]any)
-	i, was := is.(map[string]any)
-	if !ok || !was {
-		return jsonic(now)
-	}
-	a, _ := asked.(map[string]any)
-	out := maps.Clone(i)
-	for key := range a {
-		if _, ok := n[key]; !ok {
-			delete(out, key)
-		}
-	}
-	for key, e := range n {
-		out[key] = applied(a[key], i[key], e)
-	}
-	return out
-}
-
 func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	objects, err := k.reach(k.server)
+	server, err := k.reach(k.server)
 	if err != nil {
 		if k.DeleteUnreachable.Load() {
 			return &pulumirpc.ReadResponse{}, nil
@@ -462,23 +466,24 @@ func (k *Kubernetes) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumir
 			"Pulumi state by rerunning the operation with the PULUMI_K8S_DELETE_UNREACHABLE environment variable set to \"true\"")
 	}
 	was := wire(q.Properties)
-	o := objects[kindOf(open(was))+" "+q.Id]
+	o := server.objects[kindOf(open(was))+" "+q.Id]
 	if o == nil {
 		return &pulumirpc.ReadResponse{}, nil
 	}
-	live := kept(was, o.Is).(Props)
-	out, err := as(live)
+	out, err := state(was, o.Is, text(was, managerKey))
 	if err != nil {
 		return nil, err
 	}
-	in, err := as(shaped(wire(q.Inputs), live).(Props))
+	in, err := as(shaped(wire(q.Inputs), kept(was, o.Is)).(Props))
 	return &pulumirpc.ReadResponse{Id: q.Id, Properties: out, Inputs: in}, err
 }
 
+// Delete deletes an object, whoever has made it. A Job that is not awaited, and is not deleted in the background, is there as long
+// as its pods are.
 func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emptypb.Empty, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	objects, err := k.reach(k.server)
+	server, err := k.reach(k.server)
 	if err != nil {
 		if k.DeleteUnreachable.Load() {
 			return &emptypb.Empty{}, nil
@@ -488,39 +493,21 @@ func (k *Kubernetes) Delete(_ context.Context, q *pulumirpc.DeleteRequest) (*emp
 	}
 	was := open(wire(q.Properties))
 	key := kindOf(was) + " " + q.Id
-	if o := objects[key]; o != nil {
-		if err := held(objects, o); err != nil {
-			return nil, fmt.Errorf("%s: 10 minutes: %w", key, err)
+	gone, err := server.delete(key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: 10 minutes: %w", key, err)
+	}
+	for i, o := range gone {
+		c := Call{"delete", o.Kind, idOf(o.Is), o.Kind + " " + o.ID}
+		if i == 0 {
+			c.Type, c.Name = typeOf(q.Urn), nameOf(q.Urn)
 		}
-		delete(objects, key)
-		k.calls = append(k.calls, Call{"delete", typeOf(q.Urn), nameOf(q.Urn), key})
-		if text(was, "metadata", "annotations", "pulumi.com/deletionPropagationPolicy") == "" && kindOf(was) == "batch/v1/Job" && text(was, "metadata", "annotations", "pulumi.com/skipAwait") == "true" {
-			o.Is["metadata"].(Props)["deletionTimestamp"] = "2026-11-21T00:00:01Z"
-			objects[key] = o // its pods keep it, and nobody waits
-		}
+		k.calls = append(k.calls, c)
+	}
+	lingers := text(was, "metadata", "annotations", "pulumi.com/deletionPropagationPolicy") == "" && text(was, "metadata", "annotations", "pulumi.com/skipAwait") == "true"
+	if len(gone) > 0 && gone[0].Kind == "batch/v1/Job" && lingers {
+		gone[0].Is["metadata"].(Props)["deletionTimestamp"] = "2026-11-21T00:00:01Z"
+		server.objects[key] = gone[0]
 	}
 	return &emptypb.Empty{}, nil
-}
-
-// held: what a job's pods use goes after the job.
-func held(objects map[string]*Object, o *Object) error {
-	for _, user := range objects {
-		if user.Kind != "batch/v1/Job" {
-			continue
-		}
-		namespace, name := text(user.Is, "metadata", "namespace"), text(o.Is, "metadata", "name")
-		switch o.Kind {
-		case "v1/Namespace":
-			if name == namespace {
-				return fmt.Errorf("finalizers might be preventing deletion: %s is there", user.ID)
-			}
-		case "v1/PersistentVolumeClaim":
-			if text(o.Is, "metadata", "namespace") == namespace {
-				return fmt.Errorf("kubernetes.io/pvc-protection: pods of %s use it", user.ID)
-			}
-		case "v1/PersistentVolume":
-			return fmt.Errorf("kubernetes.io/pv-protection: pods of %s use it", user.ID)
-		}
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package provider
 
 import (
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -95,45 +94,6 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// What Pulumi's provider of Kubernetes replaces, and what the API refuses to change.
-func TestKubernetesReplaces(t *testing.T) {
-	w := newWorld(t)
-	object := func(version, kind string, more Props) Props {
-		o := Props{"apiVersion": version, "kind": kind, "metadata": Props{"name": "x", "namespace": "default"}}
-		maps.Copy(o, more)
-		return o
-	}
-	for _, test := range []struct {
-		was, now Props
-		mutable  bool
-		want     string
-	}{
-		{object("v1", "ConfigMap", Props{"data": Props{"a": "1"}}), object("v1", "ConfigMap", Props{"data": Props{"a": "2"}}), false, "data.a"},
-		{object("v1", "ConfigMap", Props{"data": Props{"a": "1"}}), object("v1", "ConfigMap", Props{"data": Props{"a": "2"}}), true, ""},
-		{object("batch/v1", "Job", Props{"spec": Props{"template": Props{"spec": Props{"priority": 1}}}}), object("batch/v1", "Job", Props{"spec": Props{"template": Props{"spec": Props{"priority": 2}}}}), true, "spec.template.spec.priority"},
-		{object("batch/v1", "Job", Props{"spec": Props{"suspend": true}}), object("batch/v1", "Job", Props{"spec": Props{"suspend": false}}), true, ""},
-		{object("v1", "PersistentVolume", Props{"spec": Props{"csi": Props{"driver": "a"}}}), object("v1", "PersistentVolume", Props{"spec": Props{"csi": Props{"driver": "b"}}}), true, "spec.csi.driver"},
-		{object("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 1}), object("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 2}), true, ""},
-	} {
-		w.Kubernetes.config = Props{"enableConfigMapMutable": test.mutable}
-		d := w.diff("kubernetes:x:y", test.was, test.was, test.now)
-		if got := strings.Join(d.Replaces, " "); got != test.want || len(d.Diffs) != 1 || d.DeleteBeforeReplace != (test.want != "") {
-			t.Errorf("%v to %v: replaced for %q, expected %q", test.was, test.now, got, test.want)
-		}
-	}
-	w.Kubernetes.open("https://x")
-	w.Kubernetes.server = "https://x"
-	was := object("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 1})
-	w.create("kubernetes:scheduling.k8s.io/v1:PriorityClass", "x", was)
-	update := &pulumirpc.UpdateRequest{
-		Urn: urn("kubernetes:scheduling.k8s.io/v1:PriorityClass", "x"), Id: "default/x",
-		OldInputs: value(t, was), News: value(t, object("scheduling.k8s.io/v1", "PriorityClass", Props{"value": 2})),
-	}
-	if _, err := w.Kubernetes.Update(t.Context(), update); err == nil || !strings.Contains(err.Error(), "immutable") {
-		t.Errorf("the value of a PriorityClass was changed: %v", err)
-	}
-}
-
 // A cluster that is gone is not reached, and takes what is within along.
 func TestUnreachable(t *testing.T) {
 	w := newWorld(t)
@@ -142,9 +102,6 @@ func TestUnreachable(t *testing.T) {
 	in := Props{"apiVersion": "v1", "kind": "Namespace", "metadata": Props{"name": "n"}}
 	const kind = "kubernetes:core/v1:Namespace"
 	w.create(kind, "n", in)
-	if err := w.refused(kind, "n", in); !strings.Contains(err, "already exists") {
-		t.Errorf("two of one name: %s", err)
-	}
 	w.Kubernetes.lose("https://x")
 	if left := w.Left(); len(left) > 0 {
 		t.Errorf("left are %v", left)
@@ -161,28 +118,17 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// The pods of a job that is deleted in the foreground keep its name, and all that they use.
-func TestJobHolds(t *testing.T) {
-	w := newWorld(t)
-	w.Kubernetes.open("https://x")
-	w.Kubernetes.server = "https://x"
-	named := func(version, kind string) Props {
-		return Props{"apiVersion": version, "kind": kind, "metadata": Props{"name": "x", "namespace": "n"}, "spec": Props{}}
+// The versions that are simulated are those whose plugins the engine would ask for: who takes another SDK looks again.
+func TestVersions(t *testing.T) {
+	dirs, err := moduleDirs()
+	if err != nil {
+		t.Fatal(err)
 	}
-	w.create("kubernetes:core/v1:Namespace", "n", Props{"apiVersion": "v1", "kind": "Namespace", "metadata": Props{"name": "n"}})
-	j := named("batch/v1", "Job")
-	j["metadata"].(Props)["annotations"] = Props{"pulumi.com/skipAwait": "true"}
-	const kind = "kubernetes:batch/v1:Job"
-	w.create(kind, "x", j)
-	if err := w.delete("kubernetes:core/v1:Namespace", "n", "n"); err == nil {
-		t.Error("a namespace went before the job in it")
-	}
-	w.objects[kind+" x"] = j
-	if err := w.delete(kind, "x", "n/x"); err != nil {
-		t.Error(err)
-	}
-	if err := w.refused(kind, "x", j); !strings.Contains(err, "already exists") {
-		t.Errorf("the former's pods run, and another is made: %q", err)
+	c := Start(t)
+	for _, p := range []*Provider{c.Google, c.Amazon, c.Commands} {
+		if dir := dirs[modules[p.pkg].path]; !strings.HasSuffix(dir, "@v"+p.version) {
+			t.Errorf("%s %s is simulated, and the SDK is %s", p.pkg, p.version, dir)
+		}
 	}
 }
 

@@ -50,13 +50,13 @@ func within(path, names string) []string {
 }
 
 // replaces tells whether an object is replaced for a change at a path.
-func (s settings) replaces(o object, path string) bool {
+func (s Settings) replaces(o object, path string) bool {
 	fields := append([]string{"apiVersion", "kind", "metadata.name", "metadata.namespace"}, forceNew[o.kind()]...)
 	immutable := o["immutable"] == true
-	if o.kind() == "ConfigMap" && (!s.configMapMutable || immutable) {
+	if o.kind() == "ConfigMap" && (!s.ConfigMapMutable || immutable) {
 		fields = append(fields, "data", "binaryData")
 	}
-	if o.kind() == "Secret" && (!s.secretMutable || immutable) {
+	if o.kind() == "Secret" && (!s.SecretMutable || immutable) {
 		fields = append(fields, "data", "stringData")
 	}
 	path = index.ReplaceAllString(path, "[*]")
@@ -158,17 +158,33 @@ func pruned(live, inputs any) any {
 	return live
 }
 
-// Diff compares what is there, as far as it was asked for, with what is asked for now.
+// Settings are the arguments of the provider resource on which it depends what replaces an object.
+type Settings struct{ ConfigMapMutable, SecretMutable bool }
+
+// SettingsOf reads the settings from the arguments of the provider resource.
+func SettingsOf(args map[string]any) Settings {
+	return Settings{
+		ConfigMapMutable: fmt.Sprint(args["enableConfigMapMutable"]) == "true",
+		SecretMutable:    fmt.Sprint(args["enableSecretMutable"]) == "true",
+	}
+}
+
+// Diff answers as [Settings.Diff] does.
 func (p *Provider) Diff(_ context.Context, r *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
+	return p.set().Diff(r), nil
+}
+
+// Diff compares what is there, as far as it was asked for, with what is asked for now.
+func (s Settings) Diff(r *pulumirpc.DiffRequest) *pulumirpc.DiffResponse {
 	live, now := object(plain(r.Olds)), object(plain(r.News))
 	have := object(pruned(map[string]any(live), plain(r.OldInputs)).(map[string]any))
 	if have.namespace() == "default" && now.namespace() == "" {
 		delete(have.metadata(), "namespace")
 	}
-	return p.set().diff(have, now, r.IgnoreChanges), nil
+	return s.diff(have, now, r.IgnoreChanges)
 }
 
-func (s settings) diff(have, now object, ignored []string) *pulumirpc.DiffResponse {
+func (s Settings) diff(have, now object, ignored []string) *pulumirpc.DiffResponse {
 	answer := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, HasDetailedDiff: true, DetailedDiff: map[string]*pulumirpc.PropertyDiff{}}
 	for _, d := range differences(have, now) {
 		if slices.ContainsFunc(ignored, func(i string) bool {

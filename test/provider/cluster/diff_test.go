@@ -24,11 +24,11 @@ func TestDiffIsOfWhatWasAskedFor(t *testing.T) {
 	inputs := parse(t, `{kind: Service, metadata: {name: a, labels: {x: "1"}}, spec: {ports: [{port: 1}], selector: {b: c}}}`)
 	live := parse(t, `{kind: Service, metadata: {name: a, uid: u, labels: {x: "1", y: "2"}}, spec: {clusterIP: 10.0.0.1, ports: [{port: 1, protocol: TCP}], selector: {b: d}}}`)
 	have := object(pruned(map[string]any(live), map[string]any(inputs)).(map[string]any))
-	answer := settings{}.diff(have, inputs, nil)
+	answer := Settings{}.diff(have, inputs, nil)
 	if !slices.Equal(answer.Diffs, []string{"spec.selector.b"}) || len(answer.Replaces) != 0 {
 		t.Errorf("differs in %v, replaces for %v", answer.Diffs, answer.Replaces)
 	}
-	if answer := (settings{}).diff(have, inputs, []string{"spec.selector"}); answer.Changes != pulumirpc.DiffResponse_DIFF_NONE {
+	if answer := (Settings{}).diff(have, inputs, []string{"spec.selector"}); answer.Changes != pulumirpc.DiffResponse_DIFF_NONE {
 		t.Errorf("what is ignored differs in %v", answer.Diffs)
 	}
 }
@@ -36,7 +36,7 @@ func TestDiffIsOfWhatWasAskedFor(t *testing.T) {
 func TestReplacements(t *testing.T) {
 	for _, test := range []struct {
 		what, old, now string
-		settings       settings
+		settings       Settings
 		want           []string
 		first          bool // the old one goes before the new one comes
 	}{
@@ -45,9 +45,9 @@ func TestReplacements(t *testing.T) {
 			want: []string{"spec.template.spec.containers[0].image"}, first: true},
 		{what: "suspension", old: `{kind: Job, spec: {suspend: true}}`, now: `{kind: Job, spec: {suspend: false}}`},
 		{what: "data", old: `{kind: ConfigMap, data: {a: b}}`, now: `{kind: ConfigMap, data: {a: c}}`, want: []string{"data.a"}, first: true},
-		{what: "mutable data", old: `{kind: ConfigMap, data: {a: b}}`, now: `{kind: ConfigMap, data: {a: c}}`, settings: settings{configMapMutable: true}},
+		{what: "mutable data", old: `{kind: ConfigMap, data: {a: b}}`, now: `{kind: ConfigMap, data: {a: c}}`, settings: Settings{ConfigMapMutable: true}},
 		{what: "immutable data", old: `{kind: ConfigMap, immutable: true, data: {a.b: b}}`, now: `{kind: ConfigMap, immutable: true, data: {a.b: c}}`,
-			settings: settings{configMapMutable: true}, want: []string{`data["a.b"]`}, first: true},
+			settings: Settings{ConfigMapMutable: true}, want: []string{`data["a.b"]`}, first: true},
 		{what: "a name", old: `{kind: Secret, metadata: {name: a}}`, now: `{kind: Secret, metadata: {name: b}}`, want: []string{"metadata.name"}},
 		{what: "a namespace", old: `{kind: Secret, metadata: {name: a}}`, now: `{kind: Secret, metadata: {name: a, namespace: b}}`, want: []string{"metadata.namespace"}},
 		{what: "an automatic name", old: `{kind: Secret, type: a, metadata: {name: a, annotations: {pulumi.com/autonamed: "true"}}}`,

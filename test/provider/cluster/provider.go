@@ -68,10 +68,9 @@ func (c Call) String() string { return c.Op + " " + c.Kind + " " + c.ID }
 
 // settings are the arguments of the provider resource.
 type settings struct {
-	unreachable      bool // the cluster is not there yet
-	namespace        string
-	configMapMutable bool
-	secretMutable    bool
+	Settings
+	unreachable bool // the cluster is not there yet
+	namespace   string
 }
 
 // New makes a provider of the cluster that a kubeconfig file leads to, whatever kubeconfig the stack has.
@@ -201,11 +200,7 @@ func parseSettings(args map[string]any) (settings, error) {
 		return settings{unreachable: true}, nil
 	}
 	namespace, _ := args["namespace"].(string)
-	s := settings{
-		namespace:        namespace,
-		configMapMutable: fmt.Sprint(args["enableConfigMapMutable"]) == "true",
-		secretMutable:    fmt.Sprint(args["enableSecretMutable"]) == "true",
-	}
+	s := settings{Settings: SettingsOf(args), namespace: namespace}
 	if !strings.Contains(text, "\n") && !strings.HasPrefix(text, "{") {
 		return s, fmt.Errorf("kubeconfig: %q is none; expected its text", text)
 	}

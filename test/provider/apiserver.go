@@ -1,0 +1,249 @@
+package provider
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+)
+
+// apiServer is the API server of a simulated cluster: the objects, and what it says to who writes them. Server-side apply, with
+// its managers of fields and their conflicts, is Kubernetes' own; what may not be changed is in a table, see [refusals].
+// Controllers are a few lines of [apiServer.complete].
+type apiServer struct {
+	objects map[string]*Object // by kind and id: "batch/v1/Job elasticdl/x"
+	serial  int
+}
+
+// Object is what there is in a cluster.
+type Object struct {
+	Kind, ID string
+	Is       Props
+	Foreign  bool // made by somebody beside Pulumi
+}
+
+func newAPIServer() *apiServer { return &apiServer{objects: map[string]*Object{}} }
+
+// keyOf returns the key of an object among those of a server.
+func keyOf(object Props) string { return kindOf(object) + " " + idOf(object) }
+
+// kindOf returns the version and kind of an object: "batch/v1/Job".
+func kindOf(object Props) string { return text(object, "apiVersion") + "/" + text(object, "kind") }
+
+// idOf returns the namespace and name of an object, or the name alone if it is in no namespace: "elasticdl/name".
+func idOf(object Props) string {
+	id := text(object, "metadata", "name")
+	if ns := text(object, "metadata", "namespace"); ns != "" {
+		id = ns + "/" + id
+	}
+	return id
+}
+
+// apply is a server-side apply: it makes an object, or changes the one that is there, whoever has made that. A dry run changes
+// nothing.
+func (s *apiServer) apply(object Props, manager string, force, dryRun bool) (Props, error) {
+	if err := s.admits(object); err != nil {
+		return nil, err
+	}
+	key := keyOf(object)
+	there := s.objects[key]
+	live := Props{"apiVersion": object["apiVersion"], "kind": object["kind"]}
+	if there != nil {
+		live = there.Is
+	}
+	merged, err := managed(live, func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
+		return m.Apply(live, &unstructured.Unstructured{Object: jsonic(object).(Props)}, manager, force)
+	})
+	if err != nil {
+		return nil, err
+	}
+	if there == nil {
+		s.complete(merged)
+	} else if err := refused(there.Is, merged); err != nil {
+		return nil, err
+	}
+	if dryRun {
+		return merged, nil
+	}
+	switch {
+	case there == nil:
+		s.objects[key] = &Object{Kind: kindOf(object), ID: idOf(object), Is: merged}
+	case text(there.Is, "metadata", "deletionTimestamp") != "":
+		delete(s.objects, key) // it was being deleted, and goes with what was applied to it
+	default:
+		there.Is = merged
+	}
+	return merged, nil
+}
+
+// write is a change of an object by somebody who writes the whole of it, as a controller or `elasticdl scale` does.
+func (s *apiServer) write(key, manager string, change func(is Props)) error {
+	o := s.objects[key]
+	if o == nil {
+		return notFound(key)
+	}
+	now := jsonic(o.Is).(Props)
+	change(now)
+	merged, err := managed(o.Is, func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
+		return m.Update(live, &unstructured.Unstructured{Object: jsonic(now).(Props)}, manager)
+	})
+	if err == nil {
+		err = refused(o.Is, merged)
+	}
+	if err == nil {
+		o.Is = merged
+	}
+	return err
+}
+
+// make makes an object that is not of a stack.
+func (s *apiServer) make(object Props, manager string) error {
+	if err := s.admits(object); err != nil {
+		return err
+	}
+	made, err := managed(Props{"apiVersion": object["apiVersion"], "kind": object["kind"]}, func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error) {
+		return m.Update(live, &unstructured.Unstructured{Object: jsonic(object).(Props)}, manager)
+	})
+	if err != nil {
+		return err
+	}
+	s.complete(made)
+	s.objects[keyOf(object)] = &Object{Kind: kindOf(object), ID: idOf(object), Is: made, Foreign: true}
+	return nil
+}
+
+// admits reports what is wrong with an object whoever writes it.
+func (s *apiServer) admits(object Props) error {
+	namespace := text(object, "metadata", "namespace")
+	if namespace == "" || namespace == "kube-system" || namespace == "default" || s.objects["v1/Namespace "+namespace] != nil {
+		return nil
+	}
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, namespace)
+}
+
+// delete deletes an object: a namespace with all that is in it. What a job's pods use, and a namespace with a stack's job in
+// it, is not gone as long as that job is there.
+func (s *apiServer) delete(key string) (gone []*Object, err error) {
+	o := s.objects[key]
+	if o == nil {
+		return nil, nil
+	}
+	if err := s.held(o); err != nil {
+		return nil, err
+	}
+	gone = []*Object{o}
+	delete(s.objects, key)
+	if o.Kind == "v1/Namespace" {
+		for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+			if strings.HasPrefix(s.objects[key].ID, o.ID+"/") {
+				gone = append(gone, s.objects[key])
+				delete(s.objects, key)
+			}
+		}
+	}
+	return gone, nil
+}
+
+// held reports what keeps an object from going.
+func (s *apiServer) held(o *Object) error {
+	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
+		user := s.objects[key]
+		namespace, name := text(user.Is, "metadata", "namespace"), text(o.Is, "metadata", "name")
+		job := user.Kind == "batch/v1/Job" && !user.Foreign
+		switch {
+		case o.Kind == "v1/Namespace" && job && namespace == name:
+			return fmt.Errorf("finalizers might be preventing deletion: %s is there", user.ID)
+		case o.Kind == "v1/PersistentVolumeClaim" && job && namespace == text(o.Is, "metadata", "namespace"):
+			return fmt.Errorf("kubernetes.io/pvc-protection: pods of %s use it", user.ID)
+		case o.Kind == "v1/PersistentVolume" && user.Kind == "v1/PersistentVolumeClaim" && text(user.Is, "spec", "volumeName") == name:
+			return fmt.Errorf("kubernetes.io/pv-protection: %s is bound to it", user.ID)
+		}
+	}
+	return nil
+}
+
+// complete adds to a new object what the API server and its controllers do.
+func (s *apiServer) complete(live Props) {
+	metadata := live["metadata"].(Props)
+	s.serial++
+	metadata["uid"] = fmt.Sprintf("%s-0000-4000-8000-%012d", digest(keyOf(live)), s.serial)
+	metadata["resourceVersion"] = fmt.Sprint(s.serial)
+	metadata["creationTimestamp"] = "2026-11-21T00:00:00Z"
+	switch kindOf(live) {
+	case "batch/v1/Job":
+		spec := live["spec"].(Props)
+		spec["selector"] = Props{"matchLabels": Props{"batch.kubernetes.io/controller-uid": metadata["uid"]}}
+		live["status"] = Props{"active": 1.0, "ready": 0.0}
+	case "v1/PersistentVolumeClaim":
+		live["status"] = Props{"phase": "Bound"}
+	case "v1/Service":
+		if spec := live["spec"].(Props); spec["clusterIP"] == nil {
+			spec["clusterIP"] = "10.96.0.7"
+		}
+	case "v1/Namespace":
+		live["spec"], live["status"] = Props{"finalizers": []any{"kubernetes"}}, Props{"phase": "Active"}
+		if metadata["labels"] == nil {
+			metadata["labels"] = Props{}
+		}
+		metadata["labels"].(Props)["kubernetes.io/metadata.name"] = metadata["name"]
+	}
+}
+
+// managed merges by Kubernetes' manager of fields.
+func managed(live Props, merge func(m *managedfields.FieldManager, live *unstructured.Unstructured) (runtime.Object, error)) (Props, error) {
+	kind := schema.FromAPIVersionAndKind(text(live, "apiVersion"), text(live, "kind"))
+	m, err := managedfields.NewDefaultFieldManager(fieldTypes(), oneVersion{}, oneVersion{}, oneVersion{}, kind, kind.GroupVersion(), "", nil)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := merge(m, &unstructured.Unstructured{Object: jsonic(live).(Props)})
+	if err != nil {
+		return nil, err
+	}
+	u, ok := merged.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("%s: merged to %T", kindOf(live), merged)
+	}
+	return jsonic(u.Object).(Props), nil
+}
+
+var fieldTypes = sync.OnceValue(func() managedfields.TypeConverter { return applyconfigurations.NewTypeConverter(scheme.Scheme) })
+
+// oneVersion is of objects that are of one version only, and have no defaults.
+type oneVersion struct{}
+
+func (oneVersion) Convert(in, out, _ any) error { return fmt.Errorf("convert %T to %T", in, out) }
+
+func (oneVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	return in, nil
+}
+
+func (oneVersion) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+func (oneVersion) Default(runtime.Object) {}
+
+func (oneVersion) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	u := &unstructured.Unstructured{Object: Props{}}
+	u.SetGroupVersionKind(kind)
+	return u, nil
+}
+
+// notFound is how the API server calls what is not there: configmaps "x" not found.
+func notFound(key string) error {
+	kind, id, _ := strings.Cut(key, " ")
+	i := strings.LastIndex(kind, "/")
+	plural, _ := meta.UnsafeGuessKindToResource(schema.FromAPIVersionAndKind(kind[:i], kind[i+1:]))
+	return apierrors.NewNotFound(plural.GroupResource(), id[strings.LastIndex(id, "/")+1:])
+}
