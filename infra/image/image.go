@@ -85,7 +85,7 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String("."),
 		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
 	}
-	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment}
+	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)} // said, so that it is no SDK's default
 	building := `"$ELASTICDL" zoo build --image="$IMAGE" --platform="$PLATFORMS"`
 	if s.Image.Base != "" {
 		environment["BASE"] = pulumi.String(s.Image.Base)

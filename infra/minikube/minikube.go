@@ -89,7 +89,7 @@ func (p *profile) start(ctx *pulumi.Context, parent pulumi.Resource) (*local.Com
 	return local.NewCommand(ctx, "start", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),
 		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
-		Logging:  local.LoggingStderr,
+		Logging:  local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true), // the profile's owner, see update and delete
 	}, opts...)
 }
 
