@@ -101,12 +101,12 @@ func (c *Cloud) DeleteMinikube(profile string) error {
 func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
 	server := serverOf(Props{"kubeconfig": kubeconfig, "context": of})
 	if kubeconfig == "" {
-		server = "https://minikube." + of
+		server = minikubeServer + of
 	}
 	k := c.Kubernetes
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	objects, err := k.reach(server)
+	there, err := k.reach(server)
 	if err != nil {
 		return nil, err
 	}
@@ -114,10 +114,10 @@ func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupV
 	if namespace != "" {
 		key = kind.GroupVersion().String() + "/" + kind.Kind + " " + namespace + "/" + name
 	}
-	if objects[key] == nil {
+	if there.objects[key] == nil {
 		return nil, nil
 	}
-	return jsonic(objects[key].Is).(Props), nil
+	return jsonic(there.objects[key].Is).(Props), nil
 }
 
 // Calls are those that changed anything, of all providers, in their order.
