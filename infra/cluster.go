@@ -14,6 +14,8 @@ type Cluster struct {
 	ID         pulumi.StringInput  // of the Kubernetes provider: if it changes, then everything within is another's
 	Kubeconfig pulumi.StringOutput // with a command that gets credentials, no key
 	Context    string              // of the kubeconfig; "" = its current one
+	Adopted    bool                // it was there before the stack, and this machine's kubeconfig has that context
+	Guard      *Guard              // of all that the stack puts into it; nil = no object is marked or looked at
 	Resource   pulumi.Resource     // what is within goes when it goes, and need not be deleted one by one
 	Ready      []pulumi.Resource   // what must be there before anything within: nodes, access, addons
 

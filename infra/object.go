@@ -3,35 +3,71 @@ package infra
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 )
 
-// Register registers an object of Kubernetes under its own kind. Only so are the objects of a stack those that the
-// command line makes, by the same code. A text in it that is not known before `pulumi up`, as an address, is a hole: a
-// key of holes, which may be a part of a longer text and should be one that nobody writes.
-func Register(ctx *pulumi.Context, name string, o runtime.Object, holes map[string]pulumi.StringInput, opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
+// Object is an object of Kubernetes that a stack makes.
+type Object struct {
+	Name   string // in the program
+	Object runtime.Object
+
+	// Holes are texts in it that are not known before `pulumi up`, as an address: a key may be a part of a longer text and
+	// should be one that nobody writes.
+	Holes map[string]pulumi.StringInput
+	// Fixed are the paths at which the API server refuses a change, so that another value there takes another object.
+	Fixed []string
+}
+
+// Register registers an object under its own kind, with the guard's mark and looked after by it; nil is no guard. Only so are
+// the objects of a stack those that the command line makes, by the same code.
+func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceOption) (*pulumi.CustomResourceState, error) {
+	name, o, holes := is.Name, is.Object, is.Holes
 	gvk := o.GetObjectKind().GroupVersionKind()
 	version := gvk.GroupVersion().String()
 	if version == "v1" {
 		version = "core/v1"
 	}
-	text, err := json.Marshal(o)
+	u, err := tree(o)
 	if err != nil {
-		return nil, fmt.Errorf("write %s %s: %w", gvk.Kind, name, err)
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	var tree map[string]any
-	if err := json.Unmarshal(text, &tree); err != nil {
-		return nil, fmt.Errorf("write %s %s: %w", gvk.Kind, name, err)
+	inputs := filled(u.Object, holes).(pulumi.Map)
+	if g != nil {
+		metadata := inputs["metadata"].(pulumi.Map)
+		annotations, ok := metadata["annotations"].(pulumi.Map)
+		if !ok {
+			annotations = pulumi.Map{}
+		}
+		looked := maps.Clone(inputs) // as it is without the mark
+		metadata, annotations = maps.Clone(metadata), maps.Clone(annotations)
+		annotations[AnnotationStack] = g.marked(u, looked, is.Fixed)
+		metadata["annotations"], inputs["metadata"] = annotations, metadata
+		opts = append(opts, pulumi.ResourceHooks(g.hooks))
 	}
-	delete(tree, "status")
-	delete(tree["metadata"].(map[string]any), "creationTimestamp")
 	var r pulumi.CustomResourceState
-	return &r, ctx.RegisterResource("kubernetes:"+version+":"+gvk.Kind, name, filled(tree, holes).(pulumi.Map), &r, opts...)
+	return &r, ctx.RegisterResource("kubernetes:"+version+":"+gvk.Kind, name, inputs, &r, opts...)
+}
+
+// tree is an object as JSON has it, without what the cluster writes.
+func tree(o runtime.Object) (*unstructured.Unstructured, error) {
+	var is map[string]any
+	text, err := json.Marshal(o)
+	if err == nil {
+		err = json.Unmarshal(text, &is)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write a %s: %w", o.GetObjectKind().GroupVersionKind().Kind, err)
+	}
+	delete(is, "status")
+	delete(is["metadata"].(map[string]any), "creationTimestamp")
+	return &unstructured.Unstructured{Object: is}, nil
 }
 
 // filled is a tree of JSON as an input, with the holes of its texts filled.

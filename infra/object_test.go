@@ -40,10 +40,10 @@ func registered(t *testing.T, preview bool, o runtime.Object) graph.Resource {
 		if err := ctx.RegisterResource("test:index:Source", "source", nil, &source); err != nil {
 			return err
 		}
-		_, err := Register(ctx, "object", o, map[string]pulumi.StringInput{
+		_, err := Register(ctx, nil, Object{Name: "object", Object: o, Holes: map[string]pulumi.StringInput{
 			holeAddress: source.Address, holeName: source.Name,
 			holeSecret: pulumi.ToSecret(pulumi.String("key")).(pulumi.StringOutput), "{{known}}": pulumi.String("here"),
-		})
+		}})
 		return err
 	})
 	if err != nil {

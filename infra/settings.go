@@ -55,12 +55,15 @@ const LabelStack = "elasticdl-stack"
 
 // Platform is what every cluster gets.
 type Platform struct {
-	Namespace       string            `json:"namespace"`                 // of the job; made by the stack
-	PriorityClasses map[string]int32  `json:"priorityClasses,omitempty"` // by name; higher values preempt lower
-	PodSecurity     string            `json:"podSecurity,omitempty"`     // privileged, baseline or restricted; "" = baseline if the job's pods pass it
-	Quota           map[string]string `json:"quota,omitempty"`           // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
-	NetworkPolicy   bool              `json:"networkPolicy,omitempty"`   // pods of the namespace talk to each other, to names, the API and HTTPS; nobody from elsewhere to them
-	StorageClass    string            `json:"storageClass,omitempty"`    // a class of volumes on demand, directories of eks.efs, under that name; "" = none
+	Namespace       string           `json:"namespace"`                 // of the job; made by the stack, unless it is shared
+	ShareNamespace  bool             `json:"shareNamespace,omitempty"`  // it is there, and another's: it is neither made, changed nor deleted
+	PriorityClasses map[string]int32 `json:"priorityClasses,omitempty"` // by name; higher values preempt lower
+	// SharePriorityClasses are those that are there, with the values above, and another's.
+	SharePriorityClasses []string          `json:"sharePriorityClasses,omitempty"`
+	PodSecurity          string            `json:"podSecurity,omitempty"`   // privileged, baseline or restricted; "" = baseline if the job's pods pass it
+	Quota                map[string]string `json:"quota,omitempty"`         // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
+	NetworkPolicy        bool              `json:"networkPolicy,omitempty"` // pods of the namespace talk to each other, to names, the API and HTTPS; nobody from elsewhere to them
+	StorageClass         string            `json:"storageClass,omitempty"`  // a class of volumes on demand, directories of eks.efs, under that name; "" = none
 
 	// DevicePluginImage is NVIDIA's device plugin, for a mirror of it; "" = the version and digest that package platform names.
 	DevicePluginImage string `json:"devicePluginImage,omitempty"`

@@ -55,13 +55,14 @@ const maxPriority = 1_000_000_000
 func (o *Platform) check(s *Settings, p *problems) {
 	const at = "platform."
 	p.check(valid(validation.IsDNS1123Label(o.Namespace)), at+"namespace", "%s: expected at most 63 lower-case letters, digits and '-', beginning and ending with a letter or digit", orMissing(o.Namespace))
-	p.check(!slices.Contains(clusterNamespaces, o.Namespace), at+"namespace", "%s: every cluster has that, and the stack makes and deletes its own: give another name", o.Namespace)
+	p.check(!slices.Contains(clusterNamespaces, o.Namespace) || o.ShareNamespace && o.Namespace == "default", at+"namespace", "%s: every cluster has that, and the stack makes and deletes its own: give another name", o.Namespace)
 	for _, name := range slices.Sorted(maps.Keys(o.PriorityClasses)) {
 		path, value := join(at+"priorityClasses", name), o.PriorityClasses[name]
 		p.check(valid(validation.IsDNS1123Subdomain(name)), path, "expected a name of lower-case letters, digits, '-' and '.'")
 		p.check(!strings.HasPrefix(name, "system-"), path, "names that begin with system- are the cluster's own")
 		p.check(value <= maxPriority, path, "%d: expected at most %d: higher ones are the system's", value, maxPriority)
 	}
+	o.checkShared(p)
 	if o.PodSecurity != "" {
 		p.oneOf(at+"podSecurity", o.PodSecurity, "privileged", "baseline", "restricted")
 	}
@@ -75,6 +76,22 @@ func (o *Platform) check(s *Settings, p *problems) {
 		enforced := m.Adopt || m.CNI == "calico" || m.CNI == "cilium"
 		p.check(!o.NetworkPolicy || enforced, at+"networkPolicy", "true: minikube's own network ignores NetworkPolicies: give minikube.cni: calico, or drop this")
 	}
+}
+
+// checkShared: what is another's is not given limits, and a class that is shared has a value to compare.
+func (o *Platform) checkShared(p *problems) {
+	const at = "platform."
+	for i, name := range o.SharePriorityClasses {
+		_, given := o.PriorityClasses[name]
+		p.check(given || name == "high" || name == "low", fmt.Sprintf(at+"sharePriorityClasses[%d]", i), "%s: expected high, low or a name of platform.priorityClasses, which says its value", name)
+	}
+	if !o.ShareNamespace {
+		return
+	}
+	const why = "goes with a namespace of the stack's own, and platform.shareNamespace is true: it would bind the pods of others: drop one of the two"
+	p.check(o.PodSecurity == "", at+"podSecurity", why)
+	p.check(len(o.Quota) == 0, at+"quota", why)
+	p.check(!o.NetworkPolicy, at+"networkPolicy", why)
 }
 
 func valid(problems []string) bool { return len(problems) == 0 }

@@ -175,7 +175,7 @@ func TestEveryField(t *testing.T) {
 		}
 		p, got := &problems{}, &Settings{}
 		decode(read(string(text)), reflect.ValueOf(got).Elem(), "", p)
-		got.Project, got.Stack, got.Root, got.Notes = s.Project, s.Stack, s.Root, s.Notes
+		got.Project, got.Stack, got.Root, got.Now, got.Notes = s.Project, s.Stack, s.Root, s.Now, s.Notes
 		got.GKE.Project, got.EKS.Region = s.GKE.Project, s.EKS.Region
 		if err := p.err(); err != nil {
 			t.Error(err)
@@ -202,6 +202,10 @@ func fillAll(v reflect.Value) {
 	case reflect.Struct:
 		if v.Type() == reflect.TypeFor[job.Duration]() {
 			v.Set(reflect.ValueOf(job.Duration{Duration: time.Minute}))
+			return
+		}
+		if v.Type() == reflect.TypeFor[time.Time]() {
+			v.Set(reflect.ValueOf(day))
 			return
 		}
 		for _, field := range v.Fields() {
@@ -279,8 +283,8 @@ func TestSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	var project struct {
-		Name, Description, Runtime, Main, StackConfigDir string
-		Config                                           map[string]struct {
+		Name, Description, Runtime, Main, StackConfigDir, RequiredPulumiVersion string
+		Config                                                                  map[string]struct {
 			Type, Description string
 			Default           any
 		}

@@ -54,6 +54,9 @@ func (w world) run(ctx *pulumi.Context) error {
 	if err != nil {
 		return err
 	}
+	if cluster.Guard, err = infra.NewGuard(ctx, s, cluster, w.live); err != nil {
+		return err
+	}
 	ctx.Export("cluster", cluster.Name)
 	ctx.Export("kubeconfig", pulumi.ToSecret(cluster.Kubeconfig))
 	if cluster.Registry.OutputState != nil {

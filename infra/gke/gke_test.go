@@ -104,12 +104,12 @@ func platform(ctx *pulumi.Context, c *infra.Cluster) error {
 	for k, v := range c.Identity {
 		account.Annotations[k], holes["{{"+k+"}}"] = "{{"+k+"}}", v
 	}
-	if _, err := infra.Register(ctx, "cluster", account, holes, pulumi.DependsOn(c.Ready), pulumi.DeletedWith(c.Resource)); err != nil || c.Volume == nil {
+	if _, err := infra.Register(ctx, nil, infra.Object{Name: "cluster", Object: account, Holes: holes}, pulumi.DependsOn(c.Ready), pulumi.DeletedWith(c.Resource)); err != nil || c.Volume == nil {
 		return err
 	}
 	volume := &core.PersistentVolume{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "PersistentVolume"}}
 	volume.Spec.PersistentVolumeSource = c.Volume.Source
-	_, err := infra.Register(ctx, "volume", volume, c.Volume.Holes)
+	_, err := infra.Register(ctx, nil, infra.Object{Name: "volume", Object: volume, Holes: c.Volume.Holes})
 	return err
 }
 

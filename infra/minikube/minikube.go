@@ -58,7 +58,7 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	config := kubeconfig.Stdout.ApplyT(func(text string) (string, error) { return into(text, s.Platform.Namespace) })
 	cluster := &infra.Cluster{
 		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, start.ID()),
-		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile,
+		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile, Adopted: p.Adopt,
 		Ready:       []pulumi.Resource{start, kubeconfig},
 		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
 	}

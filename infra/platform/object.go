@@ -89,7 +89,7 @@ func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeCla
 		Spec: core.PersistentVolumeClaimSpec{
 			AccessModes: []core.PersistentVolumeAccessMode{core.ReadWriteMany}, VolumeMode: new(core.PersistentVolumeFilesystem),
 			Resources:        core.VolumeResourceRequirements{Requests: capacity(1)},
-			StorageClassName: new(""), VolumeName: holeVolume,
+			StorageClassName: new(""), VolumeName: volumeName(in, v.Claim),
 		},
 	}
 }

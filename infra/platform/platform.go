@@ -20,6 +20,7 @@ import (
 	"maps"
 	"slices"
 
+	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/pulumi/pulumi-kubernetes/sdk/v4/go/kubernetes"
@@ -46,19 +47,22 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platf
 	if s.Platform.NetworkPolicy && !cluster.NetPolicies {
 		return nil, errors.New("platform.networkPolicy: true: this cluster's network does not obey NetworkPolicies")
 	}
+	if err := checkShared(s, cluster.Guard); err != nil {
+		return nil, err
+	}
 	p := &Platform{Namespace: s.Platform.Namespace}
 	if err := ctx.RegisterComponentResource("elasticdl:platform:Platform", "platform", p); err != nil {
 		return nil, err
 	}
-	provider, err := provide(ctx, p, cluster)
+	plan, err := objects(s, cluster)
 	if err != nil {
 		return nil, err
 	}
-	p.Provider = provider
-	r := registrar{ctx: ctx, platform: p, cluster: cluster}
-	r.all(s)
-	if r.err != nil {
-		return nil, r.err
+	if p.Provider, err = provide(ctx, p, cluster, plan); err != nil {
+		return nil, err
+	}
+	if err := p.register(ctx, cluster, plan); err != nil {
+		return nil, err
 	}
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace), "claim": pulumi.String(p.Claim)})
 }
@@ -66,7 +70,7 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platf
 // provide is how everything within the cluster is reached. It does not say deleteUnreachable, with which a network that
 // is down for a moment would make Pulumi forget what is there: who knows that a cluster is gone sets
 // PULUMI_K8S_DELETE_UNREACHABLE for one command.
-func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster) (*kubernetes.Provider, error) {
+func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []infra.Object) (*kubernetes.Provider, error) {
 	args := &kubernetes.ProviderArgs{
 		Kubeconfig:             cluster.Kubeconfig,
 		ClusterIdentifier:      cluster.ID.ToStringOutput().ToStringPtrOutput(), // else a kubeconfig that is not known yet replaces all within
@@ -75,75 +79,93 @@ func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster) (*kuberne
 	if cluster.Context != "" {
 		args.Context = pulumi.String(cluster.Context)
 	}
-	return kubernetes.NewProvider(ctx, "kubernetes", args, pulumi.Parent(p), pulumi.DependsOn(cluster.Ready))
+	var all []runtime.Object
+	for _, o := range plan {
+		all = append(all, o.Object)
+	}
+	looks, err := cluster.Guard.First(all)
+	if err != nil {
+		return nil, err
+	}
+	return kubernetes.NewProvider(ctx, "kubernetes", args, pulumi.Parent(p), pulumi.DependsOn(cluster.Ready), looks)
 }
 
-// registrar registers objects until one fails.
-type registrar struct {
-	ctx       *pulumi.Context
-	platform  *Platform
-	cluster   *infra.Cluster
-	namespace pulumi.Resource
-	err       error
-}
+// Names of objects in the program that others wait for or follow.
+const (
+	nameNamespace = "namespace"
+	nameVolume    = "volume"
+	nameClaim     = "claim"
+)
 
-func (r *registrar) all(s *infra.Settings) {
+// objects are those that a cluster gets, in the order in which they are registered: the namespace first, and the claim after
+// its volume, since Pulumi waits for five minutes for a claim to be bound, and then fails.
+func objects(s *infra.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
-	r.namespace = r.add("namespace", namespace(of.Namespace, podSecurity(s)), nil)
+	var all []infra.Object
+	add := func(name string, o runtime.Object) { all = append(all, infra.Object{Name: name, Object: o}) }
+	if !of.ShareNamespace {
+		add(nameNamespace, namespace(of.Namespace, podSecurity(s)))
+	}
 	classes := priorities(of.PriorityClasses)
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
-		// The API refuses to change them, and Pulumi's provider does not know that.
-		r.add("priority-"+name, priorityClass(name, classes[name]), nil, pulumi.ReplaceOnChanges([]string{"value", "preemptionPolicy"}), pulumi.DeleteBeforeReplace(true))
-	}
-	if v := r.cluster.Volume; v != nil {
-		r.volume(of.Namespace, v)
-	}
-	if of.StorageClass != "" && r.err == nil {
-		class, err := storageClass(of.StorageClass, r.cluster.Volume)
-		if r.err = err; err == nil {
-			r.add("storage-class", class, r.cluster.Volume.Holes, pulumi.ReplaceOnChanges([]string{"parameters", "reclaimPolicy", "volumeBindingMode"}), pulumi.DeleteBeforeReplace(true))
+		if !slices.Contains(of.SharePriorityClasses, name) {
+			all = append(all, infra.Object{Name: "priority-" + name, Object: priorityClass(name, classes[name]), Fixed: []string{"value", "preemptionPolicy"}})
 		}
 	}
+	if v := cluster.Volume; v != nil {
+		all = append(all,
+			infra.Object{Name: nameVolume, Object: persistentVolume(of.Namespace, v), Holes: v.Holes, Fixed: []string{"spec.csi", "spec.hostPath", "spec.nfs"}},
+			infra.Object{Name: nameClaim, Object: persistentVolumeClaim(of.Namespace, v)})
+	}
+	if of.StorageClass != "" {
+		class, err := storageClass(of.StorageClass, cluster.Volume)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, infra.Object{Name: "storage-class", Object: class, Holes: cluster.Volume.Holes, Fixed: []string{"parameters", "reclaimPolicy", "volumeBindingMode"}})
+	}
 	if len(of.Quota) > 0 {
-		r.add("quota", quota(of.Namespace, of.Quota), nil)
+		add("quota", quota(of.Namespace, of.Quota))
 	}
 	if of.NetworkPolicy {
-		r.add("network", networkPolicy(of.Namespace, s.Cloud), nil)
+		add("network", networkPolicy(of.Namespace, s.Cloud))
 	}
-	if r.cluster.GPU.DevicePlugin {
-		r.add("device-plugin", devicePlugin(of.DevicePluginImage, r.cluster.GPU.NodeSelector), nil)
+	if cluster.GPU.DevicePlugin {
+		add("device-plugin", devicePlugin(of.DevicePluginImage, cluster.GPU.NodeSelector))
 	}
 	for _, role := range roles(of.Namespace) {
-		r.add("role-"+role.Name, role, nil)
+		add("role-"+role.Name, role)
 	}
+	return all, nil
 }
 
-// volume registers a static volume and the claim that is bound to it, in that order: Pulumi waits for five minutes for a
-// claim to be bound, and then fails.
-func (r *registrar) volume(in string, v *infra.Volume) {
-	pv := r.add("volume", persistentVolume(in, v), v.Holes)
-	if r.err != nil {
-		return
+// register registers the objects.
+func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []infra.Object) error {
+	var first []pulumi.Resource
+	var volume pulumi.CustomResource
+	for _, o := range plan {
+		opts := []pulumi.ResourceOption{pulumi.Parent(p), pulumi.Provider(p.Provider), pulumi.DeletedWith(cluster.Resource), pulumi.DependsOn(first)}
+		switch {
+		case o.Name == nameClaim:
+			// The name is known, but that the claim takes it from the volume makes a new volume a new claim, too.
+			name := o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName
+			o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
+			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string { return name }).(pulumi.StringOutput)}
+			p.Claim = cluster.Volume.Claim
+		case o.Name != nameVolume && len(o.Fixed) > 0: // of volumes Pulumi's provider knows what the API refuses to change
+			opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
+		}
+		made, err := infra.Register(ctx, cluster.Guard, o, opts...)
+		if err != nil {
+			return fmt.Errorf("register %s: %w", o.Name, err)
+		}
+		switch o.Name {
+		case nameNamespace:
+			first = []pulumi.Resource{made}
+		case nameVolume:
+			volume = made
+		}
+		p.Ready = append(p.Ready, made)
 	}
-	// The name is known, but that the claim takes it from the volume makes a new volume a new claim, too.
-	name := pv.ID().ApplyT(func(pulumi.ID) string { return volumeName(in, v.Claim) }).(pulumi.StringOutput)
-	r.add("claim", persistentVolumeClaim(in, v), map[string]pulumi.StringInput{holeVolume: name})
-	r.platform.Claim = v.Claim
-}
-
-func (r *registrar) add(name string, o runtime.Object, holes map[string]pulumi.StringInput, opts ...pulumi.ResourceOption) *pulumi.CustomResourceState {
-	if r.err != nil {
-		return nil
-	}
-	opts = append(opts, pulumi.Parent(r.platform), pulumi.Provider(r.platform.Provider), pulumi.DeletedWith(r.cluster.Resource))
-	if r.namespace != nil {
-		opts = append(opts, pulumi.DependsOn([]pulumi.Resource{r.namespace}))
-	}
-	made, err := infra.Register(r.ctx, name, o, holes, opts...)
-	if err != nil {
-		r.err = fmt.Errorf("register %s: %w", name, err)
-		return nil
-	}
-	r.platform.Ready = append(r.platform.Ready, made)
-	return made
+	return nil
 }

@@ -30,6 +30,7 @@ type Args struct {
 // TrainingJob is a job on a cluster.
 type TrainingJob struct {
 	pulumi.ResourceState
+	guard     *infra.Guard
 	Master    pulumi.StringOutput `pulumi:"master"`    // name of its Job
 	Dashboard pulumi.StringOutput `pulumi:"dashboard"` // address of its master within the cluster
 	Logs      pulumi.StringOutput `pulumi:"logs"`      // command that follows the master's log
@@ -63,7 +64,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 			return nil, err
 		}
 	}
-	t := new(TrainingJob)
+	t := &TrainingJob{guard: args.Cluster.Guard}
 	if err := ctx.RegisterComponentResource(Type, name, t, opts...); err != nil {
 		return nil, err
 	}
@@ -136,7 +137,11 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	of := manifest.SpecName(s.Job.Labels[manifest.LabelJob])
 	register := func(o runtime.Object, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
 		short := name + strings.TrimPrefix(o.(v1.Object).GetName(), of) // "test-mnist-ps-0" of elasticdl-test-mnist-ps-0
-		return infra.Register(ctx, short, o, holes, slices.Concat(with, more)...)
+		is := infra.Object{Name: short, Object: o, Holes: holes}
+		if o == runtime.Object(s.Job) { // another template takes another Job; this much of it is so of every change
+			is.Fixed = []string{"spec.template.metadata.annotations"}
+		}
+		return infra.Register(ctx, t.guard, is, slices.Concat(with, more)...)
 	}
 	var needed []pulumi.Resource
 	for _, o := range s.Objects()[1:] { // the first is the Job

@@ -1,0 +1,344 @@
+package infra
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// Kinds that stacks look for.
+var (
+	KindNamespace     = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}
+	KindConfigMap     = schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}
+	KindClaim         = schema.GroupVersionKind{Version: "v1", Kind: "PersistentVolumeClaim"}
+	KindJob           = schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"}
+	KindPriorityClass = schema.GroupVersionKind{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"}
+)
+
+// AnnotationStack marks each object of a stack. Its value is one state's only: see [Guard].
+const AnnotationStack = "elasticdl-stack"
+
+// Guard looks at what is in a cluster before the engine touches it. The provider itself does not: what is there already, it
+// takes over, and `pulumi destroy` deletes it.
+//
+//	BeforeCreate: the object is there without the mark of this stack   ──> refused, with what the user may choose
+//	BeforeUpdate: the object is in the state and not in the cluster    ──> refused, with the command that cures it
+//
+// Both run in previews, too. A preview that cannot reach the cluster, as before the first `pulumi up`, refuses nothing; the
+// update looks again.
+type Guard struct {
+	ctx      *pulumi.Context
+	live     Live
+	settings *Settings
+	cluster  *Cluster
+	hooks    *pulumi.ResourceHookBinding
+	plan     []runtime.Object // what is looked for before the first object is made
+}
+
+// NewGuard returns the guard of a cluster. With mocks it marks, and looks at nothing.
+func NewGuard(ctx *pulumi.Context, s *Settings, cluster *Cluster, live Live) (*Guard, error) {
+	g := &Guard{ctx: ctx, live: live, settings: s, cluster: cluster}
+	if ctx.RunningWithMocks() {
+		return g, nil
+	}
+	create, err := g.Hook("nothing of others is touched", func(a *pulumi.ResourceHookArgs) error { return g.beforeCreate(a.NewInputs) })
+	if err != nil {
+		return nil, err
+	}
+	update, err := g.Hook("what is changed is there", func(a *pulumi.ResourceHookArgs) error { return g.beforeUpdate(a.NewInputs) })
+	if err != nil {
+		return nil, err
+	}
+	g.hooks = &pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{create}, BeforeUpdate: []*pulumi.ResourceHook{update}}
+	return g, nil
+}
+
+// Hook registers a function that the engine calls before it touches a resource, in previews, too. Its name is what an error begins with.
+// It returns nil with mocks.
+func (g *Guard) Hook(name string, f pulumi.ResourceHookFunction) (*pulumi.ResourceHook, error) {
+	if g == nil || g.ctx.RunningWithMocks() {
+		return nil, nil
+	}
+	return g.ctx.RegisterResourceHook(name, f, &pulumi.ResourceHookOptions{OnDryRun: true})
+}
+
+// First returns the option of the resource by which all objects are reached. When that is made, then the stack has none of the
+// planned objects yet: each that is there is another's, and all of them are named at once.
+func (g *Guard) First(plan []runtime.Object) (pulumi.ResourceOption, error) {
+	if g == nil || g.hooks == nil {
+		return pulumi.ResourceHooks(nil), nil
+	}
+	g.plan = plan
+	hook, err := g.Hook("nothing of others is there", func(*pulumi.ResourceHookArgs) error { return g.allNew() })
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{hook}}), err
+}
+
+func (g *Guard) allNew() error {
+	mark, _ := g.mark()
+	var found []error
+	for _, o := range g.plan {
+		u, err := tree(o)
+		if err != nil {
+			return err
+		}
+		is, err := g.Look(u)
+		if err != nil {
+			return g.unseen(err)
+		}
+		if foreign(is, mark) {
+			found = append(found, g.refusal(u, mark))
+		}
+	}
+	return errors.Join(found...)
+}
+
+// beforeCreate refuses an object that is there and not of this stack. Stacks of older versions have no marks: what is in a
+// namespace without one is their own, since the namespace was looked at before it was made.
+func (g *Guard) beforeCreate(inputs resource.PropertyMap) error {
+	o := objectOf(inputs)
+	mark, _ := g.mark()
+	is, err := g.Look(o)
+	if err != nil {
+		return g.unseen(err)
+	}
+	if !foreign(is, mark) {
+		return nil
+	}
+	if is.GetAnnotations()[AnnotationStack] == "" && o.GetNamespace() == g.settings.Platform.Namespace && !g.settings.Platform.ShareNamespace {
+		in, err := g.get(KindNamespace, "", o.GetNamespace())
+		if err != nil {
+			return g.unseen(err)
+		}
+		if in != nil && in.GetAnnotations()[AnnotationStack] == "" {
+			return nil
+		}
+	}
+	return g.refusal(o, mark)
+}
+
+// beforeUpdate refuses to change what was deleted behind the engine's back: the provider would fail, and say only that.
+func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
+	o := objectOf(inputs)
+	if _, known := g.kubeconfig(); !known {
+		return nil
+	}
+	is, err := g.Look(o)
+	if err != nil {
+		return g.unseen(err)
+	}
+	if is == nil {
+		return fmt.Errorf("%s is to be changed, and was deleted since, by `elasticdl stop`, kubectl or the like: run `pulumi up --refresh`, which finds out what is gone and makes it again", describe(o))
+	}
+	return nil
+}
+
+// Found is what there is under a name.
+type Found struct {
+	Object map[string]any // nil = nothing
+	Own    bool           // with the mark of this stack
+}
+
+// Find looks for an object, and waits for the engine to know the cluster. It returns nil if that is not known in this preview,
+// or does not answer it.
+func (g *Guard) Find(kind schema.GroupVersionKind, namespace, name string) (*Found, error) {
+	if g == nil || g.hooks == nil {
+		return nil, nil
+	}
+	if _, known := g.kubeconfig(); !known && !g.cluster.Adopted {
+		return nil, nil
+	}
+	is, err := g.get(kind, namespace, name)
+	switch {
+	case err != nil:
+		return nil, g.unseen(err)
+	case is == nil:
+		return &Found{}, nil
+	}
+	mark, known := g.mark()
+	return &Found{Object: is.Object, Own: known && is.GetAnnotations()[AnnotationStack] == mark}, nil
+}
+
+// unseen is what an object that cannot be looked at means: no more than that in a preview, and the end of an update.
+func (g *Guard) unseen(err error) error {
+	if g.ctx.DryRun() {
+		return nil
+	}
+	return fmt.Errorf("look at the cluster before it is changed: %w", err)
+}
+
+// foreign reports whether an object is there, to stay, and without this stack's mark.
+func foreign(is *unstructured.Unstructured, mark string) bool {
+	return is != nil && is.GetDeletionTimestamp() == nil && (mark == "" || is.GetAnnotations()[AnnotationStack] != mark)
+}
+
+// Look returns the object of that kind and name that is in the cluster, or nil.
+func (g *Guard) Look(o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	return g.get(o.GroupVersionKind(), o.GetNamespace(), o.GetName())
+}
+
+// get returns nil also if the cluster is not known yet.
+func (g *Guard) get(kind schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+	kubeconfig, known := g.kubeconfig()
+	if !known && !g.cluster.Adopted {
+		return nil, nil
+	}
+	return g.getFrom(kubeconfig, kind, namespace, name)
+}
+
+// getFrom reads by a kubeconfig; with "" by this machine's, which knows clusters that are adopted.
+func (g *Guard) getFrom(kubeconfig string, kind schema.GroupVersionKind, namespace, name string) (*unstructured.Unstructured, error) {
+	is, err := g.live.Get(g.ctx.Context(), kubeconfig, g.cluster.Context, kind, namespace, name)
+	if err != nil || is == nil {
+		return nil, err
+	}
+	return &unstructured.Unstructured{Object: is}, nil
+}
+
+// kubeconfig returns that of the cluster, and whether the engine knows it by now.
+func (g *Guard) kubeconfig() (string, bool) { return await(g.ctx.Context(), g.cluster.Kubeconfig) }
+
+// await returns a text once the engine has it, and whether it has.
+func await(ctx context.Context, o pulumi.StringOutput) (string, bool) {
+	a, err := internals.UnsafeAwaitOutput(ctx, o)
+	text, ok := a.Value.(string)
+	return text, err == nil && a.Known && ok
+}
+
+// mark returns the mark of this stack, or "" and false in the preview of its first update.
+func (g *Guard) mark() (string, bool) {
+	id, known := await(g.ctx.Context(), g.cluster.ID.ToStringOutput())
+	if !known {
+		return "", false
+	}
+	return g.markOf(id), true
+}
+
+// markOf is the stack's name, for who looks, and a hash of whose it is: no two states have a cluster of one identity.
+func (g *Guard) markOf(cluster string) string {
+	sum := sha256.Sum256([]byte(g.settings.Project + "/" + g.settings.Stack + " on " + cluster))
+	return fmt.Sprintf("%s.%x", g.settings.Stack, sum[:4])
+}
+
+// marked returns the mark of an object as an input. In a preview it is not known if the object has to be made anew for a
+// change at one of the fixed paths: then the provider does not try to create it beside the one that is there, which the API
+// server would refuse. The provider itself knows that way out for some of these refusals only.
+func (g *Guard) marked(o *unstructured.Unstructured, wanted pulumi.Map, fixed []string) pulumi.StringOutput {
+	mark := g.cluster.ID.ToStringOutput().ApplyT(g.markOf).(pulumi.StringOutput)
+	if !g.ctx.DryRun() || g.hooks == nil || len(fixed) == 0 {
+		return mark
+	}
+	return pulumi.All(mark, wanted).ApplyT(func(v []any) pulumi.StringOutput {
+		if is, err := g.Look(o); err == nil && is != nil {
+			for _, path := range fixed {
+				keys := strings.Split(path, ".")
+				if !within(at(v[1], keys), at(is.Object, keys)) {
+					return pulumi.UnsafeUnknownOutput(nil).ApplyT(func(any) string { return "" }).(pulumi.StringOutput)
+				}
+			}
+		}
+		return pulumi.String(v[0].(string)).ToStringOutput()
+	}).(pulumi.StringOutput)
+}
+
+// at returns what is under keys, or nil.
+func at(v any, keys []string) any {
+	for _, key := range keys {
+		m, _ := v.(map[string]any)
+		v = m[key]
+	}
+	return v
+}
+
+// within reports whether all that is wanted is there, as JSON has it. What is wanted nowhere may be there.
+func within(want, is any) bool {
+	switch w := want.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		i, ok := is.(map[string]any)
+		for key := range w {
+			ok = ok && within(w[key], i[key])
+		}
+		return ok
+	case []any:
+		i, ok := is.([]any)
+		ok = ok && len(i) == len(w)
+		for n := range w {
+			ok = ok && within(w[n], i[n])
+		}
+		return ok
+	}
+	return fmt.Sprint(want) == fmt.Sprint(is)
+}
+
+// objectOf is as much of an object as its inputs say which it is.
+func objectOf(inputs resource.PropertyMap) *unstructured.Unstructured {
+	text := func(m resource.PropertyMap, key resource.PropertyKey) string {
+		if v := m[key]; v.IsString() {
+			return v.StringValue()
+		}
+		return ""
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{}}
+	o.SetAPIVersion(text(inputs, "apiVersion"))
+	o.SetKind(text(inputs, "kind"))
+	if m := inputs["metadata"]; m.IsObject() {
+		o.SetName(text(m.ObjectValue(), "name"))
+		o.SetNamespace(text(m.ObjectValue(), "namespace"))
+	}
+	return o
+}
+
+// describe is "PriorityClass high" or "Job training/elasticdl-mnist-master".
+func describe(o *unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return o.GetKind() + " " + o.GetName()
+	}
+	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// refusal says what is there, and what the user may choose.
+func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
+	choice := "name another namespace: platform.namespace"
+	name := o.GetName()
+	switch _, own := g.settings.Platform.PriorityClasses[name]; {
+	case o.GetKind() == "Namespace":
+		choice = "share it: platform.shareNamespace: true, or name another: platform.namespace"
+	case o.GetKind() == "PriorityClass" && (name == "high" || name == "low"):
+		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s]", name)
+	case o.GetKind() == "PriorityClass" && own:
+		choice = fmt.Sprintf("share it: platform.sharePriorityClasses: [%s], or name another in platform.priorityClasses", name)
+	case o.GetKind() == "StorageClass":
+		choice = "name another: platform.storageClass"
+	case o.GetKind() == "DaemonSet":
+		choice = "remove the one that is there, or let eks.gpuGroup be"
+	case g.isOfJob(name):
+		choice = "name the job otherwise: job.name, or end the one that is there: elasticdl stop " + g.settings.Job.Name + " --namespace=" + o.GetNamespace()
+	}
+	text := fmt.Sprintf("%s is there already, and not of this stack, which would change it, and delete it at its end: %s", describe(o), choice)
+	if mark != "" {
+		in := ""
+		if o.GetNamespace() != "" {
+			in = " --namespace=" + o.GetNamespace()
+		}
+		text += fmt.Sprintf(" (If it is this stack's, of a state that is lost: kubectl annotate --overwrite %s %s%s %s=%s)", strings.ToLower(o.GetKind()), name, in, AnnotationStack, mark)
+	}
+	return errors.New(text)
+}
+
+// isOfJob reports whether an object of that name belongs to the stack's job.
+func (g *Guard) isOfJob(name string) bool {
+	return g.settings.Job != nil && strings.HasPrefix(name, manifest.SpecName(g.settings.Job.Name))
+}

@@ -1,0 +1,54 @@
+package platform
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// checkShared looks for what is another's and shared: the namespace, and classes with their values. What is not there is
+// told, and so is what is this stack's own: no longer asked for, the engine would delete it. A cluster that is not known yet
+// is not looked at.
+func checkShared(s *infra.Settings, g *infra.Guard) error {
+	var found []error
+	say := func(format string, args ...any) {
+		found = append(found, fmt.Errorf(s.Project+":platform."+format, args...))
+	}
+	of := s.Platform
+	look := func(kind schema.GroupVersionKind, name string) *infra.Found {
+		is, err := g.Find(kind, "", name)
+		if err != nil {
+			found = append(found, err)
+		}
+		return is
+	}
+	if of.ShareNamespace {
+		switch is := look(infra.KindNamespace, of.Namespace); {
+		case is == nil:
+		case is.Object == nil:
+			say("shareNamespace: true: there is no namespace %s: make it: kubectl create namespace %[1]s, or name another: platform.namespace", of.Namespace)
+		case is.Own:
+			say("shareNamespace: true: namespace %s is this stack's own, and would be deleted with all that is in it: leave it false", of.Namespace)
+		}
+	}
+	values := priorities(of.PriorityClasses)
+	for _, name := range slices.Sorted(slices.Values(of.SharePriorityClasses)) {
+		switch is := look(infra.KindPriorityClass, name); {
+		case is == nil:
+		case is.Object == nil:
+			say("sharePriorityClasses: %s: there is no such PriorityClass: let the stack make it: take it out of the list", name)
+		case is.Own:
+			say("sharePriorityClasses: %s: that PriorityClass is this stack's own, and would be deleted: take it out of the list", name)
+		default:
+			if value, _, _ := unstructured.NestedNumberAsFloat64(is.Object, "value"); value != float64(values[name]) {
+				say("priorityClasses.%s: %d: the class that is shared has %.0f: give that", name, values[name], value)
+			}
+		}
+	}
+	return errors.Join(found...)
+}
