@@ -12,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/pulumi/pulumi/sdk/v3/go/auto/optup"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/elasticdl/elasticdl/test/provider/cluster"
@@ -63,7 +62,6 @@ func (s *site) testObjects(t *testing.T) {
 				sub(config, "elasticdl:job")["image"] = "registry.invalid/elasticdl:none" // no node can have it
 				test.change(config)
 			})
-			tr.previewed()
 			tr.up()
 			kinds := make(map[string]int)
 			for _, c := range tr.left() {
@@ -186,7 +184,7 @@ func (s *site) testJob(t *testing.T) {
 	first := tr.master()
 
 	tr.unchanged()
-	tr.up(optup.Replace([]string{"urn:pulumi:minikube::elasticdl::command:local:Command::dataset"}))
+	tr.up("urn:pulumi:minikube::elasticdl::command:local:Command::dataset")
 	if said := tr.said("dataset"); !strings.Contains(said, "mnist there already") {
 		t.Errorf("the data that is there was brought again: %s", said)
 	}
@@ -199,7 +197,6 @@ func (s *site) testJob(t *testing.T) {
 
 	// Another substance, a longer one: the Job is another.
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["numEpochs"] = 1000 })
-	tr.is(tr.previewed(), map[string]int{"replace": 1, "update": 1})
 	tr.does("update "+jobSpec, "delete "+jobMaster, "create "+jobMaster)
 	second := tr.master()
 	if second == first {
@@ -210,7 +207,6 @@ func (s *site) testJob(t *testing.T) {
 
 	// More workers: one update, and those that run go on.
 	tr.configure(func(config section) { sub(config, "elasticdl:job")["numWorkers"] = 3 })
-	tr.is(tr.previewed(), map[string]int{"update": 1})
 	tr.does("update " + jobSpec)
 	tr.running("worker-0", "worker-1", "worker-2")
 	if tr.master() != second || tr.uid("worker-0") != worker {
@@ -246,7 +242,6 @@ func (tr *trial) drifts() {
 	if found["delete"] != 3 {
 		tr.t.Errorf("refresh found %v, want 3 deletions", found)
 	}
-	tr.is(tr.previewed(), map[string]int{"create": 3, "update": 1})
 	tr.does("create rbac.authorization.k8s.io/v1/Role elasticdl-test-mnist", "create rbac.authorization.k8s.io/v1/RoleBinding elasticdl-test-mnist",
 		"create v1/Service elasticdl-test-mnist-master", "update v1/Namespace "+tr.namespace)
 	tr.run("kubectl", "get", "role,rolebinding", manifest.SpecName(jobName))
@@ -309,13 +304,5 @@ func (tr *trial) running(names ...string) {
 	tr.t.Helper()
 	for _, name := range names {
 		tr.eventually("running "+name, func() bool { return tr.phase(name) == "Running" })
-	}
-}
-
-// is compares changes by kind.
-func (tr *trial) is(got, want map[string]int) {
-	tr.t.Helper()
-	if !maps.Equal(got, want) {
-		tr.t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -248,30 +248,29 @@ func sub(within section, path ...string) section {
 	return within
 }
 
-// up brings the stack up, and returns how many resources were created, updated, and so on.
-func (tr *trial) up(opts ...optup.Option) map[string]int {
+// up does what a user's `pulumi up` does: a preview, and then what that has shown. It returns how many resources were created,
+// updated, and so on. Those whose URNs are given are replaced in any case.
+func (tr *trial) up(replace ...string) map[string]int {
 	tr.t.Helper()
+	shown := tr.previewed(replace...)
 	began := time.Now()
-	result, err := tr.stack.Up(tr.t.Context(), append(opts, optup.SuppressProgress())...)
+	result, err := tr.stack.Up(tr.t.Context(), optup.Replace(replace), optup.SuppressProgress())
 	if err != nil {
 		tr.t.Fatalf("up: %v\n%s", err, result.StdErr)
 	}
-	return tr.changes("up", began, result.Summary.ResourceChanges)
+	did := tr.changes("up", began, result.Summary.ResourceChanges)
+	if !maps.Equal(did, shown) {
+		tr.t.Errorf("the preview has shown %v, and up did %v:\n%s", shown, did, result.StdOut)
+	}
+	return did
 }
 
-// unchanged brings the stack up again, of which nothing may have changed.
+// unchanged previews the stack and brings it up, with nothing to do.
 func (tr *trial) unchanged() {
 	tr.t.Helper()
-	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Diff(), optpreview.SuppressProgress())
-	if err != nil {
-		tr.t.Fatalf("preview: %v", err)
+	if did := tr.up(); len(did) > 0 {
+		tr.t.Fatalf("nothing has changed, and up did %v", did)
 	}
-	for op, n := range preview.ChangeSummary {
-		if op != "same" && n > 0 {
-			tr.t.Fatalf("nothing has changed, and there is to %s:\n%s", op, preview.StdOut)
-		}
-	}
-	tr.up(optup.ExpectNoChanges())
 }
 
 // said is what a command of the stack has written.
@@ -295,16 +294,18 @@ func (tr *trial) said(name string) string {
 }
 
 // previewed is what the next up would do, by kind of change.
-func (tr *trial) previewed() map[string]int {
+func (tr *trial) previewed(replace ...string) map[string]int {
 	tr.t.Helper()
 	began := time.Now()
-	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Diff(), optpreview.SuppressProgress())
+	preview, err := tr.stack.Preview(tr.t.Context(), optpreview.Replace(replace), optpreview.Diff(), optpreview.SuppressProgress())
 	if err != nil {
 		tr.t.Fatalf("preview: %v", err)
 	}
 	counted := make(map[string]int)
 	for op, n := range preview.ChangeSummary {
-		counted[string(op)] = n
+		if n > 0 {
+			counted[string(op)] = n
+		}
 	}
 	return tr.changes("preview", began, &counted)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,7 +60,7 @@ func (p *Provider) Create(ctx context.Context, r *pulumirpc.CreateRequest) (*pul
 	rand.Read(suffix)
 	manager := "pulumi-kubernetes-" + hex.EncodeToString(suffix)
 	if r.Preview {
-		seen, err := p.preview(ctx, o, manager, true)
+		seen, err := p.preview(ctx, o, manager)
 		return &pulumirpc.CreateResponse{Properties: seen}, err
 	}
 	live, err := p.apply(ctx, "create", o, manager, r.Timeout)
@@ -69,13 +71,32 @@ func (p *Provider) Create(ctx context.Context, r *pulumirpc.CreateRequest) (*pul
 	return &pulumirpc.CreateResponse{Id: live.id(), Properties: state}, err
 }
 
-// Update applies an object anew, and waits until it is ready.
+// Update applies an object that is there anew, and waits until it is ready. One that is not there is not made.
 func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pulumirpc.UpdateResponse, error) {
 	o := object(plain(r.News))
 	manager := object(plain(r.Olds)).text(managerKey)
+	if r.Preview && (p.set().unreachable || hasUnknown(map[string]any(o))) {
+		return &pulumirpc.UpdateResponse{Properties: r.News}, nil
+	}
+	where, err := p.at(o)
+	if err != nil {
+		return nil, fmt.Errorf("update of resource %q failed: %w", r.Urn, err)
+	}
+	there, err := where.Get(ctx, o.name(), metav1.GetOptions{})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("update of resource %q failed: %w", r.Urn, err), fmt.Errorf("unable to get cluster state: %w", err))
+	}
+	o.ignore(there.Object, r.IgnoreChanges)
 	if r.Preview {
-		seen, err := p.preview(ctx, o, manager, false)
-		return &pulumirpc.UpdateResponse{Properties: seen}, err
+		live, err := p.patch(ctx, o, manager, o.annotation("patchForce") == "true", metav1.DryRunAll)
+		if apierrors.IsForbidden(err) { // to who asks; what is refused for itself is not
+			return &pulumirpc.UpdateResponse{Properties: r.News}, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the Kubernetes API server reported that %q failed to fully initialize or become live: %w", r.Id, err)
+		}
+		state, err := wire(live)
+		return &pulumirpc.UpdateResponse{Properties: state}, err
 	}
 	live, err := p.apply(ctx, "update", o, manager, r.Timeout)
 	if err != nil {
@@ -85,22 +106,23 @@ func (p *Provider) Update(ctx context.Context, r *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: state}, err
 }
 
-// preview is what would be there, or the object as it is where that cannot be known.
-func (p *Provider) preview(ctx context.Context, o object, manager string, create bool) (*structpb.Struct, error) {
+// preview is what would be created, or the object as it is where that cannot be known. It is forced, since an object that is
+// replaced is still there; then a server that says of a field that it is immutable is asked again, under another name. Whatever
+// else it refuses ends the preview.
+func (p *Provider) preview(ctx context.Context, o object, manager string) (*structpb.Struct, error) {
 	if p.set().unreachable || hasUnknown(map[string]any(o)) {
 		return wire(o)
 	}
-	force := create || o.annotation("patchForce") == "true"
-	live, err := p.patch(ctx, o, manager, force, metav1.DryRunAll)
-	if create && apierrors.IsInvalid(err) && strings.Contains(err.Error(), "field is immutable") { // it replaces one of its name
+	live, err := p.patch(ctx, o, manager, true, metav1.DryRunAll)
+	if apierrors.IsInvalid(err) && strings.Contains(err.Error(), validation.FieldImmutableErrorMsg) {
 		renamed := o.clone()
 		renamed.metadata()["name"] = o.name() + "-preview"
-		live, err = p.patch(ctx, renamed, manager, force, metav1.DryRunAll)
+		live, err = p.patch(ctx, renamed, manager, true, metav1.DryRunAll)
 		if err == nil {
 			live.metadata()["name"] = o.name()
 		}
 	}
-	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) { // made by this deployment: a definition, a namespace
+	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // made by this deployment: a definition, a namespace
 		return wire(o)
 	}
 	if err != nil {

@@ -19,6 +19,7 @@ type api struct {
 	objects map[string]object // by path
 	asked   []string          // method, path and parameters; of a deletion also the policy
 	bound   bool              // claims are
+	refuses string            // what changes of an object that is there are refused for; "" = nothing
 	kept    int               // how often a deleted object is still seen
 }
 
@@ -67,6 +68,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case !strings.Contains(r.URL.Path, "/namespaces/ns/"):
 		failure(404, "NotFound")
+	case r.Method == http.MethodPatch && there != nil && a.refuses != "":
+		answer(422, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 422, "reason": "Invalid", "message": a.refuses})
 	case r.Method == http.MethodPatch:
 		if r.URL.Query().Get("dryRun") == "" {
 			a.objects[r.URL.Path] = body
@@ -152,6 +155,53 @@ func TestPreview(t *testing.T) {
 	}
 	if len(a.objects) != 0 || len(p.Calls()) != 0 {
 		t.Errorf("the preview made %v", p.Calls())
+	}
+}
+
+// What somebody has deleted cannot be updated, neither in a preview; a create takes over what is there.
+func TestUpdateOfNothing(t *testing.T) {
+	a, _, client := newAPI(t)
+	made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.mu.Lock()
+	clear(a.objects)
+	a.mu.Unlock()
+	for _, preview := range []bool{true, false} {
+		_, err := client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: made.Properties, Preview: preview})
+		if err == nil || !strings.Contains(err.Error(), "NotFound") || !strings.Contains(err.Error(), "unable to get cluster state") {
+			t.Errorf("preview %v: %v", preview, err)
+		}
+	}
+	if len(a.objects) > 0 {
+		t.Errorf("there is now %v", a.objects)
+	}
+}
+
+// What the server refuses ends a preview, in the server's words; but for an immutable field of what is to be replaced.
+func TestPreviewRefused(t *testing.T) {
+	for _, test := range []struct {
+		refusal  string
+		replaced bool
+	}{
+		{"spec.template: Invalid value: {}: field is immutable", true},
+		{"value: Forbidden: may not be changed in an update.", false},
+	} {
+		a, _, client := newAPI(t)
+		made, err := client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.refuses = test.refusal
+		_, err = client.Update(t.Context(), &pulumirpc.UpdateRequest{Id: made.Id, Olds: made.Properties, News: message(t, parse(t, claim)), Preview: true})
+		if err == nil || !strings.Contains(err.Error(), test.refusal) {
+			t.Errorf("an update in a preview: %v, want %s", err, test.refusal)
+		}
+		_, err = client.Create(t.Context(), &pulumirpc.CreateRequest{Properties: message(t, parse(t, claim)), Preview: true})
+		if (err == nil) != test.replaced || err != nil && !strings.Contains(err.Error(), test.refusal) {
+			t.Errorf("a replacement in a preview: %v, refused for %s", err, test.refusal)
+		}
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // forceNew is what the real provider replaces an object for, beside its name and namespace. What is immutable to the API
-// server and not here, as the value of a PriorityClass, previews as an update and then fails.
+// server and not here, as the value of a PriorityClass, is sent as an update, which the server refuses in the preview.
 var forceNew = map[string][]string{
 	"DaemonSet":             {"spec.selector"},
 	"Deployment":            {"spec.selector"},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/types/known/structpb"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,6 +74,18 @@ func (o object) condition(name string) bool {
 		m, _ := c.(map[string]any)
 		return m["type"] == name && m["status"] == "True"
 	})
+}
+
+// ignore takes over the live values at paths.
+func (o object) ignore(live map[string]any, paths []string) {
+	for _, path := range paths {
+		keys := strings.Split(path, ".")
+		if value, found, err := unstructured.NestedFieldCopy(live, keys...); found && err == nil {
+			if err := unstructured.SetNestedField(o, value, keys...); err != nil {
+				continue // there is another kind of value: the server says so
+			}
+		}
+	}
 }
 
 // mounted is a copy in which directories of the node have other names.
