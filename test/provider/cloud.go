@@ -26,6 +26,8 @@ type Cloud struct {
 	Google, Amazon, Commands *Provider
 	Kubernetes               *Kubernetes
 
+	NoL4Subsetting bool // GKE does not turn on subsetting for internal load balancers by itself, as it did until 2025
+
 	profiles string // directory of files, which are minikube's profiles
 	path     string // for commands: where tools.sh is, under its names
 	debug    []string

@@ -31,14 +31,19 @@ func diff(asked, is, now Props, ignore, replace []string) (*pulumirpc.DiffRespon
 		return nil, err
 	}
 	d.walk(nil, asked, is, now)
-	r := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, DetailedDiff: d.found, HasDetailedDiff: true}
-	if len(d.found) > 0 {
+	return answer(d.found, d.replaced), nil
+}
+
+// answer is what the engine learns of differences, and of those that need a replacement.
+func answer(found map[string]*pulumirpc.PropertyDiff, replaced []string) *pulumirpc.DiffResponse {
+	r := &pulumirpc.DiffResponse{Changes: pulumirpc.DiffResponse_DIFF_NONE, DetailedDiff: found, HasDetailedDiff: true}
+	if len(found) > 0 {
 		r.Changes = pulumirpc.DiffResponse_DIFF_SOME
-		r.Diffs = slices.Sorted(maps.Keys(d.found))
-		slices.Sort(d.replaced)
-		r.Replaces = d.replaced
+		r.Diffs = slices.Sorted(maps.Keys(found))
+		slices.Sort(replaced)
+		r.Replaces = replaced
 	}
-	return r, nil
+	return r
 }
 
 func paths(texts []string) ([]resource.PropertyPath, error) {

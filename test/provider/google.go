@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -19,7 +18,7 @@ const (
 
 var google = map[string]Type{
 	"gcp:projects/service:Service": {
-		Replace: []string{"project", "service"},
+		Schema: "google_project_service",
 		Delete: func(_ context.Context, r *Resource) error {
 			if r.In["disableOnDestroy"] != false {
 				return fmt.Errorf("400: %v is depended on by services of others", r.In["service"])
@@ -27,45 +26,23 @@ var google = map[string]Type{
 			return nil
 		},
 	},
-	"gcp:projects/iAMMember:IAMMember":                             {Replace: []string{"project", "role", "member"}, Delete: nodesAreGone},
-	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {Replace: []string{"project", "location", "repository", "role", "member"}, Delete: nodesAreGone},
-	"gcp:serviceaccount/iAMMember:IAMMember":                       {Replace: []string{"serviceAccountId", "role", "member"}, Make: makeIdentity},
-	"gcp:serviceaccount/account:Account":                           {Replace: []string{"accountId", "project"}, Make: makeAccount},
-	"gcp:compute/network:Network":                                  {Name: "name", Replace: []string{"name", "autoCreateSubnetworks"}, Make: googleLink},
-	"gcp:compute/subnetwork:Subnetwork":                            {Name: "name", Replace: []string{"name", "network", "region", "ipCidrRange"}, Make: googleLink},
-	"gcp:compute/router:Router":                                    {Name: "name", Replace: []string{"name", "network", "region"}, Make: googleLink},
-	"gcp:compute/routerNat:RouterNat":                              {Name: "name", Replace: []string{"name", "router", "region"}, Delete: nodesAreGone},
-	"gcp:compute/globalAddress:GlobalAddress":                      {Name: "name", Replace: []string{"name", "network", "address"}},
-	"gcp:artifactregistry/repository:Repository":                   {Name: "repositoryId", Replace: []string{"repositoryId", "location", "format"}, Make: nothing},
-	"gcp:filestore/instance:Instance": {
-		Name: "name", Replace: []string{"name", "tier", "location", "networks", "fileShares.name", "kmsKeyName"},
-		Make: makeFilestore, Delete: nodesAreGone,
-		Drift: func(r *Resource) { // it answers with the short name, whatever it was told
-			for _, n := range r.Is["networks"].([]any) {
-				network := n.(Props)
-				network["network"] = last(text(network, "network"))
-			}
-		},
-	},
-	"gcp:container/cluster:Cluster": {
-		Name: "name",
-		Replace: []string{"name", "location", "network", "subnetwork", "initialNodeCount", "nodeConfig", "nodePools", "ipAllocationPolicy", "networkingMode",
-			"datapathProvider", "privateClusterConfig.enablePrivateNodes", "privateClusterConfig.masterIpv4CidrBlock"},
-		Make: makeGKE, Drift: driftGKE, Delete: deleteGKE,
-	},
-	"gcp:container/nodePool:NodePool": {
-		Name: "name",
-		Replace: []string{"name", "location", "cluster", "initialNodeCount", "maxPodsPerNode", "nodeConfig.guestAccelerators", "nodeConfig.spot", "nodeConfig.preemptible",
-			"nodeConfig.serviceAccount", "nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.minCpuPlatform", "nodeConfig.shieldedInstanceConfig", "nodeConfig.oauthScopes",
-			"nodeConfig.taints"},
-		Make: makePool, Drift: driftPool,
-	},
+	"gcp:projects/iAMMember:IAMMember":                             {Schema: "google_project_iam_member", Delete: nodesAreGone},
+	"gcp:artifactregistry/repositoryIamMember:RepositoryIamMember": {Schema: "google_artifact_registry_repository_iam_member", Delete: nodesAreGone},
+	"gcp:serviceaccount/iAMMember:IAMMember":                       {Schema: "google_service_account_iam_member", Make: makeIdentity},
+	"gcp:serviceaccount/account:Account":                           {Schema: "google_service_account", Make: makeAccount},
+	"gcp:compute/network:Network":                                  {Schema: "google_compute_network", Name: "name", Make: googleLink},
+	"gcp:compute/subnetwork:Subnetwork":                            {Schema: "google_compute_subnetwork", Name: "name", Make: googleLink},
+	"gcp:compute/router:Router":                                    {Schema: "google_compute_router", Name: "name", Make: googleLink},
+	"gcp:compute/routerNat:RouterNat":                              {Schema: "google_compute_router_nat", Name: "name", Delete: nodesAreGone},
+	"gcp:compute/globalAddress:GlobalAddress":                      {Schema: "google_compute_global_address", Name: "name"},
+	"gcp:artifactregistry/repository:Repository":                   {Schema: "google_artifact_registry_repository", Name: "repositoryId", Fill: fillLabels},
+	"gcp:filestore/instance:Instance":                              {Schema: "google_filestore_instance", Name: "name", Make: makeFilestore, Fill: fillFilestore, Delete: nodesAreGone},
+	"gcp:container/cluster:Cluster":                                {Schema: "google_container_cluster", Name: "name", Make: makeGKE, Fill: fillGKE, Drift: driftGKE, Delete: deleteGKE},
+	"gcp:container/nodePool:NodePool":                              {Schema: "google_container_node_pool", Name: "name", Make: makePool, Fill: fillPool, Drift: driftPool},
 }
 
 // services are what has to be on in the project for a package's resources.
 var services = map[string]string{"compute": "compute", "container": "container", "filestore": "file", "artifactregistry": "artifactregistry", "serviceaccount": "iam"}
-
-func nothing(context.Context, *Resource, Op) (Props, error) { return nil, nil }
 
 // googleID is as Google names what there is.
 func googleID(r *Resource) string {
@@ -139,7 +116,7 @@ func makeFilestore(_ context.Context, r *Resource, _ Op) (Props, error) {
 	if len(networks) != 1 {
 		return nil, errors.New("400: expected one network")
 	}
-	return Props{"networks": []any{Props{"ipAddresses": []any{"10.97.0.2"}, "reservedIpRange": "10.97.0.0/29"}}, "project": GoogleProject}, nil
+	return nil, nil
 }
 
 func makeGKE(_ context.Context, r *Resource, op Op) (Props, error) {
@@ -152,33 +129,7 @@ func makeGKE(_ context.Context, r *Resource, op Op) (Props, error) {
 	if op == Create {
 		r.cloud.Kubernetes.open("https://" + googleServer)
 	}
-	return Props{
-		"endpoint": googleServer, "masterVersion": "1.35.2-gke.100", "selfLink": "https://container.googleapis.com/v1/" + r.ID, "project": GoogleProject,
-		"masterAuth":           Props{"clusterCaCertificate": authority, "clientCertificate": "", "clientKey": ""},
-		"privateClusterConfig": Props{"privateEndpoint": "172.16.0.34", "publicEndpoint": googleServer},
-	}, nil
-}
-
-// driftGKE: Google shows the pools that are there, of which the cluster knew nothing, as if it had been made so.
-func driftGKE(r *Resource) {
-	pools := []any{}
-	for p := range r.cloud.all("gcp:container/nodePool:NodePool") {
-		pools = append(pools, p.Is)
-	}
-	r.Is["nodePools"] = pools
-	if len(pools) > 0 {
-		r.Is["nodeConfig"] = at(pools[0], "nodeConfig")
-		r.Is["initialNodeCount"] = at(pools[0], "initialNodeCount")
-	}
-	if r.Is["nodeLocations"] == nil {
-		r.Is["nodeLocations"] = []any{"us-central1-a", "us-central1-b"}
-	}
-	r.Is["masterVersion"], r.Is["nodeVersion"] = "1.35.3-gke.200", "1.35.3-gke.200"
-	labels, _ := r.Is["resourceLabels"].(map[string]any)
-	if labels != nil {
-		labels["goog-terraform-provisioned"] = "true"
-	}
-	r.Is["effectiveLabels"] = labels
+	return Props{"selfLink": "https://container.googleapis.com/v1/" + r.ID}, nil
 }
 
 func deleteGKE(_ context.Context, r *Resource) error {
@@ -192,16 +143,13 @@ func deleteGKE(_ context.Context, r *Resource) error {
 const gpuTaint = "nvidia.com/gpu"
 
 func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
-	if r.In["nodeCount"] != nil && r.In["autoscaling"] != nil {
-		return nil, errors.New("400: nodeCount and autoscaling")
-	}
 	for _, t := range list(r.In, "nodeConfig", "taints") {
 		if text(t, "key") == gpuTaint && (text(t, "value") != "present" || text(t, "effect") != "NO_SCHEDULE") && gpus(r) {
 			return nil, errors.New("400: Found more than one taint with key " + gpuTaint + " and effect NO_SCHEDULE")
 		}
 	}
 	if op != Create {
-		return Props{"project": GoogleProject}, nil
+		return nil, nil
 	}
 	cluster := r.cloud.first("gcp:container/cluster:Cluster")
 	if cluster == nil || text(r.In, "cluster") != cluster.ID && text(r.In, "cluster") != text(cluster.In, "name") {
@@ -226,32 +174,10 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 	if gpus(r) && r.cloud.count("gcp:container/nodePool:NodePool") == 0 {
 		return nil, errors.New("there are no nodes without GPUs for what belongs to the system")
 	}
-	return Props{"project": GoogleProject}, nil
+	return nil, nil
 }
 
 func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
-
-// driftPool: the autoscaler changed the size, Google upgraded the nodes and marked them.
-func driftPool(r *Resource) {
-	if r.In["autoscaling"] != nil {
-		r.Is["nodeCount"], r.Is["initialNodeCount"] = 5.0, 5.0
-	}
-	r.Is["version"] = "1.35.3-gke.200"
-	r.Is["instanceGroupUrls"] = []any{"https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-c/instanceGroupManagers/x"}
-	config, _ := r.Is["nodeConfig"].(map[string]any)
-	if config == nil {
-		return
-	}
-	for _, k := range []string{"labels", "resourceLabels"} {
-		if labels, ok := config[k].(map[string]any); ok {
-			labels["goog-gke-node-pool-provisioning-model"] = "on-demand"
-		}
-	}
-	if gpus(r) && !slices.ContainsFunc(list(config, "taints"), func(t any) bool { return text(t, "key") == gpuTaint }) {
-		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present", "effect": "NO_SCHEDULE"})
-	}
-	config["effectiveTaints"] = list(config, "taints")
-}
 
 // nodesAreGone is for what nodes need as long as they are there: their way out, their permissions, the volumes of their pods.
 func nodesAreGone(_ context.Context, r *Resource) error {

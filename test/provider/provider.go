@@ -22,14 +22,17 @@ import (
 
 // Type is how a cloud treats its resources of a type.
 type Type struct {
+	Schema  string   // Terraform's name of it in test/provider/schemas, or "": then differences are those of inputs
 	Name    string   // the input that is named after the resource if it is absent
 	Global  bool     // its names are those of the world, not of what they are in
-	Replace []string // paths that cannot be changed
+	Replace []string // paths that cannot be changed; only without Schema, which knows
 
 	Check func(in Props) []string // what is wrong with what is asked for, beside what the schema says
 	// Make is what the cloud says, beside what it was asked for. It is asked in previews too, for the paths.
 	Make func(ctx context.Context, r *Resource, op Op) (Props, error)
-	// Drift changes what there is, as the cloud does by itself after a while.
+	// Fill adds to r.Is what the cloud fills in as soon as a resource was created or updated, so that the state has it.
+	Fill func(r *Resource)
+	// Drift changes r.Is as the cloud does by itself after a while: a refresh reads it.
 	Drift func(r *Resource)
 	// Delete may refuse.
 	Delete func(ctx context.Context, r *Resource) error
@@ -151,6 +154,11 @@ func (p *Provider) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumir
 			in[t.Name] = name + "-" + digest(string(q.RandomSeed)+q.Urn)
 		}
 	}
+	all, err := t.parts()
+	if err != nil {
+		return nil, err
+	}
+	in = withInitial(all, in)
 	bad := schema.Check(open(in))
 	r := &pulumirpc.CheckResponse{}
 	for _, k := range slices.Sorted(maps.Keys(bad)) {
@@ -165,8 +173,27 @@ func (p *Provider) Check(_ context.Context, q *pulumirpc.CheckRequest) (*pulumir
 	return r, err
 }
 
+// parts returns the attributes of a type that has a Schema.
+func (t Type) parts() (parts, error) {
+	if t.Schema == "" {
+		return nil, nil
+	}
+	all, err := attributes()
+	if err == nil && all[t.Schema] == nil {
+		err = fmt.Errorf("test/provider/schemas has no resource %q", t.Schema)
+	}
+	return all[t.Schema], err
+}
+
 func (p *Provider) Diff(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
-	return diff(open(wire(q.OldInputs)), open(wire(q.Olds)), open(wire(q.News)), q.IgnoreChanges, p.types[typeOf(q.Urn)].Replace)
+	t := p.types[typeOf(q.Urn)]
+	state, now := open(wire(q.Olds)), open(wire(q.News))
+	if all, err := t.parts(); err != nil {
+		return nil, err
+	} else if all != nil {
+		return diffAttributes(all, state, now, q.IgnoreChanges)
+	}
+	return diff(open(wire(q.OldInputs)), state, now, q.IgnoreChanges, t.Replace)
 }
 
 func (p *Provider) Create(ctx context.Context, q *pulumirpc.CreateRequest) (*pulumirpc.CreateResponse, error) {
@@ -213,15 +240,19 @@ func (p *Provider) Update(ctx context.Context, q *pulumirpc.UpdateRequest) (*pul
 		return nil, fmt.Errorf("%s %s: 404: not found", kind, q.Id)
 	}
 	in := wire(q.News)
+	plan, err := p.update(r, wire(q.Olds), in, q.IgnoreChanges, q.Preview)
+	if err != nil {
+		return nil, err
+	}
 	if q.Preview {
 		preview := *r
 		preview.In, preview.asked = open(in), r.In
-		out, err := p.made(ctx, &preview, in, Preview)
+		out, err := p.made(ctx, &preview, plan, Preview)
 		return &pulumirpc.UpdateResponse{Properties: out}, err
 	}
 	asked := r.In
 	r.In = open(in)
-	out, err := p.made(ctx, r, in, Update)
+	out, err := p.made(ctx, r, plan, Update)
 	if err != nil {
 		r.In = asked
 		return nil, err
@@ -230,37 +261,74 @@ func (p *Provider) Update(ctx context.Context, q *pulumirpc.UpdateRequest) (*pul
 	return &pulumirpc.UpdateResponse{Properties: out}, nil
 }
 
-// made is how a resource is after it was created or updated, which r then has.
+// update returns what there is after an update, but for what the cloud adds: in previews what the plan says, then what there
+// was with what the plan changes. Without a schema this is what is asked for.
+func (p *Provider) update(r *Resource, state, in Props, ignore []string, preview bool) (Props, error) {
+	all, err := p.types[r.Type].parts()
+	if all == nil || err != nil {
+		return in, err
+	}
+	ignored, err := paths(ignore)
+	if err != nil {
+		return nil, err
+	}
+	plan := planned(all, state, in, ignored)
+	if preview {
+		return plan, nil
+	}
+	return pushed(r.out, state, plan), nil
+}
+
+// made returns how a resource is after it was created or updated, which r then has.
 func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*structpb.Struct, error) {
 	schema, err := SchemaOf(r.Type)
 	if err != nil {
 		return nil, err
 	}
+	t := p.types[r.Type]
 	var added Props
-	if t := p.types[r.Type]; t.Make != nil {
+	if t.Make != nil {
 		if added, err = t.Make(ctx, r, op); err != nil {
 			return nil, fmt.Errorf("%s %s: %w", r.Type, r.Name, err)
 		}
 		added = jsonic(added).(Props)
 	}
+	all, err := t.parts()
+	if err != nil {
+		return nil, err
+	}
 	first := r.ID == Unknown
 	out := laid(in, added, first).(Props)
-	if first {
+	switch {
+	case first:
+		out = withUnknown(all, out)
 		maps.Copy(out, schema.unknown(out))
-	} else {
+	default:
 		maps.Copy(out, schema.computed(out, text(r.In, "name")+r.ID))
-		if op == Preview {
-			for k, v := range r.out { // what it decided before
-				if _, ok := out[k]; !ok && r.asked[k] == nil {
-					out[k] = v
-				}
+	}
+	if op == Preview && !first {
+		for k, v := range r.out { // what it decided before
+			if _, ok := out[k]; !ok && r.asked[k] == nil && all == nil {
+				out[k] = v
 			}
 		}
 	}
-	if op != Preview {
-		r.out, r.Is = out, open(out)
+	if op == Preview {
+		return as(out)
 	}
-	return as(out)
+	r.out, r.Is = out, open(out)
+	if t.Fill != nil {
+		r.settle(t.Fill)
+	}
+	return as(r.out)
+}
+
+// settle lets the cloud change what there is.
+func (r *Resource) settle(change func(*Resource)) {
+	r.Is = open(r.Is)
+	change(r)
+	r.Is = jsonic(r.Is).(Props)
+	r.out = kept(r.out, r.Is).(Props)
 }
 
 // Read is what there is by now, and what of that was asked for.
@@ -273,10 +341,7 @@ func (p *Provider) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc
 		return &pulumirpc.ReadResponse{}, nil
 	}
 	if t := p.types[kind]; t.Drift != nil {
-		r.Is = open(r.Is)
-		t.Drift(r)
-		r.Is = jsonic(r.Is).(Props)
-		r.out = kept(r.out, r.Is).(Props)
+		r.settle(t.Drift)
 	}
 	out, err := as(r.out)
 	if err != nil {

@@ -162,20 +162,28 @@ func value(t *testing.T, p Props) *structpb.Struct {
 // check is everything that is wrong with what is asked for.
 func (w *world) check(kind, name string, in Props) string {
 	w.t.Helper()
+	_, problems := w.checked(kind, name, in)
+	return problems
+}
+
+// checked returns the inputs that a resource has, and everything that is wrong with what is asked for.
+func (w *world) checked(kind, name string, in Props) (Props, string) {
+	w.t.Helper()
 	r, err := w.of(kind).Check(w.t.Context(), &pulumirpc.CheckRequest{Urn: urn(kind, name), News: value(w.t, in)})
 	if err != nil {
-		return err.Error()
+		return nil, err.Error()
 	}
 	var all []string
 	for _, f := range r.Failures {
 		all = append(all, f.Property+": "+f.Reason)
 	}
-	return strings.Join(all, "\n")
+	return wire(r.Inputs), strings.Join(all, "\n")
 }
 
 func (w *world) create(kind, name string, in Props) (id string, out Props) {
 	w.t.Helper()
-	if problems := w.check(kind, name, in); problems != "" {
+	in, problems := w.checked(kind, name, in)
+	if problems != "" {
 		w.t.Fatal(problems)
 	}
 	r, err := w.of(kind).Create(w.t.Context(), &pulumirpc.CreateRequest{Urn: urn(kind, name), Properties: value(w.t, in)})

@@ -1,0 +1,234 @@
+package provider
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+//go:embed schemas/*.txt
+var schemaFiles embed.FS
+
+// attribute is one of a resource, or of a block within, as the schema of Terraform's provider has it.
+type attribute struct {
+	path     string // Terraform's: "google_container_cluster.network"
+	kind     string // "TypeString"
+	optional bool
+	required bool
+	computed bool // the cloud may fill it in
+	forceNew bool // a change replaces the resource
+	suppress bool // the provider has code that ignores some differences
+	initial  any  // its Default, or nil
+	max      int  // how many elements a list may have, or 0
+
+	name  string // Pulumi's
+	flat  bool   // Pulumi has the only element instead of a list
+	parts parts  // of a block, else nil
+}
+
+// parts are the attributes of a resource or of a block, by Pulumi's names.
+type parts map[string]*attribute
+
+// attributes returns those of all types that test/provider/schemas has, by Terraform's names of types.
+var attributes = sync.OnceValues(func() (map[string]parts, error) {
+	files, err := schemaFiles.ReadDir("schemas")
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]parts{}
+	for _, f := range files {
+		text, err := schemaFiles.ReadFile("schemas/" + f.Name())
+		if err != nil {
+			return nil, err
+		}
+		some, err := parseAttributes(string(text))
+		if err != nil {
+			return nil, fmt.Errorf("test/provider/schemas/%s: %w", f.Name(), err)
+		}
+		for name, p := range some {
+			if all[name] != nil {
+				return nil, fmt.Errorf("test/provider/schemas/%s: %s is in another file, too", f.Name(), name)
+			}
+			all[name] = p
+		}
+	}
+	return all, nil
+})
+
+// parseAttributes reads lines "resource.path Kind Flags"; those that begin with # are comments. It returns the attributes by
+// resource.
+func parseAttributes(text string) (map[string]parts, error) {
+	var lines []*attribute
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		a, err := parseAttribute(line)
+		if err != nil {
+			return nil, fmt.Errorf("line %d: %w", i+1, err)
+		}
+		lines = append(lines, a)
+	}
+	// A block comes before what is in it.
+	slices.SortStableFunc(lines, func(a, b *attribute) int { return strings.Count(a.path, ".") - strings.Count(b.path, ".") })
+	all, blocks := map[string]parts{}, map[string]*attribute{}
+	for _, a := range lines {
+		if blocks[a.path] != nil {
+			return nil, fmt.Errorf("%s is there twice", a.path)
+		}
+		blocks[a.path] = a
+		a.name, a.flat = pulumiName(a)
+		of := a.path[:strings.LastIndex(a.path, ".")]
+		if !strings.Contains(of, ".") {
+			if all[of] == nil {
+				all[of] = parts{}
+			}
+			if err := all[of].add(a); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		block := blocks[of]
+		if block == nil || block.kind != "TypeList" && block.kind != "TypeSet" {
+			return nil, fmt.Errorf("%s: expected a list or set %s", a.path, of)
+		}
+		if block.parts == nil {
+			block.parts = parts{}
+		}
+		if err := block.parts.add(a); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+func (p parts) add(a *attribute) error {
+	if other := p[a.name]; other != nil {
+		return fmt.Errorf("%s and %s have the same name in Pulumi: %s", other.path, a.path, a.name)
+	}
+	p[a.name] = a
+	return nil
+}
+
+func parseAttribute(line string) (*attribute, error) {
+	fields := strings.Fields(line)
+	if len(fields) != 3 {
+		return nil, fmt.Errorf("%q: expected resource.path, kind and flags", line)
+	}
+	a := &attribute{path: fields[0], kind: fields[1]}
+	if !strings.Contains(a.path, ".") || slices.Contains(strings.Split(a.path, "."), "") {
+		return nil, fmt.Errorf("%s: expected a resource and a path", a.path)
+	}
+	if !slices.Contains([]string{"TypeString", "TypeBool", "TypeInt", "TypeFloat", "TypeList", "TypeSet", "TypeMap"}, a.kind) {
+		return nil, fmt.Errorf("%s: unknown kind %s", a.path, a.kind)
+	}
+	for _, flag := range strings.Split(fields[2], ",") {
+		if err := a.set(flag); err != nil {
+			return nil, fmt.Errorf("%s: flag %s: %w", a.path, flag, err)
+		}
+	}
+	return a, nil
+}
+
+func (a *attribute) set(flag string) (err error) {
+	name, value, _ := strings.Cut(flag, "=")
+	switch name {
+	case "Optional":
+		a.optional = true
+	case "Required":
+		a.required = true
+	case "Computed":
+		a.computed = true
+	case "ForceNew":
+		a.forceNew = true
+	case "Suppress":
+		a.suppress = true
+	case "Max":
+		if a.max, err = strconv.Atoi(value); err == nil && a.max < 1 {
+			return fmt.Errorf("expected 1 or more")
+		}
+	case "Default":
+		a.initial, err = a.parse(value)
+	default:
+		return fmt.Errorf("expected Optional, Required, Computed, ForceNew, Suppress, Max= or Default=")
+	}
+	return err
+}
+
+// parse reads a value of an attribute that is no list and no map.
+func (a *attribute) parse(value string) (any, error) {
+	switch a.kind {
+	case "TypeString":
+		return value, nil
+	case "TypeBool":
+		return strconv.ParseBool(value)
+	case "TypeInt", "TypeFloat":
+		return strconv.ParseFloat(value, 64)
+	}
+	return nil, fmt.Errorf("%s has no default", a.kind)
+}
+
+// primitive reports whether a is neither a list, nor a set, nor a map.
+func (a *attribute) primitive() bool {
+	return a.kind != "TypeList" && a.kind != "TypeSet" && a.kind != "TypeMap"
+}
+
+// zero returns what an attribute is that nobody has set; nil of lists and maps.
+func (a *attribute) zero() any {
+	switch a.kind {
+	case "TypeString":
+		return ""
+	case "TypeBool":
+		return false
+	case "TypeInt", "TypeFloat":
+		return 0.0
+	}
+	return nil
+}
+
+// named are the attributes of which Pulumi has another name or form than its rule gives, by Terraform's paths.
+var named = map[string]struct {
+	name string
+	flat bool
+}{
+	"google_artifact_registry_repository.terraform_labels": {"pulumiLabels", false},
+	"google_compute_global_address.terraform_labels":       {"pulumiLabels", false},
+	"google_filestore_instance.terraform_labels":           {"pulumiLabels", false},
+	// Pulumi keeps the list that it was before it had a limit.
+	"google_container_cluster.monitoring_config.advanced_datapath_observability_config": {"advancedDatapathObservabilityConfigs", false},
+}
+
+// pulumiName returns Pulumi's name of an attribute, and whether a list of one is flattened to its element. Names of lists are
+// plural.
+func pulumiName(a *attribute) (name string, flat bool) {
+	if exception, ok := named[a.path]; ok {
+		return exception.name, exception.flat
+	}
+	words := strings.Split(a.path[strings.LastIndex(a.path, ".")+1:], "_")
+	list := a.kind == "TypeList" || a.kind == "TypeSet"
+	flat = list && a.max == 1
+	if list && !flat {
+		words[len(words)-1] = plural(words[len(words)-1])
+	}
+	for i, w := range words {
+		if i > 0 && w != "" {
+			words[i] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, ""), flat
+}
+
+func plural(word string) string {
+	switch {
+	case strings.HasSuffix(word, "ss"), strings.HasSuffix(word, "x"), strings.HasSuffix(word, "ch"):
+		return word + "es"
+	case strings.HasSuffix(word, "s"):
+		return word
+	case strings.HasSuffix(word, "y") && !strings.HasSuffix(word, "ey"):
+		return strings.TrimSuffix(word, "y") + "ies"
+	}
+	return word + "s"
+}

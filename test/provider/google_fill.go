@@ -1,0 +1,174 @@
+package provider
+
+import (
+	"slices"
+	"strings"
+)
+
+// What Google fills in by itself: [Type.Fill] as soon as a resource is there, [Type.Drift] after a while.
+
+// Versions of Kubernetes on GKE, at first and after Google's upgrade.
+const (
+	firstGKE = "1.35.2-gke.100"
+	laterGKE = "1.35.3-gke.200"
+)
+
+// Label by which GKE says how the nodes of a pool are paid for.
+const provisioningLabel = "goog-gke-node-pool-provisioning-model"
+
+// fill sets in is what is not there yet, also in the blocks within.
+func fill(is, add Props) {
+	for k, v := range add {
+		if within, ok := v.(Props); ok {
+			if old, ok := is[k].(Props); ok {
+				fill(old, within)
+				continue
+			}
+		}
+		if is[k] == nil {
+			is[k] = v
+		}
+	}
+}
+
+// fillLabels: what the labels of a resource are with those of its provider.
+func fillLabels(r *Resource) {
+	effective := Props{"goog-terraform-provisioned": "true"}
+	labels, _ := r.Is["labels"].(Props)
+	for k, v := range labels {
+		effective[k] = v
+	}
+	r.Is["effectiveLabels"], r.Is["pulumiLabels"] = effective, effective
+}
+
+// fillFilestore: Google chooses the address, and answers with the short name of the network whatever it was told.
+func fillFilestore(r *Resource) {
+	fillLabels(r)
+	for _, n := range list(r.Is, "networks") {
+		network := n.(Props)
+		fill(network, Props{"ipAddresses": []any{"10.97.0.2"}, "reservedIpRange": "10.97.0.0/29"})
+		network["network"] = last(text(network, "network"))
+	}
+	r.Is["zone"] = r.Is["location"]
+}
+
+func fillGKE(r *Resource) {
+	fill(r.Is, Props{
+		"masterVersion": firstGKE, "nodeVersion": firstGKE, "nodeLocations": r.cloud.nodeZones(text(r.In, "location")),
+		"clusterIpv4Cidr": "10.4.0.0/14", "servicesIpv4Cidr": "10.8.0.0/20", "defaultMaxPodsPerNode": 110.0, "labelFingerprint": "a9dc16a7",
+		"loggingService": "logging.googleapis.com/kubernetes", "monitoringService": "monitoring.googleapis.com/kubernetes",
+		"addonsConfig":             Props{"networkPolicyConfig": Props{"disabled": true}, "gcsFuseCsiDriverConfig": Props{"enabled": false}},
+		"binaryAuthorization":      Props{"enabled": false, "evaluationMode": ""},
+		"clusterAutoscaling":       Props{"enabled": false, "autoscalingProfile": "BALANCED"},
+		"databaseEncryption":       Props{"state": "DECRYPTED", "keyName": ""},
+		"defaultSnatStatus":        Props{"disabled": false},
+		"ipAllocationPolicy":       Props{"clusterIpv4CidrBlock": "10.4.0.0/14", "servicesIpv4CidrBlock": "10.8.0.0/20", "stackType": "IPV4", "podCidrOverprovisionConfig": Props{"disabled": false}},
+		"masterAuth":               Props{"clientCertificate": "", "clientKey": ""},
+		"monitoringConfig":         Props{"advancedDatapathObservabilityConfigs": []any{Props{"enableMetrics": false, "enableRelay": false, "relayMode": "DISABLED"}}},
+		"nodePoolDefaults":         Props{"nodeConfigDefaults": Props{"loggingVariant": "DEFAULT"}},
+		"notificationConfig":       Props{"pubsub": Props{"enabled": false, "topic": ""}},
+		"privateClusterConfig":     Props{"enablePrivateNodes": false, "enablePrivateEndpoint": false, "privateEndpoint": "172.16.0.34", "publicEndpoint": googleServer, "masterGlobalAccessConfig": Props{"enabled": false}},
+		"securityPostureConfig":    Props{"mode": "BASIC", "vulnerabilityMode": "VULNERABILITY_DISABLED"},
+		"serviceExternalIpsConfig": Props{"enabled": false},
+		"enterpriseConfig":         Props{"clusterTier": "STANDARD"},
+	})
+	r.Is["endpoint"] = googleServer
+	auth := r.Is["masterAuth"].(Props)
+	auth["clusterCaCertificate"] = authority
+	if !r.cloud.NoL4Subsetting {
+		r.Is["enableL4IlbSubsetting"] = true // whatever it was told: hashicorp/terraform-provider-google#24718
+	}
+}
+
+// nodeZones are those in which a cluster has nodes if it is not told: its own, or three of its region.
+func (c *Cloud) nodeZones(location string) []any {
+	if strings.Count(location, "-") > 1 {
+		return []any{}
+	}
+	return []any{location + "-a", location + "-b", location + "-c"}
+}
+
+// driftGKE: Google upgrades the cluster and shows the pools that are there, of which the cluster knew nothing, as if it had been
+// made so.
+func driftGKE(r *Resource) {
+	pools := []any{}
+	for p := range r.cloud.all("gcp:container/nodePool:NodePool") {
+		pools = append(pools, p.Is)
+	}
+	r.Is["nodePools"] = pools
+	if len(pools) > 0 {
+		r.Is["nodeConfig"] = at(pools[0], "nodeConfig")
+		r.Is["initialNodeCount"] = at(pools[0], "initialNodeCount")
+	}
+	r.Is["masterVersion"], r.Is["nodeVersion"] = laterGKE, laterGKE
+}
+
+func fillPool(r *Resource) {
+	first, _ := r.Is["initialNodeCount"].(float64)
+	zones := list(r.Is, "nodeLocations")
+	if zones == nil {
+		if cluster := r.cloud.first("gcp:container/cluster:Cluster"); cluster != nil {
+			zones = list(cluster.Is, "nodeLocations")
+		}
+	}
+	fill(r.Is, Props{
+		"nodeCount": first, "initialNodeCount": first, "nodeLocations": zones, "version": firstGKE, "maxPodsPerNode": 110.0, "namePrefix": "",
+		"instanceGroupUrls": []any{instanceGroup("c")}, "managedInstanceGroupUrls": []any{instanceGroup("c")},
+		"networkConfig": Props{"createPodRange": false, "podIpv4CidrBlock": "10.4.0.0/14", "podRange": "pods"},
+		"management":    Props{"autoRepair": true, "autoUpgrade": true},
+		"nodeConfig":    Props{"machineType": "e2-medium", "diskType": "pd-balanced", "diskSizeGb": 100.0, "imageType": "COS_CONTAINERD"},
+	})
+	if scaling, ok := r.Is["autoscaling"].(Props); ok {
+		fill(scaling, Props{"minNodeCount": 0.0, "maxNodeCount": 0.0, "totalMinNodeCount": 0.0, "totalMaxNodeCount": 0.0, "locationPolicy": "BALANCED"})
+	}
+	fillNodes(r, r.Is["nodeConfig"].(Props))
+}
+
+func instanceGroup(zone string) string {
+	return "https://www.googleapis.com/compute/v1/projects/" + GoogleProject + "/zones/us-central1-" + zone + "/instanceGroupManagers/x"
+}
+
+// fillNodes: GKE marks nodes with labels and taints of its own, and answers with what its versions have as settings of nodes.
+func fillNodes(r *Resource, config Props) {
+	fill(config, Props{
+		"loggingVariant": "DEFAULT", "localSsdCount": 0.0, "minCpuPlatform": "", "labels": Props{}, "resourceLabels": Props{}, "guestAccelerators": []any{},
+		"kubeletConfig": Props{"cpuManagerPolicy": "", "cpuCfsQuota": false, "cpuCfsQuotaPeriod": "", "podPidsLimit": 0.0},
+	})
+	model := "on-demand"
+	if config["spot"] == true {
+		model = "spot"
+	}
+	for _, k := range []string{"labels", "resourceLabels"} {
+		config[k].(Props)[provisioningLabel] = model
+	}
+	if gpus(r) && !slices.ContainsFunc(list(config, "taints"), func(t any) bool { return text(t, "key") == gpuTaint }) {
+		config["taints"] = append(list(config, "taints"), Props{"key": gpuTaint, "value": "present", "effect": "NO_SCHEDULE"})
+	}
+	config["effectiveTaints"] = list(config, "taints")
+	// These machines have their disks with them: GKE says so, though nobody asked.
+	if n := localDisks(text(config, "machineType")); n > 0 {
+		fill(config, Props{
+			"ephemeralStorageLocalSsdConfig": Props{"localSsdCount": n}, "localNvmeSsdBlockConfig": Props{"localSsdCount": 0.0},
+			"gcfsConfig": Props{"enabled": false},
+		})
+	}
+}
+
+// localDisks is how many local disks come with a type of machine: one for each GPU of an a2-ultragpu, sixteen with an a3.
+func localDisks(machine string) float64 {
+	switch {
+	case strings.HasPrefix(machine, "a3-"):
+		return 16
+	case strings.HasPrefix(machine, "a2-ultragpu-"):
+		return map[string]float64{"1g": 1, "2g": 2, "4g": 4, "8g": 8}[last(strings.ReplaceAll(machine, "-", "/"))]
+	}
+	return 0
+}
+
+// driftPool: the autoscaler changed the size, and Google upgraded the nodes.
+func driftPool(r *Resource) {
+	if r.In["autoscaling"] != nil {
+		r.Is["nodeCount"] = 5.0
+	}
+	r.Is["version"] = laterGKE
+}

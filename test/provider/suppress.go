@@ -1,0 +1,158 @@
+package provider
+
+import (
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// The schemas say where a provider has code of its own, not what it does. This table has that code for the attributes that the
+// stacks use; another attribute with Suppress is compared as if it had none. The paths are Terraform's.
+var suppress = map[string]func(resource Props, state, now any) bool{
+	"google_compute_global_address.network":      sameLink,
+	"google_compute_router.network":              sameLink,
+	"google_compute_router.region":               sameLink,
+	"google_compute_router_nat.region":           sameLink,
+	"google_compute_router_nat.router":           sameLink,
+	"google_compute_subnetwork.network":          sameLink,
+	"google_compute_subnetwork.region":           sameLink,
+	"google_container_cluster.network":           sameLink,
+	"google_container_cluster.subnetwork":        sameLink,
+	"google_filestore_instance.networks.network": sameLink,
+
+	"google_container_cluster.node_config.guest_accelerator.type":   sameLink,
+	"google_container_node_pool.node_config.guest_accelerator.type": sameLink,
+
+	"google_artifact_registry_repository.format":                                sameCase,
+	"google_container_cluster.node_config.image_type":                           sameCase,
+	"google_container_node_pool.node_config.image_type":                         sameCase,
+	"google_artifact_registry_repository_iam_member.member":                     sameCase,
+	"google_project_iam_member.member":                                          sameCase,
+	"google_service_account_iam_member.member":                                  sameCase,
+	"google_artifact_registry_repository.cleanup_policies.condition.newer_than": sameDuration,
+	"google_artifact_registry_repository.cleanup_policies.condition.older_than": sameDuration,
+
+	"google_artifact_registry_repository_iam_member.repository": sameLast,
+	"google_project_iam_member.project":                         sameLast,
+	"google_project_service.project":                            sameLast,
+
+	// No such block is the same as one that turns nothing on.
+	"google_container_cluster.binary_authorization": off,
+	"google_container_cluster.network_policy":       off,
+	"google_container_cluster.fleet":                off,
+	"google_container_cluster.dns_config":           off,
+	"google_container_cluster.private_cluster_config": func(resource Props, state, now any) bool {
+		return now == nil && at(state, "enablePrivateNodes") != true && at(state, "enablePrivateEndpoint") != true
+	},
+
+	// What Google answers for what was left to it.
+	"google_container_cluster.datapath_provider":                             orDefault("DATAPATH_PROVIDER_UNSPECIFIED", "LEGACY_DATAPATH"),
+	"google_compute_global_address.ip_version":                               orDefault("IPV4"),
+	"google_compute_global_address.address_type":                             orDefault("EXTERNAL"),
+	"google_container_cluster.ip_allocation_policy.cluster_ipv4_cidr_block":  sizeOnly,
+	"google_container_cluster.ip_allocation_policy.services_ipv4_cidr_block": sizeOnly,
+
+	"google_container_cluster.maintenance_policy.daily_maintenance_window.start_time": func(_ Props, state, now any) bool { // 3:00 is 03:00
+		s, ok := state.(string)
+		n, ok2 := now.(string)
+		return ok && ok2 && strings.TrimPrefix(s, "0") == strings.TrimPrefix(n, "0")
+	},
+}
+
+// suppressed reports whether the provider ignores a difference.
+func suppressed(a *attribute, resource Props, state, now any) bool {
+	rule := suppress[a.path]
+	return rule != nil && now != Unknown && rule(resource, state, now)
+}
+
+// sameLink: Google answers with whole links; asked may be for the short name, or for a link from "projects/" on.
+func sameLink(_ Props, state, now any) bool {
+	s, ok := state.(string)
+	n, ok2 := now.(string)
+	if !ok || !ok2 {
+		return false
+	}
+	if !strings.Contains(n, "/") {
+		return last(s) == n
+	}
+	return relative(s) == relative(n)
+}
+
+// relative returns a link from "projects/" on.
+func relative(link string) string {
+	if i := strings.Index(link, "projects/"); i >= 0 {
+		return link[i:]
+	}
+	return link
+}
+
+func sameLast(_ Props, state, now any) bool {
+	s, ok := state.(string)
+	n, ok2 := now.(string)
+	return ok && ok2 && last(s) == last(n)
+}
+
+func sameCase(_ Props, state, now any) bool {
+	s, ok := state.(string)
+	n, ok2 := now.(string)
+	return ok && ok2 && strings.EqualFold(s, n)
+}
+
+// sameDuration: 30d is 2592000s.
+func sameDuration(_ Props, state, now any) bool {
+	s, err := duration(state)
+	n, err2 := duration(now)
+	return err == nil && err2 == nil && s == n
+}
+
+func duration(v any) (time.Duration, error) {
+	text, _ := v.(string)
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		d, err := time.ParseDuration(days + "h")
+		return 24 * d, err
+	}
+	return time.ParseDuration(text)
+}
+
+func off(_ Props, state, now any) bool {
+	return now == nil && at(state, "enabled") != true && text(state, "project") == "" && text(state, "clusterDns") == ""
+}
+
+func orDefault(defaults ...string) func(Props, any, any) bool {
+	is := func(v any) bool {
+		for _, d := range defaults {
+			if v == d {
+				return true
+			}
+		}
+		return v == nil || v == ""
+	}
+	return func(_ Props, state, now any) bool { return is(state) && is(now) }
+}
+
+// sizeOnly: asked for "/16", Google answers with a range of that size.
+func sizeOnly(_ Props, state, now any) bool {
+	s, ok := state.(string)
+	n, ok2 := now.(string)
+	return ok && ok2 && strings.HasPrefix(n, "/") && strings.HasSuffix(s, n)
+}
+
+// forcing has the attributes that are not ForceNew, and of which the provider's code replaces the resource for some changes.
+var forcing = map[string]func(state, now any) bool{
+	"google_compute_subnetwork.ip_cidr_range":           shrinks,
+	"google_container_cluster.enable_l4_ilb_subsetting": func(state, now any) bool { return state == true && now != true },
+}
+
+func replaces(a *attribute, state, now any) bool {
+	rule := forcing[a.path]
+	return rule != nil && rule(state, now)
+}
+
+// shrinks reports whether a range of addresses is not within another.
+func shrinks(state, now any) bool {
+	s, _ := state.(string)
+	n, _ := now.(string)
+	was, err := netip.ParsePrefix(s)
+	is, err2 := netip.ParsePrefix(n)
+	return err != nil || err2 != nil || is.Bits() > was.Bits() || !is.Contains(was.Addr())
+}
