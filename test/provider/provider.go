@@ -297,30 +297,31 @@ func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*str
 	if err != nil {
 		return nil, err
 	}
-	first := r.ID == Unknown
-	out := laid(in, added, first).(Props)
-	switch {
-	case first:
-		out = withUnknown(all, out)
-		maps.Copy(out, schema.unknown(out))
-	default:
-		maps.Copy(out, schema.computed(out, text(r.In, "name")+r.ID))
+	if op != Preview {
+		r.out = laid(in, added, false).(Props)
+		r.Is = open(r.out)
+		if t.Fill != nil {
+			r.settle(t.Fill)
+		}
+		maps.Copy(r.out, schema.computed(r.out, text(r.In, "name")+r.ID))
+		r.Is = open(r.out)
+		return as(r.out)
 	}
-	if op == Preview && !first {
+	if r.ID == Unknown {
+		out := withUnknown(all, laid(in, added, true).(Props))
+		maps.Copy(out, schema.unknown(out))
+		return as(out)
+	}
+	out := laid(in, added, false).(Props)
+	maps.Copy(out, schema.computed(out, text(r.In, "name")+r.ID))
+	if all == nil {
 		for k, v := range r.out { // what it decided before
-			if _, ok := out[k]; !ok && r.asked[k] == nil && all == nil {
+			if _, ok := out[k]; !ok && r.asked[k] == nil {
 				out[k] = v
 			}
 		}
 	}
-	if op == Preview {
-		return as(out)
-	}
-	r.out, r.Is = out, open(out)
-	if t.Fill != nil {
-		r.settle(t.Fill)
-	}
-	return as(r.out)
+	return as(out)
 }
 
 // settle lets the cloud change what there is.

@@ -1,0 +1,233 @@
+package provider
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	pulumirpc "github.com/pulumi/pulumi/sdk/v3/proto/go"
+)
+
+const (
+	clusterKind = "gcp:container/cluster:Cluster"
+	poolKind    = "gcp:container/nodePool:NodePool"
+	subnetKind  = "gcp:compute/subnetwork:Subnetwork"
+)
+
+// gke makes what a pool of nodes needs, and returns the cluster's id and how it is.
+func (w *world) gke(location string) (id string, in, is Props) {
+	w.t.Helper()
+	for _, api := range []string{"compute", "container", "file", "artifactregistry", "iam"} {
+		w.create("gcp:projects/service:Service", api, Props{"service": api + ".googleapis.com", "disableOnDestroy": false})
+	}
+	const node = "serviceAccount:n@x"
+	w.create("gcp:projects/iAMMember:IAMMember", "logs", Props{"project": GoogleProject, "role": "roles/logging.logWriter", "member": node})
+	w.create("gcp:artifactregistry/repositoryIamMember:RepositoryIamMember", "images", Props{"repository": "r", "role": "roles/artifactregistry.reader", "member": node})
+	in = Props{"name": "c", "location": location, "initialNodeCount": 1, "removeDefaultNodePool": true, "network": "projects/p/global/networks/n", "enableL4IlbSubsetting": true}
+	id, is = w.create(clusterKind, "c", in)
+	return id, in, is
+}
+
+func poolOf(cluster string) Props {
+	return Props{
+		"name": "p", "cluster": cluster, "initialNodeCount": 1, "autoscaling": Props{"totalMinNodeCount": 1, "totalMaxNodeCount": 3},
+		"nodeConfig": Props{"machineType": "n1-standard-4", "serviceAccount": "n@x", "oauthScopes": []any{"a", "b"}, "metadata": Props{"k": "v"}, "resourceLabels": Props{"stack": "s"}},
+	}
+}
+
+// changed returns in with a value at a path; nil takes it away.
+func changed(in Props, value any, path ...string) Props {
+	out := maps.Clone(in)
+	if len(path) > 1 {
+		within, _ := out[path[0]].(map[string]any)
+		if within == nil {
+			within = Props{}
+		}
+		out[path[0]] = changed(within, value, path[1:]...)
+	} else if out[path[0]] = value; value == nil {
+		delete(out, path[0])
+	}
+	return out
+}
+
+// ownLabels are of what GKE fills in for nodes, the differences which a stack has to ignore.
+var ownLabels = []string{"nodeConfig.labels", "nodeConfig.resourceLabels", "nodeConfig.kubeletConfig"}
+
+// Which changes of a pool replace it, as provider v5.42 says: not those of machines, disks and taints.
+func TestChangesOfPools(t *testing.T) {
+	w := newWorld(t)
+	cluster, _, _ := w.gke("us-central1-c")
+	in := poolOf(cluster)
+	_, is := w.create(poolKind, "p", in)
+	for _, test := range []struct {
+		path           string
+		value          any
+		differs        string
+		replaced, none bool
+	}{
+		{path: "nodeConfig.machineType", value: "n1-standard-8"},
+		{path: "nodeConfig.diskType", value: "pd-ssd"},
+		{path: "nodeConfig.diskSizeGb", value: 200},
+		{path: "nodeConfig.taints", value: []any{Props{"key": "k", "value": "v", "effect": "NO_SCHEDULE"}}, differs: "nodeConfig.taints[0]"},
+		{path: "autoscaling.totalMaxNodeCount", value: 5},
+		{path: "networkConfig.enablePrivateNodes", value: true},
+		{path: "nodeConfig.metadata.k", value: "w", replaced: true},
+		{path: "nodeConfig.gvnic", value: Props{"enabled": true}, replaced: true},
+		{path: "nodeConfig.spot", value: true, replaced: true},
+		{path: "nodeConfig.guestAccelerators", value: []any{Props{"type": "nvidia-l4", "count": 1}}, differs: "nodeConfig.guestAccelerators[0]", replaced: true},
+		{path: "nodeConfig.oauthScopes", value: []any{"b", "a"}, none: true}, // a set
+		{path: "nodeConfig.imageType", value: "cos_containerd", none: true},
+		{path: "nodeConfig.spot", value: false, none: true}, // its default
+		{path: "initialNodeCount", none: true},              // Computed
+		{path: "nodeConfig.machineType", none: true},
+		{path: "autoscaling", differs: "autoscaling"}, // not Computed
+	} {
+		d := w.diff(poolKind, in, is, changed(in, test.value, strings.Split(test.path, ".")...), ownLabels...)
+		want := []string{test.path}
+		if test.differs != "" {
+			want = []string{test.differs}
+		}
+		if test.none {
+			want = nil
+		}
+		if !slices.Equal(d.Diffs, want) || len(d.Replaces) > 0 != test.replaced {
+			t.Errorf("%s to %v: differs in %v, replaced for %v", test.path, test.value, d.Diffs, d.Replaces)
+		}
+	}
+	if problem := w.refused(poolKind, "q", changed(changed(in, 3, "nodeCount"), "q", "name")); problem != "" {
+		t.Errorf("nodeCount beside autoscaling: %s", problem)
+	}
+}
+
+// What GKE fills in and nobody asked for is a difference where the provider's attribute is not Computed, from the first plan on.
+func TestFilledInCounts(t *testing.T) {
+	w := newWorld(t)
+	cluster, in, is := w.gke("us-central1")
+	if d := w.diff(clusterKind, in, is, in); len(d.Diffs) > 0 {
+		t.Errorf("nothing has changed, and the cluster differs in %v", d.Diffs)
+	}
+	if d := w.diff(clusterKind, in, is, changed(in, nil, "enableL4IlbSubsetting")); !slices.Equal(d.Replaces, []string{"enableL4IlbSubsetting"}) {
+		t.Errorf("GKE turned subsetting on: replaced for %v", d.Replaces)
+	}
+	for _, machine := range []string{"n1-standard-4", "a3-highgpu-8g"} {
+		pool := changed(changed(poolOf(cluster), machine, "nodeConfig", "machineType"), machine, "name")
+		_, is := w.create(poolKind, machine, pool)
+		want, replaced := []string{"nodeConfig.kubeletConfig", `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`}, []string(nil) // labels are Computed
+		if machine[0] == 'a' {
+			replaced = []string{"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.gcfsConfig", "nodeConfig.localNvmeSsdBlockConfig"}
+			want = append(want, replaced...)
+		}
+		slices.Sort(want)
+		if d := w.diff(poolKind, pool, is, pool); !slices.Equal(d.Diffs, want) || !slices.Equal(d.Replaces, replaced) {
+			t.Errorf("%s: differs in %v, replaced for %v", machine, d.Diffs, d.Replaces)
+		}
+		if d := w.diff(poolKind, pool, is, pool, append(ownLabels, replaced...)...); len(d.Diffs) > 0 {
+			t.Errorf("%s: ignored, and yet %v", machine, d.Diffs)
+		}
+		pool["nodeConfig"].(Props)["labels"] = Props{"a": "b"}
+		if d := w.diff(poolKind, pool, is, pool, "nodeConfig.resourceLabels"); !slices.Contains(d.Diffs, `nodeConfig.labels["goog-gke-node-pool-provisioning-model"]`) {
+			t.Errorf("%s: with labels of its own it differs in %v", machine, d.Diffs)
+		}
+	}
+}
+
+// What is left to the cloud stays as the cloud has it, and what only shrinking replaces may grow.
+func TestChangesOfClusters(t *testing.T) {
+	w := newWorld(t)
+	_, in, is := w.gke("us-central1")
+	private := changed(in, Props{"enablePrivateNodes": true, "enablePrivateEndpoint": false, "masterIpv4CidrBlock": "172.16.0.0/28"}, "privateClusterConfig")
+	_, isPrivate := w.create(clusterKind, "d", changed(private, "d", "name"))
+	isPrivate["name"] = "c"
+	zones := changed(in, []any{"us-central1-b", "us-central1-a"}, "nodeLocations")
+	_, isInZones := w.create(clusterKind, "e", changed(zones, "e", "name"))
+	isInZones["name"] = "c"
+	for _, test := range []struct {
+		what     string
+		is, now  Props
+		differs  []string
+		replaced bool
+	}{
+		{"private nodes no more", isPrivate, in, nil, false}, // the block is Computed
+		{"private nodes", is, private, []string{"privateClusterConfig.enablePrivateNodes", "privateClusterConfig.masterIpv4CidrBlock"}, true},
+		{"any zones", isInZones, in, nil, false},
+		{"zones in another order", isInZones, changed(in, []any{"us-central1-a", "us-central1-b"}, "nodeLocations"), nil, false},
+		{"another zone", isInZones, changed(in, []any{"us-central1-a", "us-central1-b", "us-central1-f"}, "nodeLocations"), []string{"nodeLocations[2]"}, false},
+		{"a label", is, changed(in, Props{"a": "b"}, "resourceLabels"), []string{"resourceLabels.a"}, false},
+		{"somebody else's label", changed(is, Props{"goog-fleet-project": "1"}, "resourceLabels"), in, []string{`resourceLabels["goog-fleet-project"]`}, false},
+		{"a window", is, changed(in, Props{"dailyMaintenanceWindow": Props{"startTime": "03:00"}}, "maintenancePolicy"), []string{"maintenancePolicy"}, false},
+		{"a link of another form", is, changed(in, "https://www.googleapis.com/compute/v1/projects/p/global/networks/n", "network"), nil, false},
+		{"another network", is, changed(in, "projects/p/global/networks/m", "network"), []string{"network"}, true},
+		{"a description", is, changed(in, "d", "description"), []string{"description"}, true},
+		{"protection", is, changed(in, false, "deletionProtection"), []string{"deletionProtection"}, false}, // true is the default
+	} {
+		if d := w.diff(clusterKind, in, test.is, test.now); !slices.Equal(d.Diffs, test.differs) || len(d.Replaces) > 0 != test.replaced {
+			t.Errorf("%s: differs in %v, replaced for %v", test.what, d.Diffs, d.Replaces)
+		}
+	}
+	subnet := Props{"name": "s", "network": "n", "region": "r", "ipCidrRange": "10.0.0.0/20"}
+	_, is = w.create(subnetKind, "s", subnet)
+	for to, replaced := range map[string]bool{"10.0.0.0/16": false, "10.0.0.0/24": true, "10.1.0.0/16": true} {
+		if d := w.diff(subnetKind, subnet, is, changed(subnet, to, "ipCidrRange")); !slices.Equal(d.Diffs, []string{"ipCidrRange"}) || len(d.Replaces) > 0 != replaced {
+			t.Errorf("a range becomes %s: differs in %v, replaced for %v", to, d.Diffs, d.Replaces)
+		}
+	}
+	file := Props{"name": "f", "tier": "BASIC_HDD", "fileShares": Props{"name": "s", "capacityGb": 1024}, "networks": []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}, "reservedIpRange": "10.97.0.0/29"}}}
+	_, is = w.create("gcp:filestore/instance:Instance", "f", file)
+	left := changed(file, []any{Props{"network": "net", "modes": []any{"MODE_IPV4"}}}, "networks")
+	if d := w.diff("gcp:filestore/instance:Instance", file, is, left); len(d.Diffs) > 0 {
+		t.Errorf("a range that is left to Google differs in %v", d.Diffs)
+	}
+}
+
+// An update sends what differs from the state, keeps what is ignored, and Google fills in again what it had filled in.
+func TestUpdateKeepsWhatIsThere(t *testing.T) {
+	w := newWorld(t)
+	cluster, _, _ := w.gke("us-central1-c")
+	in := poolOf(cluster)
+	id, is := w.create(poolKind, "p", in)
+	is = w.read(poolKind, "p", id, in)
+	if is["nodeCount"] != 5.0 || is["version"] != laterGKE {
+		t.Errorf("the autoscaler and Google's upgrade left %v nodes of %v", is["nodeCount"], is["version"])
+	}
+	now := changed(in, 200, "nodeConfig", "diskSizeGb")
+	now = changed(now, "never", "nodeConfig", "resourceLabels", "stack")
+	update := func(preview bool) Props {
+		t.Helper()
+		r, err := w.of(poolKind).Update(t.Context(), &pulumirpc.UpdateRequest{
+			Urn: urn(poolKind, "p"), Id: id, OldInputs: value(t, in), Olds: value(t, is), News: value(t, now), IgnoreChanges: ownLabels, Preview: preview,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return wire(r.Properties)
+	}
+	preview, after := update(true), update(false)
+	for what, got := range map[string]Props{"preview": preview, "update": after} {
+		if at(got, "nodeConfig", "diskSizeGb") != 200.0 || text(got, "nodeConfig", "resourceLabels", "stack") != "s" || text(got, "nodeConfig", "resourceLabels", provisioningLabel) != "on-demand" {
+			t.Errorf("%s: nodeConfig is %v", what, got["nodeConfig"])
+		}
+		if got["nodeCount"] != 5.0 || got["version"] != laterGKE || hasUnknown(got) {
+			t.Errorf("%s: it is %v", what, got)
+		}
+	}
+	if d := w.diff(poolKind, in, after, now, ownLabels...); len(d.Diffs) > 0 {
+		t.Errorf("after the update it differs in %v", d.Diffs)
+	}
+	if d := w.diff(poolKind, in, after, now); !slices.Contains(d.Diffs, `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`) {
+		t.Errorf("GKE's label is back, and it differs in %v", d.Diffs)
+	}
+}
+
+// A pool of a regional cluster has as many nodes in each zone as it was told, which may be none.
+func TestFirstNodes(t *testing.T) {
+	w := newWorld(t)
+	cluster, _, _ := w.gke("us-central1")
+	for name, first := range map[string]any{"none": nil, "two": 2} {
+		_, is := w.create(poolKind, name, changed(changed(poolOf(cluster), first, "initialNodeCount"), name, "name"))
+		want, _ := jsonic(first).(float64)
+		if is["nodeCount"] != want || len(list(is, "nodeLocations")) != 3 {
+			t.Errorf("%s: %v nodes in each of %v", name, is["nodeCount"], is["nodeLocations"])
+		}
+	}
+}
