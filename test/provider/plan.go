@@ -195,18 +195,18 @@ func (p *plan) same(a *attribute, state, now any) bool {
 
 // whole is the difference of an element that comes or goes.
 func (p *plan) whole(path resource.PropertyPath, a *attribute, v any, kind pulumirpc.PropertyDiff_Kind) {
-	p.differs(path, kind, a.forceNew || forces(a.parts, v))
+	p.differs(path, kind, a.forceNew || replacesWith(a.parts, v))
 }
 
 // forces reports whether a block sets something that is ForceNew.
-func forces(all parts, v any) bool {
+func replacesWith(all parts, v any) bool {
 	block, _ := v.(map[string]any)
 	for k, a := range all {
 		is := block[k]
 		if is == nil || reflect.DeepEqual(is, a.zero()) {
 			continue
 		}
-		if a.forceNew || slices.ContainsFunc(itemsOf(a, is), func(e any) bool { return forces(a.parts, e) }) {
+		if a.forceNew || slices.ContainsFunc(itemsOf(a, is), func(e any) bool { return replacesWith(a.parts, e) }) {
 			return true
 		}
 	}
