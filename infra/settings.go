@@ -81,6 +81,7 @@ type Image struct {
 	Base      string   `json:"base,omitempty"`      // --base_image; "" = from scratch
 	Platforms []string `json:"platforms,omitempty"` // default "linux/amd64"; on minikube that of this machine
 	Command   string   `json:"command,omitempty"`   // the elasticdl binary; default "elasticdl", on PATH
+	Pin       bool     `json:"pin,omitempty"`       // the job keeps the image that the stack has, whatever becomes of the source
 }
 
 // Data is a public data set that the stack brings onto its volume, once, before the job.

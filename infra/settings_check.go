@@ -138,6 +138,9 @@ func (o *Image) check(s *Settings, p *problems) {
 	}
 	p.check(len(o.Platforms) > 0, at+"platforms", "expected one or more, as linux/amd64")
 	p.check(o.Command != "", at+"command", "missing: the elasticdl binary, or leave this out for the one on PATH")
+	if o.Pin {
+		s.note(at+"pin: changes of %s are not built: the job keeps the image that the stack has", o.Source)
+	}
 	if s.Job != nil {
 		p.check(s.Job.Image == "", "job.image", "%s: the stack builds the image, as the section image says: drop one of the two", s.Job.Image)
 		p.check(s.Cloud != CloudMinikube || s.Job.ImagePullPolicy != "Always", "job.imagePullPolicy", "Always: the image is loaded into minikube, and nowhere to be pulled from: expected IfNotPresent or Never")

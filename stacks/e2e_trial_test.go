@@ -160,7 +160,7 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	})
 	environment := tr.cloud.Env()
 	environment["PULUMI_DEBUG_PROVIDERS"] = strings.Join(debug, ",")
-	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig}}),
+	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig}, find: tr.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
 	if err != nil {
 		t.Fatal(err)

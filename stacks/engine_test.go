@@ -39,7 +39,7 @@ const programName = "elasticdl-stack"
 // Under another name it is the program of a stack, for the CLI in [TestPages]: it has been compiled.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == programName {
-		pulumi.Run(program(world{now: func() time.Time { return today }, live: remote(os.Getenv(remoteURL))}))
+		pulumi.Run(program(world{now: func() time.Time { return today }, live: remote(os.Getenv(remoteURL)), find: exec.LookPath}))
 		return
 	}
 	err := os.Chdir("..")
@@ -103,7 +103,7 @@ func start(t *testing.T, name string) *engine {
 	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
 	dir := t.TempDir()
 	e.file = userFile(t, dir, name)
-	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: e.now, live: e.cloud}),
+	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: e.now, live: e.cloud, find: e.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(e.cloud.Env()))
 	if err != nil {
 		t.Fatal(err)

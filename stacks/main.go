@@ -5,6 +5,7 @@
 package main
 
 import (
+	"os/exec"
 	"slices"
 	"time"
 
@@ -26,9 +27,10 @@ import (
 type world struct {
 	now  func() time.Time
 	live infra.Live
+	find func(program string) (path string, err error) // as exec.LookPath
 }
 
-func main() { pulumi.Run(program(world{now: time.Now, live: live.Reader{}})) }
+func main() { pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath})) }
 
 var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, error){
 	infra.CloudGKE:      gke.New,
@@ -43,7 +45,7 @@ func program(w world) pulumi.RunFunc {
 
 // run registers the whole stack. What is wrong with its settings, it says before it asks for anything.
 func (w world) run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx, w.now(), platform.Check, policy.Known)
+	s, err := infra.Load(ctx, w.now(), infra.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,7 @@ func TestPolicyOfStacks(t *testing.T) {
 	for _, file := range slices.Concat(stacks, examples) {
 		cloud := graph.Cloud{Config: configOf(t, file), Preview: true}
 		cloud.Outputs = known
-		all, err := graph.Record(cloud, program(world{now: func() time.Time { return today }}))
+		all, err := graph.Record(cloud, program(world{now: func() time.Time { return today }, find: func(name string) (string, error) { return name, nil }}))
 		if err != nil {
 			t.Errorf("%s: %v", file, err)
 		}

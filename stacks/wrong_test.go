@@ -12,10 +12,11 @@ import (
 func TestWrongSettings(t *testing.T) {
 	for _, test := range []struct {
 		name  string
+		lacks []string       // programs
 		wrong map[string]any // by path; nil is taken away
 		want  []string       // beginnings of lines
 	}{
-		{"gke", map[string]any{
+		{"gke", []string{"gcloud", "elasticdl"}, map[string]any{
 			"elasticdl:gke.workrPool":            map[string]any{},
 			"elasticdl:gke.ranges.pods":          "10.4.0.0/33",
 			"elasticdl:gke.authorizedNetworks":   []any{map[string]any{"cidr": "0.0.0.0/0"}},
@@ -29,18 +30,24 @@ func TestWrongSettings(t *testing.T) {
 			"elasticdl:policy.allow":             []any{"unpined-image"},
 			"gcp:project":                        nil,
 		}, []string{
+			"elasticdl:cloud: gke needs programs that are not on PATH: gcloud (https://", "elasticdl:image.command: elasticdl is not on PATH",
 			"elasticdl:policy.allow[0]: unpined-image is no rule",
 			"gcp:project: missing", "elasticdl:gke.workrPool: unknown field; did you mean workerPool?", "elasticdl:gke.authorizedNetworks[0].cidr: 0.0.0.0/0",
 			"elasticdl:gke.ranges.pods: 10.4.0.0/33: expected a CIDR", "elasticdl:gke.systemPool.maxNodes: 2", "elasticdl:gke.gpuPool.gpuQuota: missing",
 			"elasticdl:gke.filestore.capacityGb: 1000", "elasticdl:platform.networkPolicy: \"yes\": expected true or false",
 			"elasticdl:job.worker.priority.clas: unknown field", "elasticdl:job.minWorkers: 9: more than maxWorkers=3",
 		}},
-		{"minikube", map[string]any{"elasticdl:minikube.cpus": 0, "elasticdl:platform.namespace": "kube-system"},
-			[]string{"elasticdl:minikube.cpus: 0", "elasticdl:platform.namespace: kube-system"}},
+		{"minikube", []string{"minikube"}, map[string]any{"elasticdl:minikube.cpus": 0, "elasticdl:platform.namespace": "kube-system"},
+			[]string{"elasticdl:cloud: minikube needs programs that are not on PATH: minikube (https://", "elasticdl:minikube.cpus: 0", "elasticdl:platform.namespace: kube-system"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
+			for _, program := range test.lacks {
+				if err := e.cloud.Uninstall(program); err != nil {
+					t.Fatal(err)
+				}
+			}
 			for path, value := range test.wrong {
 				e.set(path, value)
 			}

@@ -76,7 +76,7 @@ var confined = []struct{ path, to, why string }{
 	{"sigs.k8s.io/", "trainer/kube trainer/manifest infra", "objects of Kubernetes are written in one place"},
 	{"github.com/google/go-containerregistry", "trainer/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
-	{"os/exec", "trainer/local trainer/image", "starting roles is what the runtime is for, and images need a compiler"},
+	{"os/exec", "trainer/local trainer/image infra/image stacks", "starting roles is what the runtime is for, and images need a compiler"},
 	{"google.golang.org/grpc", "trainer/wire trainer/master trainer/ps trainer/worker trainer/local trainer/kube", "the wire ends at the shells"},
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
 	{"github.com/charmbracelet/", "cmd", "views are the command's"},

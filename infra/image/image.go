@@ -1,8 +1,11 @@
 package image
 
 import (
+	"context"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi-command/sdk/go/command/local"
@@ -34,9 +37,13 @@ minikube -p "$PROFILE" image load "$t/image.tar" >&2 &&
 echo "$IMAGE"`
 )
 
+// whatBuilds are the inputs that say how an image is built, and not what is in it: a change of them builds nothing. A command that
+// is made anew for its triggers gets what there is then.
+var whatBuilds = []string{"create", "dir", "environment"}
+
 // New registers what builds the image of s.Image.
 func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, opts ...pulumi.ResourceOption) (*Image, error) {
-	args, err := command(s, cluster)
+	args, err := command(ctx.Context(), s, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("image.source=%s: %w", s.Image.Source, err)
 	}
@@ -45,7 +52,11 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, opts ..
 		i.PullPolicy = "Never"
 		opts = append(opts, pulumi.DependsOn(cluster.Ready), pulumi.DeletedWith(cluster.Resource))
 	}
-	made, err := local.NewCommand(ctx, "image", args, opts...)
+	ignored := whatBuilds
+	if s.Image.Pin {
+		ignored = append(slices.Clone(ignored), "triggers[0]") // the hash; in another place there is no image yet
+	}
+	made, err := local.NewCommand(ctx, "image", args, append(opts, pulumi.IgnoreChanges(ignored))...)
 	if err != nil {
 		return nil, err
 	}
@@ -55,8 +66,8 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, opts ..
 
 func hasRegistry(cluster *infra.Cluster) bool { return cluster.Registry.OutputState != nil }
 
-// command is what builds an image and brings it to a cluster.
-func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
+// command returns what builds an image and brings it to a cluster.
+func command(ctx context.Context, s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
 	source, err := filepath.Abs(s.Path(s.Image.Source))
 	if err != nil {
 		return nil, err
@@ -65,15 +76,19 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 	if len(platforms) == 0 {
 		platforms = []string{defaultPlatform}
 	}
-	hash, err := Hash(source, s.Image.Base, platforms)
+	hash, err := Hash(ctx, source, s.Image.Base, platforms)
 	if err != nil {
 		return nil, err
 	}
-	dir, err := s.Here(s.Image.Source)
+	at, what := source, "." // a binary is named from its directory
+	if info, err := os.Stat(source); err == nil && !info.IsDir() {
+		at, what = filepath.Dir(source), "./"+filepath.Base(source)
+	}
+	dir, err := s.Here(at)
 	if err != nil {
 		return nil, err
 	}
-	elasticdl, err := s.Program(s.Image.Command, source)
+	elasticdl, err := s.Program(s.Image.Command, at)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +97,7 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 		name = s.Job.Name
 	}
 	environment := pulumi.StringMap{
-		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String("."),
+		"ELASTICDL": pulumi.String(elasticdl), "SOURCE": pulumi.String(what),
 		"PLATFORMS": pulumi.String(strings.Join(platforms, ",")),
 	}
 	args := &local.CommandArgs{Dir: pulumi.String(dir), Environment: environment, AddPreviousOutputInEnv: pulumi.Bool(true)} // said, so that it is no SDK's default
@@ -92,28 +107,38 @@ func command(s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, err
 		building += ` --base_image="$BASE"`
 	}
 	if !hasRegistry(cluster) {
-		environment["IMAGE"], environment["PROFILE"] = pulumi.Sprintf("elasticdl/%s:%s", name, tag), pulumi.String(cluster.Context)
+		repository := "elasticdl/" + name
+		environment["IMAGE"], environment["PROFILE"] = pulumi.String(repository+":"+tag), pulumi.String(cluster.Context)
 		args.Create = pulumi.String(fmt.Sprintf(loading, building))
-		args.Triggers = pulumi.Array{pulumi.String(hash), cluster.ID} // another minikube of that name has no image
+		args.Triggers = pulumi.Array{pulumi.String(hash), pulumi.String(repository), cluster.ID} // another minikube of that name has no image
 		return args, nil
 	}
-	environment["IMAGE"] = pulumi.Sprintf("%s/%s:%s", cluster.Registry, name, tag)
+	repository := pulumi.Sprintf("%s/%s", cluster.Registry, name)
+	environment["IMAGE"] = pulumi.Sprintf("%s:%s", repository, tag)
 	push := `"$ELASTICDL" zoo push`
 	if cluster.Login != nil {
 		environment["REGISTRY_USER"] = pulumi.String(cluster.Login.User)
 		push = fmt.Sprintf(logged, cluster.Login.Command)
 	}
 	args.Create = pulumi.String(fmt.Sprintf(pushing, building, push))
-	args.Triggers = pulumi.Array{pulumi.String(hash)}
+	args.Triggers = pulumi.Array{pulumi.String(hash), repository}
 	return args, nil
 }
 
-// reference is the name of an image that a command printed.
+// reference returns the name of an image that a command printed: with a digest, and then without the tag, which is of the source: so
+// that what was built of another source, and came out the same, has the same name.
 func reference(out string, digest bool) (string, error) {
 	lines := strings.Split(strings.TrimSpace(out), "\n")
 	last := strings.TrimSpace(lines[len(lines)-1])
-	if last == "" || strings.ContainsAny(last, " \t") || digest && !strings.Contains(last, "@sha256:") {
+	name, sum, ok := strings.Cut(last, "@sha256:")
+	if last == "" || strings.ContainsAny(last, " \t") || digest && !ok {
 		return "", fmt.Errorf("image: expected the name of an image as the last line that elasticdl prints, not %q", last)
 	}
-	return last, nil
+	if !ok {
+		return last, nil
+	}
+	if colon := strings.LastIndexByte(name, ':'); colon > strings.LastIndexByte(name, '/') { // that of a port is before a slash
+		name = name[:colon]
+	}
+	return name + "@sha256:" + sum, nil
 }

@@ -91,12 +91,17 @@ func project(t *testing.T) *infra.Settings {
 }
 
 func TestGolden(t *testing.T) {
-	const printed = "us-central1-docker.pkg.dev/p/elasticdl/test-mnist:0123" + digest
+	const (
+		printed = "us-central1-docker.pkg.dev/p/elasticdl/test-mnist:0123" + digest
+		named   = "us-central1-docker.pkg.dev/p/elasticdl/test-mnist" + digest // whatever the tag is
+	)
 	home, err := os.Getwd()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := project(t)
+	write(t, "..", map[string]string{"zoo/build/elasticdl": "a binary: the hash of source has Go's version in it"})
+	s.Image.Source = "zoo/build/elasticdl"
 	graphs := make(map[string][]graph.Resource)
 	for _, test := range []struct {
 		name, cloud, printed string
@@ -104,7 +109,7 @@ func TestGolden(t *testing.T) {
 		want, policy         string
 	}{
 		{"registry-preview", infra.CloudGKE, printed, true, "", ""},
-		{"registry-up", infra.CloudGKE, printed, false, printed, ""},
+		{"registry-up", infra.CloudGKE, printed, false, named, ""},
 		{"minikube-up", infra.CloudMinikube, "elasticdl/test-mnist:0123", false, "elasticdl/test-mnist:0123", "Never"},
 	} {
 		all, made, got, err := record(t, test.preview, s, test.cloud, test.printed)
@@ -168,7 +173,7 @@ esac
 func TestCommands(t *testing.T) {
 	s := project(t)
 	s.Image.Name, s.Image.Base, s.Image.Platforms = "mnist", "debian:$(touch owned) '\"stable", []string{"linux/amd64", "linux/arm64"}
-	hash, err := Hash("../zoo", s.Image.Base, s.Image.Platforms)
+	hash, err := Hash(t.Context(), "../zoo", s.Image.Base, s.Image.Platforms)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +213,7 @@ func TestCommands(t *testing.T) {
 func TestMinikube(t *testing.T) {
 	s := project(t)
 	s.Image.Command = "build/elasticdl" // relative to Pulumi.yaml
-	hash, err := Hash("../zoo", "", []string{defaultPlatform})
+	hash, err := Hash(t.Context(), "../zoo", "", []string{defaultPlatform})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +240,7 @@ func TestMinikube(t *testing.T) {
 	if o := command.Options; o.DeletedWith != "test:index:Start start" || !slices.Contains(o.DependsOn, "test:index:Start start") {
 		t.Errorf("%+v", o)
 	}
-	if triggers := command.Inputs["triggers"].ArrayValue(); len(triggers) != 2 || triggers[1].StringValue() != "elasticdl-test/1" {
+	if triggers := command.Inputs["triggers"].ArrayValue(); len(triggers) != 3 || triggers[2].StringValue() != "elasticdl-test/1" {
 		t.Errorf("another minikube of the name gets no image: %v", triggers)
 	}
 }
@@ -269,8 +274,8 @@ func TestReference(t *testing.T) {
 		digest bool
 		want   string
 	}{
-		{"r/a:1" + digest + "\n", true, "r/a:1" + digest},
-		{"note\nr/a:1" + digest, true, "r/a:1" + digest},
+		{"r/a:1" + digest + "\n", true, "r/a" + digest}, {"r/a:2" + digest + "\n", true, "r/a" + digest},
+		{"note\nr:5000/a:1" + digest, true, "r:5000/a" + digest}, {"r:5000/a" + digest, true, "r:5000/a" + digest},
 		{"r/a:1\n", false, "r/a:1"},
 		{"r/a:1\n", true, ""}, {"", false, ""}, {"two words", false, ""},
 	} {

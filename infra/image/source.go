@@ -1,15 +1,19 @@
 package image
 
 import (
+	"bytes"
+	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/build"
+	"go/version"
+	"hash"
+	"io"
 	"io/fs"
-	"maps"
 	"os"
-	"path"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,155 +22,165 @@ import (
 // recipe is what `elasticdl zoo init` leaves for zoo build.
 const recipe = "elasticdl.json"
 
-// Hash is that of all that goes into an image: the files of the Go package in source and of those that it imports, from its
-// module and from directories that replace others, with their go.mod and go.sum, which say what the rest is; the name of
-// the base, and the platforms. Beside Go's own version and the certificate authorities of the machine that builds, and
-// what a base becomes under the same name, nothing else goes in.
-func Hash(source, base string, platforms []string) (string, error) {
-	files, err := sources(source, platforms)
+// Hash returns the SHA-256 of everything that goes into an image, so that it changes if and only if that does:
+//
+//   - of every package that is linked for one of the platforms, from whatever module: the files that are compiled or embedded;
+//   - of their modules: path, version, what replaces them, and the version of the language; of no other module anything;
+//   - of Go: its version, what configures the compiler, and the settings of //go:debug and of godebug lines in go.mod;
+//   - the names of the base and of the platforms.
+//
+// A source that is a file is a binary that goes in as it is. What a base becomes under the same name, and the certificate
+// authorities of the machine that builds, go in too and are not looked at.
+//
+// Go says what would be linked, as `go list` finds it: its errors are about the source, as a missing module.
+func Hash(ctx context.Context, source, base string, platforms []string) (string, error) {
+	sum := sha256.New()
+	info, err := os.Stat(source)
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.New()
+	if !info.IsDir() {
+		fmt.Fprintf(sum, "%q %q\n", base, platforms)
+		err := add(sum, "binary", source)
+		return fmt.Sprintf("%x", sum.Sum(nil)), err
+	}
+	source, base, err = follow(source, base)
+	if err != nil {
+		return "", err
+	}
 	fmt.Fprintf(sum, "%q %q\n", base, platforms)
-	for _, file := range slices.Sorted(maps.Keys(files)) {
-		text, err := os.ReadFile(file)
-		if err != nil {
+	for _, platform := range platforms {
+		if err := linked(ctx, sum, source, strings.TrimPrefix(platform, "linux/")); err != nil {
 			return "", err
 		}
-		name, err := filepath.Rel(source, file)
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(sum, "%s %d\n", filepath.ToSlash(name), len(text))
-		sum.Write(text)
 	}
 	return fmt.Sprintf("%x", sum.Sum(nil)), nil
 }
 
-// sources are the files that the image of a directory is made of.
-func sources(dir string, platforms []string) (map[string]bool, error) {
-	t := tree{files: make(map[string]bool), modules: make(map[string]string), seen: make(map[string]bool)}
-	if text, err := os.ReadFile(filepath.Join(dir, recipe)); err == nil {
-		var r struct {
-			ModelZoo string `json:"model_zoo"`
-		}
-		if err := json.Unmarshal(text, &r); err != nil {
-			return nil, fmt.Errorf("read %s: %w", recipe, err)
-		}
-		t.files[filepath.Join(dir, recipe)] = true
-		if dir = filepath.Join(dir, filepath.FromSlash(r.ModelZoo)); filepath.IsAbs(r.ModelZoo) {
-			dir = r.ModelZoo
-		}
+// follow goes where zoo init has left word of, as zoo build does. A base that is given holds before that of zoo init.
+func follow(dir, base string) (string, string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, recipe))
+	if errors.Is(err, fs.ErrNotExist) {
+		return dir, base, nil
 	}
-	if err := t.module(dir); err != nil {
-		return nil, err
+	var r struct {
+		ModelZoo  string `json:"model_zoo"`
+		BaseImage string `json:"base_image"`
 	}
-	for _, p := range platforms {
-		t.context = build.Default
-		t.context.GOOS, t.context.CgoEnabled = "linux", false
-		t.context.GOARCH, _, _ = strings.Cut(strings.TrimPrefix(p, "linux/"), "/")
-		clear(t.seen)
-		if err := t.add(dir); err != nil {
-			return nil, fmt.Errorf("expected a Go program, as elasticdl zoo init --model_zoo=DIR writes one: %w", err)
-		}
-	}
-	return t.files, nil
-}
-
-// tree is what is found of a program.
-type tree struct {
-	context build.Context
-	modules map[string]string // directories of modules that are here, by their paths
-	files   map[string]bool
-	seen    map[string]bool // directories of packages
-}
-
-// module reads the go.mod that a directory is under.
-func (t *tree) module(dir string) error {
-	root := dir
-	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
-	for errors.Is(err, fs.ErrNotExist) && filepath.Dir(root) != root {
-		root = filepath.Dir(root)
-		text, err = os.ReadFile(filepath.Join(root, "go.mod"))
+	if err == nil {
+		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		return errors.New("expected a Go module, as elasticdl zoo init --model_zoo=DIR writes one: there is no go.mod")
+		return "", "", fmt.Errorf("read %s: %w", recipe, err)
 	}
-	t.lists(root)
-	for line := range strings.Lines(string(text)) {
-		line, _, _ = strings.Cut(line, "//")
-		fields := strings.Fields(strings.TrimPrefix(strings.TrimSpace(line), "replace "))
-		if strings.HasPrefix(line, "module ") && len(fields) == 2 {
-			t.modules[strings.Trim(fields[1], `"`)] = root
-		}
-		if to := slices.Index(fields, "=>"); to > 0 && to == len(fields)-2 { // a directory has no version
-			where := filepath.FromSlash(strings.Trim(fields[to+1], `"`))
-			if !filepath.IsAbs(where) {
-				where = filepath.Join(root, where)
-			}
-			t.modules[fields[0]] = where
-			t.lists(where)
-		}
+	zoo := filepath.FromSlash(r.ModelZoo)
+	if !filepath.IsAbs(zoo) {
+		zoo = filepath.Join(dir, zoo)
 	}
-	return nil
+	return zoo, cmp.Or(base, r.BaseImage), nil
 }
 
-// lists adds what says which modules there are.
-func (t *tree) lists(root string) {
-	for _, name := range []string{"go.mod", "go.sum"} {
-		if _, err := os.Stat(filepath.Join(root, name)); err == nil {
-			t.files[filepath.Join(root, name)] = true
-		}
-	}
+// goSettings are what Go compiles with for an architecture, as `go env` names it.
+var goSettings = map[string][]string{
+	"amd64": {"GOVERSION", "GOEXPERIMENT", "GOFIPS140", "GOAMD64"},
+	"arm64": {"GOVERSION", "GOEXPERIMENT", "GOFIPS140", "GOARM64"},
 }
 
-// add adds the files of a package, and those of what it imports from here. What that lacks the compiler reports.
-func (t *tree) add(dir string) error {
-	if t.seen[dir] {
-		return nil
-	}
-	t.seen[dir] = true
-	p, err := t.context.ImportDir(dir, 0)
+// listed is a package of the program, as `go list -json` has it.
+type listed struct {
+	Dir, ImportPath, Name, DefaultGODEBUG                 string
+	Standard                                              bool
+	GoFiles, SFiles, HFiles, SysoFiles, EmbedFiles, Match []string
+	Module                                                *module
+}
+
+type module struct {
+	Path, Version, GoVersion string
+	Replace                  *module
+}
+
+// linked adds what is linked for an architecture.
+func linked(ctx context.Context, sum hash.Hash, dir, arch string) error {
+	settings := goSettings[arch]
+	out, err := askGo(ctx, dir, arch, append([]string{"env", "GOMOD", "GOFLAGS"}, settings...)...)
 	if err != nil {
 		return err
 	}
-	for _, file := range slices.Concat(p.GoFiles, p.SFiles, p.HFiles, p.SysoFiles) {
-		t.files[filepath.Join(dir, file)] = true
+	values := strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+	if values[0] == "" || values[0] == os.DevNull {
+		return errors.New("expected a Go module, as elasticdl zoo init --model_zoo=DIR writes one: there is no go.mod")
 	}
-	for _, pattern := range p.EmbedPatterns {
-		if err := t.embed(filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(pattern, "all:")))); err != nil {
+	flags := slices.DeleteFunc(strings.Fields(values[1]), func(flag string) bool { // of these nothing is compiled in
+		name, _, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+		return slices.Contains([]string{"mod", "modfile", "modcacherw", "buildvcs", "trimpath", "v", "x", "p"}, name)
+	})
+	fmt.Fprintf(sum, "%s %q %q %q\n", arch, settings, values[2:], flags)
+	out, err = askGo(ctx, dir, arch, "list", "-buildvcs=false", "-deps", "-json=Dir,ImportPath,Name,DefaultGODEBUG,Standard,GoFiles,SFiles,HFiles,SysoFiles,EmbedFiles,Match,Module", ".")
+	if err != nil {
+		return fmt.Errorf("expected a Go program that can be built: %w", err)
+	}
+	for stream := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		err := stream.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read what go list prints: %w", err)
+		}
+		if len(p.Match) > 0 && p.Name != "main" {
+			return fmt.Errorf("expected a Go program, as elasticdl zoo init --model_zoo=DIR writes one: %s is package %s, not main", p.ImportPath, p.Name)
+		}
+		if err := p.add(sum); err != nil {
 			return err
 		}
 	}
-	for _, of := range p.Imports {
-		if found, ok := t.find(of); ok {
-			_ = t.add(found)
+}
+
+// add adds a package. Those of the standard library are in Go's version.
+func (p *listed) add(sum hash.Hash) error {
+	if p.Standard {
+		return nil
+	}
+	fmt.Fprintf(sum, "package %q %q\n", p.ImportPath, p.DefaultGODEBUG)
+	for m := p.Module; m != nil; m = m.Replace {
+		fmt.Fprintf(sum, "module %q %q %q\n", m.Path, m.Version, version.Lang("go"+m.GoVersion))
+	}
+	files := slices.Concat(p.GoFiles, p.SFiles, p.HFiles, p.SysoFiles, p.EmbedFiles)
+	const profile = "default.pgo" // which the program is optimized by
+	if _, err := os.Stat(filepath.Join(p.Dir, profile)); err == nil && len(p.Match) > 0 {
+		files = append(files, profile)
+	}
+	for _, name := range files {
+		if err := add(sum, filepath.ToSlash(name), filepath.Join(p.Dir, name)); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// embed adds what a pattern of //go:embed matches.
-func (t *tree) embed(pattern string) error {
-	found, err := filepath.Glob(pattern)
-	for _, top := range found {
-		err = errors.Join(err, filepath.WalkDir(top, func(file string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				t.files[file] = true
-			}
-			return err
-		}))
+// add adds a file under a name.
+func add(sum hash.Hash, name, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
 	}
-	return err
+	fmt.Fprintf(sum, "%q %d\n", name, len(text))
+	sum.Write(text)
+	return nil
 }
 
-// find is the directory of a package if its module is here.
-func (t *tree) find(of string) (string, bool) {
-	for module := of; module != "." && module != "/"; module = path.Dir(module) {
-		if dir, ok := t.modules[module]; ok {
-			return filepath.Join(dir, filepath.FromSlash(strings.TrimPrefix(of, module))), true
-		}
+// askGo runs go in a directory, as zoo build does: for Linux, without C.
+func askGo(ctx context.Context, dir, arch string, args ...string) ([]byte, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return nil, errors.New("the image is compiled from Go source, and there is no go on PATH: https://go.dev/dl has it")
 	}
-	return "", false
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Dir = dir
+	c.Env = append(c.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch)
+	out, err := c.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && ctx.Err() == nil {
+		return nil, errors.New(strings.TrimSpace(string(exit.Stderr)))
+	}
+	return out, err
 }

@@ -37,7 +37,7 @@ type Cloud struct {
 func Start(t testing.TB) *Cloud {
 	t.Helper()
 	c := &Cloud{profiles: t.TempDir(), path: t.TempDir()}
-	for _, tool := range []string{"minikube", "kubectl", "elasticdl", "gcloud", "aws"} {
+	for _, tool := range []string{"minikube", "kubectl", "elasticdl", "gcloud", "gke-gcloud-auth-plugin", "aws"} {
 		if err := os.WriteFile(filepath.Join(c.path, tool), tools, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -63,13 +63,32 @@ func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
 // which Automation API sets.
 func (c *Cloud) Env() map[string]string {
 	return map[string]string{
-		"PATH":                                        os.Getenv("PATH"),
+		"PATH":                                        c.path,
 		"PULUMI_DEBUG_PROVIDERS":                      c.Debug(),
 		"PULUMI_CONFIG_PASSPHRASE":                    "of a test",
 		"PULUMI_BACKEND_URL":                          "", // the project says which
 		"PULUMI_SKIP_UPDATE_CHECK":                    "true",
 		"PULUMI_DISABLE_AUTOMATIC_PLUGIN_ACQUISITION": "true",
 	}
+}
+
+// Find returns where a program of the simulated clouds is, as exec.LookPath does; others are not there.
+func (c *Cloud) Find(name string) (string, error) {
+	if !strings.Contains(name, "/") {
+		bin, _, _ := strings.Cut(c.path, string(os.PathListSeparator))
+		name = filepath.Join(bin, name)
+	}
+	_, err := os.Stat(name)
+	return name, err
+}
+
+// Uninstall takes a program of the simulated clouds away.
+func (c *Cloud) Uninstall(name string) error {
+	path, err := c.Find(name)
+	if err != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // StartMinikube starts a profile, as its user did.

@@ -54,7 +54,8 @@ func resolve(ctx context.Context, dir string, progress func(Progress)) error {
 // compile builds for one platform. Go names each package that it compiles, which is the progress: how many there will
 // be depends on its cache.
 func compile(ctx context.Context, dir, path, platform string, progress func(Progress)) error {
-	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-ldflags=-s -w", "-o", path, ".")
+	// What is linked is all that the binary depends on: not the directory, the commit, or the ids of Go's cache.
+	cmd := command(ctx, dir, "build", "-v", "-trimpath", "-buildvcs=false", "-ldflags=-s -w -buildid=", "-o", path, ".")
 	system, arch, variant := splitPlatform(platform)
 	cmd.Env = append(cmd.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+arch)
 	if variant != "" {
