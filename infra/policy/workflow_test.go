@@ -149,7 +149,6 @@ func TestWorkflowTools(t *testing.T) {
 	if !strings.Contains(doc, "gke-gcloud-auth-plugin") || !strings.Contains(doc, "aws --version") {
 		t.Error("a preview without the commands of the kubeconfigs says nothing of what is in the cluster")
 	}
-	_, others := readWorkflow(t, "test.yml")
 	mod, err := os.ReadFile("../../tools/pulumi/go.mod")
 	if err != nil {
 		t.Fatal(err)
@@ -164,20 +163,96 @@ func TestWorkflowTools(t *testing.T) {
 	}
 	for name, j := range w.Jobs {
 		for _, s := range j.Steps {
-			action, pin, _ := strings.Cut(s.Uses, "@")
+			action, _, _ := strings.Cut(s.Uses, "@")
 			// An hour, which is what is given else, may end before an `up` does.
 			if seconds := fmt.Sprint(s.With["role-duration-seconds"]); action == "aws-actions/configure-aws-credentials" && (seconds != "7200" || !strings.Contains(string(page), "--max-session-duration "+seconds)) {
 				t.Errorf("%s has Amazon's credentials for %s seconds, want 7200, and roles that give them for so long", name, seconds)
-			}
-			if s.Uses != "" && !regexp.MustCompile(`^v\d+$`).MatchString(pin) {
-				t.Errorf("%s uses %q, want a version", name, s.Uses)
-			}
-			if strings.Contains(others, action+"@") && !strings.Contains(others, s.Uses+"\n") {
-				t.Errorf("%s uses %s, and test.yml another version", name, s.Uses)
 			}
 			if action == "pulumi/actions" && s.With["pulumi-version"] != version[1] {
 				t.Errorf("%s has Pulumi %v, and tools/pulumi %s", name, s.With["pulumi-version"], version[1])
 			}
 		}
+	}
+}
+
+// An action is the commit that was looked at: whoever may move a tag of it would run code with the repository's credentials.
+// Everywhere it is the same one.
+func TestWorkflowPins(t *testing.T) {
+	pin := regexp.MustCompile(`^([\w-]+/[\w-]+)@([0-9a-f]{40}) # v\d+\.\d+\.\d+$`)
+	files, err := filepath.Glob("../../.github/workflows/*.yml")
+	if err != nil || len(files) < 2 {
+		t.Fatalf("workflows: %v, %v", files, err)
+	}
+	pins := map[string]string{}
+	for _, file := range files {
+		_, doc := readWorkflow(t, filepath.Base(file))
+		for line := range strings.Lines(doc) {
+			_, uses, ok := strings.Cut(line, "uses: ")
+			if !ok {
+				continue
+			}
+			uses = strings.TrimSpace(uses)
+			if !pin.MatchString(uses) {
+				t.Errorf("%s uses %s: expected a commit, and its version in a comment", file, uses)
+				continue
+			}
+			action, _, _ := strings.Cut(uses, "@")
+			if other := pins[action]; other != "" && other != uses {
+				t.Errorf("%s uses %s, and another step %s", file, uses, other)
+			}
+			pins[action] = uses
+		}
+	}
+	if len(pins) < 4 {
+		t.Errorf("%d actions: %v", len(pins), pins)
+	}
+}
+
+// What the program asks Amazon in a preview, the role of previews may ask, and little else.
+func TestWorkflowPreviewRole(t *testing.T) {
+	rights := map[string][]string{
+		"aws.GetAvailabilityZones": {"ec2:DescribeAvailabilityZones"},
+		"aws.GetCallerIdentity":    nil, // everybody may
+		"aws.GetPartition":         nil, // the provider knows
+		"aws.GetRegion":            nil,
+		"ec2.LookupVpc":            {"ec2:DescribeVpcs", "ec2:DescribeVpcAttribute"},
+		"ec2.LookupSubnet":         {"ec2:DescribeSubnets"},
+		"eks.GetAddonVersion":      {"eks:DescribeAddonVersions"},
+		"iam.GetSessionContext":    {"iam:GetRole"},
+	}
+	page, err := os.ReadFile("../../docs/infrastructure/ci.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("../eks/*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, call := range regexp.MustCompile(`\b(\w+\.(?:Get|Lookup)\w+)\((?:ctx|b\.Context|b),`).FindAllStringSubmatch(string(text), -1) {
+			asked[strings.TrimSuffix(call[1], "Output")] = true
+		}
+	}
+	for call := range asked {
+		need, ok := rights[call]
+		if !ok {
+			t.Errorf("infra/eks calls %s: name the rights that it takes, here and in ci.md", call)
+		}
+		for _, right := range need {
+			if !strings.Contains(string(page), `"`+right+`"`) {
+				t.Errorf("infra/eks calls %s, and the role of previews in ci.md may not %s", call, right)
+			}
+		}
+	}
+	if len(asked) < 3 {
+		t.Errorf("infra/eks calls %v: are there no others?", asked)
+	}
+	if strings.Contains(string(page), "ReadOnlyAccess") {
+		t.Error("ReadOnlyAccess reads every object of every bucket")
 	}
 }
