@@ -198,7 +198,7 @@ func (p *plan) whole(path resource.PropertyPath, a *attribute, v any, kind pulum
 	p.differs(path, kind, a.forceNew || replacesWith(a.parts, v))
 }
 
-// forces reports whether a block sets something that is ForceNew.
+// forcesNew reports whether a block sets something that is ForceNew.
 func replacesWith(all parts, v any) bool {
 	block, _ := v.(map[string]any)
 	for k, a := range all {
