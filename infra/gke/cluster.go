@@ -20,7 +20,7 @@ func (p *parts) addCluster() (err error) {
 		InitialNodeCount:      pulumi.Int(1),
 		NodeConfig:            p.firstNode(),
 		ReleaseChannel:        &container.ClusterReleaseChannelArgs{Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
-		ResourceLabels:        p.labels(),
+		ResourceLabels:        p.labels(), // of nodes and disks, too
 		CostManagementConfig:  &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
 		AddonsConfig: &container.ClusterAddonsConfigArgs{
 			GcpFilestoreCsiDriverConfig:      &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
@@ -125,7 +125,6 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 		},
 		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
-		ResourceLabels:         p.labels(),
 	}
 }
 

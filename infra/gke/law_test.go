@@ -418,7 +418,10 @@ func TestNames(t *testing.T) {
 // P01: whatever costs says for whom.
 func TestLabels(t *testing.T) {
 	all := first(record(t, settings(), true))
-	for _, path := range []string{typeCluster + " resourceLabels", typePool + " nodeConfig.resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
+	for _, p := range of(all, typePool) { // D2: with labels of its own it would keep them when those of the cluster change
+		want(t, &p, "nodeConfig.resourceLabels")
+	}
+	for _, path := range []string{typeCluster + " resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
 		kind, property, _ := strings.Cut(path, " ")
 		for _, r := range of(all, kind) {
 			want(t, &r, property+`.cost-center=ml`, property+`.elasticdl-stack=elasticdl-test`)

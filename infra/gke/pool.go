@@ -56,8 +56,9 @@ func (p *parts) addPools() error {
 // which only GKE has is a difference in every plan: the provider would remove it again, which replaces the pool or
 // recreates its nodes. Blocks depend on the machine type and on what is on by default for new pools.
 //
-// Both kinds of labels carry labels of GKE's own, as goog-gke-node-pool-provisioning-model. Changes of the stack's labels
-// therefore reach new pools only, and an edit of cost labels touches no node.
+// Both kinds of labels carry labels of GKE's own, as goog-gke-node-pool-provisioning-model. Labels of Kubernetes therefore
+// reach new pools only. Resource labels are the cluster's: GKE brings those onto nodes and disks within the hour, and replaces
+// no node for them.
 var filledIn = []string{
 	"nodeConfig.labels", "nodeConfig.resourceLabels",
 	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket", "nodeConfig.gcfsConfig",
@@ -104,7 +105,7 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // a driver that is not signed would not load, and nobody would say so
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
-		Labels: pulumi.ToStringMap(nodeLabels(of)), ResourceLabels: p.labels(),
+		Labels: pulumi.ToStringMap(nodeLabels(of)),
 	}
 	switch {
 	case of.Accelerator != "":
