@@ -26,6 +26,10 @@ type Cloud struct {
 	Google, Amazon, Commands *Provider
 	Kubernetes               *Kubernetes
 
+	// AccountWithoutGPUs: Amazon gives a new account no GPUs; a group of nodes with some fails.
+	AccountWithoutGPUs bool
+	// LogsReturn: when the log group of a cluster is deleted, EKS's own role writes it again, for nobody.
+	LogsReturn     bool
 	NoL4Subsetting bool // GKE does not turn on subsetting for internal load balancers by itself, as it did until 2025
 
 	profiles string // directory of files, which are minikube's profiles
@@ -49,7 +53,7 @@ func Start(t testing.TB) *Cloud {
 		return p
 	}
 	c.Google = of("gcp", "7.38.0", google, nil)
-	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions)
+	c.Amazon = of("aws", "6.83.0", amazon, amazonFunctions(c))
 	c.Commands = of("command", "1.2.1", commands, nil)
 	c.Kubernetes = &Kubernetes{base: base{pkg: "kubernetes", version: "4.24.0"}, cloud: c, clusters: map[string]*apiServer{}, admins: map[string]int{}, started: map[string]string{}}
 	c.debug = append(c.debug, fmt.Sprintf("kubernetes:%d", serve(t, c.Kubernetes)))

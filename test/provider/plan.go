@@ -195,10 +195,14 @@ func (p *plan) same(a *attribute, state, now any) bool {
 
 // whole is the difference of an element that comes or goes.
 func (p *plan) whole(path resource.PropertyPath, a *attribute, v any, kind pulumirpc.PropertyDiff_Kind) {
-	p.differs(path, kind, a.forceNew || replacesWith(a.parts, v))
+	state, now := any(nil), v
+	if kind == pulumirpc.PropertyDiff_DELETE {
+		state, now = v, nil
+	}
+	p.differs(path, kind, a.forceNew || replacesWith(a.parts, v) || replaces(a, state, now))
 }
 
-// forcesNew reports whether a block sets something that is ForceNew.
+// replacesWith reports whether a block sets something that is ForceNew.
 func replacesWith(all parts, v any) bool {
 	block, _ := v.(map[string]any)
 	for k, a := range all {

@@ -36,6 +36,8 @@ type Type struct {
 	Drift func(r *Resource)
 	// Delete may refuse.
 	Delete func(ctx context.Context, r *Resource) error
+	// Gone is what the cloud does when a resource was deleted.
+	Gone func(r *Resource)
 }
 
 // Op is what is done to a resource.
@@ -50,10 +52,13 @@ const (
 // Resource is what there is.
 type Resource struct {
 	Type, Name, ID, URN string
-	In                  Props // as it was asked for, in the open
-	Is                  Props // as it is, in the open
-	out                 Props // as it is, with what is secret
-	asked               Props // in the preview of an update: before
+	In                  Props    // as it was asked for, in the open
+	Is                  Props    // as it is, in the open
+	out                 Props    // as it is, with what is secret
+	asked               Props    // in the preview of an update: before
+	will                Props    // in an update, also of a preview: what is planned, in the open
+	changed             []string // in an update: the paths in which the plan is other than the state
+	memory              Props    // what the cloud remembers of it and does not say
 	cloud               *Cloud
 }
 
@@ -273,6 +278,12 @@ func (p *Provider) update(r *Resource, state, in Props, ignore []string, preview
 		return nil, err
 	}
 	plan := planned(all, state, in, ignored)
+	r.will = open(plan)
+	d, err := diffAttributes(all, open(state), r.will, nil)
+	if err != nil {
+		return nil, err
+	}
+	r.changed = d.Diffs
 	if preview {
 		return plan, nil
 	}
@@ -322,6 +333,24 @@ func (p *Provider) made(ctx context.Context, r *Resource, in Props, op Op) (*str
 		}
 	}
 	return as(out)
+}
+
+// changes reports whether an update changes one of the properties, as the plan has it.
+func (r *Resource) changes(properties ...string) bool {
+	return slices.ContainsFunc(r.changed, func(path string) bool { return slices.Contains(properties, firstOf(path)) })
+}
+
+// changesBeside reports whether an update changes a property that is not among those.
+func (r *Resource) changesBeside(properties []string) bool {
+	return slices.ContainsFunc(r.changed, func(path string) bool { return !slices.Contains(properties, firstOf(path)) })
+}
+
+// firstOf returns the property that a path begins with.
+func firstOf(path string) string {
+	if i := strings.IndexAny(path, ".["); i >= 0 {
+		return path[:i]
+	}
+	return path
 }
 
 // settle lets the cloud change what there is.
@@ -415,6 +444,9 @@ func (p *Provider) Delete(ctx context.Context, q *pulumirpc.DeleteRequest) (*emp
 	}
 	p.calls = append(p.calls, Call{"delete", r.Type, r.Name, r.ID})
 	delete(p.live, kind+" "+r.ID)
+	if gone := p.types[kind].Gone; gone != nil {
+		gone(r)
+	}
 	return &emptypb.Empty{}, nil
 }
 

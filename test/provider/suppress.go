@@ -1,7 +1,9 @@
 package provider
 
 import (
+	"encoding/json"
 	"net/netip"
+	"reflect"
 	"strings"
 	"time"
 )
@@ -9,6 +11,15 @@ import (
 // The schemas say where a provider has code of its own, not what it does. This table has that code for the attributes that the
 // stacks use; another attribute with Suppress is compared as if it had none. The paths are Terraform's.
 var suppress = map[string]func(resource Props, state, now any) bool{
+	"aws_ecr_lifecycle_policy.policy":                 sameJSON,
+	"aws_ecr_repository.encryption_configuration":     notAsked,
+	"aws_ecr_repository.image_scanning_configuration": notAsked,
+	"aws_iam_policy.policy":                           sameJSON,
+	"aws_iam_role.assume_role_policy":                 sameJSON,
+	"aws_iam_role_policy.policy":                      sameJSON,
+	"aws_vpc_endpoint.policy":                         sameJSON,
+	"aws_vpc_endpoint.dns_options":                    notAsked,
+
 	"google_compute_global_address.network":      sameLink,
 	"google_compute_router.network":              sameLink,
 	"google_compute_router.region":               sameLink,
@@ -98,6 +109,20 @@ func sameCase(_ Props, state, now any) bool {
 	return ok && ok2 && strings.EqualFold(s, n)
 }
 
+// sameJSON compares documents, of which IAM and ECR keep the meaning and not the text.
+func sameJSON(_ Props, state, now any) bool {
+	document := func(v any) (d any) {
+		text, _ := v.(string)
+		if json.Unmarshal([]byte(text), &d) != nil {
+			return v
+		}
+		return d
+	}
+	return reflect.DeepEqual(document(state), document(now))
+}
+
+func notAsked(_ Props, _, now any) bool { return now == nil }
+
 // sameDuration: 30d is 2592000s.
 func sameDuration(_ Props, state, now any) bool {
 	s, err := duration(state)
@@ -139,8 +164,22 @@ func sizeOnly(_ Props, state, now any) bool {
 
 // forcing has the attributes that are not ForceNew, and of which the provider's code replaces the resource for some changes.
 var forcing = map[string]func(state, now any) bool{
+	"aws_eks_cluster.compute_config.node_role_arn": func(state, _ any) bool { return state != nil && state != "" },
+	"aws_eks_cluster.encryption_config":            func(_, now any) bool { return now == nil }, // it cannot be turned off
+	"aws_vpc.instance_tenancy":                     func(state, now any) bool { return state != "dedicated" || now != "default" },
+
+	// A rule's kind of source cannot change.
+	"aws_vpc_security_group_ingress_rule.cidr_ipv4":                    comesOrGoes,
+	"aws_vpc_security_group_ingress_rule.cidr_ipv6":                    comesOrGoes,
+	"aws_vpc_security_group_ingress_rule.prefix_list_id":               comesOrGoes,
+	"aws_vpc_security_group_ingress_rule.referenced_security_group_id": comesOrGoes,
+
 	"google_compute_subnetwork.ip_cidr_range":           shrinks,
 	"google_container_cluster.enable_l4_ilb_subsetting": func(state, now any) bool { return state == true && now != true },
+}
+
+func comesOrGoes(state, now any) bool {
+	return (state == nil || state == "") != (now == nil || now == "")
 }
 
 func replaces(a *attribute, state, now any) bool {

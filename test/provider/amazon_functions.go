@@ -1,0 +1,87 @@
+package provider
+
+import (
+	"fmt"
+	"slices"
+)
+
+// amazonFunctions are the data sources of Amazon's provider. Those of what there is answer from the cloud.
+func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
+	live := func(f func(*Cloud, Props) (Props, error)) func(Props) (Props, error) {
+		return func(args Props) (Props, error) {
+			c.Amazon.mu.Lock()
+			defer c.Amazon.mu.Unlock()
+			return f(c, args)
+		}
+	}
+	return map[string]func(Props) (Props, error){
+		"aws:index/getAvailabilityZones:getAvailabilityZones": func(Props) (Props, error) {
+			// in no order, as Amazon says them
+			return Props{"id": AmazonRegion, "names": []string{"us-west-2c", "us-west-2a", "us-west-2d", "us-west-2b"}, "zoneIds": []string{"usw2-az3", "usw2-az1", "usw2-az4", "usw2-az2"}, "groupNames": []string{AmazonRegion}}, nil
+		},
+		"aws:index/getPartition:getPartition": func(Props) (Props, error) {
+			return Props{"id": "aws", "partition": "aws", "dnsSuffix": "amazonaws.com", "reverseDnsPrefix": "com.amazonaws"}, nil
+		},
+		"aws:index/getCallerIdentity:getCallerIdentity": func(Props) (Props, error) {
+			return Props{"id": AmazonAccount, "accountId": AmazonAccount, "arn": "arn:aws:sts::" + AmazonAccount + ":assumed-role/deployer/session", "userId": "AROA:session"}, nil
+		},
+		"aws:index/getRegion:getRegion": func(Props) (Props, error) {
+			return Props{"id": AmazonRegion, "name": AmazonRegion, "description": "US West (Oregon)", "endpoint": "ec2." + AmazonRegion + ".amazonaws.com"}, nil
+		},
+		"aws:iam/getSessionContext:getSessionContext": func(a Props) (Props, error) {
+			return Props{"id": a["arn"], "arn": a["arn"], "issuerArn": "arn:aws:iam::" + AmazonAccount + ":role/deployer", "issuerId": "AROA", "issuerName": "deployer", "sessionName": "session"}, nil
+		},
+		"aws:ec2/getVpc:getVpc": func(a Props) (Props, error) {
+			return Props{"id": a["id"], "cidrBlock": "10.0.0.0/16", "enableDnsHostnames": true, "enableDnsSupport": true, "arn": "arn", "tags": Props{}}, nil
+		},
+		"aws:ec2/getSubnet:getSubnet": func(a Props) (Props, error) {
+			id := text(a, "id")
+			return Props{"id": id, "vpcId": existingVPC, "availabilityZone": AmazonRegion + id[len(id)-1:], "cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
+		},
+		"aws:eks/getAddonVersion:getAddonVersion": func(a Props) (Props, error) {
+			return Props{"id": a["addonName"], "addonName": a["addonName"], "kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil
+		},
+		"aws:eks/getClusters:getClusters":     live(getClusters),
+		"aws:eks/getNodeGroups:getNodeGroups": live(getNodeGroups),
+		"aws:eks/getNodeGroup:getNodeGroup":   live(getNodeGroup),
+	}
+}
+
+func getClusters(c *Cloud, _ Props) (Props, error) {
+	names := []string{}
+	for r := range c.all(eksCluster) {
+		names = append(names, r.ID)
+	}
+	return Props{"id": AmazonRegion, "names": names}, nil
+}
+
+func getNodeGroups(c *Cloud, args Props) (Props, error) {
+	cluster := text(args, "clusterName")
+	if clusters, _ := getClusters(c, nil); !slices.Contains(clusters["names"].([]string), cluster) {
+		return nil, fmt.Errorf("listing EKS Node Groups: operation error EKS: ListNodegroups, https response error StatusCode: 404, ResourceNotFoundException: No cluster found for name: %s", cluster)
+	}
+	names := []string{}
+	for r := range c.all(eksGroup) {
+		if text(r.In, "clusterName") == cluster {
+			names = append(names, text(r.In, "nodeGroupName"))
+		}
+	}
+	return Props{"id": cluster, "clusterName": cluster, "names": names}, nil
+}
+
+func getNodeGroup(c *Cloud, args Props) (Props, error) {
+	id := text(args, "clusterName") + ":" + text(args, "nodeGroupName")
+	r := c.Amazon.live[eksGroup+" "+id]
+	if r == nil {
+		return nil, fmt.Errorf("reading EKS Node Group (%s): couldn't find resource", id)
+	}
+	out := Props{"id": id, "scalingConfigs": []any{r.Is["scalingConfig"]}, "launchTemplates": []any{}, "remoteAccesses": []any{}, "diskSize": 0.0}
+	if t := r.Is["launchTemplate"]; t != nil {
+		out["launchTemplates"] = []any{t}
+	}
+	for _, k := range []string{"amiType", "arn", "capacityType", "clusterName", "instanceTypes", "labels", "nodeGroupName", "nodeRoleArn", "releaseVersion", "resources", "status", "subnetIds", "tags", "taints", "version"} {
+		out[k] = r.Is[k]
+	}
+	fill(out, Props{"labels": Props{}, "tags": Props{}, "taints": []any{}})
+	return out, nil
+}
