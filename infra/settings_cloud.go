@@ -35,7 +35,6 @@ type GKEPool struct {
 	DiskGB      int               `json:"diskGb,omitempty"`      // GiB; default 100
 	Accelerator string            `json:"accelerator,omitempty"` // "nvidia-tesla-t4"; of the GPU pool only
 	GPUs        int               `json:"gpus,omitempty"`        // per node
-	GPUQuota    int               `json:"gpuQuota,omitempty"`    // GPUs of that kind that the project may have: maxNodes × gpus must fit
 	GPUDriver   string            `json:"gpuDriver,omitempty"`   // DEFAULT or LATEST, which GKE installs
 	Labels      map[string]string `json:"labels,omitempty"`      // of Kubernetes
 }
@@ -49,9 +48,26 @@ type Filestore struct {
 	Range      string `json:"range,omitempty"`    // a /29, of ZONAL and REGIONAL a /24; "" = as Google chooses
 }
 
-// Maintenance is when Google may change the cluster.
+// Maintenance limits when Google may upgrade the cluster. It has DailyStart or Window.
 type Maintenance struct {
-	DailyStart string `json:"dailyStart"` // UTC, "03:00"
+	DailyStart string                 `json:"dailyStart,omitempty"` // UTC, "03:00": every day for four hours
+	Window     *MaintenanceWindow     `json:"window,omitempty"`     // a window that is not every day
+	Exclusions []MaintenanceExclusion `json:"exclusions,omitempty"` // times without upgrades, whatever the window
+}
+
+// MaintenanceWindow recurs. Times are of RFC 3339 in UTC: "2026-12-05T02:00:00Z".
+type MaintenanceWindow struct {
+	Start      string `json:"start"`      // of the first one
+	End        string `json:"end"`        // of the first one
+	Recurrence string `json:"recurrence"` // of RFC 5545: "FREQ=WEEKLY;BYDAY=SA,SU"
+}
+
+// MaintenanceExclusion is a time in which Google does not upgrade. Times are of RFC 3339 in UTC.
+type MaintenanceExclusion struct {
+	Name  string `json:"name"`
+	Start string `json:"start"`
+	End   string `json:"end"`
+	Scope string `json:"scope,omitempty"` // NO_UPGRADES, NO_MINOR_UPGRADES; default NO_MINOR_OR_NODE_UPGRADES: nodes stay as they are
 }
 
 // Network is who may reach something.

@@ -57,6 +57,9 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 	}
 	if g := s.GKE; g != nil {
 		g.Project = in.config[keyProject]
+		if !given("gke.systemPool.maxNodes") { // a node in each zone, and one more for upgrades
+			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
+		}
 		if f := g.Filestore; f != nil && f.Location == "" {
 			switch r, zone := region(g.Location); {
 			case f.regional():

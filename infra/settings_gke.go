@@ -1,6 +1,7 @@
 package infra
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math/bits"
@@ -16,7 +17,6 @@ var (
 	isMachineType   = regexp.MustCompile(`^[a-z][a-z0-9]+(-[a-z0-9]+)+$`)
 	isGoogleRole    = regexp.MustCompile(`^(roles|projects/[^/]+/roles|organizations/[0-9]+/roles)/[A-Za-z0-9_.]+$`)
 	isShare         = regexp.MustCompile(`^[a-z][a-z0-9_]{0,15}$`)
-	isTime          = regexp.MustCompile(`^([01][0-9]|2[0-3]):[0-5][0-9]$`)
 )
 
 func (g *GKE) check(s *Settings, p *problems) {
@@ -26,17 +26,17 @@ func (g *GKE) check(s *Settings, p *problems) {
 	g.checkPlace(s, p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
-	g.SystemPool.check(at+"systemPool", p)
+	g.SystemPool.check(at+"systemPool", g, p)
 	g.SystemPool.checkGPUs(at+"systemPool", false, p)
 	p.check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
 	p.check(!g.SystemPool.Spot, at+"systemPool.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
 	if g.WorkerPool != nil {
-		g.WorkerPool.check(at+"workerPool", p)
+		g.WorkerPool.check(at+"workerPool", g, p)
 		g.WorkerPool.checkGPUs(at+"workerPool", false, p)
 		s.checkSpot(at+"workerPool.spot", g.WorkerPool.Spot, p)
 	}
 	if g.GPUPool != nil {
-		g.GPUPool.check(at+"gpuPool", p)
+		g.GPUPool.check(at+"gpuPool", g, p)
 		g.GPUPool.checkGPUs(at+"gpuPool", true, p)
 		s.checkSpot(at+"gpuPool.spot", g.GPUPool.Spot, p)
 	}
@@ -45,13 +45,25 @@ func (g *GKE) check(s *Settings, p *problems) {
 		g.Filestore.check(g, p)
 	}
 	if g.Maintenance != nil {
-		p.check(isTime.MatchString(g.Maintenance.DailyStart), at+"maintenance.dailyStart", "%s: expected a time of day in UTC, as \"03:00\"", orMissing(g.Maintenance.DailyStart))
+		g.Maintenance.check(s, p)
 	}
 	for i, role := range g.JobRoles {
 		path := fmt.Sprintf(at+"jobRoles[%d]", i)
 		p.check(isGoogleRole.MatchString(role), path, "%s: expected a role, as roles/storage.objectViewer", role)
 		p.check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path, "%s: that is on everything in the project: name what the job needs", role)
 	}
+	s.note("gke: %s", g.quotaNote())
+}
+
+// regionZones is in how many zones GKE makes nodes of a regional cluster, unless it is told.
+const regionZones = 3
+
+// Zones returns in how many zones every pool has nodes.
+func (g *GKE) Zones() int {
+	if r, zone := region(g.Location); zone || !isGoogleRegion.MatchString(r) {
+		return 1
+	}
+	return cmp.Or(len(g.NodeZones), regionZones)
 }
 
 // checkPlace looks at where the cluster is. In a region everything is in three zones, which is told.
@@ -118,13 +130,14 @@ const (
 	maxNodes   = 1000 // of a pool
 )
 
-func (o *GKEPool) check(at string, p *problems) {
+func (o *GKEPool) check(at string, g *GKE, p *problems) {
 	p.check(o.MachineType != "", at+".machineType", "missing: a type, as n1-standard-8")
 	p.check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType", "%s: expected a type, as n1-standard-8", o.MachineType)
 	p.check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType", "%s: an Arm machine, and images are for linux/amd64", o.MachineType)
 	p.within(at+".minNodes", o.MinNodes, 0, maxNodes)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxNodes)
 	p.check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
+	p.check(o.MinNodes <= 0 || o.MaxNodes >= g.Zones(), at+".maxNodes", "%d: fewer than the %d zones of gke.location, %s, and a pool with minNodes begins with a node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, g.Zones(), g.Location, g.Zones())
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
@@ -140,7 +153,6 @@ func (o *GKEPool) checkGPUs(at string, wanted bool, p *problems) {
 		const why = "GPUs are in gke.gpuPool only, which keeps off pods that ask for none"
 		p.check(o.Accelerator == "", at+".accelerator", "%s: %s", o.Accelerator, why)
 		p.check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
-		p.check(o.GPUQuota == 0, at+".gpuQuota", "%d: %s", o.GPUQuota, why)
 		p.check(o.GPUDriver == "", at+".gpuDriver", "%s: %s", o.GPUDriver, why)
 		p.check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1", at+".machineType", "%s: %s", o.MachineType, why)
 		return
@@ -149,13 +161,6 @@ func (o *GKEPool) checkGPUs(at string, wanted bool, p *problems) {
 	o.checkAccelerator(at, p)
 	p.oneOf(at+".gpuDriver", o.GPUDriver, "DEFAULT", "LATEST")
 	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
-	most := o.MaxNodes * o.GPUs
-	switch {
-	case o.GPUQuota == 0:
-		p.check(false, at+".gpuQuota", "missing: how many %s the project may have in the region (quotas NVIDIA_*_GPUS and GPUS_ALL_REGIONS of the console, 0 in new projects): %d or more for maxNodes × gpus", orMissing(o.Accelerator), most)
-	default:
-		p.check(o.GPUQuota >= most, at+".gpuQuota", "%d: fewer than maxNodes × gpus, %d × %d: expected as many, or fewer nodes", o.GPUQuota, o.MaxNodes, o.GPUs)
-	}
 }
 
 // accelerators are what each family of machines has, and how many of it a node may have.

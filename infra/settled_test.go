@@ -23,12 +23,18 @@ func TestSettled(t *testing.T) {
 	}{
 		{"defaults of a section", "gke", map[string]string{"gke.maintenance": "", "gke.ranges": "", "gke.systemPool": "", "gke.privateNodes": ""}, func(s *Settings) bool {
 			d := defaults(CloudGKE).GKE
-			return s.GKE.Ranges == d.Ranges && s.GKE.SystemPool.MachineType == "e2-standard-4" && s.GKE.PrivateNodes && s.GKE.WorkerPool.DiskGB == 100 && s.GKE.Maintenance == nil
+			return s.GKE.Ranges == d.Ranges && s.GKE.SystemPool.MachineType == "e2-standard-4" && s.GKE.PrivateNodes && s.GKE.SystemPool.DiskGB == 100 && s.GKE.Maintenance == nil
+		}},
+		{"a system pool for all zones of a region", "gke", merged(inRegion, map[string]string{"gke.systemPool": "", "gke.systemPool.maxNodes": ""}), func(s *Settings) bool { return s.GKE.SystemPool.MinNodes == 1 && s.GKE.SystemPool.MaxNodes == 3 }},
+		{"a system pool of a zone", "gke", map[string]string{"gke.systemPool": ""}, func(s *Settings) bool { return s.GKE.SystemPool.MaxNodes == 2 }},
+		{"from none, in fewer nodes than zones", "gke", merged(inRegion, map[string]string{"gke.systemPool.maxNodes": "", "gke.workerPool.maxNodes": "2"}), func(s *Settings) bool { return s.GKE.WorkerPool.MaxNodes == 2 }},
+		{"weekends, but not these", "gke", map[string]string{"gke.maintenance": window(), "gke.maintenance.exclusions": exclusion("scope: NO_UPGRADES, end: '2027-03-20T00:00:00Z'", "name: b")}, func(s *Settings) bool {
+			return s.GKE.Maintenance.Window.Recurrence == "FREQ=WEEKLY;BYDAY=SA,SU" && s.GKE.Maintenance.Exclusions[0].Scope == "NO_UPGRADES" && len(s.GKE.Maintenance.Exclusions) == 2
 		}},
 		{"what is false stays so", "gke", map[string]string{"gke.privateNodes": "false", "protectStorage": "false"}, func(s *Settings) bool {
 			return !s.GKE.PrivateNodes && !s.ProtectStorage
 		}},
-		{"optional sections", "gke", map[string]string{"gke.gpuPool": "", "gke.workerPool": ""}, func(s *Settings) bool { return s.GKE.GPUPool == nil && s.GKE.WorkerPool == nil }},
+		{"optional sections", "gke", map[string]string{"gke.workerPool": ""}, func(s *Settings) bool { return s.GKE.GPUPool == nil && s.GKE.WorkerPool == nil }},
 		{"maps are whole", "gke", map[string]string{"platform.priorityClasses": "{high: 5, low: 4, idle: -1}"}, func(s *Settings) bool {
 			return reflect.DeepEqual(s.Platform.PriorityClasses, map[string]int32{"high": 5, "low": 4, "idle": -1})
 		}},
@@ -41,7 +47,7 @@ func TestSettled(t *testing.T) {
 		{"a region for Filestore", "gke", map[string]string{"gke.filestore": "{tier: REGIONAL, range: 10.1.0.0/24}"}, func(s *Settings) bool {
 			return s.GKE.Filestore.Location == "us-central1" && s.GKE.Filestore.CapacityGB == 1024
 		}},
-		{"cards with machines", "gke", map[string]string{"gke.gpuPool.machineType": "g2-standard-4", "gke.gpuPool.accelerator": "nvidia-l4"}, func(s *Settings) bool { return s.GKE.GPUPool.GPUDriver == "DEFAULT" }},
+		{"cards with machines", "gke", merged(withGPUs, map[string]string{"gke.gpuPool.machineType": "g2-standard-4", "gke.gpuPool.accelerator": "nvidia-l4"}), func(s *Settings) bool { return s.GKE.GPUPool.GPUDriver == "DEFAULT" }},
 		{"a VPC that is there", "eks", map[string]string{"eks.vpc": vpcThere}, func(s *Settings) bool { return s.EKS.VPC.CIDR == "" && len(s.EKS.VPC.PrivateSubnets) == 2 }},
 		{"a private API", "eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, func(s *Settings) bool { return !s.EKS.PublicAccess }},
 		{"several types for spot", "eks", map[string]string{"eks.gpuGroup.instanceTypes": "[g4dn.xlarge, g5.xlarge, g6.xlarge]", "eks.gpuGroup.spot": "true"}, func(s *Settings) bool { return s.EKS.GPUGroup.Spot }},
@@ -74,9 +80,7 @@ func TestSettled(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			config := stack(t, test.cloud)
-			for path, value := range test.with {
-				set(t, config, path, value)
-			}
+			setAll(t, config, test.with)
 			in := input{project: "elasticdl", stack: "test", root: "/project", now: day, config: asEngine(t, config)}
 			if image := in.config["elasticdl:image"]; image != "" {
 				in.config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // which is there
@@ -100,7 +104,9 @@ func TestNotes(t *testing.T) {
 		with  map[string]string
 		want  string
 	}{
-		{"gke", inRegion, "elasticdl:gke.location: us-central1 is a region: nodes are spread over its zones, 1 to 7 of them in all"},
+		{"gke", inRegion, "elasticdl:gke.location: us-central1 is a region: nodes are spread over its zones, 1 to 6 of them in all"},
+		{"gke", nil, "elasticdl:gke: with all pools at maxNodes the stack needs these quotas: in us-central1 CPUS 32, SSD_TOTAL_GB 250; of the project CPUS_ALL_REGIONS 32."},
+		{"gke", map[string]string{"gke.maintenance.exclusions": exclusion("start: '2026-11-01T00:00:00Z', end: '2026-11-20T00:00:00Z'")}, "elasticdl:gke.maintenance.exclusions[0]: a ended on 2026-11-20"},
 		{"eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, "elasticdl:eks.publicAccess: false: `pulumi up` has to run within the VPC"},
 		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [p3.2xlarge], gpus: 1, maxNodes: 2, desiredNodes: 2, vcpuQuota: 16}"}, "elasticdl:eks.gpuGroup.instanceTypes[0]: p3.2xlarge is an old type"},
 		{"eks", map[string]string{"eks.gpuGroup.desiredNodes": "0"}, "elasticdl:eks.gpuGroup.desiredNodes: 0: the stack has no autoscaler"},
@@ -110,9 +116,7 @@ func TestNotes(t *testing.T) {
 		{"minikube", map[string]string{"minikube.data": "no/data"}, "elasticdl:minikube.data: no directory ../no/data"},
 	} {
 		config := stack(t, test.cloud)
-		for path, value := range test.with {
-			set(t, config, path, value)
-		}
+		setAll(t, config, test.with)
 		s, err := parsed(t, config)
 		if err != nil {
 			t.Errorf("%v: %v", test.with, err)

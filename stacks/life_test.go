@@ -32,19 +32,24 @@ const (
 func TestLife(t *testing.T) {
 	for _, test := range []struct {
 		name   string
+		with   map[string]any // what the file has as a comment
 		change map[string]any // of other hardware
 		want   []string       // of that: steps
 		keeps  []string       // what `pulumi destroy` does not take, but when told to
 	}{
-		{"gke", map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
+		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
+			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
 			[]string{"replace gcp:container/nodePool:NodePool gpu"}, []string{"filestore", "registry"}},
-		{"eks", map[string]any{"elasticdl:eks.gpuGroup.instanceTypes": []any{"g5.xlarge"}},
+		{"eks", nil, map[string]any{"elasticdl:eks.gpuGroup.instanceTypes": []any{"g5.xlarge"}},
 			[]string{"replace aws:eks/nodeGroup:NodeGroup gpu"}, []string{"data", "code", "images"}},
-		{"minikube", nil, nil, nil},
+		{"minikube", nil, nil, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
+			for path, value := range test.with {
+				e.set(path, value)
+			}
 			e.golden(e.up())
 			e.unchanged("nothing has changed")
 			e.keepsSecrets()

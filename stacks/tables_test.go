@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 )
 
@@ -24,100 +23,53 @@ type base struct {
 
 var shipped = base{name: "as shipped"}
 
-// trial is a change of a setting, and what it is tried on.
-type trial struct {
-	on     base
-	change change
+// trials are the changes of one setting.
+type trials struct {
+	on      base
+	changes []change
 }
 
-// try returns trials on the stack as it is shipped.
-func try(changes ...change) []trial { return shipped.try(changes...) }
-
-func (b base) try(changes ...change) (all []trial) {
-	for _, c := range changes {
-		all = append(all, trial{b, c})
-	}
-	return all
-}
+func try(changes ...change) trials { return trials{shipped, changes} }
 
 // TestTables holds what pages say of a change against what the engine would do. What a cell says in bold is held: each of its
 // outcomes must come of one of the changes below, and no other.
 func TestTables(t *testing.T) {
 	t.Parallel()
-	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
+	for stack, changes := range map[string]map[string]trials{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
 		t.Run(stack, func(t *testing.T) {
 			t.Parallel()
 			rows := settingsOf(t, filepath.Join("docs", "infrastructure", stack+".md"))
+			byBase := map[string][]string{}
 			bases := map[string]base{}
-			for _, name := range slices.Sorted(maps.Keys(rows)) {
-				if len(settings[name]) == 0 {
-					t.Errorf("%s.md:%d: %s: the test has no change of it: add one to its table", stack, rows[name].line, name)
+			for name, row := range rows {
+				tried, ok := changes[name]
+				if !ok {
+					t.Errorf("%s.md:%d: %s: the test has no change of it: add one to its table", stack, row.line, name)
+					continue
 				}
+				byBase[tried.on.name] = append(byBase[tried.on.name], name)
+				bases[tried.on.name] = tried.on
 			}
-			for name, trials := range settings {
+			for name := range changes {
 				if _, ok := rows[name]; !ok {
 					t.Errorf("%s.md has no row of %s", stack, name)
 				}
-				for _, tried := range trials {
-					bases[tried.on.name] = tried.on
-				}
 			}
-			var (
-				mu    sync.Mutex
-				found = map[string][]finding{}
-			)
-			t.Run("on", func(t *testing.T) {
-				for of, b := range bases {
-					t.Run(of, func(t *testing.T) {
-						t.Parallel()
-						e := start(t, stack)
-						for path, value := range b.set {
-							e.set(path, value)
-						}
-						e.up()
-						for _, name := range slices.Sorted(maps.Keys(settings)) {
-							for _, tried := range settings[name] {
-								if tried.on.name == of {
-									f := e.find(tried.change)
-									mu.Lock()
-									found[name] = append(found[name], f)
-									mu.Unlock()
-								}
-							}
-						}
-					})
-				}
-			})
-			for name, r := range rows {
-				r.holds(t, stack+".md", name, found[name])
+			for of, names := range byBase {
+				t.Run(of, func(t *testing.T) {
+					t.Parallel()
+					e := start(t, stack)
+					for path, value := range bases[of].set {
+						e.set(path, value)
+					}
+					e.up()
+					for _, name := range slices.Sorted(slices.Values(names)) {
+						e.holds(name, rows[name], changes[name].changes)
+					}
+				})
 			}
 		})
 	}
-}
-
-// finding is what the engine would do for a change, and how that is called.
-type finding struct{ outcome, detail string }
-
-// find previews a change, and undoes it.
-func (e *engine) find(c change) finding {
-	e.Helper()
-	was, err := os.ReadFile(e.file)
-	if err != nil {
-		e.Fatal(err)
-	}
-	for path, value := range c {
-		e.set(path, value)
-	}
-	did, failed := e.tryPreview()
-	if err := os.WriteFile(e.file, was, 0o600); err != nil {
-		e.Fatal(err)
-	}
-	why := did.String()
-	if failed != nil {
-		why = lastOf(failed.Error(), 12)
-	}
-	outcome := outcomeOf(did, failed)
-	return finding{outcome, outcome + ": " + strings.Join(slices.Sorted(maps.Keys(c)), ", ") + "\n" + why}
 }
 
 // row is what a page says of a change of a setting.
@@ -127,19 +79,35 @@ type row struct {
 	says []string // in bold
 }
 
-// holds compares a row with what was found.
-func (r row) holds(t *testing.T, page, name string, found []finding) {
-	t.Helper()
-	var outcomes, details []string
-	for _, f := range found {
-		if !slices.Contains(outcomes, f.outcome) {
-			outcomes = append(outcomes, f.outcome)
+// holds compares a row with the outcomes of changes.
+func (e *engine) holds(name string, r row, changes []change) {
+	e.Helper()
+	was, err := os.ReadFile(e.file)
+	if err != nil {
+		e.Fatal(err)
+	}
+	var outcomes, detail []string
+	for _, c := range changes {
+		for path, value := range c {
+			e.set(path, value)
 		}
-		details = append(details, f.detail)
+		did, err := e.tryPreview()
+		outcome := outcomeOf(did, err)
+		if !slices.Contains(outcomes, outcome) {
+			outcomes = append(outcomes, outcome)
+		}
+		why := did.String()
+		if err != nil {
+			why = lastOf(err.Error(), 12)
+		}
+		detail = append(detail, outcome+": "+strings.Join(slices.Sorted(maps.Keys(c)), ", ")+"\n"+why)
+		if err := os.WriteFile(e.file, was, 0o600); err != nil {
+			e.Fatal(err)
+		}
 	}
 	slices.Sort(outcomes)
 	if !slices.Equal(outcomes, r.says) {
-		t.Errorf("%s:%d: %s: the page says %q (%s), and the engine %q:\n%s", page, r.line, name, r.says, r.cell, outcomes, strings.Join(details, "\n"))
+		e.Errorf("%s.md:%d: %s: the page says %q (%s), and the engine %q:\n%s", e.stack.Name(), r.line, name, r.says, r.cell, outcomes, strings.Join(detail, "\n"))
 	}
 }
 
@@ -220,11 +188,12 @@ func settingsOf(t *testing.T, file string) map[string]row {
 }
 
 var (
-	regional = base{"regional", change{"elasticdl:gke.location": "us-central1", "elasticdl:gke.nodeZones": []any{"us-central1-a", "us-central1-b", "us-central1-c"},
-		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 3, "elasticdl:gke.filestore.location": "us-central1-a"}}
+	regional = base{"regional", change{"elasticdl:gke.location": "us-central1", "elasticdl:gke.nodeZones": []any{"us-central1-a", "us-central1-b", "us-central1-c"}, "elasticdl:gke.filestore.location": "us-central1-a",
+		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 3}}
 	existing = base{"a VPC that is there", change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 		"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
+	withGPUs    = base{"GPUs and a chosen range", change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2}, "elasticdl:gke.filestore.range": "10.60.0.0/29"}}
 )
 
 // inGKE and inEKS are changes of one setting of a section.
@@ -241,11 +210,12 @@ func subnets(zones ...string) (ids []any) {
 	return ids
 }
 
-var gkeChanges = map[string][]trial{
+var gkeChanges = map[string]trials{
 	"location":               try(inGKE("location", "us-central1-b"), change{"elasticdl:gke.location": "us-central1-b", "elasticdl:gke.filestore.location": "us-central1-c"}),
-	"nodeZones":              regional.try(inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}), inGKE("nodeZones", nil)),
+	"nodeZones":              {regional, []change{inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}), inGKE("nodeZones", []any{"us-central1-a", "us-central1-b", "us-central1-f"}), inGKE("nodeZones", nil)}},
 	"releaseChannel":         try(inGKE("releaseChannel", "STABLE")),
-	"privateNodes":           append(try(inGKE("privateNodes", false)), publicNodes.try(inGKE("privateNodes", true))...),
+	"privateNodes: true":     {publicNodes, []change{inGKE("privateNodes", true)}},
+	"privateNodes: false":    try(inGKE("privateNodes", false)),
 	"authorizedNetworks":     try(inGKE("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"deletionProtection":     try(inGKE("deletionProtection", true)),
 	"ranges.nodes":           try(inGKE("ranges.nodes", "10.0.0.0/19"), inGKE("ranges.nodes", "10.0.64.0/20")),
@@ -253,6 +223,9 @@ var gkeChanges = map[string][]trial{
 	"ranges.services":        try(inGKE("ranges.services", "10.0.48.0/20")),
 	"ranges.master":          try(inGKE("ranges.master", "172.16.0.48/28")),
 	"maintenance.dailyStart": try(inGKE("maintenance.dailyStart", "04:00")),
+	"maintenance.window":     try(inGKE("maintenance", change{"window": change{"start": "2026-12-05T02:00:00Z", "end": "2026-12-05T08:00:00Z", "recurrence": "FREQ=WEEKLY;BYDAY=SA,SU"}})),
+	"maintenance.exclusions": try(inGKE("maintenance.exclusions", []any{change{"name": "year-end", "start": "2026-12-20T00:00:00Z", "end": "2027-01-04T00:00:00Z"}})),
+	"labels":                 try(change{"elasticdl:labels": change{"team": "vision"}}),
 	"jobRoles":               try(inGKE("jobRoles", []any{"roles/storage.objectViewer"})),
 	"filestore":              try(inGKE("filestore", nil), change{"elasticdl:gke.filestore": nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}),
 
@@ -260,26 +233,24 @@ var gkeChanges = map[string][]trial{
 	"pool.minNodes":    try(inGKE("systemPool.minNodes", 2), inGKE("workerPool.maxNodes", 4)),
 	"pool.spot":        try(inGKE("workerPool.spot", true)),
 	"pool.diskGb":      try(inGKE("workerPool.diskGb", 200)),
-	"pool.accelerator": try(change{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
-		change{"elasticdl:gke.gpuPool.gpus": 2, "elasticdl:gke.gpuPool.gpuQuota": 4}),
-	"pool.gpuDriver": try(inGKE("gpuPool.gpuDriver", "LATEST")),
-	"pool.gpuQuota":  try(inGKE("gpuPool.gpuQuota", 4)),
-	"pool.labels":    try(inGKE("workerPool.labels", change{"disk": "fast"})),
+	"pool.accelerator": {withGPUs, []change{{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"}, inGKE("gpuPool.gpus", 2)}},
+	"pool.gpuDriver":   {withGPUs, []change{inGKE("gpuPool.gpuDriver", "LATEST")}},
+	"pool.labels":      try(inGKE("workerPool.labels", change{"disk": "fast"})),
 
 	"filestore.tier":       try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD", "elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": try(inGKE("filestore.capacityGb", 2048)),
 	"filestore.share":      try(inGKE("filestore.share", "other")),
 	"filestore.location":   try(inGKE("filestore.location", "us-central1-b")),
-	"filestore.range":      try(inGKE("filestore.range", "10.60.0.0/29")),
+	"filestore.range":      {withGPUs, []change{inGKE("filestore.range", "10.61.0.0/29"), inGKE("filestore.range", nil)}},
 }
 
-var eksChanges = map[string][]trial{
+var eksChanges = map[string]trials{
 	"version":            try(inEKS("version", "1.36")),
 	"supportType":        try(inEKS("supportType", "EXTENDED")),
 	"vpc.cidr":           try(inEKS("vpc.cidr", "10.1.0.0/16")),
 	"vpc.zones":          try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"})),
 	"vpc.natPerZone":     try(inEKS("vpc.natPerZone", true)),
-	"vpc.id":             existing.try(inEKS("vpc.id", "vpc-0fedcba9876543210"), inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
+	"vpc.id":             {existing, []change{inEKS("vpc.id", "vpc-0fedcba9876543210"), inEKS("vpc.privateSubnets", subnets("a", "b", "c"))}},
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"admins":             try(inEKS("admins", []any{"arn:aws:iam::123456789012:role/admin"})),
@@ -299,7 +270,7 @@ var eksChanges = map[string][]trial{
 	"efs.uid":            try(inEKS("efs.uid", 1000)),
 }
 
-var minikubeChanges = map[string][]trial{
+var minikubeChanges = map[string]trials{
 	"profile":           try(inMinikube("profile", "another")),
 	"driver":            try(inMinikube("driver", "docker")),
 	"cpus":              try(inMinikube("cpus", 4), inMinikube("memoryMb", 8192), inMinikube("diskGb", 60)),

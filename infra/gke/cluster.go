@@ -6,6 +6,8 @@ import (
 
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
 )
 
 // addCluster makes the control plane. The API wants nodes with it: their pool is deleted as soon as they are there.
@@ -18,7 +20,7 @@ func (p *parts) addCluster() (err error) {
 		InitialNodeCount:      pulumi.Int(1),
 		NodeConfig:            p.firstNode(),
 		ReleaseChannel:        &container.ClusterReleaseChannelArgs{Channel: pulumi.String(cmp.Or(p.g.ReleaseChannel, "REGULAR"))},
-		ResourceLabels:        p.labels(),
+		ResourceLabels:        p.labels(), // of nodes and disks, too
 		CostManagementConfig:  &container.ClusterCostManagementConfigArgs{Enabled: pulumi.Bool(true)},
 		AddonsConfig: &container.ClusterAddonsConfigArgs{
 			GcpFilestoreCsiDriverConfig:      &container.ClusterAddonsConfigGcpFilestoreCsiDriverConfigArgs{Enabled: pulumi.Bool(true)},
@@ -35,9 +37,7 @@ func (p *parts) addCluster() (err error) {
 		args.NodeLocations = pulumi.ToStringArray(p.g.NodeZones)
 	}
 	if m := p.g.Maintenance; m != nil {
-		args.MaintenancePolicy = &container.ClusterMaintenancePolicyArgs{
-			DailyMaintenanceWindow: &container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs{StartTime: pulumi.String(m.DailyStart)},
-		}
+		args.MaintenancePolicy = maintenance(m)
 	}
 	p.secure(args)
 	p.connect(args)
@@ -47,6 +47,31 @@ func (p *parts) addCluster() (err error) {
 		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"}))...)
 	p.ready = append(p.ready, p.cluster)
 	return err
+}
+
+// maintenance returns when GKE may upgrade. A scope is always given: without one GKE answers with its own.
+func maintenance(m *infra.Maintenance) *container.ClusterMaintenancePolicyArgs {
+	args := new(container.ClusterMaintenancePolicyArgs)
+	if w := m.Window; w != nil {
+		args.RecurringWindow = &container.ClusterMaintenancePolicyRecurringWindowArgs{
+			StartTime: pulumi.String(w.Start), EndTime: pulumi.String(w.End), Recurrence: pulumi.String(w.Recurrence),
+		}
+	} else {
+		args.DailyMaintenanceWindow = &container.ClusterMaintenancePolicyDailyMaintenanceWindowArgs{StartTime: pulumi.String(m.DailyStart)}
+	}
+	var exclusions container.ClusterMaintenancePolicyMaintenanceExclusionArray
+	for _, e := range m.Exclusions {
+		exclusions = append(exclusions, &container.ClusterMaintenancePolicyMaintenanceExclusionArgs{
+			ExclusionName: pulumi.String(e.Name), StartTime: pulumi.String(e.Start), EndTime: pulumi.String(e.End),
+			ExclusionOptions: &container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs{
+				Scope: pulumi.String(cmp.Or(e.Scope, infra.NoNodeUpgrades)),
+			},
+		})
+	}
+	if exclusions != nil {
+		args.MaintenanceExclusions = exclusions
+	}
+	return args
 }
 
 // secure is who may be whom.
@@ -100,7 +125,6 @@ func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 		},
 		WorkloadMetadataConfig: &container.ClusterNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
-		ResourceLabels:         p.labels(),
 	}
 }
 

@@ -191,7 +191,9 @@ func TestTotals(t *testing.T) {
 		{"us-central1-c", nil, 3, 6, 3},
 		{"us-central1", nil, 3, 6, 1},
 		{"us-central1", nil, 4, 6, 2},
-		{"us-central1", nil, 1, 2, 0}, // three would be too many
+		{"us-central1", nil, 1, 3, 1}, // the whole pool at once
+		{"us-central1", nil, 4, 5, 1}, // two in each would be too many
+		{"us-central1", nil, 0, 2, 0},
 		{"us-central1", []string{"us-central1-a", "us-central1-b"}, 3, 6, 2},
 		{"us-central1", nil, 0, 6, 0},
 	} {
@@ -201,6 +203,57 @@ func TestTotals(t *testing.T) {
 		w := find(t, first(record(t, s, true)), typePool, "workers")
 		want(t, w, fmt.Sprint("autoscaling.totalMinNodeCount=", c.least), fmt.Sprint("autoscaling.totalMaxNodeCount=", c.most), fmt.Sprint("initialNodeCount=", c.initial))
 	}
+}
+
+// D7: the pool which runs what the cluster itself needs has nodes in every zone at once.
+func TestRegionStarts(t *testing.T) {
+	for _, zones := range [][]string{nil, {"us-central1-a"}, {"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}} {
+		s := regional()
+		s.GKE.NodeZones = zones
+		s.GKE.SystemPool.MinNodes, s.GKE.SystemPool.MaxNodes = 1, max(s.GKE.Zones(), 1)
+		want(t, find(t, first(record(t, s, true)), typePool, "system"), "initialNodeCount=1", "nodeCount")
+	}
+}
+
+// D7: another minimum or maximum changes the limits of the autoscaler and nothing else, so that no node goes.
+func TestOtherLimits(t *testing.T) {
+	other := settings()
+	other.GKE.WorkerPool.MinNodes, other.GKE.WorkerPool.MaxNodes = 0, 9
+	before, after := first(record(t, settings(), false)), first(record(t, other, false))
+	for i, r := range before {
+		diff := r.Inputs.Diff(after[i].Inputs)
+		if changed := diff != nil; changed != (r.Name == "workers") {
+			t.Errorf("%s %s: changed is %t", r.Type, r.Name, changed)
+		}
+		if diff == nil {
+			continue
+		}
+		for _, k := range diff.Keys() {
+			if diff.Changed(k) && k != "autoscaling" && !slices.Contains(r.Options.IgnoreChanges, string(k)) {
+				t.Errorf("%s of %s changes", k, r.Name)
+			}
+		}
+	}
+}
+
+// D2: upgrades can be kept away from a time, and the scope is always said.
+func TestMaintenance(t *testing.T) {
+	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+		c := find(t, all, typeCluster, "cluster")
+		if s.GKE.Maintenance == nil {
+			want(t, c, "maintenancePolicy")
+			return
+		}
+		const at = "maintenancePolicy."
+		want(t, c, at+"dailyMaintenanceWindow.startTime=03:00", at+"recurringWindow", at+"maintenanceExclusions[0].exclusionName=year-end",
+			at+"maintenanceExclusions[0].startTime=2026-12-20T00:00:00Z", at+"maintenanceExclusions[0].endTime=2027-01-04T00:00:00Z",
+			at+"maintenanceExclusions[0].exclusionOptions.scope=NO_MINOR_OR_NODE_UPGRADES", at+"maintenanceExclusions[1]")
+	})
+	s := settings()
+	s.GKE.Maintenance = &infra.Maintenance{Window: &infra.MaintenanceWindow{Start: "2026-12-05T02:00:00Z", End: "2026-12-05T08:00:00Z", Recurrence: "FREQ=WEEKLY;BYDAY=SA,SU"}}
+	c := find(t, first(record(t, s, true)), typeCluster, "cluster")
+	want(t, c, "maintenancePolicy.dailyMaintenanceWindow", "maintenancePolicy.maintenanceExclusions", "maintenancePolicy.recurringWindow.startTime=2026-12-05T02:00:00Z",
+		"maintenancePolicy.recurringWindow.endTime=2026-12-05T08:00:00Z", "maintenancePolicy.recurringWindow.recurrence=FREQ=WEEKLY;BYDAY=SA,SU")
 }
 
 func TestNetwork(t *testing.T) {
@@ -365,7 +418,10 @@ func TestNames(t *testing.T) {
 // P01: whatever costs says for whom.
 func TestLabels(t *testing.T) {
 	all := first(record(t, settings(), true))
-	for _, path := range []string{typeCluster + " resourceLabels", typePool + " nodeConfig.resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
+	for _, p := range of(all, typePool) { // D2: with labels of its own it would keep them when those of the cluster change
+		want(t, &p, "nodeConfig.resourceLabels")
+	}
+	for _, path := range []string{typeCluster + " resourceLabels", typeFilestore + " labels", typeRegistry + " labels"} {
 		kind, property, _ := strings.Cut(path, " ")
 		for _, r := range of(all, kind) {
 			want(t, &r, property+`.cost-center=ml`, property+`.elasticdl-stack=elasticdl-test`)

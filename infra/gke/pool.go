@@ -56,8 +56,9 @@ func (p *parts) addPools() error {
 // which only GKE has is a difference in every plan: the provider would remove it again, which replaces the pool or
 // recreates its nodes. Blocks depend on the machine type and on what is on by default for new pools.
 //
-// Both kinds of labels carry labels of GKE's own, as goog-gke-node-pool-provisioning-model. Changes of the stack's labels
-// therefore reach new pools only, and an edit of cost labels touches no node.
+// Both kinds of labels carry labels of GKE's own, as goog-gke-node-pool-provisioning-model. Labels of Kubernetes therefore
+// reach new pools only. Resource labels are the cluster's: GKE brings those onto nodes and disks within the hour, and replaces
+// no node for them.
 var filledIn = []string{
 	"nodeConfig.labels", "nodeConfig.resourceLabels",
 	"nodeConfig.advancedMachineFeatures", "nodeConfig.containerdConfig", "nodeConfig.fastSocket", "nodeConfig.gcfsConfig",
@@ -67,7 +68,7 @@ var filledIn = []string{
 
 func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
 	first := p.firstNodes(of)
-	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.zones())
+	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.g.Zones())
 	if err := p.ctx.Log.Info(told, &pulumi.LogArgs{Resource: p}); err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 	c := &container.NodePoolNodeConfigArgs{
 		MachineType: pulumi.String(of.MachineType), Spot: pulumi.Bool(of.Spot),
 		ImageType: pulumi.String("COS_CONTAINERD"), Gvnic: &container.NodePoolNodeConfigGvnicArgs{Enabled: pulumi.Bool(true)},
-		DiskType: pulumi.String(diskType(of.MachineType)), DiskSizeGb: pulumi.Int(cmp.Or(of.DiskGB, 100)),
+		DiskType: pulumi.String(of.DiskType()), DiskSizeGb: pulumi.Int(cmp.Or(of.DiskGB, 100)),
 		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),
 		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
@@ -104,7 +105,7 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // a driver that is not signed would not load, and nobody would say so
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
-		Labels: pulumi.ToStringMap(nodeLabels(of)), ResourceLabels: p.labels(),
+		Labels: pulumi.ToStringMap(nodeLabels(of)),
 	}
 	switch {
 	case of.Accelerator != "":
@@ -139,22 +140,10 @@ func taint(key, value string) container.NodePoolNodeConfigTaintArray {
 	}}
 }
 
-// zones is in how many zones each pool has nodes.
-func (p *parts) zones() int {
-	if isZone(p.g.Location) {
-		return 1
-	}
-	return cmp.Or(len(p.g.NodeZones), 3)
-}
-
-// firstNodes is how many nodes a pool has in each zone at first: as few as are wanted in all.
+// firstNodes returns how many nodes a pool begins with in each zone: at least minNodes in all, if that is not more than maxNodes.
 func (p *parts) firstNodes(of *infra.GKEPool) int {
-	return min((of.MinNodes+p.zones()-1)/p.zones(), of.MaxNodes/p.zones())
-}
-
-// diskType is one that the machine can boot from: the fourth generation takes none but Hyperdisks.
-func diskType(machine string) string {
-	return oneOf(len(machine) > 1 && machine[1] == '4', "hyperdisk-balanced", "pd-balanced")
+	zones := p.g.Zones()
+	return min((of.MinNodes+zones-1)/zones, of.MaxNodes/zones)
 }
 
 func oneOf[T any](first bool, a, b T) T {

@@ -87,10 +87,9 @@ func unprotectedStorage(r Resource, _ []Resource) []string {
 	return nil
 }
 
-// labels says where the types that cost have theirs.
+// labels says where the types that cost have theirs. The nodes of GKE have those of their cluster.
 var labels = map[string][]string{
 	"gcp:container/cluster:Cluster":              {"resourceLabels"},
-	"gcp:container/nodePool:NodePool":            {"nodeConfig", "resourceLabels"},
 	"gcp:filestore/instance:Instance":            {"labels"},
 	"gcp:artifactregistry/repository:Repository": {"labels"},
 	"gcp:storage/bucket:Bucket":                  {"labels"},

@@ -1,0 +1,139 @@
+package infra
+
+import (
+	"cmp"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// quota is what a stack needs of one of Google's quotas when all pools have maxNodes.
+type quota struct {
+	metric  string // "CPUS"
+	n       int
+	project bool // of the whole project, and not of one region
+}
+
+// ownCPUs are the families of machines whose vCPUs have a quota of their own in a region. Those of N1, E2 and the smallest
+// ones are CPUS; those of families which are newer than this table are counted by CPUS_PER_VM_FAMILY.
+var ownCPUs = []string{"a2", "c2", "c2d", "c3", "m1", "m2", "m3", "n2", "n2d", "t2d"}
+
+func cpuMetric(machineType string) string {
+	switch f := family(machineType); {
+	case slices.Contains([]string{"n1", "e2", "f1", "g1"}, f):
+		return "CPUS"
+	case slices.Contains(ownCPUs, f):
+		return strings.ToUpper(f) + "_CPUS"
+	default:
+		return "CPUS_PER_VM_FAMILY (" + strings.ToUpper(f) + ")"
+	}
+}
+
+// DiskType returns a type of disk that the machine can boot from: the fourth generation takes Hyperdisks only.
+func (o *GKEPool) DiskType() string {
+	if len(o.MachineType) > 1 && o.MachineType[1] == '4' {
+		return "hyperdisk-balanced"
+	}
+	return "pd-balanced"
+}
+
+// quotas returns what the stack needs, those of the region first. CPUs of machine types that are not known here are not in it.
+func (g *GKE) quotas() (all []quota) {
+	add := func(project bool, metric string, n int) {
+		if n <= 0 {
+			return
+		}
+		if i := slices.IndexFunc(all, func(q quota) bool { return q.metric == metric }); i >= 0 {
+			all[i].n += n
+			return
+		}
+		all = append(all, quota{metric, n, project})
+	}
+	for _, pool := range []*GKEPool{&g.SystemPool, g.WorkerPool, g.GPUPool} {
+		if pool == nil {
+			continue
+		}
+		nodes := pool.MaxNodes
+		add(false, cpuMetric(pool.MachineType), nodes*googleCPUs(pool.MachineType))
+		add(true, "CPUS_ALL_REGIONS", nodes*googleCPUs(pool.MachineType))
+		disks := "SSD_TOTAL_GB"
+		if pool.DiskType() != "pd-balanced" {
+			disks = "HDB_TOTAL_GB"
+		}
+		add(false, disks, nodes*cmp.Or(pool.DiskGB, 100))
+		if pool.Accelerator != "" {
+			add(false, gpuMetric(pool), nodes*pool.GPUs)
+			add(true, "GPUS_ALL_REGIONS", nodes*pool.GPUs)
+		}
+		if !g.PrivateNodes {
+			add(false, "IN_USE_ADDRESSES", nodes)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b quota) int {
+		if a.project == b.project {
+			return 0
+		}
+		if b.project {
+			return -1
+		}
+		return 1
+	})
+	return all
+}
+
+func gpuMetric(pool *GKEPool) string {
+	card := strings.Replace(pool.Accelerator, "nvidia-tesla-", "nvidia-", 1)
+	if strings.HasPrefix(card, "nvidia-h100-") {
+		card = strings.TrimSuffix(card, "-80gb")
+	}
+	metric := strings.ToUpper(strings.ReplaceAll(card, "-", "_")) + "_GPUS"
+	if pool.Spot {
+		return "PREEMPTIBLE_" + metric
+	}
+	return metric
+}
+
+// quotaNote says which quotas the stack needs, and how they are shown. Nobody but Google knows what a project has.
+func (g *GKE) quotaNote() string {
+	var inRegion, inProject []string
+	for _, q := range g.quotas() {
+		text := fmt.Sprintf("%s %d", q.metric, q.n)
+		if q.project {
+			inProject = append(inProject, text)
+		} else {
+			inRegion = append(inRegion, text)
+		}
+	}
+	r, _ := region(g.Location)
+	return fmt.Sprintf("with all pools at maxNodes the stack needs these quotas: in %s %s; of the project %s. New projects have little of some of them, and no GPUs. "+
+		"Compare: gcloud compute regions describe %s --project=%s --flatten='quotas[]' --format='table(quotas.metric,quotas.usage,quotas.limit)', and for the project: gcloud compute project-info describe",
+		r, strings.Join(inRegion, ", "), strings.Join(inProject, ", "), r, g.Project)
+}
+
+// fewCPUs are the vCPUs of machine types which do not end in their number. Those that share a core count as here, too.
+var fewCPUs = map[string]int{
+	"e2-micro": 2, "e2-small": 2, "e2-medium": 2, "f1-micro": 1, "g1-small": 1,
+	"a2-highgpu-1g": 12, "a2-highgpu-2g": 24, "a2-highgpu-4g": 48, "a2-highgpu-8g": 96, "a2-megagpu-16g": 96,
+	"a2-ultragpu-1g": 12, "a2-ultragpu-2g": 24, "a2-ultragpu-4g": 48, "a2-ultragpu-8g": 96,
+	"a3-highgpu-1g": 26, "a3-highgpu-2g": 52, "a3-highgpu-4g": 104, "a3-highgpu-8g": 208, "a3-megagpu-8g": 208,
+}
+
+var (
+	endsInCPUs = regexp.MustCompile(`-([0-9]{1,4})$`)
+	customCPUs = regexp.MustCompile(`(?:^|-)custom-([0-9]{1,4})-[0-9]+(?:-ext)?$`)
+)
+
+// googleCPUs returns how many vCPUs a machine type has; 0 = not known here.
+func googleCPUs(machineType string) int {
+	for _, form := range []*regexp.Regexp{customCPUs, endsInCPUs} {
+		if found := form.FindStringSubmatch(machineType); found != nil {
+			n, err := strconv.Atoi(found[1])
+			if err == nil {
+				return n
+			}
+		}
+	}
+	return fewCPUs[machineType]
+}

@@ -1,0 +1,131 @@
+package infra
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Changes that tests of GKE's settings share.
+var withGPUs = map[string]string{"gke.gpuPool": "{machineType: n1-standard-4, accelerator: nvidia-tesla-t4, gpus: 1, maxNodes: 2}"}
+
+func merged(all ...map[string]string) map[string]string {
+	m := map[string]string{}
+	for _, o := range all {
+		maps.Copy(m, o)
+	}
+	return m
+}
+
+// window returns a section gke.maintenance of weekends, with other fields of its window.
+func window(other ...string) string {
+	return "{window: " + flow(map[string]string{"start": "'2026-12-05T02:00:00Z'", "end": "'2026-12-05T08:00:00Z'", "recurrence": "'FREQ=WEEKLY;BYDAY=SA,SU'"}, other...) + "}"
+}
+
+// exclusion returns gke.maintenance.exclusions, one for each argument, which names its other fields.
+func exclusion(others ...string) string {
+	var all []string
+	for _, other := range others {
+		all = append(all, flow(map[string]string{"name": "a", "start": "'2026-12-20T00:00:00Z'", "end": "'2027-01-04T00:00:00Z'"}, other))
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+func names(n int) (all []string) {
+	for i := range n {
+		all = append(all, fmt.Sprintf("name: e%d", i))
+	}
+	return all
+}
+
+// flow returns a mapping of YAML, with other fields beside or instead of some.
+func flow(is map[string]string, other ...string) string {
+	for _, o := range other {
+		for field := range strings.SplitSeq(o, ", ") {
+			if name, value, ok := strings.Cut(field, ": "); ok {
+				is[name] = value
+			}
+		}
+	}
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		all = append(all, name+": "+is[name])
+	}
+	return "{" + strings.Join(all, ", ") + "}"
+}
+
+// The quotas that a stack needs, by what its pools may grow to.
+func TestGoogleQuotas(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		with map[string]string
+		want string
+	}{
+		{"as shipped", nil, "CPUS 32, SSD_TOTAL_GB 250; CPUS_ALL_REGIONS 32"},
+		{"GPUs", withGPUs, "CPUS 40, SSD_TOTAL_GB 450, NVIDIA_T4_GPUS 2; CPUS_ALL_REGIONS 40, GPUS_ALL_REGIONS 2"},
+		{"spot GPUs", map[string]string{"gke.gpuPool": "{machineType: g2-standard-24, accelerator: nvidia-l4, gpus: 2, maxNodes: 3, spot: true}"},
+			"CPUS 32, SSD_TOTAL_GB 550, CPUS_PER_VM_FAMILY (G2) 72, PREEMPTIBLE_NVIDIA_L4_GPUS 6; CPUS_ALL_REGIONS 104, GPUS_ALL_REGIONS 6"},
+		{"large GPUs", map[string]string{"gke.gpuPool": "{machineType: a2-ultragpu-2g, accelerator: nvidia-a100-80gb, gpus: 2, maxNodes: 1}"},
+			"CPUS 32, SSD_TOTAL_GB 350, A2_CPUS 24, NVIDIA_A100_80GB_GPUS 2; CPUS_ALL_REGIONS 56, GPUS_ALL_REGIONS 2"},
+		{"a quota of the family", map[string]string{"gke.workerPool.machineType": "n2-standard-8"}, "CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 24; CPUS_ALL_REGIONS 32"},
+		{"Hyperdisks", map[string]string{"gke.workerPool.machineType": "n4-standard-8"}, "CPUS 8, SSD_TOTAL_GB 100, CPUS_PER_VM_FAMILY (N4) 24, HDB_TOTAL_GB 150; CPUS_ALL_REGIONS 32"},
+		{"machines of one's own measure", map[string]string{"gke.workerPool.machineType": "n2-custom-6-20480"}, "CPUS 8, SSD_TOTAL_GB 250, N2_CPUS 18; CPUS_ALL_REGIONS 26"},
+		{"addresses", map[string]string{"gke.privateNodes": "false"}, "CPUS 32, SSD_TOTAL_GB 250, IN_USE_ADDRESSES 5; CPUS_ALL_REGIONS 32"},
+		{"one pool, and shared cores", map[string]string{"gke.workerPool": "", "gke.systemPool": "{machineType: e2-medium, maxNodes: 1, diskGb: 30}"}, "CPUS 2, SSD_TOTAL_GB 30; CPUS_ALL_REGIONS 2"},
+	} {
+		config := stack(t, CloudGKE)
+		setAll(t, config, test.with)
+		s, err := parsed(t, config)
+		if err != nil {
+			t.Errorf("%s: %v", test.name, err)
+			continue
+		}
+		var region, project []string
+		for _, q := range s.GKE.quotas() {
+			if text := fmt.Sprint(q.metric, " ", q.n); q.project {
+				project = append(project, text)
+			} else {
+				region = append(region, text)
+			}
+		}
+		if got := strings.Join(region, ", ") + "; " + strings.Join(project, ", "); got != test.want {
+			t.Errorf("%s:\n got %s\nwant %s", test.name, got, test.want)
+		}
+		if n := len(s.Notes); n != 1 || !strings.Contains(s.Notes[0], "gcloud compute regions describe us-central1 --project=my-project") {
+			t.Errorf("%s: one line tells the quotas and how to look at them, not %q", test.name, s.Notes)
+		}
+	}
+}
+
+// The pool of GPUs that the shipped file has as a comment is right once the marks of its comment are gone.
+func TestCommentedGPUs(t *testing.T) {
+	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, pool, found := strings.Cut(string(text), "\n    # gpuPool:")
+	if !found {
+		t.Fatal("the file has no gpuPool as a comment")
+	}
+	pool = "    # gpuPool:" + pool
+	lines := strings.Split(pool, "\n")
+	for i := 0; i < len(lines) && strings.HasPrefix(lines[i], "    # "); i++ {
+		lines[i] = "    " + strings.TrimPrefix(lines[i], "    # ")
+	}
+	var stack struct{ Config map[string]any }
+	if err := yaml.UnmarshalStrict([]byte(before+"\n"+strings.Join(lines, "\n")), &stack); err != nil {
+		t.Fatal(err)
+	}
+	s, err := parsed(t, completed(stack.Config))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if g := s.GKE.GPUPool; g == nil || g.GPUs != 1 || g.MinNodes != 0 || g.DiskGB < minGPUDisk {
+		t.Errorf("%+v", g)
+	}
+}
