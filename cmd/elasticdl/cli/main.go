@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	_ "time/tzdata" // images have no files of time zones
@@ -40,13 +42,29 @@ func Main(models ...*zoo.Model) {
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// builtFrom is the version of this module in the running binary, "dev" if it was a checkout.
+// builtFrom returns the released version of this module in the running binary, "dev" if there is none: if it was built in a checkout.
 func builtFrom() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return "dev"
 	}
-	for _, m := range append(info.Deps, &info.Main) {
+	return releaseOf(info)
+}
+
+// ofCommit matches the versions that Go makes up for a commit: v0.0.0-20261122093015-0123456789ab, and +dirty after it.
+var ofCommit = regexp.MustCompile(`[-.]\d{14}-[0-9a-f]{12}(\+dirty)?$|\+dirty$`)
+
+// releaseOf is [builtFrom] of a binary's build. A commit that was fetched as a module is as good as a release; of one that was built in
+// its repository nobody else may know.
+func releaseOf(info *debug.BuildInfo) string {
+	here := slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "vcs" })
+	if m := info.Main; m.Path == modulePath {
+		if m.Version == "" || m.Version == "(devel)" || here && ofCommit.MatchString(m.Version) {
+			return "dev"
+		}
+		return m.Version
+	}
+	for _, m := range info.Deps {
 		if m.Path == modulePath && m.Replace == nil && m.Version != "" && m.Version != "(devel)" {
 			return m.Version
 		}

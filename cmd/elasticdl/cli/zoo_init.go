@@ -46,6 +46,9 @@ func zooInitCommand() *cobra.Command {
 		Short: "Write a Go module with a model to start from",
 		Long: `Write a Go module with a model to start from, and elasticdl.json, which tells zoo build where it is.
 
+Without --local_pkg_dir the module needs the release of ElasticDL that this binary is of. A binary that "make build" has made is of
+no release: the module is then built with the checkout that the binary is in, or else the one that the working directory is in.
+
 A module that is there already is left as it is. The binary of such a module is elasticdl with the models that its main
 lists: "go run . train --runtime=local …" in the module trains them here, zoo build makes the image for a cluster.`,
 		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
@@ -56,7 +59,7 @@ lists: "go run . train --runtime=local …" in the module trains them here, zoo 
 	flags := cmd.Flags()
 	flags.StringVar(&z.zoo, "model_zoo", "model_zoo", "directory of the module")
 	flags.StringVar(&z.base, "base_image", "", "image that zoo build puts the binary on; none if not given")
-	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, instead of its released module")
+	flags.StringVar(&z.local, "local_pkg_dir", "", "checkout of ElasticDL to build with, or a directory in it, instead of the released module")
 	flags.StringVar(&z.pypi, "extra_pypi_index", "", "no effect: Go modules come from GOPROXY")
 	flags.StringVar(&z.spec, "cluster_spec", "", "refused: it is for elasticdl train, in YAML")
 	return cmd
@@ -75,17 +78,83 @@ func (z *zooInit) check() error {
 			problems = append(problems, fmt.Errorf("--base_image=%s: %w", z.base, err))
 		}
 	}
-	if z.local != "" {
-		if text, err := os.ReadFile(filepath.Join(z.local, "go.mod")); err != nil || !bytes.Contains(text, []byte("module "+modulePath+"\n")) {
-			problems = append(problems, fmt.Errorf("--local_pkg_dir=%s: expected the directory of a checkout of %s", z.local, modulePath))
-		}
-	} else if builtFrom() == "dev" && !z.there() {
-		problems = append(problems, errors.New("--local_pkg_dir: this elasticdl is of no released version: expected the directory of its checkout"))
+	if err := z.findCheckout(builtFrom(), executable()); err != nil {
+		problems = append(problems, err)
 	}
 	if z.spec != "" {
 		problems = append(problems, fmt.Errorf("--cluster_spec=%s: Python is not run; elasticdl train --cluster_spec=FILE takes YAML that completes the pods", z.spec))
 	}
 	return errors.Join(problems...)
+}
+
+// findCheckout makes --local_pkg_dir the top of the checkout that it is in. If it is not given and version is no release, it is the one
+// that a binary was built in, or else the one that the working directory is in. A module that is there needs none.
+func (z *zooInit) findCheckout(version, binary string) error {
+	if z.local != "" {
+		top, ok := checkoutOf(z.local)
+		if !ok {
+			return fmt.Errorf("--local_pkg_dir=%s: expected a checkout of %s, or a directory in it", z.local, modulePath)
+		}
+		z.local = top
+		return nil
+	}
+	if version != "dev" || z.there() {
+		return nil
+	}
+	for _, from := range []string{filepath.Dir(binary), "."} {
+		if top, ok := checkoutOf(from); ok {
+			z.local = fromHere(top)
+			return nil
+		}
+	}
+	return errors.New("--local_pkg_dir: this elasticdl was built in a checkout, and is of no release: expected the directory of that checkout, since neither the binary nor the working directory is in it")
+}
+
+// checkoutOf returns the top of the checkout of ElasticDL that a directory is in. Of a relative one it is relative.
+func checkoutOf(dir string) (string, bool) {
+	absolute, err := filepath.Abs(dir)
+	if err != nil {
+		return "", false
+	}
+	for up := 0; ; up++ {
+		text, err := os.ReadFile(filepath.Join(absolute, "go.mod"))
+		if err == nil && bytes.HasPrefix(text, []byte("module "+modulePath+"\n")) {
+			return filepath.Join(dir, strings.Repeat("../", up)), true
+		}
+		parent := filepath.Dir(absolute)
+		if parent == absolute {
+			return "", false
+		}
+		absolute = parent
+	}
+}
+
+// fromHere is a path as seen from the working directory, so that a module which is built with it names nothing above the two. Where
+// symbolic links lead to the working directory that is not safe, and the path stays as it is.
+func fromHere(path string) string {
+	here, err := os.Getwd()
+	if err != nil || !filepath.IsAbs(path) {
+		return path
+	}
+	if real, err := filepath.EvalSymlinks(here); err != nil || real != here {
+		return path
+	}
+	if rel, err := filepath.Rel(here, path); err == nil {
+		return rel
+	}
+	return path
+}
+
+// executable returns where this binary is, behind symbolic links.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
+	}
+	return path
 }
 
 // there says that the module exists.
@@ -100,7 +169,9 @@ func (z *zooInit) run(cmd *cobra.Command) error {
 	}
 	what := "there already, left as it is"
 	if !z.there() {
-		what = "written"
+		if what = "written"; z.local != "" {
+			what = "written, to be built with the checkout " + z.local
+		}
 		if err := z.write(); err != nil {
 			return err
 		}

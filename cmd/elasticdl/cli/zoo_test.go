@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -29,6 +30,10 @@ func TestZoo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
 	cache := strings.Fields(string(caches))
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
@@ -37,9 +42,9 @@ func TestZoo(t *testing.T) {
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			for key, value := range map[string]string{
-				"ELASTICDL_HOME": filepath.Join(env.WorkDir, "state"), "CHECKOUT": checkout, "REGISTRY": server.Listener.Addr().String(),
+				"ELASTICDL_HOME": filepath.Join(env.WorkDir, "state"), "CHECKOUT": checkout, "BINARY": binary, "REGISTRY": server.Listener.Addr().String(),
 				"DIGITS":  filepath.Join(checkout, "examples/mnist/data"),
-				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local", "GOWORK": "off",
+				"GOCACHE": cache[0], "GOMODCACHE": cache[1], "GOPROXY": "off", "GOFLAGS": "", "GOTOOLCHAIN": "local", "GOWORK": "off",
 			} {
 				env.Setenv(key, value)
 			}
@@ -69,5 +74,31 @@ func extract(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(err)
 		ts.Check(os.WriteFile(ts.MkAbs(args[1]), program, 0o755))
 		return
+	}
+}
+
+// What was built in its repository is of no release, whatever version Go makes up for it.
+func TestRelease(t *testing.T) {
+	ours := func(version string) debug.Module { return debug.Module{Path: modulePath, Version: version} }
+	vcs := []debug.BuildSetting{{Key: "vcs", Value: "git"}}
+	for _, test := range []struct {
+		name string
+		info debug.BuildInfo
+		want string
+	}{
+		{"make build without git", debug.BuildInfo{Main: ours("(devel)")}, "dev"},
+		{"make build", debug.BuildInfo{Main: ours("v0.0.0-20261122093015-0123456789ab"), Settings: vcs}, "dev"},
+		{"make build with changes", debug.BuildInfo{Main: ours("v1.2.4-0.20261122093015-0123456789ab+dirty"), Settings: vcs}, "dev"},
+		{"make build of a release with changes", debug.BuildInfo{Main: ours("v1.2.3+dirty"), Settings: vcs}, "dev"},
+		{"make build of a release", debug.BuildInfo{Main: ours("v1.2.3"), Settings: vcs}, "v1.2.3"},
+		{"go install", debug.BuildInfo{Main: ours("v1.2.3")}, "v1.2.3"},
+		{"go install of a commit", debug.BuildInfo{Main: ours("v0.0.0-20261122093015-0123456789ab")}, "v0.0.0-20261122093015-0123456789ab"},
+		{"a module with a release", debug.BuildInfo{Main: debug.Module{Path: "m", Version: "(devel)"}, Deps: []*debug.Module{new(ours("v1.2.3"))}}, "v1.2.3"},
+		{"a module with a checkout", debug.BuildInfo{Main: debug.Module{Path: "m"}, Deps: []*debug.Module{{Path: modulePath, Version: "v1.2.3", Replace: &debug.Module{Path: ".."}}}}, "dev"},
+		{"a test", debug.BuildInfo{}, "dev"},
+	} {
+		if got := releaseOf(&test.info); got != test.want {
+			t.Errorf("%s: %s, want %s", test.name, got, test.want)
+		}
 	}
 }
