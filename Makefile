@@ -120,7 +120,7 @@ cluster-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(abspath $(BUILD))/tools/ ./kube
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
-	@grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra | while read -r f; do \
+	@grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test | while read -r f; do \
 	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2 | while read -r target; do \
 	    echo "$$(dirname $$f) $$target"; $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x; done; done
 

@@ -94,6 +94,40 @@ var beta = []string{
 	"gcp:projects/service:Service checkIfServiceHasUsageOnDestroy",
 }
 
+// What is written by hand of attributes is of attributes that there are, and that have what it is about.
+func TestRulesHaveAttributes(t *testing.T) {
+	all, err := attributes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	byPath := map[string]*attribute{}
+	var gather func(p parts)
+	gather = func(p parts) {
+		for _, a := range p {
+			byPath[a.path] = a
+			gather(a.parts)
+		}
+	}
+	for _, p := range all {
+		gather(p)
+	}
+	for path := range suppress {
+		if a := byPath[path]; a == nil || !a.suppress {
+			t.Errorf("suppress has %s: the schema has no such attribute with Suppress: %+v", path, a)
+		}
+	}
+	for path := range forcing {
+		if a := byPath[path]; a == nil || a.forceNew {
+			t.Errorf("forcing has %s: the schema has no such attribute without ForceNew: %+v", path, a)
+		}
+	}
+	for path := range named {
+		if byPath[path] == nil {
+			t.Errorf("named has %s: the schema has no such attribute", path)
+		}
+	}
+}
+
 // Mistakes in a file of schemas are told by what they are.
 func TestParseAttributes(t *testing.T) {
 	for text, want := range map[string]string{

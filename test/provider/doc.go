@@ -1,4 +1,4 @@
-// Package provider plays the clouds' providers for the real engine of Pulumi, in the process of a test: Google's,
+// Package provider simulates the clouds' providers for the real engine of Pulumi, in the process of a test: Google's,
 // Amazon's, Kubernetes' and that of commands.
 //
 //	engine ──PULUMI_DEBUG_PROVIDERS──> [Cloud]: gcp, aws, command: one [Provider] with a table of [Type]s
@@ -8,8 +8,15 @@
 //
 //   - What a cloud decides is not known in a preview.
 //   - A property that the SDK does not have, or of another kind, and one that is missing are refused: see [Schema].
-//   - What cannot be changed is replaced; a name can be had once.
-//   - A refresh reads what clouds say, which is not what they were told: see the types' Drift.
+//   - Differences of Google's and Amazon's resources are those that Terraform plans, whose providers Pulumi wraps: what the
+//     cloud filled in counts where the provider's attribute is not Computed; what is ForceNew is replaced. See plan.go.
+//   - A name can be had once.
+//   - The state has what clouds fill in at once (the types' Fill); a refresh reads what they changed since (Drift).
 //   - What is deleted must not be in use.
 //   - Without its cluster an object of Kubernetes is gone, and who asks for it learns that nobody answers.
+//
+// The directory schemas has the schemas of Terraform's providers, as facts: one line for each attribute, with its source and
+// version at the top. With another version of Pulumi's SDK, which wraps another version of the provider, they have to be
+// extracted again; the tests compare their names and forms with the SDK's sources. What a provider does by code is written by
+// hand in suppress.go.
 package provider

@@ -132,6 +132,35 @@ func TestFilledInCounts(t *testing.T) {
 	}
 }
 
+// A default is an input, also within blocks; what the cloud will fill in is not known in a preview, also within blocks.
+func TestDefaultsAndUnknowns(t *testing.T) {
+	w := newWorld(t)
+	in, problems := w.checked(poolKind, "p", Props{"cluster": "c", "management": Props{"autoRepair": false}, "upgradeSettings": Props{"maxSurge": 1}})
+	if problems != "" {
+		t.Fatal(problems)
+	}
+	if m := at(in, "management").(Props); m["autoRepair"] != false || m["autoUpgrade"] != true || text(in, "upgradeSettings", "strategy") != "SURGE" || in["nodeConfig"] != nil {
+		t.Errorf("inputs: %v", in)
+	}
+	r, err := w.of(poolKind).Create(t.Context(), &pulumirpc.CreateRequest{Urn: urn(poolKind, "p"), Properties: value(t, in), Preview: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := wire(r.Properties)
+	for _, path := range [][]any{{"nodeCount"}, {"nodeConfig"}, {"version"}, {"upgradeSettings", "maxUnavailable"}, {"instanceGroupUrls"}} {
+		if got := at(out, path...); got != Unknown {
+			t.Errorf("in a preview %v is %v", path, got)
+		}
+	}
+	if at(out, "upgradeSettings", "maxSurge") != 1.0 || out["autoscaling"] != nil || out["placementPolicy"] != nil {
+		t.Errorf("a preview shows %v", out)
+	}
+	// What follows from something else that is not known may change, and replace.
+	if d := w.diff(poolKind, in, in, changed(in, Unknown, "cluster")); !slices.Equal(d.Replaces, []string{"cluster"}) {
+		t.Errorf("a cluster that is not known: replaced for %v", d.Replaces)
+	}
+}
+
 // What is left to the cloud stays as the cloud has it, and what only shrinking replaces may grow.
 func TestChangesOfClusters(t *testing.T) {
 	w := newWorld(t)
