@@ -134,8 +134,9 @@ var mistakes = []mistake{
 	// EKS.
 	{cloud: "eks", path: "!aws:region", want: "missing: pulumi config set aws:region us-west-2", also: map[string]string{"eks.vpc": vpcThere}},
 	{cloud: "eks", path: "!aws:region", value: "Oregon", want: "Oregon: expected a region, as us-west-2", also: map[string]string{"eks.vpc": vpcThere}},
-	{cloud: "eks", path: "eks.version", value: "'1.33'", want: "1.33: its standard support ended on 2026-07-29: expected 1.35 or later, or eks.supportType: EXTENDED, which costs six times as much"},
-	{cloud: "eks", path: "eks.version", value: "'1.30'", want: "1.30: Amazon does not support it any more: expected 1.35 or later"},
+	{cloud: "eks", path: "!aws:assumeRole", value: "{roleArn: 'arn:aws:iam::123456789012:role/deploy'}", want: "kubectl and the registry's login cannot use this: put it into a profile"},
+	{cloud: "eks", path: "!aws:secretKey", value: "hunter2", want: "kubectl and the registry's login cannot use this"},
+	{cloud: "eks", path: "!aws:profile", value: "my profile", want: "my profile: expected the name of a profile"},
 	{cloud: "eks", path: "eks.version", value: "latest", want: "latest: expected a version of Kubernetes"},
 	{cloud: "eks", path: "eks.version", value: "'2.1'", want: "2.1: expected a version of Kubernetes"},
 	{cloud: "eks", path: "eks.supportType", value: "extended", want: "extended: expected STANDARD or EXTENDED"},
@@ -166,19 +167,17 @@ var mistakes = []mistake{
 	{cloud: "eks", path: "eks.workerGroup", value: "{maxNodes: 2, instanceTypes: [c5.large, c5.large]}", at: "eks.workerGroup.instanceTypes[1]", want: "c5.large occurs twice"},
 	{cloud: "eks", path: "eks.workerGroup", value: "{maxNodes: 2}", at: "eks.workerGroup.instanceTypes", want: "missing: one or more"},
 	{cloud: "eks", path: "eks.workerGroup", value: "{maxNodes: 2, instanceTypes: [c5.large], gpus: 1}", at: "eks.workerGroup.gpus", want: "1: GPUs are in eks.gpuGroup only"},
-	{cloud: "eks", path: "eks.gpuGroup.vcpuQuota", want: "missing: how many vCPUs of that family the account may have"},
-	{cloud: "eks", path: "eks.gpuGroup.vcpuQuota", value: "8", want: "8: fewer than maxNodes × vCPUs, 3 × 4"},
-	{cloud: "eks", path: "eks.gpuGroup.instanceTypes", value: "[m6i.large]", at: "eks.gpuGroup.instanceTypes[0]", want: "m6i.large: has no GPU of NVIDIA"},
-	{cloud: "eks", path: "eks.gpuGroup.instanceTypes", value: "[g4ad.xlarge]", at: "eks.gpuGroup.instanceTypes[0]", want: "g4ad.xlarge: has no GPU of NVIDIA"},
-	{cloud: "eks", path: "eks.gpuGroup.instanceTypes", value: "[g5.12xlarge]", at: "eks.gpuGroup.instanceTypes[0]", want: "g5.12xlarge: has 4 GPUs, and eks.gpuGroup.gpus is 1", also: map[string]string{"eks.gpuGroup.vcpuQuota": "1000"}},
-	{cloud: "eks", path: "eks.gpuGroup.gpus", want: "0: expected 1 or more, per node", at: "eks.gpuGroup.gpus"},
-	{cloud: "eks", path: "eks.gpuGroup.desiredNodes", value: "5", want: "5: expected minNodes to maxNodes, 0 to 3"},
-	{cloud: "eks", path: "eks.gpuGroup.diskGb", value: "20", at: "eks.gpuGroup.diskGb", want: "20: expected 30 to 65536"},
-	{cloud: "eks", path: "eks.gpuGroup.spot", value: "true", want: "true: a ring of fewer than job.minWorkers, 2, waits", also: map[string]string{"job.minWorkers": "2"}},
+	{cloud: "eks", path: "eks.gpuGroup.instanceTypes", value: "[m6i.large]", at: "eks.gpuGroup.instanceTypes[0]", want: "m6i.large: has no GPU of NVIDIA", also: map[string]string{"eks.gpuGroup": gpuGroup}},
+	{cloud: "eks", path: "eks.gpuGroup.instanceTypes", value: "[g4ad.xlarge]", at: "eks.gpuGroup.instanceTypes[0]", want: "g4ad.xlarge: has no GPU of NVIDIA", also: map[string]string{"eks.gpuGroup": gpuGroup}},
+	{cloud: "eks", path: "eks.gpuGroup.instanceTypes", value: "[g5.12xlarge]", at: "eks.gpuGroup.instanceTypes[0]", want: "g5.12xlarge: has 4 GPUs, and eks.gpuGroup.gpus is 1", also: map[string]string{"eks.gpuGroup": gpuGroup}},
+	{cloud: "eks", path: "eks.gpuGroup.gpus", want: "0: expected 1 or more, per node", at: "eks.gpuGroup.gpus", also: map[string]string{"eks.gpuGroup": gpuGroup}},
+	{cloud: "eks", path: "eks.gpuGroup.desiredNodes", value: "5", want: "5: expected minNodes to maxNodes, 0 to 3", also: map[string]string{"eks.gpuGroup": gpuGroup}},
+	{cloud: "eks", path: "eks.gpuGroup.diskGb", value: "20", at: "eks.gpuGroup.diskGb", want: "20: expected 30 to 65536", also: map[string]string{"eks.gpuGroup": gpuGroup}},
+	{cloud: "eks", path: "eks.gpuGroup.spot", value: "true", want: "true: a ring of fewer than job.minWorkers, 2, waits", also: map[string]string{"eks.gpuGroup": gpuGroup, "job.minWorkers": "2"}},
 	{cloud: "eks", path: "eks.efs.throughputMode", value: "provisioned", want: "provisioned: expected elastic or bursting"},
 	{cloud: "eks", path: "eks.efs.uid", value: "-1", want: "-1: expected 0 or more"},
 	{cloud: "eks", path: "eks.logRetentionDays", value: "0", want: "0: expected 1, 3, 5"},
-	{cloud: "eks", path: "eks.gpuGroup", at: `job.worker.request["nvidia.com/gpu"]`, want: "1: the stack has no eks.gpuGroup"},
+	{cloud: "eks", path: "job.worker.limit", value: "{nvidia.com/gpu: 1}", at: `job.worker.limit["nvidia.com/gpu"]`, want: "1: the stack has no eks.gpuGroup"},
 	{cloud: "eks", path: "eks.efs", at: "job.volumes[0].claimName", want: "efs-claim: that claim is of eks.efs"},
 
 	// minikube.
@@ -284,6 +283,8 @@ var mistakes = []mistake{
 }
 
 const long = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
+const gpuGroup = "{instanceTypes: [g4dn.xlarge], gpus: 1, maxNodes: 3, desiredNodes: 2}"
 
 const vpcThere = "{id: vpc-0a1b2c3d, privateSubnets: [subnet-0a1b2c3d, subnet-0a1b2c3e]}"
 

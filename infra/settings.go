@@ -124,7 +124,7 @@ func Load(ctx *pulumi.Context, now time.Time, others ...func(*Settings) error) (
 			return nil, fmt.Errorf("read %s: %w", pulumi.EnvConfig, err)
 		}
 	}
-	keys := []string{keyProject, keyRegion}
+	keys := append([]string{keyProject, keyRegion, keyProfile}, providerOnly...)
 	for f := range fields(reflect.TypeFor[Settings]()) {
 		keys = append(keys, in.project+":"+f.name)
 	}
@@ -152,6 +152,7 @@ func Load(ctx *pulumi.Context, now time.Time, others ...func(*Settings) error) (
 const (
 	keyProject = "gcp:project"
 	keyRegion  = "aws:region"
+	keyProfile = "aws:profile"
 )
 
 // input is everything that settings are made of.

@@ -20,7 +20,7 @@ func (s *Settings) check(in input, p *problems) {
 	case CloudGKE:
 		s.GKE.check(s, p)
 	case CloudEKS:
-		s.EKS.check(s, p, in.now)
+		s.EKS.check(s, in, p)
 	case CloudMinikube:
 		s.Minikube.check(s, p)
 	}

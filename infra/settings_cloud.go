@@ -79,6 +79,8 @@ type Network struct {
 // EKS is a cluster of Amazon.
 type EKS struct {
 	Region             string    `json:"-"`                     // aws:region
+	Profile            string    `json:"-"`                     // aws:profile; "" = as the AWS CLI chooses
+	Unsupported        string    `json:"-"`                     // why a new cluster cannot have Version on the day of the settings; "" = it can
 	Version            string    `json:"version"`               // of Kubernetes: "1.35"
 	SupportType        string    `json:"supportType,omitempty"` // STANDARD, or EXTENDED: a year longer, which costs six times as much
 	VPC                VPC       `json:"vpc"`
@@ -89,8 +91,9 @@ type EKS struct {
 	WorkerGroup        *EKSGroup `json:"workerGroup,omitempty"`
 	GPUGroup           *EKSGroup `json:"gpuGroup,omitempty"`
 	EFS                *EFS      `json:"efs,omitempty"`
-	CodeBucket         bool      `json:"codeBucket"`       // an S3 bucket that the job may read
-	LogRetentionDays   int       `json:"logRetentionDays"` // of the control plane's logs
+	CodeBucket         bool      `json:"codeBucket"`           // an S3 bucket that the job may read
+	LogRetentionDays   int       `json:"logRetentionDays"`     // of the control plane's logs
+	LabelNodes         bool      `json:"labelNodes,omitempty"` // a change of labels is brought onto nodes, by replacing all of them
 }
 
 // VPC is made by the stack, or is there already: then ID and the subnets are given and nothing else.
@@ -103,17 +106,34 @@ type VPC struct {
 	PublicSubnets  []string `json:"publicSubnets,omitempty"`
 }
 
+// NamedGroup is a group with its name: "system", "worker" or "gpu".
+type NamedGroup struct {
+	Name string
+	*EKSGroup
+}
+
+// Groups returns the groups that the stack has, the system's first.
+func (e *EKS) Groups() []NamedGroup {
+	all := []NamedGroup{{"system", &e.SystemGroup}}
+	if e.WorkerGroup != nil {
+		all = append(all, NamedGroup{"worker", e.WorkerGroup})
+	}
+	if e.GPUGroup != nil {
+		all = append(all, NamedGroup{"gpu", e.GPUGroup})
+	}
+	return all
+}
+
 // EKSGroup is nodes of one kind.
 type EKSGroup struct {
 	InstanceTypes []string          `json:"instanceTypes"` // several for spot
 	MinNodes      int               `json:"minNodes"`
 	MaxNodes      int               `json:"maxNodes"`
-	DesiredNodes  int               `json:"desiredNodes"` // at first; then an autoscaler's, or `aws eks update-nodegroup-config`'s
+	DesiredNodes  int               `json:"desiredNodes"` // at first; later `aws eks update-nodegroup-config` changes it
 	Spot          bool              `json:"spot,omitempty"`
-	DiskGB        int               `json:"diskGb,omitempty"`    // GiB; default 100
-	GPUs          int               `json:"gpus,omitempty"`      // per node; of the GPU group only
-	VCPUQuota     int               `json:"vcpuQuota,omitempty"` // vCPUs of that family that the account may have: maxNodes × those of the type must fit
-	Labels        map[string]string `json:"labels,omitempty"`    // of Kubernetes
+	DiskGB        int               `json:"diskGb,omitempty"` // GiB; default 100
+	GPUs          int               `json:"gpus,omitempty"`   // per node; of the GPU group only
+	Labels        map[string]string `json:"labels,omitempty"` // of Kubernetes
 }
 
 // EFS is an NFS file system of Amazon.

@@ -72,7 +72,7 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 		}
 	}
 	if e := s.EKS; e != nil {
-		e.Region = in.config[keyRegion]
+		e.Region, e.Profile = in.config[keyRegion], in.config[keyProfile]
 		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
 			e.VPC.CIDR = ""
 		}

@@ -10,20 +10,23 @@ import (
 )
 
 var (
-	isAmazonRegion = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
-	isVPC          = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
-	isSubnet       = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
-	isPrincipal    = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:(role|user)/.+$`)
-	isInstanceType = regexp.MustCompile(`^[a-z][-a-z0-9]*\.[a-z0-9-]+$`)
-	isArm          = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
+	isAmazonProfile = regexp.MustCompile(`^[\w.@/+:=-]+$`)
+	isAmazonRegion  = regexp.MustCompile(`^[a-z]{2}(-[a-z]+)+-[0-9]$`)
+	isVPC           = regexp.MustCompile(`^vpc-[0-9a-f]{8,17}$`)
+	isSubnet        = regexp.MustCompile(`^subnet-[0-9a-f]{8,17}$`)
+	isPrincipal     = regexp.MustCompile(`^arn:aws[-a-z]*:iam::[0-9]{12}:(role|user)/.+$`)
+	isInstanceType  = regexp.MustCompile(`^[a-z][-a-z0-9]*\.[a-z0-9-]+$`)
+	isArm           = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
 )
 
-func (e *EKS) check(s *Settings, p *problems, now time.Time) {
+func (e *EKS) check(s *Settings, in input, p *problems) {
 	const at = "eks."
 	p.check(e.Region != "", keyRegion, "missing: pulumi config set %s us-west-2", keyRegion)
 	p.check(e.Region == "" || isAmazonRegion.MatchString(e.Region), keyRegion, "%s: expected a region, as us-west-2", e.Region)
+	checkProvider(in.config, p)
+	p.check(e.Profile == "" || isAmazonProfile.MatchString(e.Profile), keyProfile, "%s: expected the name of a profile: letters, digits and _.@/+:=-", e.Profile)
 	p.oneOf(at+"supportType", e.SupportType, "STANDARD", "EXTENDED")
-	e.checkVersion(s, p, now)
+	e.checkVersion(s, p, in.now)
 	e.VPC.check(e.Region, p)
 	if e.PublicAccess {
 		checkAuthorized("eks", e.AuthorizedNetworks, 40, p, true)
@@ -58,6 +61,19 @@ func (e *EKS) check(s *Settings, p *problems, now time.Time) {
 	p.check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
 }
 
+// providerOnly are settings of the AWS provider that `aws eks get-token` and `aws ecr get-login-password` cannot follow: the stack
+// would be made by one identity, and Kubernetes and the registry would meet another.
+var providerOnly = []string{
+	"aws:accessKey", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:assumeRoles", "aws:secretKey", "aws:sharedConfigFiles", "aws:sharedCredentialsFiles", "aws:token",
+}
+
+func checkProvider(config map[string]string, p *problems) {
+	for _, key := range providerOnly {
+		_, there := config[key]
+		p.check(!there, key, "kubectl and the registry's login cannot use this: put it into a profile of ~/.aws/config (role_arn, source_profile), and name that: pulumi config set aws:profile NAME")
+	}
+}
+
 // retentions are those that CloudWatch has.
 var retentions = []int{1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653}
 
@@ -68,8 +84,8 @@ func deref(n *int) int {
 	return *n
 }
 
-// support is until when Amazon supports versions of Kubernetes at the standard price, of which those after the last are not
-// known here yet. Then they are supported for six times as much for a year.
+// support lists the last day of standard support of each version of Kubernetes, of which those after the last are not known here.
+// Extended support lasts a year longer and costs six times as much.
 // Source: the Kubernetes release calendar of the EKS user guide, November 2026.
 var support = []struct{ version, until string }{
 	{"1.32", "2026-03-23"},
@@ -78,7 +94,8 @@ var support = []struct{ version, until string }{
 	{"1.35", "2027-03-27"},
 }
 
-// checkVersion refuses what costs more than was asked for, and what is no version.
+// checkVersion refuses what is no version. A version out of support is a note, because a cluster that exists must stay
+// manageable on every day; Unsupported refuses it to a new one.
 func (e *EKS) checkVersion(s *Settings, p *problems, now time.Time) {
 	const path = "eks.version"
 	minor, err := strconv.Atoi(strings.TrimPrefix(e.Version, "1."))
@@ -87,9 +104,15 @@ func (e *EKS) checkVersion(s *Settings, p *problems, now time.Time) {
 		return
 	}
 	i := slices.IndexFunc(support, func(o struct{ version, until string }) bool { return o.version == e.Version })
-	newest := support[len(support)-1].version
-	if first, _ := strconv.Atoi(support[0].version[2:]); i < 0 {
-		p.check(minor > first, path, "%s: Amazon does not support it any more: expected %s or later", e.Version, newest)
+	refuse := func(format string, args ...any) {
+		e.Unsupported = path + ": " + fmt.Sprintf(format, args...)
+		s.note("%s; a cluster that exists works on, until Amazon upgrades it", e.Unsupported)
+	}
+	if first, _ := strconv.Atoi(support[0].version[2:]); i < 0 && minor < first {
+		refuse("%s: Amazon does not support it any more: expected a newer version", e.Version)
+		return
+	}
+	if i < 0 {
 		s.note("eks.version: %s is newer than this program: until when it is supported is not checked", e.Version)
 		return
 	}
@@ -97,11 +120,11 @@ func (e *EKS) checkVersion(s *Settings, p *problems, now time.Time) {
 	if err != nil {
 		panic(err) // a test parses them
 	}
-	switch ended := now.After(until); {
-	case ended && now.After(until.AddDate(1, 0, 0)):
-		p.check(false, path, "%s: Amazon does not support it any more: expected %s or later", e.Version, newest)
+	switch ended := !now.Before(until.AddDate(0, 0, 1)); {
+	case ended && !now.Before(until.AddDate(1, 0, 1)):
+		refuse("%s: Amazon does not support it any more, since %s: expected a newer version", e.Version, until.AddDate(1, 0, 0).Format(time.DateOnly))
 	case ended && e.SupportType != "EXTENDED":
-		p.check(false, path, "%s: its standard support ended on %s: expected %s or later, or eks.supportType: EXTENDED, which costs six times as much", e.Version, support[i].until, newest)
+		refuse("%s: its standard support ended on %s: expected a newer version, or eks.supportType: EXTENDED, which costs six times as much", e.Version, support[i].until)
 	case !ended && now.After(until.AddDate(0, -1, 0)):
 		s.note("eks.version: the standard support of %s ends on %s", e.Version, support[i].until)
 	}
@@ -170,7 +193,6 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *problems) {
 	if !wanted {
 		const why = "GPUs are in eks.gpuGroup only, which keeps off pods that ask for none"
 		p.check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
-		p.check(o.VCPUQuota == 0, at+".vcpuQuota", "%d: %s", o.VCPUQuota, why)
 		for i, t := range o.InstanceTypes {
 			p.check(!isGPU.MatchString(t), fmt.Sprintf("%s.instanceTypes[%d]", at, i), "%s: %s", t, why)
 		}
@@ -178,21 +200,14 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *problems) {
 	}
 	p.check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
 	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
-	each := 0 // vCPUs of the largest
 	for i, t := range o.InstanceTypes {
 		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
 		p.check(isGPU.MatchString(t), path, "%s: has no GPU of NVIDIA", t)
 		n := gpus[t]
 		p.check(n == 0 || o.GPUs == 0 || n == o.GPUs, path, "%s: has %d GPUs, and %s.gpus is %d", t, n, at, o.GPUs)
-		each = max(each, vcpus(t))
 		if strings.HasPrefix(t, "p3") {
 			s.note("%s: %s is an old type, of the last branch of drivers that knows it", path, t)
 		}
-	}
-	if most := o.MaxNodes * each; o.VCPUQuota == 0 {
-		p.check(false, at+".vcpuQuota", "missing: how many vCPUs of that family the account may have (quotas \"Running On-Demand G and VT\" or \"P\", or those of spot; 0 in new accounts): %d or more for maxNodes × %d vCPUs", most, each)
-	} else {
-		p.check(o.VCPUQuota >= most, at+".vcpuQuota", "%d: fewer than maxNodes × vCPUs, %d × %d: expected as many, or fewer nodes", o.VCPUQuota, o.MaxNodes, each)
 	}
 	if o.DesiredNodes == 0 {
 		s.note("%s.desiredNodes: 0: the stack has no autoscaler: pods that ask for GPUs wait until somebody sets more", at)
@@ -209,19 +224,4 @@ var gpus = map[string]int{
 	"g6.xlarge": 1, "g6.2xlarge": 1, "g6.4xlarge": 1, "g6.8xlarge": 1, "g6.16xlarge": 1, "g6.12xlarge": 4, "g6.24xlarge": 4, "g6.48xlarge": 8,
 	"g6e.xlarge": 1, "g6e.2xlarge": 1, "g6e.4xlarge": 1, "g6e.8xlarge": 1, "g6e.16xlarge": 1, "g6e.12xlarge": 4, "g6e.24xlarge": 4, "g6e.48xlarge": 8,
 	"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8,
-}
-
-var sized = regexp.MustCompile(`\.([0-9]*)xlarge$`)
-
-// vcpus are those of a type by its size: an xlarge has four. 0 if the size does not say.
-func vcpus(instanceType string) int {
-	at := sized.FindStringSubmatch(instanceType)
-	if at == nil {
-		return 0
-	}
-	n, err := strconv.Atoi(at[1])
-	if err != nil {
-		n = 1
-	}
-	return 4 * n
 }

@@ -183,7 +183,7 @@ func TestEveryField(t *testing.T) {
 		p, got := &problems{}, &Settings{}
 		decode(read(string(text)), reflect.ValueOf(got).Elem(), "", p)
 		got.Project, got.Stack, got.Root, got.Now, got.Notes = s.Project, s.Stack, s.Root, s.Now, s.Notes
-		got.GKE.Project, got.EKS.Region = s.GKE.Project, s.EKS.Region
+		got.GKE.Project, got.EKS.Region, got.EKS.Profile, got.EKS.Unsupported = s.GKE.Project, s.EKS.Region, s.EKS.Profile, s.EKS.Unsupported
 		if err := p.err(); err != nil {
 			t.Error(err)
 		}
@@ -207,10 +207,6 @@ func fillAll(v reflect.Value) {
 		v.Set(reflect.New(v.Type().Elem()))
 		fillAll(v.Elem())
 	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[time.Time]() {
-			v.Set(reflect.ValueOf(day))
-			return
-		}
 		if v.Type() == reflect.TypeFor[job.Duration]() {
 			v.Set(reflect.ValueOf(job.Duration{Duration: time.Minute}))
 			return

@@ -50,7 +50,7 @@ func TestSettled(t *testing.T) {
 		{"cards with machines", "gke", merged(withGPUs, map[string]string{"gke.gpuPool.machineType": "g2-standard-4", "gke.gpuPool.accelerator": "nvidia-l4"}), func(s *Settings) bool { return s.GKE.GPUPool.GPUDriver == "DEFAULT" }},
 		{"a VPC that is there", "eks", map[string]string{"eks.vpc": vpcThere}, func(s *Settings) bool { return s.EKS.VPC.CIDR == "" && len(s.EKS.VPC.PrivateSubnets) == 2 }},
 		{"a private API", "eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, func(s *Settings) bool { return !s.EKS.PublicAccess }},
-		{"several types for spot", "eks", map[string]string{"eks.gpuGroup.instanceTypes": "[g4dn.xlarge, g5.xlarge, g6.xlarge]", "eks.gpuGroup.spot": "true"}, func(s *Settings) bool { return s.EKS.GPUGroup.Spot }},
+		{"several types for spot", "eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [g4dn.xlarge, g5.xlarge, g6.xlarge], gpus: 1, maxNodes: 2, spot: true}"}, func(s *Settings) bool { return s.EKS.GPUGroup.Spot }},
 		{"whoever owns files", "eks", map[string]string{"eks.efs": "{uid: 65532}"}, func(s *Settings) bool { return *s.EKS.EFS.UID == 65532 && s.EKS.EFS.ThroughputMode == "elastic" }},
 		{"a profile, an absolute path", "minikube", map[string]string{"minikube.data": "data"}, func(s *Settings) bool {
 			return s.Minikube.Profile == "elasticdl-test" && s.Minikube.Data == "/project/data"
@@ -108,10 +108,11 @@ func TestNotes(t *testing.T) {
 		{"gke", nil, "elasticdl:gke: with all pools at maxNodes the stack needs these quotas: in us-central1 CPUS 32, SSD_TOTAL_GB 250; of the project CPUS_ALL_REGIONS 32."},
 		{"gke", map[string]string{"gke.maintenance.exclusions": exclusion("start: '2026-11-01T00:00:00Z', end: '2026-11-20T00:00:00Z'")}, "elasticdl:gke.maintenance.exclusions[0]: a ended on 2026-11-20"},
 		{"eks", map[string]string{"eks.publicAccess": "false", "eks.authorizedNetworks": ""}, "elasticdl:eks.publicAccess: false: `pulumi up` has to run within the VPC"},
-		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [p3.2xlarge], gpus: 1, maxNodes: 2, desiredNodes: 2, vcpuQuota: 16}"}, "elasticdl:eks.gpuGroup.instanceTypes[0]: p3.2xlarge is an old type"},
-		{"eks", map[string]string{"eks.gpuGroup.desiredNodes": "0"}, "elasticdl:eks.gpuGroup.desiredNodes: 0: the stack has no autoscaler"},
-		{"eks", map[string]string{"eks.gpuGroup.spot": "true"}, "elasticdl:eks.gpuGroup.spot: true with one type only"},
+		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [p3.2xlarge], gpus: 1, maxNodes: 2, desiredNodes: 2}"}, "elasticdl:eks.gpuGroup.instanceTypes[0]: p3.2xlarge is an old type"},
+		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [g4dn.xlarge], gpus: 1, maxNodes: 3}"}, "elasticdl:eks.gpuGroup.desiredNodes: 0: the stack has no autoscaler"},
+		{"eks", map[string]string{"eks.gpuGroup": "{instanceTypes: [g4dn.xlarge], gpus: 1, maxNodes: 3, desiredNodes: 1, spot: true}"}, "elasticdl:eks.gpuGroup.spot: true with one type only"},
 		{"eks", map[string]string{"eks.version": "'1.34'"}, "elasticdl:eks.version: the standard support of 1.34 ends on 2026-12-02"},
+		{"eks", map[string]string{"eks.version": "'1.33'"}, "elasticdl:eks.version: 1.33: its standard support ended on 2026-07-29: expected a newer version, or eks.supportType: EXTENDED"},
 		{"eks", map[string]string{"eks.version": "'1.37'"}, "elasticdl:eks.version: 1.37 is newer than this program"},
 		{"minikube", map[string]string{"minikube.data": "no/data"}, "elasticdl:minikube.data: no directory ../no/data"},
 	} {
@@ -128,7 +129,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// Support of versions ends on a day, and who pays for more may have more.
+// The support of versions ends on a day. Then a new cluster is refused, or paid for; settings are accepted on every day.
 func TestVersions(t *testing.T) {
 	for _, v := range support {
 		if _, err := time.Parse(time.DateOnly, v.until); err != nil {
@@ -137,27 +138,34 @@ func TestVersions(t *testing.T) {
 	}
 	for _, test := range []struct {
 		day, version, kind string
-		ok                 bool
+		refused            string // a part of the reason
 	}{
-		{"2026-11-21", "1.35", "STANDARD", true},
-		{"2026-11-21", "1.34", "STANDARD", true},
-		{"2026-12-01", "1.34", "STANDARD", true},
-		{"2026-12-03", "1.34", "STANDARD", false},
-		{"2026-12-03", "1.34", "EXTENDED", true},
-		{"2027-12-03", "1.34", "EXTENDED", false},
-		{"2026-11-21", "1.33", "STANDARD", false},
-		{"2026-11-21", "1.33", "EXTENDED", true},
-		{"2026-11-21", "1.20", "EXTENDED", false},
-		{"2026-11-21", "1.36", "STANDARD", true},
+		{"2026-11-21", "1.35", "STANDARD", ""},
+		{"2026-11-21", "1.34", "STANDARD", ""},
+		{"2026-12-02", "1.34", "STANDARD", ""},
+		{"2026-12-03", "1.34", "STANDARD", "standard support ended on 2026-12-02"},
+		{"2026-12-03", "1.34", "EXTENDED", ""},
+		{"2027-12-02", "1.34", "EXTENDED", ""},
+		{"2027-12-03", "1.34", "EXTENDED", "since 2027-12-02"},
+		{"2026-11-21", "1.33", "STANDARD", "standard support ended"},
+		{"2026-11-21", "1.33", "EXTENDED", ""},
+		{"2026-11-21", "1.20", "EXTENDED", "does not support it any more"},
+		{"2026-11-21", "1.36", "STANDARD", ""},
+		{"2027-03-27", "1.35", "STANDARD", ""},
+		{"2027-03-28", "1.35", "STANDARD", "standard support ended on 2027-03-27"},
+		{"2028-06-01", "1.35", "EXTENDED", "since 2028-03-27"},
 	} {
-		now, err := time.Parse(time.DateOnly, test.day)
+		now, err := time.Parse(time.DateTime, test.day+" 12:00:00")
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, e := &problems{}, &EKS{Version: test.version, SupportType: test.kind}
-		e.checkVersion(&Settings{}, p, now)
-		if (p.err() == nil) != test.ok {
-			t.Errorf("%+v: %v", test, p.err())
+		p, s, e := &problems{}, &Settings{}, &EKS{Version: test.version, SupportType: test.kind}
+		e.checkVersion(s, p, now)
+		if err := p.err(); err != nil || (e.Unsupported == "") != (test.refused == "") || !strings.Contains(e.Unsupported, test.refused) {
+			t.Errorf("%+v: refused to a new cluster: %q; to all: %v", test, e.Unsupported, err)
+		}
+		if test.refused != "" && (len(s.Notes) != 1 || !strings.Contains(s.Notes[0], test.refused)) {
+			t.Errorf("%+v: an existing cluster is told %q", test, s.Notes)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func start(t *testing.T, name string) *engine {
 	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
 	dir := t.TempDir()
 	e.file = userFile(t, dir, name)
-	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: e.now, live: e.cloud, find: e.cloud.Find}),
+	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: func() time.Time { return e.now() }, live: e.cloud, find: e.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(e.cloud.Env()))
 	if err != nil {
 		t.Fatal(err)

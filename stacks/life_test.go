@@ -40,8 +40,8 @@ func TestLife(t *testing.T) {
 		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
 			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
 			[]string{"replace gcp:container/nodePool:NodePool gpu"}, []string{"filestore", "registry"}},
-		{"eks", nil, map[string]any{"elasticdl:eks.gpuGroup.instanceTypes": []any{"g5.xlarge"}},
-			[]string{"replace aws:eks/nodeGroup:NodeGroup gpu"}, []string{"data", "code", "images"}},
+		{"eks", nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
+			[]string{"replace aws:eks/nodeGroup:NodeGroup worker"}, []string{"data", "code", "images"}},
 		{"minikube", nil, nil, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestLife(t *testing.T) {
 				for path, value := range test.change {
 					e.set(path, value)
 				}
-				e.expect("other GPUs", e.up(), test.want...)
+				e.expect("other hardware", e.up(), test.want...)
 			}
 			if len(test.keeps) > 0 {
 				e.protects(test.keeps...)

@@ -124,7 +124,7 @@ var replacements = []struct{ kind, outcome string }{
 
 // rolls are updates for which a pool's nodes are replaced by others. A group of EKS follows its launch template.
 var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeConfig\.(machineType|diskType|diskSizeGb|imageType)|` +
-	`aws:ec2/launchTemplate:LaunchTemplate |aws:eks/nodeGroup:NodeGroup .*version)`)
+	`aws:ec2/launchTemplate:LaunchTemplate .*(blockDeviceMappings|metadataOptions|tagSpecifications)|aws:eks/nodeGroup:NodeGroup .*version)`)
 
 // outcomeOf says in a page's words what a preview would do.
 func outcomeOf(did steps, err error) string {
@@ -192,6 +192,8 @@ var (
 		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 3}}
 	existing = base{"a VPC that is there", change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 		"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
+	groups = base{"groups of all kinds", change{"elasticdl:eks.workerGroup.desiredNodes": 3,
+		"elasticdl:eks.gpuGroup": change{"instanceTypes": []any{"g6f.xlarge"}, "gpus": 1, "maxNodes": 2}}}
 	publicNodes = base{"public nodes", change{"elasticdl:gke.privateNodes": false}}
 	withGPUs    = base{"GPUs and a chosen range", change{"elasticdl:gke.gpuPool": change{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2}, "elasticdl:gke.filestore.range": "10.60.0.0/29"}}
 )
@@ -248,23 +250,27 @@ var eksChanges = map[string]trials{
 	"version":            try(inEKS("version", "1.36")),
 	"supportType":        try(inEKS("supportType", "EXTENDED")),
 	"vpc.cidr":           try(inEKS("vpc.cidr", "10.1.0.0/16")),
-	"vpc.zones":          try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"})),
+	"vpc.zones":          try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2a", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2b", "us-west-2a"})),
 	"vpc.natPerZone":     try(inEKS("vpc.natPerZone", true)),
-	"vpc.id":             {existing, []change{inEKS("vpc.id", "vpc-0fedcba9876543210"), inEKS("vpc.privateSubnets", subnets("a", "b", "c"))}},
+	"vpc.id":             {existing, []change{inEKS("vpc.id", "vpc-0fedcba9876543210")}},
+	"vpc.privateSubnets": {existing, []change{inEKS("vpc.privateSubnets", subnets("a", "b", "c"))}},
+	"vpc.publicSubnets":  {existing, []change{inEKS("vpc.publicSubnets", subnets("d"))}},
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"admins":             try(inEKS("admins", []any{"arn:aws:iam::123456789012:role/admin"})),
 	"efs":                try(inEKS("efs", nil), change{"elasticdl:eks.efs": nil, "elasticdl:data": nil, "elasticdl:job": nil, "elasticdl:image": nil}),
 	"codeBucket":         try(inEKS("codeBucket", false)),
 	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
+	"labelNodes":         try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true, "elasticdl:labels.team": "vision"}),
 
-	"group.instanceTypes": try(inEKS("gpuGroup.instanceTypes", []any{"g5.xlarge"})),
-	"group.minNodes":      try(inEKS("gpuGroup.minNodes", 1), inEKS("systemGroup.maxNodes", 4)),
-	"group.desiredNodes":  try(inEKS("gpuGroup.desiredNodes", 1)),
-	"group.spot":          try(inEKS("gpuGroup.spot", true)),
-	"group.diskGb":        try(inEKS("gpuGroup.diskGb", 200)),
-	"group.gpus":          try(inEKS("gpuGroup.vcpuQuota", 24)),
-	"group.labels":        try(inEKS("gpuGroup.labels", change{"disk": "fast"})),
+	"group.instanceTypes": {groups, []change{inEKS("workerGroup.instanceTypes", []any{"m6i.xlarge"})}},
+	"group.minNodes":      {groups, []change{inEKS("workerGroup.minNodes", 1)}},
+	"group.maxNodes":      {groups, []change{inEKS("systemGroup.maxNodes", 4), {"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}}},
+	"group.desiredNodes":  {groups, []change{inEKS("workerGroup.desiredNodes", 1)}},
+	"group.spot":          {groups, []change{inEKS("workerGroup.spot", true)}},
+	"group.diskGb":        {groups, []change{inEKS("workerGroup.diskGb", 200)}},
+	"group.gpus":          {groups, []change{inEKS("gpuGroup.gpus", 2)}},
+	"group.labels":        {groups, []change{inEKS("workerGroup.labels", change{"disk": "fast"})}},
 
 	"efs.throughputMode": try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            try(inEKS("efs.uid", 1000)),

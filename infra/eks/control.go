@@ -2,11 +2,14 @@ package eks
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
 )
 
 // controlPlane is the cluster without nodes.
@@ -37,6 +40,15 @@ func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
 		}
 		public.PublicAccessCidrs = cidrs
 	}
+	supported, err := infra.NewHook(b.Context, "support of Kubernetes by Amazon", func(*pulumi.ResourceHookArgs) error {
+		if b.eks.Unsupported != "" {
+			return errors.New(b.eks.Unsupported)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
 	return eks.NewCluster(b.Context, "cluster", &eks.ClusterArgs{
 		Name:          pulumi.String(b.name),
 		RoleArn:       role.Arn,
@@ -53,9 +65,11 @@ func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
 		Tags:                       b.tags(b.name),
 	}, b.with(
 		// Without its policy a cluster cannot delete what it made in the VPC.
-		after(attached, []pulumi.Resource{logs}),
+		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
 		pulumi.DeleteBeforeReplace(true), // the name is taken
-		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons"}),
+		// EKS refuses subnets of other zones than those with which the cluster was made, and needs none: nodes may be in any
+		// subnet of the VPC.
+		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
 	))
 }
 

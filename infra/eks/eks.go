@@ -8,7 +8,7 @@
 // The arrows say what waits for what, and in reverse what outlives what when the stack goes: nodes end, and pods with
 // them, while files are still mounted; the network plugin and the way out of the network outlast the nodes.
 //
-// No autoscaler runs: a group has as many nodes as at first, or as `aws eks update-nodegroup-config` says.
+// No autoscaler runs: a group has desiredNodes at first, and later as many as `aws eks update-nodegroup-config` sets.
 package eks
 
 import (
@@ -37,6 +37,7 @@ type builder struct {
 	account   string
 	caller    string   // ARN of the role or user that runs this
 	existing  []subnet // of a VPC that is there already
+	live      *live    // what the account has of the cluster
 	component pulumi.Resource
 }
 
@@ -98,6 +99,9 @@ func (b *builder) value(cluster *eks.Cluster) *infra.Cluster {
 		Login:       &infra.Login{User: "AWS", Command: "aws ecr get-login-password --region " + b.eks.Region},
 		NetPolicies: true,
 	}
+	if b.eks.Profile != "" { // the provider's: another identity may be unknown to cluster and registry
+		c.Login.Command += " --profile '" + b.eks.Profile + "'"
+	}
 	if b.eks.GPUGroup != nil {
 		c.GPU = infra.GPU{NodeSelector: map[string]string{gpuLabel: "true"}, DevicePlugin: true}
 	}
@@ -125,11 +129,15 @@ func (b *builder) lookUp() (err error) {
 		return fmt.Errorf("look up the role of %s: %w", who.Arn, err)
 	}
 	b.account, b.caller = who.AccountId, session.IssuerArn
-	if b.eks.VPC.ID == "" {
-		return nil
+	if b.eks.VPC.ID != "" {
+		if b.existing, err = b.lookUpVPC(); err != nil {
+			return err
+		}
 	}
-	b.existing, err = b.lookUpVPC()
-	return err
+	if b.live, err = b.lookUpLive(); err != nil {
+		return err
+	}
+	return b.live.check(b.eks.VPC)
 }
 
 // exportVPC exports the cluster's VPC, and fails if that is not the one that the settings name now.
@@ -169,8 +177,12 @@ func (b *builder) tags(name string, more ...string) pulumi.StringMap {
 	return m
 }
 
-// kubeconfig names a command that gets a token, and has none in it.
+// kubeconfig names a command that gets a token, and has none in it. The token is of the provider's profile, if it has one.
 func (b *builder) kubeconfig(c *eks.Cluster) pulumi.StringOutput {
+	env := ""
+	if b.eks.Profile != "" {
+		env = fmt.Sprintf("\n      env: [{name: AWS_PROFILE, value: %q}]", b.eks.Profile)
+	}
 	return pulumi.Sprintf(`apiVersion: v1
 kind: Config
 clusters:
@@ -184,7 +196,7 @@ users:
     exec:
       apiVersion: client.authentication.k8s.io/v1beta1
       command: aws
-      args: [--region, %[4]s, eks, get-token, --cluster-name, %[1]s, --output, json]
+      args: [--region, %[4]s, eks, get-token, --cluster-name, %[1]s, --output, json]%[6]s
       interactiveMode: IfAvailable
       provideClusterInfo: false
       installHint: "the AWS CLI, version 2: https://docs.aws.amazon.com/cli/"
@@ -192,5 +204,5 @@ contexts:
 - name: %[1]s
   context: {cluster: %[1]s, user: %[1]s, namespace: %[5]q}
 current-context: %[1]s
-`, c.Name, c.Endpoint, c.CertificateAuthority.Data().Elem(), b.eks.Region, b.s.Platform.Namespace)
+`, c.Name, c.Endpoint, c.CertificateAuthority.Data().Elem(), b.eks.Region, b.s.Platform.Namespace, env)
 }

@@ -72,12 +72,12 @@ type view struct {
 	preview bool
 }
 
-func record(s *infra.Settings, preview bool, change ...func(token string, result resource.PropertyMap)) (*view, error) {
+func record(s *infra.Settings, preview bool, change ...func(token string, args, result resource.PropertyMap)) (*view, error) {
 	v := &view{s: s, preview: preview, texts: map[string]string{}}
 	cloud := graph.Cloud{Preview: preview, Config: map[string]string{"aws:region": "us-west-2"}, Call: func(token string, args resource.PropertyMap) resource.PropertyMap {
 		result := call(token, args)
 		for _, c := range change {
-			c(token, result)
+			c(token, args, result)
 		}
 		return result
 	}}
@@ -137,7 +137,7 @@ func call(token string, args resource.PropertyMap) resource.PropertyMap {
 		id := args["id"].StringValue()
 		return props("id", id, "vpcId", "vpc-1", "availabilityZone", "us-west-2"+strings.TrimPrefix(id, "subnet-"))
 	}
-	return nil
+	return resource.PropertyMap{}
 }
 
 // outputs plays what Amazon makes up.
@@ -226,6 +226,7 @@ func TestCluster(t *testing.T) {
 func TestKubeconfig(t *testing.T) {
 	given := own()
 	given.Platform.Namespace = "2026" // a name, which YAML would take for a number
+	given.EKS.Profile = "team.a"
 	v, err := record(given, false)
 	if err != nil {
 		t.Fatal(err)
@@ -237,6 +238,7 @@ func TestKubeconfig(t *testing.T) {
 			User map[string]struct {
 				APIVersion, Command string
 				Args                []string
+				Env                 []struct{ Name, Value string }
 			}
 		}
 		Contexts []struct {
@@ -260,6 +262,13 @@ func TestKubeconfig(t *testing.T) {
 		strings.Join(exec.Args, " ") != "--region us-west-2 eks get-token --cluster-name elasticdl-test --output json" {
 		t.Errorf("user is %+v", user)
 	}
+	// Who makes the stack is who kubectl and the registry meet.
+	if env := user["exec"].Env; len(env) != 1 || env[0].Name != "AWS_PROFILE" || env[0].Value != "team.a" {
+		t.Errorf("the environment of aws is %v", env)
+	}
+	if c := v.cluster.Login.Command; c != "aws ecr get-login-password --region us-west-2 --profile 'team.a'" {
+		t.Errorf("login is %s", c)
+	}
 	if config.CurrentContext != v.cluster.Context || config.Contexts[0].Name != v.cluster.Context || config.Contexts[0].Context.Namespace != "2026" {
 		t.Errorf("context is %q of %v, expected %q", config.CurrentContext, config.Contexts, v.cluster.Context)
 	}
@@ -269,7 +278,7 @@ func TestKubeconfig(t *testing.T) {
 func TestExistingVPC(t *testing.T) {
 	s := existing()
 	s.EKS.VPC.PrivateSubnets = append(s.EKS.VPC.PrivateSubnets, "subnet-c")
-	v, err := record(s, true, func(token string, result resource.PropertyMap) {
+	v, err := record(s, true, func(token string, _, result resource.PropertyMap) {
 		switch token {
 		case "aws:ec2/getVpc:getVpc":
 			result["enableDnsHostnames"] = resource.NewProperty(false)

@@ -94,8 +94,10 @@ var laws = []law{
 		c := v.named(clusterType, "cluster")[0]
 		wrong = append(wrong, is(c, "accessConfig.bootstrapClusterCreatorAdminPermissions", "false")...)
 		wrong = append(wrong, is(c, "accessConfig.authenticationMode", "API")...)
-		if !slices.Contains(c.Options.IgnoreChanges, "accessConfig.bootstrapClusterCreatorAdminPermissions") {
-			wrong = append(wrong, "what Amazon says of it later replaces the cluster")
+		for _, path := range []string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "vpcConfig.subnetIds"} {
+			if !slices.Contains(c.Options.IgnoreChanges, path) {
+				wrong = append(wrong, "a change of "+path+" replaces the cluster, or is refused")
+			}
 		}
 		for _, e := range v.of(entryType) {
 			wrong = append(wrong, is(e, "type", "STANDARD")...) // those of nodes are EKS's
@@ -154,7 +156,13 @@ var laws = []law{
 			wrong = append(wrong, v.wait(v.of(groupType), v.named(addonType, name)...)...)
 		}
 		system := v.named(groupType, "system")
-		for _, name := range []string{"coredns", "aws-efs-csi-driver"} {
+		late := []string{"coredns", "aws-efs-csi-driver"}
+		if v.s.EKS.GPUGroup != nil {
+			late = append(late, "eks-node-monitoring-agent") // without it nobody sees that a GPU is broken
+		}
+		wrong = append(wrong, count(v.of(addonType), 3+len(late))...)
+		wrong = append(wrong, is(v.named(addonType, "aws-efs-csi-driver")[0], "preserve", "true")...) // it goes before the nodes that it serves
+		for _, name := range late {
 			wrong = append(wrong, v.wait(v.named(addonType, name), system...)...)
 		}
 		wrong = append(wrong, is(v.named(addonType, "vpc-cni")[0], "configurationValues", `{"enableNetworkPolicy":"true"}`)...)
@@ -231,15 +239,20 @@ var laws = []law{
 		return wrong
 	}, func(v *view) { set(v.named(groupType, "gpu")[0], "taints[0].effect", "NoSchedule") }},
 
-	{"E11 the number of nodes is not set back", func(v *view) (wrong []string) {
+	{"E11 the number of nodes is not set back, and no edit of labels replaces nodes", func(v *view) (wrong []string) {
 		for _, g := range v.of(groupType) {
 			if !slices.Contains(g.Options.IgnoreChanges, "scalingConfig.desiredSize") {
 				wrong = append(wrong, g.Name+" is scaled back by the next up")
 			}
 			wrong = append(wrong, is(g, "version", text(v.named(clusterType, "cluster")[0], "version"))...)
 		}
+		for _, l := range v.of(launchType) {
+			if slices.Contains(l.Options.IgnoreChanges, "tagSpecifications") == v.s.EKS.LabelNodes {
+				wrong = append(wrong, "a changed label replaces the nodes of "+l.Name)
+			}
+		}
 		return wrong
-	}, func(v *view) { v.named(groupType, "worker")[0].Options.IgnoreChanges = nil }},
+	}, func(v *view) { v.named(launchType, "worker")[0].Options.IgnoreChanges = nil }},
 
 	{"E12 what is replaced does not meet its own name", func(v *view) (wrong []string) {
 		for _, g := range v.of(groupType) {

@@ -2,6 +2,8 @@ package eks
 
 import (
 	"cmp"
+	"errors"
+	"sync"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
@@ -23,6 +25,10 @@ func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([
 	if err != nil {
 		return nil, err
 	}
+	quotas, err := b.quotas()
+	if err != nil {
+		return nil, err
+	}
 	// No node is ready without a network plugin; and the last one on a node that goes gives back its addresses, so it must not go first.
 	var first []pulumi.Resource
 	for _, name := range []string{"vpc-cni", "kube-proxy", "eks-pod-identity-agent"} {
@@ -36,12 +42,9 @@ func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([
 		}
 		first = append(first, addon)
 	}
-	wait := after(first, attached, n.ways, mounts)
+	wait := pulumi.Composite(after(first, attached, n.ways, mounts), quotas)
 	var all []pulumi.Resource
-	for _, g := range []*infra.EKSGroup{&b.eks.SystemGroup, b.eks.WorkerGroup, b.eks.GPUGroup} {
-		if g == nil {
-			continue
-		}
+	for _, g := range b.eks.Groups() {
 		group, err := b.group(c, n, role, g, wait)
 		if err != nil {
 			return nil, err
@@ -50,11 +53,17 @@ func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([
 	}
 	// Their pods tolerate no taint: they wait for nodes that have none.
 	system := all[:1]
-	dns, err := b.addon(c, "coredns", eks.AddonArgs{}, system)
-	if err != nil {
-		return nil, err
+	more := []string{"coredns"}
+	if b.eks.GPUGroup != nil {
+		more = append(more, "eks-node-monitoring-agent") // EKS repairs nodes with broken GPUs only if this reports them
 	}
-	all = append(all, dns)
+	for _, name := range more {
+		addon, err := b.addon(c, name, eks.AddonArgs{}, system)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, addon)
+	}
 	if b.eks.EFS != nil {
 		driver, err := b.driver(c, system)
 		if err != nil {
@@ -65,16 +74,31 @@ func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([
 	return append(first, all...), nil
 }
 
-// group is nodes of one kind.
-func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g *infra.EKSGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
-	name := "system"
-	switch g {
-	case b.eks.WorkerGroup:
-		name = "worker"
-	case b.eks.GPUGroup:
-		name = "gpu"
+// quotas returns the option that tells once, before the first group is made, which quotas its nodes count against.
+func (b *builder) quotas() (pulumi.ResourceOption, error) {
+	var once sync.Once
+	hook, err := infra.NewHook(b.Context, "quotas of the account", func(*pulumi.ResourceHookArgs) (err error) {
+		once.Do(func() {
+			for _, q := range b.eks.Quotas() {
+				err = errors.Join(err, b.Log.Warn(q.Note(b.eks.Region), nil))
+			}
+		})
+		return err
+	})
+	return infra.BeforeCreate(hook), err
+}
+
+// group makes the nodes of one kind.
+func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g infra.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
+	desired, ignore, err := b.live.desired(g, len(n.private))
+	if err != nil {
+		return nil, err
 	}
-	template, err := b.template(name, g)
+	opts := []pulumi.ResourceOption{wait}
+	if ignore {
+		opts = append(opts, pulumi.IgnoreChanges([]string{"scalingConfig.desiredSize"}))
+	}
+	template, err := b.template(g)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +112,7 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g *infra.EKS
 		capacity = "SPOT"
 	}
 	switch {
-	case name == "gpu":
+	case g.Name == "gpu":
 		image = "AL2023_x86_64_NVIDIA"
 		labels[gpuLabel] = pulumi.String("true")
 		taint("nvidia.com/gpu", "present") // EKS sets none, and pods without need for GPUs would fill the nodes
@@ -96,34 +120,37 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g *infra.EKS
 		labels[spotKey] = pulumi.String("true")
 		taint(spotKey, "true")
 	}
-	return eks.NewNodeGroup(b.Context, name, &eks.NodeGroupArgs{
+	return eks.NewNodeGroup(b.Context, g.Name, &eks.NodeGroupArgs{
 		ClusterName: c.Name, NodeRoleArn: role.Arn, SubnetIds: n.subnets(), Version: c.Version,
 		AmiType:        pulumi.String(image),
 		CapacityType:   pulumi.String(capacity),
 		InstanceTypes:  pulumi.ToStringArray(g.InstanceTypes),
 		LaunchTemplate: &eks.NodeGroupLaunchTemplateArgs{Id: template.ID(), Version: pulumi.Sprintf("%d", template.LatestVersion)},
 		ScalingConfig: &eks.NodeGroupScalingConfigArgs{
-			MinSize: pulumi.Int(g.MinNodes), MaxSize: pulumi.Int(g.MaxNodes), DesiredSize: pulumi.Int(g.DesiredNodes),
+			MinSize: pulumi.Int(g.MinNodes), MaxSize: pulumi.Int(g.MaxNodes), DesiredSize: pulumi.Int(desired),
 		},
 		UpdateConfig:     &eks.NodeGroupUpdateConfigArgs{MaxUnavailable: pulumi.Int(1)},
 		NodeRepairConfig: &eks.NodeGroupNodeRepairConfigArgs{Enabled: pulumi.Bool(true)},
 		Labels:           labels,
 		Taints:           taints,
-		Tags:             b.tags(b.name + "-" + name),
-		// Pulumi gives its name, so that another can take its place while it is there. The number of nodes changes while
-		// jobs run; an `up` that sets it back would end workers.
-	}, b.with(wait, pulumi.IgnoreChanges([]string{"scalingConfig.desiredSize"})))
+		Tags:             b.tags(b.name + "-" + g.Name),
+		// Pulumi chooses the name, so that a successor can be made before this is deleted.
+	}, b.with(opts...))
 }
 
-// template is what EKS launches: it adds image, type, role and security group itself, which a template must not have.
-func (b *builder) template(name string, g *infra.EKSGroup) (*ec2.LaunchTemplate, error) {
-	full := b.name + "-" + name
+// template makes the launch template of a group. EKS adds image, type, role and security group, which a template must not have.
+func (b *builder) template(g infra.NamedGroup) (*ec2.LaunchTemplate, error) {
+	full := b.name + "-" + g.Name
+	opts := []pulumi.ResourceOption{pulumi.DeleteBeforeReplace(true)}
+	if !b.eks.LabelNodes { // a new version of a template replaces every node of its group, for a label on a bill
+		opts = append(opts, pulumi.IgnoreChanges([]string{"tagSpecifications"}))
+	}
 	var tags ec2.LaunchTemplateTagSpecificationArray
 	for _, kind := range []string{"instance", "volume", "network-interface"} { // they cost, and have no tags of the group
 		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: b.tags(full)})
 	}
-	return ec2.NewLaunchTemplate(b.Context, name, &ec2.LaunchTemplateArgs{
-		Name: pulumi.String(b.s.Name(100, name)),
+	return ec2.NewLaunchTemplate(b.Context, g.Name, &ec2.LaunchTemplateArgs{
+		Name: pulumi.String(b.s.Name(100, g.Name)),
 		BlockDeviceMappings: ec2.LaunchTemplateBlockDeviceMappingArray{&ec2.LaunchTemplateBlockDeviceMappingArgs{
 			DeviceName: pulumi.String("/dev/xvda"),
 			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
@@ -137,5 +164,5 @@ func (b *builder) template(name string, g *infra.EKSGroup) (*ec2.LaunchTemplate,
 		},
 		TagSpecifications: tags,
 		Tags:              b.tags(full),
-	}, b.with(pulumi.DeleteBeforeReplace(true)))
+	}, b.with(opts...))
 }

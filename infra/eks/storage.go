@@ -101,7 +101,8 @@ func (b *builder) driver(c *eks.Cluster, nodes []pulumi.Resource) (pulumi.Resour
 	if err != nil {
 		return nil, err
 	}
-	return b.addon(c, "aws-efs-csi-driver", eks.AddonArgs{PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
+	// When the stack goes, addons that need nodes are deleted before the nodes: the driver's pods stay, to unmount files.
+	return b.addon(c, "aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true), PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
 		&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"), RoleArn: role.Arn},
 	}}, nodes, attached)
 }

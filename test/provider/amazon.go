@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -266,8 +267,31 @@ func deleteAttachment(_ context.Context, r *Resource) error {
 	return nil
 }
 
+// groupsAreGone refuses to take from nodes what they need: what is of one subnet, or of the routes of some, unless no group is there.
 func groupsAreGone(_ context.Context, r *Resource) error {
-	return needs(r, eksGroup, "its nodes need it")
+	for g := range r.cloud.all(eksGroup) {
+		in := list(g.In, "subnetIds")
+		subnet := text(r.In, "subnetId")
+		switch {
+		case r.Type == "aws:ec2/natGateway:NatGateway": // that all subnets may use
+		case subnet != "" && !slices.Contains(in, any(subnet)):
+			continue
+		case r.Type == "aws:ec2/route:Route" && !routes(r, in):
+			continue
+		}
+		return fmt.Errorf("%s %s is there: its nodes need it", g.Type, g.Name)
+	}
+	return nil
+}
+
+// routes reports whether a route is in the table of one of some subnets.
+func routes(r *Resource, subnets []any) bool {
+	for a := range r.cloud.all("aws:ec2/routeTableAssociation:RouteTableAssociation") {
+		if a.In["routeTableId"] == r.In["routeTableId"] && slices.Contains(subnets, a.In["subnetId"]) {
+			return true
+		}
+	}
+	return false
 }
 
 func needs(r *Resource, kind, why string) error {

@@ -34,17 +34,36 @@ func amazonFunctions(c *Cloud) map[string]func(Props) (Props, error) {
 		"aws:ec2/getVpc:getVpc": func(a Props) (Props, error) {
 			return Props{"id": a["id"], "cidrBlock": "10.0.0.0/16", "enableDnsHostnames": true, "enableDnsSupport": true, "arn": "arn", "tags": Props{}}, nil
 		},
-		"aws:ec2/getSubnet:getSubnet": func(a Props) (Props, error) {
-			id := text(a, "id")
-			return Props{"id": id, "vpcId": existingVPC, "availabilityZone": AmazonRegion + id[len(id)-1:], "cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
-		},
+		"aws:ec2/getSubnet:getSubnet": live(getSubnet),
 		"aws:eks/getAddonVersion:getAddonVersion": func(a Props) (Props, error) {
 			return Props{"id": a["addonName"], "addonName": a["addonName"], "kubernetesVersion": a["kubernetesVersion"], "version": "v1.2.3-eksbuild.4", "mostRecent": true}, nil
 		},
 		"aws:eks/getClusters:getClusters":     live(getClusters),
+		"aws:eks/getCluster:getCluster":       live(getCluster),
 		"aws:eks/getNodeGroups:getNodeGroups": live(getNodeGroups),
 		"aws:eks/getNodeGroup:getNodeGroup":   live(getNodeGroup),
 	}
+}
+
+// getSubnet answers for subnets of the stack, and for those of the VPC that no stack made: their zone is the last letter of their ID.
+func getSubnet(c *Cloud, args Props) (Props, error) {
+	id := text(args, "id")
+	if r := c.Amazon.live["aws:ec2/subnet:Subnet "+id]; r != nil {
+		return Props{"id": id, "vpcId": r.In["vpcId"], "availabilityZone": r.In["availabilityZone"], "cidrBlock": r.In["cidrBlock"], "tags": Props{}}, nil
+	}
+	return Props{"id": id, "vpcId": existingVPC, "availabilityZone": AmazonRegion + id[len(id)-1:], "cidrBlock": "10.0.0.0/20", "tags": Props{}}, nil
+}
+
+func getCluster(c *Cloud, args Props) (Props, error) {
+	r := c.Amazon.live[eksCluster+" "+text(args, "name")]
+	if r == nil {
+		return nil, fmt.Errorf("reading EKS Cluster (%s): couldn't find resource", text(args, "name"))
+	}
+	out := Props{"id": r.ID, "vpcConfig": r.Is["vpcConfig"]}
+	for _, k := range []string{"arn", "endpoint", "name", "platformVersion", "roleArn", "status", "tags", "version"} {
+		out[k] = r.Is[k]
+	}
+	return out, nil
 }
 
 func getClusters(c *Cloud, _ Props) (Props, error) {

@@ -36,8 +36,8 @@ case "$tool $all" in
 "aws ec2 delete-network-interface --network-interface-id eni-1") ;;
 "aws ecr get-login-password --region us-west-2") echo UFJJVkFURS1LRVk= ;;
 "aws s3 cp --recursive model_zoo s3://"?*/model_zoo) [ -d model_zoo ] || fail "there is no directory model_zoo" ;;
-"aws eks list-nodegroups --cluster-name elasticdl-eks "*) echo gpu-1 ;;
-"aws eks update-nodegroup-config --cluster-name elasticdl-eks --nodegroup-name gpu-1 --scaling-config desiredSize="?) ;;
+"aws eks list-nodegroups --cluster-name elasticdl-eks "*) echo worker-1 ;;
+"aws eks update-nodegroup-config --cluster-name elasticdl-eks --nodegroup-name worker-1 --scaling-config desiredSize="?) ;;
 
 "elasticdl zoo init --model_zoo=model_zoo"*) mkdir -p model_zoo ;;
 "elasticdl zoo init" | "elasticdl zoo build --image="?*/?*" ." | "elasticdl zoo push "?*/?*) ;;

@@ -1,0 +1,135 @@
+package eks
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// live is what the account has of the stack's cluster when the program starts. The zero live is nothing yet.
+type live struct {
+	control []place // subnets of the control plane, in the order of their IDs; of a VPC of the stack's own only
+	groups  []group
+}
+
+// place is a subnet's zone and range.
+type place struct{ zone, cidr string }
+
+// group is a node group as it is.
+type group struct {
+	id                string // its name in EKS
+	name              string // system, worker or gpu
+	types             []string
+	spot              bool
+	min, max, desired int
+	subnets           int
+}
+
+// lookUpLive asks Amazon for the cluster and its groups. No cluster, or none of the name, is no error.
+func (b *builder) lookUpLive() (*live, error) {
+	const why = "needed so that no change sets back the number of nodes, or takes away a zone of the control plane"
+	all, err := eks.GetClusters(b.Context)
+	if err != nil {
+		return nil, fmt.Errorf("list the clusters of %s (eks:ListClusters, %s): %w", b.eks.Region, why, err)
+	}
+	l := &live{}
+	if !slices.Contains(all.Names, b.name) {
+		return l, nil
+	}
+	if b.eks.VPC.ID == "" {
+		cluster, err := eks.LookupCluster(b.Context, &eks.LookupClusterArgs{Name: b.name})
+		if err != nil {
+			return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", b.name, why, err)
+		}
+		for _, id := range slices.Sorted(slices.Values(cluster.VpcConfig.SubnetIds)) {
+			s, err := ec2.LookupSubnet(b.Context, &ec2.LookupSubnetArgs{Id: &id})
+			if err != nil {
+				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, %s): %w", id, b.name, why, err)
+			}
+			l.control = append(l.control, place{s.AvailabilityZone, s.CidrBlock})
+		}
+	}
+	names, err := eks.GetNodeGroups(b.Context, &eks.GetNodeGroupsArgs{ClusterName: b.name})
+	if err != nil {
+		return nil, fmt.Errorf("list the node groups of cluster %s (eks:ListNodegroups, %s): %w", b.name, why, err)
+	}
+	for _, id := range slices.Sorted(slices.Values(names.Names)) {
+		g, err := eks.LookupNodeGroup(b.Context, &eks.LookupNodeGroupArgs{ClusterName: b.name, NodeGroupName: id})
+		if err != nil {
+			return nil, fmt.Errorf("look up the node group %s of cluster %s (eks:DescribeNodegroup, %s): %w", id, b.name, why, err)
+		}
+		name, ours := strings.CutPrefix(g.Tags["Name"], b.name+"-")
+		if !ours || g.Status == "DELETING" || len(g.ScalingConfigs) == 0 {
+			continue
+		}
+		size := g.ScalingConfigs[0]
+		l.groups = append(l.groups, group{
+			id: id, name: name, types: g.InstanceTypes, spot: g.CapacityType == "SPOT", subnets: len(g.SubnetIds),
+			min: size.MinSize, max: size.MaxSize, desired: size.DesiredSize,
+		})
+	}
+	return l, nil
+}
+
+// stays reports whether a group can become what is asked for without another group taking its place.
+func (g group) stays(want *infra.EKSGroup, subnets int) bool {
+	return slices.Equal(slices.Sorted(slices.Values(g.types)), slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
+}
+
+// desired returns the number of nodes to ask for, and whether the engine must ignore it: it must unless something else of the
+// group changes, because EKS takes the number together with the bounds, and the one in the state is of the day on which the
+// group was made. What runs is kept: within new bounds, and by a group that takes another's place.
+func (l *live) desired(want infra.NamedGroup, subnets int) (nodes int, ignore bool, err error) {
+	is := -1
+	for i, g := range l.groups {
+		if g.name == want.Name && (is < 0 || g.stays(want.EKSGroup, subnets)) {
+			is = i
+		}
+	}
+	if is < 0 {
+		return want.DesiredNodes, true, nil
+	}
+	g := l.groups[is]
+	if g.stays(want.EKSGroup, subnets) && g.min == want.MinNodes && g.max == want.MaxNodes {
+		return want.DesiredNodes, true, nil
+	}
+	if g.desired > want.MaxNodes {
+		return 0, false, fmt.Errorf("eks.%[1]sGroup.maxNodes: %[2]d: the group %[3]s has %[4]d nodes, and `pulumi up` ends none: first run aws eks update-nodegroup-config with desiredSize=%[2]d, or give %[4]d or more",
+			want.Name, want.MaxNodes, g.id, g.desired)
+	}
+	return max(g.desired, want.MinNodes), false, nil
+}
+
+// check tells what a change of the zones would break: the control plane keeps the zones with which it was made, and the range
+// of a subnet follows from the place of its zone in the list.
+func (l *live) check(vpc infra.VPC) error {
+	cidr, err := netip.ParsePrefix(vpc.CIDR)
+	if vpc.ID != "" || err != nil {
+		return nil
+	}
+	var wrong []error
+	told := map[string]bool{}
+	for _, is := range l.control {
+		if told[is.zone] {
+			continue
+		}
+		i := slices.Index(vpc.Zones, is.zone)
+		switch {
+		case i < 0:
+			wrong = append(wrong, fmt.Errorf("eks.vpc.zones: %s is missing: the control plane was made with it and keeps it: put it back; zones that were added later can be removed", is.zone))
+		case is.cidr != privateRange(cidr, i) && is.cidr != publicRange(cidr, i):
+			wrong = append(wrong, fmt.Errorf("eks.vpc.zones[%d]: %s has the range %s, which is not that of its place in the list: keep the order, and add zones at the end", i, is.zone, is.cidr))
+		default:
+			continue
+		}
+		told[is.zone] = true
+	}
+	return errors.Join(wrong...)
+}

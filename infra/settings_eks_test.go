@@ -1,0 +1,302 @@
+package infra
+
+import (
+	"bufio"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+const page = "../docs/infrastructure/eks.md"
+
+// room is milli-CPUs, MiB and pods.
+type room struct{ cpu, memory, pods int }
+
+func (r room) less(o room) room { return room{r.cpu - o.cpu, r.memory - o.memory, r.pods - o.pods} }
+func (r room) holds(o room) bool {
+	return r.cpu >= o.cpu && r.memory >= o.memory && r.pods >= o.pods
+}
+
+// allocatable returns what pods of all kinds may request on a node: what the kubelet of Amazon Linux 2023 reserves is off (6 % of the
+// first CPU, 1 % of the second, 0.5 % of the next two, 0.25 % of others; 255 MiB and 11 per pod; 100 MiB until eviction), and so are
+// the 7.5 % of memory that Karpenter counts for the virtual machine.
+func allocatable(t *testing.T, instanceType string) room {
+	t.Helper()
+	memory, pods := 0, 0
+	switch instanceType {
+	case "m6i.large":
+		memory, pods = 8192, 29
+	case "m6i.xlarge":
+		memory, pods = 16384, 58
+	default:
+		t.Fatalf("%s: the test does not know its memory: add it", instanceType)
+	}
+	cpus := vcpus(instanceType)
+	reserved := 60.0
+	for i := 1; i < cpus; i++ {
+		reserved += map[bool]float64{true: 10, false: 2.5}[i == 1]
+		if i == 2 || i == 3 {
+			reserved += 2.5
+		}
+	}
+	return room{cpus*1000 - int(math.Ceil(reserved)), memory*925/1000 - 255 - 11*pods - 100, pods}
+}
+
+// requests returns what a pod's containers request.
+func requests(spec core.PodSpec) room {
+	r := room{pods: 1}
+	for _, c := range spec.Containers {
+		r.cpu += int(c.Resources.Requests.Cpu().MilliValue())
+		r.memory += int(c.Resources.Requests.Memory().Value() >> 20)
+	}
+	return r
+}
+
+// The job of the stack as shipped fits on its nodes, wherever the scheduler puts each pod: with the workers that it starts with, and with
+// as many as it may have. The nodes fit into the quota of a new account.
+func TestShippedJobFits(t *testing.T) {
+	s, err := parsed(t, stack(t, CloudEKS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m, coredns 100m and 70Mi; the agents of Pod
+	// Identity and EFS, and the controllers of EFS, request nothing.
+	daemons := []room{{50, 0, 1}, {100, 0, 1}, {0, 0, 1}, {0, 0, 1}}
+	pods := []room{{100, 70, 1}, {100, 70, 1}, {0, 0, 1}, {0, 0, 1}}
+	s.Job.Image = "registry.example/test-mnist:1" // the stack builds one
+	all, err := manifest.Submit(s.Job)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods = append(pods, requests(all.Job.Spec.Template.Spec))
+	if s.Job.MaxWorkers <= s.Job.NumWorkers {
+		t.Errorf("the job cannot grow: %d workers, at most %d", s.Job.NumWorkers, s.Job.MaxWorkers)
+	}
+	for i := range s.Job.MaxWorkers {
+		p, err := manifest.Pod(s.Job, manifest.PodSpec{ID: pod.ID{Role: pod.Worker, Index: i}, Launch: 1}, meta.OwnerReference{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods = append(pods, requests(p.Spec))
+	}
+	var nodes []room
+	for _, g := range s.EKS.Groups() {
+		if g.Spot || g.Name == "gpu" {
+			t.Errorf("%s: a taint keeps pods off its nodes, which the test does not count", g.Name)
+		}
+		for range g.DesiredNodes {
+			node := allocatable(t, g.InstanceTypes[0])
+			for _, d := range daemons {
+				node = node.less(d)
+			}
+			nodes = append(nodes, node)
+		}
+	}
+	if stuck := misfit(nodes, pods, map[string]bool{}); stuck != "" {
+		t.Errorf("a pod may wait for ever: %s", stuck)
+	}
+	for _, q := range s.EKS.Quotas() {
+		if q.First > q.NewAccount {
+			t.Errorf("a new account has %d vCPUs: %+v", q.NewAccount, q)
+		}
+	}
+}
+
+// misfit places pods one after the other on every node that holds them, and returns a placement with which one has no place; "" = none.
+func misfit(nodes, pods []room, seen map[string]bool) string {
+	if len(pods) == 0 {
+		return ""
+	}
+	sorted := slices.SortedFunc(slices.Values(nodes), func(a, b room) int { return a.cpu*1_000_000 + a.memory - b.cpu*1_000_000 - b.memory })
+	key := fmt.Sprint(sorted, len(pods))
+	if seen[key] {
+		return ""
+	}
+	seen[key] = true
+	placed := false
+	for i := range sorted {
+		if !sorted[i].holds(pods[0]) {
+			continue
+		}
+		placed = true
+		next := slices.Clone(sorted)
+		next[i] = next[i].less(pods[0])
+		if stuck := misfit(next, pods[1:], seen); stuck != "" {
+			return stuck
+		}
+	}
+	if !placed {
+		return fmt.Sprintf("%+v on nodes with %+v", pods[0], sorted)
+	}
+	return ""
+}
+
+// hours are those of a month as Amazon counts them.
+const hours = 730
+
+// The page's table of costs adds up to what it says, below half a dollar an hour, and counts the nodes and disks that the stack has.
+func TestCosts(t *testing.T) {
+	s, err := parsed(t, stack(t, CloudEKS))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := table(t, page, "| what | each | default stack | source |")
+	sum, together, nodes, disks := 0.0, 0.0, 0.0, 0.0
+	for _, row := range rows {
+		n, err := strconv.ParseFloat(strings.Trim(row[2], "* "), 64)
+		if strings.Contains(row[0], "together") {
+			if together = n; err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if err != nil || strings.TrimSpace(row[3]) == "" {
+			t.Errorf("%q: expected a number and a source", row)
+		}
+		switch sum += n; {
+		case strings.Contains(row[0], "node"):
+			nodes += n
+		case strings.Contains(row[0], "disk"):
+			disks += n
+		}
+	}
+	if math.Abs(sum-together) > 0.0051 || together >= 0.5 || together == 0 {
+		t.Errorf("the rows are %.4f together, the page has %.4f, expected less than 0.5", sum, together)
+	}
+	wantNodes, wantDisks := 0.0, 0.0
+	price := map[string]float64{"m6i.large": 0.096}
+	for _, g := range s.EKS.Groups() {
+		wantNodes += float64(g.DesiredNodes) * price[g.InstanceTypes[0]]
+		wantDisks += float64(g.DesiredNodes*g.DiskGB) * 0.08 / hours
+	}
+	if math.Abs(nodes-wantNodes) > 0.0005 || math.Abs(disks-wantDisks) > 0.0005 {
+		t.Errorf("nodes are %.4f on the page and %.4f by the stack's file, disks %.4f and %.4f", nodes, wantNodes, disks, wantDisks)
+	}
+	file, err := os.ReadFile("../stacks/Pulumi.eks.yaml")
+	if err != nil || !strings.Contains(string(file), fmt.Sprintf("$%.2f an hour", together)) {
+		t.Errorf("stacks/Pulumi.eks.yaml does not say $%.2f an hour: %v", together, err)
+	}
+}
+
+// table returns the rows below a header of a page.
+func table(t *testing.T, path, header string) (rows [][]string) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	within := false
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		line := lines.Text()
+		switch {
+		case line == header:
+			within = true
+		case within && !strings.HasPrefix(line, "|"):
+			return rows
+		case within && !strings.HasPrefix(line, "|---"):
+			rows = append(rows, strings.Split(strings.Trim(line, "|"), "|"))
+		}
+	}
+	if !within {
+		t.Fatalf("%s has no table %s", path, header)
+	}
+	return rows
+}
+
+// What a stack needs of the account's quotas is summed by quota, with the nodes that EKS starts while it replaces others.
+func TestQuotas(t *testing.T) {
+	group := func(types ...string) EKSGroup { return EKSGroup{InstanceTypes: types, DesiredNodes: 1, MaxNodes: 3} }
+	e := &EKS{VPC: VPC{Zones: []string{"us-west-2a", "us-west-2b"}}, SystemGroup: group("m6i.large")}
+	w, g := group("c5.xlarge", "m6i.2xlarge"), group("g4dn.xlarge")
+	e.WorkerGroup, e.GPUGroup = &w, &g
+	got := map[string][3]int{}
+	for _, q := range e.Quotas() {
+		got[q.Code] = [3]int{q.First, q.Most, q.Rolled}
+	}
+	want := map[string][3]int{"L-1216C47A": {2 + 8, 6 + 24, 7 * (2 + 8)}, "L-DB2E81BA": {4, 12, 28}}
+	if !maps.Equal(got, want) {
+		t.Errorf("needs %v, expected %v", got, want)
+	}
+	note := e.Quotas()[1].Note("us-west-2")
+	for _, part := range []string{"eks.gpuGroup: needs 4 vCPUs", "12 with maxNodes", "28 while nodes are rolled", "a new account has 0",
+		"aws service-quotas get-service-quota --region us-west-2 --service-code ec2 --quota-code L-DB2E81BA --query Quota.Value"} {
+		if !strings.Contains(note, part) {
+			t.Errorf("%q is not in %q", part, note)
+		}
+	}
+	for _, test := range []struct {
+		kind string
+		spot bool
+		code string
+		each int
+	}{
+		{"m6i.large", false, "L-1216C47A", 2}, {"r5.4xlarge", false, "L-1216C47A", 16}, {"g5.xlarge", false, "L-DB2E81BA", 4}, {"gr6.4xlarge", false, "L-DB2E81BA", 16},
+		{"p3.2xlarge", false, "L-417A185B", 8}, {"p5.48xlarge", false, "L-417A185B", 192}, {"p5.48xlarge", true, "", 192}, {"p3.2xlarge", true, "L-7212CCBC", 8},
+		{"g4dn.xlarge", true, "L-3819A6DF", 4}, {"c5.large", true, "L-34B43A08", 2}, {"trn1.2xlarge", false, "", 8}, {"m5.metal", false, "L-1216C47A", 0},
+	} {
+		if q := quotaOf(test.kind, test.spot); q.Code != test.code || vcpus(test.kind) != test.each {
+			t.Errorf("%s: quota %q, %d vCPUs; expected %q, %d", test.kind, q.Code, vcpus(test.kind), test.code, test.each)
+		}
+	}
+	e.GPUGroup.InstanceTypes, e.WorkerGroup.InstanceTypes = []string{"trn1.2xlarge"}, []string{"m5.metal"}
+	all := e.Quotas()
+	if text := all[0].Note("us-west-2"); !strings.Contains(text, "and those of m5.metal") {
+		t.Error(text)
+	}
+	if text := all[1].Note("us-west-2"); !strings.Contains(text, "list-service-quotas") {
+		t.Error(text)
+	}
+}
+
+// The section for GPUs that the stack's file has as comments works as it is: without the "# ".
+func TestGPUsOfTheShippedFile(t *testing.T) {
+	s, err := parsed(t, completed(uncommented(t, "../stacks/Pulumi.eks.yaml")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.EKS.GPUGroup == nil || s.EKS.GPUGroup.InstanceTypes[0] != "g4dn.xlarge" || s.Job.Worker.Limit["nvidia.com/gpu"] != "1" {
+		t.Errorf("GPUs are %+v, of a worker %+v", s.EKS.GPUGroup, s.Job.Worker)
+	}
+}
+
+// uncommented reads a stack's file with its section for GPUs.
+func uncommented(t *testing.T, path string) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	within := 0
+	for line := range strings.Lines(string(text)) {
+		switch {
+		case strings.HasPrefix(line, "    # gpuGroup:"):
+			within = 6
+		case strings.Contains(line, "# limit: {nvidia.com/gpu: 1}"):
+			within = 1
+		}
+		if within > 0 {
+			line = strings.Replace(line, "# ", "", 1)
+			within--
+		}
+		lines = append(lines, line)
+	}
+	var stack struct{ Config map[string]any }
+	if err := yaml.UnmarshalStrict([]byte(strings.Join(lines, "")), &stack); err != nil {
+		t.Fatal(err)
+	}
+	return stack.Config
+}
