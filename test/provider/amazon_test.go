@@ -106,7 +106,8 @@ func TestChangesOfAmazon(t *testing.T) {
 		{route, Props{"routeTableId": "rtb-1", "destinationCidrBlock": "0.0.0.0/0", "gatewayId": "igw-1"}, "destinationCidrBlock", "10.0.0.0/8", true},
 		{"aws:ec2/routeTableAssociation:RouteTableAssociation", Props{"routeTableId": "rtb-1", "gatewayId": "igw-1"}, "gatewayId", "igw-2", true},
 		{"aws:ec2/routeTableAssociation:RouteTableAssociation", Props{"routeTableId": "rtb-1", "gatewayId": "igw-1"}, "routeTableId", "rtb-2", false},
-		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service}, "privateDnsEnabled", true, false},
+		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service}, "privateDnsEnabled", true, true},
+		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service, "vpcEndpointType": "Interface"}, "privateDnsEnabled", true, false},
 		{endpoint, Props{"vpcId": "vpc-1", "serviceName": service}, "serviceName", service + "express", true},
 		{templateKind, template, "namePrefix", "t-", true},
 		{templateKind, template, "imageId", "ami-1", false},
@@ -200,6 +201,9 @@ func TestSizeOfGroup(t *testing.T) {
 		t.Errorf("%d nodes, expected 0", n)
 	}
 	stale := open(w.objects[eksGroup+" g"])
+	if _, err := w.updated(eksGroup, "g", stale, changed(in, Props{"k": "v"}, "labels"), false, ignored); err != nil || w.Nodes("g") != 0 {
+		t.Errorf("labels: %d nodes, expected 0: %v", w.Nodes("g"), err)
+	}
 	is, err := w.updated(eksGroup, "g", stale, limits(2, 0, 5), false, ignored)
 	if n := w.Nodes("g"); err != nil || n != 2 {
 		t.Errorf("%d nodes: expected the 2 of the state: %v", n, err)

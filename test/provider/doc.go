@@ -12,6 +12,7 @@
 //     cloud filled in counts where the provider's attribute is not Computed; what is ForceNew is replaced. See plan.go.
 //   - A name can be had once.
 //   - The state has what clouds fill in at once (the types' Fill); a refresh reads what they changed since (Drift).
+//   - Groups of nodes on EKS have a size of their own: see [Cloud.Scale].
 //   - What is deleted must not be in use.
 //   - Without its cluster an object of Kubernetes is gone, and who asks for it learns that nobody answers.
 //

@@ -82,7 +82,7 @@ func (p *plan) primitive(path resource.PropertyPath, a *attribute, state, now an
 	if equalOr(zero, state, now) || a.computed && now == "" {
 		return
 	}
-	p.differs(path, kindOfChange(state, now), a.forceNew || replaces(a, state, now))
+	p.differs(path, kindOfChange(state, now), a.forceNew || replaces(a, p.state, state, now))
 }
 
 // equalOr reports whether two values are the same, where nil is zero.
@@ -199,7 +199,7 @@ func (p *plan) whole(path resource.PropertyPath, a *attribute, v any, kind pulum
 	if kind == pulumirpc.PropertyDiff_DELETE {
 		state, now = v, nil
 	}
-	p.differs(path, kind, a.forceNew || replacesWith(a.parts, v) || replaces(a, state, now))
+	p.differs(path, kind, a.forceNew || replacesWith(a.parts, v) || replaces(a, p.state, state, now))
 }
 
 // replacesWith reports whether a block sets something that is ForceNew.

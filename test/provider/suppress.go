@@ -163,10 +163,12 @@ func sizeOnly(_ Props, state, now any) bool {
 }
 
 // forcing has the attributes that are not ForceNew, and of which the provider's code replaces the resource for some changes.
-var forcing = map[string]func(state, now any) bool{
-	"aws_eks_cluster.compute_config.node_role_arn": func(state, _ any) bool { return state != nil && state != "" },
-	"aws_eks_cluster.encryption_config":            func(_, now any) bool { return now == nil }, // it cannot be turned off
-	"aws_vpc.instance_tenancy":                     func(state, now any) bool { return state != "dedicated" || now != "default" },
+var forcing = map[string]func(resource Props, state, now any) bool{
+	"aws_eks_cluster.compute_config.node_role_arn": func(_ Props, state, _ any) bool { return state != nil && state != "" },
+	"aws_eks_cluster.encryption_config":            func(_ Props, _, now any) bool { return now == nil }, // it cannot be turned off
+	"aws_vpc.instance_tenancy":                     func(_ Props, state, now any) bool { return state != "dedicated" || now != "default" },
+
+	"aws_vpc_endpoint.private_dns_enabled": func(endpoint Props, _, _ any) bool { return endpoint["vpcEndpointType"] != "Interface" },
 
 	// A rule's kind of source cannot change.
 	"aws_vpc_security_group_ingress_rule.cidr_ipv4":                    comesOrGoes,
@@ -175,20 +177,20 @@ var forcing = map[string]func(state, now any) bool{
 	"aws_vpc_security_group_ingress_rule.referenced_security_group_id": comesOrGoes,
 
 	"google_compute_subnetwork.ip_cidr_range":           shrinks,
-	"google_container_cluster.enable_l4_ilb_subsetting": func(state, now any) bool { return state == true && now != true },
+	"google_container_cluster.enable_l4_ilb_subsetting": func(_ Props, state, now any) bool { return state == true && now != true },
 }
 
-func comesOrGoes(state, now any) bool {
+func comesOrGoes(_ Props, state, now any) bool {
 	return (state == nil || state == "") != (now == nil || now == "")
 }
 
-func replaces(a *attribute, state, now any) bool {
+func replaces(a *attribute, resource Props, state, now any) bool {
 	rule := forcing[a.path]
-	return rule != nil && rule(state, now)
+	return rule != nil && rule(resource, state, now)
 }
 
 // shrinks reports whether a range of addresses is not within another.
-func shrinks(state, now any) bool {
+func shrinks(_ Props, state, now any) bool {
 	s, _ := state.(string)
 	n, _ := now.(string)
 	was, err := netip.ParsePrefix(s)
