@@ -56,11 +56,11 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
-test: cc ## every test that needs nothing but Go, with the race detector
+test: cc ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
 	$(GO) test -race -shuffle=on -timeout 20m $(QUICK)
 	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
 
-test-infra: cc pulumi-tools ## the stacks: recorded with mocks, then with the real Pulumi engine and clouds that are played
+test-infra: cc pulumi-tools ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds
 	$(GO) build -o /dev/null ./stacks # as its tests do: not within their time
 	$(GO) test -race -p 1 -shuffle=on -timeout 20m $(INFRA)
 

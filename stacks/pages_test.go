@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,6 +60,21 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The README has every line that a stranger needs, from the clone on.
+func TestReadmeCloud(t *testing.T) {
+	t.Parallel()
+	const stack = "gke"
+	var all []block
+	for _, b := range blocks(t, "README.md") {
+		init := regexp.MustCompile(`pulumi stack init (\w+)`).FindStringSubmatch(b.text)
+		if b.section == "A cluster with one command" && (init == nil || init[1] == stack) { // of the clouds one is chosen
+			all = append(all, b)
+		}
+	}
+	r := newReader(t, stack)
+	r.plays("once", script(t, all, map[string]string{"PROJECT": provider.GoogleProject, "pulumi login --local": "pulumi login file://" + t.TempDir()}))
 }
 
 // reader is somebody who does what a page says, in a copy of the repository of their own.

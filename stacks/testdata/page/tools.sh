@@ -22,7 +22,7 @@ case "$tool $all" in
 "docker login --username AWS --password-stdin "*.amazonaws.com) grep -q . || fail "no password" ;;
 "minikube version" | "kubectl version --client" | "aws --version") echo "$tool version v1" ;;
 "make build") mkdir -p build && cp "$0" build/elasticdl ;;
-"git clone "*) [ -d elasticdl ] || fail "the test has no copy for git clone" ;;
+"git clone https://github.com/elasticdl/elasticdl") ln -s . elasticdl ;; # the test has a copy already
 
 "gcloud auth login --update-adc" | "gcloud services enable "*.googleapis.com" --project=a-project" | "gcloud components install gke-gcloud-auth-plugin") ;;
 "gcloud compute project-info describe --project=a-project "* | "gcloud compute regions describe us-central1 --project=a-project "*)
