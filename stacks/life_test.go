@@ -71,6 +71,9 @@ func TestLife(t *testing.T) {
 				e.set("elasticdl:protectStorage", false)
 				e.up()
 			}
+			if test.name == "gke" {
+				e.replacesStorage()
+			}
 			e.destroy()
 			e.gone()
 		})
@@ -206,9 +209,7 @@ func (e *engine) scales() {
 func (e *engine) drifts() {
 	e.Helper()
 	e.change(stateOf, func(is provider.Props) { is["data"] = provider.Props{"journal": "H4sI"} })
-	e.change(jobObject, func(is provider.Props) {
-		is["status"] = provider.Props{"succeeded": 1, "completionTime": "2026-11-21T10:00:00Z", "conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
-	})
+	e.ends()
 	before := len(e.cloud.Calls())
 	e.unchangedAfterRefresh("what a job has done is not the stack's")
 	if now := e.cloud.Calls()[before:]; len(now) > 0 {
@@ -246,6 +247,26 @@ func (e *engine) replacesNoStorage(name string, other map[string]any) {
 	if err := os.WriteFile(e.file, shipped, 0o600); err != nil {
 		e.Fatal(err)
 	}
+}
+
+// replacesStorage: with another file system, which is allowed now, come another volume and claim, when no job uses the old ones; and
+// the data is brought again.
+func (e *engine) replacesStorage() {
+	e.Helper()
+	e.ends()
+	e.set("elasticdl:gke.filestore.tier", "BASIC_SSD")
+	e.set("elasticdl:gke.filestore.capacityGb", 2560)
+	e.expect("another file system", e.up(), "replace gcp:filestore/instance:Instance filestore", "replace kubernetes:core/v1:PersistentVolume volume",
+		"replace kubernetes:core/v1:PersistentVolumeClaim claim", "replace command:local:Command dataset")
+	e.unchangedAfterRefresh("the job has another volume")
+}
+
+// ends is the end of the job's master.
+func (e *engine) ends() {
+	e.Helper()
+	e.change(jobObject, func(is provider.Props) {
+		is["status"] = provider.Props{"succeeded": 1, "completionTime": "2026-11-21T10:00:00Z", "conditions": []any{provider.Props{"type": "Complete", "status": "True"}}}
+	})
 }
 
 // protects: what has data is not destroyed without a word. The preview of that ends at it; or it stays, and is there for the

@@ -132,7 +132,7 @@ func (s *apiServer) admits(object Props) error {
 }
 
 // delete deletes an object: a namespace with all that is in it. What a job's pods use, and a namespace with a stack's job in
-// it, is not gone as long as that job is there.
+// it, is not gone as long as that job runs.
 func (s *apiServer) delete(key string) (gone []*Object, err error) {
 	o := s.objects[key]
 	if o == nil {
@@ -159,7 +159,7 @@ func (s *apiServer) held(o *Object) error {
 	for _, key := range slices.Sorted(maps.Keys(s.objects)) {
 		user := s.objects[key]
 		namespace, name := text(user.Is, "metadata", "namespace"), text(o.Is, "metadata", "name")
-		job := user.Kind == "batch/v1/Job" && !user.Foreign
+		job := user.Kind == "batch/v1/Job" && !user.Foreign && !ended(user.Is)
 		switch {
 		case o.Kind == "v1/Namespace" && job && namespace == name:
 			return fmt.Errorf("finalizers might be preventing deletion: %s is there", user.ID)
@@ -170,6 +170,14 @@ func (s *apiServer) held(o *Object) error {
 		}
 	}
 	return nil
+}
+
+// ended reports whether a Job has ended, and its pods with it.
+func ended(job Props) bool {
+	conditions, _ := at(job, "status", "conditions").([]any)
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		return text(c, "status") == "True" && (text(c, "type") == "Complete" || text(c, "type") == "Failed")
+	})
 }
 
 // complete adds to a new object what the API server and its controllers do.
@@ -183,7 +191,7 @@ func (s *apiServer) complete(live Props) {
 	case "batch/v1/Job":
 		spec := live["spec"].(Props)
 		spec["selector"] = Props{"matchLabels": Props{"batch.kubernetes.io/controller-uid": metadata["uid"]}}
-		live["status"] = Props{"active": 1.0, "ready": 0.0}
+		live["status"] = Props{"active": 1.0, "ready": 0.0, "startTime": metadata["creationTimestamp"]}
 	case "v1/PersistentVolumeClaim":
 		live["status"] = Props{"phase": "Bound"}
 	case "v1/Service":

@@ -180,7 +180,11 @@ func makePool(_ context.Context, r *Resource, op Op) (Props, error) {
 func gpus(r *Resource) bool { return len(list(r.In, "nodeConfig", "guestAccelerators")) > 0 }
 
 // nodesAreGone is for what nodes need as long as they are there: their way out, their permissions, the volumes of their pods.
+// A file system may also go when no job runs.
 func nodesAreGone(_ context.Context, r *Resource) error {
+	if r.Type == "gcp:filestore/instance:Instance" && !r.cloud.Kubernetes.trains() {
+		return nil
+	}
 	for pool := range r.cloud.all("gcp:container/nodePool:NodePool") {
 		member := text(r.In, "member")
 		if member == "" || member == "serviceAccount:"+text(pool.In, "nodeConfig", "serviceAccount") {

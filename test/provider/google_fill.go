@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -44,9 +45,23 @@ func fillLabels(r *Resource) {
 // fillFilestore: Google chooses the address, and answers with the short name of the network whatever it was told.
 func fillFilestore(r *Resource) {
 	fillLabels(r)
+	prefix, ok := r.memory["prefix"].(string)
+	if !ok { // another instance has another address, also if it has the name of the first
+		n := 0
+		for _, c := range r.cloud.Google.calls {
+			if c.Type == r.Type && c.Op == "create" {
+				n++
+			}
+		}
+		prefix = fmt.Sprintf("10.97.%d.", n)
+		if r.memory == nil {
+			r.memory = Props{}
+		}
+		r.memory["prefix"] = prefix
+	}
 	for _, n := range list(r.Is, "networks") {
 		network := n.(Props)
-		fill(network, Props{"ipAddresses": []any{"10.97.0.2"}, "reservedIpRange": "10.97.0.0/29"})
+		fill(network, Props{"ipAddresses": []any{prefix + "2"}, "reservedIpRange": prefix + "0/29"})
 		network["network"] = last(text(network, "network"))
 	}
 	r.Is["zone"] = r.Is["location"]

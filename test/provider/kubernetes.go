@@ -85,6 +85,20 @@ func (k *Kubernetes) left() []string {
 	return left
 }
 
+// trains reports whether a job runs in any cluster.
+func (k *Kubernetes) trains() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for _, server := range k.clusters {
+		for _, o := range server.objects {
+			if o.Kind == "batch/v1/Job" && !ended(o.Is) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // reach returns the API server at an address, or why it does not answer.
 func (k *Kubernetes) reach(address string) (*apiServer, error) {
 	if profile, ok := strings.CutPrefix(address, minikubeServer); ok {

@@ -89,6 +89,12 @@ func walk(path string, old, now any, all *[]difference) {
 		*all = append(*all, difference{path, pulumirpc.PropertyDiff_DELETE})
 	default:
 		oldMap, ok1 := old.(map[string]any)
+		if ok1 && now == unknown { // to the real provider that is no field of it any more; so what it replaces for any of them, it replaces
+			for _, key := range slices.Sorted(maps.Keys(oldMap)) {
+				*all = append(*all, difference{below(path, key), pulumirpc.PropertyDiff_DELETE})
+			}
+			return
+		}
 		nowMap, ok2 := now.(map[string]any)
 		if ok1 && ok2 {
 			keys := maps.Clone(oldMap)

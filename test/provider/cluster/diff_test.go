@@ -54,10 +54,12 @@ func TestReplacements(t *testing.T) {
 			now: `{kind: Secret, type: b, metadata: {name: a, annotations: {pulumi.com/autonamed: "true"}}}`, want: []string{"type"}},
 		{what: "a volume's source", old: `{kind: PersistentVolume, spec: {nfs: {path: /a}}}`, now: `{kind: PersistentVolume, spec: {csi: {driver: b}}}`,
 			want: []string{"spec.csi", "spec.nfs"}, first: true},
+		{what: "a claim of which nothing is known", old: `{kind: PersistentVolumeClaim, spec: {volumeName: a, volumeMode: b}}`, now: `{kind: PersistentVolumeClaim, spec: ` + unknown + `}`,
+			want: []string{"spec.volumeName"}, first: true},
 		{what: "an environment", old: `{kind: Pod, spec: {containers: [{env: [{name: a}]}]}}`, now: `{kind: Pod, spec: {containers: [{env: [{name: b}]}]}}`,
 			want: []string{"spec.containers[0].env[0].name"}, first: true},
 		{what: "a toleration", old: `{kind: Pod, spec: {}}`, now: `{kind: Pod, spec: {tolerations: [{operator: Exists}]}}`},
-		{what: "a priority's value, which is a trap", old: `{kind: PriorityClass, value: 1}`, now: `{kind: PriorityClass, value: 2}`},
+		{what: "a priority's value, which the server refuses", old: `{kind: PriorityClass, value: 1}`, now: `{kind: PriorityClass, value: 2}`},
 		{what: "a role", old: `{kind: RoleBinding, roleRef: {name: a}}`, now: `{kind: RoleBinding, roleRef: {name: b}}`, want: []string{"roleRef.name"}, first: true},
 	} {
 		answer := test.settings.diff(parse(t, test.old), parse(t, test.now), nil)
