@@ -3,9 +3,13 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/test/provider"
 )
 
 // Somebody has deleted the cluster. `pulumi destroy` takes the rest; it need not reach what went with the cluster.
@@ -16,6 +20,18 @@ func TestDestroyWithoutCluster(t *testing.T) {
 		e.set("elasticdl:protectStorage", false)
 		e.up()
 		e.lose("aws:eks/cluster:Cluster", "cluster")
+		e.cloud.LogsReturn = true // as EKS may do: the next up fails, and the page says how to go on
+		e.destroy()
+		page, err := os.ReadFile(filepath.Join("docs", "infrastructure", "eks.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		const says = "ResourceAlreadyExistsException: The specified log group already exists"
+		if _, err := e.tryUp(); err == nil || !strings.Contains(err.Error(), says) || !strings.Contains(string(page), "| `"+says+"` |") {
+			t.Errorf("logs that EKS wrote again: %v, expected %s, also in eks.md", err, says)
+		}
+		e.lose("aws:cloudwatch/logGroup:LogGroup", provider.LogsOfEKS)
+		e.cloud.LogsReturn = false
 		e.destroy()
 		e.gone()
 	})

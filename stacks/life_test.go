@@ -47,6 +47,7 @@ func TestLife(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
+			e.cloud.AccountWithoutGPUs = true // a new account of Amazon's
 			for path, value := range test.with {
 				e.set(path, value)
 			}

@@ -45,7 +45,7 @@ var amazon = map[string]Type{
 	"aws:iam/policy:Policy":                               aws("aws_iam_policy", Type{Name: "name", Global: true, Make: amazonGlobalARN("iam", "policy/"), Drift: rewritten("policy")}),
 	rolePolicy:                                            aws("aws_iam_role_policy", Type{Name: "name", Drift: rewritten("policy")}),
 	roleAttached:                                          aws("aws_iam_role_policy_attachment", Type{Delete: deleteAttachment}),
-	logGroup:                                              aws("aws_cloudwatch_log_group", Type{Name: "name", Make: amazonARN("logs", "log-group:"), Fill: fillLogs, Delete: deleteLogs, Gone: logsReturn}),
+	logGroup:                                              aws("aws_cloudwatch_log_group", Type{Name: "name", Exists: logsExist, Make: amazonARN("logs", "log-group:"), Fill: fillLogs, Delete: deleteLogs, Gone: logsReturn}),
 	eksCluster:                                            aws("aws_eks_cluster", Type{Name: "name", Make: makeEKS, Fill: fillEKS, Drift: driftEKS, Delete: deleteEKS}),
 	eksGroup:                                              aws("aws_eks_node_group", Type{Name: "nodeGroupName", Make: makeGroup, Fill: fillGroup}),
 	eksAddon:                                              aws("aws_eks_addon", Type{Make: makeAddon, Fill: fillAddon, Delete: deleteAddon}),
@@ -234,14 +234,17 @@ func deleteLogs(_ context.Context, r *Resource) error {
 
 // logsReturn writes a group again that was deleted, as EKS's own role may do when the cluster is gone already.
 func logsReturn(r *Resource) {
-	if r.cloud.LogsReturn && r.Name != logsOfEKS {
+	if r.cloud.LogsReturn && r.Name != LogsOfEKS {
 		in := Props{"name": r.In["name"]}
-		r.cloud.Amazon.live[r.Type+" "+r.ID] = &Resource{Type: r.Type, Name: logsOfEKS, URN: r.URN, ID: r.ID, In: in, Is: in, out: in, cloud: r.cloud}
+		r.cloud.Amazon.live[r.Type+" "+r.ID] = &Resource{Type: r.Type, Name: LogsOfEKS, URN: r.URN, ID: r.ID, In: in, Is: in, out: in, cloud: r.cloud}
+		r.cloud.Amazon.calls = append(r.cloud.Amazon.calls, Call{"create", r.Type, LogsOfEKS, r.ID})
 	}
 }
 
-// logsOfEKS names the log group that EKS writes again.
-const logsOfEKS = "written again by EKS"
+// LogsOfEKS names the log group that EKS writes again: see [Cloud.LogsReturn] and [Cloud.Lose].
+const LogsOfEKS = "written again by EKS"
+
+const logsExist = "ResourceAlreadyExistsException: The specified log group already exists"
 
 func noNAT(_ context.Context, r *Resource) error {
 	return needs(r, natGateway, "its network has mapped public addresses")

@@ -359,10 +359,10 @@ func TestHabitsOfAmazon(t *testing.T) {
 	if err := w.delete(logGroup, "logs", id); err != nil {
 		t.Fatal(err)
 	}
-	if err := w.refused(logGroup, "logs", in); !strings.Contains(err, "already exists") {
+	if err := w.refused(logGroup, "logs", in); !strings.Contains(err, logsExist) {
 		t.Errorf("the group is there again, and yet: %q", err)
 	}
-	if left := w.Left(); !slices.Equal(left, []string{logGroup + " " + logsOfEKS}) {
+	if left := w.Left(); !slices.Equal(left, []string{logGroup + " " + LogsOfEKS}) {
 		t.Errorf("left are %v", left)
 	}
 	_, _, group := w.eks()

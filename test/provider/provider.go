@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -25,6 +26,7 @@ type Type struct {
 	Schema  string   // Terraform's name of it in test/provider/schemas, or "": then differences are those of inputs
 	Name    string   // the input that is named after the resource if it is absent
 	Global  bool     // its names are those of the world, not of what they are in
+	Exists  string   // how the cloud says that a name is taken, or "" for an HTTP status
 	Replace []string // paths that cannot be changed; only without Schema, which knows
 
 	Check func(in Props) []string // what is wrong with what is asked for, beside what the schema says
@@ -223,7 +225,7 @@ func (p *Provider) Create(ctx context.Context, q *pulumirpc.CreateRequest) (*pul
 	}
 	for _, other := range p.live {
 		if t.Name != "" && other.Type == r.Type && other.In[t.Name] == r.In[t.Name] && (t.Global || within(other) == within(r)) {
-			return nil, fmt.Errorf("%s %s: 409: %v already exists", r.Type, r.Name, r.In[t.Name])
+			return nil, fmt.Errorf("%s %s: %s: %v", r.Type, r.Name, cmp.Or(t.Exists, "409: already exists"), r.In[t.Name])
 		}
 	}
 	r.ID = p.id(r)
