@@ -60,6 +60,7 @@ func TestChangesOfPools(t *testing.T) {
 	cluster, _, _ := w.gke("us-central1-c")
 	in := poolOf(cluster)
 	_, is := w.create(poolKind, "p", in)
+	is["nodeConfig"].(Props)["minCpuPlatform"] = "Intel Skylake"
 	for _, test := range []struct {
 		path           string
 		value          any
@@ -78,8 +79,9 @@ func TestChangesOfPools(t *testing.T) {
 		{path: "nodeConfig.guestAccelerators", value: []any{Props{"type": "nvidia-l4", "count": 1}}, differs: "nodeConfig.guestAccelerators[0]", replaced: true},
 		{path: "nodeConfig.oauthScopes", value: []any{"b", "a"}, none: true}, // a set
 		{path: "nodeConfig.imageType", value: "cos_containerd", none: true},
-		{path: "nodeConfig.spot", value: false, none: true}, // its default
-		{path: "initialNodeCount", none: true},              // Computed
+		{path: "nodeConfig.spot", value: false, none: true},        // its default
+		{path: "nodeConfig.minCpuPlatform", value: "", none: true}, // Computed, and left to Google
+		{path: "initialNodeCount", none: true},                     // Computed
 		{path: "nodeConfig.machineType", none: true},
 		{path: "autoscaling", differs: "autoscaling"}, // not Computed
 	} {
@@ -132,6 +134,55 @@ func TestFilledInCounts(t *testing.T) {
 	}
 }
 
+// What the provider's own code takes for the same, and what it does not.
+func TestSuppressed(t *testing.T) {
+	all, err := attributes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const network = "projects/p/global/networks/n"
+	for _, test := range []struct {
+		resource, name string
+		state, now     any
+		same           bool
+	}{
+		{"google_compute_router", "network", "https://www.googleapis.com/compute/v1/" + network, "n", true},
+		{"google_compute_router", "network", "https://www.googleapis.com/compute/v1/" + network, network, true},
+		{"google_compute_router", "network", network, "m", false},
+		{"google_compute_router", "network", "n", network, false}, // so that a Filestore would be replaced
+		{"google_compute_global_address", "addressType", "EXTERNAL", "", true},
+		{"google_compute_global_address", "addressType", "EXTERNAL", "INTERNAL", false},
+		{"google_artifact_registry_repository", "format", "DOCKER", "docker", true},
+		{"google_project_service", "project", "projects/p", "p", true},
+		{"google_project_service", "project", "projects/p", "q", false},
+		{"google_container_cluster", "binaryAuthorization", Props{"enabled": false}, nil, true},
+		{"google_container_cluster", "binaryAuthorization", Props{"enabled": true}, nil, false},
+		{"google_container_cluster", "networkPolicy", Props{"enabled": false, "provider": ""}, nil, true},
+		{"google_container_cluster", "fleet", Props{"project": "p"}, nil, false},
+		{"google_container_cluster", "ipAllocationPolicy", Props{"clusterIpv4CidrBlock": "10.4.0.0/14", "stackType": "IPV4"}, Props{"clusterIpv4CidrBlock": "/14"}, true},
+		{"google_container_cluster", "ipAllocationPolicy", Props{"clusterIpv4CidrBlock": "10.4.0.0/14", "stackType": "IPV4"}, Props{"clusterIpv4CidrBlock": "/16"}, false},
+		{"google_container_cluster", "maintenancePolicy", window("03:00"), window("3:00"), true},
+		{"google_container_cluster", "maintenancePolicy", window("03:00"), window("13:00"), false},
+		{"google_artifact_registry_repository", "cleanupPolicies", []any{policy("2592000s")}, []any{policy("30d")}, true},
+		{"google_artifact_registry_repository", "cleanupPolicies", []any{policy("2592000s")}, []any{policy("31d")}, false},
+	} {
+		state, now := Props{test.name: test.state}, Props{test.name: test.now}
+		one := parts{test.name: all[test.resource][test.name]}
+		d, err := diffAttributes(one, jsonic(state).(Props), wire(value(t, now)), nil)
+		if err != nil || (len(d.Diffs) == 0) != test.same {
+			t.Errorf("%s.%s from %v to %v: %v differ, %v", test.resource, test.name, test.state, test.now, d.Diffs, err)
+		}
+	}
+}
+
+func window(start string) Props {
+	return Props{"dailyMaintenanceWindow": Props{"startTime": start, "duration": "PT4H"}}
+}
+
+func policy(age string) Props {
+	return Props{"id": "old", "action": "DELETE", "condition": Props{"olderThan": age, "tagState": "ANY"}}
+}
+
 // A default is an input, also within blocks; what the cloud will fill in is not known in a preview, also within blocks.
 func TestDefaultsAndUnknowns(t *testing.T) {
 	w := newWorld(t)
@@ -171,6 +222,8 @@ func TestChangesOfClusters(t *testing.T) {
 	zones := changed(in, []any{"us-central1-b", "us-central1-a"}, "nodeLocations")
 	_, isInZones := w.create(clusterKind, "e", changed(zones, "e", "name"))
 	isInZones["name"] = "c"
+	_, isOpen := w.create(clusterKind, "f", changed(changed(in, networks("a", "b"), "masterAuthorizedNetworksConfig"), "f", "name"))
+	isOpen["name"] = "c"
 	for _, test := range []struct {
 		what     string
 		is, now  Props
@@ -182,6 +235,10 @@ func TestChangesOfClusters(t *testing.T) {
 		{"any zones", isInZones, in, nil, false},
 		{"zones in another order", isInZones, changed(in, []any{"us-central1-a", "us-central1-b"}, "nodeLocations"), nil, false},
 		{"another zone", isInZones, changed(in, []any{"us-central1-a", "us-central1-b", "us-central1-f"}, "nodeLocations"), []string{"nodeLocations[2]"}, false},
+		{"networks in another order", isOpen, changed(in, networks("b", "a"), "masterAuthorizedNetworksConfig"), nil, false},
+		{"networks of others", isOpen, changed(in, networks("b", "c"), "masterAuthorizedNetworksConfig"),
+			[]string{"masterAuthorizedNetworksConfig.cidrBlocks[0]", "masterAuthorizedNetworksConfig.cidrBlocks[1]"}, false},
+		{"any networks", isOpen, in, nil, false},
 		{"a label", is, changed(in, Props{"a": "b"}, "resourceLabels"), []string{"resourceLabels.a"}, false},
 		{"somebody else's label", changed(is, Props{"goog-fleet-project": "1"}, "resourceLabels"), in, []string{`resourceLabels["goog-fleet-project"]`}, false},
 		{"a window", is, changed(in, Props{"dailyMaintenanceWindow": Props{"startTime": "03:00"}}, "maintenancePolicy"), []string{"maintenancePolicy"}, false},
@@ -207,6 +264,15 @@ func TestChangesOfClusters(t *testing.T) {
 	if d := w.diff("gcp:filestore/instance:Instance", file, is, left); len(d.Diffs) > 0 {
 		t.Errorf("a range that is left to Google differs in %v", d.Diffs)
 	}
+}
+
+// networks are those that may reach a cluster.
+func networks(names ...string) Props {
+	blocks := []any{}
+	for _, n := range names {
+		blocks = append(blocks, Props{"cidrBlock": "192.0.2.0/24", "displayName": n})
+	}
+	return Props{"cidrBlocks": blocks, "gcpPublicCidrsAccessEnabled": false}
 }
 
 // An update sends what differs from the state, keeps what is ignored, and Google fills in again what it had filled in.
@@ -242,6 +308,10 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	}
 	if d := w.diff(poolKind, in, after, now, ownLabels...); len(d.Diffs) > 0 {
 		t.Errorf("after the update it differs in %v", d.Diffs)
+	}
+	is, now = after, changed(now, nil, "autoscaling") // which is not Computed
+	if after = update(false); after["autoscaling"] != nil || after["nodeCount"] != 5.0 {
+		t.Errorf("without autoscaling it is %v", after)
 	}
 	if d := w.diff(poolKind, in, after, now); !slices.Contains(d.Diffs, `nodeConfig.resourceLabels["goog-gke-node-pool-provisioning-model"]`) {
 		t.Errorf("GKE's label is back, and it differs in %v", d.Diffs)
