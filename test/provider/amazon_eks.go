@@ -244,8 +244,8 @@ func makeIdentityOfPods(_ context.Context, r *Resource, _ Op) (Props, error) {
 	return Props{"associationId": r.ID, "associationArn": arnOf("eks", "podidentityassociation/"+text(r.In, "clusterName")+"/"+r.ID)}, nil
 }
 
-// notOfData are the properties of a launch template that are not in its versions; planned are those of which Terraform knows
-// before that no version comes of them.
+// notOfData are the properties of a launch template of which no version comes. noNewLatest are those of which the provider knows
+// in a plan that the latest version stays: a description makes a version all the same.
 var (
 	notOfData   = []string{"tags", "tagsAll", "name", "namePrefix", "defaultVersion", "updateDefaultVersion"}
 	noNewLatest = []string{"description", "name", "namePrefix", "defaultVersion", "updateDefaultVersion"}
