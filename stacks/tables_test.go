@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -23,53 +24,100 @@ type base struct {
 
 var shipped = base{name: "as shipped"}
 
-// trials are the changes of one setting.
-type trials struct {
-	on      base
-	changes []change
+// trial is a change of a setting, and what it is tried on.
+type trial struct {
+	on     base
+	change change
 }
 
-func try(changes ...change) trials { return trials{shipped, changes} }
+// try returns trials on the stack as it is shipped.
+func try(changes ...change) []trial { return shipped.try(changes...) }
+
+func (b base) try(changes ...change) (all []trial) {
+	for _, c := range changes {
+		all = append(all, trial{b, c})
+	}
+	return all
+}
 
 // TestTables holds what pages say of a change against what the engine would do. What a cell says in bold is held: each of its
 // outcomes must come of one of the changes below, and no other.
 func TestTables(t *testing.T) {
 	t.Parallel()
-	for stack, changes := range map[string]map[string]trials{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
+	for stack, settings := range map[string]map[string][]trial{"gke": gkeChanges, "eks": eksChanges, "minikube": minikubeChanges} {
 		t.Run(stack, func(t *testing.T) {
 			t.Parallel()
 			rows := settingsOf(t, filepath.Join("docs", "infrastructure", stack+".md"))
-			byBase := map[string][]string{}
 			bases := map[string]base{}
-			for name, row := range rows {
-				tried, ok := changes[name]
-				if !ok {
-					t.Errorf("%s.md:%d: %s: the test has no change of it: add one to its table", stack, row.line, name)
-					continue
+			for _, name := range slices.Sorted(maps.Keys(rows)) {
+				if len(settings[name]) == 0 {
+					t.Errorf("%s.md:%d: %s: the test has no change of it: add one to its table", stack, rows[name].line, name)
 				}
-				byBase[tried.on.name] = append(byBase[tried.on.name], name)
-				bases[tried.on.name] = tried.on
 			}
-			for name := range changes {
+			for name, trials := range settings {
 				if _, ok := rows[name]; !ok {
 					t.Errorf("%s.md has no row of %s", stack, name)
 				}
+				for _, tried := range trials {
+					bases[tried.on.name] = tried.on
+				}
 			}
-			for of, names := range byBase {
-				t.Run(of, func(t *testing.T) {
-					t.Parallel()
-					e := start(t, stack)
-					for path, value := range bases[of].set {
-						e.set(path, value)
-					}
-					e.up()
-					for _, name := range slices.Sorted(slices.Values(names)) {
-						e.holds(name, rows[name], changes[name].changes)
-					}
-				})
+			var (
+				mu    sync.Mutex
+				found = map[string][]finding{}
+			)
+			t.Run("on", func(t *testing.T) {
+				for of, b := range bases {
+					t.Run(of, func(t *testing.T) {
+						t.Parallel()
+						e := start(t, stack)
+						for path, value := range b.set {
+							e.set(path, value)
+						}
+						e.up()
+						for _, name := range slices.Sorted(maps.Keys(settings)) {
+							for _, tried := range settings[name] {
+								if tried.on.name == of {
+									f := e.find(tried.change)
+									mu.Lock()
+									found[name] = append(found[name], f)
+									mu.Unlock()
+								}
+							}
+						}
+					})
+				}
+			})
+			for name, r := range rows {
+				r.holds(t, stack+".md", name, found[name])
 			}
 		})
 	}
+}
+
+// finding is what the engine would do for a change, and how that is called.
+type finding struct{ outcome, detail string }
+
+// find previews a change, and undoes it.
+func (e *engine) find(c change) finding {
+	e.Helper()
+	was, err := os.ReadFile(e.file)
+	if err != nil {
+		e.Fatal(err)
+	}
+	for path, value := range c {
+		e.set(path, value)
+	}
+	did, failed := e.tryPreview()
+	if err := os.WriteFile(e.file, was, 0o600); err != nil {
+		e.Fatal(err)
+	}
+	why := did.String()
+	if failed != nil {
+		why = lastOf(failed.Error(), 12)
+	}
+	outcome := outcomeOf(did, failed)
+	return finding{outcome, outcome + ": " + strings.Join(slices.Sorted(maps.Keys(c)), ", ") + "\n" + why}
 }
 
 // row is what a page says of a change of a setting.
@@ -79,35 +127,19 @@ type row struct {
 	says []string // in bold
 }
 
-// holds compares a row with the outcomes of changes.
-func (e *engine) holds(name string, r row, changes []change) {
-	e.Helper()
-	was, err := os.ReadFile(e.file)
-	if err != nil {
-		e.Fatal(err)
-	}
-	var outcomes, detail []string
-	for _, c := range changes {
-		for path, value := range c {
-			e.set(path, value)
+// holds compares a row with what was found.
+func (r row) holds(t *testing.T, page, name string, found []finding) {
+	t.Helper()
+	var outcomes, details []string
+	for _, f := range found {
+		if !slices.Contains(outcomes, f.outcome) {
+			outcomes = append(outcomes, f.outcome)
 		}
-		did, err := e.tryPreview()
-		outcome := outcomeOf(did, err)
-		if !slices.Contains(outcomes, outcome) {
-			outcomes = append(outcomes, outcome)
-		}
-		why := did.String()
-		if err != nil {
-			why = lastOf(err.Error(), 12)
-		}
-		detail = append(detail, outcome+": "+strings.Join(slices.Sorted(maps.Keys(c)), ", ")+"\n"+why)
-		if err := os.WriteFile(e.file, was, 0o600); err != nil {
-			e.Fatal(err)
-		}
+		details = append(details, f.detail)
 	}
 	slices.Sort(outcomes)
 	if !slices.Equal(outcomes, r.says) {
-		e.Errorf("%s.md:%d: %s: the page says %q (%s), and the engine %q:\n%s", e.stack.Name(), r.line, name, r.says, r.cell, outcomes, strings.Join(detail, "\n"))
+		t.Errorf("%s:%d: %s: the page says %q (%s), and the engine %q:\n%s", page, r.line, name, r.says, r.cell, outcomes, strings.Join(details, "\n"))
 	}
 }
 
@@ -188,8 +220,8 @@ func settingsOf(t *testing.T, file string) map[string]row {
 }
 
 var (
-	regional = base{"regional", change{"elasticdl:gke.location": "us-central1", "elasticdl:gke.nodeZones": []any{"us-central1-a", "us-central1-b", "us-central1-c"}, "elasticdl:gke.filestore.location": "us-central1-a",
-		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 3}}
+	regional = base{"regional", change{"elasticdl:gke.location": "us-central1", "elasticdl:gke.nodeZones": []any{"us-central1-a", "us-central1-b", "us-central1-c"},
+		"elasticdl:gke.systemPool.minNodes": 3, "elasticdl:gke.systemPool.maxNodes": 4, "elasticdl:gke.filestore.location": "us-central1-a"}}
 	existing = base{"a VPC that is there", change{"elasticdl:eks.vpc.cidr": nil, "elasticdl:eks.vpc.zones": nil, "elasticdl:eks.vpc.natPerZone": nil,
 		"elasticdl:eks.vpc.id": "vpc-0123456789abcdef0", "elasticdl:eks.vpc.privateSubnets": subnets("a", "b")}}
 	groups = base{"groups of all kinds", change{"elasticdl:eks.workerGroup.desiredNodes": 3,
@@ -212,11 +244,11 @@ func subnets(zones ...string) (ids []any) {
 	return ids
 }
 
-var gkeChanges = map[string]trials{
+var gkeChanges = map[string][]trial{
 	"location":               try(inGKE("location", "us-central1-b"), change{"elasticdl:gke.location": "us-central1-b", "elasticdl:gke.filestore.location": "us-central1-c"}),
-	"nodeZones":              {regional, []change{inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}), inGKE("nodeZones", []any{"us-central1-a", "us-central1-b", "us-central1-f"}), inGKE("nodeZones", nil)}},
+	"nodeZones":              regional.try(inGKE("nodeZones", []any{"us-central1-a", "us-central1-b"}), inGKE("nodeZones", []any{"us-central1-a", "us-central1-b", "us-central1-c", "us-central1-f"}), inGKE("nodeZones", nil)),
 	"releaseChannel":         try(inGKE("releaseChannel", "STABLE")),
-	"privateNodes: true":     {publicNodes, []change{inGKE("privateNodes", true)}},
+	"privateNodes: true":     publicNodes.try(inGKE("privateNodes", true)),
 	"privateNodes: false":    try(inGKE("privateNodes", false)),
 	"authorizedNetworks":     try(inGKE("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"deletionProtection":     try(inGKE("deletionProtection", true)),
@@ -235,26 +267,26 @@ var gkeChanges = map[string]trials{
 	"pool.minNodes":    try(inGKE("systemPool.minNodes", 2), inGKE("workerPool.maxNodes", 4)),
 	"pool.spot":        try(inGKE("workerPool.spot", true)),
 	"pool.diskGb":      try(inGKE("workerPool.diskGb", 200)),
-	"pool.accelerator": {withGPUs, []change{{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"}, inGKE("gpuPool.gpus", 2)}},
-	"pool.gpuDriver":   {withGPUs, []change{inGKE("gpuPool.gpuDriver", "LATEST")}},
+	"pool.accelerator": withGPUs.try(change{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"}, inGKE("gpuPool.gpus", 2)),
+	"pool.gpuDriver":   withGPUs.try(inGKE("gpuPool.gpuDriver", "LATEST")),
 	"pool.labels":      try(inGKE("workerPool.labels", change{"disk": "fast"})),
 
 	"filestore.tier":       try(change{"elasticdl:gke.filestore.tier": "BASIC_SSD", "elasticdl:gke.filestore.capacityGb": 2560}),
 	"filestore.capacityGb": try(inGKE("filestore.capacityGb", 2048)),
 	"filestore.share":      try(inGKE("filestore.share", "other")),
 	"filestore.location":   try(inGKE("filestore.location", "us-central1-b")),
-	"filestore.range":      {withGPUs, []change{inGKE("filestore.range", "10.61.0.0/29"), inGKE("filestore.range", nil)}},
+	"filestore.range":      withGPUs.try(inGKE("filestore.range", "10.61.0.0/29"), inGKE("filestore.range", nil)),
 }
 
-var eksChanges = map[string]trials{
+var eksChanges = map[string][]trial{
 	"version":            try(inEKS("version", "1.36")),
 	"supportType":        try(inEKS("supportType", "EXTENDED")),
 	"vpc.cidr":           try(inEKS("vpc.cidr", "10.1.0.0/16")),
 	"vpc.zones":          try(inEKS("vpc.zones", []any{"us-west-2a", "us-west-2b", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2a", "us-west-2c"}), inEKS("vpc.zones", []any{"us-west-2b", "us-west-2a"})),
 	"vpc.natPerZone":     try(inEKS("vpc.natPerZone", true)),
-	"vpc.id":             {existing, []change{inEKS("vpc.id", "vpc-0fedcba9876543210")}},
-	"vpc.privateSubnets": {existing, []change{inEKS("vpc.privateSubnets", subnets("a", "b", "c"))}},
-	"vpc.publicSubnets":  {existing, []change{inEKS("vpc.publicSubnets", subnets("d"))}},
+	"vpc.id":             existing.try(inEKS("vpc.id", "vpc-0fedcba9876543210")),
+	"vpc.privateSubnets": existing.try(inEKS("vpc.privateSubnets", subnets("a", "b", "c"))),
+	"vpc.publicSubnets":  existing.try(inEKS("vpc.publicSubnets", subnets("d"))),
 	"publicAccess":       try(change{"elasticdl:eks.publicAccess": false, "elasticdl:eks.authorizedNetworks": nil}),
 	"authorizedNetworks": try(inEKS("authorizedNetworks", []any{change{"cidr": "192.0.2.0/24"}})),
 	"admins":             try(inEKS("admins", []any{"arn:aws:iam::123456789012:role/admin"})),
@@ -263,20 +295,20 @@ var eksChanges = map[string]trials{
 	"logRetentionDays":   try(inEKS("logRetentionDays", 7)),
 	"labelNodes":         try(inEKS("labelNodes", true), change{"elasticdl:eks.labelNodes": true, "elasticdl:labels.team": "vision"}),
 
-	"group.instanceTypes": {groups, []change{inEKS("workerGroup.instanceTypes", []any{"m6i.xlarge"})}},
-	"group.minNodes":      {groups, []change{inEKS("workerGroup.minNodes", 1)}},
-	"group.maxNodes":      {groups, []change{inEKS("systemGroup.maxNodes", 4), {"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}}},
-	"group.desiredNodes":  {groups, []change{inEKS("workerGroup.desiredNodes", 1)}},
-	"group.spot":          {groups, []change{inEKS("workerGroup.spot", true)}},
-	"group.diskGb":        {groups, []change{inEKS("workerGroup.diskGb", 200)}},
-	"group.gpus":          {groups, []change{inEKS("gpuGroup.gpus", 2)}},
-	"group.labels":        {groups, []change{inEKS("workerGroup.labels", change{"disk": "fast"})}},
+	"group.instanceTypes": groups.try(inEKS("workerGroup.instanceTypes", []any{"m6i.xlarge"})),
+	"group.minNodes":      groups.try(inEKS("workerGroup.minNodes", 1)),
+	"group.maxNodes":      groups.try(inEKS("systemGroup.maxNodes", 4), {"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}),
+	"group.desiredNodes":  groups.try(inEKS("workerGroup.desiredNodes", 1)),
+	"group.spot":          groups.try(inEKS("workerGroup.spot", true)),
+	"group.diskGb":        groups.try(inEKS("workerGroup.diskGb", 200)),
+	"group.gpus":          groups.try(inEKS("gpuGroup.gpus", 2)),
+	"group.labels":        groups.try(inEKS("workerGroup.labels", change{"disk": "fast"})),
 
 	"efs.throughputMode": try(inEKS("efs.throughputMode", "bursting")),
 	"efs.uid":            try(inEKS("efs.uid", 1000)),
 }
 
-var minikubeChanges = map[string]trials{
+var minikubeChanges = map[string][]trial{
 	"profile":           try(inMinikube("profile", "another")),
 	"driver":            try(inMinikube("driver", "docker")),
 	"cpus":              try(inMinikube("cpus", 4), inMinikube("memoryMb", 8192), inMinikube("diskGb", 60)),
