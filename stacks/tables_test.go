@@ -297,7 +297,7 @@ var eksChanges = map[string][]trial{
 
 	"group.instanceTypes": groups.try(inEKS("workerGroup.instanceTypes", []any{"m6i.xlarge"})),
 	"group.minNodes":      groups.try(inEKS("workerGroup.minNodes", 1)),
-	"group.maxNodes":      groups.try(inEKS("systemGroup.maxNodes", 4), {"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}),
+	"group.maxNodes":      groups.try(inEKS("systemGroup.maxNodes", 4), change{"elasticdl:eks.workerGroup.maxNodes": 2, "elasticdl:eks.workerGroup.desiredNodes": 1}),
 	"group.desiredNodes":  groups.try(inEKS("workerGroup.desiredNodes", 1)),
 	"group.spot":          groups.try(inEKS("workerGroup.spot", true)),
 	"group.diskGb":        groups.try(inEKS("workerGroup.diskGb", 200)),
