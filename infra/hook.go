@@ -18,3 +18,8 @@ func NewHook(ctx *pulumi.Context, name string, f pulumi.ResourceHookFunction) (*
 func BeforeCreate(h *pulumi.ResourceHook) pulumi.ResourceOption {
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{h}})
 }
+
+// BeforeUpdate returns the option that binds a hook to what the engine is about to update; it has the old inputs and the new.
+func BeforeUpdate(h *pulumi.ResourceHook) pulumi.ResourceOption {
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeUpdate: []*pulumi.ResourceHook{h}})
+}

@@ -2,7 +2,10 @@
 
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 // A regional cluster begins with nodes for what the cluster itself runs, and stays as it is: whatever GKE fills in for machines
 // with local disks, other labels of the bill, other limits and another zone replace no node.
@@ -40,6 +43,11 @@ func TestRegion(t *testing.T) {
 		"update "+pools+"workers autoscaling.totalMaxNodeCount",
 	)
 	e.set("elasticdl:gke.workerPool.maxNodes", 1)
+	e.set("elasticdl:gke.systemPool.diskGb", 60)
+	if said, err := e.stack.Preview(e.Context()); err != nil || !strings.Contains(said.StdOut, "warning: pool system: diskSizeGb: Google makes its nodes anew") {
+		e.Errorf("the preview does not warn of nodes that are drained: %v\n%s", err, said.StdOut)
+	}
+	e.set("elasticdl:gke.systemPool.diskGb", nil)
 	e.set("elasticdl:gke.maintenance.exclusions", nil)
 	e.expect("a lower limit, and no exclusion", e.up(),
 		"update gcp:container/cluster:Cluster cluster maintenancePolicy.maintenanceExclusions[0]",

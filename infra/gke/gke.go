@@ -32,6 +32,10 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
 		return nil, err
 	}
+	var err error
+	if p.warns, err = p.warnOfDrains(); err != nil {
+		return nil, err
+	}
 	for _, step := range []func() error{
 		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addFilestore,
 		p.addCluster, p.addPools, p.addJobAccount,
@@ -61,6 +65,7 @@ type parts struct {
 	mounted  []pulumi.Resource   // it: nodes go before it
 	cluster  *container.Cluster
 	ready    []pulumi.Resource
+	warns    pulumi.ResourceOption // of updates that drain nodes
 	identity map[string]pulumi.StringOutput
 }
 

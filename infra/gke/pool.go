@@ -86,7 +86,7 @@ func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource
 			MaxSurge: pulumi.Int(oneOf(of.Accelerator != "", 0, 1)), MaxUnavailable: pulumi.Int(oneOf(of.Accelerator != "", 1, 0)),
 		},
 		NodeConfig: p.nodeConfig(of),
-	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(),
+	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(), p.warns,
 		// The autoscaler changes the size; as a changed setting it would replace the pool.
 		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...)))...)
 	p.ready = append(p.ready, pool)

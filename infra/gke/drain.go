@@ -1,0 +1,75 @@
+package gke
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// What is lost when Google drains a node.
+const drained = "workers there are replaced, and a job whose master is there fails"
+
+// drains lists the inputs of a pool with which Google makes all of its nodes anew, although the pool stays.
+var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConfig.diskSizeGb", "nodeConfig.imageType", "networkConfig.enablePrivateNodes"}
+
+// warnOfDrains returns the option of the cluster and its pools that warns, also in a preview, of updates which drain nodes.
+func (p *parts) warnOfDrains() (pulumi.ResourceOption, error) {
+	hook, err := infra.NewHook(p.ctx, "nodes that are drained", func(a *pulumi.ResourceHookArgs) error {
+		var why string
+		if changed := remade(a.OldInputs, a.NewInputs); len(changed) > 0 {
+			why = fmt.Sprintf("pool %s: %s: Google makes its nodes anew, one after the other", a.Name, strings.Join(changed, ", "))
+		}
+		if zones := leftZones(a.OldInputs, a.NewInputs); len(zones) > 0 {
+			why = fmt.Sprintf("gke.nodeZones: without %s: Google takes away the nodes there", strings.Join(zones, ", "))
+		}
+		if why == "" {
+			return nil
+		}
+		return p.ctx.Log.Warn(why+": "+drained, nil)
+	})
+	return infra.BeforeUpdate(hook), err
+}
+
+// remade returns the inputs of a pool by whose change all of its nodes are drained.
+func remade(was, is resource.PropertyMap) (changed []string) {
+	for _, path := range drains {
+		section, field, _ := strings.Cut(path, ".")
+		if a, b := within(was, section, field), within(is, section, field); !a.IsNull() && !b.IsNull() && !a.DeepEquals(b) {
+			changed = append(changed, field)
+		}
+	}
+	return changed
+}
+
+func within(m resource.PropertyMap, section, field string) resource.PropertyValue {
+	if v := m[resource.PropertyKey(section)]; v.IsObject() {
+		return v.ObjectValue()[resource.PropertyKey(field)]
+	}
+	return resource.NewNullProperty()
+}
+
+// leftZones returns the zones of a cluster that it will not have any more. Taking out all of them changes nothing.
+func leftZones(was, is resource.PropertyMap) (left []string) {
+	zones := func(m resource.PropertyMap) (all []string) {
+		if v := m["nodeLocations"]; v.IsArray() {
+			for _, zone := range v.ArrayValue() {
+				if zone.IsString() {
+					all = append(all, zone.StringValue())
+				}
+			}
+		}
+		return all
+	}
+	now := zones(is)
+	for _, zone := range zones(was) {
+		if now != nil && !slices.Contains(now, zone) {
+			left = append(left, zone)
+		}
+	}
+	return left
+}
