@@ -160,6 +160,10 @@ var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeC
 
 // outcomeOf says in a page's words what a preview would do.
 func outcomeOf(did steps, err error) string {
+	const guard = "policy replaced-cluster:" // a guard rail's word for it
+	if err != nil && strings.Contains(err.Error(), guard) && !strings.Contains(err.Error(), "unable to replace resource") {
+		return "replaces the cluster"
+	}
 	if err != nil {
 		return "refused"
 	}
