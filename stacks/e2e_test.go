@@ -24,6 +24,7 @@ import (
 func TestRealCluster(t *testing.T) {
 	s := newSite(t)
 	t.Run("objects", s.testObjects)
+	t.Run("others", s.testOthers)
 	t.Run("job", s.testJob)
 }
 
@@ -102,6 +103,47 @@ func (s *site) testObjects(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A stack on a profile that was there, with what others have put there: it is looked at before, shared if that is said, and stays.
+// What documents say can be changed can be previewed, also if the API server refuses to change the object, and after a stop.
+func (s *site) testOthers(t *testing.T) {
+	tr := s.newTrial(t, "minikube", func(config section) {
+		sub(config, "elasticdl:minikube")["adopt"] = true
+		delete(config, "elasticdl:image")
+		delete(config, "elasticdl:data")
+		maps.Copy(sub(config, "elasticdl:job"), section{"suspend": true, "image": "registry.invalid/elasticdl:none"})
+	})
+	if err := tr.cloud.StartMinikube(tr.namespace); err != nil {
+		t.Fatal(err)
+	}
+	tr.run("kubectl", "create", "namespace", tr.namespace)
+	t.Cleanup(func() { tr.try("kubectl", "delete", "namespace", tr.namespace, "--wait=false") })
+	tr.run("kubectl", "create", "configmap", "precious")
+	tr.refuses("Namespace "+tr.namespace+" is there already, and not of this stack", "platform.shareNamespace: true")
+
+	tr.configure(func(config section) { sub(config, "elasticdl:platform")["shareNamespace"] = true })
+	tr.up()
+	tr.unchanged()
+	tr.configure(func(config section) { sub(config, "elasticdl:minikube")["data"] = s.data })
+	volume, claim := "v1/PersistentVolume "+tr.namespace+"-data-claim", "v1/PersistentVolumeClaim data-claim"
+	tr.does("delete "+claim, "delete "+volume, "create "+volume, "create "+claim)
+	tr.unchanged()
+
+	tr.run("elasticdl", "stop", jobName)
+	tr.configure(func(config section) { sub(config, "elasticdl:job")["numEpochs"] = 7 })
+	tr.refuses("was deleted since, by `elasticdl stop`", "pulumi up --refresh")
+	tr.refresh()
+	tr.up()
+	if tr.master() == "" {
+		t.Error("there is no job")
+	}
+	tr.unchanged()
+	tr.destroy()
+	if left := tr.left(); len(left) > 0 {
+		t.Errorf("the cluster still has %v", left)
+	}
+	tr.run("kubectl", "get", "configmap", "precious")
 }
 
 // masterMayMakePods asks the API server, with the namespace's limits, what it would say to the master.

@@ -265,6 +265,17 @@ func (tr *trial) up(replace ...string) map[string]int {
 	return did
 }
 
+// refuses checks that a preview ends with all of these.
+func (tr *trial) refuses(want ...string) {
+	tr.t.Helper()
+	_, err := tr.stack.Preview(tr.t.Context(), optpreview.SuppressProgress())
+	for _, w := range want {
+		if err == nil || !strings.Contains(err.Error(), w) {
+			tr.t.Errorf("the preview does not say %q: %v", w, err)
+		}
+	}
+}
+
 // unchanged previews the stack and brings it up, with nothing to do.
 func (tr *trial) unchanged() {
 	tr.t.Helper()
