@@ -130,7 +130,7 @@ func TestWorkflowForgetsKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range w.Jobs["minikube"].Steps {
-		if s.Run == "" {
+		if !strings.Contains(s.Run, "stacks/Pulumi.") {
 			continue
 		}
 		run := exec.Command("sh", "-ec", strings.ReplaceAll(s.Run, "${{ matrix.stack }}", "minikube"))
@@ -162,7 +162,12 @@ func TestWorkflowTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, j := range w.Jobs {
+		has := false
 		for _, s := range j.Steps {
+			has = has || strings.Contains(s.Run, "bin/elasticdl\" ./cmd/elasticdl") && strings.Contains(s.Run, "GITHUB_PATH")
+			if strings.HasPrefix(s.Uses, "pulumi/actions@") && !has {
+				t.Errorf("%s has no elasticdl on PATH, without which the program refuses the stack", name)
+			}
 			action, _, _ := strings.Cut(s.Uses, "@")
 			// An hour, which is what is given else, may end before an `up` does.
 			if seconds := fmt.Sprint(s.With["role-duration-seconds"]); action == "aws-actions/configure-aws-credentials" && (seconds != "7200" || !strings.Contains(string(page), "--max-session-duration "+seconds)) {
