@@ -143,6 +143,9 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 	return nil
 }
 
+// Namespace is that of the stack.
+func (g *Guard) Namespace() string { return g.settings.Platform.Namespace }
+
 // Found is what there is under a name.
 type Found struct {
 	Object map[string]any // nil = nothing

@@ -82,11 +82,11 @@ printf %s
 	return own + script + fmt.Sprintf("minikube start %s %s >&2 || { code=$?; minikube delete -p %s >&2; exit $code; }\nprintf %s\n", p.flags(), manners, name, started)
 }
 
-// update runs when no flag has changed: whose profile it is may have. What the stack started it may give away; what it
-// adopted it cannot come to own.
+// update runs when no flag has changed: whose profile it is may have. What the stack started it may give away, to be adopted as
+// any other; what it adopted it cannot come to own.
 func (p *profile) update() string {
 	if p.Adopt {
-		return "printf " + adopted + "\n"
+		return p.create()
 	}
 	const owned = `minikube.adopt: false: the stack did not start the profile, and would not delete it: leave it true, or start another one by another minikube.profile`
 	return fmt.Sprintf("[ \"$PULUMI_COMMAND_STDOUT\" = %s ] || { echo %s >&2; exit 1; }\nprintf %s\n", started, quote(owned), started)

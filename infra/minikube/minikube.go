@@ -84,7 +84,7 @@ func (p *profile) start(ctx *pulumi.Context, parent pulumi.Resource) (*local.Com
 		pulumi.DeleteBeforeReplace(true), // the other way round the old one's delete would end the new cluster, of the same name
 	}
 	if p.Adopt {
-		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers[1]"})) // it was started as somebody else wished
+		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // it was started as somebody else wished; another profile is another script
 	}
 	return local.NewCommand(ctx, "start", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),

@@ -51,7 +51,11 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platf
 		return nil, err
 	}
 	p := &Platform{Namespace: s.Platform.Namespace}
-	if err := ctx.RegisterComponentResource("elasticdl:platform:Platform", "platform", p); err != nil {
+	rails, err := rails(ctx, s, cluster.Guard)
+	if err != nil {
+		return nil, err
+	}
+	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", "platform", inputs(ctx, s, cluster), p, rails); err != nil {
 		return nil, err
 	}
 	plan, err := objects(s, cluster)
@@ -152,6 +156,11 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 			o.Object.(*core.PersistentVolumeClaim).Spec.VolumeName = holeVolume
 			o.Holes = map[string]pulumi.StringInput{holeVolume: volume.ID().ApplyT(func(pulumi.ID) string { return name }).(pulumi.StringOutput)}
 			p.Claim = cluster.Volume.Claim
+			unused, err := claimIsUnused(ctx, cluster.Guard)
+			if err != nil {
+				return err
+			}
+			opts = append(opts, unused)
 		case o.Name != nameVolume && len(o.Fixed) > 0: // of volumes Pulumi's provider knows what the API refuses to change
 			opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
 		}

@@ -1,5 +1,7 @@
 package policy
 
+import "github.com/elasticdl/elasticdl/infra"
+
 // Rules are all of them; docs/infrastructure/policy.md has the same table.
 var Rules = []Rule{
 	{
@@ -97,6 +99,12 @@ var Rules = []Rule{
 		Why:    "they go to whatever cluster kubectl happens to point at",
 		Remedy: "Pass pulumi.Provider of the stack's cluster",
 		judge:  defaultProvider,
+	},
+	{
+		Name: infra.RuleReplacedCluster, What: "a change that puts another cluster in the place of the stack's",
+		Why:    "all that runs in it ends, and Pulumi stops half way",
+		Remedy: "Change the setting back, or pulumi destroy, then pulumi up",
+		judge:  func(Resource, []Resource) []string { return nil }, // what there was a rule does not see: package platform looks
 	},
 	{
 		Name: "clear-credential", What: "tokens, and keys and passwords in clear, in a kubeconfig",

@@ -155,6 +155,10 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 		}
 		needed = append(needed, r)
 	}
-	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true))
+	rails, err := rails(ctx, t.guard, s)
+	if err != nil {
+		return err
+	}
+	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true), rails)
 	return err
 }

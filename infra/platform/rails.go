@@ -1,0 +1,131 @@
+package platform
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// inputs are what the component remembers of the cluster from one update to the next, so that a preview can compare.
+func inputs(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) pulumi.Map {
+	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
+	if !ctx.RunningWithMocks() { // which take no secret that is not known
+		m["cluster"], m["kubeconfig"] = cluster.ID, pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
+	}
+	return m
+}
+
+// nodes are what the nodes of each pool are, by the setting: of a change clouds make other nodes, and drain those that there are.
+func nodes(s *infra.Settings) map[string]string {
+	all := map[string]string{}
+	if g := s.GKE; g != nil {
+		for name, p := range map[string]*infra.GKEPool{"gke.systemPool": &g.SystemPool, "gke.workerPool": g.WorkerPool, "gke.gpuPool": g.GPUPool} {
+			if p != nil {
+				all[name] = fmt.Sprintf("%s, disk %d, spot %t, %d %s %s", p.MachineType, p.DiskGB, p.Spot, p.GPUs, p.Accelerator, p.GPUDriver)
+			}
+		}
+	}
+	if e := s.EKS; e != nil {
+		for name, g := range map[string]*infra.EKSGroup{"eks.systemGroup": &e.SystemGroup, "eks.workerGroup": e.WorkerGroup, "eks.gpuGroup": e.GPUGroup} {
+			if g != nil {
+				all[name] = fmt.Sprintf("%s, disk %d, spot %t, version %s", strings.Join(g.InstanceTypes, " "), g.DiskGB, g.Spot, e.Version)
+			}
+		}
+	}
+	return all
+}
+
+// rails returns what stands between a preview and the loss of a cluster, or of the nodes that a job runs on.
+func rails(ctx *pulumi.Context, s *infra.Settings, g *infra.Guard) (pulumi.ResourceOption, error) {
+	hook, err := g.Hook("the cluster stays", func(a *pulumi.ResourceHookArgs) error {
+		if err := sameCluster(s, g, a.OldInputs, a.NewInputs); err != nil {
+			return err
+		}
+		changed := drained(a.OldInputs, a.NewInputs)
+		if len(changed) == 0 || !ctx.DryRun() {
+			return nil
+		}
+		if job := g.Running(); job != "" {
+			return ctx.Log.Warn(fmt.Sprintf("%s: other nodes take the place of those that there are, which are drained: %s. A worker or parameter server that is lost "+
+				"is replaced; if the master is on one of these nodes, then the job ends", strings.Join(changed, ", "), job), nil)
+		}
+		return nil
+	})
+	if hook == nil || err != nil {
+		return pulumi.ResourceHooks(nil), err
+	}
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeUpdate: []*pulumi.ResourceHook{hook}}), nil
+}
+
+// sameCluster refuses that a cluster is replaced while it is there. One that is gone may be made again.
+func sameCluster(s *infra.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
+	before, after := text(was["cluster"]), text(now["cluster"])
+	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) || !g.Answers(text(was["kubeconfig"])) {
+		return nil
+	}
+	what := "its data on volumes of the cluster included"
+	if job := g.RunningIn(text(was["kubeconfig"])); job != "" {
+		what = job
+	}
+	return errors.New("policy " + infra.RuleReplacedCluster + ": the cluster " + before + " would be replaced by another, and all within it would end: " + what +
+		". Pulumi does not do that in one step (pulumi/pulumi#14650). Change the setting back, or make the other one by `pulumi destroy`, then `pulumi up`. " +
+		`(To let it pass: elasticdl:policy.allow: ["` + infra.RuleReplacedCluster + `"])`)
+}
+
+// claimIsUnused refuses in a preview that the claim is made anew while the job's pods use it: Kubernetes keeps the old one as
+// long as they do, and the update would wait for ten minutes, and fail.
+func claimIsUnused(ctx *pulumi.Context, g *infra.Guard) (pulumi.ResourceOption, error) {
+	hook, err := g.Hook("a claim in use stays", func(a *pulumi.ResourceHookArgs) error {
+		if !ctx.DryRun() {
+			return nil
+		}
+		is, err := g.Find(infra.KindClaim, g.Namespace(), text(a.NewInputs["metadata"].ObjectValue()["name"]))
+		if err != nil || is == nil || is.Object == nil {
+			return nil
+		}
+		if job := g.Running(); job != "" {
+			return errors.New("the volume and its claim have to be made anew, and " + job + " with the claim: end it first: elasticdl stop, then pulumi up --refresh")
+		}
+		return nil
+	})
+	if hook == nil || err != nil {
+		return pulumi.ResourceHooks(nil), err
+	}
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{hook}}), nil
+}
+
+// drained are the settings of pools whose nodes a change replaces or removes.
+func drained(was, now resource.PropertyMap) (all []string) {
+	if !was["nodes"].IsObject() || !now["nodes"].IsObject() {
+		return nil
+	}
+	before, after := was["nodes"].ObjectValue(), now["nodes"].ObjectValue()
+	for _, name := range slices.Sorted(maps.Keys(before)) {
+		if text(before[name]) != text(after[name]) {
+			all = append(all, string(name))
+		}
+	}
+	return all
+}
+
+// text is a known text, secret or not, or "".
+func text(v resource.PropertyValue) string {
+	for v.IsSecret() || v.IsOutput() {
+		if v.IsSecret() {
+			v = v.SecretValue().Element
+		} else if v = v.OutputValue().Element; v.IsNull() {
+			break
+		}
+	}
+	if v.IsString() {
+		return v.StringValue()
+	}
+	return ""
+}

@@ -1,0 +1,64 @@
+package infra
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// RuleReplacedCluster is the policy's rule of a cluster that is replaced.
+const RuleReplacedCluster = "replaced-cluster"
+
+// Running describes the stack's job if it runs now, or returns "".
+func (g *Guard) Running() string {
+	kubeconfig, known := g.kubeconfig()
+	if !known && !g.cluster.Adopted {
+		return ""
+	}
+	return g.RunningIn(kubeconfig)
+}
+
+// RunningIn is Running in the cluster of another kubeconfig, as that of the cluster that was.
+func (g *Guard) RunningIn(kubeconfig string) string {
+	if g.settings.Job == nil {
+		return ""
+	}
+	j := g.settings.Job
+	is, err := g.getFrom(kubeconfig, KindJob, j.Namespace, manifest.MasterName(j.Name))
+	if err != nil || is == nil || !Active(is.Object) {
+		return ""
+	}
+	text := "job " + j.Name + " is running"
+	since, _, _ := unstructured.NestedString(is.Object, "status", "startTime")
+	if began, err := time.Parse(time.RFC3339, since); err == nil {
+		text = fmt.Sprintf("job %s has been running for %s", j.Name, g.settings.Now.Sub(began).Round(time.Second))
+	}
+	return text + " (`elasticdl status " + j.Name + " --namespace=" + j.Namespace + "` says how far it is)"
+}
+
+// Active reports whether a Job as it is in a cluster runs: it is neither suspended nor at its end, and stays.
+func Active(job map[string]any) bool {
+	o := unstructured.Unstructured{Object: job}
+	if suspended, _, _ := unstructured.NestedBool(job, "spec", "suspend"); suspended || o.GetDeletionTimestamp() != nil {
+		return false
+	}
+	conditions, _, _ := unstructured.NestedSlice(job, "status", "conditions")
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["status"] == "True" && (c["type"] == "Complete" || c["type"] == "Failed") {
+			return false
+		}
+	}
+	return true
+}
+
+// Answers reports whether there is a cluster behind a kubeconfig.
+func (g *Guard) Answers(kubeconfig string) bool {
+	if kubeconfig == "" {
+		return false
+	}
+	is, err := g.getFrom(kubeconfig, KindNamespace, "", g.settings.Platform.Namespace)
+	return err == nil && is != nil
+}

@@ -1,0 +1,86 @@
+package trainingjob
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+)
+
+// rails returns what tells in a preview that a job which runs would end: for another in its place, or suspended.
+func rails(ctx *pulumi.Context, g *infra.Guard, s *manifest.Submission) (pulumi.ResourceOption, error) {
+	hook, err := g.Hook("a job that runs is not ended without a word", func(a *pulumi.ResourceHookArgs) error {
+		running := ""
+		if ctx.DryRun() {
+			running = g.Running()
+		}
+		switch {
+		case running == "":
+		case a.OldInputs == nil:
+			return ctx.Log.Warn(running+", and would be ended and begun anew, from its first record: what it has trained is lost. That is for a change of "+
+				differences(g, s)+". A change of job.numWorkers does not end it", nil)
+		case !suspends(a.OldInputs) && suspends(a.NewInputs):
+			return ctx.Log.Warn("job.suspend: true: "+running+", and would be ended by that: what it has trained is lost, and it begins with its first record when suspend is false again", nil)
+		}
+		return nil
+	})
+	if hook == nil || err != nil {
+		return pulumi.ResourceHooks(nil), err
+	}
+	all := []*pulumi.ResourceHook{hook}
+	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: all, BeforeUpdate: all}), nil
+}
+
+// suspends reports whether a Job is suspended by its inputs.
+func suspends(job resource.PropertyMap) bool {
+	spec := job["spec"]
+	return spec.IsObject() && spec.ObjectValue()["suspend"].IsBool() && spec.ObjectValue()["suspend"].BoolValue()
+}
+
+// differences names the settings in which a job differs from the one that runs.
+func differences(g *infra.Guard, s *manifest.Submission) string {
+	is, err := g.Find(infra.KindConfigMap, s.Spec.Namespace, s.Spec.Name)
+	if err != nil || is == nil || is.Object == nil {
+		return "its settings"
+	}
+	data, _ := is.Object["data"].(map[string]any)
+	text, _ := data[manifest.KeyJob].(string)
+	var was, now map[string]any
+	if json.Unmarshal([]byte(text), &was) != nil || json.Unmarshal([]byte(s.Spec.Data[manifest.KeyJob]), &now) != nil {
+		return "its settings"
+	}
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(merged(was, now))) {
+		built := key == "image" && now[key] == imageHole // not known before the stack has built it
+		if !reflect.DeepEqual(was[key], now[key]) && !built && key != "numWorkers" {
+			all = append(all, fmt.Sprintf("job.%s (%s, was %s)", key, brief(now[key]), brief(was[key])))
+		}
+	}
+	if len(all) == 0 {
+		return "its image"
+	}
+	return strings.Join(all, ", ")
+}
+
+func merged(a, b map[string]any) map[string]any {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	return all
+}
+
+// brief is a value as one short line.
+func brief(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil || len(text) > 60 {
+		return "…"
+	}
+	return string(text)
+}
