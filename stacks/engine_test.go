@@ -93,7 +93,13 @@ func user(name string) map[string]any {
 // start makes a stack, with what its user would set. Others of its settings are set by [engine.set].
 func start(t *testing.T, name string) *engine {
 	t.Helper()
-	e := &engine{T: t, cloud: provider.Start(t), now: func() time.Time { return today }}
+	return startIn(t, provider.Start(t), name, name)
+}
+
+// startIn makes a stack of another name beside those that a simulated cloud has.
+func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine {
+	t.Helper()
+	e := &engine{T: t, cloud: cloud, now: func() time.Time { return today }}
 	project, err := workspace.LoadProject("Pulumi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +108,10 @@ func start(t *testing.T, name string) *engine {
 	project.Runtime = workspace.NewProjectRuntimeInfo("go", nil)
 	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
 	dir := t.TempDir()
-	e.file = userFile(t, dir, name)
+	e.file = filepath.Join(dir, "Pulumi."+name+".yaml")
+	if err := os.Rename(userFile(t, dir, shipped), e.file); err != nil {
+		t.Fatal(err)
+	}
 	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: func() time.Time { return e.now() }, live: e.cloud, find: e.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(e.cloud.Env()))
 	if err != nil {

@@ -160,11 +160,12 @@ var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeC
 
 // outcomeOf says in a page's words what a preview would do.
 func outcomeOf(did steps, err error) string {
-	const guard = "policy replaced-cluster:" // a guard rail's word for it
-	if err != nil && strings.Contains(err.Error(), guard) && !strings.Contains(err.Error(), "unable to replace resource") {
+	switch {
+	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"): // the guard rail stands before it
 		return "replaces the cluster"
-	}
-	if err != nil {
+	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"): // as it does where a job runs
+		return "replaces the volume"
+	case err != nil:
 		return "refused"
 	}
 	for _, r := range replacements {

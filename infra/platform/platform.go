@@ -55,7 +55,8 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platf
 	if err != nil {
 		return nil, err
 	}
-	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", "platform", inputs(ctx, s, cluster), p, rails); err != nil {
+	if err := ctx.RegisterComponentResourceV2("elasticdl:platform:Platform", "platform", inputs(ctx, s, cluster), p, rails,
+		pulumi.IgnoreChanges([]string{"kubeconfig"})); err != nil {
 		return nil, err
 	}
 	plan, err := objects(s, cluster)
@@ -160,7 +161,8 @@ func (p *Platform) register(ctx *pulumi.Context, cluster *infra.Cluster, plan []
 			if err != nil {
 				return err
 			}
-			opts = append(opts, unused)
+			// So the engine deletes the claim before the volume, which is kept as long as a claim is bound to it.
+			opts = append(opts, unused, pulumi.ReplaceOnChanges([]string{"spec"}), pulumi.DeleteBeforeReplace(true))
 		case o.Name != nameVolume && len(o.Fixed) > 0: // of volumes Pulumi's provider knows what the API refuses to change
 			opts = append(opts, pulumi.ReplaceOnChanges(o.Fixed), pulumi.DeleteBeforeReplace(true))
 		}

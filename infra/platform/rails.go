@@ -13,7 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// inputs are what the component remembers of the cluster from one update to the next, so that a preview can compare.
+// inputs are what the component remembers of the cluster from one update to the next, so that a preview can compare. The
+// kubeconfig stays the first: it is asked only whether that cluster is there.
 func inputs(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) pulumi.Map {
 	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
 	if !ctx.RunningWithMocks() { // which take no secret that is not known

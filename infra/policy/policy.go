@@ -36,6 +36,8 @@ type Rule struct {
 	judge func(r Resource, all []Resource) []string
 	// whole rules miss something, which may yet come while the program runs: only [Check] has them.
 	whole bool
+	// elsewhere: it compares with what there was, which no graph has. Package platform looks.
+	elsewhere bool
 }
 
 // Violation is a resource that is against a rule.
@@ -58,7 +60,7 @@ func check(all []Resource, whole bool, allow []string) (found []Violation) {
 	for _, r := range slices.Concat(all, jobPods(all)) {
 		for i := range Rules {
 			rule := &Rules[i]
-			if rule.whole && !whole || slices.Contains(allow, rule.Name) || slices.Contains(allow, rule.Name+":"+r.Name) {
+			if rule.elsewhere || rule.whole && !whole || slices.Contains(allow, rule.Name) || slices.Contains(allow, rule.Name+":"+r.Name) {
 				continue
 			}
 			for _, problem := range rule.judge(r, all) {

@@ -102,9 +102,9 @@ var Rules = []Rule{
 	},
 	{
 		Name: infra.RuleReplacedCluster, What: "a change that puts another cluster in the place of the stack's",
-		Why:    "all that runs in it ends, and Pulumi stops half way",
-		Remedy: "Change the setting back, or pulumi destroy, then pulumi up",
-		judge:  func(Resource, []Resource) []string { return nil }, // what there was a rule does not see: package platform looks
+		Why:       "all that runs in it ends, and Pulumi stops half way",
+		Remedy:    "Change the setting back, or pulumi destroy, then pulumi up",
+		elsewhere: true,
 	},
 	{
 		Name: "clear-credential", What: "tokens, and keys and passwords in clear, in a kubeconfig",
