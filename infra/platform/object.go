@@ -180,6 +180,7 @@ func roles(in string) []*rbac.Role {
 			rule("", "configmaps", "create delete get list patch update watch"),
 			rule("", "services serviceaccounts", "create delete get list"),
 			rule("rbac.authorization.k8s.io", "rolebindings roles", "create delete get list"),
+			rule("policy", "poddisruptionbudgets", "create delete get list"),
 			rule("", "pods", "create delete get list watch"),
 			rule("", "pods/log persistentvolumeclaims", "get"),
 			rule("", "events", "list")),

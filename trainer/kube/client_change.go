@@ -169,6 +169,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	type deletion = func(context.Context, string, v1.DeleteOptions) error
 	jobs, configs, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
 	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace), c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
+	budgets := c.set.PolicyV1().PodDisruptionBudgets(c.namespace)
 	for _, kind := range []struct {
 		name   string
 		list   func(context.Context) (runtime.Object, error)
@@ -180,6 +181,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 		{"serviceaccounts", func(ctx context.Context) (runtime.Object, error) { return accounts.List(ctx, of) }, accounts.Delete},
 		{"rolebindings", func(ctx context.Context) (runtime.Object, error) { return bindings.List(ctx, of) }, bindings.Delete},
 		{"roles", func(ctx context.Context) (runtime.Object, error) { return roles.List(ctx, of) }, roles.Delete},
+		{"poddisruptionbudgets", func(ctx context.Context) (runtime.Object, error) { return budgets.List(ctx, of) }, budgets.Delete},
 	} {
 		list, err := ask(ctx, c, "list "+kind.name, kind.list)
 		if api.IsForbidden(err) {

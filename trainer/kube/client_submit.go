@@ -14,6 +14,7 @@ import (
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
 	rbac "k8s.io/api/rbac/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -227,6 +228,8 @@ func (c *Client) create(ctx context.Context, what string, o runtime.Object) erro
 		return createOwned(ctx, c, what, c.set.RbacV1().Roles(c.namespace), o)
 	case *rbac.RoleBinding:
 		return createOwned(ctx, c, what, c.set.RbacV1().RoleBindings(c.namespace), o)
+	case *policy.PodDisruptionBudget:
+		return createOwned(ctx, c, what, c.set.PolicyV1().PodDisruptionBudgets(c.namespace), o)
 	}
 	panic("kube: no way to create " + what)
 }

@@ -10,6 +10,7 @@ import (
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	policy "k8s.io/api/policy/v1"
 	rbac "k8s.io/api/rbac/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -28,6 +29,7 @@ type Submission struct {
 	Role           *rbac.Role
 	RoleBinding    *rbac.RoleBinding
 	Services       []*core.Service // the master's, then one of each server
+	Disruption     *policy.PodDisruptionBudget
 }
 
 // Submit makes the objects of a job. The Job among them is suspended if the job is, and nothing is owned yet: see
@@ -47,7 +49,7 @@ func Submit(j *job.Job) (*Submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Submission{Job: root, Spec: spec, State: &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))}}
+	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j), State: &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))}}
 	if j.ServiceAccount == "" {
 		s.ServiceAccount, s.Role, s.RoleBinding = ownPermissions(j)
 	}
@@ -81,7 +83,7 @@ func (s *Submission) Objects() []runtime.Object {
 	for _, service := range s.Services {
 		objects = append(objects, service)
 	}
-	return objects
+	return append(objects, s.Disruption)
 }
 
 // OwnedBy makes the Job, created by now under that uid, the owner of all else.

@@ -67,6 +67,9 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	}
 	t.Labels[LabelLaunch] = strconv.Itoa(p.Launch)
 	t.Annotations = map[string]string{safeToEvict: strconv.FormatBool(p.ID.Role == pod.Worker)}
+	if p.ID.Role != pod.Worker {
+		t.Annotations[doNotDisrupt] = "true"
+	}
 	t.Spec.PriorityClassName = priority
 	t.Spec.RestartPolicy = core.RestartPolicy(cmp.Or(j.RestartPolicy, "Never"))
 	t.Spec.AutomountServiceAccountToken = new(false) // it is the account's name that they need
@@ -96,7 +99,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.Annotations = map[string]string{safeToEvict: "false", AnnotationSpec: sum}
+	t.Annotations = map[string]string{safeToEvict: "false", doNotDisrupt: "true", AnnotationSpec: sum}
 	t.Spec.PriorityClassName = j.Master.Priority.Class
 	t.Spec.RestartPolicy = core.RestartPolicyNever // the pod failure policy needs it
 	c := &t.Spec.Containers[0]

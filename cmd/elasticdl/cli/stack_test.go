@@ -21,7 +21,7 @@ type cluster struct {
 
 var kinds = map[string]string{
 	"jobs": "JobList", "pods": "PodList", "configmaps": "ConfigMapList", "services": "ServiceList", "serviceaccounts": "ServiceAccountList",
-	"roles": "RoleList", "rolebindings": "RoleBindingList", "events": "EventList",
+	"roles": "RoleList", "rolebindings": "RoleBindingList", "events": "EventList", "poddisruptionbudgets": "PodDisruptionBudgetList",
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {
