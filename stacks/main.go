@@ -5,10 +5,12 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"slices"
 	"time"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/common/constant"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
@@ -28,9 +30,22 @@ type world struct {
 	now  func() time.Time
 	live infra.Live
 	find func(program string) (path string, err error) // as exec.LookPath
+
+	// refuse ends a program whose settings cannot be used; nil returns the error.
+	refuse func(*pulumi.Context, error) error
 }
 
-func main() { pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath})) }
+func main() {
+	pulumi.Run(program(world{now: time.Now, live: live.Reader{}, find: exec.LookPath, refuse: refuse}))
+}
+
+// refuse shows the mistakes as they are, without what the SDK says around an error of a program.
+func refuse(ctx *pulumi.Context, err error) error {
+	if ctx.Log.Error(err.Error(), nil) == nil {
+		os.Exit(constant.ExitStatusLoggedError)
+	}
+	return err
+}
 
 var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, error){
 	infra.CloudGKE:      gke.New,
@@ -47,6 +62,9 @@ func program(w world) pulumi.RunFunc {
 func (w world) run(ctx *pulumi.Context) error {
 	s, err := infra.Load(ctx, w.now(), infra.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
+		if w.refuse != nil {
+			return w.refuse(ctx, err)
+		}
 		return err
 	}
 	if err := policy.Enforce(ctx, s); err != nil {
