@@ -134,8 +134,8 @@ func TestOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.Objects()); n != 9 { // Job, 2 ConfigMaps, 3 of permissions, 3 Services
-		t.Errorf("%d objects, want 9", n)
+	if n := len(s.Objects()); n != 10 { // Job, 2 ConfigMaps, 3 of permissions, 3 Services, a PodDisruptionBudget
+		t.Errorf("%d objects, want 10", n)
 	}
 	s.OwnedBy("u")
 	want := []meta.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "elasticdl-test-mnist-master", UID: "u"}}
@@ -152,8 +152,8 @@ func TestServiceAccountOfTheUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 4 {
-		t.Errorf("%d objects, want 4: %+v", len(s.Objects()), s)
+	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 5 {
+		t.Errorf("%d objects, want 5: %+v", len(s.Objects()), s)
 	}
 	if got := s.Job.Spec.Template.Spec.ServiceAccountName; got != "elasticdl" {
 		t.Errorf("the master runs as %s", got)
