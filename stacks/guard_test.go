@@ -222,7 +222,7 @@ func TestRunningJob(t *testing.T) {
 	quiet("the new job")
 
 	e.set("elasticdl:minikube.cpus", 4)
-	e.refused("policy replaced-cluster: the cluster elasticdl-minikube/start-", "job test-mnist is running", "`pulumi destroy`, then `pulumi up`")
+	e.refused("policy replaced-cluster: the cluster elasticdl-minikube/start-", "job test-mnist has been running for", "`pulumi destroy`, then `pulumi up`")
 	e.set("elasticdl:policy.allow", []any{"replaced-cluster"})
 	if _, err := e.tryPreview(); err != nil {
 		t.Errorf("what is allowed is refused: %v", err)

@@ -161,6 +161,8 @@ var rolls = regexp.MustCompile(`^update (gcp:container/nodePool:NodePool .*nodeC
 // outcomeOf says in a page's words what a preview would do.
 func outcomeOf(did steps, err error) string {
 	switch {
+	case err != nil && strings.Contains(err.Error(), "unable to replace resource"): // it is protected
+		return "refused"
 	case err != nil && strings.Contains(err.Error(), "policy replaced-cluster"): // the guard rail stands before it
 		return "replaces the cluster"
 	case err != nil && strings.Contains(err.Error(), "the volume and its claim have to be made anew"): // as it does where a job runs

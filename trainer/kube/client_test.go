@@ -86,7 +86,7 @@ func TestSubmitOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := "job/elasticdl-test-master configmap/elasticdl-test configmap/elasticdl-test-state serviceaccount/elasticdl-test " +
-			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0"; strings.Join(created, " ") != want {
+			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0 poddisruptionbudget/elasticdl-test"; strings.Join(created, " ") != want {
 			t.Errorf("created %v", created)
 		}
 		root, err := set.BatchV1().Jobs("default").Get(t.Context(), "elasticdl-test-master", meta.GetOptions{})
