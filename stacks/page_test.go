@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"fmt"
 	"os"
 	"os/exec"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 
 // block is a piece of a page that its reader is to run.
 type block struct {
+	page    string
 	section string // the heading that it is under
 	line    int    // of its first command
 	text    string
@@ -34,7 +36,7 @@ func blocks(t *testing.T, file string) (all []block) {
 			in = ""
 		case ok:
 			if in = cmp.Or(fence, "text"); in == "bash" {
-				all = append(all, block{section: section, line: n + 1})
+				all = append(all, block{page: file, section: section, line: n + 1})
 			}
 		case in == "bash":
 			all[len(all)-1].text += line
@@ -45,21 +47,33 @@ func blocks(t *testing.T, file string) (all []block) {
 	return all
 }
 
-// commands are those of a block, each with all of its lines.
-func commands(t *testing.T, b block) (all []string) {
+// step is a command of a page, with all of its lines.
+type step struct {
+	page    string
+	line    int
+	command string
+}
+
+// steps are the commands of a block.
+func (b block) steps(t *testing.T) (all []step) {
 	t.Helper()
 	var now string
+	n, began := b.line, b.line
 	for line := range strings.Lines(b.text) {
+		if now == "" {
+			began = n
+		}
+		n++
 		if now == "" && strings.TrimSpace(line) == "" {
 			continue
 		}
 		if now += line; complete(t, now) {
-			all = append(all, now)
+			all = append(all, step{b.page, began, now})
 			now = ""
 		}
 	}
 	if now != "" {
-		t.Errorf("line %d: this command has no end:\n%s", b.line, now)
+		t.Errorf("%s:%d: this command has no end:\n%s", b.page, began, now)
 	}
 	return all
 }
@@ -80,24 +94,17 @@ func complete(t *testing.T, text string) bool {
 	return check.Run() == nil
 }
 
-// script runs the commands of blocks in one shell, tells each, and ends at the first that fails. Of what the reader is to fill
-// in, values has the test's.
-func script(t *testing.T, all []block, values map[string]string) string {
-	t.Helper()
+// script runs commands in one shell, tells each, and ends at the first that fails. Of what the reader is to fill in, values has
+// the test's.
+func script(all []step, values map[string]string) string {
 	var s strings.Builder
 	s.WriteString("set -u -o pipefail\n")
-	for _, b := range all {
-		line := b.line
-		for _, command := range commands(t, b) {
-			lines := strings.Count(command, "\n")
-			for of, is := range values {
-				command = strings.ReplaceAll(command, of, is)
-			}
-			s.WriteString("printf '# %s\\n' " + shellQuote(strings.TrimSpace(command)) + "\n")
-			s.WriteString(command)
-			s.WriteString("status=$?; [ $status = 0 ] || { echo \"# exit status $status\"; exit 1; }\n")
-			line += lines
+	for _, step := range all {
+		for of, is := range values {
+			step.command = strings.ReplaceAll(step.command, of, is)
 		}
+		fmt.Fprintf(&s, "printf '# %%s\\n' %s\n%s", shellQuote(fmt.Sprintf("%s:%d: %s", step.page, step.line, strings.TrimSpace(step.command))), step.command)
+		s.WriteString("status=$?; [ $status = 0 ] || { echo \"# exit status $status\"; exit 1; }\n")
 	}
 	return s.String()
 }

@@ -5,12 +5,12 @@ package main
 import (
 	"errors"
 	"maps"
+	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,46 +18,70 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-const fromNothing = "From nothing to a running job, and back"
+// tour is a page about a stack, whose commands are run from the first to the last, and then again from the top.
+type tour struct {
+	stack  string
+	values map[string]string // of what its reader is to fill in
+	jobs   int               // how often the job is made, over both times
+}
+
+var tours = []tour{
+	{"gke", map[string]string{"PROJECT": provider.GoogleProject}, 3},
+	{"eks", map[string]string{" ENI": " eni-1"}, 2},
+	{"minikube", nil, 3},
+}
 
 // Pages are run as they are: their commands by a shell, from the first to the last, and then again from the top. Pulumi is the real
 // one, as are its engine and the program; clouds are simulated, and stacks/testdata/page/tools.sh answers as the other commands.
+// What of which page is run when is in [played].
 func TestPages(t *testing.T) {
 	t.Parallel()
-	for _, page := range []struct {
-		stack    string
-		sections []string          // what of the page is run, in its order
-		values   map[string]string // of what its reader is to fill in
-	}{
-		{"gke", []string{"Before the first time", fromNothing}, map[string]string{"PROJECT": provider.GoogleProject}},
-		{"eks", []string{"Before the first time", fromNothing}, map[string]string{}},
-		{"minikube", []string{"Before the first time", fromNothing}, map[string]string{}},
-	} {
-		t.Run(page.stack, func(t *testing.T) {
+	for _, tour := range tours {
+		t.Run(tour.stack, func(t *testing.T) {
 			t.Parallel()
-			var all []block
-			for _, b := range blocks(t, filepath.Join("docs", "infrastructure", page.stack+".md")) {
-				if slices.Contains(page.sections, b.section) {
-					all = append(all, b)
+			page := "docs/infrastructure/" + tour.stack + ".md"
+			var own, all []step
+			for _, b := range blocksOf(t, page) {
+				if p := b.play(t); p.on == tour.stack && p.before == "" {
+					own = append(own, b.steps(t)...)
 				}
 			}
-			if len(all) < len(page.sections) {
-				t.Fatalf("%d blocks of commands in %q", len(all), page.sections)
+			inserted := map[string]bool{}
+			for _, s := range own {
+				for i, p := range played {
+					if p.on != tour.stack || p.before == "" || !strings.HasPrefix(s.command, p.before) || inserted[p.name()] {
+						continue
+					}
+					inserted[p.name()] = true
+					if p.after != "" {
+						all = append(all, step{"the test", 0, "happens '" + p.after + "'\n"})
+					}
+					for _, b := range blocksOf(t, p.page) {
+						if b.play(t) == &played[i] {
+							all = append(all, b.steps(t)...)
+						}
+					}
+				}
+				all = append(all, s)
 			}
-			r := newReader(t, page.stack)
-			values := maps.Clone(page.values)
-			values["pulumi login --local"] = "pulumi login file://" + t.TempDir() // it would be the home directory of whoever runs the test
-			for _, when := range []string{"the first time", "again"} {
-				r.plays(when, script(t, all, values))
+			for _, p := range played {
+				if p.on == tour.stack && p.before != "" && !inserted[p.name()] {
+					t.Errorf("%s: %s has no command %s, before which it is to be run", p.name(), page, p.before)
+				}
 			}
+			r := newReader(t, tour.stack)
+			values := map[string]string{"pulumi login --local": "pulumi login file://" + t.TempDir()} // it would be the home directory of whoever runs the test
+			maps.Copy(values, tour.values)
+			r.plays("the first time", script(own, values))
+			r.plays("again", script(all, values))
 			made := 0
 			for _, c := range r.cloud.Calls() {
 				if c.Op == "create" && c.Type+" "+c.Name == jobMaster {
 					made++
 				}
 			}
-			if made != 2 {
-				t.Errorf("the job was made %d times, want once for each time that the page was run", made)
+			if made != tour.jobs {
+				t.Errorf("the job was made %d times, expected %d", made, tour.jobs)
 			}
 		})
 	}
@@ -67,15 +91,14 @@ func TestPages(t *testing.T) {
 func TestReadmeCloud(t *testing.T) {
 	t.Parallel()
 	const stack = "gke"
-	var all []block
-	for _, b := range blocks(t, "README.md") {
-		init := regexp.MustCompile(`pulumi stack init (\w+)`).FindStringSubmatch(b.text)
-		if b.section == "A cluster with one command" && (init == nil || init[1] == stack) { // of the clouds one is chosen
-			all = append(all, b)
+	var all []step
+	for _, b := range blocksOf(t, "README.md") {
+		if b.play(t).on == stack {
+			all = append(all, b.steps(t)...)
 		}
 	}
 	r := newReader(t, stack)
-	r.plays("once", script(t, all, map[string]string{"PROJECT": provider.GoogleProject, "pulumi login --local": "pulumi login file://" + t.TempDir()}))
+	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, "pulumi login --local": "pulumi login file://" + t.TempDir()}))
 }
 
 // reader is somebody who does what a page says, in a copy of the repository of their own.
@@ -104,6 +127,7 @@ func newReader(t *testing.T, stack string) *reader {
 	r.compiled(bin)
 	objects := httptest.NewServer(serveObjects(r.cloud))
 	t.Cleanup(objects.Close)
+	r.happens(bin)
 	path := bin + string(os.PathListSeparator) + os.Getenv("PATH") // where Pulumi is, too
 	for k, v := range r.cloud.Env() {
 		if k != "PATH" && k != "PULUMI_CONFIG_PASSPHRASE" && k != "PULUMI_BACKEND_URL" { // a page says them, if they are needed
@@ -127,14 +151,67 @@ func (r *reader) compiled(bin string) {
 		r.Fatal(err)
 	}
 	const host = "pulumi-language-go"
-	real, err := exec.LookPath(host)
+	r.command(bin, host, "exec "+shellQuote(r.real(host))+" -binary="+shellQuote(program)+` "$@"`)
+}
+
+// happens has what a page is for happen to the simulated clouds, which are in this process: `happens EVENT` in the script. The
+// Kubernetes provider, which is here, too, learns from it of a variable that the real one finds in its environment.
+func (r *reader) happens(bin string) {
+	r.Helper()
+	events := map[string]func() error{
+		"the cluster is lost": func() error {
+			switch r.stack {
+			case "gke":
+				return r.cloud.Lose("gcp:container/cluster:Cluster", "cluster")
+			case "eks":
+				return r.cloud.Lose("aws:eks/cluster:Cluster", "cluster")
+			}
+			return r.cloud.DeleteMinikube("elasticdl-minikube")
+		},
+		"the job is stopped": func() error { return r.cloud.Kubernetes.Remove(jobObject, specObject, stateOf) },
+		"unreachable: gone":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(true); return nil },
+		"unreachable: fail":  func() error { r.cloud.Kubernetes.DeleteUnreachable.Store(false); return nil },
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		event, err := url.PathUnescape(strings.TrimPrefix(q.URL.EscapedPath(), "/"))
+		if err == nil && events[event] == nil {
+			err = errors.New("there is no such event")
+		}
+		if err == nil {
+			err = events[event]()
+		}
+		if err != nil {
+			http.Error(w, event+": "+err.Error(), http.StatusInternalServerError)
+		}
+	}))
+	r.Cleanup(server.Close)
+	r.command(bin, "happens", `exec 3<>/dev/tcp/`+strings.Replace(strings.TrimPrefix(server.URL, "http://"), ":", "/", 1)+`
+printf 'POST /%s HTTP/1.0\r\n\r\n' "${1// /%20}" >&3
+answer=$(cat <&3)
+[[ $answer == *" 200 "* ]] || { echo "$answer" >&2; exit 1; }`)
+	r.command(bin, "pulumi", `gone=${PULUMI_K8S_DELETE_UNREACHABLE:-}
+[ "$gone" != true ] || happens 'unreachable: gone'
+`+shellQuote(r.real("pulumi"))+` "$@"; status=$?
+[ "$gone" != true ] || happens 'unreachable: fail'
+exit $status`)
+}
+
+// command writes a command of the script.
+func (r *reader) command(bin, name, script string) {
+	r.Helper()
+	if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/usr/bin/env bash\n"+script+"\n"), 0o755); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// real returns where a command is that another stands before.
+func (r *reader) real(name string) string {
+	r.Helper()
+	path, err := exec.LookPath(name)
 	if err != nil {
 		r.Fatal(err)
 	}
-	script := "#!/bin/sh\nexec " + shellQuote(real) + " -binary=" + shellQuote(program) + ` "$@"` + "\n"
-	if err := os.WriteFile(filepath.Join(bin, host), []byte(script), 0o755); err != nil {
-		r.Fatal(err)
-	}
+	return path
 }
 
 // copy is what of the repository a page needs.

@@ -1,0 +1,121 @@
+//go:build !e2e
+
+package main
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// play is what the tests do with blocks of commands: run them, or say why not.
+type play struct {
+	page    string
+	section string
+	begins  string // of these the blocks that begin so; "": all for which there is no other entry
+	on      string // the stack on which they are run
+	before  string // the command of that stack's page before which they are run, the second time; "": they are in their own place
+	after   string // what happens then
+	excused string // why they are not run
+}
+
+const (
+	guide       = "docs/infrastructure/"
+	fromNothing = "From nothing to a running job, and back"
+	oneCommand  = "A cluster with one command"
+	accounts    = "accounts, keys and roles of GitHub and a cloud, which no simulation has; TestWorkflow of infra/policy compares them with workflow and program"
+)
+
+// played has every block of commands of the pages on stacks, and of the README's section on them.
+var played = []play{
+	{page: "README.md", section: oneCommand, on: "gke"},
+	{page: "README.md", section: oneCommand, begins: "pulumi stack init eks", excused: "of the clouds one is chosen; these lines are run as those of eks.md"},
+	{page: "README.md", section: oneCommand, begins: "pulumi stack init minikube", excused: "of the clouds one is chosen; this line is run as that of minikube.md"},
+
+	{page: guide + "gke.md", section: "Before the first time", on: "gke"},
+	{page: guide + "gke.md", section: fromNothing, on: "gke"},
+	{page: guide + "gke.md", section: "Taking it down", on: "gke", before: "pulumi config set --path job.numWorkers 8", after: "the cluster is lost"},
+
+	{page: guide + "eks.md", section: "Before the first time", on: "eks"},
+	{page: guide + "eks.md", section: fromNothing, on: "eks"},
+	{page: guide + "eks.md", section: "Taking it down", on: "eks", before: "pulumi destroy", after: "the cluster is lost"},
+
+	{page: guide + "minikube.md", section: "Before the first time", on: "minikube"},
+	{page: guide + "minikube.md", section: fromNothing, on: "minikube"},
+	{page: guide + "minikube.md", section: "Data", on: "minikube", before: "pulumi up"},
+
+	{page: guide + "platform.md", section: "Who may submit", on: "minikube", before: "kubectl logs"},
+	{page: guide + "platform.md", section: "A job that runs", on: "minikube", before: "elasticdl wait", after: "the job is stopped"},
+	{page: guide + "platform.md", section: "The image", on: "minikube", before: "pulumi config set --path job.numWorkers 2"},
+	{page: guide + "platform.md", section: "A cluster that is gone", on: "minikube", before: "pulumi destroy", after: "the cluster is lost"},
+
+	{page: guide + "policy.md", section: "Exceptions", on: "gke", before: "pulumi destroy"},
+
+	{page: guide + "ci.md", section: "Environments", excused: accounts},
+	{page: guide + "ci.md", section: "State", excused: accounts},
+	{page: guide + "ci.md", section: "Google", excused: accounts},
+	{page: guide + "ci.md", section: "Amazon", excused: accounts},
+}
+
+func (p *play) name() string { return strings.Trim(p.page+", "+p.section+": "+p.begins, ": ") }
+
+// play returns what the tests do with a block, or nothing if no entry is about it.
+func (b block) play(t *testing.T) *play {
+	t.Helper()
+	var found *play
+	for i := range played {
+		p := &played[i]
+		if p.page == b.page && p.section == b.section && strings.HasPrefix(b.text, p.begins) && (found == nil || len(p.begins) > len(found.begins)) {
+			found = p
+		}
+	}
+	if found == nil {
+		t.Errorf("%s:%d: these commands, of the section %s, are neither run nor excused by the table of stacks/played_test.go:\n%s", b.page, b.line, b.section, b.text)
+		return &play{}
+	}
+	return found
+}
+
+// blocksOf are the blocks of a page; of the README those of its section on stacks.
+func blocksOf(t *testing.T, page string) (all []block) {
+	t.Helper()
+	for _, b := range blocks(t, page) {
+		if page != "README.md" || b.section == oneCommand {
+			all = append(all, b)
+		}
+	}
+	return all
+}
+
+// Every block of commands is run, or excused; entries of the table are about blocks, and stacks have tours.
+func TestPlayed(t *testing.T) {
+	pages, err := filepath.Glob(guide + "*.md")
+	if err != nil || len(pages) < 6 {
+		t.Fatal(pages, err)
+	}
+	about := map[*play]int{}
+	for _, page := range append(pages, "README.md") {
+		for _, b := range blocksOf(t, page) {
+			about[b.play(t)]++
+			if len(b.steps(t)) == 0 {
+				t.Errorf("%s:%d: there are no commands", b.page, b.line)
+			}
+		}
+	}
+	for i := range played {
+		p := &played[i]
+		if about[p] == 0 {
+			t.Errorf("%s: there are no such commands", p.name())
+		}
+		if (p.on == "") == (p.excused == "") {
+			t.Errorf("%s: either on a stack, or excused", p.name())
+		}
+		there := p.on == ""
+		for _, tour := range tours {
+			there = there || p.on == tour.stack && (p.before != "" || p.page == "README.md" || p.page == guide+tour.stack+".md")
+		}
+		if !there {
+			t.Errorf("%s: nothing runs it on %s", p.name(), p.on)
+		}
+	}
+}
