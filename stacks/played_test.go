@@ -23,7 +23,7 @@ const (
 	guide       = "docs/infrastructure/"
 	fromNothing = "From nothing to a running job, and back"
 	oneCommand  = "A cluster with one command"
-	accounts    = "accounts, keys and roles of GitHub and a cloud, which no simulation has; TestWorkflow of infra/policy compares them with workflow and program"
+	accounts    = "accounts, keys and roles of GitHub and a cloud, which no simulation has; the tests of the workflow in infra/policy hold them against the program"
 )
 
 // played has every block of commands of the pages on stacks, and of the README's section on them.
