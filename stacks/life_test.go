@@ -28,6 +28,9 @@ const (
 	jobObject  = "batch/v1/Job elasticdl/elasticdl-test-mnist-master"
 )
 
+// remembers is the step of the component that keeps what the nodes are, so that previews can warn of those that are drained.
+const remembers = "update elasticdl:platform:Platform platform"
+
 // A stack from its first `pulumi up` to its end, as its file is shipped.
 func TestLife(t *testing.T) {
 	for _, test := range []struct {
@@ -39,18 +42,15 @@ func TestLife(t *testing.T) {
 	}{
 		{"gke", map[string]any{"elasticdl:gke.gpuPool": map[string]any{"machineType": "n1-standard-4", "accelerator": "nvidia-tesla-t4", "gpus": 1, "maxNodes": 2, "spot": true}},
 			map[string]any{"elasticdl:gke.gpuPool.accelerator": "nvidia-l4", "elasticdl:gke.gpuPool.machineType": "g2-standard-4"},
-			[]string{"replace gcp:container/nodePool:NodePool gpu"}, []string{"filestore", "registry"}},
+			[]string{"replace gcp:container/nodePool:NodePool gpu", remembers}, []string{"filestore", "registry"}},
 		{"eks", nil, map[string]any{"elasticdl:eks.workerGroup.instanceTypes": []any{"m6i.xlarge"}},
-			[]string{"replace aws:eks/nodeGroup:NodeGroup worker"}, []string{"data", "code", "images"}},
+			[]string{"replace aws:eks/nodeGroup:NodeGroup worker", remembers}, []string{"data", "code", "images"}},
 		{"minikube", nil, nil, nil, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			e := start(t, test.name)
 			e.cloud.AccountWithoutGPUs = true // a new account of Amazon's
-			for path, value := range test.with {
-				e.set(path, value)
-			}
 			e.golden(e.up())
 			e.unchanged("nothing has changed")
 			e.keepsSecrets()
@@ -60,6 +60,12 @@ func TestLife(t *testing.T) {
 			e.trainsLonger()
 			if test.name == "gke" {
 				e.replacesNoStorage("filestore", map[string]any{"elasticdl:gke.filestore.tier": "BASIC_SSD", "elasticdl:gke.filestore.capacityGb": 2560})
+			}
+			if test.with != nil {
+				for path, value := range test.with {
+					e.set(path, value)
+				}
+				e.up()
 			}
 			if test.change != nil {
 				for path, value := range test.change {
