@@ -3,6 +3,7 @@
 package main
 
 import (
+	"encoding/json"
 	"errors"
 	"maps"
 	"net/http"
@@ -99,6 +100,35 @@ func TestReadmeCloud(t *testing.T) {
 	}
 	r := newReader(t, stack)
 	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, "pulumi login --local": "pulumi login file://" + t.TempDir()}))
+}
+
+// The page on pull requests sets up accounts, which are not simulated: a shell takes its commands, stand-ins know each of them, and
+// what is JSON can be read. Where the state is and its key are the test's.
+func TestPageOfAccounts(t *testing.T) {
+	t.Parallel()
+	all := []step{{"the test", 0, "REPO=owner/name BUCKET=a-bucket PROJECT=a-project; export PULUMI_CONFIG_PASSPHRASE=…\n"}}
+	for _, b := range blocksOf(t, guide+"ci.md") {
+		if b.play(t).on == accounts {
+			all = append(all, b.steps(t)...)
+		}
+	}
+	all = append(all, step{"the test", 0, "pulumi stack rm eks --preserve-config\n"})
+	r := newReader(t, "gke")
+	r.plays("once", script(all, map[string]string{
+		"pulumi login gs://$PROJECT-pulumi":                                              "pulumi login file://" + t.TempDir(),
+		`pulumi login "s3://$BUCKET?region=us-west-2"`:                                   "pulumi login file://" + t.TempDir(),
+		`"awskms://alias/pulumi?region=us-west-2"`:                                       "passphrase",
+		`"gcpkms://projects/$PROJECT/locations/global/keyRings/pulumi/cryptoKeys/state"`: "passphrase",
+	}))
+	documents, err := filepath.Glob(filepath.Join(r.dir, "documents", "*"))
+	if err != nil || len(documents) != 5 {
+		t.Errorf("%d documents, expected two environments, two roles and a policy: %v", len(documents), err)
+	}
+	for _, document := range documents {
+		if text, err := os.ReadFile(document); err != nil || !json.Valid(text) {
+			t.Errorf("this is no JSON: %v\n%s", err, text)
+		}
+	}
 }
 
 // reader is somebody who does what a page says, in a copy of the repository of their own.
@@ -253,7 +283,7 @@ func (r *reader) plays(when, script string) {
 	c := exec.CommandContext(r.Context(), "bash", "-c", script)
 	c.Dir, c.Env = r.dir, r.env
 	out, err := c.CombinedOutput()
-	if err != nil {
+	if err != nil || strings.Contains(string(out), "no page's command") { // whose status a loop hides
 		r.Fatalf("%s: %v\n%s", when, err, lastOf(string(out), 60))
 	}
 	r.Logf("%s: %d commands in %v", when, strings.Count("\n"+string(out), "\n# "), time.Since(began).Round(100*time.Millisecond))

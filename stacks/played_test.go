@@ -13,7 +13,7 @@ type play struct {
 	page    string
 	section string
 	begins  string // of these the blocks that begin so; "": all for which there is no other entry
-	on      string // the stack on which they are run
+	on      string // the stack on which they are run, or accounts
 	before  string // the command of that stack's page before which they are run, the second time; "": they are in their own place
 	after   string // what happens then
 	excused string // why they are not run
@@ -23,7 +23,7 @@ const (
 	guide       = "docs/infrastructure/"
 	fromNothing = "From nothing to a running job, and back"
 	oneCommand  = "A cluster with one command"
-	accounts    = "accounts, keys and roles of GitHub and a cloud, which no simulation has; the tests of the workflow in infra/policy hold them against the program"
+	accounts    = "GitHub, and accounts of a cloud" // where stand-ins of stacks/testdata/page/tools.sh answer only, in TestPageOfAccounts
 )
 
 // played has every block of commands of the pages on stacks, and of the README's section on them.
@@ -51,10 +51,10 @@ var played = []play{
 
 	{page: guide + "policy.md", section: "Exceptions", on: "gke", before: "pulumi destroy"},
 
-	{page: guide + "ci.md", section: "Environments", excused: accounts},
-	{page: guide + "ci.md", section: "State", excused: accounts},
-	{page: guide + "ci.md", section: "Google", excused: accounts},
-	{page: guide + "ci.md", section: "Amazon", excused: accounts},
+	{page: guide + "ci.md", section: "Environments", on: accounts},
+	{page: guide + "ci.md", section: "State", on: accounts},
+	{page: guide + "ci.md", section: "Google", on: accounts},
+	{page: guide + "ci.md", section: "Amazon", on: accounts},
 }
 
 func (p *play) name() string { return strings.Trim(p.page+", "+p.section+": "+p.begins, ": ") }
@@ -110,7 +110,7 @@ func TestPlayed(t *testing.T) {
 		if (p.on == "") == (p.excused == "") {
 			t.Errorf("%s: either on a stack, or excused", p.name())
 		}
-		there := p.on == ""
+		there := p.on == "" || p.on == accounts && p.page == guide+"ci.md"
 		for _, tour := range tours {
 			there = there || p.on == tour.stack && (p.before != "" || p.page == "README.md" || p.page == guide+tour.stack+".md")
 		}

@@ -16,6 +16,10 @@ cluster() {
   esac
 }
 
+# document keeps what is sent to somebody who reads JSON: the test reads it, too.
+document() { mkdir -p documents && cat >documents/$$; }
+for last; do :; done
+
 case "$tool $all" in
 "curl -s https://checkip.amazonaws.com") echo 198.51.100.7 ;;
 "docker info") ;;
@@ -45,5 +49,30 @@ case "$tool $all" in
 "elasticdl status test-mnist"* | "elasticdl wait test-mnist"* | "elasticdl stop test-mnist"*) cluster; echo "test-mnist Running" ;;
 "kubectl get pods"* | "kubectl create rolebinding "*" --role="?*" --group="?*) cluster; echo elasticdl-test-mnist-master ;;
 "kubectl logs job/elasticdl-test-mnist-master"*) cluster; echo "Evaluation: accuracy=0.98" ;;
+
+"gh api user --jq .id") echo 1 ;;
+"gh api -X PUT repos/owner/name/environments/gke-preview" | "gh api -X PUT repos/owner/name/environments/eks-preview") ;;
+"gh api -X PUT repos/owner/name/environments/gke --input -" | "gh api -X PUT repos/owner/name/environments/eks --input -") document ;;
+"gh variable set "[A-Z]*" --repo owner/name --body "?* | "gh variable set "[A-Z]*" --repo owner/name --env "?*" --body "?*) ;;
+
+"gcloud storage buckets create gs://a-project-pulumi --project=a-project --location="* | "gcloud storage buckets update gs://a-project-pulumi --versioning") ;;
+"gcloud storage buckets add-iam-policy-binding gs://a-project-pulumi --member=serviceAccount:pulumi-gke"*"@a-project.iam.gserviceaccount.com --role=roles/storage."*) ;;
+"gcloud kms keyrings create pulumi --project=a-project --location=global") ;;
+"gcloud kms keys create state --project=a-project --location=global --keyring=pulumi --purpose=encryption") ;;
+"gcloud kms keys add-iam-policy-binding state --project=a-project --location=global --keyring=pulumi --member=serviceAccount:pulumi-gke"*" --role=roles/cloudkms.cryptoKeyDecrypter") ;;
+"gcloud iam workload-identity-pools create github --project=a-project --location=global") ;;
+"gcloud iam workload-identity-pools providers create-oidc github --project=a-project "*" --attribute-condition=assertion.repository == 'owner/name'") ;;
+"gcloud iam workload-identity-pools describe github --project=a-project --location=global --format=value(name)") echo projects/1/locations/global/workloadIdentityPools/github ;;
+"gcloud iam service-accounts create pulumi-gke"*" --project=a-project") ;;
+"gcloud iam service-accounts add-iam-policy-binding pulumi-gke"*"@a-project.iam.gserviceaccount.com --project=a-project --role=roles/iam.workloadIdentityUser --member=principal://iam.googleapis.com/projects/1/"*"/subject/repo:owner/name:environment:gke"*) ;;
+"gcloud projects add-iam-policy-binding a-project --condition=None --member=serviceAccount:pulumi-gke"*"@a-project.iam.gserviceaccount.com --role=roles/"?*) ;;
+
+"aws s3api create-bucket --bucket a-bucket --region us-west-2 "* | "aws s3api put-bucket-versioning --bucket a-bucket "*) ;;
+"aws kms create-key --region us-west-2 "*) echo a-key ;;
+"aws kms create-alias --alias-name alias/pulumi --region us-west-2 --target-key-id a-key") ;;
+"aws iam create-open-id-connect-provider --url https://token.actions.githubusercontent.com --client-id-list sts.amazonaws.com") ;;
+"aws iam create-role --role-name pulumi-eks"*" --assume-role-policy-document "*) printf '%s' "$last" | document ;;
+"aws iam put-role-policy --role-name pulumi-eks-preview --policy-name preview --policy-document "*) printf '%s' "$last" | document ;;
+"aws iam attach-role-policy --role-name pulumi-eks --policy-arn arn:aws:iam::aws:policy/"?*) ;;
 *) fail "no page's command: see stacks/testdata/page/tools.sh" 64 ;;
 esac
