@@ -1,0 +1,142 @@
+package infra
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/test/graph"
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// Whatever is wanted has to be there; what is there beside it does not count.
+func TestWithin(t *testing.T) {
+	type object = map[string]any
+	for _, test := range []struct {
+		name     string
+		want, is any
+		within   bool
+	}{
+		{"nothing wanted", nil, object{"a": 1}, true},
+		{"more is there", object{"a": 1.0}, object{"a": 1, "b": 2}, true},
+		{"less is there", object{"a": 1, "b": 2}, object{"a": 1}, false},
+		{"other value", object{"a": "x"}, object{"a": "y"}, false},
+		{"nothing there", object{"a": 1}, nil, false},
+		{"same list", []any{"a", object{"b": 1}}, []any{"a", object{"b": 1, "c": 2}}, true},
+		{"shorter list there", []any{"a", "b"}, []any{"a"}, false},
+		{"longer list there", []any{"a"}, []any{"a", "b"}, false},
+		{"other order", []any{"a", "b"}, []any{"b", "a"}, false},
+		{"no list there", []any{"a"}, "a", false},
+	} {
+		if got := within(test.want, test.is); got != test.within {
+			t.Errorf("%s: %t, want %t", test.name, got, test.within)
+		}
+	}
+}
+
+// An object is another's if it is there, to stay, and without the mark.
+func TestForeign(t *testing.T) {
+	at := func(annotations map[string]any, deleted bool) *unstructured.Unstructured {
+		metadata := map[string]any{"annotations": annotations}
+		if deleted {
+			metadata["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+		}
+		return &unstructured.Unstructured{Object: map[string]any{"metadata": metadata}}
+	}
+	own := map[string]any{AnnotationStack: "dev.1234"}
+	for _, test := range []struct {
+		name    string
+		is      *unstructured.Unstructured
+		mark    string
+		foreign bool
+	}{
+		{"nothing there", nil, "dev.1234", false},
+		{"own", at(own, false), "dev.1234", false},
+		{"another stack's", at(own, false), "dev.5678", true},
+		{"nobody's", at(nil, false), "dev.1234", true},
+		{"whose mark is not known yet", at(own, false), "", true},
+		{"going", at(nil, true), "dev.1234", false},
+	} {
+		if got := foreign(test.is, test.mark); got != test.foreign {
+			t.Errorf("%s: %t, want %t", test.name, got, test.foreign)
+		}
+	}
+}
+
+// one is a cluster with one object.
+type one struct {
+	object map[string]any
+	asked  string
+}
+
+func (o *one) Get(_ context.Context, _, _ string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
+	o.asked = kind.GroupVersion().String() + "/" + kind.Kind + " " + namespace + "/" + name
+	return o.object, nil
+}
+
+// A job runs from its start to its end, but while it is suspended or deleted; a preview says for how long it has.
+func TestRunningIn(t *testing.T) {
+	const is = "job test has been running for 2h0m0s (`elasticdl status test --namespace=training` says how far it is)"
+	condition := func(kind, status string) map[string]any {
+		return map[string]any{"status": map[string]any{"startTime": "2026-11-21T10:00:00Z", "conditions": []any{map[string]any{"type": kind, "status": status}}}}
+	}
+	for _, test := range []struct {
+		name   string
+		object map[string]any
+		want   string
+	}{
+		{"none", nil, ""},
+		{"started", map[string]any{"status": map[string]any{"startTime": "2026-11-21T10:00:00Z"}}, is},
+		{"not started yet", map[string]any{}, "job test is running (`elasticdl status test --namespace=training` says how far it is)"},
+		{"complete", condition("Complete", "True"), ""},
+		{"failed", condition("Failed", "True"), ""},
+		{"about to fail", condition("FailureTarget", "True"), is},
+		{"not failed", condition("Failed", "False"), is},
+		{"suspended", map[string]any{"spec": map[string]any{"suspend": true}}, ""},
+		{"deleted", map[string]any{"metadata": map[string]any{"deletionTimestamp": "2026-11-21T10:00:00Z"}}, ""},
+	} {
+		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
+			live := &one{object: test.object}
+			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{}, settings: &Settings{
+				Job: &job.Job{Name: "test", Namespace: "training"}, Now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
+			}}
+			if got := g.RunningIn("a kubeconfig"); got != test.want {
+				t.Errorf("%s: %q, want %q", test.name, got, test.want)
+			}
+			if want := "batch/v1/Job training/elasticdl-test-master"; live.asked != want {
+				t.Errorf("%s: asked for %s, want %s", test.name, live.asked, want)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Every resource that Kubernetes counts by itself may be in a quota.
+func TestCountedByQuotas(t *testing.T) {
+	for _, name := range []core.ResourceName{
+		core.ResourceCPU, core.ResourceMemory, core.ResourceEphemeralStorage, core.ResourcePods, core.ResourceServices, core.ResourceReplicationControllers,
+		core.ResourceQuotas, core.ResourceSecrets, core.ResourceConfigMaps, core.ResourcePersistentVolumeClaims, core.ResourceServicesNodePorts,
+		core.ResourceServicesLoadBalancers, core.ResourceRequestsCPU, core.ResourceRequestsMemory, core.ResourceRequestsStorage,
+		core.ResourceRequestsEphemeralStorage, core.ResourceLimitsCPU, core.ResourceLimitsMemory, core.ResourceLimitsEphemeralStorage,
+		"requests.nvidia.com/gpu", "count/jobs.batch",
+	} {
+		if !isQuota(string(name)) {
+			t.Errorf("%s is refused", name)
+		}
+	}
+	for _, name := range []string{"nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.gpu", "count/", strings.ToUpper("pods")} {
+		if isQuota(name) {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
