@@ -26,6 +26,7 @@ func TestRealCluster(t *testing.T) {
 	t.Run("objects", s.testObjects)
 	t.Run("others", s.testOthers)
 	t.Run("job", s.testJob)
+	t.Run("page", s.testPage)
 }
 
 // Every object of every stack, with every option on, is taken by the API server, which refuses fields that it does not

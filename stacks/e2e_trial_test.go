@@ -111,29 +111,10 @@ type trial struct {
 // section is a part of a configuration.
 type section = map[string]any
 
-// newTrial makes a stack of the configuration that is shipped, changed so that the test's cluster can be its own. All that
-// it has put there is gone after the test.
+// newTrial makes a stack of the configuration that is shipped, changed so that the test's cluster can be its own.
 func (s *site) newTrial(t *testing.T, name string, change func(config section)) *trial {
 	t.Helper()
-	tr := &trial{site: s, t: t, name: name, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
-	var err error
-	if tr.cluster, err = cluster.New(s.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	tr.cluster.Patience = patience
-	port, stop, err := tr.cluster.Serve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(stop)
-	tr.cloud = provider.Start(t)
-	var debug []string
-	for served := range strings.SplitSeq(tr.cloud.Debug(), ",") {
-		if !strings.HasPrefix(served, "kubernetes:") {
-			debug = append(debug, served)
-		}
-	}
-	debug = append(debug, fmt.Sprintf("kubernetes:%d", port))
+	tr, debug := s.newProviders(t, name)
 	project, err := workspace.LoadProject("../Pulumi.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -159,14 +140,40 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 		change(config)
 	})
 	environment := tr.cloud.Env()
-	environment["PULUMI_DEBUG_PROVIDERS"] = strings.Join(debug, ",")
+	environment[debugProviders] = debug
 	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig}, find: tr.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(tr.clean)
 	return tr
+}
+
+const debugProviders = "PULUMI_DEBUG_PROVIDERS"
+
+// newProviders serves the clouds of a stack, and the cluster instead of a simulated one. It also returns the value of
+// [debugProviders]. All that was put into the cluster is gone after the test.
+func (s *site) newProviders(t *testing.T, name string) (tr *trial, debug string) {
+	t.Helper()
+	tr = &trial{site: s, t: t, name: name, namespace: fmt.Sprintf("%s-%x", name, time.Now().UnixMilli()&0xffffff)}
+	var err error
+	if tr.cluster, err = cluster.New(s.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	tr.cluster.Patience = patience
+	port, stop, err := tr.cluster.Serve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(stop)
+	tr.cloud = provider.Start(t)
+	for served := range strings.SplitSeq(tr.cloud.Debug(), ",") {
+		if !strings.HasPrefix(served, "kubernetes:") {
+			debug += served + ","
+		}
+	}
+	t.Cleanup(tr.clean)
+	return tr, debug + fmt.Sprintf("kubernetes:%d", port)
 }
 
 // source is where the models are, as seen from Pulumi.yaml.

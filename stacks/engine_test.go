@@ -31,9 +31,6 @@ import (
 	"github.com/elasticdl/elasticdl/test/provider"
 )
 
-// programName is what this test is called when it is to run as the program of a stack.
-const programName = "elasticdl-stack"
-
 // TestMain goes to where Pulumi.yaml is, as the CLI does, and puts that and its language host on PATH.
 //
 // Under another name it is the program of a stack, for the CLI in [TestPages]: it has been compiled.

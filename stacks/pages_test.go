@@ -10,11 +10,9 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/elasticdl/elasticdl/test/provider"
 )
@@ -70,8 +68,8 @@ func TestPages(t *testing.T) {
 					t.Errorf("%s: %s has no command %s, before which it is to be run", p.name(), page, p.before)
 				}
 			}
-			r := newReader(t, tour.stack)
-			values := map[string]string{"pulumi login --local": "pulumi login file://" + t.TempDir()} // it would be the home directory of whoever runs the test
+			r := simulated(t, tour.stack)
+			values := map[string]string{login: loginTo(t)}
 			maps.Copy(values, tour.values)
 			r.plays("the first time", script(own, values))
 			r.plays("again", script(all, values))
@@ -98,8 +96,8 @@ func TestReadmeCloud(t *testing.T) {
 			all = append(all, b.steps(t)...)
 		}
 	}
-	r := newReader(t, stack)
-	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, "pulumi login --local": "pulumi login file://" + t.TempDir()}))
+	r := simulated(t, stack)
+	r.plays("once", script(all, map[string]string{"PROJECT": provider.GoogleProject, login: loginTo(t)}))
 }
 
 // The page on pull requests sets up accounts, which are not simulated: a shell takes its commands, stand-ins know each of them, and
@@ -113,7 +111,7 @@ func TestPageOfAccounts(t *testing.T) {
 		}
 	}
 	all = append(all, step{"the test", 0, "pulumi stack rm eks --preserve-config\n"})
-	r := newReader(t, "gke")
+	r := simulated(t, "gke")
 	r.plays("once", script(all, map[string]string{
 		"pulumi login gs://$PROJECT-pulumi":                                              "pulumi login file://" + t.TempDir(),
 		`pulumi login "s3://$BUCKET?region=us-west-2"`:                                   "pulumi login file://" + t.TempDir(),
@@ -131,57 +129,21 @@ func TestPageOfAccounts(t *testing.T) {
 	}
 }
 
-// reader is somebody who does what a page says, in a copy of the repository of their own.
-type reader struct {
-	*testing.T
-	stack string
-	dir   string
-	env   []string
-	cloud *provider.Cloud
-}
-
-func newReader(t *testing.T, stack string) *reader {
+// simulated is a reader whose clouds are simulated, and whose commands are those of tools.sh.
+func simulated(t *testing.T, stack string) *reader {
 	t.Helper()
-	r := &reader{T: t, stack: stack, dir: t.TempDir(), cloud: provider.Start(t)}
-	r.copy()
-	bin, home := t.TempDir(), t.TempDir()
-	tools, err := filepath.Abs("stacks/testdata/page/tools.sh")
-	if err != nil {
+	bin, cloud := t.TempDir(), provider.Start(t)
+	for _, tool := range []string{"aws", "curl", "docker", "elasticdl", "gcloud", "gh", "git", "gke-gcloud-auth-plugin", "kubectl", "make", "minikube"} {
+		link(t, "stacks/testdata/page/tools.sh", filepath.Join(bin, tool))
+	}
+	objects := httptest.NewServer(serveObjects(cloud))
+	t.Cleanup(objects.Close)
+	r := newReader(t, ".", stack, bin, t.TempDir(), cloud, map[string]string{remoteURL: objects.URL})
+	r.happens(bin)
+	if err := os.CopyFS(filepath.Join(r.dir, "cmd", "elasticdl"), os.DirFS("stacks/testdata/model")); err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range []string{"aws", "curl", "docker", "elasticdl", "gcloud", "gh", "git", "gke-gcloud-auth-plugin", "kubectl", "make", "minikube"} {
-		if err := os.Symlink(tools, filepath.Join(bin, tool)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r.compiled(bin)
-	objects := httptest.NewServer(serveObjects(r.cloud))
-	t.Cleanup(objects.Close)
-	r.happens(bin)
-	path := bin + string(os.PathListSeparator) + os.Getenv("PATH") // where Pulumi is, too
-	for k, v := range r.cloud.Env() {
-		if k != "PATH" && k != "PULUMI_CONFIG_PASSPHRASE" && k != "PULUMI_BACKEND_URL" { // a page says them, if they are needed
-			r.env = append(r.env, k+"="+v)
-		}
-	}
-	r.env = append(r.env, "PATH="+path, "HOME="+home, remoteURL+"="+objects.URL, "PULUMI_HOME="+filepath.Join(home, ".pulumi"), "TMPDIR="+t.TempDir(), "TERM=dumb", "NO_COLOR=1", "PULUMI_SKIP_CONFIRMATIONS=true")
 	return r
-}
-
-// compiled has Pulumi run the program without compiling it, by a language host before the real one on PATH: the program is this
-// test, under the name that [TestMain] knows.
-func (r *reader) compiled(bin string) {
-	r.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		r.Fatal(err)
-	}
-	program := filepath.Join(r.TempDir(), programName)
-	if err := os.Symlink(self, program); err != nil {
-		r.Fatal(err)
-	}
-	const host = "pulumi-language-go"
-	r.command(bin, host, "exec "+shellQuote(r.real(host))+" -binary="+shellQuote(program)+` "$@"`)
 }
 
 // happens has what a page is for happen to the simulated clouds, which are in this process: `happens EVENT` in the script. The
@@ -224,87 +186,4 @@ answer=$(cat <&3)
 `+shellQuote(r.real("pulumi"))+` "$@"; status=$?
 [ "$gone" != true ] || happens 'unreachable: fail'
 exit $status`)
-}
-
-// command writes a command of the script.
-func (r *reader) command(bin, name, script string) {
-	r.Helper()
-	if err := os.WriteFile(filepath.Join(bin, name), []byte("#!/usr/bin/env bash\n"+script+"\n"), 0o755); err != nil {
-		r.Fatal(err)
-	}
-}
-
-// real returns where a command is that another stands before.
-func (r *reader) real(name string) string {
-	r.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		r.Fatal(err)
-	}
-	return path
-}
-
-// copy is what of the repository a page needs.
-func (r *reader) copy() {
-	r.Helper()
-	project, err := os.ReadFile("Pulumi.yaml")
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.write("Pulumi.yaml", []byte(strings.Replace(string(project), "\nmain: stacks\n", "\n", 1)))
-	shipped, err := os.ReadFile(r.file())
-	if err != nil {
-		r.Fatal(err)
-	}
-	r.write(r.file(), shipped)
-	if err := os.CopyFS(filepath.Join(r.dir, "cmd", "elasticdl"), os.DirFS("stacks/testdata/model")); err != nil {
-		r.Fatal(err)
-	}
-}
-
-// file is the stack's settings, as they are shipped.
-func (r *reader) file() string { return filepath.Join("stacks", "Pulumi."+r.stack+".yaml") }
-
-func (r *reader) write(file string, text []byte) {
-	r.Helper()
-	path := filepath.Join(r.dir, file)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		r.Fatal(err)
-	}
-	if err := os.WriteFile(path, text, 0o600); err != nil {
-		r.Fatal(err)
-	}
-}
-
-// plays runs a page to its last line, after which nothing is left but the settings.
-func (r *reader) plays(when, script string) {
-	r.Helper()
-	began := time.Now()
-	c := exec.CommandContext(r.Context(), "bash", "-c", script)
-	c.Dir, c.Env = r.dir, r.env
-	out, err := c.CombinedOutput()
-	if err != nil || strings.Contains(string(out), "no page's command") { // whose status a loop hides
-		r.Fatalf("%s: %v\n%s", when, err, lastOf(string(out), 60))
-	}
-	r.Logf("%s: %d commands in %v", when, strings.Count("\n"+string(out), "\n# "), time.Since(began).Round(100*time.Millisecond))
-	if left := r.cloud.Left(); len(left) > 0 {
-		r.Errorf("%s: the page ends, and there is still\n%s", when, steps(left))
-	}
-	settings, err := os.ReadFile(filepath.Join(r.dir, r.file()))
-	shipped, problem := os.ReadFile(r.file())
-	first, _, _ := strings.Cut(string(shipped), "\n") // a comment: settings change
-	if err := errors.Join(err, problem); err != nil || !strings.Contains(string(settings), first) {
-		r.Errorf("%s: the page ends without the settings that are shipped: %v\n%s", when, err, settings)
-	}
-	list := exec.CommandContext(r.Context(), "pulumi", "stack", "ls", "--json")
-	list.Dir, list.Env = r.dir, r.env
-	if stacks, err := list.Output(); err != nil || strings.TrimSpace(string(stacks)) != "[]" {
-		r.Errorf("%s: the page ends, and the stacks are %v\n%s", when, err, stacks)
-	}
-}
-
-// lastOf returns the last lines of a text.
-func lastOf(text string, n int) string {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }

@@ -20,10 +20,9 @@ type play struct {
 }
 
 const (
-	guide       = "docs/infrastructure/"
-	fromNothing = "From nothing to a running job, and back"
-	oneCommand  = "A cluster with one command"
-	accounts    = "GitHub, and accounts of a cloud" // where stand-ins of stacks/testdata/page/tools.sh answer only, in TestPageOfAccounts
+	guide      = "docs/infrastructure/"
+	oneCommand = "A cluster with one command"
+	accounts   = "GitHub, and accounts of a cloud" // where stand-ins of stacks/testdata/page/tools.sh answer only, in TestPageOfAccounts
 )
 
 // played has every block of commands of the pages on stacks, and of the README's section on them.
