@@ -122,9 +122,7 @@ func TestLookUpDenied(t *testing.T) {
 // What there is of the stack is seen: groups of other names and those that go do not count, and a zone cannot be taken away.
 func TestLookUps(t *testing.T) {
 	answer := func(token string, args resource.PropertyMap, result resource.PropertyMap) {
-		for k, value := range answers(token, args) {
-			result[k] = value
-		}
+		maps.Copy(result, answers(token, args))
 	}
 	v, err := record(own(), true, answer)
 	if err != nil { // maxNodes is 4, and was 3

@@ -125,7 +125,7 @@ func parseAttribute(line string) (*attribute, error) {
 	if !slices.Contains([]string{"TypeString", "TypeBool", "TypeInt", "TypeFloat", "TypeList", "TypeSet", "TypeMap"}, a.kind) {
 		return nil, fmt.Errorf("%s: unknown kind %s", a.path, a.kind)
 	}
-	for _, flag := range strings.Split(fields[2], ",") {
+	for flag := range strings.SplitSeq(fields[2], ",") {
 		if err := a.set(flag); err != nil {
 			return nil, fmt.Errorf("%s: flag %s: %w", a.path, flag, err)
 		}

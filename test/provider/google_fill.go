@@ -2,6 +2,7 @@ package provider
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 )
@@ -36,9 +37,7 @@ func fill(is, add Props) {
 func fillLabels(r *Resource) {
 	effective := Props{"goog-terraform-provisioned": "true"}
 	labels, _ := r.Is["labels"].(Props)
-	for k, v := range labels {
-		effective[k] = v
-	}
+	maps.Copy(effective, labels)
 	r.Is["effectiveLabels"], r.Is["pulumiLabels"] = effective, effective
 }
 
