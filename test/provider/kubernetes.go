@@ -435,7 +435,8 @@ func explained(err error, manager string) error {
 	if !apierrors.IsConflict(err) {
 		return err
 	}
-	return errors.Join(errors.New("Server-Side Apply field conflict detected."), fmt.Errorf("The resource managed by field manager %q had an apply conflict: %w", manager, err))
+	const says = "Server-Side Apply field conflict detected.\nThe resource managed by field manager %q had an apply conflict: %w" // in that provider's words
+	return fmt.Errorf(says, manager, err)
 }
 
 // ignore takes over what there is at paths.

@@ -280,8 +280,8 @@ func TestUpdateKeepsWhatIsThere(t *testing.T) {
 	w := newWorld(t)
 	cluster, _, _ := w.gke("us-central1-c")
 	in := poolOf(cluster)
-	id, is := w.create(poolKind, "p", in)
-	is = w.read(poolKind, "p", id, in)
+	id, _ := w.create(poolKind, "p", in)
+	is := w.read(poolKind, "p", id, in)
 	if is["nodeCount"] != 5.0 || is["version"] != laterGKE {
 		t.Errorf("the autoscaler and Google's upgrade left %v nodes of %v", is["nodeCount"], is["version"])
 	}
