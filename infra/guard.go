@@ -282,7 +282,24 @@ func within(want, is any) bool {
 		}
 		return ok
 	}
+	if w, ok := number(want); ok {
+		i, ok := number(is)
+		return ok && w == i
+	}
 	return fmt.Sprint(want) == fmt.Sprint(is)
+}
+
+// number returns a number of JSON, which decoders have as an integer or not.
+func number(v any) (float64, bool) {
+	switch n := v.(type) {
+	case float64:
+		return n, true
+	case int64:
+		return float64(n), true
+	case int:
+		return float64(n), true
+	}
+	return 0, false
 }
 
 // objectOf is as much of an object as its inputs say which it is.

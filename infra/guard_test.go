@@ -26,6 +26,9 @@ func TestWithin(t *testing.T) {
 	}{
 		{"nothing wanted", nil, object{"a": 1}, true},
 		{"more is there", object{"a": 1.0}, object{"a": 1, "b": 2}, true},
+		{"a number", object{"value": 1e6}, object{"value": int64(1000000)}, true},
+		{"another number", object{"value": 1e6}, object{"value": int64(1000)}, false},
+		{"a text for a number", 1.0, "1", false},
 		{"less is there", object{"a": 1, "b": 2}, object{"a": 1}, false},
 		{"other value", object{"a": "x"}, object{"a": "y"}, false},
 		{"nothing there", object{"a": 1}, nil, false},

@@ -45,6 +45,7 @@ func (s *site) testObjects(t *testing.T) {
 		}, "networking.k8s.io/v1/NetworkPolicy"},
 		{"eks", func(config section) {
 			sub(config, "elasticdl:eks")["authorizedNetworks"] = []any{section{"cidr": "198.51.100.7/32"}}
+			sub(config, "elasticdl:eks")["gpuGroup"] = section{"instanceTypes": []any{"g4dn.xlarge"}, "gpus": 1, "maxNodes": 1}
 			sub(config, "elasticdl:platform")["networkPolicy"] = true
 			sub(config, "elasticdl:platform")["storageClass"] = "elasticdl-efs"
 		}, "networking.k8s.io/v1/NetworkPolicy storage.k8s.io/v1/StorageClass apps/v1/DaemonSet"},

@@ -141,7 +141,7 @@ func (s *site) newTrial(t *testing.T, name string, change func(config section)) 
 	})
 	environment := tr.cloud.Env()
 	environment[debugProviders] = debug
-	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig}, find: tr.cloud.Find}),
+	tr.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: time.Now, live: realCluster{s.kubeconfig, tr.cluster}, find: tr.cloud.Find}),
 		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(environment))
 	if err != nil {
 		t.Fatal(err)
@@ -212,14 +212,21 @@ done
 }
 
 // realCluster reads what is in the test's cluster, wherever the kubeconfig of a simulated cloud leads.
-type realCluster struct{ kubeconfig string }
+type realCluster struct {
+	kubeconfig string
+	provider   *cluster.Provider // that applied it
+}
 
 func (c realCluster) Get(ctx context.Context, _, _ string, kind schema.GroupVersionKind, namespace, name string) (map[string]any, error) {
 	text, err := os.ReadFile(c.kubeconfig)
 	if err != nil {
 		return nil, err
 	}
-	return live.Reader{}.Get(ctx, string(text), "", kind, namespace, name)
+	is, err := live.Reader{}.Get(ctx, string(text), "", kind, namespace, name)
+	if is == nil || err != nil {
+		return nil, err
+	}
+	return c.provider.Unmounted(is), nil
 }
 
 // configure changes the stack's file.

@@ -150,13 +150,18 @@ func (p *Provider) patch(ctx context.Context, o object, manager string, force bo
 	return p.state(live, manager), nil
 }
 
-// state is a live object as the stack's state has it.
-func (p *Provider) state(live *unstructured.Unstructured, manager string) object {
+// Unmounted returns a live object with the names of directories that the stack has for them.
+func (p *Provider) Unmounted(live map[string]any) map[string]any {
 	names := make(map[string]string)
 	for stacks, nodes := range p.Mounts {
 		names[nodes] = stacks
 	}
-	o := object(live.Object).mounted(names)
+	return object(live).mounted(names)
+}
+
+// state is a live object as the stack's state has it.
+func (p *Provider) state(live *unstructured.Unstructured, manager string) object {
+	o := object(p.Unmounted(live.Object))
 	delete(o.metadata(), "managedFields")
 	o[managerKey] = manager
 	return o
