@@ -143,7 +143,7 @@ func (g *Guard) beforeUpdate(inputs resource.PropertyMap) error {
 	return nil
 }
 
-// Namespace is that of the stack.
+// Namespace returns the namespace of the stack.
 func (g *Guard) Namespace() string { return g.settings.Platform.Namespace }
 
 // Found is what there is under a name.
@@ -172,7 +172,7 @@ func (g *Guard) Find(kind schema.GroupVersionKind, namespace, name string) (*Fou
 	return &Found{Object: is.Object, Own: known && is.GetAnnotations()[AnnotationStack] == mark}, nil
 }
 
-// unseen is what an object that cannot be looked at means: no more than that in a preview, and the end of an update.
+// unseen returns nil in a preview, which refuses nothing that it cannot look at, and in an update the error that ends it.
 func (g *Guard) unseen(err error) error {
 	if g.ctx.DryRun() {
 		return nil
@@ -227,7 +227,7 @@ func (g *Guard) mark() (string, bool) {
 	return g.markOf(id), true
 }
 
-// markOf is the stack's name, for who looks, and a hash of whose it is: no two states have a cluster of one identity.
+// markOf returns the stack's name, for whoever looks, and a hash of the stack and its cluster: no two states have a cluster of one identity.
 func (g *Guard) markOf(cluster string) string {
 	sum := sha256.Sum256([]byte(g.settings.Project + "/" + g.settings.Stack + " on " + cluster))
 	return fmt.Sprintf("%s.%x", g.settings.Stack, sum[:4])
@@ -302,7 +302,7 @@ func number(v any) (float64, bool) {
 	return 0, false
 }
 
-// objectOf is as much of an object as its inputs say which it is.
+// objectOf returns an object with the kind, namespace and name that its inputs have.
 func objectOf(inputs resource.PropertyMap) *unstructured.Unstructured {
 	text := func(m resource.PropertyMap, key resource.PropertyKey) string {
 		if v := m[key]; v.IsString() {
@@ -320,7 +320,7 @@ func objectOf(inputs resource.PropertyMap) *unstructured.Unstructured {
 	return o
 }
 
-// describe is "PriorityClass high" or "Job training/elasticdl-mnist-master".
+// describe returns "PriorityClass high" or "Job training/elasticdl-mnist-master".
 func describe(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()

@@ -65,7 +65,7 @@ func (Reader) Get(ctx context.Context, kubeconfig, of string, kind schema.GroupV
 	return object, nil
 }
 
-// configOf is the way into the cluster of a context.
+// configOf returns how to reach the cluster of a context.
 func configOf(kubeconfig, of string) (*rest.Config, error) {
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: of}
 	if kubeconfig == "" {
@@ -78,7 +78,7 @@ func configOf(kubeconfig, of string) (*rest.Config, error) {
 	return clientcmd.NewNonInteractiveClientConfig(*config, of, overrides, nil).ClientConfig()
 }
 
-// pathOf is where the API server has an object.
+// pathOf returns the URL at which the API server has an object.
 func pathOf(base *url.URL, kind schema.GroupVersionKind, namespace, name string) string {
 	path := []string{"apis", kind.Group, kind.Version}
 	if kind.Group == "" {
