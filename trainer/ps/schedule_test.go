@@ -21,7 +21,8 @@ import (
 type schedule struct {
 	*fleet
 	servers, workers, rounds, size int
-	kills                          int // of servers, each started anew
+	kills                          int           // of servers, each started anew
+	telling                        chan struct{} // held by the one who tells; durably waited for, unlike a mutex
 
 	mu     sync.Mutex
 	rand   *rand.Rand
@@ -30,7 +31,8 @@ type schedule struct {
 
 func newSchedule(t *testing.T, seed uint64, config ServerConfig) *schedule {
 	r := rand.New(rand.NewPCG(seed, 2))
-	s := &schedule{rand: r, servers: 1 + r.IntN(3), workers: 1 + r.IntN(4), rounds: 1 + r.IntN(8), size: 1 + r.IntN(200)}
+	s := &schedule{rand: r, servers: 1 + r.IntN(3), workers: 1 + r.IntN(4), rounds: 1 + r.IntN(8), size: 1 + r.IntN(200),
+		telling: make(chan struct{}, 1)}
 	config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
 	s.fleet = newFleet(t, s.servers, config)
 	s.leased = s.workers
@@ -53,9 +55,12 @@ func (s *schedule) dialFragile(ctx context.Context, addr string) (net.Conn, erro
 	return c, nil
 }
 
-// told makes the servers know how many workers may push, as the master does. A
-// server that is away is told when it is back.
+// told makes the servers know how many workers may push: one order after another, as
+// the master gives them, since an older one that arrives last would stand. A server
+// that is away is told when it is back.
 func (s *schedule) told() {
+	s.telling <- struct{}{}
+	defer func() { <-s.telling }()
 	s.mu.Lock()
 	left := s.leased
 	s.mu.Unlock()
