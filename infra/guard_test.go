@@ -2,14 +2,18 @@ package infra
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/test/graph"
@@ -140,6 +144,38 @@ func TestCountedByQuotas(t *testing.T) {
 	for _, name := range []string{"nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.gpu", "count/", strings.ToUpper("pods")} {
 		if isQuota(name) {
 			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// away is a cluster that does not answer.
+type away struct{}
+
+func (away) Get(context.Context, string, string, schema.GroupVersionKind, string, string) (map[string]any, error) {
+	return nil, errors.New("no route to host")
+}
+
+// A preview refuses nothing that it cannot look at; an update ends before it touches anything.
+func TestUnseen(t *testing.T) {
+	for _, preview := range []bool{true, false} {
+		_, err := graph.Record(graph.Cloud{Preview: preview}, func(ctx *pulumi.Context) error {
+			cluster := &Cluster{Kubeconfig: pulumi.String("a kubeconfig").ToStringOutput(), ID: pulumi.String("c")}
+			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &Settings{}, hooks: &pulumi.ResourceHookBinding{}}
+			g.plan = []runtime.Object{&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}}}
+			inputs := resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "n"}})
+			found, lost := g.Find(KindNamespace, "", "n")
+			if found != nil {
+				t.Errorf("preview %t: found %v", preview, found)
+			}
+			for name, err := range map[string]error{"first": g.allNew(), "create": g.beforeCreate(inputs), "update": g.beforeUpdate(inputs), "find": lost} {
+				if want := "look at the cluster before it is changed: no route to host"; (err == nil) != preview || err != nil && err.Error() != want {
+					t.Errorf("preview %t, %s: %v, want %s", preview, name, err, want)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 	}
 }
