@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Here is a path, relative to Pulumi.yaml, as seen from where the program runs, which is where its commands begin: so it is
+// Here returns a path, relative to Pulumi.yaml, as seen from where the program runs, which is where its commands begin: so it is
 // the same on every machine that has the stack.
 func (s *Settings) Here(path string) (string, error) {
 	dir, err := os.Getwd()
@@ -26,7 +26,7 @@ func relative(from, to string) (string, error) {
 	return filepath.ToSlash(path), err
 }
 
-// Program is the elasticdl binary, as seen from a directory if it is not on PATH.
+// Program returns the elasticdl binary, as seen from a directory if it is not on PATH.
 func (s *Settings) Program(command, from string) (string, error) {
 	path := cmp.Or(command, "elasticdl")
 	if !strings.Contains(path, "/") || filepath.IsAbs(path) {

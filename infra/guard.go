@@ -328,7 +328,7 @@ func describe(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// refusal says what is there, and what the user may choose.
+// refusal returns an error that says what is there, and what the user may choose.
 func (g *Guard) refusal(o *unstructured.Unstructured, mark string) error {
 	choice := "name another namespace: platform.namespace"
 	name := o.GetName()

@@ -55,7 +55,7 @@ func Register(ctx *pulumi.Context, g *Guard, is Object, opts ...pulumi.ResourceO
 	return &r, ctx.RegisterResource("kubernetes:"+version+":"+gvk.Kind, name, inputs, &r, opts...)
 }
 
-// tree is an object as JSON has it, without what the cluster writes.
+// tree returns an object as JSON has it, without what the cluster writes.
 func tree(o runtime.Object) (*unstructured.Unstructured, error) {
 	var is map[string]any
 	text, err := json.Marshal(o)
@@ -70,7 +70,7 @@ func tree(o runtime.Object) (*unstructured.Unstructured, error) {
 	return &unstructured.Unstructured{Object: is}, nil
 }
 
-// filled is a tree of JSON as an input, with the holes of its texts filled.
+// filled returns a tree of JSON as an input, with the holes of its texts filled.
 func filled(tree any, holes map[string]pulumi.StringInput) pulumi.Input {
 	switch v := tree.(type) {
 	case map[string]any:

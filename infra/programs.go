@@ -58,7 +58,7 @@ func Programs(find func(name string) (path string, err error)) func(*Settings) e
 	}
 }
 
-// programs are those of the stack's cloud.
+// programs returns those of the stack's cloud.
 func (s *Settings) programs() []program {
 	switch {
 	case s.GKE != nil && s.Image != nil: // to push it

@@ -21,7 +21,7 @@ func (g *Guard) Running() string {
 	return g.RunningIn(kubeconfig)
 }
 
-// RunningIn is Running in the cluster of another kubeconfig, as that of the cluster that was.
+// RunningIn describes the job as Running does, in the cluster of another kubeconfig, as that of the cluster that was.
 func (g *Guard) RunningIn(kubeconfig string) string {
 	if g.settings.Job == nil {
 		return ""

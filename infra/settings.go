@@ -92,7 +92,7 @@ type Data struct {
 	Command string `json:"command,omitempty"` // the elasticdl binary; default that of the image, else "elasticdl", on PATH
 }
 
-// projectDirectory is where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program
+// projectDirectory returns where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program
 // where its source is, below.
 func projectDirectory(said string) (string, error) {
 	dir, err := filepath.Abs(said)
@@ -217,7 +217,7 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	return s, nil
 }
 
-// given tells whether a tree has a path.
+// given reports whether a tree has a path.
 func given(tree any, path string) bool {
 	for name := range strings.SplitSeq(path, ".") {
 		section, _ := tree.(map[string]any)
@@ -226,7 +226,7 @@ func given(tree any, path string) bool {
 	return tree != nil
 }
 
-// Name is "elasticdl-<stack>-<part>" as clouds take it: lower-case letters, digits and '-', at most limit of them. What
+// Name returns "elasticdl-<stack>-<part>" as clouds take it: lower-case letters, digits and '-', at most limit of them. What
 // does not fit ends in a hash of what it was, so that two stacks have two names.
 func (s *Settings) Name(limit int, parts ...string) string {
 	was := strings.Join(append([]string{"elasticdl", s.Stack}, parts...), "-")

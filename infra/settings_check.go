@@ -105,7 +105,7 @@ var quotas = []string{
 // isQuantity is those of Kubernetes but exponents, which nobody writes and which take it minutes.
 var isQuantity = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?(m|k|[MGTPE]|[KMGTPE]i)?$`)
 
-// isQuota tells whether Kubernetes knows what to count: devices are counted as "requests.nvidia.com/gpu" only.
+// isQuota reports whether Kubernetes knows what to count: devices are counted as "requests.nvidia.com/gpu" only.
 func isQuota(name string) bool {
 	device, ok := strings.CutPrefix(name, "requests.")
 	kind, counted := strings.CutPrefix(name, "count/")
@@ -114,7 +114,7 @@ func isQuota(name string) bool {
 		counted && valid(validation.IsDNS1123Subdomain(kind))
 }
 
-// Path is one that is relative to Pulumi.yaml.
+// Path returns a path that is given relative to Pulumi.yaml.
 func (s *Settings) Path(name string) string {
 	if filepath.IsAbs(name) {
 		return name
@@ -174,7 +174,7 @@ func (s *Settings) checkLabels(p *problems) {
 	}
 }
 
-// checkNodeLabels are labels of Kubernetes on nodes, of which the cluster has its own.
+// checkNodeLabels checks labels of Kubernetes on nodes, of which the cluster has its own.
 func checkNodeLabels(path string, labels map[string]string, p *problems) {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		at, value := join(path, key), labels[key]

@@ -14,7 +14,7 @@ import (
 
 var isDataset = regexp.MustCompile(`^[a-z][-a-z0-9]*$`)
 
-// Remote tells whether the data set's files are elsewhere.
+// Remote reports whether the data set's files are elsewhere.
 func (d *Data) Remote() bool { return strings.Contains(d.Source, "://") }
 
 func (d *Data) check(s *Settings, p *problems) {
@@ -40,7 +40,7 @@ func (d *Data) check(s *Settings, p *problems) {
 	p.check(s.Platform.PodSecurity != "restricted", "data", "the pod that writes it may be root, which platform.podSecurity: restricted refuses: expected baseline there, or drop this")
 }
 
-// storage is the section of the stack's volume, and whether there is one.
+// storage returns the section of the stack's volume, and whether there is one.
 func (s *Settings) storage() (section string, ok bool) {
 	switch {
 	case s.GKE != nil:
@@ -51,7 +51,7 @@ func (s *Settings) storage() (section string, ok bool) {
 	return storageOf[ClaimMinikube], true // a cloud that is none has been told
 }
 
-// mounts tells whether the job mounts the volume of a section, which is told if there is none.
+// mounts reports whether the job mounts the volume of a section, which is told if there is none.
 func (s *Settings) mounts(section string) bool {
 	return s.Job != nil && slices.ContainsFunc(s.Job.Volumes, func(v job.Volume) bool { return storageOf[v.ClaimName] == section })
 }

@@ -17,7 +17,7 @@ import (
 // encoding/json reports the first unknown field, without its path, and takes any case for its name: decode is what
 // remains of it that a stack's file needs.
 
-// read is the text of one key of the configuration: JSON if the engine made it of a section, else itself.
+// read returns the text of one key of the configuration: JSON if the engine made it of a section, else itself.
 func read(text string) any {
 	if text == "" { // a key with nothing behind it
 		return nil
@@ -39,7 +39,7 @@ type field struct {
 	of   reflect.StructField
 }
 
-// fields are those of a struct that a file may set.
+// fields returns those of a struct that a file may set.
 func fields(t reflect.Type) iter.Seq[field] {
 	return func(yield func(field) bool) {
 		for of := range t.Fields() {
@@ -174,7 +174,7 @@ func asText(v any) (string, bool) {
 	return "", false
 }
 
-// show is a value for an error: as JSON, and not all of a long one.
+// show returns a value for an error: as JSON, and not all of a long one.
 func show(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -186,7 +186,7 @@ func show(v any) string {
 	return string(text)
 }
 
-// join is a path as `pulumi config set --path` takes it.
+// join returns a path as `pulumi config set --path` takes it.
 func join(path, name string) string {
 	switch {
 	case name == "" || strings.ContainsAny(name, `.[]"`):

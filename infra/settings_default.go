@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// defaults is what a stack has where its file says nothing. Optional sections are there with theirs, for when the file
+// defaults returns what a stack has where its file says nothing. Optional sections are there with theirs, for when the file
 // has the section. Pulumi.yaml repeats what it may: a test compares.
 func defaults(cloud string) *Settings {
 	s := &Settings{
@@ -47,7 +47,7 @@ func defaults(cloud string) *Settings {
 	return s
 }
 
-// settle is what follows from what the file says. Given tells whether it has a path.
+// settle sets what follows from what the file says. Given reports whether it has a path.
 func (s *Settings) settle(in input, given func(path string) bool) {
 	s.Root, s.Now = in.root, in.now
 	if s.GKE != nil || s.EKS != nil { // so that a bill tells stacks apart, and nothing has no label
@@ -101,7 +101,7 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 	}
 }
 
-// region is that of a location of Google, and whether the location is but a zone of it.
+// region returns that of a location of Google, and whether the location is but a zone of it.
 func region(location string) (name string, zone bool) {
 	i := strings.LastIndexByte(location, '-')
 	if i < 0 || len(location)-i != 2 {
@@ -110,5 +110,5 @@ func region(location string) (name string, zone bool) {
 	return location[:i], true
 }
 
-// regional tells whether the server is in several zones.
+// regional reports whether the server is in several zones.
 func (f *Filestore) regional() bool { return f.Tier == "REGIONAL" }

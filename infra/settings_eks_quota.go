@@ -92,7 +92,7 @@ func (e *EKS) Quotas() []EKSQuota {
 	return all
 }
 
-// Note tells the user what is needed, and the command that shows what the account has.
+// Note returns a line for the user: what is needed, and the command that shows what the account has.
 func (q EKSQuota) Note(region string) string {
 	at := strings.Join(q.Groups, ", ")
 	if q.Code == "" {

@@ -71,6 +71,11 @@ func TestShippedJobFits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, q := range s.EKS.Quotas() {
+		if q.First > q.NewAccount {
+			t.Errorf("a new account has %d vCPUs: %+v", q.NewAccount, q)
+		}
+	}
 	// Requests of Amazon's addons, by their manifests: aws-node 25m + 25m, kube-proxy 100m, coredns 100m and 70Mi; the agents of Pod
 	// Identity and EFS, and the controllers of EFS, request nothing.
 	daemons := []room{{50, 0, 1}, {100, 0, 1}, {0, 0, 1}, {0, 0, 1}}
@@ -106,11 +111,6 @@ func TestShippedJobFits(t *testing.T) {
 	}
 	if stuck := misfit(nodes, pods, map[string]bool{}); stuck != "" {
 		t.Errorf("a pod may wait for ever: %s", stuck)
-	}
-	for _, q := range s.EKS.Quotas() {
-		if q.First > q.NewAccount {
-			t.Errorf("a new account has %d vCPUs: %+v", q.NewAccount, q)
-		}
 	}
 }
 

@@ -192,7 +192,7 @@ func (o *GKEPool) checkAccelerator(at string, p *problems) {
 
 var numbered = regexp.MustCompile(`-([0-9]+)g$`)
 
-// gpusOf is how many GPUs a type has by itself; 0 = as many as are added.
+// gpusOf returns how many GPUs a type has by itself; 0 = as many as are added.
 func gpusOf(machineType string) int {
 	if at := numbered.FindStringSubmatch(machineType); at != nil {
 		n, err := strconv.Atoi(at[1])

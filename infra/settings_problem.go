@@ -40,7 +40,7 @@ func (p *problems) has(path string) bool {
 	})
 }
 
-// err is all of them, a line each, in the order in which a stack's file has its settings.
+// err returns all of them, a line each, in the order in which a stack's file has its settings.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.all, func(a, b problem) int { return cmp.Compare(rank(a.path), rank(b.path)) })
 	var lines []error
@@ -50,7 +50,7 @@ func (p *problems) err() error {
 	return errors.Join(lines...)
 }
 
-// full is a path as `pulumi config set` takes it, with the namespace of the project unless it has another.
+// full returns a path as `pulumi config set` takes it, with the namespace of the project unless it has another.
 func (p *problems) full(path string) string {
 	if path == "" {
 		return p.project
@@ -61,7 +61,7 @@ func (p *problems) full(path string) string {
 	return p.project + ":" + path
 }
 
-// rank is where a path stands in a file. Elements of a list or map stand where that does; what nobody knows, at the end of
+// rank returns where a path stands in a file. Elements of a list or map stand where that does; what nobody knows, at the end of
 // its section; what belongs to others, as gcp:project, at the top.
 func rank(path string) int {
 	path, _, _ = strings.Cut(path, "[")
@@ -107,7 +107,7 @@ func (p *problems) within(path string, n, low, high int) {
 	p.check(n >= low && n <= high, path, "%d: expected %d to %d", n, low, high)
 }
 
-// list is "a, b or c".
+// list returns "a, b or c".
 func list(choices []string) string {
 	if n := len(choices); n > 1 {
 		return strings.Join(choices[:n-1], ", ") + " or " + choices[n-1]
@@ -117,7 +117,7 @@ func list(choices []string) string {
 
 func orMissing(value string) string { return cmp.Or(value, "missing") }
 
-// nearest is "; did you mean x?" for the choice that a name was meant to be, or nothing.
+// nearest returns "; did you mean x?" for the choice that a name was meant to be, or nothing.
 func nearest(name string, choices []string) string {
 	best, found := max(1, len(name)/3)+1, ""
 	for _, c := range choices {

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// controlPlane is the cluster without nodes.
+// controlPlane makes the cluster without nodes.
 func (b *builder) controlPlane(n *network) (*eks.Cluster, error) {
 	role, attached, err := b.role("cluster", trusts("eks.amazonaws.com"), "AmazonEKSClusterPolicy")
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *builder) admin(c *eks.Cluster, ready []pulumi.Resource, name, arn strin
 	return append(ready, may), err
 }
 
-// addon is one of Amazon's, in the version that EKS has for the cluster's when it is made.
+// addon makes one of Amazon's, in the version that EKS has for the cluster's when it is made.
 func (b *builder) addon(c *eks.Cluster, name string, args eks.AddonArgs, wait ...[]pulumi.Resource) (pulumi.Resource, error) {
 	args.ClusterName = c.Name
 	args.AddonName = pulumi.String(name)

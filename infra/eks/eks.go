@@ -87,7 +87,7 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	return c, ctx.RegisterResourceOutputs(&component, pulumi.Map{"name": c.Name, "kubeconfig": c.Kubeconfig, "registry": c.Registry})
 }
 
-// value is what others know of a cluster, but for what belongs to it.
+// value returns what others know of a cluster, but for what belongs to it.
 func (b *builder) value(cluster *eks.Cluster) *infra.Cluster {
 	c := &infra.Cluster{
 		Name: cluster.Name,
@@ -150,12 +150,12 @@ func (b *builder) exportVPC(c *eks.Cluster) {
 	}))
 }
 
-// with is the options of a resource of the cluster.
+// with returns the options of a resource of the cluster.
 func (b *builder) with(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return pulumi.Composite(append(more, pulumi.Parent(b.component))...)
 }
 
-// after is the option to wait for resources, and to go before them.
+// after returns the option to wait for resources, and to go before them.
 func after(all ...[]pulumi.Resource) pulumi.ResourceOption {
 	var resources []pulumi.Resource
 	for _, some := range all {
@@ -164,7 +164,7 @@ func after(all ...[]pulumi.Resource) pulumi.ResourceOption {
 	return pulumi.DependsOn(resources)
 }
 
-// tags are the stack's labels and a name, which consoles show.
+// tags returns the stack's labels and a name, which consoles show.
 func (b *builder) tags(name string, more ...string) pulumi.StringMap {
 	m := pulumi.StringMap{}
 	for k, v := range b.s.Labels {

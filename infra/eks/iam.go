@@ -39,7 +39,7 @@ func trusts(service string) string {
 	return document(statement{Effect: "Allow", Principal: map[string]string{"Service": service}, Action: action})
 }
 
-// role is a role with policies of Amazon's, and their attachments.
+// role makes a role with policies of Amazon's, and their attachments.
 func (b *builder) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
 	role, err := iam.NewRole(b.Context, name, &iam.RoleArgs{
 		Name: pulumi.String(b.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: b.tags(b.name + "-" + name),

@@ -107,7 +107,7 @@ func (l *live) desired(want infra.NamedGroup, subnets int) (nodes int, ignore bo
 	return max(g.desired, want.MinNodes), false, nil
 }
 
-// check tells what a change of the zones would break: the control plane keeps the zones with which it was made, and the range
+// check returns what a change of the zones would break: the control plane keeps the zones with which it was made, and the range
 // of a subnet follows from the place of its zone in the list.
 func (l *live) check(vpc infra.VPC) error {
 	cidr, err := netip.ParsePrefix(vpc.CIDR)

@@ -70,7 +70,7 @@ func (b *builder) lookUpVPC() (subnets []subnet, err error) {
 	return subnets, errors.Join(problems...)
 }
 
-// network is that of the settings, or a new one: each zone has a public subnet, for load balancers and NAT, and a
+// network returns that of the settings, or makes one: each zone has a public subnet, for load balancers and NAT, and a
 // private one, for nodes and pods.
 func (b *builder) network() (*network, error) {
 	if b.eks.VPC.ID != "" {
@@ -141,7 +141,7 @@ func (b *builder) network() (*network, error) {
 // loadBalancer is a tag of public subnets, which load balancers look for.
 const loadBalancer = "kubernetes.io/role/elb"
 
-// table is a route table with a way out of the VPC. That is a resource of its own: a table that has routes in it as well
+// table makes a route table with a way out of the VPC. That is a resource of its own: a table that has routes in it as well
 // deletes those.
 func (b *builder) table(n *network, name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
 	table, err := ec2.NewRouteTable(b.Context, name, &ec2.RouteTableArgs{VpcId: n.vpc, Tags: b.tags(b.name + "-" + name)}, b.with())
@@ -154,7 +154,7 @@ func (b *builder) table(n *network, name string, way *ec2.RouteArgs) (*ec2.Route
 	return table, err
 }
 
-// subnet is a subnet with its place in a route table.
+// subnet makes a subnet with its place in a route table.
 func (b *builder) subnet(n *network, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, error) {
 	s, err := ec2.NewSubnet(b.Context, name, &ec2.SubnetArgs{
 		VpcId: n.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
@@ -179,13 +179,13 @@ func (b *builder) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway)
 		b.with(after([]pulumi.Resource{gateway})))
 }
 
-// privateRange and publicRange are those of the i-th zone, from 0. Whether there are other zones makes no difference:
+// privateRange and publicRange return those of the i-th zone, from 0. Whether there are other zones makes no difference:
 // adding one replaces nothing. Each of seven private subnets has an eighth of the VPC, because every pod takes an
 // address; public ones have an eighth of the last eighth.
 func privateRange(vpc netip.Prefix, i int) string { return part(vpc, 3, i).String() }
 func publicRange(vpc netip.Prefix, i int) string  { return part(part(vpc, 3, 7), 3, i).String() }
 
-// part is the i-th of 2^bits equal parts.
+// part returns the i-th of 2^bits equal parts.
 func part(whole netip.Prefix, bits, i int) netip.Prefix {
 	length := whole.Bits() + bits
 	ip := whole.Masked().Addr().As4()

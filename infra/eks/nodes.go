@@ -19,7 +19,7 @@ const gpuLabel = "nvidia.com/gpu.present"
 // spotKey is a label and a taint of nodes that may be taken back at any time: masters and parameter servers are elsewhere.
 const spotKey = "elasticdl.org/spot"
 
-// nodes are the groups and the addons around them; the files' mount targets go after the nodes.
+// nodes makes the groups and the addons around them; the files' mount targets go after the nodes.
 func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([]pulumi.Resource, error) {
 	role, attached, err := b.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
 	if err != nil {

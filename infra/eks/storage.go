@@ -21,7 +21,7 @@ import (
 
 const nfs = 2049
 
-// files is an EFS that nodes of the cluster can mount in every zone, and what must be there before any does.
+// files makes an EFS that nodes of the cluster can mount in every zone, and what must be there before any does.
 func (b *builder) files(c *eks.Cluster, n *network) (*infra.Volume, []pulumi.Resource, error) {
 	if b.eks.EFS == nil {
 		return nil, nil, nil
@@ -67,7 +67,7 @@ func (b *builder) files(c *eks.Cluster, n *network) (*infra.Volume, []pulumi.Res
 	return volume("{file-system}::{access-point}", pulumi.Sprintf("%s/%s", fs.ID(), point.ID()), holes), append(mounts, point), nil
 }
 
-// mountTargets are one in each zone: a node finds the file system's name only where one is.
+// mountTargets makes one in each zone: a node finds the file system's name only where one is.
 func (b *builder) mountTargets(c *eks.Cluster, n *network, fs *efs.FileSystem) ([]pulumi.Resource, error) {
 	group, err := ec2.NewSecurityGroup(b.Context, "efs", &ec2.SecurityGroupArgs{
 		Description: pulumi.String("NFS from the nodes of " + b.name), VpcId: n.vpc, Tags: b.tags(b.name + "-efs"),
@@ -95,7 +95,7 @@ func (b *builder) mountTargets(c *eks.Cluster, n *network, fs *efs.FileSystem) (
 	return mounts, nil
 }
 
-// driver is the CSI driver of EFS, with the right to make access points for dynamic volumes.
+// driver makes the CSI driver of EFS, with the right to make access points for dynamic volumes.
 func (b *builder) driver(c *eks.Cluster, nodes []pulumi.Resource) (pulumi.Resource, error) {
 	role, attached, err := b.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
 	if err != nil {
@@ -107,7 +107,7 @@ func (b *builder) driver(c *eks.Cluster, nodes []pulumi.Resource) (pulumi.Resour
 	}}, nodes, attached)
 }
 
-// code is the bucket for training code, and the right of the job's pods, not of nodes, to read it.
+// code makes the bucket for training code, and the right of the job's pods, not of nodes, to read it.
 func (b *builder) code(c *eks.Cluster) ([]pulumi.Resource, error) {
 	if !b.eks.CodeBucket {
 		return nil, nil
@@ -140,7 +140,7 @@ func (b *builder) code(c *eks.Cluster) ([]pulumi.Resource, error) {
 	return []pulumi.Resource{is}, err // pods that were there before have no role
 }
 
-// bucket is private, encrypted and keeps what was overwritten.
+// bucket makes a bucket that is private and encrypted, and keeps what was overwritten.
 func (b *builder) bucket(name string) (*untyped, error) {
 	kept := pulumi.Protect(b.s.ProtectStorage) // all of it: a bucket that stays, stays private
 	bucket, err := b.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
@@ -172,7 +172,8 @@ func (b *builder) bucket(name string) (*untyped, error) {
 	return bucket, nil
 }
 
-// registry is where the stack's image is pushed to, less the image's name: Amazon wants a repository for each.
+// registry makes the repository to which the stack's image is pushed, and returns its name less the image's: Amazon wants a
+// repository for each.
 func (b *builder) registry() (pulumi.StringOutput, error) {
 	image := "model"
 	if b.s.Job != nil {
@@ -204,7 +205,7 @@ func (b *builder) registry() (pulumi.StringOutput, error) {
 	return images.RepositoryUrl.ApplyT(func(url string) string { return strings.TrimSuffix(url, "/"+image) }).(pulumi.StringOutput), err
 }
 
-// volume is EFS as a PersistentVolume has it.
+// volume returns EFS as a PersistentVolume has it.
 func volume(handle string, id pulumi.StringInput, holes map[string]pulumi.StringInput) *infra.Volume {
 	return &infra.Volume{
 		Claim:      Claim,

@@ -74,7 +74,7 @@ func maintenance(m *infra.Maintenance) *container.ClusterMaintenancePolicyArgs {
 	return args
 }
 
-// secure is who may be whom.
+// secure sets who may be whom.
 func (p *parts) secure(args *container.ClusterArgs) {
 	args.EnableShieldedNodes = pulumi.Bool(true)
 	args.WorkloadIdentityConfig = &container.ClusterWorkloadIdentityConfigArgs{WorkloadPool: pulumi.String(p.workloadPool())}
@@ -83,7 +83,7 @@ func (p *parts) secure(args *container.ClusterArgs) {
 	}
 }
 
-// connect is who reaches whom.
+// connect sets who reaches whom.
 func (p *parts) connect(args *container.ClusterArgs) {
 	args.Network, args.Subnetwork = p.net.ID(), p.subnet.ID()
 	args.NetworkingMode = pulumi.String("VPC_NATIVE")
@@ -115,7 +115,7 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	}
 }
 
-// firstNode is what policies of an organization ask of every node, also of one that is there for two minutes.
+// firstNode returns what policies of an organization ask of every node, also of one that is there for two minutes.
 func (p *parts) firstNode() *container.ClusterNodeConfigArgs {
 	return &container.ClusterNodeConfigArgs{
 		ServiceAccount: p.nodes.Email, OauthScopes: pulumi.ToStringArray(scopes),

@@ -89,17 +89,17 @@ func (p *parts) result() *infra.Cluster {
 	return c
 }
 
-// options are those of a part of the component.
+// options returns those of a part of the component.
 func (p *parts) options(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
 	return append(more, pulumi.Parent(p))
 }
 
-// named are the options of a part whose name is said here: another of that name can only be made when it is gone.
+// named returns the options of a part whose name is said here: another of that name can only be made when it is gone.
 func (p *parts) named(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
 	return p.options(append(more, pulumi.DeleteBeforeReplace(true))...)
 }
 
-// labels are on whatever costs: which stack it is of, and what the settings say.
+// labels returns those of whatever costs: which stack it is of, and what the settings say.
 func (p *parts) labels() pulumi.StringMap {
 	m := pulumi.StringMap{"elasticdl-stack": pulumi.String(p.s.Name(maxLabel))}
 	for k, v := range p.s.Labels {
@@ -108,7 +108,7 @@ func (p *parts) labels() pulumi.StringMap {
 	return m
 }
 
-// patient are timeouts for what may take longer than the provider would wait.
+// patient returns timeouts for what may take longer than the provider would wait.
 func patient() pulumi.ResourceOption {
 	return pulumi.Timeouts(&pulumi.CustomTimeouts{Create: "1h", Update: "1h", Delete: "1h"})
 }

@@ -42,7 +42,7 @@ func (p *parts) addServices() error {
 	return nil
 }
 
-// addNodeAccount makes who the nodes are, instead of Google's default account, which may edit the whole project.
+// addNodeAccount creates the service account of the nodes, instead of Google's default account, which may edit the whole project.
 func (p *parts) addNodeAccount() (err error) {
 	if p.nodes, err = p.account("nodes", "Nodes of the cluster"); err != nil {
 		return err
@@ -57,7 +57,7 @@ func (p *parts) addNodeAccount() (err error) {
 	return nil
 }
 
-// addJobAccount makes who the job's pods are. Kubernetes' ServiceAccount names it by an annotation, and it lets that one in;
+// addJobAccount creates the service account of the job's pods. Kubernetes' ServiceAccount names it by an annotation, and it lets that one in;
 // either alone does nothing.
 func (p *parts) addJobAccount() error {
 	j := p.s.Job

@@ -10,10 +10,10 @@ const (
 	maxLabel   = 63
 )
 
-// isZone tells "us-central1-c" from "us-central1".
+// isZone reports whether a location is a zone, as "us-central1-c", and not a region.
 func isZone(location string) bool { return strings.LastIndex(location, "-") == len(location)-2 }
 
-// region is that of a zone, or itself.
+// region returns that of a zone, or itself.
 func region(location string) string {
 	if isZone(location) {
 		return location[:len(location)-2]

@@ -82,7 +82,7 @@ func (p *parts) addFilestore() (err error) {
 	return err
 }
 
-// claim is the instance as a volume. The provider cannot know its address before it is there.
+// claim returns the instance as a volume. The provider cannot know its address before it is there.
 func (p *parts) claim() *infra.Volume {
 	const location, name, share, ip = "{{filestore.location}}", "{{filestore.name}}", "{{filestore.share}}", "{{filestore.ip}}"
 	address := p.volume.Networks.ApplyT(func(all []filestore.InstanceNetwork) (string, error) {

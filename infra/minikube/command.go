@@ -21,7 +21,7 @@ const (
 // notFound is the exit code of minikube status for a profile that there is none of.
 const notFound = 85
 
-// flags are how a profile is started: other flags, another cluster.
+// flags returns how a profile is started: other flags, another cluster.
 func (p *profile) flags() string {
 	flags := []string{"-p", p.Profile}
 	add := func(flag, value string) {

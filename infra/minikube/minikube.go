@@ -101,7 +101,7 @@ func (p *profile) kubeconfig(ctx *pulumi.Context, parent pulumi.Resource, start 
 	}, pulumi.Parent(parent), pulumi.DependsOn([]pulumi.Resource{start}), pulumi.AdditionalSecretOutputs([]string{"stdout"}))
 }
 
-// into is a kubeconfig whose contexts are in a namespace, so that kubectl and elasticdl need not be told of it.
+// into returns a kubeconfig whose contexts are in a namespace, so that kubectl and elasticdl need not be told of it.
 func into(kubeconfig, namespace string) (string, error) {
 	var config map[string]any
 	if err := yaml.Unmarshal([]byte(kubeconfig), &config); err != nil {

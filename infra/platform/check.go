@@ -76,7 +76,7 @@ func (p *problems) checkQuota(s *infra.Settings) {
 	}
 }
 
-// podSecurity is the level of the namespace: as set, or the strictest that the job's pods pass, of those that are not the
+// podSecurity returns the level of the namespace: as set, or the strictest that the job's pods pass, of those that are not the
 // strictest of all: that one refuses also what people start by hand.
 func podSecurity(s *infra.Settings) string {
 	level := cmp.Or(s.Platform.PodSecurity, baseline)
@@ -86,7 +86,7 @@ func podSecurity(s *infra.Settings) string {
 	return level
 }
 
-// pods are one of each role of a job, none of one that is not valid. Its image may be made by the stack later.
+// pods returns one of each role of a job, none of one that is not valid. Its image may be made by the stack later.
 func pods(of *job.Job) []core.PodTemplateSpec {
 	if of == nil {
 		return nil

@@ -21,7 +21,7 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// object is the metadata of what is in a namespace, or of the whole cluster if that is "".
+// object returns the metadata of what is in a namespace, or of the whole cluster if that is "".
 func object(in, name string) meta.ObjectMeta {
 	return meta.ObjectMeta{Name: name, Namespace: in, Labels: map[string]string{manifest.LabelApp: manifest.App}}
 }
@@ -43,7 +43,7 @@ const (
 	low  = 1000
 )
 
-// priorities are the given ones, and high and low unless they are among them.
+// priorities returns the given ones, and high and low unless they are among them.
 func priorities(given map[string]int32) map[string]int32 {
 	all := map[string]int32{"high": high, "low": low}
 	maps.Copy(all, given)
@@ -61,14 +61,14 @@ func priorityClass(name string, value int32) *scheduling.PriorityClass {
 // holeVolume is where a claim says which volume is its own.
 const holeVolume = "{volume}"
 
-// volumeName is that of a volume, of which there is one of a name in a cluster.
+// volumeName returns that of a volume, of which there is one of a name in a cluster.
 func volumeName(in, claim string) string { return in + "-" + claim }
 
 func capacity(gb int) core.ResourceList {
 	return core.ResourceList{core.ResourceStorage: *resource.NewQuantity(int64(gb)<<30, resource.BinarySI)}
 }
 
-// persistentVolume is kept for one claim, and retained when that goes: its data is not the cluster's to delete.
+// persistentVolume returns a volume that is kept for one claim, and retained when that goes: its data is not the cluster's to delete.
 func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	return &core.PersistentVolume{
 		TypeMeta: kind("v1", "PersistentVolume"), ObjectMeta: object("", volumeName(in, v.Claim)),
@@ -81,7 +81,7 @@ func persistentVolume(in string, v *infra.Volume) *core.PersistentVolume {
 	}
 }
 
-// persistentVolumeClaim is bound to that volume, whatever its size: the API lets no static claim grow, so it asks for as good
+// persistentVolumeClaim returns a claim that is bound to that volume, whatever its size: the API lets no static claim grow, so it asks for as good
 // as nothing. Its class is "", written so: where none is said, the cluster's default one makes a new disk.
 func persistentVolumeClaim(in string, v *infra.Volume) *core.PersistentVolumeClaim {
 	return &core.PersistentVolumeClaim{
@@ -113,7 +113,7 @@ func storageClass(name string, v *infra.Volume) (*storage.StorageClass, error) {
 	}, nil
 }
 
-// quota is of valid quantities.
+// quota returns a quota of valid quantities.
 func quota(in string, most map[string]string) *core.ResourceQuota {
 	hard := core.ResourceList{}
 	for name, amount := range most {
@@ -125,7 +125,7 @@ func quota(in string, most map[string]string) *core.ResourceQuota {
 // DevicePluginImage is NVIDIA's device plugin of a version, and the bytes that users of it name by that version.
 const DevicePluginImage = "nvcr.io/nvidia/k8s-device-plugin:v0.20.0@sha256:a61ba9fd8efb82f3a79f877f7580e02c1e8e7593f62473644bc9c79e315c3312"
 
-// devicePlugin tells the kubelet of each node with GPUs about them. It is in kube-system, where pods may be critical to
+// devicePlugin returns what tells the kubelet of each node with GPUs about them. It is in kube-system, where pods may be critical to
 // their nodes and mount their directories.
 func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 	const name, directory = "nvidia-device-plugin", "/var/lib/kubelet/device-plugins"
@@ -165,7 +165,7 @@ const (
 	Data      = manifest.App + "-data"      // who also copies data to claims: elasticdl dataset --to=claim:…
 )
 
-// roles are what the command line does and nothing else. A submission makes the Role of its job's master, and nobody may
+// roles returns what the command line does and nothing else. A submission makes the Role of its job's master, and nobody may
 // give more than he has: so a submitter may do all that a master may.
 func roles(in string) []*rbac.Role {
 	rule := func(group, resources, verbs string) rbac.PolicyRule {

@@ -72,7 +72,7 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platf
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace), "claim": pulumi.String(p.Claim)})
 }
 
-// provide is how everything within the cluster is reached. It does not say deleteUnreachable, with which a network that
+// provide makes the provider by which everything within the cluster is reached. It does not say deleteUnreachable, with which a network that
 // is down for a moment would make Pulumi forget what is there: who knows that a cluster is gone sets
 // PULUMI_K8S_DELETE_UNREACHABLE for one command.
 func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []infra.Object) (*kubernetes.Provider, error) {
@@ -102,7 +102,7 @@ const (
 	nameClaim     = "claim"
 )
 
-// objects are those that a cluster gets, in the order in which they are registered: the namespace first, and the claim after
+// objects returns those that a cluster gets, in the order in which they are registered: the namespace first, and the claim after
 // its volume, since Pulumi waits for five minutes for a claim to be bound, and then fails.
 func objects(s *infra.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform

@@ -19,7 +19,7 @@ const (
 // Clusters that are older take it for their own version.
 const podSecurityVersion = "v1.36"
 
-// against is what a level has against a pod, in words. It is as strict as any version of Kubernetes since 1.30: of pods
+// against returns what a level has against a pod, in words. It is as strict as any version of Kubernetes since 1.30: of pods
 // in user namespaces and of Windows, which some take, it takes none.
 func against(level string, t *core.PodTemplateSpec) []string {
 	if level == privileged {
@@ -86,7 +86,7 @@ func baselinePod(bad *complaints, t *core.PodTemplateSpec) {
 	}
 }
 
-// profiles is what pods and containers both may say.
+// profiles returns what pods and containers both may say.
 func profiles(bad *complaints, who string, seccomp *core.SeccompProfile, armor *core.AppArmorProfile, linux *core.SELinuxOptions, windows *core.WindowsSecurityContextOptions) {
 	bad.when(seccomp != nil && !confines(seccomp), "%s has seccomp profile %q", who, seccompType(seccomp))
 	bad.when(armor != nil && armor.Type != core.AppArmorProfileTypeRuntimeDefault && armor.Type != core.AppArmorProfileTypeLocalhost, "%s has no AppArmor profile", who)

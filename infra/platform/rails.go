@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra"
 )
 
-// inputs are what the component remembers of the cluster from one update to the next, so that a preview can compare. The
+// inputs returns what the component remembers of the cluster from one update to the next, so that a preview can compare. The
 // kubeconfig stays the first: it is asked only whether that cluster is there.
 func inputs(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) pulumi.Map {
 	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
@@ -23,7 +23,7 @@ func inputs(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) pulu
 	return m
 }
 
-// nodes are what the nodes of each pool are, by the setting: of a change clouds make other nodes, and drain those that there are.
+// nodes returns what the nodes of each pool are, by the setting: of a change clouds make other nodes, and drain those that there are.
 func nodes(s *infra.Settings) map[string]string {
 	all := map[string]string{}
 	if g := s.GKE; g != nil {
@@ -102,7 +102,7 @@ func claimIsUnused(ctx *pulumi.Context, g *infra.Guard) (pulumi.ResourceOption, 
 	return pulumi.ResourceHooks(&pulumi.ResourceHookBinding{BeforeCreate: []*pulumi.ResourceHook{hook}}), nil
 }
 
-// drained are the settings of pools whose nodes a change replaces or removes.
+// drained returns the settings of pools whose nodes a change replaces or removes.
 func drained(was, now resource.PropertyMap) (all []string) {
 	if !was["nodes"].IsObject() || !now["nodes"].IsObject() {
 		return nil
@@ -116,7 +116,7 @@ func drained(was, now resource.PropertyMap) (all []string) {
 	return all
 }
 
-// text is a known text, secret or not, or "".
+// text returns a known text, secret or not, or "".
 func text(v resource.PropertyValue) string {
 	for v.IsSecret() || v.IsOutput() {
 		if v.IsSecret() {

@@ -15,13 +15,13 @@ import (
 // widest is how many addresses may be allowed at once: halves and quarters of the world are it in all but name.
 const widest = 8
 
-// world tells whether a CIDR is everybody.
+// world reports whether a CIDR is everybody.
 func world(cidr string) bool {
 	p, err := netip.ParsePrefix(cidr)
 	return err == nil && p.Bits() < widest && !p.Addr().IsPrivate()
 }
 
-// worldly are the known CIDRs of a list that are everybody.
+// worldly returns the known CIDRs of a list that are everybody.
 func worldly(v resource.PropertyValue) (problems []string) {
 	for _, cidr := range texts(v) {
 		if world(cidr) {
@@ -161,7 +161,7 @@ func (p *principal) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// allowed are the statements of a policy that allow something; none if it is not known yet.
+// allowed returns the statements of a policy that allow something; none if it is not known yet.
 func allowed(v resource.PropertyValue) (all []statement, err error) {
 	doc := text(v)
 	if doc == "" {

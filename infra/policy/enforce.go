@@ -35,7 +35,7 @@ type guard struct {
 	said map[string]bool // violations
 }
 
-// look is called by the engine, for several resources at a time. It changes none: nil leaves also the options alone
+// look looks at a resource: the engine calls it, for several at a time. It changes none: nil leaves also the options alone
 // of which the SDK does not know here, as deletedWith.
 func (g *guard) look(ctx context.Context, a *pulumi.ResourceTransformArgs) *pulumi.ResourceTransformResult {
 	r, err := seen(ctx, a)
@@ -79,7 +79,7 @@ func (g *guard) judge(r Resource) error {
 	return nil
 }
 
-// seen is a resource as the engine shows it.
+// seen returns a resource as the engine shows it.
 func seen(ctx context.Context, a *pulumi.ResourceTransformArgs) (Resource, error) {
 	inputs, err := value(ctx, a.Props)
 	if err != nil {
@@ -104,7 +104,7 @@ func seen(ctx context.Context, a *pulumi.ResourceTransformArgs) (Resource, error
 	return r, nil
 }
 
-// short is "type name" of a resource.
+// short returns "type name" of a resource.
 func short(ctx context.Context, r pulumi.Resource) (string, error) {
 	u, err := internals.UnsafeAwaitOutput(ctx, r.URN())
 	if err != nil {
@@ -114,7 +114,7 @@ func short(ctx context.Context, r pulumi.Resource) (string, error) {
 	return string(urn.Type()) + " " + urn.Name(), nil
 }
 
-// value is an input as rules see it. The SDK has made it of what the engine sent, so there are only these kinds.
+// value returns an input as rules see it. The SDK has made it of what the engine sent, so there are only these kinds.
 func value(ctx context.Context, in any) (resource.PropertyValue, error) {
 	switch v := in.(type) {
 	case nil:

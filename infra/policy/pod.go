@@ -34,7 +34,7 @@ func podSpec(r Resource) resource.PropertyValue {
 	return resource.NewNullProperty()
 }
 
-// trainingJob is the job that a ConfigMap tells a master of; nil if it is no such ConfigMap.
+// trainingJob returns the job that a ConfigMap tells a master of; nil if it is no such ConfigMap.
 func trainingJob(r Resource) *job.Job {
 	if kindOf(r, "kubernetes") != "ConfigMap" {
 		return nil
@@ -46,7 +46,7 @@ func trainingJob(r Resource) *job.Job {
 	return j
 }
 
-// jobPods are the pods that masters will make. The program does not ask for these.
+// jobPods returns the pods that masters will make. The program does not ask for these.
 func jobPods(all []Resource) (pods []Resource) {
 	for _, r := range all {
 		j := trainingJob(r)
@@ -73,7 +73,7 @@ func jobPods(all []Resource) (pods []Resource) {
 	return pods
 }
 
-// containers of a pod, with where they are.
+// containers returns those of a pod, with where they are.
 func containers(spec resource.PropertyValue) map[string]resource.PropertyValue {
 	all := map[string]resource.PropertyValue{}
 	for _, kind := range []string{"initContainers", "containers", "ephemeralContainers"} {

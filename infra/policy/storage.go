@@ -147,7 +147,7 @@ func unlabelledCost(r Resource, all []Resource) (problems []string) {
 	return problems
 }
 
-// labelled tells whether any label is more than a name, or a word to Kubernetes.
+// labelled reports whether any label is more than a name, or a word to Kubernetes.
 func labelled(v resource.PropertyValue) bool {
 	if unknown(v) {
 		return true

@@ -9,7 +9,7 @@ import (
 
 // A value is there and known, there and unknown, or not there (null).
 
-// at is what is at a path of names; unknown if anything on the way is.
+// at returns what is at a path of names; unknown if anything on the way is.
 func at(m resource.PropertyMap, path ...string) resource.PropertyValue {
 	return within(resource.NewProperty(m), path...)
 }
@@ -24,7 +24,7 @@ func within(v resource.PropertyValue, path ...string) resource.PropertyValue {
 	return v
 }
 
-// bare is a value without what says that it is secret, or where it is from.
+// bare returns a value without what says that it is secret, or where it is from.
 func bare(v resource.PropertyValue) resource.PropertyValue {
 	for {
 		switch {
@@ -40,10 +40,10 @@ func bare(v resource.PropertyValue) resource.PropertyValue {
 
 func unknown(v resource.PropertyValue) bool { return v.IsComputed() || v.IsOutput() }
 
-// is tells whether a value is that or may be that.
+// is reports whether a value is that or may be that.
 func is(v resource.PropertyValue, want any) bool { return unknown(v) || v.V == want }
 
-// text is a known text, or "".
+// text returns a known text, or "".
 func text(v resource.PropertyValue) string {
 	if v = bare(v); v.IsString() {
 		return v.StringValue()
@@ -51,7 +51,7 @@ func text(v resource.PropertyValue) string {
 	return ""
 }
 
-// list is the known part of a list; one thing is a list of it.
+// list returns the known part of a list; one thing is a list of it.
 func list(v resource.PropertyValue) []resource.PropertyValue {
 	switch v = bare(v); {
 	case v.IsArray():
@@ -62,7 +62,7 @@ func list(v resource.PropertyValue) []resource.PropertyValue {
 	return []resource.PropertyValue{v}
 }
 
-// texts are the known texts of a list.
+// texts returns the known texts of a list.
 func texts(v resource.PropertyValue) (all []string) {
 	for _, e := range list(v) {
 		if s := text(e); s != "" {
@@ -72,7 +72,7 @@ func texts(v resource.PropertyValue) (all []string) {
 	return all
 }
 
-// kindOf is the type without package and module: "Role" of "kubernetes:rbac.authorization.k8s.io/v1:Role", where pkg is
+// kindOf returns the type without package and module: "Role" of "kubernetes:rbac.authorization.k8s.io/v1:Role", where pkg is
 // "kubernetes"; "" if it is of another package.
 func kindOf(r Resource, pkg string) string {
 	if !strings.HasPrefix(r.Type, pkg+":") {

@@ -13,7 +13,7 @@ import (
 // trainer/manifest.
 const gpu = "nvidia.com/gpu"
 
-// Placed is a job whose pods say what gets them onto the nodes that a cluster has for them: those that ask for GPUs, and
+// Placed returns a job whose pods say what gets them onto the nodes that a cluster has for them: those that ask for GPUs, and
 // workers that do not, if their nodes may be taken back. What the job itself says goes before. It is said in
 // --cluster_spec_json, role by role, so that masters and servers stay off those nodes.
 func Placed(j *job.Job, on *infra.Cluster) *job.Job {

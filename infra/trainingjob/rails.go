@@ -76,7 +76,7 @@ func merged(a, b map[string]any) map[string]any {
 	return all
 }
 
-// brief is a value as one short line.
+// brief returns a value as one short line.
 func brief(v any) string {
 	text, err := json.Marshal(v)
 	if err != nil || len(text) > 60 {

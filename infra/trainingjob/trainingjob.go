@@ -79,7 +79,7 @@ func New(ctx *pulumi.Context, name string, args *Args, opts ...pulumi.ResourceOp
 	return t, ctx.RegisterResourceOutputs(t, pulumi.Map{"master": t.Master, "dashboard": t.Dashboard, "logs": t.Logs, "status": t.Status})
 }
 
-// described is the job with holes for what is not known yet.
+// described returns the job with holes for what is not known yet.
 func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	j := Placed(a.Job, a.Cluster)
 	holes := make(map[string]pulumi.StringInput)
@@ -95,7 +95,7 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	return j, holes
 }
 
-// objects are those of a job, and what Pulumi is to do with them.
+// objects returns those of a job, and what Pulumi is to do with them.
 func objects(j *job.Job, args *Args) (*manifest.Submission, error) {
 	s, err := manifest.Submit(j)
 	if j.TTL != nil {

@@ -126,7 +126,7 @@ func short(urn string) string {
 	return kinds[len(kinds)-1] + " " + parts[3]
 }
 
-// Find is the resource of that type and name, or nil.
+// Find returns the resource of that type and name, or nil.
 func Find(all []Resource, kind, name string) *Resource {
 	i := slices.IndexFunc(all, func(r Resource) bool { return r.Type == kind && r.Name == name })
 	if i < 0 {

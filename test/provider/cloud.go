@@ -60,10 +60,10 @@ func Start(t testing.TB) *Cloud {
 	return c
 }
 
-// Debug is the value of PULUMI_DEBUG_PROVIDERS.
+// Debug returns the value of PULUMI_DEBUG_PROVIDERS.
 func (c *Cloud) Debug() string { return strings.Join(c.debug, ",") }
 
-// Env is the environment of the Pulumi CLI: nothing is of this user or asked of the world, but for its home and backend,
+// Env returns the environment of the Pulumi CLI: nothing is of this user or asked of the world, but for its home and backend,
 // which Automation API sets.
 func (c *Cloud) Env() map[string]string {
 	return map[string]string{
@@ -100,7 +100,7 @@ func (c *Cloud) StartMinikube(profile string) error {
 	return os.WriteFile(filepath.Join(c.profiles, profile), []byte("by hand\n"), 0o600)
 }
 
-// Minikubes are the profiles that there are, each with how it was started.
+// Minikubes returns the profiles that there are, each with how it was started.
 func (c *Cloud) Minikubes() (map[string]string, error) {
 	files, err := os.ReadDir(c.profiles)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Cloud) Get(_ context.Context, kubeconfig, of string, kind schema.GroupV
 	return jsonic(there.objects[key].Is).(Props), nil
 }
 
-// Calls are those that changed anything, of all providers, in their order.
+// Calls returns those that changed anything, of all providers, in their order.
 func (c *Cloud) Calls() []Call {
 	var all []Call
 	for _, b := range []*base{&c.Google.base, &c.Amazon.base, &c.Commands.base, &c.Kubernetes.base} {
@@ -156,7 +156,7 @@ func (c *Cloud) Calls() []Call {
 	return all
 }
 
-// Left is what there is, by type and name. Of commands these are the ones that something undoes.
+// Left returns what there is, by type and name. Of commands these are the ones that something undoes.
 func (c *Cloud) Left() []string {
 	var left []string
 	for _, p := range []*Provider{c.Google, c.Amazon, c.Commands} {

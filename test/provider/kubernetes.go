@@ -181,7 +181,7 @@ func (k *Kubernetes) Object(key string) (Props, error) {
 	return jsonic(server.objects[key].Is).(Props), nil
 }
 
-// DiffConfig tells whether what a provider was told of is another cluster: then everything within is replaced.
+// DiffConfig reports whether what a provider was told of is another cluster: then everything within is replaced.
 func (k *Kubernetes) DiffConfig(_ context.Context, q *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	was, now := open(wire(q.Olds)), open(wire(q.News))
 	r, err := diff(was, nil, now, q.IgnoreChanges, nil)

@@ -363,7 +363,7 @@ func (r *Resource) settle(change func(*Resource)) {
 	r.out = kept(r.out, r.Is).(Props)
 }
 
-// Read is what there is by now, and what of that was asked for.
+// Read returns what there is by now, and what of that was asked for.
 func (p *Provider) Read(_ context.Context, q *pulumirpc.ReadRequest) (*pulumirpc.ReadResponse, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

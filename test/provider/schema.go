@@ -62,7 +62,7 @@ var (
 	sources sync.Map // by directory: func() (string, error)
 )
 
-// SchemaOf is that of a type: "gcp:container/nodePool:NodePool".
+// SchemaOf returns that of a type: "gcp:container/nodePool:NodePool".
 func SchemaOf(kind string) (*Schema, error) {
 	read, _ := schemas.LoadOrStore(kind, sync.OnceValues(func() (*Schema, error) { return readSchema(kind) }))
 	return read.(func() (*Schema, error))()

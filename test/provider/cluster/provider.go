@@ -104,7 +104,7 @@ func (p *Provider) Serve() (port int, stop func(), err error) {
 	return listener.Addr().(*net.TCPAddr).Port, server.Stop, nil
 }
 
-// Calls are what was done to the cluster, in the order in which it was finished.
+// Calls returns what was done to the cluster, in the order in which it was finished.
 func (p *Provider) Calls() []Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -153,7 +153,7 @@ func (p *Provider) CheckConfig(_ context.Context, r *pulumirpc.CheckRequest) (*p
 	return &pulumirpc.CheckResponse{Inputs: r.News}, nil
 }
 
-// DiffConfig tells whether the provider leads to another cluster now, of which nothing is there yet.
+// DiffConfig reports whether the provider leads to another cluster now, of which nothing is there yet.
 func (p *Provider) DiffConfig(_ context.Context, r *pulumirpc.DiffRequest) (*pulumirpc.DiffResponse, error) {
 	old, now := plain(r.OldInputs), plain(r.News)
 	if r.OldInputs == nil {
