@@ -69,6 +69,8 @@ type engine struct {
 	now   func() time.Time // the program's clock
 	cloud *provider.Cloud
 	file  string // the stack's, in a directory of the test
+	saved string // the engine's state of it
+	env   map[string]string
 }
 
 // today is the day of all simulated clocks: what is shipped is supported then.
@@ -96,21 +98,27 @@ func start(t *testing.T, name string) *engine {
 // startIn makes a stack of another name beside those that a simulated cloud has.
 func startIn(t *testing.T, cloud *provider.Cloud, shipped, name string) *engine {
 	t.Helper()
-	e := &engine{T: t, cloud: cloud, now: func() time.Time { return today }}
+	e := &engine{T: t, cloud: cloud, now: func() time.Time { return today }, env: keep(t)}
+	maps.Copy(e.env, cloud.Env())
+	cli, err := installed()
+	if err != nil {
+		t.Fatal(err)
+	}
 	project, err := workspace.LoadProject("Pulumi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	project.Main, project.StackConfigDir = "", ""
 	project.Runtime = workspace.NewProjectRuntimeInfo("go", nil)
-	project.Backend = &workspace.ProjectBackend{URL: "file://" + t.TempDir()}
-	dir := t.TempDir()
+	dir, backend := t.TempDir(), t.TempDir()
+	project.Backend = &workspace.ProjectBackend{URL: "file://" + backend}
+	e.saved = filepath.Join(backend, ".pulumi", "stacks", string(project.Name), name+".json")
 	e.file = filepath.Join(dir, "Pulumi."+name+".yaml")
 	if err := os.Rename(userFile(t, dir, shipped), e.file); err != nil {
 		t.Fatal(err)
 	}
-	e.stack, err = auto.UpsertStackInlineSource(t.Context(), name, string(project.Name), program(world{now: func() time.Time { return e.now() }, live: e.cloud, find: e.cloud.Find}),
-		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.SecretsProvider("passphrase"), auto.EnvVars(e.cloud.Env()))
+	e.stack, err = auto.NewStackInlineSource(t.Context(), name, string(project.Name), program(world{now: func() time.Time { return e.now() }, live: e.cloud, find: e.cloud.Find}),
+		auto.WorkDir(dir), auto.PulumiHome(t.TempDir()), auto.Project(*project), auto.Pulumi(command{cli}), auto.SecretsProvider(keeper), auto.EnvVars(e.env))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +330,14 @@ func (s steps) String() string {
 }
 
 // state is what the engine has written down, with secrets as it writes them.
-func (e *engine) state() string { return e.pulumi("stack", "export") }
+func (e *engine) state() []byte {
+	e.Helper()
+	state, err := os.ReadFile(e.saved)
+	if err != nil {
+		e.Fatal(err)
+	}
+	return state
+}
 
 // pulumi runs the CLI on the stack.
 func (e *engine) pulumi(args ...string) string {
@@ -330,7 +345,7 @@ func (e *engine) pulumi(args ...string) string {
 	c := exec.CommandContext(e.Context(), "pulumi", append(args, "--non-interactive", "--stack", e.stack.Name())...)
 	c.Dir = filepath.Dir(e.file)
 	c.Env = append(os.Environ(), "PULUMI_HOME="+e.stack.Workspace().PulumiHome())
-	for k, v := range e.cloud.Env() {
+	for k, v := range e.env {
 		c.Env = append(c.Env, k+"="+v)
 	}
 	var problems bytes.Buffer
@@ -345,11 +360,13 @@ func (e *engine) pulumi(args ...string) string {
 // resources are those of the state, but for the stack itself and providers that nobody asked for.
 func (e *engine) resources() []apitype.ResourceV3 {
 	e.Helper()
-	var state struct{ Deployment apitype.DeploymentV3 }
-	if err := json.Unmarshal([]byte(e.state()), &state); err != nil {
-		e.Fatal(err)
+	var state struct {
+		Checkpoint struct{ Latest *apitype.DeploymentV3 }
 	}
-	return slices.DeleteFunc(state.Deployment.Resources, func(r apitype.ResourceV3) bool {
+	if err := json.Unmarshal(e.state(), &state); err != nil || state.Checkpoint.Latest == nil {
+		e.Fatalf("%s: %v, or no state", e.saved, err)
+	}
+	return slices.DeleteFunc(state.Checkpoint.Latest.Resources, func(r apitype.ResourceV3) bool {
 		return r.Type == resource.RootStackType || strings.HasPrefix(r.URN.Name(), "default_")
 	})
 }

@@ -21,6 +21,16 @@ type Schema struct {
 	code    string // of the SDK's package
 	inputs  []field
 	outputs []field
+	nested  sync.Map // the fields of structs that were looked for in code, which is long, by their names
+}
+
+// fieldsOf returns the fields of another struct of the package, or none.
+func (s *Schema) fieldsOf(name string) []field {
+	found, ok := s.nested.Load(name)
+	if !ok {
+		found, _ = s.nested.LoadOrStore(name, fieldsOf(s.code, name))
+	}
+	return found.([]field)
 }
 
 type field struct {
@@ -214,7 +224,7 @@ func (s *Schema) value(bad map[string]string, path, kind string, v any) {
 			s.value(bad, path+"."+k, strings.TrimPrefix(kind, "map[string]"), e)
 		}
 	default:
-		fields := fieldsOf(s.code, kind)
+		fields := s.fieldsOf(kind)
 		if len(fields) == 0 {
 			return // anything, or of another package
 		}
