@@ -3,11 +3,14 @@ package infra
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	scheduling "k8s.io/api/scheduling/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -176,6 +179,24 @@ func TestUnseen(t *testing.T) {
 		})
 		if err != nil {
 			t.Fatal(err)
+		}
+	}
+}
+
+// Stacks look for kinds as the API server has them: of another version there would be nothing, and nothing refused.
+func TestKinds(t *testing.T) {
+	known := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{core.AddToScheme, batch.AddToScheme, scheduling.AddToScheme} {
+		if err := add(known); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for want, object := range map[schema.GroupVersionKind]runtime.Object{
+		KindNamespace: &core.Namespace{}, KindConfigMap: &core.ConfigMap{}, KindClaim: &core.PersistentVolumeClaim{},
+		KindJob: &batch.Job{}, KindPriorityClass: &scheduling.PriorityClass{},
+	} {
+		if kinds, _, err := known.ObjectKinds(object); err != nil || !slices.Contains(kinds, want) {
+			t.Errorf("%v: the API has %v: %v", want, kinds, err)
 		}
 	}
 }

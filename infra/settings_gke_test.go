@@ -102,6 +102,22 @@ func TestGoogleQuotas(t *testing.T) {
 	}
 }
 
+// Metrics of CPUs have the names that `gcloud compute regions describe` prints.
+func TestMetricsOfCPUs(t *testing.T) {
+	for metric, types := range map[string]string{
+		"CPUS":    "n1-standard-4 e2-standard-4 f1-micro g1-small",
+		"A2_CPUS": "a2-highgpu-1g", "C2_CPUS": "c2-standard-4", "C2D_CPUS": "c2d-standard-4", "C3_CPUS": "c3-standard-4", "M1_CPUS": "m1-ultramem-40",
+		"M2_CPUS": "m2-ultramem-208", "M3_CPUS": "m3-ultramem-32", "N2_CPUS": "n2-standard-4", "N2D_CPUS": "n2d-standard-4", "T2D_CPUS": "t2d-standard-4",
+		"CPUS_PER_VM_FAMILY (C4)": "c4-standard-4", "CPUS_PER_VM_FAMILY (A3)": "a3-highgpu-8g",
+	} {
+		for kind := range strings.FieldsSeq(types) {
+			if got := cpuMetric(kind); got != metric {
+				t.Errorf("%s is counted by %s, want %s", kind, got, metric)
+			}
+		}
+	}
+}
+
 // The pool of GPUs that the shipped file has as a comment is right once the marks of its comment are gone.
 func TestCommentedGPUs(t *testing.T) {
 	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")

@@ -2,7 +2,9 @@ package policy
 
 import (
 	"fmt"
+	"go/build"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -198,5 +200,77 @@ func TestDocumented(t *testing.T) {
 	}
 	if n := strings.Count(string(page), "\n| `"); n != len(Rules) {
 		t.Errorf("policy.md has %d rules, want %d", n, len(Rules))
+	}
+}
+
+// Every type that a rule knows is one that the cloud's SDK has, with the inputs that the rule looks at.
+func TestTypesOfTheSDKs(t *testing.T) {
+	inputs := map[string][]string{}
+	for kind, path := range labels {
+		inputs[kind] = append(inputs[kind], path[0])
+	}
+	for kind, path := range identityPolicies {
+		inputs[kind] = append(inputs[kind], path[0])
+	}
+	for kind, key := range resourcePolicies {
+		inputs[kind] = append(inputs[kind], key)
+	}
+	for kind, where := range ingress {
+		if where.rules != "" {
+			inputs[kind] = append(inputs[kind], where.rules)
+		} else {
+			inputs[kind] = append(inputs[kind], where.cidrs...)
+		}
+	}
+	sdks := map[string]string{}
+	for cloud, path := range map[string]string{"aws": "github.com/pulumi/pulumi-aws/sdk/v6/go/aws", "gcp": "github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp"} {
+		pkg, err := build.Import(path, ".", build.FindOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sdks[cloud] = pkg.Dir
+	}
+	for kind, names := range inputs {
+		cloud, file, _ := strings.Cut(kind, ":")
+		file, _, _ = strings.Cut(file, ":") // "eks/cluster"
+		source, err := os.ReadFile(filepath.Join(sdks[cloud], file+".go"))
+		if err != nil || !strings.Contains(string(source), `"`+kind+`"`) {
+			t.Errorf("the SDK has no %s: %v", kind, err)
+		}
+		for _, name := range names {
+			if !strings.Contains(string(source), "`pulumi:\""+name+"\"`") {
+				t.Errorf("%s has no input %s", kind, name)
+			}
+		}
+	}
+}
+
+// What the stacks ask for and label has to be labelled, but what is free.
+func TestLabelsOfTheStacks(t *testing.T) {
+	free := []string{"aws:eks/accessEntry:AccessEntry", "aws:eks/podIdentityAssociation:PodIdentityAssociation", "aws:vpc/securityGroupIngressRule:SecurityGroupIngressRule"}
+	looked := map[string]bool{}
+	for _, cloud := range []string{"eks/testdata/own-up.yaml", "gke/testdata/everything.yaml"} {
+		doc, err := os.ReadFile("../" + cloud)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range graph(t, string(doc)) {
+			before := len(r.Inputs)
+			for _, key := range []resource.PropertyKey{"labels", "resourceLabels", "tags"} {
+				if key == "tags" || strings.HasPrefix(r.Type, "gcp:") {
+					delete(r.Inputs, key)
+				}
+			}
+			if len(r.Inputs) == before || slices.Contains(free, r.Type) {
+				continue
+			}
+			looked[r.Type] = true
+			if !slices.ContainsFunc(Check([]Resource{r}), func(v Violation) bool { return v.Rule.Name == "unlabelled-cost" }) {
+				t.Errorf("%s %s may be without labels", r.Type, r.Name)
+			}
+		}
+	}
+	if len(looked) < 20 {
+		t.Errorf("only %d types were looked at", len(looked))
 	}
 }
