@@ -300,3 +300,19 @@ func uncommented(t *testing.T, path string) map[string]any {
 	}
 	return stack.Config
 }
+
+// Types of one family have cards by their size.
+func TestCardsOfAmazon(t *testing.T) {
+	sizes := map[string]int{"xlarge": 1, "2xlarge": 1, "4xlarge": 1, "8xlarge": 1, "16xlarge": 1, "12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "metal": 8}
+	want := map[string]int{"p3.2xlarge": 1, "p3.8xlarge": 4, "p3.16xlarge": 8, "p3dn.24xlarge": 8, "p4d.24xlarge": 8, "p4de.24xlarge": 8, "p5.48xlarge": 8, "p5e.48xlarge": 8, "p5en.48xlarge": 8}
+	for size, n := range sizes {
+		for _, family := range []string{"g4dn", "g5", "g6", "g6e"} {
+			if largest := size == "24xlarge" || size == "48xlarge"; family == "g4dn" && !largest || family != "g4dn" && size != "metal" {
+				want[family+"."+size] = n
+			}
+		}
+	}
+	if !maps.Equal(gpus, want) {
+		t.Errorf("types have\n%v, want\n%v", gpus, want)
+	}
+}

@@ -118,6 +118,18 @@ func TestMetricsOfCPUs(t *testing.T) {
 	}
 }
 
+// Machines of G2 have one card, and one for each 12 vCPUs where there are several.
+func TestCardsOfG2(t *testing.T) {
+	for cpus, cards := range map[int]int{4: 1, 8: 1, 12: 1, 16: 1, 32: 1, 24: 2, 48: 4, 96: 8} {
+		if got := gpusOf(fmt.Sprint("g2-standard-", cpus)); got != cards {
+			t.Errorf("g2-standard-%d has %d GPUs, want %d", cpus, got, cards)
+		}
+	}
+	if n := gpusOf("a2-ultragpu-4g") + gpusOf("n1-standard-8"); n != 4 {
+		t.Errorf("a2-ultragpu-4g and n1-standard-8 have %d GPUs, want 4 and none", n)
+	}
+}
+
 // The pool of GPUs that the shipped file has as a comment is right once the marks of its comment are gone.
 func TestCommentedGPUs(t *testing.T) {
 	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")

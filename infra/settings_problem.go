@@ -117,16 +117,18 @@ func list(choices []string) string {
 
 func orMissing(value string) string { return cmp.Or(value, "missing") }
 
-// nearest returns "; did you mean x?" for the choice that a name was meant to be, or nothing.
+// nearest returns "; did you mean x?" for the choice that a name was meant to be, or nothing. The beginning of a name is as near
+// as one wrong letter, and of two that are as near, the one with fewer letters to change.
 func nearest(name string, choices []string) string {
-	best, found := max(1, len(name)/3)+1, ""
+	best, fewest, found := max(1, len(name)/3)+1, 0, ""
 	for _, c := range choices {
-		d := job.Distance(strings.ToLower(name), strings.ToLower(c))
+		letters := job.Distance(strings.ToLower(name), strings.ToLower(c))
+		d := letters
 		if len(name) > 2 && (strings.HasPrefix(c, name) || strings.HasPrefix(name, c)) {
 			d = min(d, 1)
 		}
-		if d < best {
-			best, found = d, c
+		if d < best || d == best && found != "" && letters < fewest {
+			best, fewest, found = d, letters, c
 		}
 	}
 	if found == "" {

@@ -171,6 +171,35 @@ func (m mistake) line() string {
 	return "elasticdl:" + path + ": "
 }
 
+// Problems are one line each, whatever is in a value.
+func TestOneLineEach(t *testing.T) {
+	p := problems{project: "elasticdl"}
+	p.add("job.name", "a\nb\rc: expected a name")
+	if got, want := p.err().Error(), `elasticdl:job.name: a\nb\rc: expected a name`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	for want, choices := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"}, "a, b or c": {"a", "b", "c"}} {
+		if got := list(choices); got != want {
+			t.Errorf("%q are %q, want %q", choices, got, want)
+		}
+	}
+}
+
+// A name that nobody knows is taken for the nearest, or the one that it begins, if it is long enough to tell.
+func TestNearest(t *testing.T) {
+	choices := []string{"name", "namespace", "podSecurity", "quota"}
+	for name, want := range map[string]string{
+		"nam": "name", "namespac": "namespace", "Quota": "quota", "pod": "podSecurity", "quotas": "quota", "po": "", "x": "", "machineType": "",
+	} {
+		if want != "" {
+			want = "; did you mean " + want + "?"
+		}
+		if got := nearest(name, choices); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
 // No field is forgotten by those that decode it, and each knows its place in a file.
 func TestEveryField(t *testing.T) {
 	for _, cloud := range []string{CloudGKE, CloudEKS, CloudMinikube} {

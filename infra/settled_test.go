@@ -149,6 +149,8 @@ func TestVersions(t *testing.T) {
 		{"2027-12-03", "1.34", "EXTENDED", "since 2027-12-02"},
 		{"2026-11-21", "1.33", "STANDARD", "standard support ended"},
 		{"2026-11-21", "1.33", "EXTENDED", ""},
+		{"2026-11-21", "1.32", "STANDARD", "standard support ended on 2026-03-23"},
+		{"2026-11-21", "1.31", "EXTENDED", "does not support it any more"},
 		{"2026-11-21", "1.20", "EXTENDED", "does not support it any more"},
 		{"2026-11-21", "1.36", "STANDARD", ""},
 		{"2027-03-27", "1.35", "STANDARD", ""},

@@ -20,19 +20,23 @@ var drains = []string{"nodeConfig.machineType", "nodeConfig.diskType", "nodeConf
 // warnOfDrains returns the option of the cluster and its pools that warns, also in a preview, of updates which drain nodes.
 func (p *parts) warnOfDrains() (pulumi.ResourceOption, error) {
 	hook, err := infra.NewHook(p.ctx, "nodes that are drained", func(a *pulumi.ResourceHookArgs) error {
-		var why string
-		if changed := remade(a.OldInputs, a.NewInputs); len(changed) > 0 {
-			why = fmt.Sprintf("pool %s: %s: Google makes its nodes anew, one after the other", a.Name, strings.Join(changed, ", "))
+		if why := whyDrained(a.Name, a.OldInputs, a.NewInputs); why != "" {
+			return p.ctx.Log.Warn(why+": "+drained, nil)
 		}
-		if zones := leftZones(a.OldInputs, a.NewInputs); len(zones) > 0 {
-			why = fmt.Sprintf("gke.nodeZones: without %s: Google takes away the nodes there", strings.Join(zones, ", "))
-		}
-		if why == "" {
-			return nil
-		}
-		return p.ctx.Log.Warn(why+": "+drained, nil)
+		return nil
 	})
 	return infra.BeforeUpdate(hook), err
+}
+
+// whyDrained returns why a change of a pool or cluster drains nodes, or "".
+func whyDrained(name string, was, is resource.PropertyMap) string {
+	if zones := leftZones(was, is); len(zones) > 0 {
+		return fmt.Sprintf("gke.nodeZones: without %s: Google takes away the nodes there", strings.Join(zones, ", "))
+	}
+	if changed := remade(was, is); len(changed) > 0 {
+		return fmt.Sprintf("pool %s: %s: Google makes its nodes anew, one after the other", name, strings.Join(changed, ", "))
+	}
+	return ""
 }
 
 // remade returns the inputs of a pool by whose change all of its nodes are drained.

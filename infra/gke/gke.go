@@ -101,7 +101,7 @@ func (p *parts) named(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
 
 // labels returns those of whatever costs: which stack it is of, and what the settings say.
 func (p *parts) labels() pulumi.StringMap {
-	m := pulumi.StringMap{"elasticdl-stack": pulumi.String(p.s.Name(maxLabel))}
+	m := pulumi.StringMap{infra.LabelStack: pulumi.String(p.s.Name(maxLabel))}
 	for k, v := range p.s.Labels {
 		m[k] = pulumi.String(v)
 	}

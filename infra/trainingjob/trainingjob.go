@@ -128,9 +128,6 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 		return err
 	}
 	with := []pulumi.ResourceOption{pulumi.Parent(t), pulumi.DependsOn(given.DependsOn), pulumi.DeletedWith(given.DeletedWith)}
-	if given.Provider != nil {
-		with = append(with, pulumi.Provider(given.Provider))
-	}
 	for _, later := range given.DependsOnInputs {
 		with = append(with, pulumi.DependsOnInputs(later))
 	}
