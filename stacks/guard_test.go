@@ -180,6 +180,9 @@ func TestChangesOfObjects(t *testing.T) {
 		}
 	}
 	e.unchanged("the volume has that source")
+	if n := cloud.Kubernetes.Retried.Load(); n > 0 {
+		t.Errorf("previews of replaced objects warned %d times that they try again", n)
+	}
 	e.destroy()
 	e.gone()
 }
@@ -230,4 +233,7 @@ func TestRunningJob(t *testing.T) {
 	})
 	e.set("elasticdl:job.numEpochs", 8)
 	quiet("a job that has ended")
+	if n := e.cloud.Kubernetes.Retried.Load(); n > 0 {
+		t.Errorf("previews of a replaced job warned %d times that they try again", n)
+	}
 }

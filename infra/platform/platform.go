@@ -72,8 +72,8 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platf
 	return p, ctx.RegisterResourceOutputs(p, pulumi.Map{"namespace": pulumi.String(p.Namespace), "claim": pulumi.String(p.Claim)})
 }
 
-// provide makes the provider by which everything within the cluster is reached. It does not say deleteUnreachable, with which a network that
-// is down for a moment would make Pulumi forget what is there: who knows that a cluster is gone sets
+// provide makes the provider by which everything within the cluster is reached. It does not say deleteUnreachable, with which a
+// network that is down for a moment would make Pulumi forget what is there: who knows that a cluster is gone sets
 // PULUMI_K8S_DELETE_UNREACHABLE for one command.
 func provide(ctx *pulumi.Context, p *Platform, cluster *infra.Cluster, plan []infra.Object) (*kubernetes.Provider, error) {
 	args := &kubernetes.ProviderArgs{

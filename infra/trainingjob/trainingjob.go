@@ -135,7 +135,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	register := func(o runtime.Object, more ...pulumi.ResourceOption) (pulumi.Resource, error) {
 		short := name + strings.TrimPrefix(o.(v1.Object).GetName(), of) // "test-mnist-ps-0" of elasticdl-test-mnist-ps-0
 		is := infra.Object{Name: short, Object: o, Holes: holes}
-		if o == runtime.Object(s.Job) { // another template takes another Job; this much of it is so of every change
+		if o == runtime.Object(s.Job) { // another template takes another Job, and every change of it changes the hash in its annotations
 			is.Fixed = []string{"spec.template.metadata.annotations"}
 		}
 		return infra.Register(ctx, t.guard, is, slices.Concat(with, more)...)

@@ -41,6 +41,10 @@ type Kubernetes struct {
 	// DeleteUnreachable is PULUMI_K8S_DELETE_UNREACHABLE=true, which that provider finds in its environment.
 	DeleteUnreachable atomic.Bool
 
+	// Retried counts the warnings "Preview creation failed due to immutable fields; retrying", of which that provider gives one for each
+	// object that is previewed beside the one that it replaces.
+	Retried atomic.Int32
+
 	clusters map[string]*apiServer // by address
 	admins   map[string]int        // who may do anything, by address
 	started  map[string]string     // how profiles of minikube were, when they were reached last
@@ -347,6 +351,7 @@ func (k *Kubernetes) Create(_ context.Context, q *pulumirpc.CreateRequest) (*pul
 	manager := "pulumi-kubernetes-" + digest(fmt.Sprint(q.Urn, k.managers))
 	live, err := server.apply(object, manager, q.Preview || forces(object), q.Preview)
 	if q.Preview && immutableField(err) { // it tries again, under another name
+		k.Retried.Add(1)
 		renamed := jsonic(object).(Props)
 		renamed["metadata"].(Props)["name"] = text(object, "metadata", "name") + "-preview"
 		live, err = server.apply(renamed, manager, true, true)
