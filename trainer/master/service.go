@@ -161,7 +161,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 func (m *master) task(l task.Lease) *wire.Task {
 	t := &wire.Task{
 		Kind: kinds[l.Kind], Lease: l.ID,
-		Shard: l.Shard, Start: l.Start, End: l.End, Done: l.Done, Epoch: int32(l.Epoch),
+		Number: int64(l.Number), Shard: l.Shard, Start: l.Start, End: l.End, Done: l.Done, Epoch: int32(l.Epoch),
 	}
 	if run, ok := m.evals.Running(); ok && l.Kind == task.Evaluation && l.Version == run.Version {
 		t.Version = run.Snapshot

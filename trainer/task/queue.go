@@ -118,6 +118,7 @@ func cut(shards []Shard, n int64, t Task) []Task {
 		for at, end := s.Start, s.Start+s.Count; at < end; at = t.End {
 			t.Start, t.End = at, min(end, at+n)
 			tasks = append(tasks, t)
+			t.Number++
 		}
 	}
 	return tasks

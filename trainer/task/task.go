@@ -39,6 +39,7 @@ type Shard struct {
 // Its records are taken in the order that [Policy.Order] gives.
 type Task struct {
 	Kind       Kind
+	Number     int // in the unshuffled cut of all the shards, from 0: the same in every epoch
 	Shard      string
 	Start, End int64
 	Done       int64 // records, in that order, that are credited already: begin after them

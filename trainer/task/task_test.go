@@ -401,3 +401,29 @@ func TestRestart(t *testing.T) {
 		t.Errorf("nothing to train on, and nothing asked for: %v", empty.Stats())
 	}
 }
+
+// A task's number is its place in the unshuffled cut, whatever the epoch and whoever had it before.
+func TestNumbers(t *testing.T) {
+	for _, shuffle := range []bool{false, true} {
+		q, err := New([]Shard{{"a", 5, 7}, {"b", 0, 3}}, Policy{RecordsPerTask: 3, Epochs: 2, Shuffle: shuffle, Seed: 5})
+		must(t, err)
+		want := []Task{{Number: 0, Shard: "a", Start: 5}, {Number: 1, Shard: "a", Start: 8}, {Number: 2, Shard: "a", Start: 11}, {Number: 3, Shard: "b"}}
+		for range 2 {
+			var got []Task
+			for i := range want {
+				l := lease(t, q, 0, start)
+				if i%2 == 0 {
+					q.Lose(0, nil, "", start)
+					l = lease(t, q, 1, start)
+				}
+				must(t, q.Done(l.ID, l.Worker, start))
+				got = append(got, Task{Number: l.Number, Shard: l.Shard, Start: l.Start})
+			}
+			slices.SortFunc(got, func(a, b Task) int { return a.Number - b.Number })
+			if !slices.Equal(got, want) {
+				t.Errorf("shuffled %t: %v", shuffle, got)
+			}
+			q.NextEpoch()
+		}
+	}
+}

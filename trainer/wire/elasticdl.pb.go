@@ -326,6 +326,7 @@ type Task struct {
 	Done          int64                  `protobuf:"varint,6,opt,name=done,proto3" json:"done,omitempty"`
 	Epoch         int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Version       int64                  `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"` // evaluation: the snapshot to evaluate; 0 is the model as it stands
+	Number        int64                  `protobuf:"varint,9,opt,name=number,proto3" json:"number,omitempty"`   // in the unshuffled cut of all the shards, from 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -412,6 +413,13 @@ func (x *Task) GetEpoch() int32 {
 func (x *Task) GetVersion() int64 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *Task) GetNumber() int64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -2296,7 +2304,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12!\n" +
 	"\fps_addresses\x18\x02 \x03(\tR\vpsAddresses\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x03R\aversion\"\xc7\x01\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\"\xdf\x01\n" +
 	"\x04Task\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.elasticdl.TaskKindR\x04kind\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
@@ -2305,7 +2313,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03end\x18\x05 \x01(\x03R\x03end\x12\x12\n" +
 	"\x04done\x18\x06 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12\x18\n" +
-	"\aversion\x18\b \x01(\x03R\aversion\"<\n" +
+	"\aversion\x18\b \x01(\x03R\aversion\x12\x16\n" +
+	"\x06number\x18\t \x01(\x03R\x06number\"<\n" +
 	"\x0eGetTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04held\x18\x02 \x03(\x03R\x04held\"3\n" +

@@ -125,7 +125,7 @@ func (f *feeder) order(t *wire.Task) []int64 {
 		kind = task.Evaluation
 	}
 	policy := task.Policy{Shuffle: f.Job.Shuffle, Seed: f.Job.Seed}
-	return policy.Order(task.Task{Kind: kind, Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
+	return policy.Order(task.Task{Kind: kind, Number: int(t.Number), Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
 }
 
 // fill reads the records at the given indices into a batch.
