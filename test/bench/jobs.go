@@ -116,7 +116,7 @@ func (b *bench) jobRate(ctx context.Context, epochs, workers, servers int) (floa
 	if err != nil {
 		return 0, err
 	}
-	if status.State != "Succeeded" {
+	if status.State != string(job.Succeeded) {
 		return 0, fmt.Errorf("job %s: %s", status.State, status.Reason)
 	}
 	return float64(to.records-from.records) / to.at.Sub(from.at).Seconds(), nil
@@ -135,7 +135,7 @@ func nextStatus(ctx context.Context, name string) (*wire.JobStatus, error) {
 		return nil, context.Cause(ctx)
 	}
 	status, err := local.Status(ctx, name)
-	if err == nil && local.Ended(status) && status.State != "Succeeded" {
+	if err == nil && job.State(status.State).Ended() && status.State != string(job.Succeeded) {
 		err = fmt.Errorf("job %s: %s", status.State, status.Reason)
 	}
 	return status, err

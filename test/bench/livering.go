@@ -117,7 +117,7 @@ func (r *liveRing) await(ctx context.Context, what string, is func() bool) error
 		}
 		looked = time.Now() // seldom: each question takes a core for a moment
 		status, err := local.Status(ctx, r.job.Name)
-		if err == nil && local.Ended(status) {
+		if err == nil && job.State(status.State).Ended() {
 			err = fmt.Errorf("job %s: %s", status.State, status.Reason)
 		}
 		return false, err

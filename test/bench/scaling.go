@@ -103,7 +103,7 @@ func (r *liveRing) rate(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if status.State != "Succeeded" {
+	if status.State != string(job.Succeeded) {
 		return 0, fmt.Errorf("job %s: %s", status.State, status.Reason)
 	}
 	if err := r.read(); err != nil {

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -120,7 +121,7 @@ func (j *launched) until(what string, is func(*wire.JobStatus) bool) *wire.JobSt
 	eventually(j.t, what, 30*time.Second, func() bool {
 		var err error
 		s, err = local.Status(j.t.Context(), j.name)
-		if err == nil && local.Ended(s) && !is(s) {
+		if err == nil && job.State(s.State).Ended() && !is(s) {
 			j.t.Fatalf("the job ended before %s: %v", what, s)
 		}
 		return err == nil && is(s)

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -108,7 +108,7 @@ func TestNothingIsLeft(t *testing.T) {
 			j.until("training", trained(0.0001))
 			end(t, j)
 			nobodyLeft(t)
-			if s := j.status(); !local.Ended(s) {
+			if s := j.status(); !job.State(s.State).Ended() {
 				t.Errorf("the job that is gone is %s", s.State)
 			}
 		})

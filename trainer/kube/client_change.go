@@ -60,7 +60,7 @@ func (c *Client) Wait(ctx context.Context, name string) (*wire.JobStatus, error)
 	}
 	s, err := c.Status(ctx, name)
 	switch {
-	case err == nil && s.EndedUnixMs > 0 && s.State != Stopping:
+	case err == nil && s.EndedUnixMs > 0 && s.State != string(job.Stopping):
 		return s, nil
 	case err != nil && !errors.Is(err, ErrNotFound):
 		return nil, err
@@ -72,7 +72,7 @@ func (c *Client) Wait(ctx context.Context, name string) (*wire.JobStatus, error)
 		j.DeletionTimestamp = nil
 		(&objects{name: name, job: j}).settle(last)
 	default:
-		last.State, last.Reason, last.EndedUnixMs = "Stopped", "it was deleted", time.Now().UnixMilli()
+		last.State, last.Reason, last.EndedUnixMs = string(job.Stopped), "it was deleted", time.Now().UnixMilli()
 	}
 	return last, nil
 }

@@ -17,13 +17,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-)
-
-// What a job can be beside what its master says.
-const (
-	Suspended = "Suspended" // made, and told to wait
-	Stopping  = "Stopping"  // deleted, and not all of it is gone
 )
 
 // objects is what there is of one job.
@@ -228,37 +223,37 @@ func (o *objects) settle(s *wire.JobStatus) {
 	master := o.master()
 	switch {
 	case o.job == nil, o.job.DeletionTimestamp != nil:
-		s.State, s.Reason = Stopping, ""
+		s.State, s.Reason = string(job.Stopping), ""
 	case jobCondition(o.job, batch.JobComplete) != nil:
 		c := jobCondition(o.job, batch.JobComplete)
-		s.State, s.Reason = "Succeeded", ""
+		s.State, s.Reason = string(job.Succeeded), ""
 		s.EndedUnixMs = cmp.Or(s.EndedUnixMs, c.LastTransitionTime.UnixMilli())
 	case failure(o.job) != nil:
 		o.fail(s, failure(o.job), master)
 	case suspended(o.job):
-		s.State, s.Reason = Suspended, "by --suspend, or by who admits jobs to this cluster"
+		s.State, s.Reason = string(job.Suspended), "by --suspend, or by who admits jobs to this cluster"
 	case master == nil:
-		s.State, s.Reason = "Pending", o.events[string(o.job.UID)]
+		s.State, s.Reason = string(job.Pending), o.events[string(o.job.UID)]
 	case master.Status.Phase == core.PodPending:
-		s.State, s.Reason = "Pending", o.why(master)
+		s.State, s.Reason = string(job.Pending), o.why(master)
 		if s.Reason != "" {
 			s.Reason = "master: " + s.Reason
 		}
 	case s.State == "":
-		s.State = "Pending" // the master begins
+		s.State = string(job.Pending) // the master begins
 	}
-	if s.EndedUnixMs > 0 || s.State == Stopping {
+	if s.EndedUnixMs > 0 || s.State == string(job.Stopping) {
 		s.RecordsPerSecond = 0
 	}
 }
 
 // fail says why a job has failed: as its master has, or as the cluster has it.
 func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Pod) {
-	if s.State == "Failed" && s.Reason != "" && c.Reason != batch.JobReasonDeadlineExceeded {
+	if s.State == string(job.Failed) && s.Reason != "" && c.Reason != batch.JobReasonDeadlineExceeded {
 		s.EndedUnixMs = cmp.Or(s.EndedUnixMs, c.LastTransitionTime.UnixMilli())
 		return
 	}
-	s.State, s.Reason = "Failed", c.Message
+	s.State, s.Reason = string(job.Failed), c.Message
 	switch {
 	case c.Reason == batch.JobReasonDeadlineExceeded:
 		s.Reason = "it has run for longer than its --deadline"
@@ -313,8 +308,8 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 		if known[id{p.Role, p.Index}] != p {
 			continue
 		}
-		if made := p.State == "Running" || p.State == "Leaving"; p.EndedUnixMs == 0 && (made || over) {
-			p.State, p.Reason = "Deleted", "" // the master says why in a moment, if it lives
+		if made := pod.Running.Is(p.State) || pod.Leaving.Is(p.State); p.EndedUnixMs == 0 && (made || over) {
+			p.State, p.Reason = pod.Deleted.String(), "" // the master says why in a moment, if it lives
 		}
 		p.Pid = 0
 		all = append(all, p)
@@ -345,7 +340,7 @@ func (o *objects) pod(p *core.Pod) *wire.PodStatus {
 		s.Reason, _ = waiting(p) // between two lives of its container
 	}
 	if p.DeletionTimestamp != nil {
-		s.State = "Leaving"
+		s.State = pod.Leaving.String()
 	}
 	return s
 }

@@ -126,7 +126,7 @@ func TestStatus(t *testing.T) {
 		if got := strings.TrimSuffix(s.State+": "+s.Reason, ": "); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
-		over := test.change != nil && s.State != Suspended && s.State != Stopping
+		over := test.change != nil && s.State != "Suspended" && s.State != "Stopping"
 		if over != (s.EndedUnixMs > 0) || over && s.RecordsPerSecond > 0 {
 			t.Errorf("%s: ended %d, %v records/s", test.name, s.EndedUnixMs, s.RecordsPerSecond)
 		}

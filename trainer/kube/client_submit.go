@@ -91,7 +91,7 @@ func (c *Client) checkName(ctx context.Context, name string) error {
 		return nil
 	case err != nil:
 		return err
-	case s.State == Stopping:
+	case s.State == string(job.Stopping):
 		return fmt.Errorf("--job_name=%s: a job of that name is being deleted; wait for it with elasticdl stop %[1]s%[2]s, or give another name", name, c.place)
 	case s.EndedUnixMs > 0:
 		return fmt.Errorf("--job_name=%s: there is a job of that name, which has ended: %s; remove it with elasticdl stop %[1]s%[3]s, or give another name", name, s.State, c.place)

@@ -112,7 +112,7 @@ func (m *kubeMaster) run(ctx context.Context) error {
 	}
 	m.log = local.Logger(m.Output, j.LogLevel)
 	status := &wire.JobStatus{
-		Name: m.Job, State: "Pending", Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
+		Name: m.Job, State: string(job.Pending), Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
 	}
 	var former string
 	var left *wire.JobStatus
@@ -130,8 +130,8 @@ func (m *kubeMaster) run(ctx context.Context) error {
 	if final == nil {
 		final = status
 	}
-	if !local.Ended(final) {
-		final.State, final.EndedUnixMs = "Failed", time.Now().UnixMilli()
+	if !job.State(final.State).Ended() {
+		final.State, final.EndedUnixMs = string(job.Failed), time.Now().UnixMilli()
 		if err != nil {
 			final.Reason = err.Error()
 		}
@@ -210,15 +210,15 @@ func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *
 	pods := m.runtime(j)
 	defer pods.Close()
 	m.sweep(ctx, pods)
-	switch left.State {
-	case "Succeeded": // it was lost after that
+	switch job.State(left.State) {
+	case job.Succeeded: // it was lost after that
 		return nil
-	case "Failed":
+	case job.Failed:
 		return errors.New(left.Reason)
 	}
 	err := fmt.Errorf("the master's pod was lost (%s), and its state is not kept yet", former)
 	m.log.Error("Job Failed", "reason", err)
-	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, "Failed", err.Error(), time.Now().UnixMilli()
+	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, string(job.Failed), err.Error(), time.Now().UnixMilli()
 	return errors.Join(err, m.state.takeOver(ctx, left))
 }
 

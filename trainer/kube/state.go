@@ -17,7 +17,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -134,7 +134,7 @@ func (r *recorder) pause(ctx context.Context, d time.Duration) {
 		case <-ctx.Done():
 			return
 		case <-r.fresh:
-			if local.Ended(r.newest()) && !local.Ended(r.wrote) {
+			if job.State(r.newest().State).Ended() && !job.State(r.wrote.State).Ended() {
 				r.note(r.newest())
 				return
 			}

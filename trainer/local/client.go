@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -142,11 +143,6 @@ func Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return d.stored()
 }
 
-// Ended tells whether a status is final.
-func Ended(s *wire.JobStatus) bool {
-	return s.State == "Succeeded" || s.State == "Failed" || s.State == "Stopped"
-}
-
 // Status is how a job is: its master's answer while that lives, and what it
 // left behind after that. It is [ErrNotFound] if there is no such job.
 func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
@@ -172,7 +168,7 @@ func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
 	var at address
 	if d.readJSON("master.json", &at) == nil {
 		status.Pods = append(status.Pods, &wire.PodStatus{
-			Role: wire.Role_MASTER, State: "Running", Pid: int32(at.PID), Address: at.Address, StartedUnixMs: status.StartedUnixMs,
+			Role: wire.Role_MASTER, State: pod.Running.String(), Pid: int32(at.PID), Address: at.Address, StartedUnixMs: status.StartedUnixMs,
 		})
 	}
 	return status
@@ -336,7 +332,7 @@ func existing(name string) (dir, error) {
 // a master that has written none is starting, or has died.
 func (d dir) stored() (*wire.JobStatus, error) {
 	alive := d.alive() // asked first: a master writes its last status before it lets go
-	status := &wire.JobStatus{Name: d.name(), State: "Pending"}
+	status := &wire.JobStatus{Name: d.name(), State: string(job.Pending)}
 	written, _ := os.Stat(d.path("status.json"))
 	text, err := os.ReadFile(d.path("status.json"))
 	if err == nil {
@@ -346,14 +342,14 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
 	}
-	if !alive && !Ended(status) {
-		status.State, status.Reason, status.RecordsPerSecond = "Failed", "master died", 0
+	if !alive && !job.State(status.State).Ended() {
+		status.State, status.Reason, status.RecordsPerSecond = string(job.Failed), "master died", 0
 		if written != nil {
 			status.EndedUnixMs = written.ModTime().UnixMilli() // a second before it died, or less
 		}
 		for _, p := range status.Pods {
-			if p.State == "Running" || p.State == "Pending" {
-				p.State, p.Reason, p.EndedUnixMs = "Deleted", "master died", status.EndedUnixMs
+			if pod.Running.Is(p.State) || pod.Pending.Is(p.State) {
+				p.State, p.Reason, p.EndedUnixMs = pod.Deleted.String(), "master died", status.EndedUnixMs
 			}
 		}
 	}

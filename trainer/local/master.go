@@ -36,11 +36,11 @@ func RunMaster(ctx context.Context, jobDir string, output io.Writer) error {
 	}
 	started := time.Now()
 	m := localMaster{dir: d, status: &wire.JobStatus{
-		Name: d.name(), State: "Pending", StartedUnixMs: started.UnixMilli(),
+		Name: d.name(), State: string(job.Pending), StartedUnixMs: started.UnixMilli(),
 	}}
 	err := m.run(ctx, output)
-	if !Ended(m.status) {
-		m.status.State, m.status.EndedUnixMs = "Failed", time.Now().UnixMilli()
+	if !job.State(m.status.State).Ended() {
+		m.status.State, m.status.EndedUnixMs = string(job.Failed), time.Now().UnixMilli()
 		if err != nil {
 			m.status.Reason = err.Error()
 		}

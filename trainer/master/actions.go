@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
@@ -158,7 +159,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	now := time.Now()
 	m.doom(m.table.Refused(a.ID, a.Launch, pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull)}, now))
 	if errors.Is(err, ErrHopeless) {
-		m.end("Failed", fmt.Errorf("create %v: %w", a.ID, err), now)
+		m.end(job.Failed, fmt.Errorf("create %v: %w", a.ID, err), now)
 	}
 	m.advance(now)
 	signal(m.poke)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -108,19 +109,19 @@ func (m *master) restart() {
 func (m *master) finish(now time.Time) {
 	switch err := cmp.Or(m.queue.Err(), m.table.Err()); {
 	case err != nil:
-		m.end("Failed", err, now)
+		m.end(job.Failed, err, now)
 	case m.trained && m.queue.Finished() && m.evals.Idle():
 		stats := m.queue.Stats()
 		if stats.Done != stats.Total {
-			m.end("Failed", fmt.Errorf("%d records of %d were trained on", stats.Done, stats.Total), now)
+			m.end(job.Failed, fmt.Errorf("%d records of %d were trained on", stats.Done, stats.Total), now)
 			return
 		}
-		m.end("Succeeded", nil, now)
+		m.end(job.Succeeded, nil, now)
 	}
 }
 
 // end is the end of the job: workers are told to leave, and deleted if they do not. The mutex is held.
-func (m *master) end(state string, err error, now time.Time) {
+func (m *master) end(state job.State, err error, now time.Time) {
 	if m.over {
 		return
 	}
@@ -130,9 +131,9 @@ func (m *master) end(state string, err error, now time.Time) {
 		if undone := m.undone(); undone != nil {
 			err = fmt.Errorf("%w; %w", err, undone)
 		}
-		m.Log.Error("Job "+state, "reason", err)
+		m.Log.Error("Job "+string(state), "reason", err)
 	} else {
-		m.Log.Info("Job "+state, "records", m.queue.Stats().Done, "evaluations", len(m.evaluations))
+		m.Log.Info("Job "+string(state), "records", m.queue.Stats().Done, "evaluations", len(m.evaluations))
 	}
 	m.over, m.err, m.state, m.ended = true, err, state, now
 	m.do(m.table.End(grace, now))

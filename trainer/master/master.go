@@ -98,7 +98,7 @@ type master struct {
 	over    bool  // the job has ended; pods are leaving
 	err     error // why it did not succeed
 
-	state          string
+	state          job.State
 	started, ended time.Time
 	evaluations    []*wire.Evaluation
 	speed          speed
@@ -132,7 +132,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	healthpb.RegisterHealthServer(srv, health.NewServer())
 	m.background.Go(func() {
 		if err := srv.Serve(c.Listener); err != nil {
-			m.stop("Failed", fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))
+			m.stop(job.Failed, fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))
 		}
 	})
 	m.background.Go(func() { m.execute(lasting) })
@@ -167,7 +167,7 @@ func newMaster(c Config) (*master, error) {
 	c.Validation = slices.DeleteFunc(slices.Clone(c.Validation), func(s task.Shard) bool { return s.Count == 0 })
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	m := &master{
-		Config: c, spec: spec, state: "Pending", started: time.Now(),
+		Config: c, spec: spec, state: job.Pending, started: time.Now(),
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
 		pods: make(map[pod.ID]*contact),
 	}
@@ -225,7 +225,7 @@ func (m *master) loop(ctx context.Context) {
 		select {
 		case <-done:
 			done = nil
-			m.stop("Stopped", fmt.Errorf("stopped: %w", context.Cause(ctx)))
+			m.stop(job.Stopped, fmt.Errorf("stopped: %w", context.Cause(ctx)))
 		case e := <-m.Pods.Events():
 			m.observe(e)
 		case n := <-m.Config.Scale:
@@ -355,7 +355,7 @@ func (m *master) dismiss(id pod.ID, reason string) {
 }
 
 // stop ends the job from outside, unless it is over.
-func (m *master) stop(state string, err error) {
+func (m *master) stop(state job.State, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.end(state, err, time.Now())

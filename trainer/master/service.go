@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -149,8 +150,8 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
-		if m.state == "Pending" {
-			m.state = "Running"
+		if m.state == job.Pending {
+			m.state = job.Running
 		}
 		m.advance(now)
 	}
@@ -301,6 +302,6 @@ func (m *master) Stop(_ context.Context, r *wire.StopRequest) (*wire.StopReply, 
 	if reason == "" {
 		reason = "by request"
 	}
-	m.stop("Stopped", fmt.Errorf("stopped: %s", reason))
+	m.stop(job.Stopped, fmt.Errorf("stopped: %s", reason))
 	return &wire.StopReply{}, nil
 }

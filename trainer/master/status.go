@@ -63,7 +63,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	stats := m.queue.Stats()
 	s := &wire.JobStatus{
 		Name:             m.Job.Name,
-		State:            m.state,
+		State:            string(m.state),
 		Strategy:         string(m.Job.Strategy),
 		Epoch:            int32(stats.Epoch),
 		Epochs:           int32(stats.Epochs),

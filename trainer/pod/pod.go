@@ -72,6 +72,9 @@ func (p Phase) String() string {
 	return fmt.Sprintf("Phase(%d)", int(p))
 }
 
+// Is reports whether a status means the phase: statuses carry its text.
+func (p Phase) Is(text string) bool { return text == p.String() }
+
 // Ended says that the pod's life is over.
 func (p Phase) Ended() bool { return p >= Succeeded }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -74,7 +75,7 @@ func (w *where) find(cmd *cobra.Command, name string) (home, error) {
 	}
 	mine, err := local.Status(cmd.Context(), name)
 	switch {
-	case err == nil && !local.Ended(mine):
+	case err == nil && !job.State(mine.State).Ended():
 		return here{}, nil
 	case err != nil && !errors.Is(err, local.ErrNotFound):
 		return nil, err

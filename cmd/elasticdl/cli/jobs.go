@@ -15,6 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -295,7 +296,7 @@ const scaleLimit = 10 * time.Second
 // scaled shows what comes of a change: pods that come and go, until there are as many as wanted, or it is
 // known why not.
 func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) error {
-	if before.GetState() != "Running" {
+	if before.GetState() != string(job.Running) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), scaleLimit)
@@ -324,15 +325,15 @@ func scaled(cmd *cobra.Command, client *kube.Client, before *wire.JobStatus) err
 func settled(s *wire.JobStatus) bool {
 	living := 0
 	for _, p := range s.Pods {
-		if p.Role != wire.Role_WORKER || p.EndedUnixMs > 0 || p.State == "Deleted" {
+		if p.Role != wire.Role_WORKER || p.EndedUnixMs > 0 || pod.Deleted.Is(p.State) {
 			continue
 		}
-		if p.State == "Leaving" || p.State == "Pending" && p.Reason == "" {
+		if pod.Leaving.Is(p.State) || pod.Pending.Is(p.State) && p.Reason == "" {
 			return false
 		}
 		living++
 	}
-	return living == int(s.Workers) || local.Ended(s)
+	return living == int(s.Workers) || job.State(s.State).Ended()
 }
 
 func stopCommand() *cobra.Command {
@@ -379,7 +380,7 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	switch {
 	case err != nil && !cluster:
 		return hint(err)
-	case !cluster && local.Ended(before):
+	case !cluster && job.State(before.State).Ended():
 		_, err := fmt.Fprintf(out, "job %s had ended: %s\n", name, before.State)
 		return err
 	}
@@ -387,7 +388,7 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	switch {
 	case err != nil:
 		return hint(err)
-	case cluster && before != nil && local.Ended(before):
+	case cluster && before != nil && job.State(before.State).Ended():
 		_, err = fmt.Fprintf(out, "job %s deleted; it had ended: %s\n", name, before.State)
 	case cluster:
 		_, err = fmt.Fprintf(out, "job %s stopped and deleted\n", name)

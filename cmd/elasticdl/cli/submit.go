@@ -158,9 +158,9 @@ func showPods(ctx context.Context, client *kube.Client, name string, out io.Writ
 	var before *wire.JobStatus
 	for {
 		began := time.Now()
-		if s, err := client.Status(ctx, name); err == nil && s.State != kube.Stopping {
+		if s, err := client.Status(ctx, name); err == nil && s.State != string(job.Stopping) {
 			lines := podNews(before, s)
-			if s.Reason != before.GetReason() && s.State == "Pending" && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
+			if s.Reason != before.GetReason() && s.State == string(job.Pending) && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
 				lines = append(lines, "job Pending: "+oneLine(s.Reason))
 			}
 			for _, line := range lines {

@@ -115,7 +115,7 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 	defer tick.Stop()
 	for {
 		// The job is looked at until it has stopped, also after Ctrl-C.
-		if status, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && !local.Ended(status) {
+		if status, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && !job.State(status.State).Ended() {
 			show.show(status)
 		}
 		select {
@@ -141,7 +141,7 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 // outcome is a job's exit code: an error, shown already, unless it succeeded.
 func outcome(ctx context.Context, s *wire.JobStatus) error {
 	switch {
-	case s.State == "Succeeded":
+	case s.State == string(job.Succeeded):
 		return nil
 	case ctx.Err() != nil:
 		return failure{errSilent, exitInterrupted}

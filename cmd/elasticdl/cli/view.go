@@ -18,7 +18,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -127,7 +127,7 @@ func ring(s *wire.JobStatus) string {
 func alive(s *wire.JobStatus) map[wire.Role]int {
 	n := make(map[wire.Role]int)
 	for _, p := range s.Pods {
-		if p.State == "Running" {
+		if pod.Running.Is(p.State) {
 			n[p.Role]++
 		}
 	}
@@ -205,7 +205,7 @@ func podNews(before, after *wire.JobStatus) []string {
 	type state struct{ name, state, waiting string }
 	of := func(p *wire.PodStatus) state {
 		s := state{name: podName(p), state: p.State}
-		if p.State == "Pending" {
+		if pod.Pending.Is(p.State) {
 			s.waiting = p.Reason
 		}
 		return s
@@ -214,13 +214,13 @@ func podNews(before, after *wire.JobStatus) []string {
 	over := make(map[string]*wire.PodStatus)
 	for _, p := range before.GetPods() {
 		known[of(p)] = p
-		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || p.State == "Deleted") {
+		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
 			over[podName(p)] = p // what is said of it later is said of the same end
 		}
 	}
 	for _, p := range sorted(after.Pods) {
-		unclear := p.State == "Initial" || after.Namespace != "" && p.State == "Deleted" && p.Reason == ""
-		end := local.Ended(after) && p.State != "Failed" // its pods end with a job
+		unclear := pod.Initial.Is(p.State) || after.Namespace != "" && pod.Deleted.Is(p.State) && p.Reason == ""
+		end := job.State(after.State).Ended() && !pod.Failed.Is(p.State) // its pods end with a job
 		if unclear || end || sameLife(known[of(p)], p) || sameLife(over[podName(p)], p) {
 			continue
 		}
@@ -228,9 +228,9 @@ func podNews(before, after *wire.JobStatus) []string {
 		switch {
 		case p.Reason != "":
 			line += ": " + reason(p)
-		case p.State == "Running" && p.Pid > 0:
+		case pod.Running.Is(p.State) && p.Pid > 0:
 			line += fmt.Sprintf(", process %d", p.Pid)
-		case p.State == "Running" && p.Node != "":
+		case pod.Running.Is(p.State) && p.Node != "":
 			line += " on " + p.Node
 		}
 		lines = append(lines, line)
@@ -252,7 +252,7 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	if s.StartedUnixMs > 0 && took > 0 {
 		fmt.Fprintf(&b, " after %s", short(took))
 	}
-	if s.Reason != "" && s.State != "Succeeded" {
+	if s.Reason != "" && s.State != string(job.Succeeded) {
 		fmt.Fprintf(&b, ": %s", oneLine(s.Reason))
 	}
 	b.WriteByte('\n')
@@ -268,7 +268,7 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		fmt.Fprintf(w, "  pods\t%d replaced, %s taken back\n", s.Relaunched, count(s.Requeued, "task"))
 	}
-	if output != "" && s.State == "Succeeded" {
+	if output != "" && s.State == string(job.Succeeded) {
 		fmt.Fprintf(w, "  output\t%s\n", output)
 	}
 	fmt.Fprintf(w, "  logs\t%s\n", logs)

@@ -1,0 +1,19 @@
+package job
+
+// State is how a job is as a whole. Statuses carry its text.
+type State string
+
+// The states of a job. A master knows Pending, Running and the three in which a job ends; Suspended and Stopping are
+// what a cluster says of a job whose master does not run.
+const (
+	Pending   State = "Pending"   // no worker has joined yet
+	Running   State = "Running"   // a worker has joined
+	Succeeded State = "Succeeded" // every record was done
+	Failed    State = "Failed"    // it could not go on
+	Stopped   State = "Stopped"   // a user ended it
+	Suspended State = "Suspended" // it was created, and is to wait
+	Stopping  State = "Stopping"  // it is deleted, and not all of it is gone
+)
+
+// Ended reports whether the job is over: nothing follows the state.
+func (s State) Ended() bool { return s == Succeeded || s == Failed || s == Stopped }
