@@ -63,9 +63,10 @@ var packages = map[string]struct {
 	"ps":           {shell, "job nn/kernel optim param wire zoo"},
 	"master":       {shell, "evaluation job pod rendezvous task wire"},
 	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task wire zoo"},
-	"local":        {shell, "data job logline master pod ps task wire worker zoo"},
+	"role":         {shell, "data job logline master ps task wire worker zoo"},
+	"local":        {shell, "job master pod role wire"},
 	"manifest":     {pure, "job pod"},
-	"kube":         {shell, "job local manifest master pod wire"},
+	"kube":         {shell, "job manifest master pod role wire"},
 	"image":        {shell, ""},
 }
 

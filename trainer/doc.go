@@ -52,6 +52,7 @@
 //	ps/           a parameter server, and the client to all of them
 //	mesh/         the connections of one world: a ring's link
 //	worker/       lease → read → step → push, or sum with the others → report
+//	role/         what every role does, wherever it runs: its main, its plan, its log, its last words
 //	local/        the roles as processes of this machine
 //	kube/         the roles as pods, and the only one that talks to Kubernetes
 //	image/        container images, made and pushed without Docker

@@ -22,6 +22,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -147,7 +148,7 @@ func eventually(t *testing.T, what string, limit time.Duration, is func() bool) 
 // log is what a pod has written, all of them if pod is empty.
 func (j *launched) log(pod string) string {
 	var b strings.Builder
-	if err := local.Logs(j.t.Context(), j.name, local.LogOptions{Pod: pod, Tail: -1}, &b); err != nil {
+	if err := local.Logs(j.t.Context(), j.name, role.LogOptions{Pod: pod, Tail: -1}, &b); err != nil {
 		return err.Error()
 	}
 	return b.String()

@@ -16,13 +16,10 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
-
-// LogOptions say what of a job's logs is wanted.
-type LogOptions = local.LogOptions
 
 // How often a follower looks for pods that have come, and whether the job has ended: less often if there are many.
 const (
@@ -32,7 +29,7 @@ const (
 
 // Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
 // them. What a connection that breaks has not brought is asked for again; no line comes twice.
-func (c *Client) Logs(ctx context.Context, name string, o LogOptions, w io.Writer) error {
+func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	f := &follower{client: c, o: o, out: w, known: make(map[string]bool)}
 	ctx, f.cancel = context.WithCancelCause(ctx)
 	defer f.cancel(nil)
@@ -66,7 +63,7 @@ func (c *Client) Logs(ctx context.Context, name string, o LogOptions, w io.Write
 // follower copies the logs of pods as they come.
 type follower struct {
 	client  *Client
-	o       LogOptions
+	o       role.LogOptions
 	cancel  context.CancelCauseFunc
 	known   map[string]bool // lives of pods that are being copied, or were
 	streams sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 	kubetesting "k8s.io/client-go/testing"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 func begun(restarts int32) func(*core.Pod) {
@@ -62,16 +63,16 @@ func TestLogs(t *testing.T) {
 		return stamped(0, o.Container+" "+text) + strings.TrimSuffix(stamped(1, "unfinished"), "\n")
 	})
 	for _, test := range []struct {
-		o    LogOptions
+		o    role.LogOptions
 		want string
 		err  string
 	}{
-		{LogOptions{Tail: -1}, "[master] master now\n[master] unfinished\n[worker-2] worker before\n[worker-2] unfinished\n" +
+		{role.LogOptions{Tail: -1}, "[master] master now\n[master] unfinished\n[worker-2] worker before\n[worker-2] unfinished\n" +
 			"[worker-2] worker now\n[worker-2] unfinished\n[worker-10] worker now\n[worker-10] unfinished\n", ""},
-		{LogOptions{Pod: "worker-10", Tail: -1}, "worker now\nunfinished\n", ""},
-		{LogOptions{Pod: "master", Tail: 1}, "tail of master\n", ""},
-		{LogOptions{Pod: "worker-3"}, "", "log of pod worker-3 of job test: it has not begun: Unschedulable: 0/2 nodes are available"},
-		{LogOptions{Pod: "worker-1"}, "", `log of pod "worker-1" of job test not found (there are master, worker-2, worker-3, worker-10)`},
+		{role.LogOptions{Pod: "worker-10", Tail: -1}, "worker now\nunfinished\n", ""},
+		{role.LogOptions{Pod: "master", Tail: 1}, "tail of master\n", ""},
+		{role.LogOptions{Pod: "worker-3"}, "", "log of pod worker-3 of job test: it has not begun: Unschedulable: 0/2 nodes are available"},
+		{role.LogOptions{Pod: "worker-1"}, "", `log of pod "worker-1" of job test not found (there are master, worker-2, worker-3, worker-10)`},
 	} {
 		var out strings.Builder
 		err := c.Logs(t.Context(), "test", test.o, &out)
@@ -79,11 +80,11 @@ func TestLogs(t *testing.T) {
 			t.Errorf("%+v: %v\n%swant\n%s", test.o, err, &out, test.want)
 		}
 	}
-	if err := c.Logs(t.Context(), "ghost", LogOptions{}, nil); !errors.Is(err, ErrNotFound) {
+	if err := c.Logs(t.Context(), "ghost", role.LogOptions{}, nil); !errors.Is(err, ErrNotFound) {
 		t.Errorf("ghost: %v", err)
 	}
 	broken := errors.New("broken pipe")
-	if err := c.Logs(t.Context(), "test", LogOptions{Tail: -1}, failing{broken}); !errors.Is(err, broken) {
+	if err := c.Logs(t.Context(), "test", role.LogOptions{Tail: -1}, failing{broken}); !errors.Is(err, broken) {
 		t.Errorf("nobody reads: %v", err)
 	}
 }
@@ -108,7 +109,7 @@ func TestLogsOfADeadNode(t *testing.T) {
 		})
 		var out strings.Builder
 		began := time.Now()
-		err := c.Logs(t.Context(), "test", LogOptions{Tail: -1}, &out)
+		err := c.Logs(t.Context(), "test", role.LogOptions{Tail: -1}, &out)
 		if err != nil || out.String() != "[worker-0] hello\n" || !strings.Contains(notes.String(), "logs of pod master: its node does not give it") || time.Since(began) > time.Second {
 			t.Errorf("%v after %v: %s, %s", err, time.Since(began), &out, &notes)
 		}
@@ -168,7 +169,7 @@ func TestFollow(t *testing.T) {
 		}()
 		var out strings.Builder
 		began := time.Now()
-		err := c.Logs(t.Context(), "test", LogOptions{Follow: true, Tail: -1}, &out)
+		err := c.Logs(t.Context(), "test", role.LogOptions{Follow: true, Tail: -1}, &out)
 		if want := "[master] one\n[master] two\n[master] three\n[worker-4] hello\n"; err != nil || out.String() != want {
 			t.Errorf("%v\n%swant\n%s", err, &out, want)
 		}
@@ -187,7 +188,7 @@ func TestFollowOfNothing(t *testing.T) {
 			time.Sleep(time.Minute)
 			set.BatchV1().Jobs("default").Delete(t.Context(), root.Name, meta.DeleteOptions{})
 		}()
-		if err := c.Logs(t.Context(), "test", LogOptions{Follow: true}, failing{}); err != nil {
+		if err := c.Logs(t.Context(), "test", role.LogOptions{Follow: true}, failing{}); err != nil {
 			t.Error(err)
 		}
 	})

@@ -24,10 +24,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -65,7 +65,7 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 	if err == nil {
 		err = m.run(ctx)
 	}
-	local.LastWords(err)
+	role.LastWords(err)
 	return err
 }
 
@@ -83,7 +83,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 		name, value, _ := strings.Cut(text, "=")
 		m.env[name] = value
 	}
-	m.log = local.Logger(c.Output, "")
+	m.log = role.Logger(c.Output, "")
 	for _, name := range []string{manifest.EnvPodName, manifest.EnvJobUID} {
 		if m.env[name] == "" {
 			return nil, fmt.Errorf("%s is not set: a master of a cluster is started by its Job", name)
@@ -110,7 +110,7 @@ func (m *kubeMaster) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.log = local.Logger(m.Output, j.LogLevel)
+	m.log = role.Logger(m.Output, j.LogLevel)
 	status := &wire.JobStatus{
 		Name: m.Job, State: string(job.Pending), Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
 	}
@@ -246,7 +246,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	if err := m.outlive(ctx); err != nil {
 		return nil, err
 	}
-	config, err := local.Plan(j, m.log)
+	config, err := role.Plan(j, m.log)
 	if err != nil {
 		return nil, err
 	}

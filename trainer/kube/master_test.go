@@ -22,10 +22,10 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data/example"
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -129,14 +129,14 @@ func (c *nodes) kubelet(ctx context.Context) {
 func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	_, id, _, _ := manifest.ParseLabels(p.Labels)
 	c.mu.Lock()
-	role := local.Role{Master: c.master, Index: id.Index, Threads: 1, Log: c.Output()}
+	its := role.Role{Master: c.master, Index: id.Index, Threads: 1, Log: c.Output()}
 	c.mu.Unlock()
-	main := local.RunWorker
+	main := role.RunWorker
 	if id.Role == pod.PS {
-		main = local.RunPS
+		main = role.RunPS
 	}
 	code := int32(0)
-	if main(ctx, role) != nil {
+	if main(ctx, its) != nil {
 		code = 1
 	}
 	c.apiServer.mu.Lock() // all at once: the API server takes away what has ended as soon as it is deleted

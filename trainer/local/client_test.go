@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -202,7 +203,7 @@ func TestLauncherAndItsJob(t *testing.T) {
 				t.Fatal(err)
 			}
 			late := name == "foreground" && s.State == "Failed" && s.Reason == "master died" // an orphan has a second only
-			want := map[string]string{"foreground": ErrOrphaned.Error(), "detached": "by the user"}[name]
+			want := map[string]string{"foreground": role.ErrOrphaned.Error(), "detached": "by the user"}[name]
 			if !late && (s.State != "Stopped" || s.Reason != want) {
 				t.Errorf("final status: %v", s)
 			}

@@ -7,9 +7,9 @@
 // starts the rest. The role commands are hidden; their flags are
 //
 //	elasticdl master --job_dir=DIR                                   [RunMaster]
-//	elasticdl ps     --master_address=HOST:PORT --index=I            [RunPS]
+//	elasticdl ps     --master_address=HOST:PORT --index=I            [role.RunPS]
 //	                 [--address=HOST:PORT] [--log_level=INFO]
-//	elasticdl worker --master_address=HOST:PORT --index=N            [RunWorker]
+//	elasticdl worker --master_address=HOST:PORT --index=N            [role.RunWorker]
 //	                 [--threads=N] [--log_level=INFO]
 //
 // A master reads its job from DIR/job.json; servers and workers get it from
@@ -29,7 +29,7 @@
 // A lifeline is a pipe: the child holds the read end, its parent alone the
 // write end. However the parent dies, kill -9 included, the kernel closes the
 // write end, the child reads the end of the file, cancels its context with
-// [ErrOrphaned] and is gone a second later at most. The master of a detached
+// [role.ErrOrphaned] and is gone a second later at most. The master of a detached
 // job has no lifeline; only the end of its job or [Stop] ends it.
 //
 // Every role leads a process group of its own, so that whatever it starts ends

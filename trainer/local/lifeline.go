@@ -2,17 +2,15 @@ package local
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
 	"sync"
 	"syscall"
 	"time"
-)
 
-// ErrOrphaned is the cause of a role's context when its parent has died.
-var ErrOrphaned = errors.New("parent process is gone")
+	"github.com/elasticdl/elasticdl/trainer/role"
+)
 
 // lifelineEnv announces the descriptor of a child's lifeline.
 const lifelineEnv = "ELASTICDL_LIFELINE"
@@ -20,7 +18,7 @@ const lifelineEnv = "ELASTICDL_LIFELINE"
 // orphanGrace is how long an orphan may take to leave in good order.
 const orphanGrace = time.Second
 
-// Lifeline cancels the context that it returns, with [ErrOrphaned], when the
+// Lifeline cancels the context that it returns, with [role.ErrOrphaned], when the
 // parent of this process dies, and ends the process a second later unless the
 // stop function was called before. Without a lifeline from the parent the context
 // ends with ctx or stop only.
@@ -37,11 +35,11 @@ func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
 	}
 	go func() {
 		line.Read(make([]byte, 1)) // nobody writes: it returns when the last write end is closed
-		cancel(ErrOrphaned)
+		cancel(role.ErrOrphaned)
 		select {
 		case <-stopped:
 		case <-time.After(orphanGrace):
-			fmt.Fprintln(os.Stderr, "elasticdl:", ErrOrphaned)
+			fmt.Fprintln(os.Stderr, "elasticdl:", role.ErrOrphaned)
 			os.Exit(1)
 		}
 	}()

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // startHelper starts the test program as a helper; it is killed with the test.
@@ -23,7 +25,7 @@ func startHelper(t *testing.T, what string) *process {
 }
 
 func TestLifelineEndsTheChildrenOfAKilledParent(t *testing.T) {
-	for child, want := range map[string]string{"orphan": ErrOrphaned.Error() + "\n", "stubborn": "alive\n"} {
+	for child, want := range map[string]string{"orphan": role.ErrOrphaned.Error() + "\n", "stubborn": "alive\n"} {
 		t.Run(child, func(t *testing.T) {
 			l := newLife(t)
 			t.Setenv(childEnv, child)
@@ -56,7 +58,7 @@ func TestLifelineIsNotInheritedBySiblings(t *testing.T) {
 	t.Setenv(lifeEnv, newLife(t).path)
 	other := startHelper(t, "stubborn")
 	first.letGo()
-	if said := l.gone(t); !strings.Contains(said, ErrOrphaned.Error()) {
+	if said := l.gone(t); !strings.Contains(said, role.ErrOrphaned.Error()) {
 		t.Errorf("the child said %q", said)
 	}
 	other.signal(syscall.SIGKILL)

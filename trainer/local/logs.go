@@ -11,20 +11,15 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // pollInterval is how often a follower looks for more.
 const pollInterval = 100 * time.Millisecond
 
-// LogOptions choose what of a job's logs is wanted.
-type LogOptions struct {
-	Pod    string // "worker-0"; "": all, each line behind "[worker-0] "
-	Follow bool   // go on, with the logs of pods to come, until the job has ended
-	Tail   int64  // so many last lines of each pod that there is; negative: all
-}
-
 // Logs copies logs of a job, until ctx is done.
-func Logs(ctx context.Context, name string, o LogOptions, w io.Writer) error {
+func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	d, err := existing(name)
 	if err != nil {
 		return err

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // aliveJob is a job whose lock the test holds.
@@ -50,7 +52,7 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 		appendLog(t, d, p, "one\ntwo")
 	}
 	var out strings.Builder
-	if err := Logs(t.Context(), "a", LogOptions{Tail: -1}, &out); err != nil {
+	if err := Logs(t.Context(), "a", role.LogOptions{Tail: -1}, &out); err != nil {
 		t.Fatal(err)
 	}
 	want := "[master] one\n[master] two\n[ps-0] one\n[ps-0] two\n[worker-9] one\n[worker-9] two\n[worker-10] one\n[worker-10] two\n"
@@ -58,13 +60,13 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 		t.Errorf("logs are\n%swant\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := Logs(t.Context(), "a", LogOptions{Pod: "ps-0", Tail: -1}, &out); err != nil || out.String() != "one\ntwo\n" {
+	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-0", Tail: -1}, &out); err != nil || out.String() != "one\ntwo\n" {
 		t.Errorf("log of ps-0 is %q, %v", out.String(), err)
 	}
-	if err := Logs(t.Context(), "a", LogOptions{Pod: "ps-1", Tail: -1}, &out); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "worker-10") {
+	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-1", Tail: -1}, &out); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "worker-10") {
 		t.Errorf("log of ps-1: %v", err)
 	}
-	if err := Logs(t.Context(), "b", LogOptions{Tail: -1}, &out); !errors.Is(err, ErrNotFound) {
+	if err := Logs(t.Context(), "b", role.LogOptions{Tail: -1}, &out); !errors.Is(err, ErrNotFound) {
 		t.Errorf("logs of no job: %v", err)
 	}
 }
@@ -75,7 +77,7 @@ func TestLogsFollowUntilTheJobEnds(t *testing.T) {
 	read, write := io.Pipe()
 	followed := make(chan error, 1)
 	go func() {
-		followed <- Logs(t.Context(), "a", LogOptions{Follow: true, Tail: -1}, write)
+		followed <- Logs(t.Context(), "a", role.LogOptions{Follow: true, Tail: -1}, write)
 		write.Close()
 	}()
 	lines := bufio.NewScanner(read)
@@ -109,7 +111,7 @@ func TestLogsFollowUntilCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	interrupt := errors.New("interrupt")
 	cancel(interrupt)
-	if err := Logs(ctx, "a", LogOptions{Follow: true, Tail: -1}, io.Discard); !errors.Is(err, interrupt) {
+	if err := Logs(ctx, "a", role.LogOptions{Follow: true, Tail: -1}, io.Discard); !errors.Is(err, interrupt) {
 		t.Errorf("follow: %v", err)
 	}
 }

@@ -4,17 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"net"
 	"os"
+	"runtime"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
-	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // lockEnv announces the descriptor of the job's lock.
@@ -63,8 +61,8 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 		return err
 	}
 	m.status.Strategy, m.status.Workers = string(j.Strategy), int32(j.NumWorkers)
-	log := Logger(output, j.LogLevel)
-	config, err := Plan(&j, log)
+	log := role.Logger(output, j.LogLevel)
+	config, err := role.Plan(&j, log)
 	if err != nil {
 		return err
 	}
@@ -82,7 +80,7 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 	defer pods.Close()
 	// An orphan has a second: what would be asked to leave is killed.
 	defer context.AfterFunc(ctx, func() {
-		if context.Cause(ctx) == ErrOrphaned {
+		if context.Cause(ctx) == role.ErrOrphaned {
 			pods.Kill()
 		}
 	})()
@@ -102,30 +100,6 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 	return err
 }
 
-// shards lists what a job reads, nothing if path is empty.
-func shards(path string, params map[string]string) ([]task.Shard, error) {
-	if path == "" {
-		return nil, nil
-	}
-	reader, err := data.Open(path, params)
-	if err != nil {
-		return nil, err
-	}
-	defer reader.Close()
-	return reader.Shards()
-}
-
-// results computes the metrics of a model by name. A name that the model does not have gives NaN.
-func results(model *zoo.Model) func(name string, state []float64) float64 {
-	metrics := make(map[string]zoo.Metric)
-	for _, m := range model.Metrics() {
-		metrics[m.Name] = m
-	}
-	return func(name string, state []float64) float64 {
-		m, ok := metrics[name]
-		if !ok || len(state) != m.Size {
-			return math.NaN()
-		}
-		return m.Result(state)
-	}
-}
+// threads is what a worker computes with, if the job does not say: its part of this machine. It stays
+// so if the job is scaled, as an engine's threads are given to it when it is made.
+func threads(j *job.Job) int { return max(1, runtime.NumCPU()/max(1, j.NumWorkers)) }

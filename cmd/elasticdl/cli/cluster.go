@@ -12,6 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -62,7 +63,7 @@ type home interface {
 	Wait(ctx context.Context, name string) (*wire.JobStatus, error)
 	Scale(ctx context.Context, name string, workers int) (before int, err error)
 	Stop(ctx context.Context, name string, progress func(pods int)) error
-	Logs(ctx context.Context, name string, o kube.LogOptions, w io.Writer) error
+	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 }
 
 // find is where a job is: on this machine if it has such a job, unless that has ended and the cluster has one, too.
@@ -115,6 +116,6 @@ func (here) Scale(ctx context.Context, name string, workers int) (int, error) {
 
 func (here) Stop(ctx context.Context, name string, _ func(int)) error { return local.Stop(ctx, name) }
 
-func (here) Logs(ctx context.Context, name string, o kube.LogOptions, w io.Writer) error {
+func (here) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	return local.Logs(ctx, name, o, w)
 }

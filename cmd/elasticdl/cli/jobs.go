@@ -16,6 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -141,7 +142,7 @@ func statusCommand() *cobra.Command {
 
 func logsCommand() *cobra.Command {
 	var where where
-	o := kube.LogOptions{}
+	o := role.LogOptions{}
 	cmd := &cobra.Command{
 		Use:     "logs JOB [POD]",
 		Short:   "Print the log of a pod (worker-0, ps-1, master), or of all of them",

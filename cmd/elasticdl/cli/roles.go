@@ -11,6 +11,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // The roles of a job, of this machine or of a cluster. Packages local and kube start them and say what their flags mean.
@@ -40,51 +41,51 @@ func masterCommand() *cobra.Command {
 }
 
 func psCommand() *cobra.Command {
-	cmd, role := roleCommand("ps", "Run a parameter server of a job (started by its master)", local.RunPS)
-	cmd.Flags().StringVar(&role.Address, "address", "", "where to listen; 127.0.0.1:0 if empty")
-	cmd.Flags().StringVar(&role.Advertise, "advertise", "", "where others find it; where it listens if empty")
+	cmd, r := roleCommand("ps", "Run a parameter server of a job (started by its master)", role.RunPS)
+	cmd.Flags().StringVar(&r.Address, "address", "", "where to listen; 127.0.0.1:0 if empty")
+	cmd.Flags().StringVar(&r.Advertise, "advertise", "", "where others find it; where it listens if empty")
 	return cmd
 }
 
 func workerCommand() *cobra.Command {
-	cmd, role := roleCommand("worker", "Run a worker of a job (started by its master)", local.RunWorker)
-	cmd.Flags().StringVar(&role.Listen, "listen", "", "where other workers of a ring find it; 127.0.0.1:0 if empty")
-	cmd.Flags().IntVar(&role.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
+	cmd, r := roleCommand("worker", "Run a worker of a job (started by its master)", role.RunWorker)
+	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; 127.0.0.1:0 if empty")
+	cmd.Flags().IntVar(&r.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
 	return cmd
 }
 
 // roleCommand is a command that runs until its job has ended or its parent is gone.
-func roleCommand(name, short string, main func(context.Context, local.Role) error) (*cobra.Command, *local.Role) {
-	role := new(local.Role)
+func roleCommand(name, short string, main func(context.Context, role.Role) error) (*cobra.Command, *role.Role) {
+	r := new(role.Role)
 	cmd := &cobra.Command{
 		Use:    name,
 		Short:  short,
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		PreRunE: func(*cobra.Command, []string) error {
-			if _, _, err := net.SplitHostPort(role.Master); err != nil {
-				return fmt.Errorf("--master_address=%s: expected host:port", role.Master)
+			if _, _, err := net.SplitHostPort(r.Master); err != nil {
+				return fmt.Errorf("--master_address=%s: expected host:port", r.Master)
 			}
-			if role.Index < 0 {
-				return fmt.Errorf("--index=%d: expected 0 or more", role.Index)
+			if r.Index < 0 {
+				return fmt.Errorf("--index=%d: expected 0 or more", r.Index)
 			}
 			return nil
 		},
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := local.Lifeline(cmd.Context())
 			defer stop()
-			role.Log = cmd.ErrOrStderr()
-			err := main(ctx, *role)
-			if errors.Is(err, local.ErrLeft) {
+			r.Log = cmd.ErrOrStderr()
+			err := main(ctx, *r)
+			if errors.Is(err, role.ErrLeft) {
 				return failure{err, exitLeft}
 			}
 			return err
 		}),
 	}
-	cmd.Flags().StringVar(&role.Master, "master_address", "", "where the master listens")
-	cmd.Flags().IntVar(&role.Index, "index", 0, "number of this pod")
-	cmd.Flags().StringVar(&role.LogLevel, "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL")
+	cmd.Flags().StringVar(&r.Master, "master_address", "", "where the master listens")
+	cmd.Flags().IntVar(&r.Index, "index", 0, "number of this pod")
+	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL")
 	cmd.MarkFlagRequired("master_address")
 	cmd.MarkFlagRequired("index")
-	return cmd, role
+	return cmd, r
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -130,7 +131,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 	)
 	all.Go(func() { seen = showPods(watched, client, j.Name, shared) })
 	all.Go(func() { last, failed = client.Wait(ctx, j.Name) })
-	err := client.Logs(ctx, j.Name, kube.LogOptions{Follow: true, Tail: -1}, shared)
+	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, shared)
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(shared, "note: no more logs: %v\n", err)
 	}

@@ -1,4 +1,4 @@
-package local
+package role
 
 import (
 	"context"
@@ -18,6 +18,9 @@ const (
 
 // ErrLeft is the end of a pod that was asked to leave, and did: as if the signal had ended it.
 var ErrLeft = worker.ErrLeft
+
+// ErrOrphaned is the cause of the context of a process whose parent has died.
+var ErrOrphaned = errors.New("parent process is gone")
 
 // work is the context of a worker whose ctx says by its end that it is asked to leave. It ends a grace later,
 // and for an orphan at once.

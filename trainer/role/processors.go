@@ -1,0 +1,36 @@
+package role
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// processors is how many processors this process has: those of its container, if that has a limit, to the nearest whole
+// number. The runtime's own count is never 1 in a container.
+func processors(cgroup string) int {
+	read := func(file string) []string {
+		text, err := os.ReadFile(filepath.Join(cgroup, file))
+		if err != nil {
+			return nil
+		}
+		return strings.Fields(string(text))
+	}
+	limit := read("cpu.max") // of cgroup v2: quota and period, in microseconds
+	if len(limit) == 0 {
+		limit = append(read("cpu/cpu.cfs_quota_us"), read("cpu/cpu.cfs_period_us")...)
+	}
+	all := runtime.GOMAXPROCS(0)
+	if len(limit) != 2 {
+		return all
+	}
+	quota, err := strconv.ParseFloat(limit[0], 64) // "max", or -1: none
+	period, err2 := strconv.ParseFloat(limit[1], 64)
+	if err != nil || err2 != nil || quota <= 0 || period <= 0 {
+		return all
+	}
+	return min(all, max(1, int(math.Round(quota/period))))
+}

@@ -1,0 +1,94 @@
+package role
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
+)
+
+// Role is the place of a server or a worker in its job: the flags of its command.
+type Role struct {
+	Master    string    // --master_address
+	Index     int       // --index
+	Address   string    // --address where a server listens; "" = 127.0.0.1:0
+	Advertise string    // --advertise: where others find a server; "" = where it listens
+	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
+	Threads   int       // --threads of a worker's engine, if the job does not say; 0 = as many as this process has processors
+	LogLevel  string    // --log_level; "" = INFO
+	Log       io.Writer // standard error
+}
+
+// inPod says that this process is the main one of a container, whose addresses are the cluster's.
+func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
+
+// leave tells why a role ends to whoever looks at its pod.
+func (r Role) leave(err error) error {
+	if r.inPod() {
+		LastWords(err)
+	}
+	return err
+}
+
+// RunPS is the main of a parameter server.
+func RunPS(ctx context.Context, r Role) error {
+	listener, err := listen(ctx, cmp.Or(r.Address, "127.0.0.1:0"))
+	if err != nil {
+		return r.leave(err)
+	}
+	defer listener.Close()
+	err = ps.Run(ctx, ps.Config{
+		Master: r.Master, Index: r.Index, Listener: listener, Advertise: r.Advertise, Abandoned: r.abandoned(),
+		Log: Logger(r.Log, r.LogLevel),
+	})
+	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
+		err = ErrLeft
+	}
+	return r.leave(err)
+}
+
+// listen waits up to ten seconds for an address that another still holds: a
+// server that replaces another takes over its port.
+func listen(ctx context.Context, addr string) (net.Listener, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		l, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+		if !errors.Is(err, syscall.EADDRINUSE) {
+			return l, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-tick.C:
+		}
+	}
+}
+
+// RunWorker is the main of a worker.
+func RunWorker(ctx context.Context, r Role) error {
+	conn, err := wire.Connect(r.Master, nil)
+	if err != nil {
+		return r.leave(err)
+	}
+	defer conn.Close()
+	if r.Threads == 0 {
+		r.Threads = processors("/sys/fs/cgroup")
+	}
+	working, stop := work(ctx, leaveGrace)
+	defer stop()
+	return r.leave(worker.Main(working, worker.Options{
+		Leave: ctx.Done(), Abandoned: r.abandoned(),
+		Master: conn, Index: r.Index, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
+		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
+	}))
+}
