@@ -28,8 +28,12 @@ const (
 // do hands actions to the executor. The mutex is held.
 func (m *master) do(actions []pod.Action) {
 	for _, a := range actions {
-		if a.Verb == pod.Lost {
+		switch a.Verb {
+		case pod.Lost:
+			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged})
 			m.forget(a.ID, a.Reason)
+		case pod.Delete:
+			m.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
 		}
 		m.actions = append(m.actions, a)
 		signal(m.acting)
@@ -230,6 +234,7 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 func (m *master) lose(worker int, progress map[int64]int64, charge string) {
 	for _, l := range m.queue.Lose(worker, progress, charge, m.clock(time.Now())) {
 		m.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)
+		m.happen(TakenBack{l})
 	}
 	m.wake()
 }

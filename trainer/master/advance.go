@@ -36,6 +36,7 @@ func (m *master) passBarriers() {
 			return
 		}
 		m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
+		m.happen(EpochFinished{Epoch: m.queue.Stats().Epoch, Records: m.queue.Stats().EpochDone})
 		m.queue.NextEpoch()
 		m.wake()
 	}
@@ -45,6 +46,7 @@ func (m *master) passBarriers() {
 	m.trained = true
 	version := m.strategy.version()
 	m.Log.Info("Training finished", "version", version)
+	m.happen(TrainingFinished{Version: version})
 	if len(m.Validation) > 0 {
 		m.evals.Final(version)
 	}
@@ -82,6 +84,7 @@ func (m *master) measured(t task.Task, metrics []*wire.Metric) error {
 	}
 	m.evaluations = append(m.evaluations, e)
 	m.Log.Info(evaluation.Format(result.Version, values))
+	m.happen(Evaluated{Version: e.Version, Metrics: e.Metrics})
 	return nil
 }
 
@@ -93,12 +96,14 @@ func (m *master) snapshot(server int, version int64) {
 	}
 	if m.evals.Snapshot(server, version) {
 		m.Log.Warn("Evaluation withdrawn: a server lost the snapshot", "version", run.Version, "server", server)
+		m.happen(EvaluationWithdrawn{Version: run.Version, Server: server})
 		m.queue.Withdraw(run.Version, m.clock(time.Now()))
 	}
 }
 
 // restart begins the training anew, from the initial values: the model is lost.
-func (m *master) restart() {
+func (m *master) restart(reason string) {
+	m.happen(BegunAnew{Reason: reason})
 	m.queue.Restart()
 	m.evals = m.schedule()
 	m.evaluations, m.trained, m.speed = nil, false, speed{}
@@ -136,6 +141,7 @@ func (m *master) end(state job.State, err error, now time.Time) {
 		m.Log.Info("Job "+string(state), "records", m.queue.Stats().Done, "evaluations", len(m.evaluations))
 	}
 	m.over, m.err, m.state, m.ended = true, err, state, now
+	m.happen(Ended{State: state, Err: err})
 	m.do(m.table.End(grace, now))
 	m.wake()
 	signal(m.poke)

@@ -68,7 +68,9 @@ type Config struct {
 	Dial wire.Dialer
 	// OnStatus is given the job's status each second, and at the end; nil: nobody.
 	OnStatus func(*wire.JobStatus)
-	Log      *slog.Logger
+	// OnEvent is given what happens, in order, under the master's lock: it must not block and not call the master; nil: nobody.
+	OnEvent func(Event)
+	Log     *slog.Logger
 }
 
 // master is the shell. The mutex guards what is below it.
@@ -343,6 +345,7 @@ func (m *master) replaceSilent(now time.Time) {
 // replace deletes a pod that does not do its work; its end brings its replacement.
 func (m *master) replace(id pod.ID, reason string, now time.Time) {
 	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
+	m.happen(PodReplaced{ID: id, Reason: reason})
 	m.do(m.table.Replace(id, reason, now))
 	m.dismiss(id, reason)
 }

@@ -91,17 +91,18 @@ func (r *ring) do(actions []rendezvous.Action) {
 func (r *ring) form(w rendezvous.World, reason string) {
 	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
 	r.world, r.turned, r.called = w, r.now(), false
-	state := "from the initial values"
+	state, version := "from the initial values", int64(0)
 	if len(w.Sources) == 0 {
 		r.first, r.ledger = w.Formation, nil
 	} else {
 		source := w.Members[w.Sources[0]]
 		a := r.seats[source.Worker].arrival
 		r.ledger = progress(a.Ledger)
-		r.newest = max(r.newest, a.Version)
+		r.newest, version = max(r.newest, a.Version), a.Version
 		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
 	}
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
+	r.happen(WorldFormed{World: w, Version: version})
 	r.settleLost()
 	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.queue.Floor()}
 	for _, m := range w.Members {
@@ -198,7 +199,7 @@ func (r *ring) anew(reason string) {
 	r.Log.Warn("Every worker was lost, and the model with them: the training starts from its beginning",
 		"reason", reason, "records", stats.Done, "version", r.newest)
 	r.newest, r.snapshot, r.flushing, r.ledger = 0, 0, false, nil
-	r.restart()
+	r.restart(reason)
 }
 
 // tell sends a word to members of a world, as far as they are there.

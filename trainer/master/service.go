@@ -150,6 +150,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
+		m.happen(Leased{lease})
 		if m.state == job.Pending {
 			m.state = job.Running
 		}

@@ -463,6 +463,9 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 		return
 	}
 	r.Log.Debug("Step applied", "version", r.version, "records", updated, "workers", in.size, "world", in.Id)
+	if r.OnUpdate != nil {
+		r.OnUpdate(in.Id, r.version)
+	}
 	steps := int64(r.Job.EvaluationSteps)
 	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {
 		r.state.take()

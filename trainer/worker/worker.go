@@ -83,7 +83,10 @@ type Config struct {
 	Validation data.Reader
 	Leave      <-chan struct{} // closed when the worker is asked to leave; nil: it is not
 	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
-	Log        *slog.Logger
+	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's number and
+	// the model's version. It must not block; nil: nobody listens.
+	OnUpdate func(world, version int64)
+	Log      *slog.Logger
 }
 
 // strategy is how a worker shares what it learns.

@@ -1,0 +1,97 @@
+package master
+
+import (
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/task"
+)
+
+// Event is a fact of a job's life: one of the types below that have its method. Log lines say the same to people;
+// programs and tests take [Config].OnEvent.
+type Event interface{ event() }
+
+// Leased tells that a worker was granted a task for the first time.
+type Leased struct{ Lease task.Lease }
+
+// TakenBack tells that a lease was taken from its worker unsettled. Its Done records are in the model and credited,
+// the others are to be leased again.
+type TakenBack struct{ Lease task.Lease }
+
+// PodReplaced tells that a pod is to be deleted because it does not do its work. Its end follows as [PodEnded].
+type PodReplaced struct {
+	ID     pod.ID
+	Reason string
+}
+
+// PodUnwanted tells that the end of a pod was ordered.
+type PodUnwanted struct {
+	ID     pod.ID
+	Reason string
+}
+
+// PodEnded tells that a pod is gone.
+type PodEnded struct {
+	ID     pod.ID
+	Launch int
+	Reason string
+	// Charged reports whether the end counts against the retry limit.
+	Charged bool
+}
+
+// WorldFormed tells that the workers of a ring have a new world.
+type WorldFormed struct {
+	World rendezvous.World
+	// Version is that of the state which the world begins with, 0 if it begins with the initial values.
+	Version int64
+}
+
+// EpochFinished tells that every record of an epoch is credited and applied.
+type EpochFinished struct {
+	Epoch   int
+	Records int64
+}
+
+// TrainingFinished tells that the last epoch is finished, with the version of the trained model.
+type TrainingFinished struct{ Version int64 }
+
+// BegunAnew tells that the model is lost and the training begins again from the initial values: nothing is credited any more.
+type BegunAnew struct{ Reason string }
+
+// Evaluated tells the metrics of an evaluation that is complete.
+type Evaluated struct {
+	Version int64
+	Metrics map[string]float64
+}
+
+// EvaluationWithdrawn tells that an evaluation was given up, because a server lost the snapshot of it.
+type EvaluationWithdrawn struct {
+	Version int64
+	Server  int
+}
+
+// Ended tells that the job is over. Its pods may still be there.
+type Ended struct {
+	State string
+	// Err says why the job did not succeed; nil if it did.
+	Err error
+}
+
+func (Leased) event()              {}
+func (TakenBack) event()           {}
+func (PodReplaced) event()         {}
+func (PodUnwanted) event()         {}
+func (PodEnded) event()            {}
+func (WorldFormed) event()         {}
+func (EpochFinished) event()       {}
+func (TrainingFinished) event()    {}
+func (BegunAnew) event()           {}
+func (Evaluated) event()           {}
+func (EvaluationWithdrawn) event() {}
+func (Ended) event()               {}
+
+// happen tells an event to whoever listens. The mutex is held, so that events come in the order of the facts.
+func (m *master) happen(e Event) {
+	if m.OnEvent != nil {
+		m.OnEvent(e)
+	}
+}
