@@ -1,0 +1,46 @@
+package master
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// TestEvents: what happens to a job is told once, in order.
+func TestEvents(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var told []string
+		w := start(t, func(c *Config) {
+			c.OnEvent = func(e Event) {
+				switch e := e.(type) {
+				case Leased:
+					told = append(told, fmt.Sprintf("lease %d of %d", e.Lease.ID, e.Lease.Worker))
+				case TakenBack:
+					told = append(told, fmt.Sprintf("lease %d taken back from %d", e.Lease.ID, e.Lease.Worker))
+				case PodEnded:
+					told = append(told, fmt.Sprintf("%v ended, charged %v", e.ID, e.Charged))
+				case EpochFinished:
+					told = append(told, fmt.Sprintf("epoch %d of %d", e.Epoch, e.Records))
+				case TrainingFinished, Ended:
+					told = append(told, fmt.Sprintf("%T%+v", e, e))
+				}
+			}
+		})
+		w.join()
+		w.task(0)
+		w.pods.end(worker(0), pod.Exit{Code: 1})
+		synctest.Wait()
+		w.train(1)
+		w.leave()
+		want := []string{
+			"lease 1 of 0", "worker-0 ended, charged true", "lease 1 taken back from 0", "lease 2 of 1", "lease 3 of 1",
+			"epoch 1 of 8", "master.TrainingFinished{Version:0}", "master.Ended{State:Succeeded Err:<nil>}",
+		}
+		if i := slices.Index(told, want[len(want)-1]); i < 0 || !slices.Equal(told[:i+1], want) {
+			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}
