@@ -1,6 +1,7 @@
 package master
 
 import (
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -71,7 +72,7 @@ type EvaluationWithdrawn struct {
 
 // Ended tells that the job is over. Its pods may still be there.
 type Ended struct {
-	State string
+	State job.State
 	// Err says why the job did not succeed; nil if it did.
 	Err error
 }
