@@ -150,9 +150,9 @@ func (m *master) end(state job.State, err error, now time.Time) {
 // undone names what of the training was not done; nil if nothing.
 func (m *master) undone() error {
 	stats := m.queue.Stats()
-	rest := m.queue.Remaining()
-	if m.trained || len(rest) == 0 {
+	first, tasks := m.queue.Remaining()
+	if m.trained || tasks == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d records were trained on; not done: %v, and %d tasks more in this epoch", stats.Done, stats.Total, rest[0], len(rest)-1)
+	return fmt.Errorf("%d of %d records were trained on; not done: %v, and %d tasks more in this epoch", stats.Done, stats.Total, first, tasks-1)
 }

@@ -123,7 +123,7 @@ func (m *model) Lease(t *rapid.T) {
 		t.Fatalf("same calls, other lease: %v and %v", l, other)
 	}
 	if !ok {
-		if s := m.q.Stats(); m.q.Err() == nil && (s.Todo > 0 || m.q.evaluations.len() > 0) {
+		if s := m.q.Stats(); m.q.Err() == nil && (s.Todo > 0 || len(m.q.evaluations) > 0) {
 			t.Fatalf("no lease, although %v", s)
 		}
 		return
@@ -386,13 +386,7 @@ func (m *model) Check(t *rapid.T) {
 	if len(m.leases) == 0 && floor != m.q.lastID+1 {
 		t.Fatalf("floor %d with nothing held, the last lease was %d", floor, m.q.lastID)
 	}
-	var rest int64
-	for _, task := range m.q.Remaining() {
-		rest += task.Records() - task.Done
-	}
-	if rest != s.EpochTotal-s.EpochDone {
-		t.Fatalf("%d records remain, %v", rest, s)
-	}
+	m.remaining(s)
 	for r, n := range m.credited {
 		if n != 1 {
 			t.Fatalf("record %v was credited %d times", r, n)
@@ -413,6 +407,38 @@ func (m *model) Check(t *rapid.T) {
 	}
 	if finished := err == nil && m.q.TrainingDone() && s.Evaluating == 0; finished != m.q.Finished() {
 		t.Fatalf("finished: %t, %v", m.q.Finished(), s)
+	}
+}
+
+// remaining compares what is not settled with the epoch's tasks.
+func (m *model) remaining(s Stats) {
+	first, n := m.q.Remaining()
+	if n != s.Todo+s.Leased {
+		m.t.Fatalf("%d tasks remain, %v", n, s)
+	}
+	if n == 0 {
+		return
+	}
+	var rest int64
+	var waits []Task
+	waits = append(append(waits, m.q.training.again...), m.q.training.later...)
+	for place := m.q.training.next; place < m.q.training.end; place++ {
+		waits = append(waits, m.q.training.at(place))
+	}
+	for _, l := range m.leases {
+		if l.Kind == Training {
+			waits = append(waits, l.Task)
+		}
+	}
+	least := waits[0]
+	for _, task := range waits {
+		rest += task.Records() - task.Done
+		if task.Number < least.Number {
+			least = task
+		}
+	}
+	if rest != s.EpochTotal-s.EpochDone || len(waits) != n || first != least {
+		m.t.Fatalf("%d records remain, %v; first %v of %v", rest, s, first, waits)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 )
@@ -12,16 +11,15 @@ import (
 // Queue is the machine. It is not safe for concurrent use: the shell holds a lock round it.
 type Queue struct {
 	policy Policy
-	shards []Shard // for training, none empty
-	count  int64   // their records
+	cut    *cut // of the training shards
 
 	epoch  int // 0 with nothing to train on
 	closed bool
 	err    error
 
-	training    fifo // this epoch's
-	evaluations fifo
-	exports     fifo
+	training    *todo   // this epoch's
+	evaluations []*todo // by version, in the order in which they were asked for
+	exports     todo
 
 	leases  map[int64]*Lease
 	holders map[int]*holder
@@ -47,26 +45,24 @@ func New(shards []Shard, p Policy) (*Queue, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("task policy: %w", err)
 	}
-	q := &Queue{
-		policy:  p,
-		leases:  make(map[int64]*Lease),
-		holders: make(map[int]*holder),
-		leased:  make(map[Kind]int),
-	}
-	q.policy.MaxAttempts = cmp.Or(p.MaxAttempts, 3)
 	for _, s := range shards {
 		if s.Start < 0 || s.Count < 0 {
 			return nil, fmt.Errorf("shard %s: %d records from %d", s.Name, s.Count, s.Start)
 		}
-		if s.Count > 0 {
-			q.shards = append(q.shards, s)
-			q.count += s.Count
-		}
 	}
+	q := &Queue{
+		policy:   p,
+		cut:      cutUp(shards, p.RecordsPerTask),
+		training: new(todo),
+		leases:   make(map[int64]*Lease),
+		holders:  make(map[int]*holder),
+		leased:   make(map[Kind]int),
+	}
+	q.policy.MaxAttempts = cmp.Or(p.MaxAttempts, 3)
 	switch {
-	case len(shards) > 0 && q.count == 0:
+	case len(shards) > 0 && q.cut.records == 0:
 		return nil, errors.New("training data has no records")
-	case q.count == 0:
+	case q.cut.records == 0:
 		q.closed = true
 		return q, nil
 	}
@@ -78,7 +74,7 @@ func New(shards []Shard, p Policy) (*Queue, error) {
 // plan computes what the epochs amount to.
 func (q *Queue) plan() {
 	q.stats.Epochs = max(0, q.policy.Epochs)
-	all := int64(q.stats.Epochs) * q.count
+	all := int64(q.stats.Epochs) * q.cut.records
 	q.stats.Total = all
 	if limit := q.policy.MaxRecords; limit > 0 && (all == 0 || limit < all) {
 		q.stats.Total = limit
@@ -86,42 +82,21 @@ func (q *Queue) plan() {
 	}
 }
 
-// open fills the next epoch, as far as MaxRecords allows.
+// open fills the next epoch, as far as MaxRecords allows. It costs the same for a million tasks as for one.
 func (q *Queue) open() {
 	q.epoch++
-	tasks := cut(q.shards, q.policy.RecordsPerTask, Task{Kind: Training, Epoch: q.epoch})
+	order := plain(q.cut.tasks)
 	if q.policy.Shuffle {
-		r := rand.New(rand.NewPCG(q.policy.Seed, uint64(q.epoch)))
-		r.Shuffle(len(tasks), func(i, j int) { tasks[i], tasks[j] = tasks[j], tasks[i] })
+		order = shuffle(q.cut.tasks, q.policy.Seed, uint64(q.epoch))
 	}
-	room := q.count
+	q.training = newTodo(q.cut, order, Task{Kind: Training, Epoch: q.epoch})
+	room := q.cut.records
 	if q.policy.MaxRecords > 0 {
 		room = min(room, q.policy.MaxRecords-q.stats.Done)
+		q.training.limit(room)
 	}
 	q.stats.EpochDone, q.stats.EpochTotal = 0, room
-	for i := range tasks {
-		tasks[i].End = min(tasks[i].End, tasks[i].Start+room)
-		if room -= tasks[i].Records(); room == 0 {
-			tasks = tasks[:i+1]
-			break
-		}
-	}
-	q.training = fifo{items: tasks}
 	q.stats.Settled = 0
-}
-
-// cut makes tasks like t of at most n records each.
-func cut(shards []Shard, n int64, t Task) []Task {
-	var tasks []Task
-	for _, s := range shards {
-		t.Shard = s.Name
-		for at, end := s.Start, s.Start+s.Count; at < end; at = t.End {
-			t.Start, t.End = at, min(end, at+n)
-			tasks = append(tasks, t)
-			t.Number++
-		}
-	}
-	return tasks
 }
 
 // Lease gives worker the next task: evaluation before training, so that a snapshot is held
@@ -153,8 +128,12 @@ func (q *Queue) next() (Task, bool) {
 	switch {
 	case q.err != nil:
 		return Task{}, false
-	case q.evaluations.len() > 0:
-		return q.evaluations.pop(), true
+	case len(q.evaluations) > 0:
+		t := q.evaluations[0].pop()
+		if q.evaluations[0].len() == 0 {
+			q.evaluations = q.evaluations[1:]
+		}
+		return t, true
 	case q.training.len() > 0:
 		return q.training.pop(), true
 	case q.exports.len() > 0 && q.closed && q.leased[Evaluation] == 0:
@@ -244,7 +223,8 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 			q.fail(l, charge)
 		default:
 			q.stats.Requeued++
-			q.queue(l).pushFront(again(l))
+			t := q.todo(l)
+			t.again = append(t.again, again(l))
 		}
 	}
 	slices.Reverse(lost)
@@ -255,7 +235,8 @@ func (q *Queue) fail(l *Lease, reason string) {
 	q.stats.Failed++
 	t := again(l)
 	t.Attempts++
-	q.queue(l).push(t)
+	waiting := q.todo(l)
+	waiting.later = append(waiting.later, t)
 	if t.Attempts >= q.policy.MaxAttempts && q.err == nil {
 		q.err = fmt.Errorf("%v: failed %d times, at last by worker %d: %s", t, t.Attempts, l.Worker, reason)
 	}
@@ -314,14 +295,27 @@ func (q *Queue) drop(l *Lease, now time.Time) {
 	}
 }
 
-func (q *Queue) queue(l *Lease) *fifo {
+// todo is where the task of a lease waits when it is taken back.
+func (q *Queue) todo(l *Lease) *todo {
 	switch l.Kind {
-	case Evaluation:
-		return &q.evaluations
 	case Export:
 		return &q.exports
+	case Evaluation:
+		return q.evaluation(l.Version)
 	}
-	return &q.training
+	return q.training
+}
+
+// evaluation is what waits of the evaluation of a version.
+func (q *Queue) evaluation(version int64) *todo {
+	for _, t := range q.evaluations {
+		if t.like.Version == version {
+			return t
+		}
+	}
+	t := &todo{like: Task{Kind: Evaluation, Version: version}}
+	q.evaluations = append(q.evaluations, t)
+	return t
 }
 
 // Settled says that every record of this epoch is credited and no lease of it is out: the
@@ -351,8 +345,8 @@ func (q *Queue) NextEpoch() bool {
 func (q *Queue) Restart() {
 	q.stats.Requeued += len(q.leases)
 	q.leases, q.holders, q.leased, q.trainers = make(map[int64]*Lease), make(map[int]*holder), make(map[Kind]int), 0
-	q.evaluations, q.exports = fifo{}, fifo{}
-	if q.count > 0 {
+	q.evaluations, q.exports = nil, todo{}
+	if q.cut.records > 0 {
 		q.epoch, q.closed, q.stats.Done = 0, false, 0
 		q.open()
 	}
@@ -368,7 +362,11 @@ func (q *Queue) Finished() bool {
 }
 
 func (q *Queue) evaluating() int {
-	return q.evaluations.len() + q.exports.len() + q.leased[Evaluation] + q.leased[Export]
+	n := q.exports.len() + q.leased[Evaluation] + q.leased[Export]
+	for _, t := range q.evaluations {
+		n += t.len()
+	}
+	return n
 }
 
 // Err is why the queue failed, naming the task and the last reason; nil if it did not.
@@ -379,16 +377,16 @@ func (q *Queue) Err() error { return q.err }
 // that is. What is measured is the shell's business: Done settles the task,
 // the report that came with it is then the only one for its records.
 func (q *Queue) Evaluate(version int64, shards []Shard) int {
-	tasks := cut(shards, q.policy.RecordsPerTask, Task{Kind: Evaluation, Version: version})
-	for _, t := range tasks {
-		q.evaluations.push(t)
+	c := cutUp(shards, q.policy.RecordsPerTask)
+	if c.tasks > 0 {
+		q.evaluations = append(q.evaluations, newTodo(c, plain(c.tasks), Task{Kind: Evaluation, Version: version}))
 	}
-	return len(tasks)
+	return c.tasks
 }
 
 // Withdraw forgets the evaluation of a version, leased or not: the snapshot is gone.
 func (q *Queue) Withdraw(version int64, now time.Time) {
-	q.evaluations.remove(func(t Task) bool { return t.Version == version })
+	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool { return t.like.Version == version })
 	for _, l := range q.leases {
 		if l.Kind == Evaluation && l.Version == version {
 			q.drop(l, now)
@@ -398,7 +396,7 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 
 // Export queues the one task that writes the model. It is leased when all else is settled.
 func (q *Queue) Export(version int64) {
-	q.exports.push(Task{Kind: Export, Version: version})
+	q.exports.later = append(q.exports.later, Task{Kind: Export, Version: version})
 }
 
 // Stats is the queue as users see it.

@@ -1,7 +1,6 @@
 package task
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -67,16 +66,13 @@ func (q *Queue) expiry(h *holder) (time.Time, bool) {
 	return h.progress.Add(max(q.policy.Timeout, stragglerFactor*q.longest)), true
 }
 
-// Remaining is the training tasks of this epoch that are not settled, by shard and start.
-func (q *Queue) Remaining() []Task {
-	tasks := slices.Clone(q.training.items[q.training.head:])
+// Remaining returns how many training tasks of this epoch are not settled, and the one of the least number among them.
+func (q *Queue) Remaining() (first Task, tasks int) {
+	first, found := q.training.first()
 	for _, l := range q.leases {
-		if l.Kind == Training {
-			tasks = append(tasks, l.Task)
+		if l.Kind == Training && (!found || l.Number < first.Number) {
+			first, found = l.Task, true
 		}
 	}
-	slices.SortFunc(tasks, func(a, b Task) int {
-		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Start, b.Start))
-	})
-	return tasks
+	return first, q.training.len() + q.leased[Training]
 }

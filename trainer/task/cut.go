@@ -1,0 +1,155 @@
+package task
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+)
+
+// cut is the tasks of some shards, each computed from its number: making a cut costs as much as there are shards.
+type cut struct {
+	shards  []Shard // none empty
+	first   []int   // by shard: the number of its first task
+	tasks   int
+	records int64 // of all of them
+	each    int64 // records of a task; the last one of a shard may have fewer
+}
+
+// cutUp cuts shards into tasks of at most so many records each.
+func cutUp(shards []Shard, each int64) *cut {
+	c := &cut{each: each}
+	for _, s := range shards {
+		if s.Count > 0 {
+			c.shards = append(c.shards, s)
+			c.first = append(c.first, c.tasks)
+			c.tasks += int((s.Count + each - 1) / each)
+			c.records += s.Count
+		}
+	}
+	return c
+}
+
+// task returns the task of a number, which is like another but for its records.
+func (c *cut) task(number int, like Task) Task {
+	i := sort.Search(len(c.first), func(i int) bool { return c.first[i] > number }) - 1
+	s := c.shards[i]
+	like.Number, like.Shard = number, s.Name
+	like.Start = s.Start + int64(number-c.first[i])*c.each
+	like.End = min(like.Start+c.each, s.Start+s.Count)
+	return like
+}
+
+// within returns how many tasks, taken in an order, it takes to have so many records, and how many
+// records more than that they have.
+func (c *cut) within(order *permutation, records int64) (tasks int, more int64) {
+	if records >= c.records {
+		return c.tasks, 0
+	}
+	// Only the last task of a shard may be short of records: those are the ones to look at.
+	type gap struct {
+		place   int
+		records int64 // that this task and all such before it are short of
+	}
+	var gaps []gap
+	for i, s := range c.shards {
+		last := c.tasks - 1
+		if i+1 < len(c.first) {
+			last = c.first[i+1] - 1
+		}
+		if rest := s.Count % c.each; rest > 0 {
+			gaps = append(gaps, gap{order.place(last), c.each - rest})
+		}
+	}
+	slices.SortFunc(gaps, func(a, b gap) int { return cmp.Compare(a.place, b.place) })
+	for i := range gaps[:max(0, len(gaps)-1)] {
+		gaps[i+1].records += gaps[i].records
+	}
+	have := func(tasks int) int64 {
+		all := int64(tasks) * c.each
+		if i := sort.Search(len(gaps), func(i int) bool { return gaps[i].place >= tasks }); i > 0 {
+			all -= gaps[i-1].records
+		}
+		return all
+	}
+	tasks = sort.Search(c.tasks, func(n int) bool { return have(n) >= records })
+	return tasks, have(tasks) - records
+}
+
+// todo is the tasks that wait: those of a cut that were never leased, in their order, and those that came back.
+type todo struct {
+	like  Task // what its tasks are besides their records
+	cut   *cut // nil: only what came back
+	order permutation
+	next  int   // the place of the next one
+	end   int   // places from here on are not to be done
+	more  int64 // records of the task before end that are not to be done
+
+	again []Task // lost: they come first, the last one of them before the others
+	later []Task // failed: they come last
+}
+
+func newTodo(c *cut, order permutation, like Task) *todo {
+	return &todo{like: like, cut: c, order: order, end: c.tasks}
+}
+
+// limit leaves out what comes after so many records.
+func (t *todo) limit(records int64) { t.end, t.more = t.cut.within(&t.order, records) }
+
+func (t *todo) len() int { return t.end - t.next + len(t.again) + len(t.later) }
+
+// pop takes the next task. There must be one.
+func (t *todo) pop() Task {
+	if n := len(t.again) - 1; n >= 0 {
+		task := t.again[n]
+		t.again = t.again[:n]
+		return task
+	}
+	if t.next < t.end {
+		t.next++
+		return t.at(t.next - 1)
+	}
+	task := t.later[0]
+	t.later = t.later[1:]
+	return task
+}
+
+// at returns the task at a place of the order.
+func (t *todo) at(place int) Task {
+	task := t.cut.task(t.order.at(place), t.like)
+	if place == t.end-1 {
+		task.End -= t.more
+	}
+	return task
+}
+
+// first returns the waiting task of the least number, false if none waits.
+func (t *todo) first() (Task, bool) {
+	var first Task
+	found := false
+	less := func(task Task) {
+		if !found || task.Number < first.Number {
+			first, found = task, true
+		}
+	}
+	for _, task := range t.again {
+		less(task)
+	}
+	for _, task := range t.later {
+		less(task)
+	}
+	rest := t.end - t.next
+	switch {
+	case rest == 0:
+	case rest <= t.cut.tasks/rest: // few are left: look at them all
+		for place := t.next; place < t.end; place++ {
+			less(t.at(place))
+		}
+	default: // many: one of the first numbers is among them
+		number := 0
+		for place := t.order.place(0); place < t.next || place >= t.end; place = t.order.place(number) {
+			number++
+		}
+		less(t.at(t.order.place(number)))
+	}
+	return first, found
+}
