@@ -20,9 +20,13 @@
 //  4. A lost lease is not charged, however often; a failed one is. A task that failed too
 //     often fails the queue, which names it; no task is ever dropped.
 //  5. Progress within a lease is monotone, stays within the task, and outlives the lease:
-//     who gets the task next begins after it. Evaluation is measured whole or not at all.
+//     who gets the task next begins after it. Evaluation is measured whole or not at all: its
+//     progress, and that of the export, keeps a worker from being overdue, and is not credited.
 //  6. The next epoch opens only after the last lease of this one is settled.
 //  7. Same shards, same policy, same calls: same leases.
 //  8. After [Queue.Restart] the laws hold as from the beginning, and no lease of before is held.
 //  9. What MaxRecords leaves out is never leased, and Stats tells how much it is.
+//  10. A worker without progress is overdue after max(Timeout, 3 × the longest completed lease). Each
+//     time that befalls a task its limit is doubled, up to 64 times: what is slow for everybody ends.
+//  11. No call costs more for more tasks: tasks and their order are computed from their numbers. (order.go, cut.go)
 package task

@@ -26,17 +26,20 @@ type model struct {
 	shards   []Shard
 	now      time.Time
 	leases   map[int64]Lease
-	settled  []Lease        // no longer held
-	credited map[record]int // in this epoch
-	charged  map[string]int // by task
-	fatal    string         // the reason that failed the queue
-	total    int            // tasks of this epoch
+	settled  []Lease           // no longer held
+	credited map[record]int    // in this epoch
+	charged  map[string]int    // by task
+	told     map[int64]int64   // by lease: the most progress
+	touched  map[int]time.Time // by worker: when it showed progress last, or got its first lease
+	fatal    string            // the reason that failed the queue
+	total    int               // tasks of this epoch
 	exports  int
 	version  int64 // evaluated last
 }
 
 func newModel(t *rapid.T) *model {
-	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int)}
+	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int),
+		told: make(map[int64]int64), touched: make(map[int]time.Time)}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		m.shards = append(m.shards, Shard{
 			Name:  fmt.Sprintf("shard-%c", 'a'+i),
@@ -90,6 +93,14 @@ func (m *model) credit(l Lease, done int64) {
 	for _, i := range m.policy.Order(l.Task)[l.Done:max(l.Done, done)] {
 		m.credited[record{l.Shard, i}]++
 	}
+}
+
+// upTo is l with so many records done, of which only those of training count.
+func (l Lease) upTo(done int64) Lease {
+	if l.Kind == Training {
+		l.Done = max(l.Done, done)
+	}
+	return l
 }
 
 func (m *model) charge(l Lease, reason string) {
@@ -153,20 +164,32 @@ func (m *model) Lease(t *rapid.T) {
 			t.Fatalf("%v is leased twice: %v", l, x)
 		}
 	}
-	m.leases[l.ID] = l
+	if len(m.q.Held(w)) == 1 {
+		m.touched[w] = m.now
+	}
+	m.leases[l.ID], m.told[l.ID] = l, l.Done
 }
 
 func (m *model) Touch(t *rapid.T) {
 	l := m.lease()
-	done := rapid.Int64Range(0, l.Records()).Draw(t, "done")
+	most := l.Records()
+	if l.Kind == Export {
+		most = 1000
+	}
+	done := rapid.Int64Range(0, most).Draw(t, "done")
+	if done > m.told[l.ID] {
+		m.told[l.ID], m.touched[l.Worker] = done, m.now
+	}
 	m.both(func(q *Queue) error { return q.Touch(l.ID, l.Worker, done, m.now) })
 	m.credit(l, done)
-	l.Done = max(l.Done, done)
-	m.leases[l.ID] = l
+	m.leases[l.ID] = l.upTo(done)
 }
 
 func (m *model) TouchTooMuch(t *rapid.T) {
 	l := m.lease()
+	if l.Kind == Export {
+		t.Skip("its progress has no measure")
+	}
 	before := m.q.Stats()
 	if err := m.q.Touch(l.ID, l.Worker, l.Records()+1, m.now); err == nil || before != m.q.Stats() {
 		t.Fatalf("%v for more than the task; %v, then %v", err, before, m.q.Stats())
@@ -177,6 +200,7 @@ func (m *model) Done(*rapid.T) {
 	l := m.lease()
 	m.both(func(q *Queue) error { return q.Done(l.ID, l.Worker, m.now) })
 	m.credit(l, l.Records())
+	m.touched[l.Worker] = m.now
 	m.end(l)
 }
 
@@ -202,8 +226,7 @@ func (m *model) lose(w int, progress map[int64]int64, charge string) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		if l := m.leases[id]; l.Worker == w {
 			m.credit(l, min(l.Records(), progress[id]))
-			l.Done = max(l.Done, min(l.Records(), progress[id]))
-			held = append(held, l)
+			held = append(held, l.upTo(min(l.Records(), progress[id])))
 			m.end(l)
 		}
 	}
@@ -225,7 +248,7 @@ func (m *model) same(what string, got, want []Lease) {
 
 // Overdue lets time pass, and ends the workers that are named then.
 func (m *model) Overdue(t *rapid.T) {
-	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 30).Draw(t, "seconds")) * time.Second)
+	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 	at, ok := m.q.Deadline()
 	workers := m.q.Overdue(m.now)
 	if twins := m.twin.Overdue(m.now); !slices.Equal(workers, twins) {
@@ -235,9 +258,18 @@ func (m *model) Overdue(t *rapid.T) {
 		t.Fatalf("deadline %v (%t), now %v: %v are overdue", at, ok, m.now, workers)
 	}
 	for _, w := range workers {
-		if len(m.q.Held(w)) == 0 {
+		held := m.q.Held(w)
+		if len(held) == 0 {
 			t.Fatalf("worker %d is overdue and holds nothing", w)
 		}
+		before := m.leases[held[0].ID]
+		limit := max(m.policy.Timeout, 3*m.q.longest)
+		if held[0].Slow != min(before.Slow+1, 6) || m.now.Sub(m.touched[w]) < limit<<before.Slow {
+			t.Fatalf("worker %d is overdue at %v with %+v, its last progress was at %v; before %+v", w, m.now, held[0], m.touched[w], before)
+		}
+		before.Slow = held[0].Slow
+		m.leases[before.ID] = before
+		m.touched[w] = m.now
 		if rapid.Bool().Draw(t, "end it") {
 			m.lose(w, nil, "")
 		}

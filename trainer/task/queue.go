@@ -154,16 +154,18 @@ func (h *holder) lease(l *Lease) Lease {
 
 // Touch tells that done records of the lease's task, those credited before included, are
 // done. Progress is monotone: less than was told before changes nothing, more than
-// the task has is an error. It keeps the worker from being overdue.
+// the task has is an error. It keeps the worker from being overdue. Of an evaluation nothing is credited by it, nor of
+// an export, whose progress is in any unit.
 func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
 		return err
 	}
-	if done > l.Records() {
+	if done > l.Records() && l.Kind != Export {
 		return fmt.Errorf("touch lease %d: %d records done of %d", lease, done, l.Records())
 	}
-	if done > l.Done {
+	if done > max(l.Done, l.shown) {
+		l.shown = done
 		q.credit(l, done)
 		q.holders[worker].progress = now
 	}
@@ -224,7 +226,7 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 		default:
 			q.stats.Requeued++
 			t := q.todo(l)
-			t.again = append(t.again, again(l))
+			t.again = append(t.again, l.Task)
 		}
 	}
 	slices.Reverse(lost)
@@ -233,22 +235,13 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 
 func (q *Queue) fail(l *Lease, reason string) {
 	q.stats.Failed++
-	t := again(l)
+	t := l.Task
 	t.Attempts++
 	waiting := q.todo(l)
 	waiting.later = append(waiting.later, t)
 	if t.Attempts >= q.policy.MaxAttempts && q.err == nil {
 		q.err = fmt.Errorf("%v: failed %d times, at last by worker %d: %s", t, t.Attempts, l.Worker, reason)
 	}
-}
-
-// again is the task of a lease that was taken back. What an evaluation measured is gone with its worker.
-func again(l *Lease) Task {
-	t := l.Task
-	if t.Kind != Training {
-		t.Done = 0
-	}
-	return t
 }
 
 func (q *Queue) held(lease int64, worker int) (*Lease, error) {
@@ -258,15 +251,13 @@ func (q *Queue) held(lease int64, worker int) (*Lease, error) {
 	return nil, ErrStale
 }
 
-// credit raises the records done of l to done.
+// credit raises the records done of l to done. What an evaluation measured is gone with its worker.
 func (q *Queue) credit(l *Lease, done int64) {
-	if done <= l.Done {
+	if l.Kind != Training || done <= l.Done {
 		return
 	}
-	if l.Kind == Training {
-		q.stats.Done += done - l.Done
-		q.stats.EpochDone += done - l.Done
-	}
+	q.stats.Done += done - l.Done
+	q.stats.EpochDone += done - l.Done
 	l.Done = done
 }
 

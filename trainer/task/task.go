@@ -46,6 +46,7 @@ type Task struct {
 	Epoch      int   // from 1; training only
 	Version    int64 // evaluation and export: which version of the model, 0 as it stands
 	Attempts   int   // leases of it that failed and were charged
+	Slow       int   // how often a worker was overdue with it; each time doubles the limit
 }
 
 // Records is the number of its records, the credited ones included.
@@ -67,6 +68,7 @@ type Lease struct {
 	Worker int
 	Task
 	Granted time.Time
+	shown   int64     // the most progress that its worker has told
 	Touched time.Time // when its worker last showed progress on any of its leases, or Granted
 }
 
@@ -87,6 +89,9 @@ type Policy struct {
 
 // stragglerFactor times the longest completed lease is what a lease may take without progress, if Timeout is less.
 const stragglerFactor = 3
+
+// maxSlow is how often the limit of a task is doubled at most: 64 times the limit is for ever.
+const maxSlow = 6
 
 func (p Policy) validate() error {
 	var problems []error

@@ -427,3 +427,81 @@ func TestNumbers(t *testing.T) {
 		}
 	}
 }
+
+// A task that needs longer than the limit until it shows progress ends all the same: who gets it next has twice the time.
+func TestSlowTaskEnds(t *testing.T) {
+	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
+	now, need := start, 125*time.Second
+	for worker := 0; ; worker++ {
+		l := lease(t, q, worker, now)
+		at, ok := q.Deadline()
+		if limit := at.Sub(now); !ok || limit != 10*time.Second<<worker {
+			t.Fatalf("worker %d has %v", worker, limit)
+		}
+		if end := now.Add(need); end.Before(at) {
+			must(t, q.Touch(l.ID, worker, 1, end))
+			must(t, q.Done(l.ID, worker, end))
+			break
+		}
+		now = at
+		if overdue := q.Overdue(now); !slices.Equal(overdue, []int{worker}) {
+			t.Fatalf("overdue: %v", overdue)
+		}
+		q.Lose(worker, nil, "", now)
+	}
+	if s := q.Stats(); !q.Settled() || s.Requeued != 4 || s.Failed != 0 {
+		t.Error(s)
+	}
+}
+
+// However often it is lost so, the limit has an end.
+func TestLimitIsBounded(t *testing.T) {
+	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
+	now := start
+	lease(t, q, 0, now)
+	for range 100 {
+		at, _ := q.Deadline()
+		if limit := at.Sub(now); limit > 640*time.Second {
+			t.Fatalf("limit of %v", limit)
+		}
+		now = at
+		q.Overdue(now)
+	}
+	if at, _ := q.Deadline(); at.Sub(now) != 640*time.Second {
+		t.Errorf("limit of %v in the end", at.Sub(now))
+	}
+}
+
+// Evaluation and export show progress too, of which nothing is credited: who gets them next begins anew.
+func TestProgressWithoutCredit(t *testing.T) {
+	q, err := New(nil, Policy{RecordsPerTask: 10, Timeout: 10 * time.Second})
+	must(t, err)
+	q.Evaluate(7, []Shard{{"test", 0, 10}})
+	q.Export(7)
+	for _, kind := range []Kind{Evaluation, Export} {
+		l := lease(t, q, 0, at(0))
+		if l.Kind != kind {
+			t.Fatalf("leased %v", l)
+		}
+		for i, done := range []int64{3, 3, 9} {
+			must(t, q.Touch(l.ID, 0, done, at(4+i)))
+		}
+		if deadline, _ := q.Deadline(); !deadline.Equal(at(16)) {
+			t.Errorf("%v: deadline after %v", kind, deadline.Sub(start))
+		}
+		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) { // of an export it is bytes
+			t.Errorf("%v: %v for much", kind, err)
+		}
+		if lost := q.Lose(0, map[int64]int64{l.ID: 9}, "", at(7)); len(lost) != 1 || lost[0].Done != 0 {
+			t.Errorf("lost %+v", lost)
+		}
+		if l = lease(t, q, 1, at(0)); l.Kind != kind || l.Done != 0 {
+			t.Errorf("leased %+v again", l)
+		}
+		must(t, q.Touch(l.ID, 1, 2, at(5)))
+		if deadline, _ := q.Deadline(); !deadline.Equal(at(15)) {
+			t.Errorf("%v again: deadline after %v", kind, deadline.Sub(start))
+		}
+		must(t, q.Done(l.ID, 1, at(0)))
+	}
+}

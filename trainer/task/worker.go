@@ -32,15 +32,18 @@ func (q *Queue) Floor() int64 {
 	return floor
 }
 
-// Overdue names the workers that showed no progress for too long, which is
-// max(Timeout, 3 × the longest completed lease), and gives them as much time again. It takes nothing:
-// the shell ends such a worker, and tells by Lose how far it came.
+// Overdue names the workers that showed no progress for too long, and gives each twice as much time again. It takes
+// nothing: the shell ends such a worker, and tells by Lose how far it came.
+//
+// Too long is max(Timeout, 3 × the longest completed lease), doubled for each time that a worker was named while it was at
+// this task, up to 64 times that. So a task ends that is slow for everybody, as where the first minibatch takes long.
 func (q *Queue) Overdue(now time.Time) []int {
 	var workers []int
 	for _, worker := range slices.Sorted(maps.Keys(q.holders)) {
 		h := q.holders[worker]
 		if at, ok := q.expiry(h); ok && !now.Before(at) {
 			h.progress = now
+			h.leases[0].Slow = min(h.leases[0].Slow+1, maxSlow)
 			workers = append(workers, worker)
 		}
 	}
@@ -63,7 +66,8 @@ func (q *Queue) expiry(h *holder) (time.Time, bool) {
 	if q.policy.Timeout <= 0 {
 		return time.Time{}, false
 	}
-	return h.progress.Add(max(q.policy.Timeout, stragglerFactor*q.longest)), true
+	limit := max(q.policy.Timeout, stragglerFactor*q.longest)
+	return h.progress.Add(limit << h.leases[0].Slow), true
 }
 
 // Remaining returns how many training tasks of this epoch are not settled, and the one of the least number among them.
