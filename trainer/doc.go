@@ -29,6 +29,7 @@
 //	task/         shards → tasks → leases → done
 //	pod/          the life of pods; what ended one, and what follows from it
 //	rendezvous/   who is in the ring, with which ranks, and whose state they take
+//	timing/       how long the processes of a job wait for each other, and the laws between these times
 //	ring/         all-reduce, gather and state transfer over a two-method link
 //	evaluation/   when to measure which version; folding of what was measured
 //	param/        names and shapes of parameters; which server holds which stretch

@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
-	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
@@ -129,7 +128,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		return nil, err
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
-	srv := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}))
+	srv := grpc.NewServer(wire.Serving()...)
 	wire.RegisterMasterServer(srv, m)
 	healthpb.RegisterHealthServer(srv, health.NewServer())
 	m.background.Go(func() {

@@ -15,6 +15,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -35,11 +36,6 @@ type Config struct {
 
 // ErrAbandoned ends a server whose master could not be reached for too long.
 var ErrAbandoned = errors.New("the master could not be reached")
-
-const (
-	beat      = 500 * time.Millisecond // between heartbeats
-	beatLimit = 5 * time.Second        // for the answer to one
-)
 
 // Run joins the master, which tells the job, and serves until ctx ends or the
 // master does not know this server any more; both are no error. It closes the
@@ -154,11 +150,11 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 // heartbeats tells the master the version, each beat and when a snapshot was taken, until ctx ends or the master does
 // not know this server. The error is that it was away for too long.
 func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, taken <-chan struct{}) error {
-	ticker := time.NewTicker(beat)
+	ticker := time.NewTicker(timing.Beat)
 	defer ticker.Stop()
 	answered, missed := time.Now(), 0
 	for {
-		limited, cancel := context.WithTimeout(ctx, beatLimit)
+		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		reply, err := master.Heartbeat(limited, &wire.HeartbeatRequest{
 			Role: wire.Role_PS, Index: int32(c.Index), Version: s.Version(), Snapshot: s.Snapshot()})
 		cancel()

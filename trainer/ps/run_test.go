@@ -17,6 +17,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/test/memnet"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -121,7 +122,7 @@ func TestRun(t *testing.T) {
 			t.Fatal(m.joined)
 		}
 		beat0, at0 := m.last()
-		if beat0 == nil || time.Since(at0) > beat {
+		if beat0 == nil || time.Since(at0) > timing.Beat {
 			t.Fatal(beat0, at0)
 		}
 		c := r.client(0, dense(20, 0))

@@ -100,7 +100,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		store:    store{optimizer: optimizer},
 		log:      config.Log,
 		turn:     make(chan struct{}, 1),
-		control:  grpc.NewServer(),
+		control:  grpc.NewServer(wire.Serving()...),
 		rule:     newRule(config),
 		changed:  make(chan struct{}),
 		filled:   make(chan struct{}),

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 const (
 	// leaveGrace is what a worker has that is asked to leave: a little less than it is given by a cluster.
-	leaveGrace = 25 * time.Second
+	leaveGrace = timing.LeaveGrace
 	// abandoned is how long a master may be away until its pods end, too: the Job that owns them may stay, failed, for
 	// ever. On this machine the lifeline tells.
-	abandoned = 10 * time.Minute
+	abandoned = timing.Abandoned
 )
 
 // ErrLeft is the end of a pod that was asked to leave, and did: as if the signal had ended it.

@@ -8,22 +8,24 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
-)
 
-// connectLimit is how long a connection may take to be made before another attempt: a first packet that is lost while
-// a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is at once.
-const connectLimit = 3 * time.Second
+	"github.com/elasticdl/elasticdl/trainer/timing"
+)
 
 // Dialer opens a connection.
 type Dialer func(ctx context.Context, address string) (net.Conn, error)
 
 // TCP is the [Dialer] of jobs outside tests.
 func TCP(ctx context.Context, address string) (net.Conn, error) {
-	return (&net.Dialer{Timeout: connectLimit}).DialContext(ctx, "tcp", address)
+	d := net.Dialer{Timeout: timing.Connect, KeepAliveConfig: net.KeepAliveConfig{
+		Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests,
+	}}
+	return d.DialContext(ctx, "tcp", address)
 }
 
 // Connect makes a connection to the role that listens at address, which need not be there yet, by dial ([TCP] if that
-// is nil), whatever proxies the environment names.
+// is nil), whatever proxies the environment names. Calls and streams on it do not outlast a node that vanishes for
+// longer than timing.Vanish, and a call without a deadline has one of timing.Call.
 func Connect(address string, dial Dialer) (*grpc.ClientConn, error) {
 	if dial == nil {
 		dial = TCP
@@ -34,6 +36,8 @@ func Connect(address string, dial Dialer) (*grpc.ClientConn, error) {
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: time.Second},
-			MinConnectTimeout: connectLimit,
-		}))
+			MinConnectTimeout: timing.Connect,
+		}),
+		grpc.WithKeepaliveParams(alive),
+		grpc.WithChainUnaryInterceptor(limit))
 }

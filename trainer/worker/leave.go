@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -20,7 +21,7 @@ var (
 
 // drainLimit is what a worker has to end the minibatch that it is at. What it has not by then somebody else does. A
 // ring ends its round together, and says when a worker of it can be spared.
-const drainLimit = 5 * time.Second
+const drainLimit = timing.Drain
 
 // drain waits until the worker is asked to leave. From then on it leases nothing, and the heartbeats say so.
 func (w *worker) drain(ctx context.Context, unfeed, cancel context.CancelCauseFunc) {

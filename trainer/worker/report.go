@@ -13,21 +13,16 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// heartbeat is how often a worker says how far it is, unless a ring holds it for silent
-// sooner than after four of them.
-const heartbeat = 500 * time.Millisecond
-
-// beatLimit is what the master has to answer one.
-const beatLimit = 5 * time.Second
-
+// interval returns the time between two heartbeats.
 func (w *worker) interval() time.Duration {
-	if limit := w.Job.HeartbeatTimeout.Duration; w.Job.Strategy == job.AllReduce && limit > 0 {
-		return min(heartbeat, limit/4)
+	if w.Job.Strategy == job.AllReduce {
+		return timing.Interval(w.Job.HeartbeatTimeout.Duration)
 	}
-	return heartbeat
+	return timing.Interval(timing.Silence)
 }
 
 // leases is what this worker holds, from the grant to the delivered report.
@@ -187,7 +182,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 }
 
 func (w *worker) beat(ctx context.Context, how strategy) (*wire.HeartbeatReply, error) {
-	ctx, cancel := context.WithTimeout(ctx, beatLimit)
+	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()
 	leave := w.leave() // before the progress: with READY nothing is added to that
 	steps, rejected, loss := w.progress.snapshot()

@@ -1,0 +1,71 @@
+package timing
+
+import "time"
+
+const (
+	// Beat is the time between two heartbeats, if no limit on silence asks for more of them: see Interval.
+	Beat = 500 * time.Millisecond
+	// Beats is how many heartbeats fit into any limit on silence.
+	Beats = 4
+	// BeatLimit is how long a heartbeat waits for its answer.
+	BeatLimit = 5 * time.Second
+	// Silence is the least limit on the silence of a server, and of a worker beside servers. That of a member of a
+	// ring is the job's --heartbeat_timeout.
+	Silence = 5 * time.Second
+
+	// Order is how long the master waits for a server's answer to an order.
+	Order = 2 * time.Second
+	// Account is how long the servers have to say how much of a lost worker's lease is in the model.
+	Account = 3 * time.Second
+
+	// Connect is how long a connection may take to be made before another attempt: a first packet that is lost while
+	// a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is
+	// at once.
+	Connect = 3 * time.Second
+	// Greeting is how long who was accepted may take to say who it is.
+	Greeting = 5 * time.Second
+
+	// Poll is how long the master keeps a call that waits for news.
+	Poll = 5 * time.Second
+	// Call is how long a call may take that has no deadline of its own.
+	Call = 15 * time.Second
+
+	// Alive is after how long without a byte a gRPC connection is tested, whether or not calls are on it. The library
+	// makes it 10 s if it is less.
+	Alive = 10 * time.Second
+	// AliveAnswer is how long the answer to that may take. It also bounds, on Linux, how long sent bytes stay
+	// without acknowledgement.
+	AliveAnswer = 5 * time.Second
+	// Vanish is how long it takes at most to notice that the node at the other end of a gRPC connection has vanished.
+	Vanish = Alive + AliveAnswer
+
+	// KernelIdle is after how long without a byte the kernel tests a TCP connection, of any kind. A process that is
+	// stopped or busy passes, as its kernel answers.
+	KernelIdle = time.Second
+	// KernelInterval is how long after one such test the next follows.
+	KernelInterval = time.Second
+	// KernelTests is how many of them fail before the connection breaks.
+	KernelTests = 5
+	// KernelAlive is how long it takes to notice that the node at the other end of an idle TCP connection has vanished.
+	KernelAlive = KernelIdle + KernelInterval*KernelTests
+
+	// Drain is how long a worker beside servers that is asked to leave goes on with the minibatch that it is at.
+	Drain = 5 * time.Second
+	// LeaveGrace is how long a worker that is asked to leave has to end: a little less than a cluster gives it.
+	LeaveGrace = 25 * time.Second
+	// Farewell is how long the workers of a job that is done have to leave by themselves.
+	Farewell = 10 * time.Second
+	// End is how long the runtime has to end the pods of a job that is over.
+	End = 30 * time.Second
+
+	// Abandoned is how long the master may be away until the pods on a cluster end by themselves.
+	Abandoned = 10 * time.Minute
+)
+
+// Interval returns the time between two heartbeats of a pod whose silence is judged after limit; 0: it is not judged.
+func Interval(limit time.Duration) time.Duration {
+	if limit <= 0 {
+		return Beat
+	}
+	return min(Beat, limit/Beats)
+}

@@ -1,0 +1,52 @@
+package timing_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	. "github.com/elasticdl/elasticdl/trainer/timing"
+)
+
+// The numbers are those of the package's laws.
+func TestLaws(t *testing.T) {
+	for _, law := range []struct {
+		number int
+		what   string
+		holds  bool
+	}{
+		{1, "Beat·Beats <= Silence", Beat*Beats <= Silence},
+		{2, "BeatLimit <= Silence", BeatLimit <= Silence},
+		{3, "Order < Silence", Order < Silence},
+		{3, "Account < Silence", Account < Silence},
+		{4, "Connect + Poll < Call", Connect+Poll < Call},
+		{4, "Poll + BeatLimit <= Call", Poll+BeatLimit <= Call},
+		{4, "Connect + Greeting < Call", Connect+Greeting < Call},
+		{5, "KernelAlive < Vanish", KernelAlive < Vanish},
+		{5, "Vanish <= Call", Vanish <= Call},
+		{5, "Alive >= 10s, which is what gRPC makes of less", Alive >= 10*time.Second},
+		{6, "4·Call <= Abandoned", 4*Call <= Abandoned},
+		{7, "Drain + Call <= LeaveGrace", Drain+Call <= LeaveGrace},
+		{7, "LeaveGrace < 30s", LeaveGrace < 30*time.Second},
+		{8, "Farewell < End", Farewell < End},
+	} {
+		if !law.holds {
+			t.Errorf("law %d: %s does not hold", law.number, law.what)
+		}
+	}
+}
+
+// Law 1, for every limit that a job may name.
+func TestInterval(t *testing.T) {
+	for _, limit := range []time.Duration{time.Second, 1500 * time.Millisecond, 5 * time.Second, time.Minute, time.Hour} {
+		if every := Interval(limit); every <= 0 || every > Beat || every*Beats > limit {
+			t.Errorf("a heartbeat every %v for a limit of %v", every, limit)
+		}
+	}
+	if every := Interval(0); every != Beat {
+		t.Errorf("a heartbeat every %v for nobody", every)
+	}
+	if limit := job.Default().HeartbeatTimeout.Duration; BeatLimit > limit {
+		t.Errorf("a heartbeat waits %v, and its sender is silent after %v", BeatLimit, limit)
+	}
+}
