@@ -207,7 +207,7 @@ func breakLink(t *testing.T, size, from int, to string, bytes int) {
 	defer w.close()
 	w.wrap = func(f int, address string, c net.Conn) net.Conn {
 		if f == from && address == to {
-			return &cut{Conn: c, left: helloSize + answerSize + 2*(cardSize+1) + bytes}
+			return &cut{Conn: c, left: helloSize + answerSize + 2*meetingSize + bytes}
 		}
 		return c
 	}

@@ -20,7 +20,6 @@ var _ ring.Link = (*Mesh)(nil)
 type Mesh struct {
 	world World
 	links []*link // by rank; nil: none
-	guard *guard  // of what is sent
 	wg    sync.WaitGroup
 
 	mu      sync.Mutex
@@ -82,8 +81,8 @@ type link struct {
 	closed  bool
 }
 
-func newMesh(w World, conns map[int]net.Conn, g *guard, nears map[int]near) *Mesh {
-	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), guard: g, broken: make(chan struct{})}
+func newMesh(w World, conns map[int]net.Conn, nears map[int]near) *Mesh {
+	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.timer = time.AfterFunc(quiet, func() {
@@ -334,7 +333,11 @@ func (m *Mesh) fail(rank int, err error) error {
 	if m.err != nil {
 		return m.err
 	}
-	m.guard.clear()
+	for _, l := range m.links {
+		if l != nil {
+			l.near.guard.clear()
+		}
+	}
 	m.err = &BrokenError{m.world.Formation, rank, err}
 	m.hear()
 	m.timer.Stop()

@@ -2,10 +2,11 @@ package mesh
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"math/rand/v2"
+	"math"
 	"net"
 	"os"
 	"sync/atomic"
@@ -16,55 +17,86 @@ import (
 
 // Two processes on one machine need no bytes between them: the sender says where a message of [ring.Whole] bytes or
 // more lies, and the receiver copies it from there, once, if the system lets it read the other's memory. On each
-// connection each end says first, in its own order of bytes,
+// connection each end says first, one after the other and each time before it listens,
 //
-//	0 process id u64   8 address of a guard u64   16 what is there u64
+//	nonce    16 bytes that nobody can know before
+//	card     process id u64, address of a guard u64, in its own order of bytes
+//	verdict  1 byte: 1 if it could read its nonce in the other's guard
 //
-// which is all zero if it sees two addresses and so two machines, and then in one byte whether it could read the other's
-// guard. The ends need not see the same: there may be a translation of addresses between them.
+// A guard is memory that its process gives away: it holds the nonce of the one reader that may copy. So nothing is
+// copied from a process that did not take part: who names the process, the address and even the content of somebody
+// else's memory cannot have put a fresh nonce there. Nonce and card are all zero from an end that sees two addresses
+// and so two machines. The ends need not see the same: there may be a translation of addresses between them.
 //
 // Who leaves a world goes on with its memory, while a peer may still copy from it. So the guard is cleared first,
 // and the receiver looks at it after each copy: what was copied while it was whole is what was sent.
-const cardSize = 24
+const (
+	nonceSize   = 16
+	cardSize    = 16
+	meetingSize = nonceSize + cardSize + 1 // what each end says in all
+)
 
-// guard is a number that nobody can know, as long as what this process sent in one world is as it was sent.
-type guard struct{ number atomic.Uint64 }
+type nonce [nonceSize]byte
 
-func newGuard() *guard {
+func newNonce() (n nonce) {
+	rand.Read(n[:]) // never fails
+	return n
+}
+
+// guard shows the nonce of a reader as long as what was sent to it is as it was sent.
+type guard struct{ shown [2]atomic.Uint64 }
+
+func newGuard(reader nonce) *guard {
 	g := new(guard)
-	g.number.Store(rand.Uint64() | 1)
+	for i := range g.shown {
+		g.shown[i].Store(binary.NativeEndian.Uint64(reader[8*i:]))
+	}
 	return g
 }
 
-// clear says that what was sent may change from now on.
-func (g *guard) clear() { g.number.Store(0) }
-
-func (g *guard) card() []byte {
-	ne := binary.NativeEndian
-	b := ne.AppendUint64(nil, uint64(os.Getpid()))
-	b = ne.AppendUint64(b, uint64(uintptr(unsafe.Pointer(g))))
-	return ne.AppendUint64(b, g.number.Load())
+// clear says that what was sent may change from now on. A nil guard shows nothing.
+func (g *guard) clear() {
+	if g != nil {
+		g.shown[0].Store(0)
+		g.shown[1].Store(0)
+	}
 }
 
-// memory is the memory of another process.
+// card is what a process says of a guard: where it is.
+type card struct {
+	pid   int     // from 1; 0: nowhere
+	guard uintptr // its address
+}
+
+func (g *guard) card() card { return card{os.Getpid(), uintptr(unsafe.Pointer(g))} }
+
+func (c card) append(b []byte) []byte {
+	b = binary.NativeEndian.AppendUint64(b, uint64(c.pid))
+	return binary.NativeEndian.AppendUint64(b, uint64(c.guard))
+}
+
+// parseCard reads a card from its cardSize bytes.
+func parseCard(b []byte) (card, error) {
+	pid, guard := binary.NativeEndian.Uint64(b), binary.NativeEndian.Uint64(b[8:])
+	if pid > math.MaxInt32 || pid == 0 && guard != 0 {
+		return card{}, fmt.Errorf("parse card: impossible process %d at %#x", pid, guard)
+	}
+	return card{int(pid), uintptr(guard)}, nil
+}
+
+// memory is the memory of another process, which gives it to whom its guard shows the nonce of.
 type memory struct {
-	pid    int
-	guard  uintptr
-	number uint64
-}
-
-func parseCard(b []byte) memory {
-	ne := binary.NativeEndian
-	return memory{int(ne.Uint64(b)), uintptr(ne.Uint64(b[8:])), ne.Uint64(b[16:])}
+	card
+	nonce nonce
 }
 
 // read fills b with what the other sent from an address.
 func (m memory) read(b []byte, address uintptr) error {
-	var number [8]byte
-	if err := copyMemory(m.pid, b, address, number[:], m.guard); err != nil {
+	var shown nonce
+	if err := copyMemory(m.pid, b, address, shown[:], m.guard); err != nil {
 		return fmt.Errorf("copy from process %d: %w", m.pid, err)
 	}
-	if binary.NativeEndian.Uint64(number[:]) != m.number {
+	if shown != m.nonce {
 		return fmt.Errorf("copy from process %d: %w", m.pid, net.ErrClosed)
 	}
 	return nil
@@ -75,6 +107,7 @@ type near struct {
 	reads  bool   // this end copies from
 	memory memory // of the other
 	read   bool   // the other copies from this one
+	guard  *guard // and looks at this; nil: none
 }
 
 // sameMachine reports whether both ends of a connection seem to be on one machine.
@@ -85,7 +118,7 @@ func sameMachine(conn net.Conn) bool {
 }
 
 // approach finds out which peers are near, and waits until all know. The rank is of the peer that the error is about.
-func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (nears map[int]near, rank int, err error) {
+func approach(ctx, node context.Context, conns map[int]net.Conn) (nears map[int]near, rank int, err error) {
 	end := func() {
 		for _, c := range conns {
 			c.Close()
@@ -94,48 +127,64 @@ func approach(ctx, node context.Context, g *guard, conns map[int]net.Conn) (near
 	defer context.AfterFunc(ctx, end)()
 	defer context.AfterFunc(node, end)()
 	nears = make(map[int]near)
-	each := func(do func(conn net.Conn, n *near) error) bool {
+	// All write before anybody waits: it fits into the connections.
+	for _, step := range []func(net.Conn, *near) error{sayNonce, sayCard, sayVerdict, hearVerdict} {
 		for r, conn := range conns {
 			n := nears[r]
-			if err = do(conn, &n); err != nil {
-				rank = r
-				return false
+			if err := step(conn, &n); err != nil {
+				return nil, r, err
 			}
 			nears[r] = n
 		}
-		return true
-	}
-	// All write before anybody waits: it fits into the connections.
-	ok := each(func(conn net.Conn, _ *near) error {
-		card := make([]byte, cardSize)
-		if sameMachine(conn) {
-			card = g.card()
-		}
-		_, err := conn.Write(card)
-		return err
-	}) && each(func(conn net.Conn, n *near) error {
-		var b [cardSize]byte
-		if _, err := io.ReadFull(conn, b[:]); err != nil {
-			return err
-		}
-		n.memory = parseCard(b[:])
-		n.reads = sameMachine(conn) && n.memory.pid > 0 && n.memory.read(nil, 0) == nil
-		verdict := []byte{0}
-		if n.reads {
-			verdict[0] = 1
-		}
-		_, err := conn.Write(verdict)
-		return err
-	}) && each(func(conn net.Conn, n *near) error {
-		var verdict [1]byte
-		_, err := io.ReadFull(conn, verdict[:])
-		n.read = verdict[0] == 1
-		return err
-	})
-	if !ok {
-		return nil, rank, err
 	}
 	return nears, -1, nil
+}
+
+func sayNonce(conn net.Conn, n *near) error {
+	if sameMachine(conn) {
+		n.memory.nonce = newNonce()
+	}
+	_, err := conn.Write(n.memory.nonce[:])
+	return err
+}
+
+func sayCard(conn net.Conn, n *near) error {
+	var reader nonce
+	if _, err := io.ReadFull(conn, reader[:]); err != nil {
+		return err
+	}
+	var c card
+	if reader != (nonce{}) && sameMachine(conn) {
+		n.guard = newGuard(reader)
+		c = n.guard.card()
+	}
+	_, err := conn.Write(c.append(nil))
+	return err
+}
+
+func sayVerdict(conn net.Conn, n *near) error {
+	var b [cardSize]byte
+	if _, err := io.ReadFull(conn, b[:]); err != nil {
+		return err
+	}
+	var err error
+	if n.memory.card, err = parseCard(b[:]); err != nil {
+		return err
+	}
+	n.reads = sameMachine(conn) && n.memory.pid > 0 && n.memory.read(nil, 0) == nil
+	verdict := []byte{0}
+	if n.reads {
+		verdict[0] = 1
+	}
+	_, err = conn.Write(verdict)
+	return err
+}
+
+func hearVerdict(conn net.Conn, n *near) error {
+	var verdict [1]byte
+	_, err := io.ReadFull(conn, verdict[:])
+	n.read = verdict[0] == 1
+	return err
 }
 
 // place is a message that says where b lies. Its sender keeps b: an address alone does not.

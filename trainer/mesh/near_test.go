@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"runtime"
@@ -17,20 +18,30 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
 
-// What a process says of its memory can be copied, until it clears its guard.
-func TestCopyFromMemory(t *testing.T) {
-	if !canCopy {
-		t.Log("this system cannot")
-		return
+// give is memory of this process, for a reader with that nonce.
+func give(n nonce) (*guard, memory) {
+	g := newGuard(n)
+	return g, memory{g.card(), n}
+}
+
+// canRead skips a test where one process cannot copy from another.
+func canRead(t *testing.T) {
+	g, m := give(newNonce())
+	if err := m.read(nil, 0); err != nil {
+		t.Skip("a process may not copy from itself here: ", err)
 	}
-	g := newGuard()
-	m := parseCard(g.card())
+	runtime.KeepAlive(g)
+}
+
+// What a process gives away can be copied, until it clears its guard.
+func TestCopyFromMemory(t *testing.T) {
+	canRead(t)
+	g, m := give(newNonce())
 	sent := bytes.Repeat([]byte("sent"), 100_000)
 	got := make([]byte, len(sent))
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(sent)))
 	if err := m.read(got, from); err != nil {
-		t.Log("not allowed here: ", err)
-		return
+		t.Fatal(err)
 	}
 	if !bytes.Equal(got, sent) {
 		t.Error("what was copied is not what was there")
@@ -46,17 +57,82 @@ func TestCopyFromMemory(t *testing.T) {
 
 // A card of another process is no permission.
 func TestCardOfAnother(t *testing.T) {
-	g := newGuard()
-	m := parseCard(g.card())
+	g, m := give(newNonce())
 	for name, m := range map[string]memory{
-		"no process":     {1<<31 - 2, m.guard, m.number},
-		"another number": {os.Getpid(), m.guard, m.number + 1},
-		"no address":     {os.Getpid(), 0, m.number},
+		"no process":    {card{1<<31 - 2, m.guard}, m.nonce},
+		"another nonce": {m.card, newNonce()},
+		"no address":    {card{os.Getpid(), 0}, m.nonce},
 	} {
 		if err := m.read(nil, 0); err == nil {
 			t.Error(name, "was read")
 		}
 	}
+	runtime.KeepAlive(g)
+}
+
+// Nor is what the peer knows to lie somewhere in the memory of another: process, address and content may all be right,
+// as those of a guard are that was shown to somebody else before.
+func TestRightCardOfAnother(t *testing.T) {
+	canRead(t)
+	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lis.Close()
+	there, err := net.Dial("tcp", lis.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer there.Close()
+	here, err := lis.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := newNonce()
+	g, _ := give(known)
+	said := make(chan []byte, 1)
+	go func() {
+		there.Write(known[:])
+		there.Write(g.card().append(nil))
+		b := make([]byte, meetingSize)
+		io.ReadFull(there, b)
+		there.Write([]byte{0})
+		said <- b
+	}()
+	nears, _, err := approach(t.Context(), t.Context(), map[int]net.Conn{0: here})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if nears[0].reads {
+		t.Error("it reads the memory of who did not give it")
+	}
+	if b := <-said; b[meetingSize-1] != 0 {
+		t.Error("it says that it reads it")
+	}
+	runtime.KeepAlive(g)
+}
+
+func FuzzCard(f *testing.F) {
+	g, _ := give(newNonce())
+	f.Add(g.card().append(nil))
+	f.Add(make([]byte, cardSize))
+	f.Add(bytes.Repeat([]byte{255}, cardSize))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < cardSize {
+			return
+		}
+		b = b[:cardSize]
+		c, err := parseCard(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(c.append(nil), b) {
+			t.Errorf("% x is read as %+v", b, c)
+		}
+		if canCopy && (memory{c, newNonce()}).read(nil, 0) == nil {
+			t.Errorf("%+v gives what it cannot know", c)
+		}
+	})
 }
 
 // far is a connection that does not know where its ends are.
@@ -141,8 +217,7 @@ func TestBreakBeforeCopy(t *testing.T) {
 func TestSentIsKept(t *testing.T) {
 	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
 	if !meshes[0].links[1].near.read {
-		t.Log("not allowed here")
-		return
+		t.Skip("a process may not copy from itself here")
 	}
 	send := func() weak.Pointer[byte] {
 		b := bytes.Repeat([]byte("sent"), ring.Whole/4)
@@ -173,7 +248,7 @@ func TestSentIsKept(t *testing.T) {
 
 // A link that breaks when the world is agreed upon and its ends find out where they are breaks the world at both.
 func TestBreakWhileApproaching(t *testing.T) {
-	for bytes := range 2 * (cardSize + 1) {
+	for bytes := range 2 * meetingSize {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTown(t, 2)
 			defer w.close()

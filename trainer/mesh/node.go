@@ -234,12 +234,11 @@ func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
 	for a := range got {
 		a.conn.Close()
 	}
-	g := newGuard()
 	var nears map[int]near
 	if err == nil {
 		admit()
 		var rank int
-		if nears, rank, err = approach(ctx, n.ctx, g, conns); err != nil {
+		if nears, rank, err = approach(ctx, n.ctx, conns); err != nil {
 			err = &BrokenError{w.Formation, rank, cmp.Or(context.Cause(ctx), err)}
 		}
 	}
@@ -249,7 +248,7 @@ func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
 		}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	return newMesh(w, conns, g, nears), nil
+	return newMesh(w, conns, nears), nil
 }
 
 // begin makes w the world whose peers are welcome.
