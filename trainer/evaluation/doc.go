@@ -17,6 +17,6 @@
 //     and a task that is reported twice counts once.
 //  3. A result has all its tasks in it, or it does not exist.
 //  4. A snapshot that is no use is released: one that was measured or withdrawn, and those of
-//     servers that missed each other. Release never goes back, and servers that keep on
-//     applying updates come to a snapshot that all of them hold.
+//     servers that missed each other. Release never goes back. Servers that keep on applying updates come to a
+//     snapshot that all of them hold, if each remembers what was released and takes no snapshot of that any more.
 package evaluation

@@ -232,97 +232,137 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 	})
 }
 
-// servers is a dumb picture of the parameter servers: each takes a snapshot at multiples of 50 when it holds none.
-type servers struct {
-	version, held []int64
+// holder is a dumb picture of one of those that take snapshots, a parameter server or the ring: it takes one of each
+// even version that it comes to while it holds none, unless it was told that it is of no use.
+type holder struct {
+	version, held int64
+	told          int64 // which snapshots are released, as it was told last; one that was started anew knows of none
 }
 
-// TestLaws runs the schedule beside servers that move, restart and are told late.
+func (h *holder) update(to int64) {
+	if h.version = to; to%2 == 0 && h.held == 0 && to > h.told {
+		h.held = to
+	}
+}
+
+// order tells the release, once: if it is what was told before, the holder hears nothing.
+func (h *holder) order(release int64) {
+	if release == h.told {
+		return
+	}
+	if h.told = release; h.held <= release {
+		h.held = 0
+	}
+}
+
+// lawsTest is a schedule beside holders that move, restart and are told late.
+type lawsTest struct {
+	s        *Schedule
+	holders  []holder
+	released int64
+	running  int64 // the version, 0 if none
+	measured map[int64]bool
+}
+
+func (l *lawsTest) one(t *rapid.T) (int, *holder) {
+	i := rapid.IntRange(0, len(l.holders)-1).Draw(t, "holder")
+	return i, &l.holders[i]
+}
+
+func (l *lawsTest) begin(t *rapid.T) {
+	r, ok := l.s.Due()
+	if !ok {
+		t.Skip("nothing due")
+	}
+	if l.running != 0 || l.measured[r.Version] {
+		t.Fatalf("%+v due, running %d, measured %t", r, l.running, l.measured[r.Version])
+	}
+	l.s.Begin(1)
+	l.running = r.Version
+}
+
+func (l *lawsTest) report(t *rapid.T) {
+	if l.running == 0 {
+		t.Skip("nothing is running")
+	}
+	if r, err := l.s.Report(l.running, Part{}, nil); r == nil || err != nil {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	l.measured[l.running], l.running = true, 0
+}
+
+func (l *lawsTest) push(t *rapid.T) {
+	_, h := l.one(t)
+	h.update(h.version + rapid.SampledFrom([]int64{1, 1, 2, 3}).Draw(t, "updates"))
+}
+
+func (l *lawsTest) heartbeat(t *rapid.T) {
+	i, h := l.one(t)
+	withdrawn := l.s.Snapshot(i, h.held)
+	if withdrawn != (l.running != 0 && h.held != l.running) {
+		t.Fatalf("withdrawn: %t; holder %d has %d, running %d", withdrawn, i, h.held, l.running)
+	}
+	if withdrawn {
+		l.running = 0
+	}
+}
+
+func (l *lawsTest) control(t *rapid.T) {
+	_, h := l.one(t)
+	h.order(l.s.Release())
+}
+
+func (l *lawsTest) restart(t *rapid.T) {
+	_, h := l.one(t)
+	h.held, h.told = 0, 0
+}
+
+func (l *lawsTest) check(t *rapid.T) {
+	if l.s.Release() < l.released || l.running != 0 && l.s.Release() >= l.running {
+		t.Fatalf("released %d, before %d, running %d", l.s.Release(), l.released, l.running)
+	}
+	l.released = l.s.Release()
+}
+
+// goOn has the holders move on in step, as training does, and ends with an evaluation.
+func (l *lawsTest) goOn(t *rapid.T) {
+	for range 1000 {
+		if l.running != 0 {
+			l.report(t)
+			return
+		}
+		if _, ok := l.s.Due(); ok {
+			l.begin(t)
+			continue
+		}
+		var top int64
+		for _, h := range l.holders {
+			top = max(top, h.version)
+		}
+		for i := range l.holders {
+			h := &l.holders[i]
+			l.s.Snapshot(i, h.held)
+			if rapid.Bool().Draw(t, "told before the update") {
+				h.order(l.s.Release())
+			}
+			h.update(top + 1)
+			h.order(l.s.Release())
+		}
+	}
+	t.Fatalf("no evaluation: %+v, released %d", l.holders, l.s.Release())
+}
+
+// TestLaws runs the schedule beside holders that move, restart and are told late, each order once. It never gets stuck.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 3).Draw(t, "servers")
-		s := New(Policy{Steps: 50, Servers: n})
-		sv := servers{make([]int64, n), make([]int64, n)}
-		var released, running int64
-		measured := make(map[int64]bool)
-		one := func() int { return rapid.IntRange(0, n-1).Draw(t, "server") }
-		begin := func(t *rapid.T) {
-			r, ok := s.Due()
-			if !ok {
-				t.Skip("nothing due")
-			}
-			if running != 0 || measured[r.Version] {
-				t.Fatalf("%+v due, running %d, measured %t", r, running, measured[r.Version])
-			}
-			s.Begin(1)
-			running = r.Version
-		}
-		report := func(t *rapid.T) {
-			if running == 0 {
-				t.Skip("nothing is running")
-			}
-			if r, err := s.Report(running, Part{}, nil); r == nil || err != nil {
-				t.Fatalf("%+v, %v", r, err)
-			}
-			measured[running], running = true, 0
-		}
-		push := func(*rapid.T) {
-			i := one()
-			if sv.version[i] += 10; sv.version[i]%50 == 0 && sv.held[i] == 0 {
-				sv.held[i] = sv.version[i]
-			}
-		}
-		heartbeat := func(t *rapid.T) {
-			i := one()
-			withdrawn := s.Snapshot(i, sv.held[i])
-			if withdrawn != (running != 0 && sv.held[i] != running) {
-				t.Fatalf("withdrawn: %t; server %d has %d, running %d", withdrawn, i, sv.held[i], running)
-			}
-			if withdrawn {
-				running = 0
-			}
-		}
-		control := func(*rapid.T) {
-			if i := one(); sv.held[i] <= s.Release() {
-				sv.held[i] = 0
-			}
-		}
+		n := rapid.IntRange(1, 3).Draw(t, "holders") // a ring is one
+		l := &lawsTest{s: New(Policy{Steps: 2, Servers: n}), holders: make([]holder, n), measured: make(map[int64]bool)}
 		t.Repeat(map[string]func(*rapid.T){
-			"begin": begin, "report": report, "push": push, "push more": push, "heartbeat": heartbeat,
-			"heartbeat more": heartbeat, "control": control, "control more": control,
-			"restart": func(*rapid.T) { i := one(); sv.held[i] = 0 },
-			"": func(t *rapid.T) {
-				if s.Release() < released || running != 0 && s.Release() >= running {
-					t.Fatalf("released %d, before %d, running %d", s.Release(), released, running)
-				}
-				released = s.Release()
-			},
+			"begin": l.begin, "report": l.report, "push": l.push, "push more": l.push, "heartbeat": l.heartbeat,
+			"heartbeat more": l.heartbeat, "control": l.control, "control more": l.control,
+			"restart": l.restart, "": l.check,
 		})
-		// It never gets stuck: servers that move on in step come to an evaluation.
-		for step := range 1000 {
-			if running != 0 {
-				report(t)
-				return
-			}
-			if _, ok := s.Due(); ok {
-				begin(t)
-				continue
-			}
-			top := slices.Max(sv.version)
-			for i := range n {
-				s.Snapshot(i, sv.held[i])
-				if sv.held[i] <= s.Release() {
-					sv.held[i] = 0
-				}
-				if step > 0 {
-					sv.version[i] = top + 10
-				}
-				if sv.version[i]%50 == 0 && sv.held[i] == 0 {
-					sv.held[i] = sv.version[i]
-				}
-			}
-		}
-		t.Fatalf("no evaluation: servers at %v hold %v, released %d", sv.version, sv.held, s.Release())
+		l.goOn(t)
 	})
 }
 

@@ -178,6 +178,31 @@ func TestEvaluation(t *testing.T) {
 	})
 }
 
+// A server that says that it holds a snapshot that was released is told again, as often as it says so.
+func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { evaluated(c); c.Job.NumPS = 1 })
+		w.join()
+		w.beats(50, 50)
+		for range 2 {
+			w.done(0, w.task(0), accuracy(1, 4))
+		}
+		for range 3 {
+			before := len(w.servers[0].orders)
+			w.beats(51, 50)
+			if last := w.servers[0].last(); last.ReleaseSnapshot != 50 || len(w.servers[0].orders) == before {
+				t.Errorf("told %v, %d orders after %d", last, len(w.servers[0].orders), before)
+			}
+		}
+		before := len(w.servers[0].orders)
+		w.beats(52, 0)
+		w.beats(100, 100)
+		if n := len(w.servers[0].orders); n != before {
+			t.Errorf("%d orders more, for nothing", n-before)
+		}
+	})
+}
+
 // An evaluation whose snapshot dies with a server is given up; late reports of it are stale.
 func TestEvaluationWithdrawn(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -160,6 +160,10 @@ func (m *servers) heard(id pod.ID, r *wire.HeartbeatRequest, _ *wire.HeartbeatRe
 		s := m.all[id.Index]
 		s.version = max(s.version, r.Version)
 		m.snapshot(id.Index, r.Snapshot)
+		if r.Snapshot > 0 && r.Snapshot <= s.told.release { // an order is a level: told until it is observed
+			s.told.release = 0
+			signal(s.wake)
+		}
 	}
 }
 

@@ -21,6 +21,7 @@ type store struct {
 	values   []float32
 	snapshot []float32
 	held     int64 // the version of snapshot, 0 if none
+	released int64 // snapshots up to this version are of no use: none is taken
 
 	slots    [][]float32
 	received []float32 // the push that is being received
@@ -98,12 +99,12 @@ func (s *store) move(a, b int, rate float64) {
 	}
 }
 
-// keep takes the snapshot of version, if none is held.
+// keep takes the snapshot of version, if none is held and it is not released already.
 func (s *store) keep(version int64) bool {
 	s.mu.RLock()
-	held := s.held
+	useless := s.held != 0 || version <= s.released
 	s.mu.RUnlock()
-	if held != 0 {
+	if useless {
 		return false
 	}
 	if s.snapshot == nil {
@@ -111,15 +112,20 @@ func (s *store) keep(version int64) bool {
 	}
 	copy(s.snapshot, s.values)
 	s.mu.Lock()
+	defer s.mu.Unlock()
+	if version <= s.released { // meanwhile
+		return false
+	}
 	s.held = version
-	s.mu.Unlock()
 	return true
 }
 
-// release drops the snapshot if it is of version or an older one.
+// release drops the snapshot if it is of version or an older one, and has none of those taken from now on, until the next
+// call says otherwise.
 func (s *store) release(version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.released = version
 	if s.held <= version {
 		s.held = 0
 	}

@@ -1,0 +1,26 @@
+package ps
+
+import "testing"
+
+// A server that comes to a version only after it was released does not keep it: nobody would tell it again.
+func TestReleasedVersionIsNotKept(t *testing.T) {
+	s := &store{values: []float32{1, 2}}
+	s.release(100)
+	for version, want := range map[int64]bool{50: false, 100: false} {
+		if s.keep(version) != want || s.held != 0 {
+			t.Errorf("version %d is kept, although versions up to 100 are released", version)
+		}
+	}
+	if !s.keep(150) || s.held != 150 {
+		t.Errorf("holds %d, not version 150", s.held)
+	}
+	if s.release(149); s.held != 150 {
+		t.Errorf("holds %d after the release of 149", s.held)
+	}
+	if s.release(150); s.held != 0 {
+		t.Errorf("holds %d after its release", s.held)
+	}
+	if s.release(0); !s.keep(50) { // another life of the model: nothing of it is released
+		t.Error("version 50 of another life is not kept")
+	}
+}
