@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
@@ -258,7 +259,7 @@ func (w *servers) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 	}()
 	var rate float64
 	if w.Model.LearningRate != nil {
-		rate = w.Model.LearningRate(slices.Max(gradient.Versions), 1)
+		rate = max(w.Model.LearningRate(slices.Max(gradient.Versions), 1), math.SmallestNonzeroFloat64) // 0 is the optimizer's own
 	}
 	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads(), rate)
 	return nil
