@@ -56,9 +56,10 @@ func exit(p *core.Pod) pod.Exit {
 		e.OOM = end.Reason == oomKilled
 		e.Reason = lastWords(p, end)
 	} else if p.Status.Phase == core.PodFailed {
-		e.Evicted = true // its node would not have it, or has not kept it
+		e.Rejected = p.DeletionTimestamp == nil // OutOfcpu, NodeAffinity, UnexpectedAdmissionError: no container of it has run
 	}
 	if c := podCondition(p, core.DisruptionTarget); c != nil && c.Status == core.ConditionTrue {
+		e.Rejected = false
 		disrupted(&e, c)
 	}
 	switch p.Status.Reason {
@@ -67,7 +68,10 @@ func exit(p *core.Pod) pod.Exit {
 	case "NodeLost":
 		e.NodeLost = true
 	}
-	if p.Status.Message != "" || p.Status.Reason != "" {
+	switch {
+	case e.Rejected && !e.Evicted && p.Status.Reason != "":
+		e.Reason = because(p.Status.Reason, p.Status.Message) // as kubectl shows it
+	case p.Status.Message != "" || p.Status.Reason != "":
 		e.Reason = cmp.Or(lastLine(p.Status.Message), p.Status.Reason)
 	}
 	return e

@@ -107,7 +107,7 @@ func TestObserve(t *testing.T) {
 		},
 		"its node is no more": {
 			"spec: {nodeName: node-1}\nstatus: {phase: Failed, " + disrupted("DeletionByPodGC", "PodGC: node no longer exists") + "}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{NodeLost: true, Evicted: true, Reason: "PodGC: node no longer exists"}},
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{NodeLost: true, Reason: "PodGC: node no longer exists"}},
 		},
 		"its node is lost, as old controllers say it": {
 			deleted + "status: {phase: Running, reason: NodeLost, message: 'Node node-1 which was running pod is unresponsive'}",
@@ -120,7 +120,15 @@ func TestObserve(t *testing.T) {
 		},
 		"refused by its kubelet": {
 			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: OutOfcpu, message: 'Pod was rejected: Node didn''t have enough resource: cpu'}",
-			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Evicted: true, Reason: "Pod was rejected: Node didn't have enough resource: cpu"}},
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Rejected: true, Reason: "OutOfcpu: Pod was rejected: Node didn't have enough resource: cpu"}},
+		},
+		"refused by its kubelet, which has no memory left": {
+			"spec: {nodeName: node-1}\nstatus: {phase: Failed, reason: Evicted, message: 'The node had condition: [MemoryPressure].'}",
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Rejected: true, Evicted: true, Reason: "The node had condition: [MemoryPressure]."}},
+		},
+		"refused by its kubelet, and deleted": {
+			deleted + "status: {phase: Failed, reason: NodeAffinity, message: 'Pod was rejected'}",
+			pod.Event{Phase: pod.Failed, Node: "node-1", Exit: pod.Exit{Deleted: true, Reason: "Pod was rejected"}},
 		},
 		"done":    {ended("Succeeded", "{exitCode: 0, reason: Completed}"), pod.Event{Phase: pod.Succeeded}},
 		"failed":  {ended("Failed", `{exitCode: 1, reason: Error, message: "first\nno such file: /data\n"}`), pod.Event{Phase: pod.Failed, Exit: pod.Exit{Code: 1, Reason: "no such file: /data"}}},

@@ -47,7 +47,7 @@ type RuntimeConfig struct {
 	Log     *slog.Logger
 }
 
-// Runtime is the pods of one job in a cluster: a [master.Pods].
+// Runtime is the pods of one job in a cluster: a [master.Pods]. Of those that have failed it keeps a few, the newest.
 type Runtime struct {
 	config   RuntimeConfig
 	pods     typed.PodInterface
@@ -73,6 +73,8 @@ type known struct {
 	due   time.Time // if it was asked to go: when it should be gone
 	lost  bool      // it was not, by far
 	lacks time.Time // since when it lacks its image; zero: it does not
+	born  time.Time // when it was created, by the server's clock
+	swept bool      // it has failed, and was deleted
 }
 
 var _ master.Pods = (*Runtime)(nil)

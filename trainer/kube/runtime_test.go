@@ -439,6 +439,42 @@ func TestRuntimeHasPatienceWithItself(t *testing.T) {
 	})
 }
 
+// Of pods that have failed the newest few are kept, for their logs and reasons: a node that refuses pods does not fill the
+// cluster with them, and those whose logs say something are not driven out by those that never ran.
+func TestRuntimeSweepsFailedPods(t *testing.T) {
+	s := newAPIServer(t)
+	r := testRuntime(t, s)
+	rejected := func(p *core.Pod) {
+		p.Status.Phase, p.Status.Reason, p.Status.Message = core.PodFailed, "OutOfcpu", "Pod was rejected: Node didn't have enough resource: cpu"
+	}
+	const crashes, rejections = 2 * keepFailed, 2 * keepRejected
+	for i := range crashes + rejections {
+		id := pod.ID{Role: pod.Worker, Index: i}
+		s.create(r, id, 1)
+		s.expect(r, id, 1, pod.Pending)
+		if i < crashes {
+			s.change(manifest.PodName("test", id), exits(1))
+		} else {
+			s.change(manifest.PodName("test", id), rejected)
+		}
+		if e := s.expect(r, id, 1, pod.Failed); e.Exit.Rejected != (i >= crashes) {
+			t.Errorf("%v: %+v", id, e)
+		}
+	}
+	s.create(r, ps0, 1)
+	s.expect(r, ps0, 1, pod.Pending)
+	s.change("elasticdl-test-ps-0", runs)
+	s.expect(r, ps0, 1, pod.Running)
+	s.await("only the newest are left", func() bool { return len(s.pods) == 1+keepFailed+keepRejected })
+	for i := range crashes + rejections {
+		kept := i >= crashes-keepFailed && i < crashes || i >= crashes+rejections-keepRejected
+		if there := s.get(manifest.PodName("test", pod.ID{Role: pod.Worker, Index: i})) != nil; there != kept {
+			t.Errorf("worker-%d is there: %t", i, there)
+		}
+	}
+	s.quiet(r) // nothing is told of it
+}
+
 func TestRuntimeSweeps(t *testing.T) {
 	s := newAPIServer(t)
 	before := testRuntime(t, s)

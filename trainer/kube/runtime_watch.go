@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -22,6 +23,12 @@ const (
 	lookEvery    = 2 * time.Second
 	overdue      = 10 * time.Second // a pod that was to be gone so long ago is on a node that does not answer
 	pullPatience = 5 * time.Minute  // how long images may be missing before any pod has run
+)
+
+// Of pods that have failed so many are kept, the newest: those that ran, for their logs, and those that never did.
+const (
+	keepFailed   = 10
+	keepRejected = 3
 )
 
 // watch hears of the job's pods until ctx ends: a list, a stream of changes, and a list again if the stream was cut off for
@@ -91,6 +98,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 		k = &known{name: p.Name, made: p.ResourceVersion}
 		r.known[p.UID] = k
 	}
+	k.born = p.CreationTimestamp.Time
 	e := observe(p)
 	k.gone = vanished(p)
 	if r.last[e.ID] == "" {
@@ -184,7 +192,67 @@ func (r *Runtime) overlook(ctx context.Context) {
 			}
 			cancel()
 		}
+		r.tidy(ctx)
 	}
+}
+
+// tidy deletes the failed pods that are too many. One that cannot be deleted is tried again at the next look.
+func (r *Runtime) tidy(ctx context.Context) {
+	for _, p := range r.surplus() {
+		err := r.rate.Wait(ctx)
+		if err == nil {
+			err = limited(ctx, func(ctx context.Context) error { return r.remove(ctx, p.name, p.uid, nil) })
+		}
+		if err != nil {
+			r.config.Log.Warn("Failed pod could not be deleted", "pod", p.name, "error", err)
+			return
+		}
+		r.mu.Lock()
+		if k := r.known[p.uid]; k != nil {
+			k.swept = true
+		}
+		r.mu.Unlock()
+	}
+}
+
+// object is a pod object by its name and UID.
+type object struct {
+	name string
+	uid  types.UID
+}
+
+// surplus returns the failed pods that are not to be kept, oldest first.
+func (r *Runtime) surplus() []object {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	type failure struct {
+		object
+		*known
+	}
+	var ran, rejected []failure
+	for uid, k := range r.known {
+		f := failure{object{k.name, uid}, k}
+		switch {
+		case k.swept || k.told.Phase != pod.Failed:
+		case k.told.Exit.Rejected:
+			rejected = append(rejected, f)
+		default:
+			ran = append(ran, f)
+		}
+	}
+	var all []object
+	for _, kind := range []struct {
+		failures []failure
+		keep     int
+	}{{ran, keepFailed}, {rejected, keepRejected}} {
+		slices.SortFunc(kind.failures, func(a, b failure) int {
+			return cmp.Or(a.born.Compare(b.born), cmp.Compare(a.told.ID.Index, b.told.ID.Index))
+		})
+		for _, f := range kind.failures[:max(0, len(kind.failures)-kind.keep)] {
+			all = append(all, f.object)
+		}
+	}
+	return all
 }
 
 // stuck is the pods whose time to leave has long passed. The process may be alive on a node that nobody reaches: it

@@ -3,15 +3,14 @@ package master
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, no cluster takes it.
+// ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, this cluster does not take it.
+// A job that has not started fails with it.
 var ErrHopeless = errors.New("impossible")
 
 // ErrDisowned is what a runtime's Delete says when the cluster does not know this master any more.
@@ -161,10 +160,8 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.doom(m.table.Refused(a.ID, a.Launch, pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull)}, now))
-	if errors.Is(err, ErrHopeless) {
-		m.end(job.Failed, fmt.Errorf("create %v: %w", a.ID, err), now)
-	}
+	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull), Hopeless: errors.Is(err, ErrHopeless)}
+	m.doom(m.table.Refused(a.ID, a.Launch, why, now))
 	m.advance(now)
 	signal(m.poke)
 }
@@ -173,7 +170,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p, ok := m.table.Get(a.ID); ok && p.Launch == a.Launch && p.Phase == pod.Initial {
+	if p, ok := m.table.Get(a.ID); ok && p.Launch == a.Launch && p.Phase < pod.Pending {
 		m.note(pod.Event{ID: a.ID, Launch: a.Launch, Phase: pod.Pending})
 	}
 	signal(m.poke)

@@ -105,8 +105,60 @@ func TestHopelessCreation(t *testing.T) {
 			}
 		})
 		<-w.ended
-		if !errors.Is(w.err, ErrHopeless) || !strings.Contains(w.status.Reason, "impossible: no such field") || w.status.State != "Failed" {
+		if w.err == nil || !strings.Contains(w.status.Reason, "impossible: no such field") || w.status.State != "Failed" {
 			t.Errorf("%v; %v", w.err, w.status)
+		}
+	})
+}
+
+// A job whose pods have run goes on when what would replace one is denied, for as long as that lasts, and tells why. Its
+// servers are waited for as well.
+func TestDeniedReplacementEndsNothing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var denied atomic.Bool
+		var asked atomic.Int32
+		w := start(t, func(c *Config) {
+			c.Pods.(*fakePods).before = func(context.Context, Pod) error {
+				if !denied.Load() {
+					return nil
+				}
+				asked.Add(1)
+				return fmt.Errorf("%w: admission webhook denied the request", ErrHopeless)
+			}
+		})
+		w.join()
+		w.task(1)
+		denied.Store(true)
+		w.pods.end(worker(0), pod.Exit{NodeLost: true})
+		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 3}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(5 * time.Minute)
+		select {
+		case <-w.ended:
+			t.Fatalf("a healthy job has ended: %v", w.err)
+		default:
+		}
+		for _, p := range w.look().Pods[2:] {
+			if want := "cannot be created: impossible: admission webhook denied the request"; p.EndedUnixMs == 0 && p.Index != 1 && (p.State != "Pending" || p.Reason != want) {
+				t.Errorf("%v", p)
+			}
+		}
+		if n := asked.Load(); n < 20 || n > 40 { // of two pods, after 1, 2, 4, 8, 16 and then each 30 seconds
+			t.Errorf("asked %d times", n)
+		}
+		denied.Store(false)
+		time.Sleep(time.Minute)
+		if got := w.pods.running(); len(got) != 4 {
+			t.Errorf("%v running", got)
+		}
+		denied.Store(true)
+		w.pods.end(ps(0), pod.Exit{NodeLost: true})
+		time.Sleep(5 * time.Minute)
+		denied.Store(false)
+		time.Sleep(time.Minute)
+		if !w.pods.isRunning(ps(0)) {
+			t.Error("the server does not run")
 		}
 	})
 }

@@ -258,7 +258,7 @@ func TestWaitsFor(t *testing.T) {
 		{[]pod.Pod{server(pod.Running, ""), works(pod.Running, ""), works(pod.Pending, "no room")}, ""},
 		{[]pod.Pod{server(pod.Pending, "no room"), works(pod.Running, "")}, "ps-0 does not run (no room)"},
 		{[]pod.Pod{works(pod.Leaving, ""), works(pod.Pending, "")}, ""},
-		{[]pod.Pod{works(pod.Failed, ""), works(pod.Pending, ""), works(pod.Initial, "cannot be created: quota")}, "no worker runs: 2 to start (cannot be created: quota)"},
+		{[]pod.Pod{works(pod.Failed, ""), works(pod.Pending, ""), works(pod.Wanted, "cannot be created: quota")}, "no worker runs: 2 to start (cannot be created: quota)"},
 	} {
 		if got := waitsFor(tt.pods); got != tt.want {
 			t.Errorf("%s: %q, want %q", fmt.Sprint(tt.pods), got, tt.want)

@@ -42,8 +42,8 @@ type Pod struct {
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
 	// Create returns when the pod is started, or why it cannot be; it is tried again later then, a server at a
-	// worker's cost if that is [ErrFull], or the job fails if that is [ErrHopeless]. The end of ctx says that the
-	// pod is not wanted any more.
+	// worker's cost if that is [ErrFull]. The job fails if that is [ErrHopeless] and no pod of the role has run yet.
+	// The end of ctx says that the pod is not wanted any more.
 	Create(ctx context.Context, p Pod) error
 	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event. A pod that
 	// can never be deleted for [ErrDisowned] is told to leave.

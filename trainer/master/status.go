@@ -110,7 +110,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 func waitsFor(pods []pod.Pod) string {
 	runs, pending, why := 0, 0, ""
 	for _, p := range pods {
-		starts := p.Phase == pod.Initial || p.Phase == pod.Pending
+		starts := p.Phase.Public() == pod.Pending
 		switch {
 		case starts && p.ID.Role == pod.PS:
 			return fmt.Sprintf("%v does not run%s", p.ID, inParentheses(p.Waiting))
@@ -139,7 +139,7 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 		Role:          wire.Role(p.ID.Role),
 		Index:         int32(p.ID.Index),
 		Launch:        int32(p.Launch),
-		State:         p.Phase.String(),
+		State:         p.Phase.Public().String(),
 		Reason:        p.Waiting,
 		Pid:           int32(p.PID),
 		Address:       p.Address,
@@ -147,10 +147,8 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 		StartedUnixMs: unixMilli(p.Started),
 		EndedUnixMs:   unixMilli(p.Ended),
 	}
-	switch {
-	case p.Phase == pod.Initial:
-		s.State = pod.Pending.String()
-	case p.Phase == pod.Leaving, p.Phase == pod.Failed, p.Phase == pod.Deleted:
+	switch p.Phase.Public() {
+	case pod.Leaving, pod.Failed, pod.Deleted:
 		s.Reason = p.Exit.String()
 	}
 	return s

@@ -1,21 +1,38 @@
 // Package pod decides who lives, and who is replaced.
 //
-// A [Table] holds the pods of one job. It is told what became of them, and
-// answers with [Action]s, which the master's shell performs outside its lock:
+// A [Table] holds the pods of one job. It is told what became of them (Observe, Refused), and answers with [Action]s,
+// which the master's shell performs outside its lock. Each launch of a pod is in one [Phase]:
 //
-//	           Observe: Pending        Observe: Running      Observe: Leaving
-//	Initial ──────────────────> Pending ──────────────> Running ──────────> Leaving ─> a worker is followed at once,
-//	   │                           │                       │                   │       a server when it is gone
-//	   └───────────────────────────┴───────────┬───────────┴───────────────────┘
-//	                                           │ Observe: Succeeded, Failed, Deleted
-//	                                           v
-//	                           Judge: relaunch? charged? more memory? fatal?
-//	                            │             │              │
-//	      worker: next number   │             │              └─ Err: the job fails
-//	      server: same number <─┘             └─ this line ends; the others go on
+//	                Tick: due                 Observe                  Observe               Observe
+//	   ┌────────┐ ──────────> ┌──────────┐ ──────────> ┌─────────┐ ──────────> ┌─────────┐ ──────────> ┌─────────┐
+//	──>│ Wanted │  (Create)   │ Creating │             │ Pending │             │ Running │             │ Leaving │
+//	   └────────┘ <────────── └──────────┘             └─────────┘             └─────────┘             └─────────┘
+//	       │        Refused        │ Refused, and           │                       │                       │
+//	       │ Scale, End            │ nobody wants it        └───────────────────────┴───────────┬───────────┘
+//	       v                       v                                                            │ Observe
+//	┌──────────────────────────────────┐                                       ┌────────────────┴─────────────┐
+//	│            Cancelled             │                                       │ Succeeded | Failed | Deleted │ (Lost)
+//	└──────────────────────────────────┘                                       └────────────────┬─────────────┘
+//	                                                                                            v
+//	                                                    Judge: relaunch? charged? rejected? more memory? fatal?
+//	                                                      │             │              │
+//	                         worker: next number, Wanted  │             │              └─ Err: the job fails
+//	                         server: next launch, Wanted <┘             └─ this line ends; the others go on
 //
-// A line is a pod and those that replaced it: worker-4 after worker-0. It keeps the
-// slot of its first, which priorities go by, its charges, and how often it ran out of memory.
+// What is observed may skip phases, and comes also of a pod that is Wanted, if the answer to its creation was lost. What the
+// picture does not show is:
+//
+//   - how far a creation is (when it is due, how often it was refused, since when, whether for want of room): only Wanted
+//     and Creating have it;
+//   - the order, the reason of a Delete that was handed out: only what is there, or may be, has it (Creating to Leaving). It
+//     is observed as Leaving, or as the end. A creation that is refused because it was deleted meanwhile goes back to Wanted;
+//   - the line, which is a pod and those that replaced it: worker-4 after worker-0. It keeps the slot of its first, which
+//     priorities go by, its charges, how often it ran out of memory, and how often nodes rejected it. One pod of it is the
+//     current one. A worker that is leaving has a successor at once, which is the current one then; a server is succeeded when
+//     it is gone, since the next has its name. A line that is scaled down has no current pod, and whoever is not current is
+//     not replaced.
+//
+// The table as a whole is going, ending (after End: workers may leave by themselves) or swept (what was left is deleted).
 //
 // Laws:
 //
@@ -24,12 +41,15 @@
 //  2. A pod that was killed, deleted, evicted or preempted, or whose node is gone, is replaced at once and without
 //     limit, a worker as soon as it is asked to go. One that failed by itself is charged, and replaced Relaunches
 //     times a line, each time after twice the delay; one that ran out of memory also as long as there is more to give.
-//  3. Two launches of one line are never closer than Backoff, so that nothing spins.
-//  4. Phases only go forward: an event told twice, late, or about a former launch changes nothing.
-//  5. The loss of a pod is told once ([Lost]), when it has ended and however it did.
+//  3. Two launches of one line are never closer than Backoff, so that nothing spins. One that its node rejects is replaced
+//     without limit and charge, after twice the delay each time up to a minute, until one has run for a minute.
+//  4. Phases only go forward, but for a creation that is refused: an event told twice, late, or about a former launch
+//     changes nothing.
+//  5. The loss of a pod is told once ([Lost]), when it has ended and however it did. One that was cancelled never was.
 //  6. With the actions performed and observed there is nothing more to do.
-//  7. A creation that is refused is tried again, a worker's without end: the job goes on with those that are there.
-//     A server that is refused for ten minutes, and a pod that is Hopeless, end the job.
+//  7. A creation that is refused, for whatever reason, is tried again, later each time up to half a minute, and tells why: a
+//     worker's without end, so that the job goes on with those that are there; a server's for ten minutes. A pod that is
+//     hopeless, refused or pending, ends the job at once if no pod of its role has ever run, and else nothing.
 //     Workers do nothing without the servers, so none is created before they are, and for a server that is refused
 //     for want of room one is given up.
 //  8. After End nobody is replaced, and every pod that does not leave is deleted.

@@ -11,6 +11,7 @@ type Exit struct {
 	Signal int // that ended it; 128 + Signal in Code says the same
 	// What the cluster says about it.
 	OOM, Evicted, Preempted, NodeLost, Deleted bool
+	Rejected                                   bool   // its node would not have it: it has not run at all
 	Reason                                     string // in words: the last line it wrote, the cluster's message
 }
 
@@ -60,6 +61,7 @@ var causes = []cause{
 	{"preempted", false, func(e Exit) bool { return e.Preempted }},
 	{"evicted", false, func(e Exit) bool { return e.Evicted }},
 	{"deleted", false, func(e Exit) bool { return e.Deleted }},
+	{"rejected by its node", false, func(e Exit) bool { return e.Rejected }},
 	{oom, true, func(e Exit) bool { return e.OOM }},
 	{killed, false, func(e Exit) bool {
 		switch e.signal() {
@@ -92,11 +94,15 @@ type Policy struct {
 
 // What doubling stops at.
 const (
-	maxBackoff = 5 * time.Minute
-	maxRefused = 30 * time.Second // resources may be free at any time
+	maxBackoff  = 5 * time.Minute
+	maxRejected = time.Minute      // the node may be as it should be at any time,
+	maxRefused  = 30 * time.Second // or resources be free
 )
 
-// delay is what a line waits after its n-th charge, or, up to a lower limit, its n-th refused creation.
+// steady is how long a pod has to run until its line's rejections are forgotten.
+const steady = time.Minute
+
+// delay is what a line waits after its n-th charge, or, up to lower limits, its n-th rejection or refused creation in a row.
 func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	d := p.Backoff
 	for range n - 1 {
@@ -111,6 +117,8 @@ func (p Policy) delay(n int, limit time.Duration) time.Duration {
 type Past struct {
 	Charged int // launches that failed by their own fault
 	OOMs    int // those of them that ran out of memory and were followed by one with more
+	// Rejected is how many launches were rejected by their nodes since one ran for a while.
+	Rejected int
 }
 
 // Verdict is what to do about a pod that ended while the job had work for it.
@@ -118,6 +126,7 @@ type Verdict struct {
 	Relaunch bool
 	Charged  bool
 	Grow     bool // the next one gets more memory
+	Rejected bool // the next one waits, longer each time
 	Fatal    bool // the job cannot go on without it
 	Reason   string
 }
@@ -125,13 +134,14 @@ type Verdict struct {
 // Judge is the one place that decides about relaunches.
 //
 //	node lost, preempted, evicted, deleted, killed (signal 1, 2, 9, 15)  relaunch, uncharged
+//	rejected by its node                                                 relaunch, uncharged, after a while
 //	out of memory, OOMs < MaxOOMs                                        relaunch with more memory, charged
 //	out of memory else, exit code, other signals, code 0 with work left  charged; relaunch if Charged < Relaunches
 //
 // A server that cannot be relaunched is fatal; a worker is not: the others go on without it.
 func Judge(role Role, e Exit, p Policy, before Past) Verdict {
 	c := e.cause()
-	v := Verdict{Charged: c.charged, Reason: e.String()}
+	v := Verdict{Charged: c.charged, Rejected: e.Rejected && !e.Deleted, Reason: e.String()}
 	if c.text == oom {
 		v.Grow = before.OOMs < p.MaxOOMs[role]
 		if !v.Grow {

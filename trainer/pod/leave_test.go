@@ -1,6 +1,7 @@
 package pod
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -106,6 +107,96 @@ func TestHopelessPodFailsTheJob(t *testing.T) {
 	table.Observe(pending, at(2))
 	if p, _ := table.Get(worker(1)); p.Waiting != "" || table.Err() != nil {
 		t.Errorf("one that runs: %+v, %v", p, table.Err())
+	}
+}
+
+// What is hopeless ends a job that has not begun, and not one of which a pod of that role has run: then it is tried again.
+func TestHopelessCreation(t *testing.T) {
+	denied := Refusal{Reason: "impossible: denied", Hopeless: true}
+	table := New(Policy{Servers: 1, Workers: 1})
+	table.Start(start)
+	table.Observe(Event{ID: server(0), Phase: Running}, start)
+	expect(t, table.Refused(worker(0), 1, denied, at(1)))
+	if err := table.Err(); err == nil || err.Error() != "worker-0 cannot be created: impossible: denied" {
+		t.Error(err)
+	}
+	table = running(t, Policy{Servers: 1, Workers: 2})
+	expect(t, table.Scale(3, at(5)), "create worker-2")
+	expect(t, table.Refused(worker(2), 1, denied, at(5)))
+	table.Observe(end(Exit{NodeLost: true}, worker(0)), at(5))
+	now := at(5)
+	for _, delay := range []time.Duration{1, 2, 4, 8, 16, 30, 30} {
+		expect(t, table.Refused(worker(3), 1, denied, now))
+		if p, _ := table.Get(worker(3)); p.Waiting != "cannot be created: impossible: denied" || table.Err() != nil {
+			t.Fatalf("%+v, %v", p, table.Err())
+		}
+		table.Tick(now.Add(delay*time.Second - 1))
+		if p, _ := table.Get(worker(3)); p.Phase != Wanted {
+			t.Fatalf("%v again before %d s have passed", p.Phase, delay)
+		}
+		now = now.Add(delay * time.Second)
+		table.Tick(now)
+	}
+	expect(t, table.Observe(end(Exit{NodeLost: true}, server(0)), now), "lost ps-0: node lost", "create ps-0 (launch 2)")
+	expect(t, table.Refused(server(0), 2, denied, now))
+	if table.Err() != nil {
+		t.Error(table.Err())
+	}
+}
+
+// A node that refuses pods does not get one each second, is not a fault of theirs, and is forgiven when one has run.
+func TestRejectedPodsBackOff(t *testing.T) {
+	table := running(t, Policy{Servers: 1, Workers: 1, Backoff: time.Second})
+	rejected := Exit{Rejected: true, Reason: "OutOfcpu"}
+	now, n := at(10), 0
+	reject := func(delay time.Duration) {
+		t.Helper()
+		expect(t, table.Observe(end(rejected, worker(n)), now), "lost "+worker(n).String()+": rejected by its node: OutOfcpu")
+		due, ok := table.Deadline()
+		n++
+		want := fmt.Sprintf("backs off for %v: worker-%d rejected by its node: OutOfcpu", delay, n-1)
+		if p, _ := table.Get(worker(n)); !ok || due.Sub(now) != delay || p.Waiting != want {
+			t.Fatalf("due in %v, %+v", due.Sub(now), p)
+		}
+		now = due
+		expect(t, table.Tick(now), "create "+worker(n).String())
+	}
+	for _, delay := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		reject(delay * time.Second)
+	}
+	table.Observe(Event{ID: worker(n), Phase: Running}, now)
+	now = now.Add(steady - time.Second)
+	expect(t, table.Observe(end(Exit{Signal: 9}, worker(n)), now), "lost worker-8: killed (signal 9)", "create worker-9")
+	n++
+	reject(time.Minute) // worker-8 has not run for long
+	table.Observe(Event{ID: worker(n), Phase: Running}, now)
+	now = now.Add(steady)
+	table.Observe(Event{ID: worker(n), Phase: Leaving}, now)
+	n++
+	reject(time.Second)
+
+	rejected = Exit{Evicted: true, Rejected: true, Reason: "the node is low on memory"}
+	for _, delay := range []time.Duration{1, 2, 4} {
+		p, _ := table.Get(server(0))
+		table.Observe(Event{ID: server(0), Launch: p.Launch, Phase: Failed, Exit: rejected}, now)
+		due, _ := table.Deadline()
+		if p, _ := table.Get(server(0)); due.Sub(now) != delay*time.Second || !strings.HasPrefix(p.Waiting, "backs off for ") || table.Err() != nil {
+			t.Fatalf("due in %v, %+v, %v", due.Sub(now), p, table.Err())
+		}
+		now = due
+		table.Tick(now)
+	}
+}
+
+// A creation that was given up and is performed all the same is undone, a server's as well.
+func TestServerThatWasGivenUpIsDeleted(t *testing.T) {
+	table := New(Policy{Servers: 1, Workers: 1})
+	expect(t, table.Start(start), "create ps-0")
+	expect(t, table.End(0, at(1)), "delete ps-0: the job is over")
+	expect(t, table.Refused(server(0), 1, Refusal{Reason: "not wanted any more"}, at(1)))
+	expect(t, table.Observe(Event{ID: server(0), Launch: 1, Phase: Pending}, at(2)), "delete ps-0: it is not needed any more")
+	if p := table.List()[0]; p.Phase != Cancelled || p.Phase.Public() != Deleted || p.Exit.String() != "deleted: the job is over" {
+		t.Errorf("%+v", p)
 	}
 }
 
@@ -245,7 +336,7 @@ func TestMakeRoom(t *testing.T) {
 	}
 	expect(t, table.Observe(Event{ID: server(1), Phase: Pending}, at(11)), "create ps-0 (launch 2)")
 	expect(t, table.Refused(server(0), 2, full, at(14)), "delete worker-3: a server needs its room")
-	if p, _ := table.Get(worker(4)); p.Phase != Initial || p.Waiting != "waits for ps-0" {
+	if p, _ := table.Get(worker(4)); p.Phase != Wanted || p.Waiting != "waits for ps-0" {
 		t.Errorf("%+v", p)
 	}
 }

@@ -29,7 +29,9 @@ type cluster struct {
 	created        map[*line]time.Time // the last one
 	charged        map[*line]int
 	asked          map[*life]bool
-	settling, over bool // those that were asked to go do
+	ran            map[Role]bool
+	before         map[string]Phase // by pod and launch, at the last Check
+	settling, over bool             // those that were asked to go do
 }
 
 func launchName(id ID, launch int) string { return fmt.Sprintf("%v/%d", id, launch) }
@@ -45,6 +47,7 @@ func newCluster(t *rapid.T) *cluster {
 			Relaunches: rapid.IntRange(0, 3).Draw(t, "relaunches"), Backoff: time.Second,
 			MaxOOMs: map[Role]int{PS: rapid.IntRange(0, 2).Draw(t, "PS OOMs"), Worker: 2},
 		},
+		ran: make(map[Role]bool), before: make(map[string]Phase),
 		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time), charged: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
@@ -69,7 +72,7 @@ func (c *cluster) take(actions []Action) {
 			c.created[line] = c.now
 			if a.ID.Role == Worker {
 				for _, p := range c.table.List() {
-					if p.ID.Role == PS && p.Phase == Initial {
+					if p.ID.Role == PS && p.Phase < Pending {
 						c.t.Fatalf("%v before %v", a, p.ID)
 					}
 				}
@@ -118,7 +121,7 @@ func (c *cluster) Perform(t *rapid.T) {
 	switch a.Verb {
 	case Create:
 		if !c.settling && rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
-			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "no quota"}, c.now))
+			c.deny(t, a)
 			return
 		}
 		doomed := slices.ContainsFunc(c.todo, func(d Action) bool { return d.ID == a.ID && d.Verb == Delete })
@@ -138,7 +141,7 @@ func (c *cluster) Perform(t *rapid.T) {
 			c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "full", Full: true}, c.now))
 			return
 		}
-		l := &life{Event: Event{ID: a.ID, Launch: a.Launch, Phase: Initial}}
+		l := &life{Event: Event{ID: a.ID, Launch: a.Launch, Phase: Creating}}
 		c.lives = append(c.lives, l)
 		c.happen(l, Pending, Exit{})
 	case Delete:
@@ -148,9 +151,29 @@ func (c *cluster) Perform(t *rapid.T) {
 	}
 }
 
+// deny refuses a creation. One that is hopeless fails the job only before a pod of the role has run.
+func (c *cluster) deny(t *rapid.T, a Action) {
+	before := c.table.Err()
+	hopeless := rapid.Bool().Draw(t, "hopeless") && (c.ran[a.ID.Role] || rapid.IntRange(0, 9).Draw(t, "never begins") == 0)
+	c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "denied", Hopeless: hopeless}, c.now))
+	err := c.table.Err()
+	if before != nil || err != nil && strings.Contains(err.Error(), "could not be created for") {
+		return
+	}
+	if p, _ := c.table.Get(a.ID); hopeless && !c.ran[a.ID.Role] && p.Phase == Wanted != (err != nil) {
+		t.Fatalf("%v is hopeless, %v has run: %t, error: %v", a, a.ID.Role, c.ran[a.ID.Role], err)
+	}
+	if p, _ := c.table.Get(a.ID); p.Phase == Wanted && p.Waiting != "cannot be created: denied" {
+		t.Fatalf("%v was denied: %+v", a, p)
+	}
+}
+
 // happen changes a pod's phase and tells the table.
 func (c *cluster) happen(l *life, p Phase, e Exit) {
 	l.Phase, l.Exit = p, e
+	if p == Running {
+		c.ran[l.ID.Role] = true
+	}
 	l.told = append(l.told, l.Event)
 	c.take(c.table.Observe(l.Event, c.now))
 }
@@ -171,7 +194,7 @@ func (c *cluster) Run(t *rapid.T) {
 	t.Skip("none is pending")
 }
 
-var exits = []Exit{{Signal: 9}, {Code: 143}, {Evicted: true}, {NodeLost: true}, {Code: 1}, {OOM: true}, {Code: 0}}
+var exits = []Exit{{Signal: 9}, {Rejected: true}, {Code: 143}, {Evicted: true}, {NodeLost: true}, {Code: 1}, {OOM: true}, {Code: 0}}
 
 func (c *cluster) Die(t *rapid.T) {
 	live := c.live()
@@ -251,13 +274,16 @@ func (c *cluster) Check(t *rapid.T) {
 			t.Fatalf("%v twice", p.ID)
 		}
 		numbers[p.ID] = true
-		if e := c.table.byID[p.ID]; !p.Phase.Ended() && !e.line.unwanted && (p.Phase != Leaving || p.ID.Role == PS) {
+		if e := c.table.byID[p.ID]; !p.Phase.Ended() && e.line.current != nil && (p.Phase != Leaving || p.ID.Role == PS) {
 			if name := lineName(p.ID.Role, p.Original); slots[name] {
 				t.Fatalf("%s has two pods", name)
 			} else {
 				slots[name] = true
 			}
 		}
+	}
+	for _, e := range c.table.pods {
+		c.legal(t, e)
 	}
 	for l, n := range c.charged {
 		if n > c.policy.Relaunches+c.policy.MaxOOMs[Worker]+1 || n != l.Charged {
@@ -269,13 +295,37 @@ func (c *cluster) Check(t *rapid.T) {
 	}
 }
 
+// legal checks what package pod's picture says of a pod, and of its way since the last look.
+func (c *cluster) legal(t *rapid.T, e *entry) {
+	name := launchName(e.ID, e.Launch)
+	before := c.before[name]
+	c.before[name] = e.Phase
+	there := e.Phase >= Creating && e.Phase <= Leaving
+	switch {
+	case e.Phase < before && (e.Phase != Wanted || before != Creating):
+		t.Fatalf("%s was %v and is %v", name, before, e.Phase)
+	case before.Ended() && e.Phase != before:
+		t.Fatalf("%s had ended as %v and is %v", name, before, e.Phase)
+	case e.Phase >= Pending && e.creation != creation{}:
+		t.Fatalf("%s is %v, and yet to be created: %+v", name, e.Phase, e.creation)
+	case e.order != "" && !there:
+		t.Fatalf("%s is %v, and to be deleted: %s", name, e.Phase, e.order)
+	case e.Phase == Wanted && e.creation.due.IsZero():
+		t.Fatalf("%s is wanted, and never due", name)
+	case !e.Phase.Ended() && e.line.current != e && e.Phase != Leaving && e.order == "":
+		t.Fatalf("%s is %v, and another has its place", name, e.Phase)
+	}
+}
+
 // settle performs everything, lets every pod run, and waits for what is due: with little room until the servers are
 // there, then with as much as they want.
 func (c *cluster) settle(t *rapid.T) {
 	c.settling = true
 	before := c.table.Err()
 	for _, e := range c.table.pods {
-		e.since = c.now
+		if e.creation.refused > 0 {
+			e.creation.since = c.now
+		}
 	}
 	serve := func() bool {
 		servers := c.policy.Servers
@@ -290,7 +340,7 @@ func (c *cluster) settle(t *rapid.T) {
 		if serve() || before != nil {
 			c.room = 1000
 		}
-		if err := c.table.Err(); err != nil && before == nil && strings.Contains(err.Error(), "could not be created") {
+		if err := c.table.Err(); err != nil && before == nil && strings.Contains(err.Error(), "be created") {
 			t.Fatalf("there is room for the servers, and %v", err)
 		}
 		switch {

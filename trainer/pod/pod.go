@@ -39,51 +39,58 @@ func (id ID) String() string {
 	return fmt.Sprintf("%v-%d", id.Role, id.Index)
 }
 
-// Phase is how far a pod is in its life. Phases only go forward.
+// Phase is how far a pod is in its life. Each launch goes through its phases once, forward; only a creation that is refused
+// goes back, from Creating to Wanted.
 type Phase int
 
 const (
-	Initial Phase = iota + 1 // wanted; not seen yet
-	Pending                  // created, not running
-	Running
-	Leaving   // asked to go, and not gone yet
-	Succeeded // ended with code 0
-	Failed    // ended otherwise
-	Deleted   // gone
+	Wanted    Phase = iota + 1 // to be created when it is due: there is no such pod
+	Creating                   // its creation was asked for, and it was not seen yet
+	Pending                    // there, and not running
+	Running                    //
+	Leaving                    // asked to go, and not gone yet
+	Cancelled                  // given up before it was ever seen
+	Succeeded                  // ended with code 0
+	Failed                     // ended otherwise
+	Deleted                    // gone
 )
 
+var phases = [...]string{
+	Wanted: "Wanted", Creating: "Creating", Pending: "Pending", Running: "Running", Leaving: "Leaving",
+	Cancelled: "Cancelled", Succeeded: "Succeeded", Failed: "Failed", Deleted: "Deleted",
+}
+
 func (p Phase) String() string {
-	switch p {
-	case Initial:
-		return "Initial"
-	case Pending:
-		return "Pending"
-	case Running:
-		return "Running"
-	case Leaving:
-		return "Leaving"
-	case Succeeded:
-		return "Succeeded"
-	case Failed:
-		return "Failed"
-	case Deleted:
-		return "Deleted"
+	if p < Wanted || p > Deleted {
+		return fmt.Sprintf("Phase(%d)", int(p))
 	}
-	return fmt.Sprintf("Phase(%d)", int(p))
+	return phases[p]
+}
+
+// Public returns the phase by which statuses go: a pod that is yet to be created is pending, one that was given up is deleted.
+func (p Phase) Public() Phase {
+	switch p {
+	case Wanted, Creating:
+		return Pending
+	case Cancelled:
+		return Deleted
+	}
+	return p
 }
 
 // Is reports whether a status means the phase: statuses carry its text.
 func (p Phase) Is(text string) bool { return text == p.String() }
 
-// Ended says that the pod's life is over.
-func (p Phase) Ended() bool { return p >= Succeeded }
+// Ended reports whether the pod's life is over.
+func (p Phase) Ended() bool { return p >= Cancelled }
 
-// moves is the life table: where a phase can go. What is not in it changes nothing.
+// moves is what a cluster can do to a pod: the phases that can be observed after each. What is not in it changes nothing.
 var moves = map[Phase][]Phase{
-	Initial: {Pending, Running, Leaving, Succeeded, Failed, Deleted},
-	Pending: {Pending, Running, Leaving, Succeeded, Failed, Deleted},
-	Running: {Running, Leaving, Succeeded, Failed, Deleted},
-	Leaving: {Leaving, Succeeded, Failed, Deleted},
+	Wanted:   {Pending, Running, Leaving, Succeeded, Failed, Deleted}, // created, and the answer was lost
+	Creating: {Pending, Running, Leaving, Succeeded, Failed, Deleted},
+	Pending:  {Pending, Running, Leaving, Succeeded, Failed, Deleted},
+	Running:  {Running, Leaving, Succeeded, Failed, Deleted},
+	Leaving:  {Leaving, Succeeded, Failed, Deleted},
 }
 
 // Event is what became of a pod.
@@ -93,7 +100,7 @@ type Event struct {
 	Phase    Phase
 	Exit     Exit   // of an ended pod; of one that is leaving, why
 	Waiting  string // why a pending pod does not run, as in "Unschedulable: 0/3 nodes are available"
-	Hopeless bool   // and that it never will
+	Hopeless bool   // it never will, as far as the cluster can tell
 	Address  string // where it listens, once known
 	Node     string // the machine that it is on, once known
 	PID      int    // of a local process, once known

@@ -219,7 +219,7 @@ func podNews(before, after *wire.JobStatus) []string {
 		}
 	}
 	for _, p := range sorted(after.Pods) {
-		unclear := pod.Initial.Is(p.State) || after.Namespace != "" && pod.Deleted.Is(p.State) && p.Reason == ""
+		unclear := after.Namespace != "" && pod.Deleted.Is(p.State) && p.Reason == ""
 		end := job.State(after.State).Ended() && !pod.Failed.Is(p.State) // its pods end with a job
 		if unclear || end || sameLife(known[of(p)], p) || sameLife(over[podName(p)], p) {
 			continue

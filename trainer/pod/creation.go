@@ -1,0 +1,117 @@
+package pod
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// creation is how far a pod is in coming to be.
+type creation struct {
+	due     time.Time // Wanted: when it is to be tried
+	refused int       // how often in a row it was refused
+	since   time.Time // when it was refused first
+	full    bool      // the last refusal was for want of room
+}
+
+// refusals is how long the creation of a server may be refused. Without one nothing is done, and the
+// workers only hold what others could use.
+const refusals = 10 * time.Minute
+
+// Refusal is why a Create could not be performed.
+type Refusal struct {
+	Reason   string
+	Full     bool // for want of room, so that the end of another pod may help
+	Hopeless bool // no cluster takes the pod as it is described, unless its rules are changed
+}
+
+// Refused tells that a Create could not be performed. It is tried again, later each time and without charge: a worker
+// without end, a server until that has gone on for ten minutes. A server without room is given a worker's. Only if no
+// pod of its role has ever run does a hopeless one fail the job.
+func (t *Table) Refused(id ID, launch int, why Refusal, now time.Time) []Action {
+	e := t.byID[id]
+	if e == nil || e.Launch != launch || e.Phase != Creating {
+		return nil
+	}
+	if t.course != going || e.line.current != e {
+		e.cancel(e.order, now)
+		return t.Tick(now)
+	}
+	c := &e.creation
+	if c.refused == 0 {
+		c.since = now
+	}
+	if c.refused++; why.Full && t.freed.After(e.Created) {
+		c.refused = 1 // there may be room since
+	}
+	c.due, c.full = now.Add(t.policy.delay(c.refused, maxRefused)), why.Full
+	e.Phase, e.order = Wanted, ""
+	e.Waiting = "cannot be created: " + why.Reason
+	if why.Hopeless {
+		t.impossible(e, e.Waiting)
+	}
+	if id.Role != PS {
+		return nil
+	}
+	if now.Sub(c.since) >= refusals && t.err == nil {
+		t.err = fmt.Errorf("%v could not be created for %v: %s", id, now.Sub(c.since).Round(time.Second), why.Reason)
+	}
+	return t.makeRoom(now)
+}
+
+// made goes on when a pod is created: others may have waited for that. If it was refused before, there is room now.
+func (t *Table) made(refused bool, now time.Time) []Action {
+	if refused { // perhaps there is room for the next one, too
+		if i := slices.IndexFunc(t.pods, func(next *entry) bool { return next.Phase == Wanted && next.creation.full }); i >= 0 {
+			t.pods[i].soon(t.policy)
+		}
+	}
+	return t.Tick(now)
+}
+
+// makeRoom gives up a worker for each server that lacks room, less those that are going anyway: pending ones before
+// running ones, the newest first. One that is only being created holds nothing yet.
+func (t *Table) makeRoom(now time.Time) []Action {
+	lacking := 0
+	for _, e := range t.pods {
+		switch {
+		case e.lacksRoom() && now.Sub(e.creation.since) >= accounted:
+			lacking++
+		case e.makesRoom(now):
+			lacking--
+		}
+	}
+	workers := slices.DeleteFunc(t.workers(), func(e *entry) bool { return e.Phase < Pending || e.order != "" })
+	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first
+	var actions []Action
+	for _, e := range workers[max(0, len(workers)-max(0, lacking)):] {
+		actions = append(actions, t.remove(e, "a server needs its room", now)...)
+	}
+	return actions
+}
+
+// lacksRoom reports whether the pod is a server for which there was no room, and which is to be tried again.
+func (e *entry) lacksRoom() bool { return e.ID.Role == PS && e.Phase == Wanted && e.creation.full }
+
+// accounted is how long it may take until a cluster has noticed that a pod which has ended, such as a server's former
+// launch, needs its room no more.
+const accounted = 3 * time.Second
+
+// makesRoom reports whether the pod is a worker that is going, or has just gone.
+func (e *entry) makesRoom(now time.Time) bool {
+	switch {
+	case e.ID.Role != Worker || e.Phase == Wanted || e.Phase == Cancelled:
+		return false
+	case e.Phase.Ended():
+		return now.Sub(e.Ended) < accounted
+	}
+	return e.order != "" || e.Phase == Leaving
+}
+
+// soon has a creation that was refused tried again at once, and often.
+func (e *entry) soon(p Policy) {
+	if at := e.Created.Add(p.Backoff); at.Before(e.creation.due) {
+		e.creation.due, e.creation.refused = at, 1
+	}
+}
