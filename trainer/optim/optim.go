@@ -48,6 +48,21 @@ func (o *Optimizer) NewSlots(n int) [][]float32 {
 	return slots
 }
 
+// leastRate is less than any rate that moves a parameter, and more than 0 also when it is divided.
+const leastRate = 1e-200
+
+// Rate returns the learning rate that a schedule gives to the update of a version by so many workers, for [Optimizer.Apply];
+// without a schedule it is the configuration's. Where a schedule says 0 or less, nothing is learnt.
+func (o *Optimizer) Rate(schedule func(version int64, workers int) float64, version int64, workers int) float64 {
+	if schedule == nil {
+		return o.c.LearningRate
+	}
+	if rate := schedule(version, workers); rate > leastRate {
+		return rate
+	}
+	return leastRate
+}
+
 // Apply updates the parameters p by the gradient g, which is as long, with the
 // learning rate lr, or the configuration's where lr is not more than 0. Every
 // slot is as long as p. It is the update number step of these parameters,

@@ -309,3 +309,30 @@ func BenchmarkApply(b *testing.B) {
 		})
 	}
 }
+
+// A schedule's rate is never as small as 0: to Apply that is the configuration's.
+func TestRate(t *testing.T) {
+	o, err := New(Config{Name: SGD, LearningRate: 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		schedule func(int64, int) float64
+		want     float64
+	}{
+		{nil, 0.5},
+		{func(version int64, workers int) float64 { return float64(version) / float64(workers) }, 1.5},
+	} {
+		if got := o.Rate(tt.schedule, 3, 2); got != tt.want {
+			t.Errorf("rate %v, want %v", got, tt.want)
+		}
+	}
+	for _, stands := range []float64{0, -1, math.NaN(), math.SmallestNonzeroFloat64} {
+		rate := o.Rate(func(int64, int) float64 { return stands }, 1, 1)
+		p := []float32{1}
+		o.Apply(p, []float32{1e30}, nil, 1, rate/1000) // staleness modulation divides it
+		if p[0] != 1 {
+			t.Errorf("a schedule of %v moves by %v", stands, 1-p[0])
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net"
 	"sync"
 	"time"
@@ -268,12 +267,7 @@ func (s *Server) update() {
 	s.updating = true
 	s.mu.Unlock()
 
-	rate := s.store.optimizer.Config().LearningRate
-	if s.config.LearningRate != nil {
-		// To the optimizer 0 means its own.
-		rate = max(s.config.LearningRate(version, s.config.workers()), math.SmallestNonzeroFloat64)
-	}
-	s.store.apply(weights, rate)
+	s.store.apply(weights, s.store.optimizer.Rate(s.config.LearningRate, version, s.config.workers()))
 
 	s.mu.Lock()
 	s.rule.applied()

@@ -472,16 +472,10 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 	}
 }
 
-// rate is the learning rate of an update by so many workers; 0: the optimizer's.
+// rate is the learning rate of an update by so many workers.
 func (r *member) rate(version int64, workers int) float64 {
-	var rate float64
-	if r.Model.LearningRate != nil {
-		rate = max(r.Model.LearningRate(version, workers), math.SmallestNonzeroFloat64)
-	}
+	rate := r.optimizer.Rate(r.Model.LearningRate, version, workers)
 	if r.Job.ScaleLearningRate {
-		if rate == 0 {
-			rate = r.optimizer.Config().LearningRate
-		}
 		rate *= float64(workers)
 	}
 	return rate

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
@@ -56,7 +55,6 @@ func newBehind(config optim.Config, trainable, length int) (*behind, error) {
 }
 
 // apply moves values by grads as a server would.
-// Rate 0 is the optimizer's.
 func (b *behind) apply(layout param.Layout, values, grads []float32, rate float64) {
 	b.steps++
 	trainable := layout.Trainable()
@@ -257,10 +255,7 @@ func (w *servers) pushBehind(ctx context.Context, gradient ps.Gradient) error {
 		_, _, err := w.Servers.Push(ctx, b.grads, gradient)
 		pushed <- err
 	}()
-	var rate float64
-	if w.Model.LearningRate != nil {
-		rate = max(w.Model.LearningRate(slices.Max(gradient.Versions), 1), math.SmallestNonzeroFloat64) // 0 is the optimizer's own
-	}
+	rate := b.optimizer.Rate(w.Model.LearningRate, slices.Max(gradient.Versions), 1)
 	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads(), rate)
 	return nil
 }

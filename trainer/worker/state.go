@@ -107,7 +107,7 @@ func (s *state) apply(a agreement, sum []float32, rate func(version int64) float
 	return records
 }
 
-// update moves the values by the mean over so many records. Rate 0 is the optimizer's.
+// update moves the values by the mean over so many records.
 func (s *state) update(sum []float32, records int64, rate float64) {
 	s.version++
 	s.touched = true
