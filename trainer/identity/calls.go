@@ -1,0 +1,33 @@
+package identity
+
+import "github.com/elasticdl/elasticdl/trainer/pod"
+
+// Call is what is demanded of whoever makes a call.
+type Call struct {
+	Roles []pod.Role
+	Life  bool // the caller's must be the receiver's
+}
+
+// Calls is every call of the wire, by its gRPC name, and who may make it. Health is asked by a kubelet, which has no
+// identity; it says nothing of the job.
+var Calls = map[string]Call{
+	"/elasticdl.Master/Join":       {Roles: []pod.Role{pod.PS, pod.Worker}},
+	"/elasticdl.Master/GetTask":    {Roles: []pod.Role{pod.Worker}, Life: true},
+	"/elasticdl.Master/ReportTask": {Roles: []pod.Role{pod.Worker}, Life: true},
+	"/elasticdl.Master/Heartbeat":  {Roles: []pod.Role{pod.PS, pod.Worker}},
+	"/elasticdl.Master/Rendezvous": {Roles: []pod.Role{pod.Worker}},
+
+	"/elasticdl.Job/Status": {Roles: []pod.Role{User}},
+	"/elasticdl.Job/Scale":  {Roles: []pod.Role{User}},
+	"/elasticdl.Job/Stop":   {Roles: []pod.Role{User}},
+
+	"/elasticdl.ParameterServer/Declare":  {Roles: []pod.Role{pod.Worker}, Life: true},
+	"/elasticdl.ParameterServer/Progress": {Roles: []pod.Role{pod.Master}, Life: true},
+	"/elasticdl.ParameterServer/Control":  {Roles: []pod.Role{pod.Master}},
+}
+
+// Open lists the calls that need no header.
+var Open = map[string]bool{
+	"/grpc.health.v1.Health/Check": true,
+	"/grpc.health.v1.Health/Watch": true,
+}

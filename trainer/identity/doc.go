@@ -1,0 +1,23 @@
+// Package identity says who speaks in a job, and who may say what.
+//
+// Every message carries a [Header], in both directions: as gRPC metadata, in the first frame of a data connection,
+// in the hello of a mesh. One function, [Admit], checks it at whichever end reads it:
+//
+//	protocol     the versions of both programs must be equal
+//	job          the UID: a job of the same name that was started again is another one
+//	secret       known to the processes of the job only
+//	role, index  which pod speaks
+//	incarnation  which start of that pod: a server's successor has its index and a higher incarnation
+//	master       the incarnation of the master that the speaker has heard last
+//	life         of the model: raised whenever values are lost and the training goes back
+//
+// Laws:
+//
+//  1. A header that does not name this job, with its secret and this protocol, is refused before anything else is
+//     read, and the error says what was found and what was expected, but not the secret.
+//  2. A call is made by the roles that [Calls] lists for it, and by nobody else. A call that is not listed does not exist.
+//  3. An older incarnation of a server or of the master is told that it was replaced; a newer one than is known is
+//     never taken for the known one.
+//  4. Whoever states a life other than the receiver's, in a call that depends on it, changes nothing; the error says both.
+//  5. [Parse] of [Header.Append] is the header, and Append of Parse is the bytes.
+package identity

@@ -1,0 +1,152 @@
+package identity
+
+import (
+	"crypto/subtle"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// Protocol is the version of the wire: of calls, frames and hellos alike. It changes whenever one of them does.
+const Protocol = 2
+
+// User is the role of whoever looks at a job or changes it from outside.
+const User pod.Role = 4
+
+// Header is who speaks.
+type Header struct {
+	Protocol    uint16 // 0 is written as [Protocol]
+	Job         string // UID
+	Secret      string
+	Role        pod.Role
+	Index       int
+	Incarnation int   // of the pod: its launch, from 1
+	Master      int   // the incarnation of the master that was heard last; 0: none
+	Life        int64 // of the model that the speaker works with, from 1; 0: none yet
+}
+
+// ID is the pod that the header names.
+func (h Header) ID() pod.ID { return pod.ID{Role: h.Role, Index: h.Index} }
+
+// String is the header without its secret.
+func (h Header) String() string {
+	who := "a user"
+	if h.Role != User {
+		who = fmt.Sprintf("%v (launch %d)", h.ID(), h.Incarnation)
+	}
+	return fmt.Sprintf("%s of job %s in life %d", who, h.Job, h.Life)
+}
+
+// What is wrong with a header.
+var (
+	// ErrForeign: the speaker is not of this job, or cannot show that it is.
+	ErrForeign = errors.New("not of this job")
+	// ErrForbidden: the speaker's role does not make this call.
+	ErrForbidden = errors.New("not allowed")
+	// ErrReplaced: a later incarnation of the speaker is known.
+	ErrReplaced = errors.New("replaced")
+	// ErrLife: the speaker works with a model of another life.
+	ErrLife = errors.New("another life of the model")
+)
+
+// MaxSize is the most bytes that a header takes.
+const MaxSize = fixedSize + 2*maxText
+
+const (
+	fixedSize = 2 + 2*4 + 8 + 8 + 1 + 1 + 1
+	maxText   = 128
+)
+
+// Append appends the header: all numbers little endian, then the texts, each behind its length.
+func (h Header) Append(b []byte) []byte {
+	if h.Protocol == 0 {
+		h.Protocol = Protocol
+	}
+	b = binary.LittleEndian.AppendUint16(b, h.Protocol)
+	b = append(b, byte(h.Role))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.Index))
+	b = binary.LittleEndian.AppendUint32(b, uint32(h.Incarnation))
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.Master))
+	b = binary.LittleEndian.AppendUint64(b, uint64(h.Life))
+	for _, text := range []string{h.Job, h.Secret} {
+		text = text[:min(len(text), maxText)]
+		b = append(b, byte(len(text)))
+		b = append(b, text...)
+	}
+	return b
+}
+
+// Parse reads a header that is all of b. Of a header of another protocol only the protocol is read.
+func Parse(b []byte) (Header, error) {
+	if len(b) < 2 {
+		return Header{}, fmt.Errorf("%w: a header of %d bytes", ErrForeign, len(b))
+	}
+	h := Header{Protocol: binary.LittleEndian.Uint16(b)}
+	if h.Protocol != Protocol {
+		return h, fmt.Errorf("%w: it speaks protocol %d, this program %d: all pods of a job run one image", ErrForeign, h.Protocol, Protocol)
+	}
+	if len(b) < fixedSize || len(b) > MaxSize {
+		return h, fmt.Errorf("%w: a header of %d bytes", ErrForeign, len(b))
+	}
+	h.Role = pod.Role(b[2])
+	index, incarnation := binary.LittleEndian.Uint32(b[3:]), binary.LittleEndian.Uint32(b[7:])
+	master, life := binary.LittleEndian.Uint64(b[11:]), binary.LittleEndian.Uint64(b[19:])
+	const most = 1 << 31
+	if h.Role < pod.Master || h.Role > User || index >= most || incarnation >= most || master >= most || life >= 1<<62 {
+		return h, fmt.Errorf("%w: an impossible header", ErrForeign)
+	}
+	h.Index, h.Incarnation, h.Master, h.Life = int(index), int(incarnation), int(master), int64(life)
+	rest := b[27:]
+	for _, text := range []*string{&h.Job, &h.Secret} {
+		if len(rest) == 0 || int(rest[0]) > maxText || len(rest)-1 < int(rest[0]) {
+			return h, fmt.Errorf("%w: a header that is cut short", ErrForeign)
+		}
+		*text, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+	}
+	if len(rest) > 0 {
+		return h, fmt.Errorf("%w: %d bytes behind the header", ErrForeign, len(rest))
+	}
+	return h, nil
+}
+
+// Admit says what is wrong with a speaker, nil if nothing: it must be of the job of self, know its secret, and have one
+// of the roles.
+func Admit(self, speaker Header, roles ...pod.Role) error {
+	switch {
+	case speaker.Job != self.Job:
+		return fmt.Errorf("%w: %v speaks to %v", ErrForeign, speaker, self)
+	case subtle.ConstantTimeCompare([]byte(speaker.Secret), []byte(self.Secret)) != 1:
+		return fmt.Errorf("%w: %v does not know the job's secret", ErrForeign, speaker)
+	case !slices.Contains(roles, speaker.Role):
+		return fmt.Errorf("%w: %v speaks to %v, which expects %v here", ErrForbidden, speaker, self, roles)
+	}
+	return nil
+}
+
+// Expect says what is wrong with whoever answers: it must be admitted, and be the pod that was called. Incarnation 0 is
+// any.
+func Expect(self, speaker Header, called pod.ID, incarnation int) error {
+	if err := Admit(self, speaker, called.Role); err != nil {
+		return err
+	}
+	switch {
+	case speaker.ID() != called:
+		return fmt.Errorf("%w: %v answers for %v", ErrForbidden, speaker, called)
+	case incarnation > 0 && speaker.Incarnation < incarnation:
+		return fmt.Errorf("%w: %v answers, launch %d is expected", ErrReplaced, speaker, incarnation)
+	case incarnation > 0 && speaker.Incarnation > incarnation:
+		return fmt.Errorf("%w: %v answers, launch %d was expected", ErrLife, speaker, incarnation)
+	}
+	return nil
+}
+
+// SameLife says that a speaker works with the model that self works with.
+func SameLife(self, speaker Header) error {
+	if speaker.Life != self.Life {
+		return fmt.Errorf("%w: %v speaks of life %d, %v is in life %d", ErrLife, speaker.ID(), speaker.Life, self.ID(), self.Life)
+	}
+	return nil
+}
