@@ -64,7 +64,7 @@ var packages = map[string]struct {
 	"mesh":         {shell, "identity pod ring timing"},
 	"ps":           {shell, "job nn/kernel optim param timing wire zoo"},
 	"master":       {shell, "evaluation job pod rendezvous task wire"},
-	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task timing wire zoo"},
+	"worker":       {shell, "data identity job mesh nn/kernel optim param pod ps ring safetensors task timing wire zoo"},
 	"role":         {shell, "data job logline master ps task timing wire worker zoo"},
 	"local":        {shell, "job master pod role wire"},
 	"manifest":     {pure, "job pod"},

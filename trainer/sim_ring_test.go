@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
@@ -94,7 +95,9 @@ func (s *simulation) runMember(ctx context.Context, h *host, p master.Pod, c wor
 	if home := fmt.Sprintf("home-%d:1", p.Slot); s.homes && !s.network.occupied(home) {
 		c.Address = home
 	}
-	c.Peers = mesh.Listen(mesh.Config{Listener: s.network.listen(h, c.Address), Worker: p.ID.Index, Dial: s.network.dial(h), Log: c.Log})
+	c.Peers = mesh.Listen(mesh.Config{Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: c.Log, Silence: c.Job.HeartbeatTimeout.Duration, Self: func() identity.Header {
+		return identity.Header{Job: "uid-1", Secret: "a secret", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Launch}
+	}})
 	defer c.Peers.Close()
 	err := worker.Run(ctx, c)
 	if ctx.Err() == nil {

@@ -12,7 +12,9 @@ import (
 
 	_ "embed"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 )
 
@@ -136,7 +138,9 @@ func ringRank(ctx context.Context, number string) error {
 	if err != nil {
 		return err
 	}
-	node := mesh.Listen(mesh.Config{Listener: lis, Worker: rank})
+	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header {
+		return identity.Header{Job: "bench", Role: pod.Worker, Index: rank, Incarnation: 1}
+	}})
 	defer node.Close()
 	fmt.Println(lis.Addr())
 	in := bufio.NewReader(os.Stdin)

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/ring"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 // town is nodes in memory: worker i listens at the address "i".
@@ -24,12 +26,15 @@ type town struct {
 	wrap      func(from int, to string, c net.Conn) net.Conn // what is dialled; nil: as it is
 }
 
-func newTown(t *testing.T, workers int) *town {
+func newTown(t *testing.T, workers int) *town { return newStrictTown(t, workers, 0) }
+
+// newStrictTown is one whose nodes have a limit on silence.
+func newStrictTown(t *testing.T, workers int, silence time.Duration) *town {
 	w := &town{t: t}
 	for i := range workers {
 		lis := memnet.Listen(16 << 10)
 		w.listeners = append(w.listeners, lis)
-		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Worker: i, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Self: func() identity.Header { return worker(i) }, Silence: silence, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := w.dial(ctx, address)
 			if err == nil && w.wrap != nil {
 				c = w.wrap(i, address, c)
@@ -207,7 +212,7 @@ func breakLink(t *testing.T, size, from int, to string, bytes int) {
 	defer w.close()
 	w.wrap = func(f int, address string, c net.Conn) net.Conn {
 		if f == from && address == to {
-			return &cut{Conn: c, left: helloSize + answerSize + 2*meetingSize + bytes}
+			return &cut{Conn: c, left: helloSize + welcomeSize + 2*meetingSize + bytes}
 		}
 		return c
 	}
@@ -252,7 +257,7 @@ func TestBrokenHello(t *testing.T) {
 
 // Who welcomed a peer that never hears of it may think that the world is connected: it breaks, on either side.
 func TestBrokenAnswer(t *testing.T) {
-	for bytes := range answerSize {
+	for bytes := range welcomeSize {
 		synctest.Test(t, func(t *testing.T) {
 			w := newTown(t, 2)
 			defer w.close()
@@ -398,12 +403,11 @@ func (w *town) greeted(to int, h hello) (net.Conn, *answer) {
 		w.t.Fatal(err)
 	}
 	c.Write(h.append(nil))
-	b := make([]byte, answerSize)
 	c.SetReadDeadline(time.Now().Add(time.Second))
-	if _, err := io.ReadFull(c, b); err != nil {
+	a, err := readAnswer(c)
+	if isTimeout(err) {
 		return c, nil
 	}
-	a, err := parseAnswer(b)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -420,15 +424,15 @@ func TestWhoIsWelcome(t *testing.T) {
 			hello hello
 			want  *answer
 		}{
-			"older formation":   {hello{4, 1, 0, 1, 0, 2}, &answer{outdated, 5}},
-			"connected already": {hello{5, 1, 0, 1, 0, 2}, &answer{outdated, 5}},
-			"to another worker": {hello{5, 1, 2, 1, 0, 2}, &answer{stranger, 5}},
-			"another size":      {hello{5, 1, 0, 1, 0, 3}, &answer{stranger, 5}},
-			"another worker":    {hello{5, 2, 0, 1, 0, 2}, &answer{stranger, 5}},
-			"newer formation":   {hello{6, 1, 0, 1, 0, 2}, nil},
+			"older formation":   {greets(4, 1, 0, 1, 0, 2), &answer{verdict: outdated, formation: 5}},
+			"connected already": {greets(5, 1, 0, 1, 0, 2), &answer{verdict: outdated, formation: 5}},
+			"to another worker": {greets(5, 1, 2, 1, 0, 2), &answer{verdict: stranger, formation: 5}},
+			"another size":      {greets(5, 1, 0, 1, 0, 3), &answer{verdict: stranger, formation: 5}},
+			"another worker":    {greets(5, 2, 0, 1, 0, 2), &answer{verdict: stranger, formation: 5}},
+			"newer formation":   {greets(6, 1, 0, 1, 0, 2), nil},
 		} {
 			conn, got := w.greeted(0, c.hello)
-			if (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
+			if (got == nil) != (c.want == nil) || got != nil && (got.verdict != c.want.verdict || got.formation != c.want.formation) {
 				t.Errorf("%s: answer %v, want %v", name, got, c.want)
 			}
 			conn.Close()
@@ -440,7 +444,7 @@ func TestWhoIsWelcome(t *testing.T) {
 		}
 		silent, _ := w.dial(t.Context(), "0")
 		start := time.Now()
-		if _, err := silent.Read(make([]byte, 1)); err == nil || time.Since(start) != greeting {
+		if _, err := silent.Read(make([]byte, 1)); err == nil || time.Since(start) != timing.Greeting {
 			t.Errorf("who says nothing is closed after %v: %v", time.Since(start), err)
 		}
 	})
@@ -456,7 +460,7 @@ func TestStrangerOfTheSameWorld(t *testing.T) {
 		connecting.Go(func() { w.nodes[0].Connect(ctx, world(5, 0, 0, 1, 2, 3, 4, 5, 6, 7)) })
 		synctest.Wait()
 		for rank, want := range map[int]verdict{3: stranger, 4: welcome, 5: stranger} {
-			conn, got := w.greeted(0, hello{5, rank, 0, rank, 0, 8})
+			conn, got := w.greeted(0, greets(5, rank, 0, rank, 0, 8))
 			if got == nil || got.verdict != want {
 				t.Errorf("rank %d is answered %v", rank, got)
 			}
@@ -532,20 +536,20 @@ func TestParked(t *testing.T) {
 		w := newTown(t, 2)
 		var parked []net.Conn
 		for i := range parkedMost {
-			c, a := w.greeted(0, hello{int64(2*i + 3), 1, 0, 1, 0, 2})
+			c, a := w.greeted(0, greets(int64(2*i+3), 1, 0, 1, 0, 2))
 			if a != nil {
 				t.Fatalf("number %d is answered %v", i, a)
 			}
 			parked = append(parked, c)
 		}
-		if _, a := w.greeted(0, hello{1000, 1, 0, 1, 0, 2}); a == nil || a.verdict != crowded {
+		if _, a := w.greeted(0, greets(1000, 1, 0, 1, 0, 2)); a == nil || a.verdict != crowded {
 			t.Errorf("one more is answered %v", a)
 		}
 		closeAll(w.connect(100, 0, 1)) // 49 of them are older
 		open := 0
 		for _, c := range parked {
 			c.SetReadDeadline(time.Now().Add(time.Second))
-			if _, err := c.Read(make([]byte, answerSize)); isTimeout(err) {
+			if _, err := c.Read(make([]byte, welcomeSize)); isTimeout(err) {
 				open++
 			}
 		}

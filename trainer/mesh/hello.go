@@ -2,21 +2,29 @@ package mesh
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
 )
 
-// Who dials says hello, in 48 bytes, and is answered in 16. Numbers are little endian.
+// Who dials says hello, and is answered. Each says who it is with a header of package identity. Numbers are little endian.
 //
-//	hello   0 "EDLM"  4 protocol u16  6 order u16    8 formation i64
-//	       16 from worker i64        24 to worker i64
-//	       32 from rank u32          36 to rank u32   40 size u32   44 reserved u32
-//	answer  0 "EDLN"  4 protocol u16  6 verdict u16  8 formation i64
+//	hello   0 "EDLM"  4 order u16    6 header u16                                              8 the header
+//	      + 0 formation i64          8 to worker u32  12 from rank u32  16 to rank u32  20 size u32  24 errand u32
+//	answer  0 "EDLN"  4 verdict u16  6 header u16      8 formation i64  16 sent i64     24 text u16  26 the header, the text
 //
-// order is 1 in the order of the machine's own bytes: in that of the numbers that follow.
+// order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words header and text are
+// followed by as many bytes, which are bounded before memory is taken for them. Who does not belong to the job
+// gets an answer without a header, since that has the job's secret, and with a text that says what is wrong.
 const (
-	protocol   = 1
-	helloSize  = 48
-	answerSize = 16
+	helloStart = 8
+	helloRest  = 28
+	answerSize = 26 // before the header
+
+	// maxText is the longest text of an answer.
+	maxText = 512
 )
 
 var (
@@ -24,46 +32,84 @@ var (
 	answerMagic = [4]byte{'E', 'D', 'L', 'N'}
 )
 
+// errStrange is of bytes that are no hello, and get no answer.
+var errStrange = errors.New("not a worker of this program")
+
+// errand is what a connection is for.
+type errand uint32
+
+const (
+	toLink errand = 1 + iota // it becomes the link of two ranks
+	toAsk                    // the answer is all: whether the peer is there, and what it has sent on the link
+	errandEnd
+)
+
 type hello struct {
-	formation            int64
-	fromWorker, toWorker int
-	fromRank, toRank     int
-	size                 int
+	from             identity.Header
+	formation        int64
+	to               int // worker
+	fromRank, toRank int
+	size             int
+	errand           errand
+}
+
+func (h hello) String() string {
+	return fmt.Sprintf("%v, rank %d, to rank %d of %d, worker %d, in formation %d", h.from, h.fromRank, h.toRank, h.size, h.to, h.formation)
+}
+
+// same reports whether two hellos are of one rank in one world.
+func (h hello) same(o hello) bool {
+	return h.formation == o.formation && h.fromRank == o.fromRank && h.from.Index == o.from.Index
 }
 
 func (h hello) append(b []byte) []byte {
 	le := binary.LittleEndian
+	header := h.from.Append(nil)
 	b = append(b, helloMagic[:]...)
-	b = le.AppendUint16(b, protocol)
 	b = binary.NativeEndian.AppendUint16(b, 1)
-	for _, v := range []int64{h.formation, int64(h.fromWorker), int64(h.toWorker)} {
-		b = le.AppendUint64(b, uint64(v))
-	}
-	for _, v := range []int{h.fromRank, h.toRank, h.size, 0} {
+	b = le.AppendUint16(b, uint16(len(header)))
+	b = append(b, header...)
+	b = le.AppendUint64(b, uint64(h.formation))
+	for _, v := range []int{h.to, h.fromRank, h.toRank, h.size, int(h.errand)} {
 		b = le.AppendUint32(b, uint32(v))
 	}
 	return b
 }
 
-// parseHello reads a hello from its helloSize bytes.
-func parseHello(b []byte) (hello, error) {
+// readHello reads a hello as far as who says it is admitted. An error of admit is returned as it is.
+func readHello(r io.Reader, admit func(identity.Header) error) (h hello, err error) {
 	le := binary.LittleEndian
-	if [4]byte(b) != helloMagic || le.Uint16(b[4:]) != protocol || le.Uint32(b[44:]) != 0 {
-		return hello{}, fmt.Errorf("parse hello: no frame of protocol %d: % x", protocol, b[:16])
+	var start [helloStart]byte
+	if _, err := io.ReadFull(r, start[:]); err != nil {
+		return h, err
 	}
-	if binary.NativeEndian.Uint16(b[6:]) != 1 {
-		return hello{}, fmt.Errorf("parse hello: another order of bytes")
+	length := int(le.Uint16(start[6:]))
+	if [4]byte(start[:]) != helloMagic || length > identity.MaxSize {
+		return h, fmt.Errorf("%w: % x", errStrange, start)
 	}
-	h := hello{
-		formation:  int64(le.Uint64(b[8:])),
-		fromWorker: int(int64(le.Uint64(b[16:]))),
-		toWorker:   int(int64(le.Uint64(b[24:]))),
-		fromRank:   int(le.Uint32(b[32:])),
-		toRank:     int(le.Uint32(b[36:])),
-		size:       int(le.Uint32(b[40:])),
+	if binary.NativeEndian.Uint16(start[4:]) != 1 {
+		return h, fmt.Errorf("%w: another order of bytes", identity.ErrForeign)
 	}
-	if h.formation <= 0 || h.fromWorker < 0 || h.toWorker < 0 || h.toRank >= h.fromRank || h.fromRank >= h.size {
-		return hello{}, fmt.Errorf("parse hello: impossible %+v", h)
+	header := make([]byte, length)
+	if _, err := io.ReadFull(r, header); err != nil {
+		return h, err
+	}
+	if h.from, err = identity.Parse(header); err != nil {
+		return h, err
+	}
+	if err := admit(h.from); err != nil {
+		return h, err
+	}
+	var b [helloRest]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return h, err
+	}
+	word := func(i int) int { return int(le.Uint32(b[i:])) }
+	h.formation = int64(le.Uint64(b[0:]))
+	h.to, h.fromRank, h.toRank, h.size, h.errand = word(8), word(12), word(16), word(20), errand(word(24))
+	if h.formation <= 0 || h.fromRank == h.toRank || max(h.fromRank, h.toRank) >= h.size ||
+		h.errand == 0 || h.errand >= errandEnd || h.errand == toLink && h.toRank > h.fromRank {
+		return h, fmt.Errorf("%w: an impossible hello: %v", errStrange, h)
 	}
 	return h, nil
 }
@@ -72,30 +118,58 @@ type verdict uint16
 
 const (
 	welcome    verdict = 1 + iota
-	outdated           // the answerer is in the newer world that the answer names
+	outdated           // the answerer is in the newer world that the answer names, or has left this one
 	stranger           // the answerer is another worker, or in a world of this formation it has another place
 	crowded            // ask again
+	foreign            // who said hello is not of the job of the answerer, whose text says why
 	verdictEnd         // not a verdict: one past the last
 )
 
 type answer struct {
 	verdict   verdict
 	formation int64
+	sent      int64           // to who asks: how many bytes were sent on the link
+	from      identity.Header // none of who is foreign
+	text      string
 }
 
 func (a answer) append(b []byte) []byte {
+	le := binary.LittleEndian
+	var header []byte
+	if a.verdict != foreign {
+		header = a.from.Append(nil)
+	}
+	text := a.text[:min(len(a.text), maxText)]
 	b = append(b, answerMagic[:]...)
-	b = binary.LittleEndian.AppendUint16(b, protocol)
-	b = binary.LittleEndian.AppendUint16(b, uint16(a.verdict))
-	return binary.LittleEndian.AppendUint64(b, uint64(a.formation))
+	b = le.AppendUint16(b, uint16(a.verdict))
+	b = le.AppendUint16(b, uint16(len(header)))
+	b = le.AppendUint64(b, uint64(a.formation))
+	b = le.AppendUint64(b, uint64(a.sent))
+	b = le.AppendUint16(b, uint16(len(text)))
+	return append(append(b, header...), text...)
 }
 
-// parseAnswer reads an answer from its answerSize bytes.
-func parseAnswer(b []byte) (answer, error) {
+func readAnswer(r io.Reader) (answer, error) {
 	le := binary.LittleEndian
-	a := answer{verdict(le.Uint16(b[6:])), int64(le.Uint64(b[8:]))}
-	if [4]byte(b) != answerMagic || le.Uint16(b[4:]) != protocol || a.verdict == 0 || a.verdict >= verdictEnd || a.formation < 0 {
-		return answer{}, fmt.Errorf("parse answer: no frame of protocol %d: % x", protocol, b[:answerSize])
+	var b [answerSize]byte
+	if _, err := io.ReadFull(r, b[:]); err != nil {
+		return answer{}, err
 	}
-	return a, nil
+	a := answer{verdict: verdict(le.Uint16(b[4:])), formation: int64(le.Uint64(b[8:])), sent: int64(le.Uint64(b[16:]))}
+	header, text := int(le.Uint16(b[6:])), int(le.Uint16(b[24:]))
+	if [4]byte(b[:]) != answerMagic || a.verdict == 0 || a.verdict >= verdictEnd || a.formation < 0 || a.sent < 0 ||
+		header > identity.MaxSize || text > maxText || (header == 0) != (a.verdict == foreign) {
+		return answer{}, fmt.Errorf("%w: answer % x", errStrange, b)
+	}
+	rest := make([]byte, header+text)
+	if _, err := io.ReadFull(r, rest); err != nil {
+		return answer{}, err
+	}
+	a.text = string(rest[header:])
+	if a.verdict == foreign {
+		return a, nil
+	}
+	var err error
+	a.from, err = identity.Parse(rest[:header])
+	return a, err
 }

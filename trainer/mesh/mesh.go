@@ -8,9 +8,11 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/ring"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 var _ ring.Link = (*Mesh)(nil)
@@ -57,19 +59,14 @@ const readAhead = 4 << 10
 // hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
 const quiet = 20 * time.Millisecond
 
-// A machine that is cut off resets nothing. While nothing is under way to it the kernel asks whether it is there; a
-// process that is stopped or busy does not matter, its kernel answers.
-const (
-	probing = time.Second
-	probes  = 5
-)
-
 // link is one connection.
 type link struct {
 	rank int
 	conn net.Conn
 	in   *bufio.Reader
 	near near
+	got  atomic.Int64  // bytes
+	sent atomic.Int64  // bytes that the kernel has taken
 	owes bool          // since the last Flush it received a message that its sender still has
 	kept [][]byte      // what it has sent since then, and the other copies: nobody else may hold it
 	peek chan struct{} // closed when the first byte is in the buffer; nil: nobody looks
@@ -92,9 +89,12 @@ func newMesh(w World, conns map[int]net.Conn, nears map[int]near) *Mesh {
 	})
 	for r, conn := range conns {
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: probing, Interval: probing, Count: probes}) // best effort
+			tcp.SetKeepAliveConfig(net.KeepAliveConfig{ // best effort
+				Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests,
+			})
 		}
-		l := &link{rank: r, conn: conn, in: bufio.NewReaderSize(conn, readAhead), near: nears[r]}
+		l := &link{rank: r, conn: conn, near: nears[r]}
+		l.in = bufio.NewReaderSize(counting{conn, &l.got}, readAhead)
 		l.changed.L = &l.mu
 		l.direct = newDirect(conn)
 		m.links[r] = l
@@ -127,7 +127,9 @@ func (l *link) send(b []byte) bool {
 		return false
 	}
 	if len(l.queue) == 0 && l.direct != nil {
-		b = b[l.direct.write(b):]
+		n := l.direct.write(b)
+		l.sent.Add(int64(n))
+		b = b[n:]
 		if len(b) == 0 {
 			return true
 		}
@@ -243,7 +245,8 @@ func (m *Mesh) write(l *link) {
 		}
 		b := l.queue[0]
 		l.mu.Unlock()
-		_, err := l.conn.Write(b)
+		n, err := l.conn.Write(b)
+		l.sent.Add(int64(n))
 		if err != nil {
 			m.fail(l.rank, err)
 		}

@@ -253,7 +253,7 @@ func TestBreakWhileApproaching(t *testing.T) {
 			w := newTown(t, 2)
 			defer w.close()
 			w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
-				return &cut{Conn: c, left: helloSize + answerSize + bytes}
+				return &cut{Conn: c, left: helloSize + welcomeSize + bytes}
 			}
 			for r := range 2 {
 				go func() {

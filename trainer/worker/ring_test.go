@@ -20,10 +20,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -189,6 +191,10 @@ func (c *class) tell(word *wire.Assembly) {
 	}
 }
 
+func (p *pupil) header() identity.Header {
+	return identity.Header{Job: "uid-1", Secret: "a secret", Role: pod.Worker, Index: p.index, Incarnation: 1}
+}
+
 // start lets the workers work off their scripts.
 func (c *class) start(t *testing.T) {
 	m := model()
@@ -196,7 +202,7 @@ func (c *class) start(t *testing.T) {
 	var logged sync.Mutex
 	for _, p := range c.pupils {
 		c.working.Go(func() {
-			node := mesh.Listen(mesh.Config{Listener: p.node, Worker: p.index, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				i, err := strconv.Atoi(address)
 				if err != nil {
 					return nil, err

@@ -16,8 +16,10 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -85,7 +87,10 @@ func Main(ctx context.Context, o Options) error {
 		}
 		cfg.Address = listener.Addr().String()
 		reaches = slog.String("address", cfg.Address)
-		cfg.Peers = mesh.Listen(mesh.Config{Listener: listener, Worker: o.Index, Dial: o.Dial, Log: o.Log})
+		cfg.Peers = mesh.Listen(mesh.Config{
+			Listener: listener, Silence: j.HeartbeatTimeout.Duration, Dial: o.Dial, Log: o.Log,
+			Self: func() identity.Header { return identity.Header{Role: pod.Worker, Index: o.Index, Incarnation: 1} },
+		})
 		defer cfg.Peers.Close()
 		cfg.Initial = func() ([]float32, error) {
 			again, err := zoo.NewEngine(model, 1, j.Seed)

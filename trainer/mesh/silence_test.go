@@ -1,0 +1,276 @@
+package mesh
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/ring"
+)
+
+// limit is the limit on silence of these tests.
+const limit = 5 * time.Second
+
+// valve holds up what goes through its connections while it is shut. Nothing is reset, and nothing is lost.
+type valve struct {
+	mu   sync.Mutex
+	shut chan struct{} // closed when it opens again; nil: it is open
+}
+
+func (v *valve) close() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.shut == nil {
+		v.shut = make(chan struct{})
+	}
+}
+
+func (v *valve) open() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.shut != nil {
+		close(v.shut)
+		v.shut = nil
+	}
+}
+
+// through is the dialling end of a connection through a valve.
+func (v *valve) through(c net.Conn) net.Conn {
+	return &valved{Conn: c, valve: v, closed: make(chan struct{})}
+}
+
+type valved struct {
+	net.Conn
+	valve  *valve
+	once   sync.Once
+	closed chan struct{}
+}
+
+func (c *valved) pass() error {
+	c.valve.mu.Lock()
+	shut := c.valve.shut
+	c.valve.mu.Unlock()
+	if shut == nil {
+		return nil
+	}
+	select {
+	case <-shut:
+		return nil
+	case <-c.closed:
+		return net.ErrClosed
+	}
+}
+
+func (c *valved) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if stuck := c.pass(); stuck != nil {
+		return 0, stuck
+	}
+	return n, err
+}
+
+func (c *valved) Write(b []byte) (int, error) {
+	if err := c.pass(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b)
+}
+
+// Close tells the other end nothing if the valve is shut.
+func (c *valved) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.valve.mu.Lock()
+		defer c.valve.mu.Unlock()
+		if c.valve.shut == nil {
+			c.Conn.Close()
+		}
+	})
+	return nil
+}
+
+// wantSilent checks that a mesh broke because of the link to a rank, and why, and when.
+func wantSilent(t *testing.T, err error, rank int, why error, took time.Duration) {
+	t.Helper()
+	broken, ok := errors.AsType[*BrokenError](err)
+	if !ok || broken.Rank != rank || !errors.Is(err, why) {
+		t.Errorf("%v, want that rank %d broke it: %v", err, rank, why)
+	}
+	if took < limit || took > limit*3/2 {
+		t.Errorf("broken after %v, the limit is %v", took, limit)
+	}
+}
+
+// Two workers that do not reach each other, and reach everybody else, name each other. No kernel says a word.
+func TestPartition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStrictTown(t, 3, limit)
+		defer w.close()
+		between := new(valve)
+		defer between.open()
+		w.wrap = func(from int, to string, c net.Conn) net.Conn {
+			if from == 1 && to == "0" || from == 0 && to == "1" {
+				return between.through(c)
+			}
+			return c
+		}
+		meshes := w.connect(1, 0, 1, 2)
+		defer closeAll(meshes)
+		time.AfterFunc(time.Minute, between.close)
+		var mu sync.Mutex
+		named := 0
+		start := time.Now()
+		all(meshes, func(m *Mesh) error {
+			for {
+				err := rounds(m, 1)
+				if err == nil {
+					time.Sleep(10 * time.Millisecond)
+					continue
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				if errors.Is(err, ErrSilent) {
+					named++
+					wantSilent(t, err, 1-m.World().Rank, ErrSilent, time.Since(start)-time.Minute)
+				}
+				return err
+			}
+		})
+		if named == 0 {
+			t.Error("nobody says who does not answer")
+		}
+	})
+}
+
+// A step may take as long as it likes: who computes is asked and answers, though it neither sends nor reads.
+func TestLongStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStrictTown(t, 4, limit)
+		defer w.close()
+		meshes := w.connect(1, 0, 1, 2, 3)
+		defer closeAll(meshes)
+		for i, err := range all(meshes, func(m *Mesh) error {
+			if m.World().Rank == 2 {
+				time.Sleep(10 * time.Minute)
+			}
+			return rounds(m, 3)
+		}) {
+			if err != nil {
+				t.Errorf("rank %d: %v", i, err)
+			}
+		}
+	})
+}
+
+// Who sends to a peer that does not read for long waits, too: its window is full, and it is there.
+func TestFullWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStrictTown(t, 2, limit)
+		defer w.close()
+		meshes := w.connect(1, 0, 1)
+		defer closeAll(meshes)
+		go func() {
+			time.Sleep(10 * time.Minute)
+			b := make([]byte, 1<<20)
+			if err := meshes[1].Recv(0, b); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := errors.Join(meshes[0].Send(1, make([]byte, 1<<20)), meshes[0].Flush()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+	})
+}
+
+// A worker that is stopped is waited for as long as the limit says, not longer.
+func TestStoppedWorker(t *testing.T) {
+	for _, stopped := range []time.Duration{limit * 3 / 4, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newStrictTown(t, 3, limit)
+			defer w.close()
+			process := new(valve)
+			defer process.open()
+			w.wrap = func(from int, to string, c net.Conn) net.Conn {
+				if from == 2 || to == "2" {
+					return process.through(c)
+				}
+				return c
+			}
+			meshes := w.connect(1, 0, 1, 2)
+			defer closeAll(meshes)
+			process.close()
+			time.AfterFunc(stopped, process.open)
+			start := time.Now()
+			if stopped < limit {
+				for i, err := range all(meshes, func(m *Mesh) error { return rounds(m, 3) }) {
+					if err != nil {
+						t.Errorf("rank %d: %v", i, err)
+					}
+				}
+				return
+			}
+			errs := all(meshes[:2], func(m *Mesh) error { return rounds(m, 1) })
+			found := errs[0]
+			if !errors.Is(found, ErrSilent) { // the other was first
+				found = errs[1]
+			}
+			wantSilent(t, found, 2, ErrSilent, time.Since(start))
+			process.open()
+		})
+	}
+}
+
+// A link may be dead while its ends are alive and reach each other: something between them has forgotten the connection.
+func TestForgottenConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStrictTown(t, 2, limit)
+		defer w.close()
+		link, first := new(valve), true
+		defer link.open()
+		w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
+			if !first {
+				return c
+			}
+			first = false
+			return link.through(c)
+		}
+		meshes := w.connect(1, 0, 1)
+		defer closeAll(meshes)
+		link.close()
+		start := time.Now()
+		if err := errors.Join(meshes[0].Send(1, []byte("lost")), meshes[0].Flush()); err != nil {
+			t.Fatal(err)
+		}
+		wantSilent(t, meshes[1].Recv(0, make([]byte, 4)), 0, ErrUndelivered, time.Since(start))
+	})
+}
+
+// Nor need the end of a connection arrive: who asks hears that the peer has left.
+func TestPeerLeftInSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newStrictTown(t, 2, limit)
+		defer w.close()
+		link, first := new(valve), true
+		defer link.open()
+		w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
+			if !first {
+				return c
+			}
+			first = false
+			return link.through(c)
+		}
+		meshes := w.connect(1, 0, 1)
+		defer closeAll(meshes)
+		link.close()
+		meshes[0].Close()
+		start := time.Now()
+		err := meshes[1].Recv(0, make([]byte, ring.Whole))
+		if refused, ok := errors.AsType[*refusedError](err); !ok || refused.verdict != outdated || time.Since(start) > limit {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}
