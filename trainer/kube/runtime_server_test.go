@@ -315,8 +315,11 @@ func (s *apiServer) watch(w http.ResponseWriter, r *http.Request, kind string) {
 	}
 	from, _ := strconv.Atoi(q.Get("resourceVersion"))
 	s.mu.Lock()
-	gone, cut := from < s.oldest, s.cut
+	gone, cut, down := from < s.oldest, s.cut, s.down
 	s.mu.Unlock()
+	if down {
+		panic(http.ErrAbortHandler)
+	}
 	if gone {
 		reply(w, nil, api.NewResourceExpired("too old resource version"))
 		return

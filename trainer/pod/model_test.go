@@ -29,9 +29,15 @@ type cluster struct {
 	created        map[*line]time.Time // the last one
 	charged        map[*line]int
 	asked          map[*life]bool
+	rejected       map[*line]rejection // the last one of each line, until its next pod is created
 	ran            map[Role]bool
 	before         map[string]Phase // by pod and launch, at the last Check
 	settling, over bool             // those that were asked to go do
+}
+
+type rejection struct {
+	at     time.Time
+	before int // how many the line had
 }
 
 func launchName(id ID, launch int) string { return fmt.Sprintf("%v/%d", id, launch) }
@@ -47,7 +53,7 @@ func newCluster(t *rapid.T) *cluster {
 			Relaunches: rapid.IntRange(0, 3).Draw(t, "relaunches"), Backoff: time.Second,
 			MaxOOMs: map[Role]int{PS: rapid.IntRange(0, 2).Draw(t, "PS OOMs"), Worker: 2},
 		},
-		ran: make(map[Role]bool), before: make(map[string]Phase),
+		rejected: make(map[*line]rejection), ran: make(map[Role]bool), before: make(map[string]Phase),
 		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time), charged: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
@@ -70,6 +76,12 @@ func (c *cluster) take(actions []Action) {
 				c.t.Fatalf("%v only %v after the last of its line", a, c.now.Sub(last))
 			}
 			c.created[line] = c.now
+			if r, ok := c.rejected[line]; ok && line.Rejected > r.before {
+				if wait := c.policy.delay(line.Rejected, maxRejected); c.now.Sub(r.at) < wait {
+					c.t.Fatalf("%v only %v after its line was rejected %d times in a row", a, c.now.Sub(r.at), line.Rejected)
+				}
+			}
+			delete(c.rejected, line)
 			if a.ID.Role == Worker {
 				for _, p := range c.table.List() {
 					if p.ID.Role == PS && p.Phase < Pending {
@@ -120,7 +132,7 @@ func (c *cluster) Perform(t *rapid.T) {
 	c.todo = slices.Delete(c.todo, i, i+1)
 	switch a.Verb {
 	case Create:
-		if !c.settling && rapid.IntRange(0, 9).Draw(t, "refused") == 0 {
+		if !c.settling && rapid.IntRange(0, 6).Draw(t, "refused") == 0 {
 			c.deny(t, a)
 			return
 		}
@@ -160,8 +172,8 @@ func (c *cluster) deny(t *rapid.T, a Action) {
 	if before != nil || err != nil && strings.Contains(err.Error(), "could not be created for") {
 		return
 	}
-	if p, _ := c.table.Get(a.ID); hopeless && !c.ran[a.ID.Role] && p.Phase == Wanted != (err != nil) {
-		t.Fatalf("%v is hopeless, %v has run: %t, error: %v", a, a.ID.Role, c.ran[a.ID.Role], err)
+	if p, _ := c.table.Get(a.ID); (err != nil) != (hopeless && !c.ran[a.ID.Role] && p.Phase == Wanted) {
+		t.Fatalf("%v is refused, hopeless: %t, a %v has run: %t, error: %v", a, hopeless, a.ID.Role, c.ran[a.ID.Role], err)
 	}
 	if p, _ := c.table.Get(a.ID); p.Phase == Wanted && p.Waiting != "cannot be created: denied" {
 		t.Fatalf("%v was denied: %+v", a, p)
@@ -201,13 +213,37 @@ func (c *cluster) Die(t *rapid.T) {
 	if len(live) == 0 {
 		t.Skip("none is live")
 	}
-	l := rapid.SampledFrom(live).Draw(t, "pod")
-	e := rapid.SampledFrom(exits).Draw(t, "exit")
+	c.die(t, rapid.SampledFrom(live).Draw(t, "pod"), rapid.SampledFrom(exits).Draw(t, "exit"))
+}
+
+// Reject has a node refuse a pod, and the next, and the next.
+func (c *cluster) Reject(t *rapid.T) {
+	for range rapid.IntRange(1, 4).Draw(t, "times") {
+		live := slices.DeleteFunc(c.live(), func(l *life) bool { return l.Phase != Pending })
+		if len(live) == 0 {
+			return
+		}
+		c.die(t, live[0], Exit{Rejected: true})
+		if due, ok := c.table.Deadline(); ok && due.After(c.now) {
+			c.now = due
+			c.take(c.table.Tick(c.now))
+		}
+		if len(c.todo) > 0 {
+			c.Perform(t)
+		}
+	}
+}
+
+func (c *cluster) die(t *rapid.T, l *life, e Exit) {
 	phase := Failed
 	if e == (Exit{}) {
 		phase = Succeeded
 	}
-	ooms := c.table.byID[l.ID].line.OOMs
+	line := c.table.byID[l.ID].line
+	ooms := line.OOMs
+	if e.Rejected {
+		c.rejected[line] = rejection{c.now, line.Rejected}
+	}
 	c.happen(l, phase, e)
 	if grown := c.table.byID[l.ID].line.OOMs - ooms; grown > 0 && !e.OOM || ooms+grown > 2 {
 		t.Fatalf("%v ended by %v: %d OOMs, and %d before", l.ID, e, ooms+grown, ooms)
@@ -366,7 +402,7 @@ func TestLaws(t *testing.T) {
 		c := newCluster(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"": c.Check, "perform": c.Perform, "perform more": c.Perform, "run": c.Run, "run more": c.Run,
-			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask, "squeeze": c.Squeeze,
+			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask, "squeeze": c.Squeeze, "reject": c.Reject,
 		})
 		c.settle(t)
 		// Settled means that there is nothing to do, and that who is wanted is there.
