@@ -42,6 +42,7 @@ var packages = map[string]struct {
 	"task":        {pure, ""},
 	"pod":         {pure, ""},
 	"identity":    {pure, "pod"},
+	"custody":     {pure, ""},
 	"evaluation":  {pure, ""},
 	"param":       {pure, ""},
 	"rendezvous":  {pure, ""},
@@ -53,7 +54,7 @@ var packages = map[string]struct {
 	"nn":          {pure, "nn/kernel param"},
 	"optim":       {pure, "nn/kernel"},
 
-	"wire": {wire, "timing"},
+	"wire": {wire, "identity pod timing"},
 
 	"data/example": {model, ""},
 	"zoo":          {model, "data/example nn nn/kernel optim param"},
@@ -62,13 +63,13 @@ var packages = map[string]struct {
 	"data":         {shell, "recordio task"},
 	"data/dataset": {shell, "data data/example recordio"},
 	"mesh":         {shell, "identity pod ring timing"},
-	"ps":           {shell, "job nn/kernel optim param timing wire zoo"},
-	"master":       {shell, "evaluation job pod rendezvous task wire"},
-	"worker":       {shell, "data identity job mesh nn/kernel optim param pod ps ring safetensors task timing wire zoo"},
-	"role":         {shell, "data job logline master ps task timing wire worker zoo"},
-	"local":        {shell, "job master pod role wire"},
+	"ps":           {shell, "identity job nn/kernel optim param pod timing wire zoo"},
+	"master":       {shell, "custody evaluation identity job pod rendezvous task wire"},
+	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task timing wire zoo"},
+	"role":         {shell, "data identity job logline master pod ps task timing wire worker zoo"},
+	"local":        {shell, "identity job master pod role wire"},
 	"manifest":     {pure, "job pod"},
-	"kube":         {shell, "job manifest master pod role wire"},
+	"kube":         {shell, "identity job manifest master pod role wire"},
 	"image":        {shell, ""},
 }
 

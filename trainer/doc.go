@@ -6,6 +6,7 @@
 //	           │ task.Queue             which records are whose  │ one mutex,
 //	           │ pod.Table              who lives, who follows   │ one timer,
 //	           │ evaluation.Schedule    what is measured when    │ one executor of actions
+//	           │ custody.Servers        who holds the model      │
 //	           │ rendezvous.Rendezvous  who is in the ring       │
 //	           └──────────────────────┬──────────────────────────┘
 //	         gRPC: join, lease, report, heartbeat; arrive, world, recall
@@ -32,6 +33,7 @@
 //	rendezvous/   who is in the ring, with which ranks, and whose state they take
 //	timing/       how long the processes of a job wait for each other, and the laws between these times
 //	ring/         all-reduce, gather and state transfer over a two-method link
+//	custody/      who holds the model, in which life of it, and what follows from a loss
 //	evaluation/   when to measure which version; folding of what was measured
 //	param/        names and shapes of parameters; which server holds which stretch
 //	optim/        SGD, Momentum, Nesterov, Adam, AMSGrad, Adagrad

@@ -17,6 +17,7 @@ import (
 // Its calls go wrong at times: they are made twice, or what they did is not heard of.
 type observer struct {
 	wire.MasterClient
+	wire.JobClient
 	epoch  atomic.Int32
 	garble func() garbling
 }

@@ -3,7 +3,6 @@ package trainer_test
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,14 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -181,7 +176,7 @@ const masterAddress = "master:1"
 func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 	address := cmp.Or(p.Address, fmt.Sprintf("%v:1", p.ID))
 	return ps.Run(ctx, ps.Config{
-		Master: masterAddress, Index: p.ID.Index,
+		Master: masterAddress, Self: self(p.ID, p.Launch), Initial: s.initial,
 		Listener: s.network.listen(h, address), Advertise: address, Model: model,
 		Dial: s.network.dial(h), Log: s.log(p.ID.String()),
 	})
@@ -190,78 +185,45 @@ func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 // runWorker is the worker itself, with the simulated model and data.
 func (s *simulation) runWorker(ctx context.Context, it *process) error {
 	h, p := it.host, it.Pod
-	client, closing, err := s.master(h)
+	who := self(p.ID, p.Launch)
+	client, closing, err := s.master(h, who)
 	if err != nil {
 		return err
 	}
 	defer closing()
-	joining, stop := context.WithCancel(ctx)
-	defer stop()
-	stay := make(chan struct{})
-	go func() {
-		select {
-		case <-it.leave:
-			stop()
-		case <-stay:
+	o := worker.Options{Master: client, Self: who, Dial: s.network.dial(h), Leave: it.leave, Log: s.log(p.ID.String())}
+	err = worker.Work(ctx, o, func(j *job.Job) (worker.Config, func(), error) {
+		c := worker.Config{Model: model, Training: training{s.training, client}, Validation: s.validation}
+		if j.Strategy == job.AllReduce {
+			return c, s.member(ctx, h, p, j, &c), nil
 		}
-	}()
-	j, addresses, err := join(joining, client, p.ID.Index)
-	close(stay)
-	if joining.Err() != nil && ctx.Err() == nil {
-		return worker.ErrLeft
+		c.Engine = newEngine(p.ID.Index, s.training.total*int64(j.NumEpochs), s.step)
+		return c, func() {}, nil
+	})
+	if s.ring != nil && ctx.Err() == nil {
+		s.ring.leave(h.name, err)
 	}
-	if err != nil {
-		return err
-	}
-	c := worker.Config{
-		Index: p.ID.Index, Job: j, Model: model, Master: client,
-		Training: training{s.training, client}, Validation: s.validation, Log: s.log(p.ID.String()),
-		Leave: it.leave,
-	}
-	if j.Strategy == job.AllReduce {
-		return s.runMember(ctx, h, p, c)
-	}
-	e := newEngine(p.ID.Index, s.training.total*int64(j.NumEpochs), s.step)
-	c.Engine = e
-	c.Servers, err = ps.Dial(ctx, ps.ClientConfig{Worker: p.ID.Index, Addresses: addresses, Layout: e.Layout(), Dial: s.network.dial(h)})
-	if err != nil {
-		return err
-	}
-	defer c.Servers.Close()
-	return worker.Run(ctx, c)
+	return err
+}
+
+// initial is the model of parameter servers before anything was trained on.
+func (s *simulation) initial() (param.Layout, []float32, error) {
+	e := newEngine(0, s.training.total*int64(s.job.NumEpochs), 0)
+	return e.Layout(), e.values, nil
+}
+
+// self is who a pod of the simulated job is.
+func self(id pod.ID, launch int) *wire.Self {
+	return wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: id.Role, Index: id.Index, Incarnation: launch})
 }
 
 // master is a client of the master's.
-func (s *simulation) master(h *host) (*observer, func() error, error) {
-	connection, err := grpc.NewClient("passthrough:///"+masterAddress,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(s.network.dial(h)),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
-			MinConnectTimeout: 5 * time.Second,
-		}))
+func (s *simulation) master(h *host, who *wire.Self) (*observer, func() error, error) {
+	connection, err := wire.Connect(masterAddress, s.network.dial(h), who, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return nil, nil, err
 	}
-	return &observer{MasterClient: wire.NewMasterClient(connection), garble: s.garble}, connection.Close, nil
-}
-
-func join(ctx context.Context, client wire.MasterClient, index int) (*job.Job, []string, error) {
-	for {
-		reply, err := client.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(index)})
-		switch {
-		case ctx.Err() != nil:
-			return nil, nil, ctx.Err()
-		case err == nil:
-			j := new(job.Job)
-			if err := json.Unmarshal(reply.Job, j); err != nil || len(reply.PsAddresses) == j.NumPS {
-				return j, reply.PsAddresses, err
-			}
-		case err != nil && status.Code(err) != codes.Unavailable:
-			return nil, nil, err
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	return &observer{MasterClient: wire.NewMasterClient(connection), JobClient: wire.NewJobClient(connection), garble: s.garble}, connection.Close, nil
 }
 
 // log is a pod's: into the simulation's, with its name.

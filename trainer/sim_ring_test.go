@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
@@ -83,9 +82,9 @@ func newRingSimulation(seed uint64, output string) *simulation {
 	return s
 }
 
-// runMember is a worker in a ring.
-func (s *simulation) runMember(ctx context.Context, h *host, p master.Pod, c worker.Config) error {
-	e := newRingEngine(s.training.total*int64(c.Job.NumEpochs), s.step, s.ballast)
+// member makes a worker one of the ring, and answers with its end.
+func (s *simulation) member(ctx context.Context, h *host, p master.Pod, j *job.Job, c *worker.Config) (end func()) {
+	e := newRingEngine(s.training.total*int64(j.NumEpochs), s.step, s.ballast)
 	e.stand = func() { s.network.stand(ctx, h) }
 	e.began = func(b *zoo.Batch) { s.ring.step(h.name, b, e.noise) }
 	s.ring.enter(h.name, e)
@@ -95,15 +94,11 @@ func (s *simulation) runMember(ctx context.Context, h *host, p master.Pod, c wor
 	if home := fmt.Sprintf("home-%d:1", p.Slot); s.homes && !s.network.occupied(home) {
 		c.Address = home
 	}
-	c.Peers = mesh.Listen(mesh.Config{Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: c.Log, Silence: c.Job.HeartbeatTimeout.Duration, Self: func() identity.Header {
-		return identity.Header{Job: "uid-1", Secret: "a secret", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Launch}
-	}})
-	defer c.Peers.Close()
-	err := worker.Run(ctx, c)
-	if ctx.Err() == nil {
-		s.ring.leave(h.name, err)
-	}
-	return err
+	c.Peers = mesh.Listen(mesh.Config{
+		Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: s.log(p.ID.String()), Silence: j.HeartbeatTimeout.Duration,
+		Self: self(p.ID, p.Launch).Header,
+	})
+	return func() { c.Peers.Close() }
 }
 
 // ringWatch sees the members of a ring train.

@@ -17,6 +17,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -179,9 +180,9 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 		}
 		return s.runWorker(ctx, it)
 	}
-	self := &host{name: "master"}
+	at := &host{name: "master"}
 	user := &host{name: "user"}
-	client, closing, err := s.master(user)
+	client, closing, err := s.master(user, self(pod.ID{Role: identity.User}, 0))
 	if err != nil {
 		return nil, err
 	}
@@ -192,14 +193,15 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	injecting.Go(func() { s.inject(injection) })
 	status, err := master.Run(ctx, master.Config{
 		Job: s.job, Training: s.training.shards, Validation: s.validation.shards,
-		Metric:   metric,
-		Listener: s.network.listen(self, masterAddress), Pods: s.pods, Dial: s.network.dial(self), Log: s.log("master"),
+		Metric: metric,
+		Self:   wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}), Users: true,
+		Listener: s.network.listen(at, masterAddress), Pods: s.pods, Dial: s.network.dial(at), Log: s.log("master"),
 	})
 	stop()
 	injecting.Wait()
 	s.pods.close()
 	s.network.kill(user)
-	s.network.kill(self)
+	s.network.kill(at)
 	return status, err
 }
 

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -262,6 +263,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	pods := m.runtime(j)
 	defer pods.Close()
 	scale := make(chan int, 1)
+	config.Self = wire.NewSelf(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
 	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
 
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

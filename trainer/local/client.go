@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -152,7 +153,7 @@ func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	}
 	if d.alive() {
 		var status *wire.JobStatus
-		err := d.call(ctx, answerLimit, func(ctx context.Context, m wire.MasterClient) (err error) {
+		err := d.call(ctx, answerLimit, func(ctx context.Context, m wire.JobClient) (err error) {
 			status, err = m.Status(ctx, &wire.StatusRequest{})
 			return err
 		})
@@ -221,7 +222,7 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 		}
 		return 0, fmt.Errorf("scale job %s: it has ended: %s", name, last.State)
 	}
-	err = d.call(ctx, orderLimit, func(ctx context.Context, m wire.MasterClient) error {
+	err = d.call(ctx, orderLimit, func(ctx context.Context, m wire.JobClient) error {
 		reply, err := m.Scale(ctx, &wire.ScaleRequest{Workers: int32(workers)})
 		before = int(reply.GetBefore())
 		return err
@@ -248,7 +249,7 @@ func (d dir) stop(ctx context.Context, reason string) error {
 		take  func() error
 	}{
 		{stopGrace, func() error {
-			return d.call(ctx, answerLimit, func(ctx context.Context, m wire.MasterClient) error {
+			return d.call(ctx, answerLimit, func(ctx context.Context, m wire.JobClient) error {
 				_, err := m.Stop(ctx, &wire.StopRequest{Reason: reason})
 				return err
 			})
@@ -301,7 +302,7 @@ func (d dir) awaitEnd(ctx context.Context) error {
 }
 
 // call asks the living master.
-func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Context, wire.MasterClient) error) error {
+func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Context, wire.JobClient) error) error {
 	var at address
 	if err := d.readJSON("master.json", &at); err != nil {
 		return err
@@ -309,14 +310,14 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 	if at.Address == "" {
 		return fmt.Errorf("master of job %s does not listen yet", d.name())
 	}
-	conn, err := wire.Connect(at.Address, nil)
+	conn, err := wire.Connect(at.Address, nil, d.self(identity.User), wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return f(ctx, wire.NewMasterClient(conn))
+	return f(ctx, wire.NewJobClient(conn))
 }
 
 // existing is the directory of a job that was started.

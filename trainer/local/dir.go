@@ -1,6 +1,10 @@
 package local
 
 import (
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,4 +160,9 @@ func (d dir) write(file string, text []byte) error {
 func (d dir) exists() bool {
 	_, err := os.Stat(d.path("job.json"))
 	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// self is who a process of this job is: its master, or a user.
+func (d dir) self(r pod.Role) *wire.Self {
+	return wire.NewSelf(identity.Header{Role: r, Incarnation: 1, Life: 1})
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -85,6 +86,7 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 		}
 	})()
 	config.Pods = pods
+	config.Self, config.Users = m.dir.self(pod.Master), true
 	config.OnStatus = func(s *wire.JobStatus) {
 		if err := m.dir.store(s); err != nil {
 			log.Error("Write the job's status", "error", err)

@@ -30,7 +30,7 @@ func (m *master) do(actions []pod.Action) {
 		switch a.Verb {
 		case pod.Lost:
 			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged})
-			m.forget(a.ID, a.Reason)
+			m.forget(a.ID, a.Launch, a.Reason)
 		case pod.Delete:
 			m.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
 		}
@@ -50,10 +50,10 @@ func (m *master) doom(actions []pod.Action) {
 }
 
 // forget drops what a pod that is gone told of itself.
-func (m *master) forget(id pod.ID, reason string) {
+func (m *master) forget(id pod.ID, launch int, reason string) {
 	m.rejected += m.contact(id).rejected
 	delete(m.pods, id)
-	m.strategy.gone(id, reason)
+	m.strategy.gone(id, launch, reason)
 }
 
 // execute performs actions, in order for each pod, at once for different ones: none waits for another pod's.

@@ -101,9 +101,25 @@ func (m *master) snapshot(server int, version int64) {
 	}
 }
 
-// restart begins the training anew, from the initial values: the model is lost.
-func (m *master) restart(reason string) {
-	m.happen(BegunAnew{Reason: reason})
+// anew begins a life of the model, from the initial values: it is lost, or a part of it. Where something was trained on,
+// the training begins anew with it.
+func (m *master) anew(life int64, reason string) {
+	m.Self.SetLife(life)
+	m.wake()
+	if !m.begun {
+		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
+		return
+	}
+	stats := m.queue.Stats()
+	m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
+	m.anewFor = fmt.Sprintf("%s; %d records were trained on till then", reason, stats.Done)
+	m.happen(BegunAnew{Life: life, Reason: reason})
+	m.restart()
+}
+
+// restart begins the training from its beginning.
+func (m *master) restart() {
+	m.begun = false
 	m.queue.Restart()
 	m.evals = m.schedule()
 	m.evaluations, m.trained, m.speed = nil, false, speed{}

@@ -8,8 +8,9 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -33,14 +34,14 @@ func BenchmarkLeases(b *testing.B) {
 	go func() {
 		_, err := Run(ctx, Config{
 			Job: j, Training: []task.Shard{{Name: "shard", Count: int64(b.N)}},
-			Listener: lis, Pods: pods, Log: slog.New(slog.DiscardHandler),
+			Listener: lis, Self: firstMaster(), Pods: pods, Log: slog.New(slog.DiscardHandler),
 		})
 		ended <- err
 	}()
 	ps := listenServer(b)
 	var callers sync.WaitGroup
 	for i := range workers {
-		conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+		conn, err := anybody(lis.Addr().String())
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -81,13 +82,26 @@ func work(ctx context.Context, client wire.MasterClient, index int) error {
 	}
 }
 
+func firstMaster() *wire.Self {
+	return wire.NewSelf(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
+}
+
+// anybody connects whichever pod a request names, in its first launch.
+func anybody(address string) (*grpc.ClientConn, error) {
+	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return wire.TCP(ctx, address) },
+		func(ctx context.Context, request any) identity.Header {
+			id := speak.ID(ctx, request)
+			return identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
+		})
+}
+
 // listenServer is a parameter server that agrees to everything.
 func listenServer(b *testing.B) string {
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := grpc.NewServer()
+	srv := speak.Server(func() identity.Header { return identity.Header{Role: pod.PS, Incarnation: 1, Life: 1} })
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
 	b.Cleanup(srv.Stop)

@@ -56,7 +56,11 @@ type EpochFinished struct {
 type TrainingFinished struct{ Version int64 }
 
 // BegunAnew tells that the model is lost and the training begins again from the initial values: nothing is credited any more.
-type BegunAnew struct{ Reason string }
+type BegunAnew struct {
+	// Life is that of the model which begins.
+	Life   int64
+	Reason string
+}
 
 // Evaluated tells the metrics of an evaluation that is complete.
 type Evaluated struct {

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -65,7 +66,7 @@ func (w *world) peer(index int) *peer {
 func (w *world) stranger(index int) *peer {
 	w.Helper()
 	ctx, cancel := context.WithCancel(w.Context())
-	stream, err := w.Rendezvous(ctx)
+	stream, err := w.Rendezvous(speak.As(ctx, worker(index)))
 	if err != nil {
 		w.Fatal(err)
 	}

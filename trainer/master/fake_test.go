@@ -14,10 +14,11 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -29,6 +30,9 @@ import (
 type world struct {
 	*testing.T
 	wire.MasterClient
+	wire.JobClient
+	self    *wire.Self // the master
+	master  *memnet.Listener
 	pods    *fakePods
 	servers []*fakeServer
 	cancel  context.CancelFunc
@@ -50,14 +54,16 @@ func start(t *testing.T, change func(*Config)) *world {
 		Training: []task.Shard{{Name: "shard-0", Start: 0, Count: 8}},
 		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
 		Pods:     newFakePods(),
+		Self:     wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}),
+		Users:    true,
 		Log:      slog.New(logline.New(t.Output(), slog.LevelDebug)),
 	}
 	if change != nil {
 		change(&c)
 	}
-	w := &world{T: t, pods: c.Pods.(*fakePods), ended: make(chan struct{})}
+	w := &world{T: t, self: c.Self, pods: c.Pods.(*fakePods), ended: make(chan struct{})}
 	for i := range j.NumPS {
-		w.servers = append(w.servers, newFakeServer(t, i))
+		w.servers = append(w.servers, newFakeServer(w, i))
 	}
 	c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
 		for _, s := range w.servers {
@@ -75,7 +81,8 @@ func start(t *testing.T, change func(*Config)) *world {
 		defer close(w.ended)
 		w.status, w.err = Run(ctx, c)
 	}()
-	w.MasterClient = dial(t, lis)
+	conn := w.dial(lis)
+	w.MasterClient, w.JobClient = wire.NewMasterClient(conn), wire.NewJobClient(conn)
 	t.Cleanup(func() {
 		cancel()
 		<-w.ended
@@ -84,14 +91,27 @@ func start(t *testing.T, change func(*Config)) *world {
 	return w
 }
 
-func dial(t *testing.T, lis *memnet.Listener) wire.MasterClient {
-	conn, err := grpc.NewClient("passthrough:///master", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+// dial connects whoever the test speaks for, call by call: the pod that a request names, in its last launch and in the
+// master's life of the model, or a user.
+func (w *world) dial(lis *memnet.Listener) *grpc.ClientConn {
+	w.master = lis
+	return w.speaker(func(ctx context.Context, request any) identity.Header { return w.header(speak.ID(ctx, request)) })
+}
+
+// speaker connects whoever header says.
+func (w *world) speaker(header speak.Header) *grpc.ClientConn {
+	conn, err := speak.Connect(w.master.DialContext, header)
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
-	return wire.NewMasterClient(conn)
+	w.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+func (w *world) header(id pod.ID) identity.Header {
+	h := w.self.Header()
+	h.Role, h.Index, h.Incarnation = id.Role, id.Index, w.pods.launch(id)
+	return h
 }
 
 // bubble is synctest.Test by its shorter name.
@@ -246,6 +266,19 @@ func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 	return nil
 }
 
+// launch is the last that was created of a pod.
+func (p *fakePods) launch(id pod.ID) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	launch := 0
+	for _, c := range p.created {
+		if c.ID == id {
+			launch = c.Launch
+		}
+	}
+	return launch
+}
+
 // ended is the pods that were deleted.
 func (p *fakePods) ended() []pod.ID {
 	p.mu.Lock()
@@ -314,17 +347,17 @@ type fakeServer struct {
 	mu       sync.Mutex
 	orders   []*wire.ControlRequest
 	away     chan struct{} // not nil: calls wait until it is closed
-	progress []*wire.LeaseProgress
+	progress []int64       // of the first tasks that are asked for
 	version  int64
 }
 
-func newFakeServer(t *testing.T, index int) *fakeServer {
+func newFakeServer(w *world, index int) *fakeServer {
 	s := &fakeServer{address: fmt.Sprintf("server-%d:2222", index), lis: memnet.Listen(1 << 16)}
-	srv := grpc.NewServer()
+	srv := speak.Server(func() identity.Header { return w.header(ps(index)) })
 	wire.RegisterParameterServerServer(srv, s)
 	var served sync.WaitGroup
 	served.Go(func() { srv.Serve(s.lis) })
-	t.Cleanup(func() {
+	w.Cleanup(func() {
 		srv.Stop()
 		served.Wait()
 	})
@@ -356,13 +389,15 @@ func (s *fakeServer) Control(ctx context.Context, r *wire.ControlRequest) (*wire
 	return &wire.ControlReply{Version: s.version}, nil
 }
 
-func (s *fakeServer) Progress(ctx context.Context, _ *wire.ProgressRequest) (*wire.ProgressReply, error) {
+func (s *fakeServer) Progress(ctx context.Context, r *wire.ProgressRequest) (*wire.ProgressReply, error) {
 	if err := s.answer(ctx); err != nil {
 		return nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return &wire.ProgressReply{Leases: s.progress}, nil
+	reply := &wire.ProgressReply{Done: make([]int64, len(r.Tasks))}
+	copy(reply.Done, s.progress)
+	return reply, nil
 }
 
 // leave makes the server's calls wait until the returned function is called.
@@ -394,3 +429,12 @@ func ps(i int) pod.ID     { return pod.ID{Role: pod.PS, Index: i} }
 
 // elapsed is the bubble's time since from.
 func elapsed(from time.Time) time.Duration { return time.Since(from).Round(time.Millisecond) }
+
+// addresses is where the servers of a reply listen, and their launches.
+func addresses(r *wire.JoinReply) []string {
+	var all []string
+	for _, s := range r.Servers {
+		all = append(all, fmt.Sprint(s.Address, " ", s.Incarnation))
+	}
+	return all
+}

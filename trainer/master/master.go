@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -60,6 +59,8 @@ type Config struct {
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
 	Metric   func(name string, state []float64) float64
 	Listener net.Listener // of the master's service; Run closes it
+	Self     *wire.Self   // the master, in the first life of the model
+	Users    bool         // serve the calls of users too, who reach the listener: on one machine
 	Pods     Pods
 	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
 	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
@@ -75,6 +76,7 @@ type Config struct {
 // master is the shell. The mutex guards what is below it.
 type master struct {
 	wire.UnimplementedMasterServer
+	wire.UnimplementedJobServer
 	Config
 	spec []byte // the job, as JSON
 
@@ -95,9 +97,11 @@ type master struct {
 	armed    time.Time     // what the timer is set to
 	away     time.Duration // see clock
 
-	trained bool  // the last barrier is passed, the last evaluation and the export are asked for
-	over    bool  // the job has ended; pods are leaving
-	err     error // why it did not succeed
+	begun   bool   // in this life of the model somebody was given something to do with it
+	anewFor string // why the training began anew, the last time
+	trained bool   // the last barrier is passed, the last evaluation and the export are asked for
+	over    bool   // the job has ended; pods are leaving
+	err     error  // why it did not succeed
 
 	state          job.State
 	started, ended time.Time
@@ -128,8 +132,11 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		return nil, err
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
-	srv := grpc.NewServer(wire.Serving()...)
+	srv := wire.NewServer(c.Self)
 	wire.RegisterMasterServer(srv, m)
+	if c.Users {
+		wire.RegisterJobServer(srv, m)
+	}
 	healthpb.RegisterHealthServer(srv, health.NewServer())
 	m.background.Go(func() {
 		if err := srv.Serve(c.Listener); err != nil {
@@ -138,8 +145,8 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	})
 	m.background.Go(func() { m.execute(lasting) })
 	m.background.Go(func() { m.publish(lasting) })
-	for _, s := range m.servers.all {
-		m.background.Go(func() { m.servers.command(lasting, s) })
+	for _, l := range m.servers.lines {
+		m.background.Go(func() { m.servers.command(lasting, l) })
 	}
 	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
 	m.begin()
@@ -150,8 +157,8 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	force.Stop()
 	cancel()
 	m.background.Wait()
-	for _, s := range m.servers.all {
-		s.close()
+	for _, l := range m.servers.lines {
+		l.close()
 	}
 	status := m.status(time.Now())
 	if m.OnStatus != nil {

@@ -104,7 +104,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.happen(WorldFormed{World: w, Version: version})
 	r.settleLost()
-	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.queue.Floor()}
+	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.queue.Floor(), Life: r.Self.Life()}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
 	}
@@ -196,10 +196,8 @@ func (r *ring) anew(reason string) {
 		}
 		return
 	}
-	r.Log.Warn("Every worker was lost, and the model with them: the training starts from its beginning",
-		"reason", reason, "records", stats.Done, "version", r.newest)
 	r.newest, r.snapshot, r.flushing, r.ledger = 0, 0, false, nil
-	r.restart(reason)
+	r.master.anew(r.Self.Life()+1, "every worker was lost, and the model with them: "+reason)
 }
 
 // tell sends a word to members of a world, as far as they are there.
@@ -243,7 +241,7 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 
 // heard takes a worker's word of its state. The state is every worker's, so the newest word counts: one
 // that was late, or has it yet to copy, takes nothing back.
-func (r *ring) heard(_ pod.ID, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+func (r *ring) heard(_ pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	if f := beat.Formation; f == 0 || f >= r.first {
 		r.newest = max(r.newest, beat.Version)
 		r.flushed = max(r.flushed, beat.Flushed)
@@ -260,7 +258,7 @@ func (r *ring) heard(_ pod.ID, beat *wire.HeartbeatRequest, reply *wire.Heartbea
 }
 
 // gone makes the others meet without a worker that has ended.
-func (r *ring) gone(id pod.ID, reason string) {
+func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
 	if !r.over {
 		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
@@ -292,7 +290,7 @@ func (r *ring) release(worker int) {
 // dismiss takes the leases of a worker back that is not part of the ring any more, whether or not it has ended: nothing
 // it does reaches the model.
 func (r *ring) dismiss(id pod.ID, reason string) {
-	r.gone(id, reason)
+	r.gone(id, 0, reason)
 	r.reclaim(id.Index, "")
 }
 

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -45,7 +46,7 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	if err != nil {
 		return err
 	}
-	s, err := m.ring.enter(first)
+	s, err := m.ring.enter(stream.Context(), first)
 	if err != nil {
 		return err
 	}
@@ -67,11 +68,14 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 
 // enter gives a worker its seat. If it had one, that one's stream is broken: a process that comes again takes the
 // seat over, another is another member.
-func (r *ring) enter(first *wire.Arrival) (*seat, error) {
+func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := r.known(pod.ID{Role: pod.Worker, Index: int(first.Worker)}); err != nil {
+	if err := r.known(ctx); err != nil {
 		return nil, err
+	}
+	if caller := wire.Caller(ctx).ID(); caller.Index != int(first.Worker) {
+		return nil, status.Errorf(codes.PermissionDenied, "%v arrives as worker-%d", caller, first.Worker)
 	}
 	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1), left: make(chan struct{})}
 	if err := s.check(first); err != nil {

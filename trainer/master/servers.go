@@ -3,13 +3,16 @@ package master
 import (
 	"context"
 	"fmt"
-	"maps"
 	"sync"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -20,108 +23,83 @@ const (
 	silenceLeast  = 5 * time.Second        // of a pod that is taken for lost, however short its tasks may be
 )
 
-// servers is the strategy of parameter servers.
+// servers is the strategy of parameter servers: the custody decides, this talks to them.
 type servers struct {
 	*master
-	all []*server
+	custody *custody.Servers
+	lines   []*line
 }
 
-// server is the master's end of one of them. The master's mutex guards all but index and wake.
-type server struct {
-	index int
-	wake  chan struct{} // want may differ from told
-
-	address string // "" before it has joined
-	conn    *grpc.ClientConn
-	client  wire.ParameterServerClient
-	version int64
-	want    order // the latest wins: what was not told in time never is
-	told    order // acknowledged
-}
-
-// order is what a server has to know and do.
-type order struct {
-	contributors int   // workers with a training lease; kept 0 where gradients are not gathered
-	flush        int   // epochs that are settled: what was gathered in them is applied
-	release      int64 // snapshots up to this version
-	known        bool  // false: nothing was told yet
+// line is the master's connection to one of them. The master's mutex guards all but index and wake.
+type line struct {
+	index       int
+	wake        chan struct{} // an order may be due
+	incarnation int           // of the server that it leads to
+	conn        *grpc.ClientConn
+	client      wire.ParameterServerClient // nil: no server is there
+	orders      int64                      // given on it
 }
 
 func newServers(m *master) *servers {
-	s := &servers{master: m}
+	s := &servers{master: m, custody: custody.NewServers(m.Job.NumPS)}
 	for i := range m.Job.NumPS {
-		s.all = append(s.all, newServer(i))
+		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1)})
 	}
 	return s
 }
 
-func newServer(index int) *server {
-	return &server{index: index, wake: make(chan struct{}, 1), want: order{known: true}}
-}
-
-// connect makes the server one that listens at address. What was told to the one before is forgotten.
-func (m *servers) connect(s *server, address string) error {
-	conn, err := wire.Connect(address, m.Dial)
-	if err != nil {
-		return fmt.Errorf("connect to server %d at %s: %w", s.index, address, err)
+// join takes a server that listens at address.
+func (m *servers) join(index, incarnation int, address string) error {
+	l := m.lines[index]
+	if l.client == nil || l.incarnation != incarnation {
+		conn, err := wire.Connect(address, m.Dial, m.Self, wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
+		if err != nil {
+			return fmt.Errorf("connect to server %d at %s: %w", index, address, err)
+		}
+		l.close()
+		l.incarnation, l.conn, l.client = incarnation, conn, wire.NewParameterServerClient(conn)
 	}
-	s.disconnect()
-	s.address, s.conn, s.client = address, conn, wire.NewParameterServerClient(conn)
-	signal(s.wake)
+	lost, err := m.custody.Join(index, incarnation, address)
+	if err != nil {
+		return status.Error(codes.NotFound, err.Error())
+	}
+	if lost {
+		m.lostValues(index, "another has taken its place")
+	}
+	signal(l.wake)
 	return nil
 }
 
-// disconnect forgets a server that is gone. Its address is kept: the next one has the same.
-func (s *server) disconnect() {
-	s.close()
-	s.conn, s.client, s.told = nil, nil, order{}
-}
-
-func (s *server) close() {
-	if s.conn != nil {
-		s.conn.Close()
+// close ends the connection. It may be called again.
+func (l *line) close() {
+	if l.conn != nil {
+		l.conn.Close()
 	}
-}
-
-// allJoined says that every server has an address.
-func (m *servers) allJoined() bool {
-	for _, s := range m.all {
-		if s.address == "" {
-			return false
-		}
-	}
-	return true
+	l.conn, l.client = nil, nil
 }
 
 // addresses of all servers, nil until every one has joined.
-func (m *servers) addresses() []string {
-	if !m.allJoined() {
+func (m *servers) addresses() []*wire.Server {
+	if !m.custody.Complete() {
 		return nil
 	}
-	var all []string
-	for _, s := range m.all {
-		all = append(all, s.address)
+	var all []*wire.Server
+	for i := range m.lines {
+		address, incarnation, _ := m.custody.At(i)
+		all = append(all, &wire.Server{Address: address, Incarnation: int32(incarnation)})
 	}
 	return all
 }
 
-// resumes is the version that a server goes on from, 0 if it is the first of its index. One that is lost before it
-// has told its version was trained all the same, if others have been, and so are the workers that have its values.
-func (m *servers) resumes(index int) int64 {
-	if v := m.all[index].version; v > 0 || m.version() == 0 && m.queue.Stats().Done == 0 {
-		return v
+// lostValues begins the life of the model that the custody has raised, since a server is gone with its values.
+func (m *servers) lostValues(index int, reason string) {
+	m.anew(m.custody.Life(), fmt.Sprintf("server %d was lost with its part of the model: %s", index, reason))
+	for _, l := range m.lines {
+		signal(l.wake)
 	}
-	return 1
 }
 
-// version is the newest that any server has.
-func (m *servers) version() int64 {
-	var newest int64
-	for _, s := range m.all {
-		newest = max(newest, s.version)
-	}
-	return newest
-}
+func (m *servers) version() int64 { return m.custody.Version() }
 
 // update makes what the servers are to know what is so.
 func (m *servers) update() {
@@ -129,10 +107,15 @@ func (m *servers) update() {
 	if m.Job.Synchronous() {
 		contributors = m.queue.Holders()
 	}
-	for _, s := range m.all {
-		if s.want.contributors != contributors || s.want.release != m.evals.Release() {
-			s.want.contributors, s.want.release = contributors, m.evals.Release()
-			signal(s.wake)
+	m.order(contributors, 0)
+}
+
+// order has every server told how things are to be.
+func (m *servers) order(contributors, settled int) {
+	m.custody.Want(contributors, settled, m.evals.Release())
+	for i, l := range m.lines {
+		if _, _, due := m.custody.Due(i); due {
+			signal(l.wake)
 		}
 	}
 }
@@ -140,54 +123,66 @@ func (m *servers) update() {
 // applied orders the barrier of an epoch, and says whether every server is through it.
 // In an asynchronous job there is nothing to apply then; the version is still learnt.
 func (m *servers) applied(epoch int) bool {
-	all := true
-	for _, s := range m.all {
-		if s.want.flush < epoch {
-			s.want.flush = epoch
-			signal(s.wake)
-		}
-		all = all && s.told.flush >= epoch
+	contributors := 0
+	if m.Job.Synchronous() {
+		contributors = m.queue.Holders()
 	}
-	return all
+	m.order(contributors, epoch)
+	return m.custody.Applied(epoch)
 }
 
 // whole says that there is a model: with nothing to train on it is the servers' as it stands.
-func (m *servers) whole() bool { return m.allJoined() }
+func (m *servers) whole() bool { return m.custody.Current() }
 
 // heard takes a server's word of its version and snapshot.
-func (m *servers) heard(id pod.ID, r *wire.HeartbeatRequest, _ *wire.HeartbeatReply) {
-	if id.Role == pod.PS {
-		s := m.all[id.Index]
-		s.version = max(s.version, r.Version)
+func (m *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, _ *wire.HeartbeatReply) {
+	if id.Role != pod.PS {
+		return
+	}
+	if p, ok := m.table.Get(id); ok && m.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
 		m.snapshot(id.Index, r.Snapshot)
-		if r.Snapshot > 0 && r.Snapshot <= s.told.release { // an order is a level: told until it is observed
-			s.told.release = 0
-			signal(s.wake)
-		}
 	}
 }
 
 // gone forgets a server that has ended. It took with it all that it held.
-func (m *servers) gone(id pod.ID, _ string) {
-	if id.Role == pod.PS {
-		m.all[id.Index].disconnect()
-		if !m.over {
-			m.snapshot(id.Index, 0)
-		}
+func (m *servers) gone(id pod.ID, launch int, reason string) {
+	if id.Role != pod.PS {
+		return
+	}
+	l := m.lines[id.Index]
+	if l.incarnation <= launch {
+		l.close()
+	}
+	if m.over {
+		return
+	}
+	if m.custody.Leave(id.Index, launch) {
+		m.lostValues(id.Index, reason)
 	}
 }
 
 // takeBack takes the leases of a worker that has ended, when the servers have said what they have of them.
 func (m *servers) takeBack(ctx context.Context, worker int, charge string) {
 	m.mu.Lock()
-	holds := !m.over && len(m.queue.Held(worker)) > 0
+	held := m.queue.Held(worker)
+	if m.over {
+		held = nil
+	}
+	clients := make([]wire.ParameterServerClient, len(m.lines))
+	for i, l := range m.lines {
+		clients[i] = l.client
+	}
+	life := m.Self.Life()
 	m.mu.Unlock()
-	if !holds {
+	if len(held) == 0 {
 		return
 	}
-	progress := m.progress(ctx, worker)
+	progress := m.progress(ctx, clients, held)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.Self.Life() != life { // what they had is void, and nothing is held any more
+		return
+	}
 	m.lose(worker, progress, charge)
 	m.advance(time.Now())
 }
@@ -203,87 +198,96 @@ func (m *servers) tick()                             {}
 func (m *servers) describe(*wire.JobStatus)          {}
 
 // command tells a server its orders, one at a time, as long as it takes.
-func (m *servers) command(ctx context.Context, s *server) {
+func (m *servers) command(ctx context.Context, l *line) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
-		client, want, told := s.client, s.want, s.told
+		want, incarnation, due := m.custody.Due(l.index)
+		client := l.client
+		due = due && client != nil && l.incarnation == incarnation
+		if due {
+			l.orders++
+		}
+		number := l.orders
 		m.mu.Unlock()
-		if client == nil || want == told {
+		if !due {
 			select {
-			case <-s.wake:
+			case <-l.wake:
 			case <-ctx.Done():
 			}
 			continue
 		}
-		reply, err := control(ctx, client, want, told)
+		reply, err := control(ctx, client, want, number)
 		if err != nil {
-			m.Log.Debug("Server does not answer", "server", s.index, "error", err)
+			m.Log.Debug("Server does not answer", "server", l.index, "error", err)
 			pause(ctx, controlPause)
 			continue
 		}
 		m.mu.Lock()
-		if s.client == client { // not replaced meanwhile
-			s.told = want
-			s.version = max(s.version, reply.Version)
-			m.advance(time.Now())
-		}
+		m.custody.Told(l.index, incarnation, want, reply.Version)
+		m.advance(time.Now())
 		m.mu.Unlock()
 	}
 }
 
-func control(ctx context.Context, client wire.ParameterServerClient, want, told order) (*wire.ControlReply, error) {
+func control(ctx context.Context, client wire.ParameterServerClient, want custody.Order, number int64) (*wire.ControlReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, controlLimit)
 	defer cancel()
 	return client.Control(ctx, &wire.ControlRequest{
-		Contributors:    int32(want.contributors),
-		Flush:           want.flush > told.flush,
-		ReleaseSnapshot: want.release,
+		Contributors:    int32(want.Contributors),
+		Settled:         int32(want.Settled),
+		ReleaseSnapshot: want.Release,
+		Life:            want.Life,
+		Number:          number,
 	}, grpc.WaitForReady(true))
 }
 
-// progress asks every server how much of a worker's leases it has, and returns the least by
-// lease. A server that does not answer, or has started anew, has nothing.
-func (m *servers) progress(ctx context.Context, worker int) map[int64]int64 {
+// progress asks every server how much it has of the tasks of some leases, and returns the least by
+// lease. A server that does not answer has nothing.
+func (m *servers) progress(ctx context.Context, clients []wire.ParameterServerClient, held []task.Lease) map[int64]int64 {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
-	m.mu.Lock()
-	clients := make([]wire.ParameterServerClient, len(m.all))
-	for i, s := range m.all {
-		clients[i] = s.client
+	request, leases := new(wire.ProgressRequest), []int64(nil)
+	for _, l := range held {
+		if l.Kind == task.Training {
+			request.Tasks = append(request.Tasks, &wire.TaskKey{Epoch: int32(l.Epoch), Number: int64(l.Number)})
+			leases = append(leases, l.ID)
+		}
 	}
-	m.mu.Unlock()
-	answers := make([]map[int64]int64, len(clients))
+	answers := make([][]int64, len(clients))
 	var asked sync.WaitGroup
 	for i, client := range clients {
 		if client == nil {
 			continue
 		}
 		asked.Go(func() {
-			reply, err := client.Progress(ctx, &wire.ProgressRequest{Worker: int32(worker)}, grpc.WaitForReady(true))
+			reply, err := client.Progress(ctx, request, grpc.WaitForReady(true))
+			if err == nil && len(reply.Done) != len(leases) {
+				err = fmt.Errorf("it answers about %d tasks of %d", len(reply.Done), len(leases))
+			}
 			if err != nil {
-				m.Log.Warn("Server does not say how far a lost worker came", "server", i, "worker", worker, "error", err)
+				m.Log.Warn("Server does not say how far a lost worker came", "server", i, "error", err)
 				return
 			}
-			answers[i] = make(map[int64]int64)
-			for _, l := range reply.Leases {
-				answers[i][l.Lease] = l.Done
-			}
+			answers[i] = reply.Done
 		})
 	}
 	asked.Wait()
-	return least(answers)
+	return least(leases, answers)
 }
 
-// least is the intersection of the answers, by the least value.
-func least(answers []map[int64]int64) map[int64]int64 {
-	if len(answers) == 0 {
-		return nil
-	}
-	all := maps.Clone(answers[0])
-	for _, answer := range answers[1:] {
-		maps.DeleteFunc(all, func(lease, _ int64) bool { _, ok := answer[lease]; return !ok })
-		for lease := range all {
-			all[lease] = min(all[lease], answer[lease])
+// least is what all have of each lease; who has not answered has nothing.
+func least(leases []int64, answers [][]int64) map[int64]int64 {
+	all := make(map[int64]int64, len(leases))
+	for i, id := range leases {
+		for k, answer := range answers {
+			switch {
+			case answer == nil:
+				all[id] = 0
+			case k == 0:
+				all[id] = answer[i]
+			default:
+				all[id] = min(all[id], answer[i])
+			}
 		}
 	}
 	return all

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -30,9 +31,14 @@ func podID(role wire.Role, index int32) pod.ID {
 	return pod.ID{Role: pod.Role(role), Index: int(index)}
 }
 
-// known says whether a caller is one of the job's living pods. The mutex is held.
-func (m *master) known(id pod.ID) error {
+// known says whether a caller is one of the job's living pods, and that launch of it which is to live. The mutex is held.
+func (m *master) known(ctx context.Context) error {
+	caller := wire.Caller(ctx)
+	id := caller.ID()
 	p, ok := m.table.Get(id)
+	if ok && p.Launch != caller.Incarnation {
+		return status.Errorf(codes.NotFound, "launch %d of %v was replaced: it is at launch %d", caller.Incarnation, id, p.Launch)
+	}
 	if !ok || p.Phase.Ended() || m.contact(id).dismiss {
 		return status.Errorf(codes.NotFound, "%v is not one of the job's pods (any more)", id)
 	}
@@ -72,30 +78,27 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 	reply := &wire.JoinReply{Job: m.spec}
 	patient, noted := false, false
 	return reply, m.wait(ctx, func() (bool, error) {
-		if err := m.known(id); err != nil {
+		if err := m.known(ctx); err != nil {
 			return false, err
 		}
 		if !noted {
 			noted, patient = true, m.contact(id).joined && id.Role == pod.Worker
-			if err := m.joined(id, r); err != nil {
+			if err := m.joined(id, wire.Caller(ctx).Incarnation, r); err != nil {
 				return false, err
 			}
 		}
-		if id.Role == pod.PS {
-			reply.Version = m.servers.resumes(id.Index)
-		}
-		reply.PsAddresses = m.servers.addresses()
-		return m.servers.allJoined() || !patient, nil
+		reply.Servers, reply.Life = m.servers.addresses(), m.Self.Life()
+		return m.servers.custody.Complete() || !patient, nil
 	})
 }
 
 // joined notes that a pod is there. A server says where it listens.
-func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
+func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if id.Role == pod.PS {
 		if r.Address == "" {
 			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
 		}
-		if err := m.servers.connect(m.servers.all[id.Index], r.Address); err != nil {
+		if err := m.servers.join(id.Index, incarnation, r.Address); err != nil {
 			return err
 		}
 	}
@@ -108,7 +111,7 @@ func (m *master) joined(id pod.ID, r *wire.JoinRequest) error {
 	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
 	signal(m.poke)
-	if id.Role == pod.PS && m.servers.allJoined() {
+	if id.Role == pod.PS && m.servers.custody.Complete() {
 		m.wake()
 	}
 	return nil
@@ -122,8 +125,11 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 			reply.Task.Kind = wire.TaskKind_DONE
 			return true, nil
 		}
-		if err := m.known(pod.ID{Role: pod.Worker, Index: int(r.Worker)}); err != nil {
+		if err := m.known(ctx); err != nil {
 			return false, err
+		}
+		if err := identity.SameLife(m.Self.Header(), wire.Caller(ctx)); err != nil { // it has begun while the call waited
+			return false, wire.Refusal(err)
 		}
 		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
 			return false, nil
@@ -149,6 +155,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	now := time.Now()
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
+		m.begun = true
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
 		m.happen(Leased{lease})
 		if m.state == job.Pending {
@@ -213,17 +220,18 @@ func (m *master) settle(r *wire.ReportTaskRequest, now time.Time) error {
 }
 
 // Heartbeat implements wire.MasterServer.
-func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
+func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
 	id := podID(r.Role, r.Index)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.known(id) != nil {
+	if m.known(ctx) != nil {
 		return &wire.HeartbeatReply{Unknown: true}, nil
 	}
 	now := time.Now()
 	c := m.contact(id)
 	c.heard = m.clock(now)
-	reply := &wire.HeartbeatReply{}
+	life := wire.Caller(ctx).Life
+	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.over {
 		reply.Unknown = r.Leave != wire.Leave_STAYS // nothing is left to hand back
 		return reply, nil
@@ -231,13 +239,16 @@ func (m *master) Heartbeat(_ context.Context, r *wire.HeartbeatRequest) (*wire.H
 	if id.Role == pod.Worker {
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		for _, l := range r.Leases {
+			if life != m.Self.Life() {
+				break // what it has done is in a model that is lost
+			}
 			if err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard); err != nil && !errors.Is(err, task.ErrStale) {
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}
 		m.speed.add(now, m.queue.Stats().Done)
 	}
-	m.strategy.heard(id, r, reply)
+	m.strategy.heard(id, life, r, reply)
 	if r.Leave != wire.Leave_STAYS {
 		m.leave(id, r.Leave, now)
 		reply.Unknown = c.dismiss

@@ -71,6 +71,8 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		RecordsTotal:     stats.Total,
 		RecordsPerSecond: m.speed.rate(now, stats.Done),
 		Version:          m.strategy.version(),
+		Life:             m.Self.Life(),
+		Anew:             m.anewFor,
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
 		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // which never change

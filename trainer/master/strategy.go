@@ -17,10 +17,10 @@ type strategy interface {
 	// needs it; whole says so at the end of the training.
 	applied(epoch int) bool
 	whole() bool
-	// heard takes a pod's word of the model, and adds to the answer.
-	heard(id pod.ID, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
-	// gone tells that a pod has ended.
-	gone(id pod.ID, reason string)
+	// heard takes a pod's word of the model, of which it is in that life, and adds to the answer.
+	heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
+	// gone tells that a launch of a pod has ended.
+	gone(id pod.ID, launch int, reason string)
 	// departs tells that a worker was asked to go, and is at its end.
 	departs(worker int)
 	// dismiss tells that a pod is not listened to any more, and will be replaced.

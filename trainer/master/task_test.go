@@ -162,15 +162,9 @@ func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 
 // What every server has of a lost worker's leases is credited; the rest is given to another.
 func TestLostWorkerProgress(t *testing.T) {
-	progress := func(done ...int64) (p []*wire.LeaseProgress) {
-		for i, d := range done {
-			p = append(p, &wire.LeaseProgress{Lease: int64(i + 1), Done: d})
-		}
-		return p
-	}
 	for _, c := range []struct {
 		name     string
-		servers  [2][]*wire.LeaseProgress
+		servers  [2][]int64
 		away     bool  // server 1 does not answer
 		beat     int64 // told by a heartbeat of lease 1
 		first    int64 // done of lease 1's task when it is given again
@@ -178,11 +172,11 @@ func TestLostWorkerProgress(t *testing.T) {
 		wait     time.Duration
 		requeued int64
 	}{
-		{name: "the least", servers: [2][]*wire.LeaseProgress{progress(3, 2), progress(2, 2)}, first: 2, second: 2, requeued: 2},
-		{name: "one has none", servers: [2][]*wire.LeaseProgress{progress(3), progress()}, requeued: 2},
-		{name: "heartbeat says more", servers: [2][]*wire.LeaseProgress{progress(), progress()}, beat: 2, first: 2, requeued: 2},
-		{name: "a server is away", servers: [2][]*wire.LeaseProgress{progress(3, 2), progress(3, 2)}, beat: 2, away: true, first: 2, wait: progressLimit, requeued: 2},
-		{name: "all of the first", servers: [2][]*wire.LeaseProgress{progress(4, 1), progress(4, 1)}, first: -1, second: 1, requeued: 1},
+		{name: "the least", servers: [2][]int64{{3, 2}, {2, 2}}, first: 2, second: 2, requeued: 2},
+		{name: "one has none", servers: [2][]int64{{3}, {}}, requeued: 2},
+		{name: "heartbeat says more", servers: [2][]int64{{}, {}}, beat: 2, first: 2, requeued: 2},
+		{name: "a server is away", servers: [2][]int64{{3, 2}, {3, 2}}, beat: 2, away: true, first: 2, wait: progressLimit, requeued: 2},
+		{name: "all of the first", servers: [2][]int64{{4, 1}, {4, 1}}, first: -1, second: 1, requeued: 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {

@@ -15,8 +15,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
+	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -65,7 +66,7 @@ func runThousand(b *testing.B) {
 		_, err := Run(ctx, Config{
 			Job: j, Training: []task.Shard{{Name: "shard", Count: 2_000_000}},
 			OnStatus: func(*wire.JobStatus) {},
-			Listener: lis, Pods: pods, Log: slog.New(slog.DiscardHandler),
+			Listener: lis, Self: firstMaster(), Users: true, Pods: pods, Log: slog.New(slog.DiscardHandler),
 		})
 		ended <- err
 	}()
@@ -77,12 +78,12 @@ func runThousand(b *testing.B) {
 	}
 	defer players.Wait()
 	defer players.Kill()
-	conn, err := grpc.NewClient(lis.Addr().String(), grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := anybody(lis.Addr().String())
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer conn.Close()
-	client := wire.NewMasterClient(conn)
+	client := wire.NewJobClient(conn)
 	look := func() *wire.JobStatus {
 		s, err := client.Status(ctx, &wire.StatusRequest{}, grpc.WaitForReady(true))
 		if err != nil {
@@ -121,7 +122,7 @@ func playThousand(address string) {
 	if err != nil {
 		panic(err)
 	}
-	srv := grpc.NewServer()
+	srv := speak.Server(func() identity.Header { return identity.Header{Role: pod.PS, Incarnation: 1, Life: 1} })
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
 	var all sync.WaitGroup
@@ -132,7 +133,7 @@ func playThousand(address string) {
 }
 
 func playWorker(address, server string, index int32) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy())
+	conn, err := anybody(address)
 	if err != nil {
 		panic(err)
 	}

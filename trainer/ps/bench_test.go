@@ -7,8 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 const benchElements = 25 << 20 // 100 MiB
@@ -41,6 +44,8 @@ func beside(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 // onLoopback starts a server with n values on TCP, and a client of it.
 func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	tb.Helper()
+	config.Self = wire.NewSelf(identity.Header{Role: pod.PS, Life: 1})
+	config.Initial = func() (param.Layout, []float32, error) { return dense(n, 0), make([]float32, n), nil }
 	s, err := NewServer(config)
 	if err != nil {
 		tb.Fatal(err)
@@ -51,14 +56,12 @@ func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	}
 	go s.Serve(lis)
 	tb.Cleanup(s.Stop)
-	c, err := Dial(tb.Context(), ClientConfig{Addresses: []string{lis.Addr().String()}, Layout: dense(n, 0)})
+	c, err := Dial(tb.Context(), ClientConfig{
+		Self: wire.NewSelf(identity.Header{Role: pod.Worker, Life: 1}), Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
 	if err != nil {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { c.Close() })
-	if err := c.Init(tb.Context(), make([]float32, n)); err != nil {
-		tb.Fatal(err)
-	}
 	return c
 }
 
@@ -108,7 +111,7 @@ func BenchmarkPushPull(b *testing.B) {
 			versions := Versions{0}
 			const moved = 2 * 4 * benchElements
 			beside(b, func() {
-				_, _, err := c.Push(b.Context(), grads, Gradient{Versions: versions})
+				_, err := c.Push(b.Context(), grads, Gradient{Versions: versions})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -127,7 +130,7 @@ func BenchmarkApply(b *testing.B) {
 	}{{optim.SGD, 3}, {optim.Adam, 7}} {
 		b.Run(c.optimizer, func(b *testing.B) {
 			s := &store{optimizer: must(optim.New(optim.Config{Name: c.optimizer}))}
-			s.allocate(dense(benchElements, 0), param.Range{End: benchElements})
+			s.begin(dense(benchElements, 0), param.Range{End: benchElements}, make([]float32, benchElements))
 			copy(s.room(), filled(benchElements, 1e-3))
 			from, to := filled(benchElements, 1), filled(benchElements, 2)
 			beside(b, func() {
@@ -146,7 +149,7 @@ func BenchmarkPush(b *testing.B) {
 			grads := filled(benchElements, 1e-3)
 			b.SetBytes(4 * benchElements)
 			for b.Loop() {
-				if _, _, err := c.Push(b.Context(), grads, Gradient{Versions: Versions{0}}); err != nil {
+				if _, err := c.Push(b.Context(), grads, Gradient{Versions: Versions{0}}); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -168,7 +171,7 @@ func BenchmarkSmall(b *testing.B) {
 	c := onLoopback(b, 1000, ServerConfig{Optimizer: optim.Config{Name: optim.SGD}})
 	x := make([]float32, 1000)
 	for b.Loop() {
-		_, _, err := c.Push(b.Context(), x, Gradient{Versions: Versions{0}})
+		_, err := c.Push(b.Context(), x, Gradient{Versions: Versions{0}})
 		if err != nil {
 			b.Fatal(err)
 		}

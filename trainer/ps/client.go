@@ -13,24 +13,30 @@ import (
 )
 
 var (
-	// ErrUninitialized: a server has no values (yet, or again after it was
-	// replaced). Init sends the worker's own; then the call is made once more.
-	ErrUninitialized = errors.New("no values yet")
+	// ErrAnew: the model has begun anew, or a server has been replaced: what the worker holds is of no use, and the
+	// master says how things stand.
+	ErrAnew = errors.New("the model has begun anew")
 	// ErrNoSnapshot: a server does not hold the snapshot, which was released or never taken.
 	ErrNoSnapshot = errors.New("no such snapshot")
 	// ErrRefused: what was sent can never be accepted: a layout that is not the
-	// server's, values that are not finite. The text names the parameter.
+	// server's, values that are not finite, another job's secret. The text says what.
 	ErrRefused = errors.New("refused")
 )
 
 // Versions is one version per server, in order of their index.
 type Versions []int64
 
+// Address is where a server listens, and which start of it that is.
+type Address struct {
+	Address     string
+	Incarnation int // 0: any
+}
+
 // ClientConfig is a worker's end of the servers.
 type ClientConfig struct {
-	Worker    int
-	Addresses []string // all servers, in order of their index
-	Layout    param.Layout
+	Self    *wire.Self // the worker, in the life of the model that it works in
+	Servers []Address  // all of them, in order of their index
+	Layout  param.Layout
 	// Dial opens a connection, for control as for data; nil: TCP.
 	Dial wire.Dialer
 }
@@ -45,11 +51,11 @@ type Client struct {
 
 // Dial declares the layout at every server.
 func Dial(ctx context.Context, config ClientConfig) (*Client, error) {
-	if len(config.Addresses) == 0 {
+	if len(config.Servers) == 0 {
 		return nil, errors.New("dial parameter servers: no addresses")
 	}
 	c := &Client{layout: config.Layout}
-	spans := param.Partition(config.Layout.Len(), len(config.Addresses))
+	spans := param.Partition(config.Layout.Len(), len(config.Servers))
 	for i, span := range spans {
 		p, err := newPeer(config, i, span)
 		if err != nil {
@@ -58,7 +64,7 @@ func Dial(ctx context.Context, config ClientConfig) (*Client, error) {
 		}
 		c.servers = append(c.servers, p)
 	}
-	err := c.each(ctx, func(ctx context.Context, p *peer) error { return p.declare(ctx, 0) })
+	err := c.each(ctx, func(ctx context.Context, p *peer) error { return p.declare(ctx) })
 	if err != nil {
 		c.Close()
 		return nil, fmt.Errorf("declare to %w", err)
@@ -78,43 +84,6 @@ func (c *Client) each(ctx context.Context, f func(ctx context.Context, p *peer) 
 	return group.Wait()
 }
 
-// Initialized tells whether every server has values, as far as the client knows.
-func (c *Client) Initialized() bool {
-	for _, p := range c.servers {
-		if !p.initialized.Load() {
-			return false
-		}
-	}
-	return true
-}
-
-// Init sends values to the servers that have none; the first worker to do so
-// wins. A server that was replaced goes on from the version that the client has
-// seen, if it has pulled since: values that no pull has touched are of version 0.
-func (c *Client) Init(ctx context.Context, values []float32) error {
-	if err := c.check(values); err != nil {
-		return fmt.Errorf("init: values: %w", err)
-	}
-	err := c.each(ctx, func(ctx context.Context, p *peer) error {
-		if p.initialized.Load() {
-			return nil
-		}
-		var version int64
-		if p.pulled.Load() {
-			version = p.version.Load()
-		}
-		_, err := p.call(ctx, &p.push, request{op: opInit, version: version}, p.part(values), nil)
-		if err == nil {
-			p.initialized.Store(true)
-		}
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("init %w", err)
-	}
-	return nil
-}
-
 // PullOptions says what a pull is of. The zero value: the values as they stand.
 type PullOptions struct {
 	// After waits until this worker's last gradient is in the values, at each server
@@ -124,8 +93,6 @@ type PullOptions struct {
 	Whole bool
 	// Snapshot pulls the values of that version; ErrNoSnapshot.
 	Snapshot int64
-	// Flush applies what is gathered first.
-	Flush bool
 }
 
 // wholeTries is how often a pull is repeated for Whole: where updates follow each
@@ -161,7 +128,6 @@ func (c *Client) Pull(ctx context.Context, dst []float32, o PullOptions) (Versio
 				try++
 			default:
 				met.Store(true)
-				p.pulled.Store(true)
 				versions[p.index] = a.version
 				return nil
 			}
@@ -175,7 +141,7 @@ func (c *Client) Pull(ctx context.Context, dst []float32, o PullOptions) (Versio
 
 func (o PullOptions) request() request {
 	req := request{op: opPull, snapshot: o.Snapshot}
-	for flag, on := range map[uint32]bool{flagAfter: o.After, flagWhole: o.Whole, flagFlush: o.Flush} {
+	for flag, on := range map[uint32]bool{flagAfter: o.After, flagWhole: o.Whole} {
 		if on {
 			req.flags |= flag
 		}
@@ -185,40 +151,58 @@ func (o PullOptions) request() request {
 
 // Gradient says what a gradient is of.
 type Gradient struct {
-	Versions Versions // of the values it was computed with, as Pull returned them
-	// Lease and Done are the records that the gradient is of: the lease's next, up to
-	// Done records from the task's start. A repeated (Lease, Done) has no
-	// effect. Lease 0 is none: a repeat is another gradient.
-	Lease, Done int64
+	Versions Versions // of the values that it was computed with, as Pull returned them
+	// Epoch and Task name the training task, From and To the records of its order. A server has each record
+	// of a task once, whoever pushes it. Epoch 0 is no task: a repeat is another gradient.
+	Epoch    int
+	Task     int64
+	From, To int64
 }
 
-// Push sends grads, which has the layout's length, to all servers. It returns
-// whether all of them took it, and their versions after it. If one did not
-// (it is too old), the worker pulls, computes the same records again and pushes
-// them with the same Lease and Done: the servers that took it keep the first.
+// Pushed is what became of a gradient.
+type Pushed struct {
+	// Accepted: every server has it now, or had it.
+	Accepted bool
+	// Cut is where a server is within the gradient's records, or where the one that is farthest behind is before them; -1:
+	// they all are at its beginning or past its end. The worker computes the records from there again.
+	Cut      int64
+	Versions Versions // of the servers, after it
+}
+
+// Push sends grads, which has the layout's length, to all servers. If one does not take it, since it is too old or begins
+// elsewhere than the server is, the worker pulls, computes the records again that are not had everywhere, and pushes
+// them: servers that have them already keep the first.
 // grads is free for use when Push returns.
-func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (accepted bool, v Versions, err error) {
+func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed, error) {
 	if len(g.Versions) != len(c.servers) {
-		return false, nil, fmt.Errorf("push: %d versions for %d servers", len(g.Versions), len(c.servers))
+		return Pushed{}, fmt.Errorf("push: %d versions for %d servers", len(g.Versions), len(c.servers))
 	}
 	if err := c.check(grads); err != nil {
-		return false, nil, fmt.Errorf("push: gradient: %w", err)
+		return Pushed{}, fmt.Errorf("push: gradient: %w", err)
 	}
-	versions := make(Versions, len(c.servers))
-	var stale atomic.Bool
-	err = c.each(ctx, func(ctx context.Context, p *peer) error {
-		req := request{op: opPush, version: g.Versions[p.index], lease: g.Lease, done: g.Done}
-		a, err := p.call(ctx, &p.push, req, p.part(grads), nil)
-		if a.status == statusStale {
-			stale.Store(true)
-		}
-		versions[p.index] = a.version
+	answers := make([]answer, len(c.servers))
+	err := c.each(ctx, func(ctx context.Context, p *peer) (err error) {
+		req := request{op: opPush, version: g.Versions[p.index], epoch: g.Epoch, task: g.Task, from: g.From, to: g.To}
+		answers[p.index], err = p.call(ctx, &p.push, req, p.part(grads), nil)
 		return err
 	})
 	if err != nil {
-		return false, nil, fmt.Errorf("push to %w", err)
+		return Pushed{}, fmt.Errorf("push to %w", err)
 	}
-	return !stale.Load(), versions, nil
+	pushed := Pushed{Accepted: true, Cut: -1, Versions: make(Versions, len(c.servers))}
+	for i, a := range answers {
+		pushed.Versions[i] = a.version
+		switch a.status {
+		case statusStale:
+			pushed.Accepted = false
+		case statusCut:
+			pushed.Accepted = false
+			if pushed.Cut < 0 || a.detail < pushed.Cut {
+				pushed.Cut = a.detail
+			}
+		}
+	}
+	return pushed, nil
 }
 
 // check refuses what no server would take. One server alone checks by itself;

@@ -2,8 +2,6 @@ package ps
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"math"
 
@@ -20,8 +18,7 @@ type control struct {
 	server *Server
 }
 
-// Declare checks the worker's layout and opens a session. A worker has one
-// session: a new one ends the one before.
+// Declare checks the worker's layout.
 func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.DeclareReply, error) {
 	s := c.server
 	layout, err := layoutOf(req.Variables)
@@ -34,20 +31,10 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 		return nil, grpcstatus.Errorf(codes.InvalidArgument, "declared to server %d of %d, which is %d of %d",
 			req.Server, req.Servers, s.config.Index, s.config.Servers)
 	}
-	if s.layout == nil {
-		err = s.adopt(layout)
-	} else {
-		err = s.layout.Match(layout)
-	}
-	if err != nil {
+	if err := s.layout.Match(layout); err != nil {
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
-	var token [8]byte
-	rand.Read(token[:])
-	session, worker := binary.LittleEndian.Uint64(token[:]), int(req.Worker)
-	delete(s.sessions, s.workers[worker])
-	s.sessions[session], s.workers[worker] = worker, session
-	return &wire.DeclareReply{Session: session, Initialized: s.initialized, Version: s.rule.version}, nil
+	return &wire.DeclareReply{Version: s.rule.version}, nil
 }
 
 // maxElements is the size of a model beyond which a declaration is taken for a mistake: 4 TB.
@@ -71,37 +58,54 @@ func layoutOf(variables []*wire.Variable) (param.Layout, error) {
 	return layout, nil
 }
 
+// Progress tells how much of some tasks this server has.
 func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.ProgressReply, error) {
 	s := c.server
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reply := &wire.ProgressReply{}
-	for _, p := range s.rule.pushed[int(req.Worker)] {
-		reply.Leases = append(reply.Leases, &wire.LeaseProgress{Lease: p.lease, Done: p.done})
+	for _, t := range req.Tasks {
+		reply.Done = append(reply.Done, s.rule.done(work{int(t.Epoch), t.Number}))
 	}
 	return reply, nil
 }
 
+// Control takes the master's order. It says how things are to be, so that it may be told again; an older one that comes
+// late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
-	s.mu.Lock()
-	if req.Contributors > 0 {
-		s.rule.contributors = int(req.Contributors)
+	if err := s.begin(ctx, req.Life); err != nil {
+		return nil, grpcstatus.FromContextError(err).Err()
 	}
-	due := s.rule.due()
-	s.mu.Unlock()
-	if req.ReleaseSnapshot > 0 {
-		s.store.release(req.ReleaseSnapshot)
+	if !s.obey(req) {
+		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in life %d comes late", req.Number, req.Life)
 	}
-	var err error
-	switch {
-	case req.Flush:
-		err = s.flush(ctx)
-	case due:
-		err = s.settle(ctx, s.rule.due)
-	}
+	s.store.release(req.ReleaseSnapshot)
+	err := s.settle(ctx, func() bool {
+		unsettled := int(req.Settled) > s.rule.settled
+		return s.life == req.Life && (s.rule.due() || unsettled && len(s.rule.gathered) > 0)
+	})
 	if err != nil {
 		return nil, grpcstatus.FromContextError(err).Err()
 	}
-	return &wire.ControlReply{Version: s.Version()}, nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life == req.Life {
+		s.rule.settle(int(req.Settled))
+	}
+	return &wire.ControlReply{Version: s.rule.version}, nil
+}
+
+// obey notes an order, and says whether it is to be followed.
+func (s *Server) obey(req *wire.ControlRequest) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if req.Number < s.order || req.Life != s.life {
+		return false
+	}
+	s.order = req.Number
+	if req.Contributors > 0 {
+		s.rule.contributors = int(req.Contributors)
+	}
+	return true
 }

@@ -6,6 +6,9 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
 const (
@@ -14,8 +17,8 @@ const (
 	stall = 2 * time.Second
 	// drag is how long a reader may take for the next chunk; it keeps nobody waiting.
 	drag = 30 * time.Second
-	// resumeWait is how long a server that replaces another waits for a worker that has trained.
-	resumeWait = 10 * time.Second
+	// leastRate is how fast a sender must be, in bytes per second, beside that: it keeps the others waiting.
+	leastRate = 1 << 20
 	// afterWait is how long a pull waits for an update before it answers: not yet.
 	afterWait = 250 * time.Millisecond
 )
@@ -24,7 +27,9 @@ const (
 type dataConn struct {
 	server  *Server
 	conn    net.Conn
-	worker  int // -1 until the connection is opened
+	opened  bool
+	worker  int
+	life    int64 // in which it was opened: it serves no other
 	scratch []float32
 }
 
@@ -45,21 +50,21 @@ func (d *dataConn) serve() error {
 	}
 }
 
-var errSession = errors.New("no session")
+var (
+	errUnopened = errors.New("a request before the connection says whose it is, or another after")
+	errLife     = errors.New("the model has begun anew")
+)
 
 func (d *dataConn) answer(req request) error {
-	if (req.op == opOpen) != (d.worker < 0) {
-		return errSession
+	if (req.op == opOpen) == d.opened {
+		return errUnopened
 	}
 	switch req.op {
 	case opOpen:
-		return d.opened(req)
-	case opInit, opPush:
+		return d.open(req)
+	case opPush:
 		if want := 4 * uint64(d.server.span.Len()); req.length != want {
 			return fmt.Errorf("payload of %d bytes, want %d", req.length, want)
-		}
-		if req.op == opInit {
-			return d.init(req)
 		}
 		return d.push(req)
 	default:
@@ -67,110 +72,86 @@ func (d *dataConn) answer(req request) error {
 	}
 }
 
-func (d *dataConn) opened(req request) error {
+// open reads who the worker is. The deadline of the greeting stands until then, and no memory is taken.
+func (d *dataConn) open(req request) error {
+	s := d.server
+	text := make([]byte, req.length)
+	if _, err := io.ReadFull(d.conn, text); err != nil {
+		return err
+	}
+	self := s.self.Header()
+	caller, err := identity.Parse(text)
+	if err == nil {
+		err = identity.Admit(self, caller, pod.Worker)
+	}
+	if err != nil {
+		return errors.Join(err, d.refuse(reply{status: statusRefused}, err.Error()))
+	}
+	if err := d.enter(caller); err != nil {
+		return err
+	}
+	return d.refuse(reply{status: statusOK}, string(self.Append(nil)))
+}
+
+// enter makes the connection one of the server's life, if the worker is in that.
+func (d *dataConn) enter(caller identity.Header) error {
 	s := d.server
 	s.mu.Lock()
-	worker, ok := s.sessions[req.session]
-	s.mu.Unlock()
-	if !ok {
-		return errors.Join(errSession, d.reply(statusNoSession, ""))
+	life, span := s.life, s.span
+	if caller.Life == life {
+		s.data[d.conn] = true
 	}
-	d.worker = worker
-	d.scratch = make([]float32, (replySize+trailerSize)/4+min(chunk, s.span.Len()))
-	return d.reply(statusOK, "")
+	s.mu.Unlock()
+	if caller.Life != life {
+		return errors.Join(errLife, d.refuse(reply{status: statusLife, detail: life}, ""))
+	}
+	d.opened, d.worker, d.life = true, caller.Index, life
+	d.scratch = make([]float32, (replySize+trailerSize)/4+min(chunk, span.Len()))
+	return d.conn.SetDeadline(time.Time{})
 }
 
 // reply answers without values.
-func (d *dataConn) reply(st status, text string) error {
+func (d *dataConn) reply(st status) error { return d.refuse(reply{status: st}, "") }
+
+// refuse answers with a text.
+func (d *dataConn) refuse(r reply, text string) error {
 	text = text[:min(len(text), maxText)]
-	r := reply{status: st, length: uint64(len(text)), version: d.server.Version()}
+	r.length, r.version = uint64(len(text)), d.server.Version()
 	d.conn.SetWriteDeadline(time.Now().Add(drag))
 	_, err := d.conn.Write(append(r.appendTo(nil), text...))
 	return err
 }
 
-// init receives the first values.
-func (d *dataConn) init(req request) error {
-	s := d.server
-	if req.version == 0 && s.config.Resume > 0 {
-		s.preferTrained()
-	}
-	if err := s.takeTurn(s.ctx); err != nil {
-		return err
-	}
-	if s.hasValues() {
-		s.yieldTurn()
-		return errors.Join(d.drain(req.length), d.reply(statusOK, ""))
-	}
-	bad, err := d.initTurn(req)
-	switch {
-	case err != nil:
-		return err
-	case bad != "":
-		return d.reply(statusRefused, "value of "+bad)
-	}
-	return d.reply(statusOK, "")
-}
-
-// preferTrained holds up the values of a worker that has just started: where a server
-// replaces one, those that have trained are to bring theirs, if any of them lives.
-func (s *Server) preferTrained() {
-	select {
-	case <-s.filled:
-	case <-time.After(time.Until(s.started.Add(resumeWait))):
-		s.log.Warn("No worker has the values of the server before: starting from initial ones", "version", s.config.Resume)
-	case <-s.ctx.Done():
-	}
-}
-
-// initTurn is init with the turn, which it yields.
-func (d *dataConn) initTurn(req request) (bad string, err error) {
-	s := d.server
-	defer s.yieldTurn()
-	s.store.allocate(s.layout, s.span)
-	if bad, err = d.receive(s.store.values); bad != "" || err != nil {
-		return bad, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.rule.start(max(req.version, s.config.Resume))
-	s.initialized = true
-	close(s.filled)
-	return "", nil
-}
-
-func (s *Server) hasValues() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.initialized
-}
+// current says that the life which the connection was opened in is the server's. The caller holds mu.
+func (d *dataConn) current() bool { return d.life == d.server.life }
 
 // push receives a gradient, and gathers it if the rule takes it.
 func (d *dataConn) push(req request) error {
 	s := d.server
-	if !s.hasValues() {
-		return errors.Join(d.drain(req.length), d.reply(statusUninitialized, ""))
-	}
 	if err := s.takeTurn(s.ctx); err != nil {
 		return err
 	}
-	p := push{d.worker, req.version, req.lease, req.done}
+	p := push{d.worker, req.version, work{req.epoch, req.task}, req.from, req.to}
 	s.mu.Lock()
-	v := s.rule.judge(p)
+	current, v, had := d.current(), s.rule.judge(p), s.rule.done(p.work)
 	s.mu.Unlock()
-	if v != taken {
+	switch {
+	case !current:
 		s.yieldTurn()
-		st := map[verdict]status{repeated: statusOK, stale: statusStale}[v]
-		return errors.Join(d.drain(req.length), d.reply(st, ""))
+		return errLife
+	case v != taken:
+		s.yieldTurn()
+		r := map[verdict]reply{repeated: {status: statusOK}, cut: {status: statusCut, detail: had}, stale: {status: statusStale}}[v]
+		return errors.Join(d.drain(req.length), d.refuse(r, ""))
 	}
 	bad, err := d.pushTurn(p)
 	switch {
 	case err != nil:
 		return err
 	case bad != "":
-		return d.reply(statusRefused, "gradient of "+bad)
+		return d.refuse(reply{status: statusRefused}, "gradient of "+bad)
 	}
-	return d.reply(statusOK, "")
+	return d.reply(statusOK)
 }
 
 // pushTurn is push with the turn, which it yields.
@@ -185,9 +166,14 @@ func (d *dataConn) pushTurn(p push) (bad string, err error) {
 
 // receive fills x. If it is not finite, bad says where.
 func (d *dataConn) receive(x []float32) (bad string, err error) {
+	latest := time.Now().Add(stall + time.Duration(4*len(x))*time.Second/leastRate)
 	for a := 0; a < len(x); a += chunk {
 		part := x[a:min(a+chunk, len(x))]
-		d.conn.SetReadDeadline(time.Now().Add(stall))
+		by := time.Now().Add(stall)
+		if latest.Before(by) {
+			by = latest
+		}
+		d.conn.SetReadDeadline(by)
 		if err := readFloats(d.conn, part); err != nil {
 			return "", fmt.Errorf("receive values: %w", err)
 		}
@@ -215,21 +201,13 @@ func (d *dataConn) drain(length uint64) error {
 // pull sends the values, or a snapshot of them.
 func (d *dataConn) pull(req request) error {
 	s := d.server
-	if !s.hasValues() {
-		return d.reply(statusUninitialized, "")
-	}
-	if req.flags&flagFlush != 0 {
-		if err := s.flush(s.ctx); err != nil {
-			return err
-		}
-	}
 	if req.snapshot != 0 && req.snapshot != s.Snapshot() {
-		return d.reply(statusNoSnapshot, "")
+		return d.reply(statusNoSnapshot)
 	}
 	if !s.await(func() bool {
-		return req.flags&flagAfter != 0 && s.rule.waits(d.worker) || req.flags&flagWhole != 0 && s.updating
+		return d.current() && (req.flags&flagAfter != 0 && s.rule.waits(d.worker) || req.flags&flagWhole != 0 && s.updating)
 	}) {
-		return d.reply(statusWait, "")
+		return d.reply(statusWait)
 	}
 	return d.send(req.snapshot)
 }
@@ -262,12 +240,16 @@ func (s *Server) await(busy func() bool) bool {
 func (d *dataConn) send(snapshot int64) error {
 	s := d.server
 	n := s.span.Len()
+	begun := s.store.times()
 	begin, torn := s.moment()
+	if err := d.check(); err != nil {
+		return err
+	}
 	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(raw(d.scratch)[:0])
 	for a := 0; ; a += chunk {
 		b := min(a+chunk, n)
-		if !s.store.read(d.scratch[replySize/4:][:b-a], a, snapshot) {
-			return fmt.Errorf("send snapshot %d: released meanwhile", snapshot)
+		if !s.store.read(d.scratch[replySize/4:][:b-a], a, snapshot, begun) {
+			return fmt.Errorf("send snapshot %d of life %d: gone meanwhile", snapshot, d.life)
 		}
 		values := raw(d.scratch)[replySize:][:4*(b-a)]
 		if !littleEndian {
@@ -288,6 +270,16 @@ func (d *dataConn) send(snapshot int64) error {
 		}
 		out = raw(d.scratch)[replySize:replySize]
 	}
+}
+
+// check says that the connection's life is over.
+func (d *dataConn) check() error {
+	d.server.mu.Lock()
+	defer d.server.mu.Unlock()
+	if !d.current() {
+		return errLife
+	}
+	return nil
 }
 
 // moment is the version, and whether an update is being applied.

@@ -3,7 +3,6 @@ package ps
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -13,6 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -23,7 +28,7 @@ func (f *fleet) open(c *Client) net.Conn {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if _, err := exchange(conn, request{op: opOpen, session: c.servers[0].session.Load()}, nil, nil); err != nil {
+	if err := c.servers[0].introduce(conn); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { conn.Close() })
@@ -51,15 +56,34 @@ func TestRefusedConnections(t *testing.T) {
 			}
 			return conn
 		}
-		// A session that nobody was given.
-		conn := dial()
-		if _, err := exchange(conn, request{op: opOpen, session: c.servers[0].session.Load() ^ 1}, nil, nil); !errors.Is(err, errNoSession) {
-			t.Fatal(err)
+		// Whoever does not know the secret, is of another job, or of no role that pushes, is told so and sent away. A worker of
+		// another life is told which one it is.
+		worker := identity.Header{Job: uid, Secret: secret, Role: pod.Worker, Incarnation: 1, Life: 1}
+		for name, c := range map[string]struct {
+			change func(*identity.Header)
+			want   error
+			says   string
+		}{
+			"no secret":      {func(h *identity.Header) { h.Secret = "" }, ErrRefused, "does not know the job's secret"},
+			"another job":    {func(h *identity.Header) { h.Job = "another" }, ErrRefused, "not of this job"},
+			"a server":       {func(h *identity.Header) { h.Role = pod.PS }, ErrRefused, "not allowed"},
+			"a life behind":  {func(h *identity.Header) { h.Life = 0 }, ErrAnew, "the server is in life 1 of it, this worker in 0"},
+			"a life to come": {func(h *identity.Header) { h.Life = 2 }, nil, "the server is in life 1 of the model still, this worker in 2"},
+		} {
+			h := worker
+			c.change(&h)
+			conn := dial()
+			p := peer{self: wire.NewSelf(h), callee: wire.Callee{ID: pod.ID{Role: pod.PS}}}
+			err := p.introduce(conn)
+			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && permanent(err) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", name, err)
+			}
+			ended(t, conn)
 		}
-		ended(t, conn)
+		conn := dial()
 		for name, b := range map[string][]byte{
-			"a pull without a session": request{op: opPull}.appendTo(nil),
-			"nonsense":                 slices.Concat(requestMagic[:], make([]byte, requestSize)),
+			"a pull of nobody": request{op: opPull}.appendTo(nil),
+			"nonsense":         slices.Concat(requestMagic[:], make([]byte, requestSize)),
 		} {
 			t.Log(name)
 			conn := dial()
@@ -79,7 +103,7 @@ func TestRefusedConnections(t *testing.T) {
 		conn.Write(request{op: opPush, length: 4 << 40}.appendTo(nil))
 		ended(t, conn)
 		conn = f.open(c)
-		conn.Write(request{op: opOpen, session: c.servers[0].session.Load()}.appendTo(nil))
+		conn.Write(request{op: opOpen, length: 1}.appendTo(nil))
 		ended(t, conn)
 		got, v := f.pull(c, PullOptions{})
 		want(t, got, filled(50, 1))
@@ -97,7 +121,7 @@ func TestCutMidPush(t *testing.T) {
 		f.init(c, filled(n, 5))
 		for _, length := range []int{0, 1, 4*n - 1} {
 			conn := f.open(c)
-			conn.Write(request{op: opPush, length: 4 * n, lease: 1, done: 1}.appendTo(nil))
+			conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1}.appendTo(nil))
 			conn.Write(raw(filled(n, 1))[:length])
 			conn.Close()
 			got, v := f.pull(c, PullOptions{})
@@ -107,7 +131,7 @@ func TestCutMidPush(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if ok, v := f.push(c, filled(n, 1), Gradient{Versions: Versions{0}, Lease: 1, Done: 1}); !ok || v[0] != 1 {
+			if ok, v := f.push(c, filled(n, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 1}); !ok || v[0] != 1 {
 				t.Fatal(ok, v)
 			}
 			f.cut()
@@ -126,11 +150,11 @@ func TestStalledPusher(t *testing.T) {
 		a, b := f.client(0, dense(n, 0)), f.client(1, dense(n, 0))
 		f.init(a, filled(n, 5))
 		conn := f.open(a)
-		conn.Write(request{op: opPush, length: 4 * n, lease: 1, done: 1}.appendTo(nil))
+		conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1}.appendTo(nil))
 		conn.Write(raw(filled(n, 1))[:n])
 		synctest.Wait()
 		start := time.Now()
-		f.push(b, filled(n, 2), Gradient{Versions: Versions{0}, Lease: 2, Done: 1})
+		f.push(b, filled(n, 2), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 1})
 		if took := time.Since(start); took > stall {
 			t.Fatal(took)
 		}
@@ -188,99 +212,113 @@ func TestTornPull(t *testing.T) {
 	})
 }
 
-func TestServerStartsAnew(t *testing.T) {
+// A server that begins a new life forgets what it had, and who still works in the one before is told so.
+func TestNewLife(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 2, ServerConfig{GradsToWait: 2})
+		f := newFleet(t, 2, ServerConfig{GradsToWait: 2, EvaluationSteps: 1, Optimizer: optim.Config{Name: optim.Momentum, Momentum: 0.9, LearningRate: 1}})
 		layout := dense(64, 0)
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(64, 10))
-		var v Versions
-		for i := range int64(5) {
-			f.push(a, filled(64, 1), Gradient{Versions: Versions{i, i}, Lease: 1, Done: i + 1})
-			_, v = f.push(b, filled(64, 1), Gradient{Versions: Versions{i, i}, Lease: 2, Done: i + 1})
+		v := Versions{0, 0}
+		f.push(a, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
+		f.push(b, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1})
+		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2}) // is gathered
+		f.life = 2
+		for i := range 2 {
+			f.tell(i, &wire.ControlRequest{})
 		}
-		values, _ := f.pull(b, PullOptions{})
-		want(t, values, filled(64, 5))
-		f.push(a, filled(64, 1), Gradient{Versions: v, Lease: 1, Done: 6}) // is lost at server 1
-		f.kill(1)
-		pushed := make(chan error)
-		go func() {
-			_, _, err := b.Push(t.Context(), filled(64, 1), Gradient{Versions: v, Lease: 2, Done: 6})
-			pushed <- err
-		}()
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		select {
-		case err := <-pushed:
-			t.Fatal("gave up:", err)
-		default:
+		if s := f.server(1); s.Version() != 0 || s.Snapshot() != 0 || s.self.Life() != 2 {
+			t.Fatal(s.Version(), s.Snapshot(), s.self.Life())
 		}
-		f.start(1)
-		if err := <-pushed; !errors.Is(err, ErrUninitialized) || !strings.Contains(err.Error(), "parameter server 1 at ps-1") {
+		dst := make([]float32, 64)
+		if _, err := a.Pull(t.Context(), dst, PullOptions{}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		if b.Initialized() {
-			t.Fatal("it knows of values at the new server")
-		}
-		f.init(b, values)
-		if v := f.server(1).Version(); v != 5 {
-			t.Fatal("the new server is at version", v)
-		}
-		// a's gradient of before is not at the new server: a does not wait for it.
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		if _, err := a.Pull(ctx, values, PullOptions{After: true}); err != nil {
+		if _, err := b.Push(t.Context(), dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		if accepted, _ := f.push(b, filled(64, 1), Gradient{Versions: v, Lease: 2, Done: 6}); !accepted {
-			t.Fatal("refused")
+		// In the new life the same records are taken again, from the initial values, with the slots at their beginning.
+		again, other := f.client(0, layout), f.client(1, layout)
+		got, _ := f.pull(again, PullOptions{})
+		want(t, got, filled(64, 10))
+		f.push(again, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
+		f.push(other, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1})
+		got, v = f.pull(again, PullOptions{})
+		want(t, got, filled(64, 9))
+		if !slices.Equal(v, Versions{1, 1}) {
+			t.Fatal(v)
 		}
-		// Server 0 has both, server 1 has b's alone.
-		if got := []int64{f.server(0).Version(), f.server(1).Version()}; !slices.Equal(got, []int64{6, 5}) {
-			t.Fatal(got)
+		// An order of the life before comes late.
+		_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: 1, Settled: 1})
+		if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 {
+			t.Fatal(err)
 		}
 	})
 }
 
-// Where a server replaces one, a worker that has just started waits for those that have trained, if there are any.
-func TestTrainedValuesGoFirst(t *testing.T) {
-	for _, survivor := range []bool{true, false} {
-		t.Run(fmt.Sprintf("survivor=%t", survivor), func(t *testing.T) {
-			bubble(t, func(t *testing.T) {
-				f := newFleet(t, 1, ServerConfig{})
-				layout := dense(64, 0)
-				old := f.client(0, layout)
-				f.init(old, filled(64, 10))
-				f.push(old, filled(64, 1), Gradient{Versions: Versions{0}})
-				values, _ := f.pull(old, PullOptions{})
-				f.kill(0)
-				f.config.Resume = 1
-				f.start(0)
-				fresh := f.client(1, layout)
-				begin, answered := time.Now(), make(chan error)
-				go func() { answered <- fresh.Init(t.Context(), filled(64, 10)) }()
-				synctest.Wait()
-				if f.server(0).hasValues() {
-					t.Fatal("the initial values are taken at once")
-				}
-				if survivor {
-					if _, err := old.Pull(t.Context(), values, PullOptions{}); !errors.Is(err, ErrUninitialized) {
-						t.Fatal(err)
-					}
-					f.init(old, filled(64, 9))
-				}
-				if err := <-answered; err != nil {
-					t.Fatal(err)
-				}
-				got, _ := f.pull(fresh, PullOptions{})
-				if survivor {
-					want(t, got, filled(64, 9))
-				} else if want(t, got, filled(64, 10)); time.Since(begin) != resumeWait {
-					t.Fatal("waited", time.Since(begin))
-				}
-			})
-		})
-	}
+// Who dials a server of which an older or a newer launch answers than the master has told does not take it for that one.
+func TestIncarnations(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{})
+		f.client(0, dense(20, 0))
+		f.kill(0)
+		f.start(0) // launch 2
+		for expected, want := range map[int]error{1: ErrAnew, 2: nil, 3: context.DeadlineExceeded} {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			config := f.clientConfig(1, dense(20, 0))
+			config.Servers[0].Incarnation = expected
+			c, err := Dial(ctx, config)
+			if !errors.Is(err, want) {
+				t.Errorf("launch %d is expected: %v", expected, err)
+			}
+			if err == nil {
+				c.Close()
+			}
+			cancel()
+		}
+	})
+}
+
+// What a server has of a task is told to whoever pushes records of it that begin elsewhere.
+func TestCut(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{})
+		gone, c := f.client(0, dense(20, 0)), f.client(1, dense(20, 0))
+		f.init(c, filled(20, 10))
+		v := Versions{0, 0}
+		f.push(gone, filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, To: 4})
+		p := gone.servers[1] // one server has more: the worker was lost in the middle of a push
+		must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 3, from: 4, to: 8}, p.part(filled(20, 1)), nil))
+		push := func(from, to int64) Pushed {
+			return must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, From: from, To: to}))
+		}
+		if p := push(4, 10); p.Accepted || p.Cut != 8 { // server 0 takes it, server 1 has a part of it
+			t.Fatal(p)
+		}
+		if p := push(8, 10); !p.Accepted || p.Cut != -1 {
+			t.Fatal(p)
+		}
+		if p := push(0, 10); !p.Accepted {
+			t.Fatal("a repeat is refused:", p)
+		}
+		if p := push(12, 14); p.Accepted || p.Cut != 10 { // a gap
+			t.Fatal(p)
+		}
+		got, v := f.pull(c, PullOptions{})
+		expect := filled(20, 8)
+		for i := range p.part(expect) {
+			p.part(expect)[i] = 7
+		}
+		if want(t, got, expect); !slices.Equal(v, Versions{2, 3}) {
+			t.Fatal(v)
+		}
+		// After the epoch nothing of it is taken.
+		f.tell(0, &wire.ControlRequest{Settled: 1})
+		f.tell(1, &wire.ControlRequest{Settled: 1})
+		if p := push(10, 12); !p.Accepted || slices.Max(p.Versions) != 3 {
+			t.Fatal(p)
+		}
+	})
 }
 
 func TestContextEndsCalls(t *testing.T) {
@@ -289,7 +327,7 @@ func TestContextEndsCalls(t *testing.T) {
 		c := f.client(0, dense(64, 0))
 		f.init(c, filled(64, 10))
 		v := Versions{0, 0}
-		f.push(c, filled(64, 1), Gradient{Versions: v, Lease: 1, Done: 1})
+		f.push(c, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
 		within := func(call func(ctx context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -309,7 +347,7 @@ func TestContextEndsCalls(t *testing.T) {
 		f.kill(1)
 		within(pull) // for a server that is away
 		within(func(ctx context.Context) error {
-			_, _, err := c.Push(ctx, filled(64, 1), Gradient{Versions: v, Lease: 1, Done: 2})
+			_, err := c.Push(ctx, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, From: 1, To: 2})
 			return err
 		})
 		within(func(ctx context.Context) error {

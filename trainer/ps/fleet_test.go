@@ -10,12 +10,11 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -23,21 +22,32 @@ import (
 type fleet struct {
 	t         *testing.T
 	config    ServerConfig
+	layout    param.Layout
+	initial   []float32 // nil: zeros
+	orders    int64
 	mu        sync.Mutex
+	life      int64
+	launches  []int
 	servers   []*Server
 	listeners []*memnet.Listener
 	conns     []net.Conn // of the clients
 }
 
-// newFleet starts n servers. Everything ends with the test, or with the bubble.
+// newFleet makes n servers, which are started when the model's layout is known: with the first client. Everything ends with
+// the test, or with the bubble.
 func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
-	f := &fleet{t: t, config: config, servers: make([]*Server, n), listeners: make([]*memnet.Listener, n)}
+	f := &fleet{t: t, config: config, life: 1, launches: make([]int, n), servers: make([]*Server, n), listeners: make([]*memnet.Listener, n)}
 	f.config.Servers = n
 	if f.config.Optimizer.Name == "" {
 		f.config.Optimizer = optim.Config{Name: optim.SGD, LearningRate: 1}
 	}
-	for i := range n {
-		f.start(i)
+	f.config.Initial = func() (param.Layout, []float32, error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.initial != nil {
+			return f.layout, f.initial, nil
+		}
+		return f.layout, make([]float32, f.layout.Len()), nil
 	}
 	t.Cleanup(func() {
 		for i := range n {
@@ -47,9 +57,34 @@ func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
 	return f
 }
 
+// of starts the servers with a layout, unless they have one.
+func (f *fleet) of(layout param.Layout) {
+	f.mu.Lock()
+	begin := f.layout == nil
+	if begin {
+		f.layout = layout
+	}
+	f.mu.Unlock()
+	if begin {
+		for i := range f.servers {
+			f.start(i)
+		}
+	}
+}
+
+const uid, secret = "uid", "secret"
+
+func (f *fleet) self(r pod.Role, index, launch int) *wire.Self {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return wire.NewSelf(identity.Header{Job: uid, Secret: secret, Role: r, Index: index, Incarnation: launch, Life: f.life})
+}
+
 func (f *fleet) start(i int) {
 	config := f.config
 	config.Index = i
+	f.launches[i]++
+	config.Self = f.self(pod.PS, i, f.launches[i])
 	s, err := NewServer(config)
 	if err != nil {
 		f.t.Fatal(err)
@@ -107,15 +142,16 @@ func (f *fleet) cut() {
 }
 
 func (f *fleet) clientConfig(worker int, layout param.Layout) ClientConfig {
-	c := ClientConfig{Worker: worker, Layout: layout, Dial: f.dial}
+	c := ClientConfig{Self: f.self(pod.Worker, worker, 1), Layout: layout, Dial: f.dial}
 	for i := range f.servers {
-		c.Addresses = append(c.Addresses, fmt.Sprintf("ps-%d", i))
+		c.Servers = append(c.Servers, Address{Address: fmt.Sprintf("ps-%d", i)})
 	}
 	return c
 }
 
 func (f *fleet) client(worker int, layout param.Layout) *Client {
 	f.t.Helper()
+	f.of(layout)
 	c, err := Dial(f.t.Context(), f.clientConfig(worker, layout))
 	if err != nil {
 		f.t.Fatal(err)
@@ -127,8 +163,7 @@ func (f *fleet) client(worker int, layout param.Layout) *Client {
 // control is the master's line to a server.
 func (f *fleet) control(i int) wire.ParameterServerClient {
 	f.t.Helper()
-	conn, err := grpc.NewClient(fmt.Sprintf("passthrough:///ps-%d", i),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(f.dial))
+	conn, err := wire.Connect(fmt.Sprintf("ps-%d", i), f.dial, f.self(pod.Master, 0, 1), wire.Callee{ID: pod.ID{Role: pod.PS, Index: i}})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -138,6 +173,13 @@ func (f *fleet) control(i int) wire.ParameterServerClient {
 
 func (f *fleet) tell(i int, req *wire.ControlRequest) {
 	f.t.Helper()
+	f.mu.Lock()
+	f.orders++
+	req.Number = f.orders
+	if req.Life == 0 {
+		req.Life = f.life
+	}
+	f.mu.Unlock()
 	if _, err := f.control(i).Control(f.t.Context(), req); err != nil {
 		f.t.Fatal(err)
 	}
@@ -173,17 +215,23 @@ func (f *fleet) pull(c *Client, o PullOptions) ([]float32, Versions) {
 
 func (f *fleet) push(c *Client, grads []float32, g Gradient) (bool, Versions) {
 	f.t.Helper()
-	accepted, v, err := c.Push(f.t.Context(), grads, g)
+	p, err := c.Push(f.t.Context(), grads, g)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return accepted, v
+	return p.Accepted, p.Versions
 }
 
-func (f *fleet) init(c *Client, values []float32) {
+// init makes values the initial ones.
+func (f *fleet) init(_ *Client, values []float32) {
 	f.t.Helper()
-	if err := c.Init(f.t.Context(), values); err != nil {
-		f.t.Fatal(err)
+	f.mu.Lock()
+	f.initial = slices.Clone(values)
+	f.mu.Unlock()
+	for i := range f.servers {
+		if err := f.server(i).fill(f.server(i).self.Life()); err != nil {
+			f.t.Fatal(err)
+		}
 	}
 }
 

@@ -7,26 +7,25 @@ import (
 	"slices"
 	"unsafe"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
 // A data connection carries requests of the worker, each answered by one reply
-// before the next. All numbers are little endian, what is reserved is zero.
+// before the next. All numbers are little endian.
 //
-//	request   0 "EDLP"  4 protocol u16  6 op u16       8 flags u32   12 reserved u32
-//	         16 payload bytes u64      24 session u64 32 version i64
-//	         40 lease i64              48 done i64    56 snapshot i64
-//	reply     0 "EDLR"  4 protocol u16  6 status u16   8 reserved u64
+//	request   0 "EDLP"  4 protocol u16  6 op u16       8 flags u32   12 epoch u32
+//	         16 payload bytes u64      24 version i64  32 task i64
+//	         40 from i64               48 to i64      56 snapshot i64
+//	reply     0 "EDLR"  4 protocol u16  6 status u16   8 detail i64
 //	         16 payload bytes u64      24 version i64
 //	trailer   0 torn u64    8 version i64
 //
-// The first request opens the connection with the session. The payload of an
-// init and of a push is the server's range of the values; so is that of the reply
+// The first request opens the connection: its payload is the worker's identity.Header, that of its reply the server's.
+// The payload of a push is the server's range of the values; so is that of the reply
 // to a pull, which a trailer follows. The payload of any other reply is the text of an error.
 const (
-	protocol = 1
-
 	requestSize = 64
 	replySize   = 32
 	trailerSize = 16
@@ -42,17 +41,14 @@ type op uint16
 
 const (
 	opOpen op = 1 + iota
-	opInit
 	opPush
 	opPull
-	opEnd // not an op: one past the last
 )
 
 // Flags of a pull.
 const (
 	flagAfter uint32 = 1 << iota // wait until the worker's gradient is applied
 	flagWhole                    // do not begin within an update
-	flagFlush                    // apply what is gathered first
 	flagsEnd
 )
 
@@ -61,10 +57,10 @@ type status uint16
 const (
 	statusOK status = 1 + iota
 	statusStale
+	statusCut  // of a push: the server is at another record of the task, which is the detail
 	statusWait // After: not yet; ask again
-	statusUninitialized
 	statusNoSnapshot
-	statusNoSession
+	statusLife    // the model is of another life, which is the detail
 	statusRefused // the payload says why
 	statusEnd     // not a status: one past the last
 )
@@ -72,21 +68,21 @@ const (
 type request struct {
 	op       op
 	flags    uint32
+	epoch    int    // push: with task it names what is trained on; 0: nothing that has a marker
 	length   uint64 // of the payload, in bytes
-	session  uint64 // open
-	version  int64  // init: of the values; push: that the gradient was computed with
-	lease    int64  // push
-	done     int64  // push
+	version  int64  // push: of the values that the gradient was computed with
+	task     int64  // push
+	from, to int64  // push: the records of the task's order that the gradient is of
 	snapshot int64  // pull; 0: the values as they stand
 }
 
 func (r request) appendTo(b []byte) []byte {
 	b = append(b, requestMagic[:]...)
-	b = binary.LittleEndian.AppendUint16(b, protocol)
+	b = binary.LittleEndian.AppendUint16(b, identity.Protocol)
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.op))
 	b = binary.LittleEndian.AppendUint32(b, r.flags)
-	b = binary.LittleEndian.AppendUint32(b, 0)
-	for _, v := range []uint64{r.length, r.session, uint64(r.version), uint64(r.lease), uint64(r.done), uint64(r.snapshot)} {
+	b = binary.LittleEndian.AppendUint32(b, uint32(r.epoch))
+	for _, v := range []uint64{r.length, uint64(r.version), uint64(r.task), uint64(r.from), uint64(r.to), uint64(r.snapshot)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -96,50 +92,53 @@ func (r request) appendTo(b []byte) []byte {
 // meaning for its op must be zero, so one request has one form.
 func parseRequest(b []byte) (request, error) {
 	le := binary.LittleEndian
-	if [4]byte(b) != requestMagic || le.Uint16(b[4:]) != protocol || le.Uint32(b[12:]) != 0 {
-		return request{}, fmt.Errorf("parse request: no frame of protocol %d: % x", protocol, b[:16])
+	if [4]byte(b) != requestMagic || le.Uint16(b[4:]) != identity.Protocol {
+		return request{}, fmt.Errorf("parse request: no frame of protocol %d: % x", identity.Protocol, b[:16])
 	}
 	r := request{
 		op:       op(le.Uint16(b[6:])),
 		flags:    le.Uint32(b[8:]),
+		epoch:    int(int32(le.Uint32(b[12:]))),
 		length:   le.Uint64(b[16:]),
-		session:  le.Uint64(b[24:]),
-		version:  int64(le.Uint64(b[32:])),
-		lease:    int64(le.Uint64(b[40:])),
-		done:     int64(le.Uint64(b[48:])),
+		version:  int64(le.Uint64(b[24:])),
+		task:     int64(le.Uint64(b[32:])),
+		from:     int64(le.Uint64(b[40:])),
+		to:       int64(le.Uint64(b[48:])),
 		snapshot: int64(le.Uint64(b[56:])),
 	}
 	blank := r // what the op does not use
 	switch r.op {
 	case opOpen:
-		blank.session = 0
-	case opInit:
-		blank.length, blank.version = 0, 0
+		blank.length = 0
 	case opPush:
-		blank.length, blank.version, blank.lease, blank.done = 0, 0, 0, 0
+		blank = request{op: r.op, flags: r.flags, snapshot: r.snapshot}
 	case opPull:
 		blank.snapshot = 0
 		blank.flags &^= flagsEnd - 1
 	default:
 		return request{}, fmt.Errorf("parse request: unknown op %d", r.op)
 	}
-	if blank != (request{op: r.op}) || min(r.version, r.lease, r.done, r.snapshot) < 0 {
+	if blank != (request{op: r.op}) || r.epoch < 0 || min(r.version, r.task, r.from, r.snapshot) < 0 || r.to < r.from {
 		return request{}, fmt.Errorf("parse request: impossible %+v", r)
+	}
+	if r.op == opOpen && (r.length == 0 || r.length > identity.MaxSize) {
+		return request{}, fmt.Errorf("parse request: an identity of %d bytes", r.length)
 	}
 	return r, nil
 }
 
 type reply struct {
 	status  status
+	detail  int64
 	length  uint64
 	version int64
 }
 
 func (r reply) appendTo(b []byte) []byte {
 	b = append(b, replyMagic[:]...)
-	b = binary.LittleEndian.AppendUint16(b, protocol)
+	b = binary.LittleEndian.AppendUint16(b, identity.Protocol)
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.status))
-	b = binary.LittleEndian.AppendUint64(b, 0)
+	b = binary.LittleEndian.AppendUint64(b, uint64(r.detail))
 	b = binary.LittleEndian.AppendUint64(b, r.length)
 	return binary.LittleEndian.AppendUint64(b, uint64(r.version))
 }
@@ -147,11 +146,11 @@ func (r reply) appendTo(b []byte) []byte {
 // parseReply reads a reply from its replySize bytes.
 func parseReply(b []byte) (reply, error) {
 	le := binary.LittleEndian
-	if [4]byte(b) != replyMagic || le.Uint16(b[4:]) != protocol || le.Uint64(b[8:]) != 0 {
-		return reply{}, fmt.Errorf("parse reply: no frame of protocol %d: % x", protocol, b[:16])
+	if [4]byte(b) != replyMagic || le.Uint16(b[4:]) != identity.Protocol {
+		return reply{}, fmt.Errorf("parse reply: no frame of protocol %d: % x", identity.Protocol, b[:16])
 	}
-	r := reply{status(le.Uint16(b[6:])), le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
-	if r.status == 0 || r.status >= statusEnd || r.version < 0 {
+	r := reply{status(le.Uint16(b[6:])), int64(le.Uint64(b[8:])), le.Uint64(b[16:]), int64(le.Uint64(b[24:]))}
+	if r.status == 0 || r.status >= statusEnd || min(r.version, r.detail) < 0 || r.detail > 0 && r.status != statusCut && r.status != statusLife {
 		return reply{}, fmt.Errorf("parse reply: impossible %+v", r)
 	}
 	if r.status != statusOK && r.length > maxText {

@@ -13,13 +13,19 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
+
+const memoryElements = 16 << 20 // 64 MiB
 
 // TestMemory: the peak memory of a server process over that of its parameters,
 // while four workers push and pull at once.
 func TestMemory(t *testing.T) {
-	const n = 16 << 20 // 64 MiB
+	const n = memoryElements
 	for _, c := range []struct {
 		optimizer string
 		limit     float64
@@ -59,7 +65,13 @@ func TestMemoryServer(t *testing.T) {
 	if optimizer == "" {
 		return
 	}
-	s, err := NewServer(ServerConfig{Optimizer: optim.Config{Name: optimizer}})
+	s, err := NewServer(ServerConfig{
+		Optimizer: optim.Config{Name: optimizer},
+		Self:      wire.NewSelf(identity.Header{Role: pod.PS, Life: 1}),
+		Initial: func() (param.Layout, []float32, error) {
+			return dense(memoryElements, 0), make([]float32, memoryElements), nil
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,17 +91,15 @@ func pushAll(t *testing.T, addr string, n int) {
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
-			c, err := Dial(t.Context(), ClientConfig{Worker: worker, Addresses: []string{addr}, Layout: dense(n, 0)})
+			c, err := Dial(t.Context(), ClientConfig{
+				Self: wire.NewSelf(identity.Header{Role: pod.Worker, Index: worker, Life: 1}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			defer c.Close()
-			if err := c.Init(t.Context(), grads); err != nil {
-				t.Error(err)
-			}
 			for range 4 {
-				if _, _, err := c.Push(t.Context(), grads, Gradient{Versions: Versions{0}}); err != nil {
+				if _, err := c.Push(t.Context(), grads, Gradient{Versions: Versions{0}}); err != nil {
 					t.Error(err)
 				}
 				pull.Lock()

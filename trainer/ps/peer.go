@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -33,19 +35,15 @@ const (
 // peer is the client's end of one server.
 type peer struct {
 	index   int
+	self    *wire.Self
+	callee  wire.Callee
 	addr    string
 	span    param.Range
 	dial    wire.Dialer
 	control *grpc.ClientConn
 	request *wire.DeclareRequest
 
-	initialized atomic.Bool
-	version     atomic.Int64 // the newest seen
-	pulled      atomic.Bool  // the worker has values of the server, which Init may bring back
-	closed      atomic.Bool
-
-	declaring chan struct{} // held by the one who declares
-	session   atomic.Uint64
+	closed atomic.Bool
 
 	push, pull link
 }
@@ -58,15 +56,17 @@ type link struct {
 }
 
 func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
+	at := config.Servers[index]
 	p := &peer{
-		index:     index,
-		addr:      config.Addresses[index],
-		span:      span,
-		dial:      config.Dial,
-		declaring: make(chan struct{}, 1),
-		push:      link{calling: make(chan struct{}, 1)},
-		pull:      link{calling: make(chan struct{}, 1)},
-		request:   &wire.DeclareRequest{Worker: int32(config.Worker), Server: int32(index), Servers: int32(len(config.Addresses))},
+		index:   index,
+		self:    config.Self,
+		callee:  wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: at.Incarnation},
+		addr:    at.Address,
+		span:    span,
+		dial:    config.Dial,
+		push:    link{calling: make(chan struct{}, 1)},
+		pull:    link{calling: make(chan struct{}, 1)},
+		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers))},
 	}
 	if p.dial == nil {
 		p.dial = wire.TCP
@@ -79,7 +79,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		p.request.Variables = append(p.request.Variables, &wire.Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable, Momentum: v.Momentum})
 	}
 	var err error
-	p.control, err = wire.Connect(p.addr, p.dial)
+	p.control, err = wire.Connect(p.addr, p.dial, p.self, p.callee)
 	if err != nil {
 		return nil, p.named(err)
 	}
@@ -97,30 +97,17 @@ func (p *peer) named(err error) error {
 // part is the server's part of a flat array.
 func (p *peer) part(flat []float32) []float32 { return flat[p.span.Start:p.span.End] }
 
-// saw keeps the newest version seen.
-func (p *peer) saw(version int64) {
-	for {
-		old := p.version.Load()
-		if version <= old || p.version.CompareAndSwap(old, version) {
-			return
-		}
-	}
-}
-
 // answer is what came of a call.
 type answer struct {
 	reply
 	torn bool
 }
 
-var (
-	errClosed    = errors.New("client is closed")
-	errNoSession = errors.New("the server knows no such session")
-)
+var errClosed = errors.New("client is closed")
 
 // permanent tells the errors that no retry mends.
 func permanent(err error) bool {
-	return errors.Is(err, ErrRefused) || errors.Is(err, ErrUninitialized) || errors.Is(err, ErrNoSnapshot) || errors.Is(err, errClosed)
+	return errors.Is(err, ErrRefused) || errors.Is(err, ErrAnew) || errors.Is(err, ErrNoSnapshot) || errors.Is(err, errClosed)
 }
 
 // call sends req with the values out, and reads values into in, until it
@@ -138,7 +125,6 @@ func (p *peer) call(ctx context.Context, l *link, req request, out, in []float32
 		a, err = p.try(ctx, l, req, out, in)
 		return err
 	})
-	p.saw(a.version)
 	return a, err
 }
 
@@ -160,29 +146,22 @@ func (p *peer) retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// declare opens a session in the place of the one given; nothing is done if it was replaced already.
-func (p *peer) declare(ctx context.Context, session uint64) error {
-	select {
-	case p.declaring <- struct{}{}:
-		defer func() { <-p.declaring }()
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	if p.session.Load() != session {
-		return nil
-	}
+// declareLimit is what a server has to answer a declaration. One that is gone without a word is asked again then.
+const declareLimit = 5 * time.Second
+
+// declare has the server check the layout.
+func (p *peer) declare(ctx context.Context) error {
 	return p.retry(ctx, func() error {
-		r, err := wire.NewParameterServerClient(p.control).Declare(ctx, p.request)
-		if grpcstatus.Code(err) == codes.InvalidArgument {
+		limited, cancel := context.WithTimeout(ctx, declareLimit)
+		defer cancel()
+		_, err := wire.NewParameterServerClient(p.control).Declare(limited, p.request)
+		switch grpcstatus.Code(err) {
+		case codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
 			return fmt.Errorf("%w: %s", ErrRefused, grpcstatus.Convert(err).Message())
+		case codes.Aborted: // one of the two is behind: the master tells
+			return fmt.Errorf("%w: %s", ErrAnew, grpcstatus.Convert(err).Message())
 		}
-		if err != nil {
-			return err
-		}
-		p.session.Store(r.Session)
-		p.initialized.Store(r.Initialized)
-		p.saw(r.Version)
-		return nil
+		return err
 	})
 }
 
@@ -197,32 +176,30 @@ func (p *peer) try(ctx context.Context, l *link, req request, out, in []float32)
 	if !stop() || err != nil && !permanent(err) {
 		l.drop()
 	}
-	if errors.Is(err, ErrUninitialized) {
-		p.initialized.Store(false)
-	}
 	return a, err
 }
 
-// connect returns the link's connection, opened with the session.
+// openLimit is what a server has to say who it is.
+const openLimit = 10 * time.Second
+
+// connect returns the link's connection, opened by both ends saying who they are.
 func (p *peer) connect(ctx context.Context, l *link) (net.Conn, error) {
 	if l.conn != nil {
 		return l.conn, nil
 	}
-	session := p.session.Load()
+	ctx, cancel := context.WithTimeout(ctx, openLimit)
+	defer cancel()
 	conn, err := p.dial(ctx, p.addr)
 	if err != nil {
 		return nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	_, err = exchange(conn, request{op: opOpen, session: session}, nil, nil)
+	err = p.introduce(conn)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
 		conn.Close()
-		if errors.Is(err, errNoSession) {
-			err = errors.Join(err, p.declare(ctx, session))
-		}
 		return nil, err
 	}
 	l.mu.Lock()
@@ -233,6 +210,71 @@ func (p *peer) connect(ctx context.Context, l *link) (net.Conn, error) {
 	}
 	l.conn = conn
 	return conn, nil
+}
+
+// introduce says who the worker is, and checks who answers.
+func (p *peer) introduce(conn net.Conn) error {
+	conn.SetDeadline(time.Now().Add(openLimit))
+	self := p.self.Header()
+	header := self.Append(nil)
+	if _, err := conn.Write(append(request{op: opOpen, length: uint64(len(header))}.appendTo(nil), header...)); err != nil {
+		return fmt.Errorf("send: %w", err)
+	}
+	head := make([]byte, replySize)
+	if _, err := io.ReadFull(conn, head); err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	r, err := parseReply(head)
+	switch {
+	case err != nil:
+		return err
+	case r.length > identity.MaxSize && r.status == statusOK:
+		return fmt.Errorf("receive: an identity of %d bytes", r.length)
+	}
+	text := make([]byte, r.length)
+	if _, err := io.ReadFull(conn, text); err != nil {
+		return fmt.Errorf("receive: %w", err)
+	}
+	switch r.status {
+	case statusLife:
+		return otherLife(r.detail, self.Life)
+	case statusRefused:
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	case statusOK:
+	default:
+		return fmt.Errorf("receive: status %d in answer to an introduction", r.status)
+	}
+	server, err := identity.Parse(text)
+	if err == nil {
+		err = identity.Expect(self, server, p.callee.ID, p.callee.Incarnation)
+	}
+	if err == nil {
+		err = identity.SameLife(self, server)
+	}
+	if err == nil {
+		return conn.SetDeadline(time.Time{})
+	}
+	return foreseen(err)
+}
+
+// otherLife is the error of a server in another life: one that is behind will hear of it, from one that is ahead the worker
+// has yet to.
+func otherLife(server, own int64) error {
+	if server > own {
+		return fmt.Errorf("%w: the server is in life %d of it, this worker in %d", ErrAnew, server, own)
+	}
+	return fmt.Errorf("the server is in life %d of the model still, this worker in %d", server, own)
+}
+
+// foreseen says what a wrong identity of the server means for the worker.
+func foreseen(err error) error {
+	switch {
+	case errors.Is(err, identity.ErrLife):
+		return fmt.Errorf("%w: %w", ErrAnew, err)
+	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
+		return fmt.Errorf("%w: %w", ErrRefused, err)
+	}
+	return err
 }
 
 func (l *link) drop() {
@@ -303,12 +345,10 @@ func receive(conn net.Conn, of op, in []float32, deadline func()) (answer, error
 			return a, nil
 		}
 		return a.values(conn, in, deadline)
-	case statusUninitialized:
-		return a, ErrUninitialized
 	case statusNoSnapshot:
 		return a, ErrNoSnapshot
-	case statusNoSession:
-		return a, errNoSession
+	case statusLife:
+		return a, ErrAnew
 	case statusRefused:
 		text := make([]byte, r.length)
 		if _, err := io.ReadFull(conn, text); err != nil {

@@ -1,6 +1,9 @@
 package ps
 
 import (
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
 	"bytes"
 	"context"
 	"errors"
@@ -27,9 +30,6 @@ func TestPushPull(t *testing.T) {
 					f := newFleet(t, servers, ServerConfig{})
 					layout := dense(n, 3)
 					c := f.client(0, layout)
-					if c.Initialized() {
-						t.Fatal("initialized before Init")
-					}
 					values := make([]float32, n+3)
 					for i := range values {
 						values[i] = float32(i)
@@ -38,7 +38,7 @@ func TestPushPull(t *testing.T) {
 					got, v := f.pull(c, PullOptions{})
 					want(t, got, values)
 
-					accepted, after := f.push(c, filled(n+3, 0.5), Gradient{Versions: v, Lease: 1, Done: 1})
+					accepted, after := f.push(c, filled(n+3, 0.5), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
 					if !accepted || slices.Min(after) != 1 || slices.Max(after) != 1 {
 						t.Fatal(accepted, after)
 					}
@@ -75,36 +75,6 @@ func TestByteOrder(t *testing.T) {
 	})
 }
 
-func TestFirstInitWins(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 2, ServerConfig{})
-		a, b := f.client(0, dense(50, 0)), f.client(1, dense(50, 0))
-		f.init(a, filled(50, 1))
-		f.init(b, filled(50, 2))
-		got, _ := f.pull(b, PullOptions{})
-		want(t, got, filled(50, 1))
-		if c := f.client(2, dense(50, 0)); !c.Initialized() {
-			t.Fatal("a later worker is told that there are no values")
-		}
-	})
-}
-
-func TestUninitialized(t *testing.T) {
-	bubble(t, func(t *testing.T) {
-		f := newFleet(t, 1, ServerConfig{})
-		c := f.client(0, dense(50, 0))
-		if _, err := c.Pull(t.Context(), make([]float32, 50), PullOptions{}); !errors.Is(err, ErrUninitialized) {
-			t.Fatal(err)
-		}
-		if _, _, err := c.Push(t.Context(), make([]float32, 50), Gradient{Versions: Versions{0}}); !errors.Is(err, ErrUninitialized) {
-			t.Fatal(err)
-		}
-		f.init(c, filled(50, 1)) // on the same connection
-		got, _ := f.pull(c, PullOptions{})
-		want(t, got, filled(50, 1))
-	})
-}
-
 func TestNotFinite(t *testing.T) {
 	for _, servers := range []int{1, 2} {
 		bubble(t, func(t *testing.T) {
@@ -114,20 +84,11 @@ func TestNotFinite(t *testing.T) {
 				{Name: "b", Shape: []int{4, 10}, Trainable: true},
 				{Name: "mean", Shape: []int{10}},
 			})
-			for at, name := range map[int]string{0: "a[0]", 29: "a[29]", 30: "b[0]", 79: "mean[9]"} {
-				for _, bad := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
-					values := filled(80, 1)
-					values[at] = float32(bad)
-					if err := c.Init(t.Context(), values); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name) {
-						t.Fatal(err)
-					}
-				}
-			}
 			f.init(c, filled(80, 1))
 			for at, name := range map[int]string{0: "a[0]", 29: "a[29]", 30: "b[0]", 79: "mean[9]"} {
 				grads := filled(80, 1)
 				grads[at] = float32(math.NaN())
-				_, _, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers), Lease: 1, Done: 1})
+				_, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers), Epoch: 1, Task: 1, To: 1})
 				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name+" is NaN") {
 					t.Fatal(err)
 				}
@@ -138,7 +99,7 @@ func TestNotFinite(t *testing.T) {
 				t.Fatal(v)
 			}
 			// The same records, computed again.
-			f.push(c, filled(80, 1), Gradient{Versions: v, Lease: 1, Done: 1})
+			f.push(c, filled(80, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
 			got, _ = f.pull(c, PullOptions{})
 			want(t, got, append(filled(70, 0), filled(10, 1)...)) // the average of ones is one
 		})
@@ -161,7 +122,7 @@ func TestDeclare(t *testing.T) {
 		refused(dense(50, 0), "norm/mean [2] is missing")
 		refused(dense(math.MaxInt, 0), "more than")
 		swapped := f.clientConfig(1, dense(50, 2))
-		slices.Reverse(swapped.Addresses)
+		slices.Reverse(swapped.Servers)
 		if _, err := Dial(t.Context(), swapped); !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), "declared to server") {
 			t.Fatal(err)
 		}
@@ -186,8 +147,8 @@ func TestStateIsAMovingAverage(t *testing.T) {
 				f.init(w, filled(50, 8))
 				v := make(Versions, c.servers)
 				grads := filled(50, 1)
-				f.push(w, grads, Gradient{Versions: v, Lease: 1, Done: 1})
-				f.push(w, filled(50, 3), Gradient{Versions: v, Lease: 1, Done: 2})
+				f.push(w, grads, Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
+				f.push(w, filled(50, 3), Gradient{Versions: v, Epoch: 1, Task: 1, From: 1, To: 2})
 				state := float32(0.75*8 + 0.25*2) // the mean
 				if c.config.GradsToWait < 2 {
 					state = 0.75*(0.75*8+0.25*1) + 0.25*3
@@ -255,7 +216,7 @@ func TestSynchronous(t *testing.T) {
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(200, 10))
 		v0 := Versions{0, 0}
-		f.push(a, filled(200, 1), Gradient{Versions: v0, Lease: 1, Done: 8})
+		f.push(a, filled(200, 1), Gradient{Versions: v0, Epoch: 1, Task: 1, To: 8})
 		got, v := f.pull(a, PullOptions{})
 		want(t, got, filled(200, 10))
 		if !slices.Equal(v, v0) {
@@ -274,28 +235,31 @@ func TestSynchronous(t *testing.T) {
 			t.Fatal("a synchronous pull did not wait")
 		default:
 		}
-		f.push(b, filled(200, 3), Gradient{Versions: v0, Lease: 2, Done: 8})
+		f.push(b, filled(200, 3), Gradient{Versions: v0, Epoch: 1, Task: 2, To: 8})
 		want(t, <-pulled, filled(200, 8))
 
-		accepted, v := f.push(b, filled(200, 3), Gradient{Versions: v0, Lease: 2, Done: 16})
+		accepted, v := f.push(b, filled(200, 3), Gradient{Versions: v0, Epoch: 1, Task: 2, From: 8, To: 16})
 		if accepted || !slices.Equal(v, Versions{1, 1}) {
 			t.Fatal("a gradient of version 0 was accepted at version 1", v)
 		}
-		accepted, _ = f.push(b, filled(200, 3), Gradient{Versions: v, Lease: 2, Done: 16})
+		accepted, _ = f.push(b, filled(200, 3), Gradient{Versions: v, Epoch: 1, Task: 2, From: 8, To: 16})
 		if !accepted {
 			t.Fatal("the same records were refused")
 		}
 		// What is left over.
 		for i := range 2 {
-			f.tell(i, &wire.ControlRequest{Flush: true})
+			f.tell(i, &wire.ControlRequest{Settled: 1})
 		}
 		got, v = f.pull(a, PullOptions{})
 		want(t, got, filled(200, 5))
 		if !slices.Equal(v, Versions{2, 2}) {
 			t.Fatal(v)
 		}
-		// A flush of nothing is nothing.
-		got, v = f.pull(a, PullOptions{Flush: true})
+		// What is settled is settled once.
+		for i := range 2 {
+			f.tell(i, &wire.ControlRequest{Settled: 1})
+		}
+		got, v = f.pull(a, PullOptions{})
 		want(t, got, filled(200, 5))
 		if !slices.Equal(v, Versions{2, 2}) {
 			t.Fatal(v)
@@ -308,8 +272,8 @@ func TestFewerContributorsRelease(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{GradsToWait: 3})
 		a, b := f.client(0, dense(20, 0)), f.client(1, dense(20, 0))
 		f.init(a, filled(20, 10))
-		f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Lease: 1, Done: 8})
-		f.push(b, filled(20, 3), Gradient{Versions: Versions{0}, Lease: 2, Done: 8})
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 8})
+		f.push(b, filled(20, 3), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 8})
 		f.tell(0, &wire.ControlRequest{Contributors: 4})
 		if v := f.server(0).Version(); v != 0 {
 			t.Fatal(v)
@@ -318,7 +282,7 @@ func TestFewerContributorsRelease(t *testing.T) {
 		got, _ := f.pull(a, PullOptions{After: true})
 		want(t, got, filled(20, 8))
 		f.tell(0, &wire.ControlRequest{}) // no word of contributors: 2, as before
-		f.push(a, filled(20, 1), Gradient{Versions: Versions{1}, Lease: 1, Done: 16})
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{1}, Epoch: 1, Task: 1, From: 8, To: 16})
 		if v := f.server(0).Version(); v != 1 {
 			t.Fatal(v)
 		}
@@ -335,7 +299,7 @@ func TestNobodyWaitsAcrossServers(t *testing.T) {
 		f.init(a, filled(32, 0))
 		one := func(c *Client, server int, done int64) { // what arrived at one server before the worker refused at the other computed again
 			p := c.servers[server]
-			must(p.call(t.Context(), &p.push, request{op: opPush, lease: int64(c.servers[0].request.Worker) + 1, done: done}, filled(16, 1), nil))
+			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: int64(c.servers[0].request.Worker), from: done - 1, to: done}, filled(16, 1), nil))
 		}
 		one(a, 0, 1)
 		one(b, 1, 1)
@@ -397,21 +361,27 @@ func TestProgress(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})
 		w := f.client(7, dense(20, 0))
 		f.init(w, filled(20, 10))
-		for lease := range int64(6) {
+		for task := range int64(3) {
 			for done := range int64(3) {
-				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Lease: lease + 1, Done: 64 * (done + 1)})
+				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Epoch: 1, Task: task, From: 64 * done, To: 64 * (done + 1)})
 			}
 		}
-		r := must(f.control(0).Progress(t.Context(), &wire.ProgressRequest{Worker: 7}))
-		var got []string
-		for _, l := range r.Leases {
-			got = append(got, fmt.Sprint(l.Lease, ":", l.Done))
+		progress := func(life int64) ([]int64, error) {
+			f.life = life
+			r, err := f.control(0).Progress(t.Context(), &wire.ProgressRequest{Tasks: []*wire.TaskKey{
+				{Epoch: 1, Number: 2}, {Epoch: 1, Number: 0}, {Epoch: 1, Number: 3}, {Epoch: 2, Number: 2}}})
+			return r.GetDone(), err
 		}
-		if !slices.Equal(got, []string{"3:192", "4:192", "5:192", "6:192"}) {
-			t.Fatal(got)
+		if got, err := progress(1); err != nil || !slices.Equal(got, []int64{192, 192, 0, 0}) {
+			t.Fatal(got, err)
 		}
-		if r := must(f.control(0).Progress(t.Context(), &wire.ProgressRequest{Worker: 8})); len(r.Leases) != 0 {
-			t.Fatal(r)
+		// Of another life nothing is told.
+		if got, err := progress(2); grpcstatus.Code(err) != codes.Aborted {
+			t.Fatal(got, err)
+		}
+		f.tell(0, &wire.ControlRequest{Life: 2})
+		if got, err := progress(2); err != nil || !slices.Equal(got, []int64{0, 0, 0, 0}) {
+			t.Fatal(got, err)
 		}
 	})
 }

@@ -1,6 +1,9 @@
 package ps
 
-import "slices"
+import (
+	"maps"
+	"slices"
+)
 
 // rule decides what becomes of the gradients that are pushed to one server. It
 // sees no values: the caller adds up the gradients that are taken, and applies
@@ -11,9 +14,10 @@ type rule struct {
 	modulate bool  // older gradients weigh less
 
 	version      int64
-	contributors int        // workers that may push; 0: not told
-	gathered     []gathered // what the sum consists of, in order
-	pushed       map[int][]progress
+	contributors int            // workers that may push; 0: not told
+	gathered     []gathered     // what the sum consists of, in order
+	had          map[work]int64 // how many records of a task's order are in the values or the sum; see judge
+	settled      int            // epochs up to this one are had, all of them
 }
 
 type gathered struct {
@@ -21,25 +25,26 @@ type gathered struct {
 	weight float64
 }
 
-// progress is how far a lease is pushed.
-type progress struct{ lease, done int64 }
-
-// leasesKept is how many leases of a worker are remembered. It works on one, and
-// has told the master, or is about to, that the one before is done.
-const leasesKept = 4
+// work names a training task: what a gradient is of. It is the same for whoever trains on it, now or after somebody else.
+type work struct {
+	epoch int
+	task  int64 // its number in the epoch's unshuffled cut
+}
 
 // push is what the rule sees of a gradient.
 type push struct {
-	worker      int
-	version     int64 // of the values that it was computed with
-	lease, done int64
+	worker   int
+	version  int64 // of the values that it was computed with
+	work           // of epoch 0: none, it has no marker
+	from, to int64 // records of the task's order
 }
 
 type verdict int
 
 const (
 	taken    verdict = iota
-	repeated         // had its effect before
+	repeated         // all of it is had
+	cut              // it does not begin where the server is: with what is had already, or beyond it
 	stale
 )
 
@@ -48,7 +53,7 @@ func newRule(c ServerConfig) *rule {
 		wait:     max(1, c.GradsToWait),
 		bound:    -1,
 		modulate: c.LRStalenessModulation,
-		pushed:   make(map[int][]progress),
+		had:      make(map[work]int64),
 	}
 	switch {
 	case c.Async:
@@ -62,11 +67,20 @@ func newRule(c ServerConfig) *rule {
 }
 
 // judge says what take would do with p. It changes nothing.
+//
+// A task's records are taken in one order, so what is had of it is a stretch from its first record. A gradient is taken
+// that begins at the end of that stretch. Whoever trains on a task after another, or beside one that is believed gone,
+// may find more had than it knows of: then it is told how much, and goes on from there.
 func (r *rule) judge(p push) verdict {
-	switch {
-	case r.known(p):
-		return repeated
-	case r.bound >= 0 && r.version-p.version > r.bound:
+	if p.epoch > 0 {
+		switch had := r.had[p.work]; {
+		case p.epoch <= r.settled || p.to <= had:
+			return repeated
+		case p.from != had:
+			return cut
+		}
+	}
+	if r.bound >= 0 && r.version-p.version > r.bound {
 		return stale
 	}
 	return taken
@@ -84,7 +98,9 @@ func (r *rule) take(p push) verdict {
 		weight = 1 / float64(age)
 	}
 	r.gathered = append(r.gathered, gathered{p.worker, weight})
-	r.record(p)
+	if p.epoch > 0 {
+		r.had[p.work] = p.to
+	}
 	return taken
 }
 
@@ -117,29 +133,16 @@ func (r *rule) applied() {
 	r.gathered = r.gathered[:0]
 }
 
-// start is called with the first values, which the worker knows as those of version.
-func (r *rule) start(version int64) { r.version = max(r.version, version) }
-
 // waits tells whether a gradient of worker is gathered and not yet applied.
 func (r *rule) waits(worker int) bool {
 	return slices.ContainsFunc(r.gathered, func(g gathered) bool { return g.worker == worker })
 }
 
-func (r *rule) known(p push) bool {
-	if p.lease == 0 {
-		return false
-	}
-	return slices.ContainsFunc(r.pushed[p.worker], func(q progress) bool {
-		return q.lease == p.lease && q.done >= p.done
-	})
+// settle notes that every record of the epochs up to this one is had; no marker of them is needed any more.
+func (r *rule) settle(epoch int) {
+	r.settled = max(r.settled, epoch)
+	maps.DeleteFunc(r.had, func(w work, _ int64) bool { return w.epoch <= r.settled })
 }
 
-func (r *rule) record(p push) {
-	if p.lease == 0 {
-		return
-	}
-	leases := r.pushed[p.worker]
-	leases = slices.DeleteFunc(leases, func(q progress) bool { return q.lease == p.lease })
-	leases = append(leases, progress{p.lease, p.done})
-	r.pushed[p.worker] = leases[max(0, len(leases)-leasesKept):]
-}
+// done is how many records of a task's order are had.
+func (r *rule) done(w work) int64 { return r.had[w] }

@@ -27,14 +27,21 @@ func ruleConfig(t *rapid.T) ServerConfig {
 	return c
 }
 
+// record is one of a task.
+type record struct {
+	work
+	at int64
+}
+
 func checkRule(t *rapid.T) {
 	c := ruleConfig(t)
 	r := newRule(c)
 	var (
 		contributors, version int64
-		effects               = map[push]int{} // by worker, lease and done
-		waiting               []push           // gathered
-		asked                 = map[int]push{} // last accepted, by worker
+		effects               = map[record]int{}
+		waiting               []push // gathered
+		had                   = map[work]int64{}
+		settled               int
 	)
 	settle := func() {
 		waiting = nil
@@ -60,18 +67,14 @@ func checkRule(t *rapid.T) {
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"push": func(t *rapid.T) {
-			worker := rapid.IntRange(0, 4).Draw(t, "worker")
-			last := asked[worker]
-			p := push{worker: worker, version: max(0, version-rapid.Int64Range(-1, 4).Draw(t, "age"))}
-			switch rapid.IntRange(0, 3).Draw(t, "what") {
-			case 0: // the same again, or an older one of the lease
-				p.lease, p.done = last.lease, last.done-rapid.Int64Range(0, 1).Draw(t, "back")
-			case 1:
-				p.lease, p.done = last.lease+1, 1
-			default:
-				p.lease, p.done = max(1, last.lease), last.done+1
+			p := push{
+				worker:  rapid.IntRange(0, 4).Draw(t, "worker"),
+				version: max(0, version-rapid.Int64Range(-1, 4).Draw(t, "age")),
+				work:    work{rapid.IntRange(0, 3).Draw(t, "epoch"), rapid.Int64Range(0, 2).Draw(t, "task")},
 			}
-			old := p.lease > 0 && p.lease == last.lease && p.done <= last.done
+			// Whoever pushes is where the server is, behind it, or, if a marker was lost, beyond.
+			p.from = max(0, had[p.work]+rapid.Int64Range(-3, 1).Draw(t, "from"))
+			p.to = p.from + rapid.Int64Range(1, 3).Draw(t, "records")
 			before := *r
 			judged := r.judge(p)
 			if before.version != r.version || len(before.gathered) != len(r.gathered) {
@@ -80,8 +83,10 @@ func checkRule(t *rapid.T) {
 			got := r.take(p)
 			expect := taken
 			switch {
-			case old:
+			case p.epoch > 0 && (p.epoch <= settled || p.to <= had[p.work]):
 				expect = repeated
+			case p.epoch > 0 && p.from != had[p.work]:
+				expect = cut
 			case !fits(p):
 				expect = stale
 			}
@@ -90,9 +95,11 @@ func checkRule(t *rapid.T) {
 			}
 			if got == taken {
 				waiting = append(waiting, p)
-				if p.lease > 0 {
-					asked[worker] = p
-					effects[push{worker: worker, lease: p.lease, done: p.done}]++
+				if p.epoch > 0 {
+					had[p.work] = p.to
+					for i := p.from; i < p.to; i++ {
+						effects[record{p.work, i}]++
+					}
 				}
 			}
 			if r.due() != (len(waiting) >= most() && len(waiting) > 0) {
@@ -116,6 +123,8 @@ func checkRule(t *rapid.T) {
 			if len(waiting) > 0 {
 				settle()
 			}
+			settled = max(settled, rapid.IntRange(0, 2).Draw(t, "settled"))
+			r.settle(settled)
 		},
 		"": func(t *rapid.T) {
 			if r.version != version {
@@ -139,26 +148,22 @@ func checkRule(t *rapid.T) {
 					t.Fatalf("worker %d waits: %t", w, r.waits(w))
 				}
 			}
-			for p, n := range effects {
+			for of, n := range effects {
 				if n != 1 {
-					t.Fatalf("%+v had its effect %d times", p, n)
+					t.Fatalf("%+v had its effect %d times", of, n)
+				}
+			}
+			for of := range r.had {
+				if of.epoch <= settled {
+					t.Fatalf("a marker of epoch %d is kept, %d epochs are settled", of.epoch, settled)
 				}
 			}
 		},
 	})
 }
 
-func TestVersionGoesOn(t *testing.T) {
-	r := newRule(ServerConfig{})
-	r.start(500)
-	r.start(3)
-	if r.version != 500 {
-		t.Fatal(r.version)
-	}
-}
-
-// Lease 0 is no lease: nothing is known of it.
-func TestNoLease(t *testing.T) {
+// Epoch 0 is no task: nothing is known of it.
+func TestNoTask(t *testing.T) {
 	r := newRule(ServerConfig{})
 	for range 3 {
 		if v := r.take(push{}); v != taken {

@@ -15,6 +15,8 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -23,10 +25,12 @@ import (
 // Config is the role of one server in a job.
 type Config struct {
 	Master    string // address of the master
-	Index     int
+	Self      *wire.Self
 	Listener  net.Listener
 	Advertise string     // what the others dial; "": the listener's address
 	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
+	// Initial makes the model's layout and initial values; nil: those of the model and the job's seed.
+	Initial func() (param.Layout, []float32, error)
 	// Dial opens the connection to the master; nil: TCP.
 	Dial wire.Dialer
 	// Abandoned is how long the master may be away until the server ends; 0: for ever.
@@ -45,25 +49,25 @@ func Run(ctx context.Context, c Config) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	conn, err := wire.Connect(c.Master, c.Dial)
+	conn, err := wire.Connect(c.Master, c.Dial, c.Self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", c.Index, err)
+		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
 	defer conn.Close()
 	master := wire.NewMasterClient(conn)
-	j, version, err := join(ctx, master, c)
+	j, life, err := join(ctx, master, c)
 	if ctx.Err() != nil {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", c.Index, err)
+		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
 	taken := make(chan struct{}, 1)
 	config, err := configOf(j, c)
 	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", c.Index, err)
+		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
-	config.Resume = version
+	c.Self.SetLife(life)
 	config.OnSnapshot = func(int64) {
 		select {
 		case taken <- struct{}{}:
@@ -83,19 +87,19 @@ func Run(ctx context.Context, c Config) error {
 		cancel(err)
 		served <- err
 	}()
-	c.Log.Info("Parameter server started", "index", c.Index, "of", config.Servers, "optimizer", config.Optimizer.Name)
+	c.Log.Info("Parameter server started", "index", c.Self.Header().Index, "of", config.Servers, "optimizer", config.Optimizer.Name)
 	err = heartbeats(ctx, master, s, c, taken)
 	s.Stop()
 	return cmp.Or(<-served, err)
 }
 
-// join asks the master for the job until it answers, and for the version of the server that this one replaces.
+// join asks the master for the job until it answers, and for the life of the model.
 func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, int64, error) {
 	address := c.Advertise
 	if address == "" {
 		address = c.Listener.Addr().String()
 	}
-	req := &wire.JoinRequest{Role: wire.Role_PS, Index: int32(c.Index), Address: address, Pid: int32(os.Getpid())}
+	req := &wire.JoinRequest{Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Address: address, Pid: int32(os.Getpid())}
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		reply, err := master.Join(ctx, req)
@@ -105,7 +109,7 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 			if err := json.Unmarshal(reply.Job, j); err != nil {
 				return nil, 0, fmt.Errorf("read the master's job: %w", err)
 			}
-			return j, reply.Version, nil
+			return j, reply.Life, nil
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		default:
 			return nil, 0, fmt.Errorf("join: %w", err)
@@ -131,7 +135,7 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 		}
 	}
 	config := ServerConfig{
-		Index:                 c.Index,
+		Index:                 c.Self.Header().Index,
 		Servers:               j.NumPS,
 		Optimizer:             model.Optimizer(),
 		LearningRate:          model.LearningRate,
@@ -139,7 +143,12 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 		GradsToWait:           j.GradsToWait,
 		SyncVersionTolerance:  j.SyncVersionTolerance,
 		LRStalenessModulation: j.LRStalenessModulation,
+		Self:                  c.Self,
+		Initial:               c.Initial,
 		Log:                   c.Log,
+	}
+	if config.Initial == nil {
+		config.Initial = func() (param.Layout, []float32, error) { return model.Initial(j.Seed) }
 	}
 	if j.Evaluates() {
 		config.EvaluationSteps = j.EvaluationSteps
@@ -156,7 +165,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 	for {
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		reply, err := master.Heartbeat(limited, &wire.HeartbeatRequest{
-			Role: wire.Role_PS, Index: int32(c.Index), Version: s.Version(), Snapshot: s.Snapshot()})
+			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: s.Version(), Snapshot: s.Snapshot()})
 		cancel()
 		switch {
 		case ctx.Err() != nil:
@@ -175,7 +184,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 			}
 			// Missed more than once: the server itself may have been stopped.
 			if away := time.Since(answered); c.Abandoned > 0 && missed > 1 && away >= c.Abandoned {
-				return fmt.Errorf("parameter server %d: %w for %v: %w", c.Index, ErrAbandoned, away.Round(time.Second), err)
+				return fmt.Errorf("parameter server %d: %w for %v: %w", c.Self.Header().Index, ErrAbandoned, away.Round(time.Second), err)
 			}
 		}
 		select {

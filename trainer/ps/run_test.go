@@ -11,12 +11,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -42,7 +44,7 @@ func (m *fakeMaster) Join(_ context.Context, req *wire.JoinRequest) (*wire.JoinR
 	if err != nil {
 		return nil, err
 	}
-	return &wire.JoinReply{Job: text}, m.fail
+	return &wire.JoinReply{Job: text, Life: 1}, m.fail
 }
 
 func (m *fakeMaster) Heartbeat(_ context.Context, req *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
@@ -63,11 +65,18 @@ func (m *fakeMaster) last() (*wire.HeartbeatRequest, time.Time) {
 
 // serve answers on lis until the returned function is called.
 func (m *fakeMaster) serve(lis net.Listener) (stop func()) {
-	s := grpc.NewServer()
+	s := wire.NewServer(wire.NewSelf(identity.Header{Job: uid, Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1}))
 	wire.RegisterMasterServer(s, m)
 	go s.Serve(lis)
 	return s.Stop
 }
+
+func ps0() *wire.Self {
+	return wire.NewSelf(identity.Header{Job: uid, Secret: secret, Role: pod.PS, Incarnation: 1})
+}
+
+// twenty is a model of ones.
+func twenty() (param.Layout, []float32, error) { return dense(20, 0), filled(20, 1), nil }
 
 func mnistJob() *job.Job {
 	j := job.Default()
@@ -90,13 +99,13 @@ type running struct {
 func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
 	r := &running{master: m, ended: make(chan error, 1)}
 	lis := memnet.Listen(1 << 10)
-	r.fleet = &fleet{t: t, servers: make([]*Server, 1), listeners: []*memnet.Listener{lis}}
+	r.fleet = &fleet{t: t, life: 1, layout: dense(20, 0), servers: make([]*Server, 1), listeners: []*memnet.Listener{lis}}
 	masterAt := memnet.Listen(1 << 10)
 	up := time.Now().Add(away)
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() {
-		r.ended <- Run(ctx, Config{Master: "master", Listener: lis, Advertise: "ps-0", Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		r.ended <- Run(ctx, Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			if addr != "master" || time.Now().Before(up) {
 				return nil, errors.New("connection refused")
 			}
@@ -126,7 +135,6 @@ func TestRun(t *testing.T) {
 			t.Fatal(beat0, at0)
 		}
 		c := r.client(0, dense(20, 0))
-		r.init(c, filled(20, 1))
 		time.Sleep(10 * time.Millisecond)
 		for i := range int64(2) {
 			r.push(c, filled(20, 1), Gradient{Versions: Versions{i}})
@@ -165,7 +173,6 @@ func TestRunWithoutMaster(t *testing.T) {
 		r.stop()
 		time.Sleep(time.Minute)
 		c := r.client(0, dense(20, 0))
-		r.init(c, filled(20, 1))
 		got, _ := r.pull(c, PullOptions{})
 		want(t, got, filled(20, 1))
 	})
@@ -179,7 +186,7 @@ func TestRunIsAbandoned(t *testing.T) {
 		defer m.serve(masterAt)()
 		up := func(minutes int) bool { return minutes < 30 && minutes%10 != 9 } // away for a minute at times
 		began := time.Now()
-		err := Run(t.Context(), Config{Master: "master", Listener: lis, Advertise: "ps-0", Abandoned: 10 * time.Minute,
+		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Abandoned: 10 * time.Minute,
 			Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 				if !up(int(time.Since(began).Minutes())) {
 					return nil, errors.New("connection refused")
@@ -198,7 +205,7 @@ func TestRunIsAbandoned(t *testing.T) {
 		}
 	})
 	bubble(t, func(t *testing.T) {
-		err := Run(t.Context(), Config{Master: "master", Listener: memnet.Listen(1 << 10), Advertise: "ps-0", Abandoned: 10 * time.Minute,
+		err := Run(t.Context(), Config{Master: "master", Self: ps0(), Initial: twenty, Listener: memnet.Listen(1 << 10), Advertise: "ps-0", Abandoned: 10 * time.Minute,
 			Dial: func(context.Context, string) (net.Conn, error) { return nil, errors.New("connection refused") }})
 		if !errors.Is(err, ErrAbandoned) {
 			t.Errorf("a server that never joined: %v", err)

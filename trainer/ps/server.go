@@ -22,9 +22,12 @@ import (
 
 // ServerConfig is what a server is.
 type ServerConfig struct {
-	Index, Servers int          // Servers 0: 1
-	Layout         param.Layout // nil: the first worker's
-	Optimizer      optim.Config
+	Index, Servers int // Servers 0: 1
+	// Self is who the server is; its life is that of the model.
+	Self *wire.Self
+	// Initial makes the model's layout and initial values, all of them, the same each time. It is called again for each life.
+	Initial   func() (param.Layout, []float32, error)
+	Optimizer optim.Config
 	// LearningRate is of the version that an update starts from, and of how many workers' gradients an update
 	// averages: GradsToWait, or 1 if Async. nil: the optimizer's.
 	LearningRate func(version int64, workers int) float64
@@ -33,9 +36,6 @@ type ServerConfig struct {
 	GradsToWait           int  // gradients in an update; 0: 1
 	SyncVersionTolerance  *int // nil: not given
 	LRStalenessModulation bool
-
-	// Resume is the version of the server that this one replaces, 0 if of none.
-	Resume int64
 
 	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
 	OnSnapshot      func(version int64) // called when one was taken; must not block
@@ -53,10 +53,10 @@ func (c ServerConfig) workers() int {
 
 // Server is one parameter server.
 type Server struct {
-	config  ServerConfig
-	started time.Time
-	store   store
-	log     *slog.Logger
+	config ServerConfig
+	self   *wire.Self
+	store  store
+	log    *slog.Logger
 
 	// turn is held by the one who receives a push, and until it is applied; by
 	// whoever else changes the store, too. The other pushes wait in their sockets.
@@ -68,20 +68,19 @@ type Server struct {
 	handoff *handoff // connections for control
 	wg      sync.WaitGroup
 
-	mu          sync.Mutex
-	rule        *rule
-	layout      param.Layout
-	span        param.Range // of the layout: this server's
-	initialized bool
-	filled      chan struct{} // closed when it is initialized
-	updating    bool
-	changed     chan struct{}      // closed, and replaced, when an update is done
-	sessions    map[uint64]int     // worker by session
-	workers     map[int]uint64     // session by worker
-	open        map[io.Closer]bool // listeners and connections
+	mu       sync.Mutex
+	life     int64 // of what is in the store and in the rule
+	order    int64 // the newest that the master gave
+	rule     *rule
+	layout   param.Layout
+	span     param.Range // of the layout: this server's
+	updating bool
+	changed  chan struct{}      // closed, and replaced, when an update is done
+	data     map[net.Conn]bool  // open data connections
+	open     map[io.Closer]bool // listeners and connections
 }
 
-// NewServer checks the configuration.
+// NewServer checks the configuration and makes the initial values.
 func NewServer(config ServerConfig) (*Server, error) {
 	config.Servers = cmp.Or(config.Servers, 1)
 	if config.Index < 0 || config.Index >= config.Servers {
@@ -95,26 +94,21 @@ func NewServer(config ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
 	}
 	s := &Server{
-		config:   config,
-		store:    store{optimizer: optimizer},
-		log:      config.Log,
-		turn:     make(chan struct{}, 1),
-		control:  grpc.NewServer(wire.Serving()...),
-		rule:     newRule(config),
-		changed:  make(chan struct{}),
-		filled:   make(chan struct{}),
-		started:  time.Now(),
-		sessions: make(map[uint64]int),
-		workers:  make(map[int]uint64),
-		open:     make(map[io.Closer]bool),
+		config:  config,
+		self:    config.Self,
+		store:   store{optimizer: optimizer},
+		log:     config.Log,
+		turn:    make(chan struct{}, 1),
+		control: wire.NewServer(config.Self),
+		changed: make(chan struct{}),
+		data:    make(map[net.Conn]bool),
+		open:    make(map[io.Closer]bool),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if config.Layout != nil {
-		if err := s.adopt(config.Layout); err != nil {
-			return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
-		}
+	if err := s.fill(s.self.Life()); err != nil {
+		return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handoff = &handoff{conns: make(chan net.Conn), done: s.ctx.Done()}
@@ -123,14 +117,50 @@ func NewServer(config ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// adopt makes layout the server's.
-func (s *Server) adopt(layout param.Layout) error {
-	if err := layout.Validate(); err != nil {
+// fill makes the server one that knows nothing but the model's initial values, in that life.
+func (s *Server) fill(life int64) error {
+	layout, values, err := s.config.Initial()
+	if err == nil {
+		err = layout.Validate()
+	}
+	if err == nil && len(values) != layout.Len() {
+		err = fmt.Errorf("%d values of a layout of %d", len(values), layout.Len())
+	}
+	if err != nil {
+		return fmt.Errorf("make the initial values: %w", err)
+	}
+	span := param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store.begin(layout, span, values[span.Start:span.End])
+	if s.layout == nil { // the same in each life, and read without a lock
+		s.layout, s.span = layout, span
+	}
+	s.rule, s.life = newRule(s.config), life
+	s.self.SetLife(life)
+	for conn := range s.data { // of workers that have yet to hear of it
+		conn.Close()
+	}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	return nil
+}
+
+// begin begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
+// any more, and nobody sees it: whoever is being answered loses the connection.
+func (s *Server) begin(ctx context.Context, life int64) error {
+	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
-	s.layout = layout
-	s.span = param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
-	return nil
+	defer s.yieldTurn()
+	s.mu.Lock()
+	before, version := s.life, s.rule.version
+	s.mu.Unlock()
+	if life <= before {
+		return nil
+	}
+	s.log.Info("The model begins anew, from its initial values", "life", life, "version", version)
+	return s.fill(life)
 }
 
 // Serve accepts connections, for control and for data, until Stop. It closes lis.
@@ -204,21 +234,29 @@ const (
 // greet tells a data connection from one for control by its first bytes.
 func (s *Server) greet(conn net.Conn) {
 	var first [len(requestMagic)]byte
-	conn.SetReadDeadline(time.Now().Add(greeting))
+	conn.SetDeadline(time.Now().Add(greeting))
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		s.disown(conn)
 		return
 	}
-	conn.SetReadDeadline(time.Time{})
 	if first != requestMagic {
+		conn.SetDeadline(time.Time{})
 		s.handoff.give(&prefixed{Conn: conn, prefix: first[:], closed: func() { s.disown(conn) }})
 		return
 	}
 	defer s.disown(conn)
-	d := dataConn{server: s, conn: conn, worker: -1}
+	d := dataConn{server: s, conn: conn}
+	defer s.forget(conn)
 	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 		s.log.Debug("Data connection ended", "worker", d.worker, "error", err)
 	}
+}
+
+// forget drops a data connection that has ended.
+func (s *Server) forget(conn net.Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.data, conn)
 }
 
 // Version is the number of updates applied.
@@ -280,11 +318,6 @@ func (s *Server) update() {
 	if steps := int64(s.config.EvaluationSteps); steps > 0 && version%steps == 0 && s.store.keep(version) && s.config.OnSnapshot != nil {
 		s.config.OnSnapshot(version)
 	}
-}
-
-// flush applies what is gathered, however little.
-func (s *Server) flush(ctx context.Context) error {
-	return s.settle(ctx, func() bool { return len(s.rule.gathered) > 0 })
 }
 
 // settle applies the sum if it is due, which is asked with mu held.

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
@@ -18,6 +19,7 @@ type store struct {
 	updates   int64
 
 	mu       sync.RWMutex // of what read reads, taken chunk by chunk
+	begun    int          // how often
 	values   []float32
 	snapshot []float32
 	held     int64 // the version of snapshot, 0 if none
@@ -29,17 +31,17 @@ type store struct {
 	views    [][]float32
 }
 
-// allocate makes room for a span of a layout. A second call, after first values
-// that did not arrive whole, keeps the room.
-func (s *store) allocate(layout param.Layout, span param.Range) {
-	if s.values != nil {
-		return
-	}
-	s.layout, s.span = layout, span
-	s.trainable = min(max(layout.Trainable()-span.Start, 0), span.Len())
-	s.values = make([]float32, span.Len())
-	s.slots = s.optimizer.NewSlots(s.trainable)
-	s.views = make([][]float32, len(s.slots))
+// begin makes the store hold values, which it copies, of a span of a layout, and nothing else.
+func (s *store) begin(layout param.Layout, span param.Range, values []float32) {
+	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
+	slots := s.optimizer.NewSlots(trainable)
+	own := slices.Clone(values)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.layout, s.span, s.trainable, s.updates = layout, span, trainable, 0
+	s.values, s.slots, s.views = own, slots, make([][]float32, len(slots))
+	s.snapshot, s.held, s.released, s.received, s.sum = nil, 0, 0, nil, nil
+	s.begun++
 }
 
 // room is where a push is received.
@@ -131,11 +133,22 @@ func (s *store) release(version int64) {
 	}
 }
 
-// read copies the elements from a on, of the snapshot of that version or, if that
-// is 0, of the values. It may run beside everything else; false: the snapshot is gone.
-func (s *store) read(dst []float32, a int, snapshot int64) bool {
+// times is how often the store has begun.
+func (s *store) times() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	return s.begun
+}
+
+// read copies the elements from a on, of the snapshot of that version or, if that
+// is 0, of the values. It may run beside everything else; false: the snapshot is gone, or the store has begun anew since
+// it began so many times.
+func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if begun != s.begun {
+		return false
+	}
 	from := s.values
 	if snapshot != 0 {
 		if snapshot != s.held {

@@ -9,6 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
@@ -18,6 +20,9 @@ import (
 type Role struct {
 	Master    string    // --master_address
 	Index     int       // --index
+	Launch    int       // --launch, from 1
+	Job       string    // UID of the job
+	Secret    string    // of the job
 	Address   string    // --address where a server listens; "" = 127.0.0.1:0
 	Advertise string    // --advertise: where others find a server; "" = where it listens
 	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
@@ -28,6 +33,11 @@ type Role struct {
 
 // inPod says that this process is the main one of a container, whose addresses are the cluster's.
 func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
+
+// self is who this process is.
+func (r Role) self(role pod.Role) *wire.Self {
+	return wire.NewSelf(identity.Header{Job: r.Job, Secret: r.Secret, Role: role, Index: r.Index, Incarnation: r.Launch})
+}
 
 // leave tells why a role ends to whoever looks at its pod.
 func (r Role) leave(err error) error {
@@ -45,7 +55,7 @@ func RunPS(ctx context.Context, r Role) error {
 	}
 	defer listener.Close()
 	err = ps.Run(ctx, ps.Config{
-		Master: r.Master, Index: r.Index, Listener: listener, Advertise: r.Advertise, Abandoned: r.abandoned(),
+		Master: r.Master, Self: r.self(pod.PS), Listener: listener, Advertise: r.Advertise, Abandoned: r.abandoned(),
 		Log: Logger(r.Log, r.LogLevel),
 	})
 	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
@@ -76,7 +86,8 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // RunWorker is the main of a worker.
 func RunWorker(ctx context.Context, r Role) error {
-	conn, err := wire.Connect(r.Master, nil)
+	self := r.self(pod.Worker)
+	conn, err := wire.Connect(r.Master, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return r.leave(err)
 	}
@@ -88,7 +99,7 @@ func RunWorker(ctx context.Context, r Role) error {
 	defer stop()
 	return r.leave(worker.Main(working, worker.Options{
 		Leave: ctx.Done(), Abandoned: r.abandoned(),
-		Master: conn, Index: r.Index, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
+		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
 		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
 	}))
 }

@@ -26,9 +26,9 @@ func limit(ctx context.Context, method string, request, reply any, conn *grpc.Cl
 // most bounds what one connection may ask of a server at a time. A pod has a handful of calls under way.
 const most = 64
 
-// Serving returns what every gRPC server of a job is made with: it lets clients test connections at rest, and bounds what
+// serving returns what every gRPC server of a job is made with: it lets clients test connections at rest, and bounds what
 // they may hold. Of those that vanish it closes the connections late, since their silence is judged by heartbeats.
-func Serving() []grpc.ServerOption {
+func serving() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.ConnectionTimeout(timing.Greeting),

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
@@ -61,7 +63,7 @@ func (mute) Rendezvous(s grpc.BidiStreamingServer[Arrival, Assembly]) error {
 // towards is a client of a mute master. The cable to it can be pulled.
 func towards(t *testing.T) (master MasterClient, pull func()) {
 	lis := memnet.Listen(8 << 10)
-	srv := grpc.NewServer(Serving()...)
+	srv := NewServer(NewSelf(identity.Header{Role: pod.Master, Incarnation: 1}))
 	RegisterMasterServer(srv, mute{})
 	var mu sync.Mutex
 	pulled := false
@@ -72,7 +74,7 @@ func towards(t *testing.T) (master MasterClient, pull func()) {
 			defer mu.Unlock()
 			return pulled
 		}}, err
-	})
+	}, NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1}), Callee{ID: pod.ID{Role: pod.Master}, Incarnation: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,7 +141,7 @@ func TestCallHasADeadline(t *testing.T) {
 				defer end()
 			}
 			began := time.Now()
-			if _, err := master.Join(call, &JoinRequest{}); status.Code(err) != codes.DeadlineExceeded {
+			if _, err := master.Join(call, &JoinRequest{Role: Role_WORKER}); status.Code(err) != codes.DeadlineExceeded {
 				t.Errorf("the call ends with %v", err)
 			}
 			if took := time.Since(began); took != want {

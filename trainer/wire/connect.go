@@ -23,14 +23,14 @@ func TCP(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// Connect makes a connection to the role that listens at address, which need not be there yet, by dial ([TCP] if that
-// is nil), whatever proxies the environment names. Calls and streams on it do not outlast a node that vanishes for
-// longer than timing.Vanish, and a call without a deadline has one of timing.Call.
-func Connect(address string, dial Dialer) (*grpc.ClientConn, error) {
+// Connect makes a connection of self to the pod that listens at address, which need not be there yet, by dial ([TCP] if
+// that is nil), whatever proxies the environment names. An answer of anybody else is an error. Calls and streams on it do
+// not outlast a node that vanishes for longer than timing.Vanish, and a call without a deadline has one of timing.Call.
+func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.ClientConn, error) {
 	if dial == nil {
 		dial = TCP
 	}
-	return grpc.NewClient("passthrough:///"+address,
+	return grpc.NewClient("passthrough:///"+address, append(calls(self, callee),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(dial),
@@ -39,5 +39,5 @@ func Connect(address string, dial Dialer) (*grpc.ClientConn, error) {
 			MinConnectTimeout: timing.Connect,
 		}),
 		grpc.WithKeepaliveParams(alive),
-		grpc.WithChainUnaryInterceptor(limit))
+		grpc.WithChainUnaryInterceptor(limit))...)
 }

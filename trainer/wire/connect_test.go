@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/timing"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
 // A connection that is not made is tried again soon: the network may have lost its first packet for good.
@@ -25,7 +28,7 @@ func TestConnectTriesAgain(t *testing.T) {
 				return nil, context.Cause(ctx)
 			}
 			return nil, errors.New("refused")
-		})
+		}, NewSelf(identity.Header{Role: pod.Worker}), Callee{ID: pod.ID{Role: pod.Master}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -51,7 +51,7 @@ func TestRowsOfCSV(t *testing.T) {
 	}
 	bubble(t, func(t *testing.T) {
 		rows := func(lease, start, end int64) *wire.Task {
-			return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Shard: shards[0].Name, Start: start, End: end, Epoch: 1}
+			return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: shards[0].Name, Start: start, End: end, Epoch: 1}
 		}
 		b := newBench(t, ps.ServerConfig{Async: true}, rows(1, 0, 5), rows(2, 5, 6))
 		b.Training = reader

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -33,7 +34,7 @@ func (f *farewell) GetTask(context.Context, *wire.GetTaskRequest, ...grpc.CallOp
 
 func (f *farewell) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	f.script.Heartbeat(ctx, r, o...)
-	return &wire.HeartbeatReply{Unknown: r.Leave == wire.Leave_READY}, nil
+	return &wire.HeartbeatReply{Unknown: r.Leave == wire.Leave_READY, Life: 1}, nil
 }
 
 // leaver asks its worker to leave in the middle of a step.
@@ -195,7 +196,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 
 func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, _, err := join(t.Context(), new(gone), Options{Abandoned: 10 * time.Minute})
+		_, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker), Abandoned: 10 * time.Minute})
 		if !errors.Is(err, ErrAbandoned) {
 			t.Error(err)
 		}
@@ -206,11 +207,11 @@ func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 func TestWorkerLeavesBeforeItHasJoined(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		leave := make(chan struct{})
-		o := Options{Leave: leave}
+		o := Options{Master: new(gone), Self: self(pod.Worker), Leave: leave}
 		time.AfterFunc(time.Second, func() { close(leave) })
 		setup, stop := o.setup(t.Context())
 		defer stop()
-		if _, _, err := join(setup, new(gone), o); !errors.Is(err, ErrLeft) {
+		if _, _, err := join(setup, o); !errors.Is(err, ErrLeft) {
 			t.Error(err)
 		}
 	})

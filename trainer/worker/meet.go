@@ -19,6 +19,7 @@ var (
 // worlds and recalls. The stream stays open while the worker is in a world.
 type meeting struct {
 	client wire.MasterClient
+	self   *wire.Self
 	worlds chan place    // the newest that this worker has been given and is not in yet
 	wake   chan struct{} // something was said that an idle rank has to know
 
@@ -45,8 +46,8 @@ type conversation struct {
 	err    error
 }
 
-func newMeeting(client wire.MasterClient) *meeting {
-	return &meeting{client: client, worlds: make(chan place, 1), wake: make(chan struct{}, 1)}
+func newMeeting(client wire.MasterClient, self *wire.Self) *meeting {
+	return &meeting{client: client, self: self, worlds: make(chan place, 1), wake: make(chan struct{}, 1)}
 }
 
 // arrive says that the worker stands between two rounds, and waits for the next world.
@@ -122,6 +123,7 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 	switch word := said.Word.(type) {
 	case *wire.Assembly_World:
 		p := place{World: word.World}
+		m.self.SetLife(p.Life)
 		p.ctx, p.drop = context.WithCancelCause(ctx)
 		if m.drop != nil {
 			m.drop(errRecalled) // the one before, which the others may have left

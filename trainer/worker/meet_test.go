@@ -3,12 +3,13 @@ package worker
 import (
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // An order to flush is of the model that was trained when it came.
 func TestFlushOfAnotherModel(t *testing.T) {
-	m := newMeeting(nil)
+	m := newMeeting(nil, self(pod.Worker))
 	world := func(formation int64, sources ...int32) {
 		m.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Formation: formation, Sources: sources}}})
 	}
@@ -32,7 +33,7 @@ func TestFlushOfAnotherModel(t *testing.T) {
 
 // Who is given a world is in no older one: it may wait there for somebody who has left.
 func TestWorldEndsTheOneBefore(t *testing.T) {
-	m := newMeeting(nil)
+	m := newMeeting(nil, self(pod.Worker))
 	world := func(formation int64) place {
 		m.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Formation: formation}}})
 		return <-m.worlds

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -138,6 +139,9 @@ func (w *worker) report(ctx context.Context) {
 	for r := range w.reports {
 		err := retry(ctx, func() error {
 			_, err := w.Master.ReportTask(ctx, r)
+			if status.Code(err) == codes.Aborted { // it is of another life of the model, and void
+				return status.Error(codes.FailedPrecondition, status.Convert(err).Message())
+			}
 			return err
 		})
 		switch {
@@ -175,6 +179,10 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		answered, missed = time.Now(), 0
 		if reply.Unknown {
 			cancel(ErrReplaced)
+			return
+		}
+		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce { // a ring hears of it with its world
+			cancel(fmt.Errorf("%w: life %d of it after life %d", ps.ErrAnew, reply.Life, life))
 			return
 		}
 		how.beaten(reply)

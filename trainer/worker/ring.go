@@ -78,7 +78,7 @@ func newRing(w *worker) (*member, error) {
 		return nil, err
 	}
 	r := &member{
-		worker: w, meeting: newMeeting(w.Master), state: *s,
+		worker: w, meeting: newMeeting(w.Master, w.Self), state: *s,
 		sum: make([]float32, len(values)), scratch: make([]float32, ring.ScratchSize),
 		buckets: ring.NewBuckets(len(values), w.Engine.Layout().Trainable()),
 	}

@@ -218,7 +218,7 @@ func (c *class) start(t *testing.T) {
 			}})
 			defer node.Close()
 			p.err = Run(t.Context(), Config{
-				Index: p.index, Job: c.job, Model: m, Engine: p.engine, Master: p, Peers: node, Address: strconv.Itoa(p.index),
+				Index: p.index, Self: self(pod.Worker), Job: c.job, Model: m, Engine: p.engine, Master: p, Peers: node, Address: strconv.Itoa(p.index),
 				Initial:  func() ([]float32, error) { return make([]float32, lessons), nil },
 				Training: numbers{bad: c.bad}, Validation: numbers{bad: -1},
 				Log: slog.New(slog.NewTextHandler(writer{&logged, &c.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -6,20 +6,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
-	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
-	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -27,8 +26,8 @@ import (
 
 // Options is the role of one worker in a job.
 type Options struct {
-	Master  *grpc.ClientConn
-	Index   int
+	Master  wire.MasterClient
+	Self    *wire.Self
 	Threads int // of the engine, if the job does not say
 	// Dial opens connections to the servers and to other workers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
@@ -43,30 +42,67 @@ type Options struct {
 
 // Main joins the master, builds the model that the job names, opens its data
 // and works until the job has ended.
-func Main(ctx context.Context, o Options) error {
-	master := wire.NewMasterClient(o.Master)
+func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare) }
+
+// Work joins the master, has prepare make what the job needs, with a function that gives it back, and works until the job
+// has ended. Who this worker is, and how it reaches the others, is of o.
+func Work(ctx context.Context, o Options, prepare func(*job.Job) (Config, func(), error)) error {
 	setup, stop := o.setup(ctx)
 	defer stop()
-	j, servers, err := join(setup, master, o)
+	j, servers, err := join(setup, o)
 	if err != nil {
 		return err
 	}
+	cfg, done, err := prepare(j)
+	if err != nil {
+		return err
+	}
+	defer done()
+	cfg.Index, cfg.Self, cfg.Job, cfg.Master = o.Self.Header().Index, o.Self, j, o.Master
+	cfg.Leave, cfg.Abandoned, cfg.Log = o.Leave, o.Abandoned, o.Log
+	if j.Strategy != job.AllReduce {
+		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "servers", len(servers))
+		return o.serve(ctx, setup, cfg, servers)
+	}
+	if cfg.Peers == nil {
+		listener, err := o.Listen()
+		if err != nil {
+			return fmt.Errorf("listen for the other workers: %w", err)
+		}
+		cfg.Address = listener.Addr().String()
+		cfg.Peers = mesh.Listen(mesh.Config{Listener: listener, Silence: j.HeartbeatTimeout.Duration, Dial: o.Dial, Log: o.Log, Self: o.Self.Header})
+		defer cfg.Peers.Close()
+	}
+	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "address", cfg.Address)
+	return Run(ctx, cfg)
+}
+
+// prepare builds the model that the job names, and opens its data.
+func (o Options) prepare(j *job.Job) (cfg Config, done func(), err error) {
+	var open []io.Closer
+	done = func() {
+		for _, c := range slices.Backward(open) {
+			c.Close()
+		}
+	}
+	defer func() {
+		if err != nil {
+			done()
+		}
+	}()
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {
-		return err
+		return cfg, nil, err
 	}
-	threads := j.NumThreads
-	if threads == 0 {
-		threads = o.Threads
-	}
-	engine, err := zoo.NewEngine(model, threads, j.Seed)
+	engine, err := zoo.NewEngine(model, cmp.Or(j.NumThreads, o.Threads), j.Seed)
 	if err != nil {
-		return fmt.Errorf("build model %s: %w", j.ModelDef, err)
+		return cfg, nil, fmt.Errorf("build model %s: %w", j.ModelDef, err)
 	}
-	defer engine.Close()
-	engine.SetNoise(j.Seed + uint64(o.Index) + 1)
-
-	cfg := Config{Index: o.Index, Job: j, Model: model, Engine: engine, Master: master, Leave: o.Leave, Abandoned: o.Abandoned, Log: o.Log}
+	open = append(open, closer(engine.Close))
+	cfg = Config{Model: model, Engine: engine, Initial: func() ([]float32, error) {
+		_, values, err := model.Initial(j.Seed)
+		return values, err
+	}}
 	for _, d := range []struct {
 		path   string
 		reader *data.Reader
@@ -75,41 +111,50 @@ func Main(ctx context.Context, o Options) error {
 			continue
 		}
 		if *d.reader, err = data.Open(d.path, j.DataReaderParams); err != nil {
+			return cfg, nil, err
+		}
+		open = append(open, *d.reader)
+	}
+	return cfg, done, nil
+}
+
+// closer closes what has no error to tell.
+type closer func()
+
+func (c closer) Close() error {
+	c()
+	return nil
+}
+
+// serve works beside parameter servers, through all lives of the model: where one ends, what the worker holds is of no use,
+// and it begins again with its engine and its data alone.
+func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
+	for {
+		var err error
+		cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial})
+		if err == nil {
+			err = Run(ctx, cfg)
+			cfg.Servers.Close()
+		} else if setup.Err() != nil {
+			err = context.Cause(setup)
+		}
+		if !errors.Is(err, ps.ErrAnew) || ctx.Err() != nil {
 			return err
 		}
-		defer (*d.reader).Close()
+		o.Log.Info("Begins anew: what it held is of another life of the model", "reason", err)
+		select {
+		case <-time.After(anewPause):
+		case <-setup.Done():
+			return context.Cause(setup)
+		}
+		if _, servers, err = join(setup, o); err != nil {
+			return err
+		}
 	}
-	reaches := slog.Int("servers", len(servers))
-	if j.Strategy == job.AllReduce {
-		listener, err := o.Listen()
-		if err != nil {
-			return fmt.Errorf("listen for the other workers: %w", err)
-		}
-		cfg.Address = listener.Addr().String()
-		reaches = slog.String("address", cfg.Address)
-		cfg.Peers = mesh.Listen(mesh.Config{
-			Listener: listener, Silence: j.HeartbeatTimeout.Duration, Dial: o.Dial, Log: o.Log,
-			Self: func() identity.Header { return identity.Header{Role: pod.Worker, Index: o.Index, Incarnation: 1} },
-		})
-		defer cfg.Peers.Close()
-		cfg.Initial = func() ([]float32, error) {
-			again, err := zoo.NewEngine(model, 1, j.Seed)
-			if err != nil {
-				return nil, err
-			}
-			defer again.Close()
-			return again.Values(), nil
-		}
-	} else {
-		cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Worker: o.Index, Addresses: servers, Layout: engine.Layout(), Dial: o.Dial})
-		if err != nil {
-			return cmp.Or(context.Cause(setup), err)
-		}
-		defer cfg.Servers.Close()
-	}
-	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", engine.Layout().Len(), "threads", max(1, threads), reaches)
-	return Run(ctx, cfg)
 }
+
+// anewPause is what passes before the master is asked how things stand: the servers may have to hear of it first.
+const anewPause = 100 * time.Millisecond
 
 // setup is the context of what comes before the work: who is asked to leave meanwhile has nothing to end.
 func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -124,15 +169,16 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// join asks the master for the job until it answers, with every server's address if there are servers.
-func join(ctx context.Context, master wire.MasterClient, o Options) (*job.Job, []string, error) {
+// join asks the master for the job until it answers, with every server's address if there are servers. The worker works in
+// the life of the model that the master tells.
+func join(ctx context.Context, o Options) (*job.Job, []ps.Address, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var j *job.Job
-	var servers []string
+	var servers []ps.Address
 	answered := time.Now()
 	err := retry(ctx, func() error {
-		reply, err := master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Index), Pid: int32(os.Getpid())})
+		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
 		if away := time.Since(answered); err != nil && o.Abandoned > 0 && away >= o.Abandoned {
 			cancel(fmt.Errorf("%w for %v", ErrAbandoned, away.Round(time.Second)))
 		}
@@ -144,9 +190,14 @@ func join(ctx context.Context, master wire.MasterClient, o Options) (*job.Job, [
 		if err := json.Unmarshal(reply.Job, j); err != nil {
 			return status.Errorf(codes.InvalidArgument, "job of the master: %v", err)
 		}
-		if servers = reply.PsAddresses; len(servers) == 0 && j.Strategy != job.AllReduce {
+		servers = servers[:0]
+		for _, s := range reply.Servers {
+			servers = append(servers, ps.Address{Address: s.Address, Incarnation: int(s.Incarnation)})
+		}
+		if len(servers) == 0 && j.Strategy != job.AllReduce {
 			return errNoServers
 		}
+		o.Self.SetLife(reply.Life)
 		return nil
 	})
 	return j, servers, err

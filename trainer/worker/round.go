@@ -290,7 +290,7 @@ type gradient struct {
 // step computes the gradient of the next n records of a piece. The one that the last round was made with still
 // holds if that round came to nothing.
 func (r *member) step(p piece, n int64) (float32, error) {
-	r.Engine.SetNoise(noise(r.Job.Seed, p))
+	r.Engine.SetNoise(noise(r.Job.Seed, p.task, p.from()))
 	g := gradient{offer: offer{p.task.Lease, p.from(), n}, changes: r.changes}
 	if r.kept.offer == g.offer && r.kept.changes == g.changes {
 		r.contribute(0, len(r.sum))
@@ -340,14 +340,15 @@ func (r *member) announce(lo, hi int) {
 	}
 }
 
-// noise is the seed of what is random in a step on a minibatch: the same whoever computes it, and whenever.
-func noise(seed uint64, p piece) uint64 {
+// noise is the seed of what is random in a step on the records of a task from the one numbered from on: the same whoever
+// computes it, and whenever.
+func noise(seed uint64, t *wire.Task, from int64) uint64 {
 	h := fnv.New64a()
 	var b []byte
-	for _, v := range []uint64{seed, uint64(p.task.Epoch), uint64(p.task.Start), uint64(p.from())} {
+	for _, v := range []uint64{seed, uint64(t.Epoch), uint64(t.Start), uint64(from)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
-	h.Write(append(b, p.task.Shard...))
+	h.Write(append(b, t.Shard...))
 	return h.Sum64()
 }
 

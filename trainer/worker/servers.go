@@ -41,7 +41,14 @@ type behind struct {
 	steps     int64
 	grads     []float32 // what is being pushed
 	gradient  ps.Gradient
-	pushed    chan error // of the push in flight; nil if none
+	item      item           // that it is of
+	pushed    chan delivered // of the push in flight; nil if none
+}
+
+// delivered is what became of a push.
+type delivered struct {
+	ps.Pushed
+	err error
 }
 
 func newBehind(config optim.Config, trainable, length int) (*behind, error) {
@@ -77,14 +84,10 @@ func newServers(w *worker) (*servers, error) {
 
 // run implements strategy.
 func (w *servers) run(ctx context.Context, feed *feeder) error {
-	// Servers that have no values get this worker's initial ones.
-	if err := w.Servers.Init(ctx, w.Engine.Values()); err != nil {
-		return err
-	}
 	defer w.awaitPush()
 	for {
 		if w.leaving() {
-			return cmp.Or(w.settlePush(ctx), ErrLeft)
+			return cmp.Or(w.settlePush(ctx, feed), ErrLeft)
 		}
 		select {
 		case <-ctx.Done():
@@ -94,10 +97,9 @@ func (w *servers) run(ctx context.Context, feed *feeder) error {
 			if !ok {
 				return nil
 			}
-			if err := w.work(ctx, it); err != nil {
+			if err := w.work(ctx, it, feed); err != nil {
 				return err
 			}
-			feed.recycle(it.batch)
 		}
 	}
 }
@@ -105,28 +107,34 @@ func (w *servers) run(ctx context.Context, feed *feeder) error {
 func (w *servers) beat(*wire.HeartbeatRequest) {}
 func (w *servers) beaten(*wire.HeartbeatReply) {}
 
-// work does one item. An error is the worker's end; what is wrong with the
-// lease is reported to the master instead.
-func (w *servers) work(ctx context.Context, it item) error {
+// work does one item, and gives its batch back. An error is the end of the worker, or of its time in this life of the model;
+// what is wrong with the lease is reported to the master instead.
+func (w *servers) work(ctx context.Context, it item, feed *feeder) error {
 	if w.leases.abandoned(it.task.Lease) {
+		feed.recycle(it.batch)
 		return nil
 	}
-	err := it.err
+	err, kept := it.err, false
 	switch {
 	case err != nil:
 	case it.task.Kind == wire.TaskKind_TRAINING:
-		err = w.train(ctx, it)
+		kept, err = w.train(ctx, it, feed)
 	case it.task.Kind == wire.TaskKind_EVALUATION:
-		err = w.evaluate(ctx, it)
+		err = w.evaluate(ctx, it, feed)
 	case it.task.Kind == wire.TaskKind_EXPORT:
-		err = w.export(ctx)
+		err = w.export(ctx, feed)
+	}
+	if !kept {
+		feed.recycle(it.batch)
 	}
 	if err == nil && it.last {
-		err = w.settlePush(ctx)
+		err = w.settlePush(ctx, feed)
 	}
 	switch {
+	case errors.Is(err, ps.ErrAnew):
+		return err
 	case err != nil:
-		w.settlePush(ctx)
+		w.settlePush(ctx, feed)
 		return w.fail(ctx, it.task, err)
 	case it.last:
 		return w.settle(ctx, it.task)
@@ -134,14 +142,20 @@ func (w *servers) work(ctx context.Context, it item) error {
 	return nil
 }
 
-func (w *servers) evaluate(ctx context.Context, it item) error {
+func (w *servers) evaluate(ctx context.Context, it item, feed *feeder) error {
+	if err := w.settlePush(ctx, feed); err != nil {
+		return err
+	}
 	if err := w.holdForEvaluation(ctx, it.task.Version); err != nil {
 		return err
 	}
 	return w.measure(it)
 }
 
-func (w *servers) export(ctx context.Context) error {
+func (w *servers) export(ctx context.Context, feed *feeder) error {
+	if err := w.settlePush(ctx, feed); err != nil {
+		return err
+	}
 	versions, err := w.pull(ctx, ps.PullOptions{Whole: true})
 	if err != nil {
 		return err
@@ -149,31 +163,58 @@ func (w *servers) export(ctx context.Context) error {
 	return w.worker.export(slices.Min(versions))
 }
 
-// train applies one minibatch.
-func (w *servers) train(ctx context.Context, it item) error {
+// train applies one minibatch: each of its records once, whatever the servers have of them already. It says whether the
+// batch is kept until its push is settled.
+func (w *servers) train(ctx context.Context, it item, feed *feeder) (kept bool, err error) {
+	if w.holds != live || w.sincePull >= w.Job.GetModelSteps { // it is about to pull
+		if err := w.settlePush(ctx, feed); err != nil {
+			return false, err
+		}
+	}
+	err = w.learn(ctx, it, it.done-int64(it.batch.Size), feed)
+	return err == nil && w.behind != nil, err
+}
+
+// learn applies the records of a minibatch from the task's record numbered from on.
+func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) error {
+	first := it.done - int64(it.batch.Size)
 	for range maxStale {
 		if err := w.refresh(ctx); err != nil {
 			return err
 		}
-		loss, err := w.Engine.Step(it.batch)
+		w.Engine.SetNoise(noise(w.Job.Seed, it.task, from))
+		loss, err := w.Engine.Step(part(it.batch, int(from-first), it.batch.Size))
 		if err == nil {
 			err = context.Cause(ctx) // somebody else has it now
 		}
 		if err != nil {
 			return err
 		}
-		accepted, err := w.push(ctx, it)
-		if err != nil {
+		pushed, err := w.push(ctx, it, from, feed)
+		switch {
+		case err != nil:
 			return err
-		}
-		if accepted {
+		case pushed.Accepted:
 			w.learnt(loss)
 			return nil
+		case pushed.Cut >= 0:
+			if from, err = cutAt(it, first, pushed.Cut); err != nil {
+				return err
+			}
+		default:
+			w.progress.reject()
 		}
-		w.progress.reject()
 		w.holds = unknown
 	}
 	return fmt.Errorf("a gradient was too old for the servers %d times: raise --sync_version_tolerance or lower --grads_to_wait", maxStale)
+}
+
+// cutAt is the record to go on from where a server has records of a minibatch that the worker did not know of.
+func cutAt(it item, first, had int64) (from int64, err error) {
+	if had < first || had >= it.done {
+		return 0, fmt.Errorf("a server has %d records of the task, and records [%d, %d) are to follow: its books and the master's differ", had, first, it.done)
+	}
+	return had, nil
 }
 
 // refresh pulls the current values where the mode asks for newer ones. A
@@ -191,90 +232,75 @@ func (w *servers) refresh(ctx context.Context) error {
 	return nil
 }
 
-// pull reads the servers' values into the engine. A server that was replaced
-// gets this worker's values first.
+// pull reads the servers' values into the engine. No push is in flight.
 func (w *servers) pull(ctx context.Context, options ps.PullOptions) (ps.Versions, error) {
-	if err := w.settlePush(ctx); err != nil {
-		return nil, err
-	}
 	w.holds = unknown // until it has succeeded
-	for {
-		versions, err := w.Servers.Pull(ctx, w.Engine.Values(), options)
-		if !errors.Is(err, ps.ErrUninitialized) {
-			return versions, err
-		}
-		if err := w.initialize(ctx); err != nil {
-			return nil, err
-		}
-	}
+	return w.Servers.Pull(ctx, w.Engine.Values(), options)
 }
 
-func (w *servers) initialize(ctx context.Context) error {
-	w.Log.Warn("A parameter server starts anew: it gets this worker's values; its optimizer's slots start from zero")
-	return w.Servers.Init(ctx, w.Engine.Values())
-}
-
-// push sends the engine's gradient to every server.
-func (w *servers) push(ctx context.Context, it item) (accepted bool, err error) {
+// push sends the engine's gradient, of the task's records from on, to every server.
+func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (ps.Pushed, error) {
 	w.sincePull++
-	gradient := ps.Gradient{Versions: w.versions, Lease: it.task.Lease, Done: it.done}
+	gradient := ps.Gradient{Versions: w.versions, Epoch: int(it.task.Epoch), Task: it.task.Number, From: from, To: it.done}
 	if w.behind != nil {
-		return true, w.pushBehind(ctx, gradient)
+		return ps.Pushed{Accepted: true}, w.pushBehind(ctx, it, gradient, feed)
 	}
-	return w.send(ctx, w.Engine.Grads(), gradient)
-}
-
-// send pushes until every server has answered.
-func (w *servers) send(ctx context.Context, grads []float32, gradient ps.Gradient) (accepted bool, err error) {
-	for {
-		accepted, _, err := w.Servers.Push(ctx, grads, gradient)
-		if errors.Is(err, ps.ErrUninitialized) {
-			if err := w.initialize(ctx); err != nil {
-				return false, err
-			}
-			continue
-		}
-		if accepted {
-			w.leases.advance(gradient.Lease, gradient.Done)
-		}
-		return accepted, err
+	pushed, err := w.Servers.Push(ctx, w.Engine.Grads(), gradient)
+	if err == nil && pushed.Accepted {
+		w.leases.advance(it.task.Lease, it.done)
 	}
+	return pushed, err
 }
 
 // pushBehind starts the push of a copy of the gradient and moves the worker's
 // own values. The mode is asynchronous: no gradient is too old.
-func (w *servers) pushBehind(ctx context.Context, gradient ps.Gradient) error {
-	if err := w.settlePush(ctx); err != nil {
+func (w *servers) pushBehind(ctx context.Context, it item, gradient ps.Gradient, feed *feeder) error {
+	if err := w.settlePush(ctx, feed); err != nil {
 		return err
 	}
 	b := w.behind
 	copy(b.grads, w.Engine.Grads())
-	pushed := make(chan error, 1)
-	b.gradient, b.pushed = gradient, pushed
+	pushed := make(chan delivered, 1)
+	b.gradient, b.item, b.pushed = gradient, it, pushed
 	go func() {
-		_, _, err := w.Servers.Push(ctx, b.grads, gradient)
-		pushed <- err
+		answer, err := w.Servers.Push(ctx, b.grads, gradient)
+		pushed <- delivered{answer, err}
 	}()
 	rate := b.optimizer.Rate(w.Model.LearningRate, slices.Max(gradient.Versions), 1)
 	b.apply(w.Engine.Layout(), w.Engine.Values(), w.Engine.Grads(), rate)
 	return nil
 }
 
-// settlePush waits for the push in flight, if there is one.
-func (w *servers) settlePush(ctx context.Context) error {
+// settlePush waits for the push in flight, if there is one. Where a server has some of its records already, the others are
+// computed again.
+func (w *servers) settlePush(ctx context.Context, feed *feeder) error {
 	b := w.behind
 	if b == nil || b.pushed == nil {
 		return nil
 	}
-	err := <-b.pushed
+	d, it := <-b.pushed, b.item
 	b.pushed = nil
-	switch {
-	case errors.Is(err, ps.ErrUninitialized):
-		_, err = w.send(ctx, b.grads, b.gradient) // by the goroutine that owns the values
-	case err == nil:
-		w.leases.advance(b.gradient.Lease, b.gradient.Done)
+	err := d.err
+	if err == nil && !d.Accepted {
+		if err = w.complete(ctx, it, d.Cut, feed); err == nil {
+			return w.settlePush(ctx, feed)
+		}
 	}
+	if err == nil {
+		w.leases.advance(it.task.Lease, b.gradient.To)
+	}
+	feed.recycle(it.batch)
 	return err
+}
+
+// complete applies what a server lacks of a minibatch of which it has a part.
+func (w *servers) complete(ctx context.Context, it item, had int64, feed *feeder) error {
+	from, err := cutAt(it, it.done-int64(it.batch.Size), had)
+	if err != nil {
+		return err
+	}
+	w.holds = unknown
+	return w.learn(ctx, it, from, feed)
 }
 
 // holdForEvaluation makes the engine's values those of a version; 0 is the

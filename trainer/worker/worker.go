@@ -71,6 +71,7 @@ type Engine interface {
 // Config is what a worker works with.
 type Config struct {
 	Index      int
+	Self       *wire.Self
 	Job        *job.Job
 	Model      *zoo.Model
 	Engine     Engine

@@ -22,10 +22,12 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -38,7 +40,8 @@ import (
 type counter struct {
 	values, grads []float32
 	steps         [][]int32
-	evaluated     []float32 // the value at each Evaluate
+	evaluated     []float32     // the value at each Evaluate
+	takes         time.Duration // a step
 }
 
 func (c *counter) Layout() param.Layout {
@@ -52,6 +55,7 @@ func (c *counter) OnGrads(func(lo, hi int)) {}
 func (c *counter) Use([]float32)            {}
 
 func (c *counter) Step(b *zoo.Batch) (float32, error) {
+	time.Sleep(c.takes)
 	c.steps = append(c.steps, slices.Clone(b.Labels))
 	c.grads[0] = 1
 	return 0.5, nil
@@ -102,6 +106,7 @@ type script struct {
 	unknown bool
 	stale   bool
 	granted int // tasks, of a pupil
+	life    int64
 }
 
 func (s *script) call() error {
@@ -143,7 +148,7 @@ func (s *script) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grp
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.beats = append(s.beats, r)
-	return &wire.HeartbeatReply{Unknown: s.unknown}, nil
+	return &wire.HeartbeatReply{Unknown: s.unknown, Life: max(1, s.life)}, nil
 }
 
 // bench is a worker with one real server, in the memory of a bubble.
@@ -156,7 +161,10 @@ type bench struct {
 
 func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench {
 	t.Helper()
+	engine := &counter{values: make([]float32, 1), grads: make([]float32, 1)}
 	server.Optimizer = optim.Config{Name: "SGD", LearningRate: 1}
+	server.Self = self(pod.PS)
+	server.Initial = func() (param.Layout, []float32, error) { return engine.Layout(), []float32{0}, nil }
 	s, err := ps.NewServer(server)
 	if err != nil {
 		t.Fatal(err)
@@ -164,8 +172,8 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	lis := memnet.Listen(1 << 16)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(lis) }()
-	engine := &counter{values: make([]float32, 1), grads: make([]float32, 1)}
-	client, err := ps.Dial(t.Context(), ps.ClientConfig{Addresses: []string{"ps-0"}, Layout: engine.Layout(),
+	worker := self(pod.Worker)
+	client, err := ps.Dial(t.Context(), ps.ClientConfig{Self: worker, Servers: []ps.Address{{Address: "ps-0"}}, Layout: engine.Layout(),
 		Dial: func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }})
 	if err != nil {
 		t.Fatal(err)
@@ -178,13 +186,15 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	j := job.Default()
 	j.MinibatchSize, j.Shuffle, j.LogLossSteps = 4, false, 2
 	b := &bench{engine: engine, master: &script{tasks: tasks}, log: new(bytes.Buffer)}
-	b.Config = Config{Job: j, Model: model(), Engine: engine, Master: b.master, Servers: client,
+	b.Config = Config{Self: worker, Job: j, Model: model(), Engine: engine, Master: b.master, Servers: client,
 		Training: numbers{bad: -1}, Validation: numbers{bad: -1}, Log: slog.New(slog.NewTextHandler(b.log, nil))}
 	return b
 }
 
+func self(r pod.Role) *wire.Self { return wire.NewSelf(identity.Header{Role: r, Life: 1}) }
+
 func training(lease, start, end, done int64) *wire.Task {
-	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Shard: "s", Start: start, End: end, Done: done, Epoch: 1}
+	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "s", Start: start, End: end, Done: done, Epoch: 1}
 }
 
 // bubble runs f in a synctest bubble whose cleanups run within it.
@@ -201,9 +211,68 @@ func (b *bench) pull(t *testing.T) float32 {
 	return v[0]
 }
 
+// has makes the server have records of a task, of a gradient that changes nothing.
+func (b *bench) has(t *testing.T, task, from, to int64) {
+	t.Helper()
+	p, err := b.Servers.Push(t.Context(), []float32{0}, ps.Gradient{Versions: ps.Versions{0}, Epoch: 1, Task: task, From: from, To: to})
+	if err != nil || !p.Accepted {
+		t.Fatal(p, err)
+	}
+}
+
+// What a server has of a task beyond what the master knew is not trained on again, whoever pushed it: a worker that was lost in
+// the middle of a call, or that is believed gone and is not.
+func TestRecordsThatAreHad(t *testing.T) {
+	for _, local := range []int{1, 3} {
+		bubble(t, func(t *testing.T) {
+			b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
+			b.Job.GetModelSteps = local
+			b.has(t, 1, 0, 6) // records 4 and 5 are of the worker's second minibatch
+			if err := Run(t.Context(), b.Config); err != nil {
+				t.Fatal(err)
+			}
+			if got := b.pull(t); got != -2 { // of records 6 and 7, and of 8 and 9
+				t.Errorf("--get_model_steps=%d: the server has applied %v steps, want 2", local, -got)
+			}
+			if !slices.ContainsFunc(b.engine.steps, func(s []int32) bool { return slices.Equal(s, []int32{6, 7}) }) {
+				t.Errorf("steps %v: the rest of the second minibatch was not computed", b.engine.steps)
+			}
+			if len(b.master.reports) != 1 || b.master.reports[0].Error != "" {
+				t.Errorf("reports %v", b.master.reports)
+			}
+		})
+	}
+}
+
+// A server that lacks what the master has credited fails the task with a word of it: nothing is skipped in silence.
+func TestRecordsThatAreMissing(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 4))
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		if len(b.master.reports) != 1 || !strings.Contains(b.master.reports[0].Error, "a server has 0 records of the task, and records [4, 8) are to follow") {
+			t.Errorf("reports %v", b.master.reports)
+		}
+	})
+}
+
+// A worker whose master tells of another life of the model ends what it is at, and says why.
+func TestAnotherLifeEndsTheWork(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
+		b.master.life = 2
+		b.engine.takes = time.Minute
+		if err := Run(t.Context(), b.Config); !errors.Is(err, ps.ErrAnew) {
+			t.Error(err)
+		}
+	})
+}
+
 func TestEveryRecordOfEveryLease(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0), training(2, 10, 16, 4), training(3, 16, 20, 4))
+		b.has(t, 2, 0, 4)
 		b.master.refuse = 3 // a master that is away is not the end of the data
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
@@ -291,7 +360,7 @@ func (i *intruder) Step(b *zoo.Batch) (float32, error) {
 		var v [1]float32
 		versions, err := i.bench.Servers.Pull(i.t.Context(), v[:], ps.PullOptions{})
 		if err == nil {
-			_, _, err = i.bench.Servers.Push(i.t.Context(), []float32{1}, ps.Gradient{Versions: versions, Lease: 99, Done: 1})
+			_, err = i.bench.Servers.Push(i.t.Context(), []float32{1}, ps.Gradient{Versions: versions, Epoch: 1, Task: 99, To: 1})
 		}
 		if err != nil {
 			i.t.Error(err)

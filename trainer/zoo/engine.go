@@ -45,6 +45,17 @@ func NewEngine(m *Model, threads int, seed uint64) (*Engine, error) {
 	return e, nil
 }
 
+// Initial makes m's layout and initial values, those of an engine with that seed.
+func (m *Model) Initial(seed uint64) (param.Layout, []float32, error) {
+	b := nn.NewBuilder(seed)
+	m.New(b)
+	params, err := b.Build()
+	if err != nil {
+		return nil, nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return params.Layout, params.Values, nil
+}
+
 // Layout is what the flat arrays hold.
 func (e *Engine) Layout() param.Layout { return e.params.Layout }
 

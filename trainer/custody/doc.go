@@ -1,0 +1,26 @@
+// Package custody knows who holds the model, in which life of it, and what follows from a loss.
+//
+// A life of the model is the time in which nothing of it was lost. It has a number, from 1. [Servers] is of a job with
+// parameter servers: each holds one stretch of the values, its optimizer's slots, and the markers of what was applied to
+// them.
+//
+//	          Join                     Told(order of this life)
+//	absent ─────────> joined, behind ───────────────────────────> current
+//	  ^                    ^                                         │
+//	  ├── Leave ───────────┼────────────────── Leave, a later Join ──┤
+//	  │   (a joined one:   └──── the life is raised ─────────────────┘
+//	  │    the life is raised)
+//
+// There is no replica and no commit: the values of a server that is gone are gone, and so are the training steps that were
+// made with them. All servers begin a new life then, from the initial values, and the shell restarts its books.
+//
+// Laws:
+//
+//  1. The life rises when a server that had joined is gone, or another incarnation joins in its place, and never else. It
+//     never falls.
+//  2. An incarnation that is older than one that has joined is refused, and nothing it says counts.
+//  3. Nothing that was said or acknowledged in another life counts: no version, no snapshot, no order.
+//  4. An order is a level: it stays due until the server has acknowledged exactly it, in the incarnation that is there, and is
+//     due again when what is observed is not as ordered.
+//  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
+package custody

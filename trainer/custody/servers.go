@@ -1,0 +1,163 @@
+package custody
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrReplaced is returned to an incarnation of a server that another has replaced.
+var ErrReplaced = errors.New("replaced by a later launch")
+
+// Order is what a server has to know and do. It says how things are to be, not what is to be changed.
+type Order struct {
+	Life         int64 // of the model
+	Contributors int   // workers with a training lease; 0 where gradients are not gathered
+	Settled      int   // epochs that are settled
+	Release      int64 // snapshots up to this version are not needed
+}
+
+// Servers is the custody of a model that parameter servers hold.
+type Servers struct {
+	life int64
+	want Order
+	all  []server
+}
+
+// server is what is known of one of them.
+type server struct {
+	incarnation int  // the newest that has joined, 0 if none
+	here        bool // it has not left since
+	address     string
+	knows       bool  // told is acknowledged
+	told        Order // the last that was acknowledged
+	version     int64 // in this life
+	snapshot    int64 // in this life; 0: none
+}
+
+// NewServers makes the custody of n servers, none of which has joined, in life 1.
+func NewServers(n int) *Servers {
+	return &Servers{life: 1, want: Order{Life: 1}, all: make([]server, n)}
+}
+
+// Life returns the life of the model.
+func (s *Servers) Life() int64 { return s.life }
+
+// Join notes that an incarnation of a server listens at address. It says whether values were lost with the one that it
+// replaces; then a new life has begun. [ErrReplaced]: a later one is there.
+func (s *Servers) Join(index, incarnation int, address string) (lost bool, err error) {
+	it := &s.all[index]
+	switch {
+	case incarnation < it.incarnation, incarnation == it.incarnation && !it.here:
+		return false, fmt.Errorf("launch %d of server %d: %w", incarnation, index, ErrReplaced)
+	case incarnation == it.incarnation:
+		it.address = address
+		return false, nil
+	}
+	lost = it.here
+	*it = server{incarnation: incarnation, here: true, address: address}
+	if lost {
+		s.anew()
+	}
+	return lost, nil
+}
+
+// Leave notes that an incarnation of a server is gone, and those before it. It says whether values were lost with it; then a
+// new life has begun.
+func (s *Servers) Leave(index, incarnation int) (lost bool) {
+	it := &s.all[index]
+	if incarnation < it.incarnation {
+		return false
+	}
+	lost = it.here
+	*it = server{incarnation: incarnation, address: it.address}
+	if lost {
+		s.anew()
+	}
+	return lost
+}
+
+func (s *Servers) anew() {
+	s.life++
+	s.want.Life, s.want.Settled, s.want.Release = s.life, 0, 0
+	for i := range s.all {
+		s.all[i].version, s.all[i].snapshot = 0, 0
+	}
+}
+
+// Complete says that every server is there.
+func (s *Servers) Complete() bool {
+	for _, it := range s.all {
+		if !it.here {
+			return false
+		}
+	}
+	return true
+}
+
+// Current says that every server is there, and in this life.
+func (s *Servers) Current() bool { return s.Complete() && s.Applied(0) }
+
+// At returns where a server listens, and which incarnation of it that is; ok is false if none is there.
+func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
+	it := s.all[index]
+	return it.address, it.incarnation, it.here
+}
+
+// Want changes what all servers are to know. The life is the custody's own, and settled epochs never become fewer in one life.
+func (s *Servers) Want(contributors, settled int, release int64) {
+	s.want = Order{Life: s.life, Contributors: contributors, Settled: max(s.want.Settled, settled), Release: release}
+}
+
+// Due returns the order that a server has not acknowledged; ok is false if there is none, or no server.
+func (s *Servers) Due(index int) (o Order, incarnation int, ok bool) {
+	it := s.all[index]
+	return s.want, it.incarnation, it.here && !(it.knows && it.told == s.want)
+}
+
+// Told notes that an incarnation has acknowledged an order, and is at a version.
+func (s *Servers) Told(index, incarnation int, o Order, version int64) {
+	it := &s.all[index]
+	if !it.here || incarnation != it.incarnation {
+		return
+	}
+	it.knows, it.told = true, o
+	if o.Life == s.life {
+		it.version = max(it.version, version)
+	}
+}
+
+// Heard takes an incarnation's word of its version and snapshot, and says whether it counts. One that holds what it was told
+// to release is told again.
+func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) bool {
+	it := &s.all[index]
+	if !it.here || incarnation != it.incarnation || life != s.life {
+		return false
+	}
+	it.version, it.snapshot = max(it.version, version), snapshot
+	if snapshot > 0 && snapshot <= it.told.Release {
+		it.knows = false
+	}
+	return true
+}
+
+// Snapshot returns the version whose snapshot a server holds in this life, 0 if none.
+func (s *Servers) Snapshot(index int) int64 { return s.all[index].snapshot }
+
+// Version returns the newest version that any server has in this life.
+func (s *Servers) Version() int64 {
+	var newest int64
+	for _, it := range s.all {
+		newest = max(newest, it.version)
+	}
+	return newest
+}
+
+// Applied says that every server has acknowledged, in this life, that so many epochs are settled.
+func (s *Servers) Applied(epochs int) bool {
+	for _, it := range s.all {
+		if !it.here || !it.knows || it.told.Life != s.life || it.told.Settled < epochs {
+			return false
+		}
+	}
+	return true
+}

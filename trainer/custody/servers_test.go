@@ -1,0 +1,133 @@
+package custody
+
+import (
+	"errors"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// TestServersModel checks the laws against a model that remembers everything that was said.
+func TestServersModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := rapid.IntRange(1, 3).Draw(t, "servers")
+		s := NewServers(n)
+		type process struct {
+			incarnation int
+			here        bool
+		}
+		there := make([]process, n)
+		started := make([]int, n)
+		life := int64(1)
+		acknowledged := make(map[int]Order) // by server, of the incarnation that is there
+		index := rapid.IntRange(0, n-1)
+		t.Repeat(map[string]func(*rapid.T){
+			"start": func(t *rapid.T) {
+				i := index.Draw(t, "server")
+				started[i]++
+				lost, err := s.Join(i, started[i], "a")
+				if err != nil || lost != there[i].here {
+					t.Fatalf("launch %d of %d joins: lost %v, %v; there was %+v", started[i], i, lost, err, there[i])
+				}
+				if lost {
+					life++
+				}
+				there[i] = process{started[i], true}
+				delete(acknowledged, i)
+			},
+			"join again": func(t *rapid.T) {
+				i := index.Draw(t, "server")
+				if started[i] == 0 {
+					t.Skip()
+				}
+				old := rapid.IntRange(1, started[i]).Draw(t, "launch")
+				lost, err := s.Join(i, old, "a")
+				if known := old == there[i].incarnation && there[i].here; lost || (err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
+					t.Fatalf("launch %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
+				}
+			},
+			"leave": func(t *rapid.T) {
+				i := index.Draw(t, "server")
+				gone := rapid.IntRange(0, started[i]).Draw(t, "launch")
+				want := there[i].here && gone >= there[i].incarnation
+				if lost := s.Leave(i, gone); lost != want {
+					t.Fatalf("launch %d of %d leaves: lost %v; there was %+v", gone, i, lost, there[i])
+				}
+				if want {
+					life++
+				}
+				if gone >= there[i].incarnation {
+					there[i] = process{gone, false}
+					delete(acknowledged, i)
+				}
+			},
+			"want": func(t *rapid.T) {
+				s.Want(rapid.IntRange(0, 3).Draw(t, "contributors"), rapid.IntRange(0, 3).Draw(t, "settled"), int64(rapid.IntRange(0, 3).Draw(t, "release")))
+			},
+			"told": func(t *rapid.T) {
+				i := index.Draw(t, "server")
+				o, incarnation, due := s.Due(i)
+				if due != (there[i].here && acknowledged[i] != o) {
+					t.Fatalf("order %+v is due: %v; acknowledged is %+v of %+v", o, due, acknowledged[i], there[i])
+				}
+				if due && incarnation != there[i].incarnation {
+					t.Fatalf("launch %d is to be told, %d is there", incarnation, there[i].incarnation)
+				}
+				of := rapid.IntRange(0, started[i]).Draw(t, "launch")
+				s.Told(i, of, o, 1)
+				if there[i].here && of == there[i].incarnation {
+					acknowledged[i] = o
+				}
+			},
+			"heard": func(t *rapid.T) {
+				i := index.Draw(t, "server")
+				of, in := rapid.IntRange(0, started[i]).Draw(t, "launch"), int64(rapid.IntRange(1, int(life)).Draw(t, "life"))
+				snapshot := int64(rapid.IntRange(0, 4).Draw(t, "snapshot"))
+				want := there[i].here && of == there[i].incarnation && in == life
+				if got := s.Heard(i, of, in, 7, snapshot); got != want {
+					t.Fatalf("launch %d of %d in life %d of %d is heard: %v", of, i, in, life, got)
+				}
+				if want && snapshot > 0 && snapshot <= acknowledged[i].Release {
+					delete(acknowledged, i)
+				}
+			},
+			"": func(t *rapid.T) {
+				if s.Life() != life {
+					t.Fatalf("life %d, want %d", s.Life(), life)
+				}
+				for epochs := range 4 {
+					applied := true
+					for i := range n {
+						o, ok := acknowledged[i]
+						applied = applied && ok && o.Life == life && o.Settled >= epochs
+					}
+					if s.Applied(epochs) != applied {
+						t.Fatalf("%d epochs applied: %v; acknowledged is %+v in life %d", epochs, !applied, acknowledged, life)
+					}
+				}
+			},
+		})
+	})
+}
+
+// A life forgets what was said in the one before.
+func TestNewLifeForgets(t *testing.T) {
+	s := NewServers(2)
+	for i := range 2 {
+		s.Join(i, 1, "a")
+		o, _, _ := s.Due(i)
+		s.Told(i, 1, o, 0)
+		s.Heard(i, 1, 1, 9, 8)
+	}
+	s.Want(2, 1, 5)
+	if !s.Current() || s.Version() != 9 || s.Snapshot(1) != 8 {
+		t.Fatal(s.Current(), s.Version(), s.Snapshot(1))
+	}
+	if !s.Leave(0, 1) || s.Life() != 2 || s.Version() != 0 || s.Snapshot(1) != 0 || s.Current() {
+		t.Fatal(s.Life(), s.Version(), s.Snapshot(1), s.Current())
+	}
+	o, _, ok := s.Due(1)
+	if !ok || o.Life != 2 || o.Settled != 0 || o.Release != 0 {
+		t.Fatal(o, ok)
+	}
+}

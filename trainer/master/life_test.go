@@ -1,0 +1,173 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// A server that is lost takes its part of the model with it: the training begins anew, whether or not it had told of itself.
+func TestServerLost(t *testing.T) {
+	for _, told := range []bool{true, false} {
+		t.Run(fmt.Sprint("told=", told), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				var events []Event
+				w := start(t, func(c *Config) {
+					c.Job.NumPS = 2
+					c.OnEvent = func(e Event) { events = append(events, e) }
+				})
+				w.join()
+				first := w.task(0)
+				if told {
+					w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Version: 9})
+				}
+				w.done(0, first)
+				held := w.task(0)
+				w.pods.end(ps(0), pod.Exit{NodeLost: true})
+				time.Sleep(2 * time.Second)
+				// Nothing counts that was done in the life before, and nothing is held of it.
+				old := identity.Header{Job: "uid", Secret: "secret", Role: pod.Worker, Incarnation: 1, Life: 1}
+				before := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return old }))
+				_, err := before.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: held.Lease})
+				wantCode(t, err, codes.Aborted)
+				_, err = before.GetTask(t.Context(), &wire.GetTaskRequest{})
+				wantCode(t, err, codes.Aborted)
+				if reply, err := before.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_WORKER, Leases: []*wire.LeaseProgress{{Lease: held.Lease, Done: 4}}}); err != nil || reply.Unknown || reply.Life != 2 {
+					t.Error(reply, err)
+				}
+				s, err := w.Status(t.Context(), &wire.StatusRequest{})
+				if err != nil || s.RecordsDone != 0 || s.Life != 2 || !strings.Contains(s.Anew, "server 0 was lost with its part of the model") {
+					t.Error(s, err)
+				}
+				if n := len(slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })); n != 1 {
+					t.Error(n, "times it was told that the training begins anew")
+				}
+				w.join()
+				if o := w.servers[1].last(); o.Life != 2 || o.Settled != 0 {
+					t.Error("the other server is told", o)
+				}
+				if again := w.task(1); again.Lease <= held.Lease || again.Start != first.Start || again.Done != 0 {
+					t.Error("after", first, held, "there is", again)
+				}
+			})
+		})
+	}
+}
+
+// A server that is lost before anything was trained on is replaced, and that is all.
+func TestServerLostAtFirst(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		w.pods.end(ps(0), pod.Exit{NodeLost: true})
+		time.Sleep(2 * time.Second)
+		w.join()
+		s, err := w.Status(t.Context(), &wire.StatusRequest{})
+		if err != nil || s.Anew != "" || s.Life != 2 {
+			t.Error(s, err)
+		}
+	})
+}
+
+// Two launches of a server are alive at once: the node of the first is cut off from the cluster, and not from the master.
+func TestOldLaunchIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		w.pods.end(ps(0), pod.Exit{NodeLost: true})
+		time.Sleep(2 * time.Second)
+		w.join()
+		h := w.header(ps(0))
+		h.Incarnation = 1
+		first := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return h }))
+		if reply, err := first.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_PS, Version: 99}); err != nil || !reply.Unknown {
+			t.Error(reply, err)
+		}
+		_, err := first.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: "elsewhere:1"})
+		wantCode(t, err, codes.NotFound)
+		reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_WORKER})
+		if err != nil || !slices.Equal(addresses(reply), []string{"server-0:2222 2"}) {
+			t.Error(addresses(reply), err)
+		}
+		if s, err := w.Status(t.Context(), &wire.StatusRequest{}); err != nil || s.Version != 0 {
+			t.Error(s, err)
+		}
+	})
+}
+
+// Nobody settles a lease, dismisses a pod, takes a place or ends the job who is not what the call needs.
+func TestForgedCalls(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		lease := w.task(0)
+		as := func(change func(*identity.Header)) (wire.MasterClient, wire.JobClient) {
+			h := w.header(worker(0))
+			change(&h)
+			conn := w.speaker(func(context.Context, any) identity.Header { return h })
+			return wire.NewMasterClient(conn), wire.NewJobClient(conn)
+		}
+		for name, c := range map[string]struct {
+			change func(*identity.Header)
+			want   codes.Code
+		}{
+			"no secret":      {func(h *identity.Header) { h.Secret = "" }, codes.Unauthenticated},
+			"a wrong secret": {func(h *identity.Header) { h.Secret = "guessed" }, codes.Unauthenticated},
+			"another job":    {func(h *identity.Header) { h.Job = "another" }, codes.Unauthenticated},
+			"another role":   {func(h *identity.Header) { h.Role = identity.User }, codes.PermissionDenied},
+			"another worker": {func(h *identity.Header) { h.Index = 1 }, codes.PermissionDenied},
+		} {
+			m, j := as(c.change)
+			for call, err := range map[string]error{
+				"report":    second(m.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: lease.Lease})),
+				"task":      second(m.GetTask(t.Context(), &wire.GetTaskRequest{Worker: 0})),
+				"leave":     second(m.Heartbeat(t.Context(), &wire.HeartbeatRequest{Role: wire.Role_WORKER, Leave: wire.Leave_READY})),
+				"as server": second(m.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: "elsewhere:1"})),
+			} {
+				if call == "as server" && c.want == codes.PermissionDenied && name != "another role" {
+					wantCode(t, err, codes.PermissionDenied) // it is a worker that says it is a server
+					continue
+				}
+				if got := status.Code(err); got != c.want {
+					t.Errorf("%s with %s: %v", call, name, err)
+				}
+			}
+			if name != "another role" {
+				if _, err := j.Stop(t.Context(), &wire.StopRequest{}); err == nil {
+					t.Errorf("stopped with %s", name)
+				}
+			}
+		}
+		// A pod does not end or scale its job.
+		_, j := as(func(*identity.Header) {})
+		for _, err := range []error{second(j.Stop(t.Context(), &wire.StopRequest{})), second(j.Scale(t.Context(), &wire.ScaleRequest{Workers: 1})), second(j.Status(t.Context(), &wire.StatusRequest{}))} {
+			wantCode(t, err, codes.PermissionDenied)
+		}
+		if s, err := w.Status(t.Context(), &wire.StatusRequest{}); err != nil || s.RecordsDone != 0 || s.State != "Running" {
+			t.Error(s, err)
+		}
+	})
+}
+
+// Where users do not come by the network, nobody's call to stop or scale exists.
+func TestNoCallsOfUsers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Users = false })
+		_, err := w.Stop(t.Context(), &wire.StopRequest{})
+		wantCode(t, err, codes.Unimplemented)
+		_, err = w.Scale(t.Context(), &wire.ScaleRequest{Workers: 1})
+		wantCode(t, err, codes.Unimplemented)
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

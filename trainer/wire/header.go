@@ -1,0 +1,227 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// Self is who this process is in its job, at the time. It is safe for concurrent use.
+type Self struct {
+	fixed        identity.Header
+	master, life atomic.Int64
+}
+
+// NewSelf makes a Self that begins as h.
+func NewSelf(h identity.Header) *Self {
+	s := &Self{fixed: h}
+	s.master.Store(int64(h.Master))
+	s.life.Store(h.Life)
+	return s
+}
+
+// Header returns what this process says of itself now.
+func (s *Self) Header() identity.Header {
+	h := s.fixed
+	h.Master, h.Life = int(s.master.Load()), s.life.Load()
+	return h
+}
+
+// Life returns the life of the model that this process works with.
+func (s *Self) Life() int64 { return s.life.Load() }
+
+// SetLife makes this process one that works with the model of that life.
+func (s *Self) SetLife(life int64) { s.life.Store(life) }
+
+// HeaderKey names the metadata of a call, and of its answer, that says who speaks.
+const HeaderKey = "elasticdl-bin"
+
+// callerKey finds the caller in a context.
+type callerKey struct{}
+
+// Caller returns who makes the call whose context this is; a server of [NewServer] has checked it.
+func Caller(ctx context.Context) identity.Header {
+	h, _ := ctx.Value(callerKey{}).(identity.Header)
+	return h
+}
+
+// refusals are the codes of what is wrong with a header.
+var refusals = []struct {
+	err  error
+	code codes.Code
+}{
+	{identity.ErrForeign, codes.Unauthenticated},
+	{identity.ErrForbidden, codes.PermissionDenied},
+	{identity.ErrLife, codes.Aborted},
+	{identity.ErrReplaced, codes.Unavailable}, // the one that is called may yet answer
+}
+
+// Refusal returns what is wrong with a header as a gRPC status; nil stays nil.
+func Refusal(err error) error {
+	for _, r := range refusals {
+		if errors.Is(err, r.err) {
+			return status.Error(r.code, err.Error())
+		}
+	}
+	return err
+}
+
+// NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists, and says in
+// each answer who it is.
+func NewServer(self *Self) *grpc.Server {
+	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		grpc.SetHeader(ctx, headerOf(self))
+		ctx, err := admit(ctx, self, info.FullMethod, request)
+		if err != nil {
+			return nil, err
+		}
+		return handle(ctx, request)
+	}
+	stream := func(service any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		s.SetHeader(headerOf(self))
+		ctx, err := admit(s.Context(), self, info.FullMethod, nil)
+		if err != nil {
+			return err
+		}
+		return handle(service, &admitted{s, ctx})
+	}
+	return grpc.NewServer(append(serving(), grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))...)
+}
+
+// admitted is a stream whose caller is known.
+type admitted struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *admitted) Context() context.Context { return s.ctx }
+
+func headerOf(self *Self) metadata.MD {
+	return metadata.Pairs(HeaderKey, string(self.Header().Append(nil)))
+}
+
+// admit puts the caller into the context of its call, if it may make it.
+func admit(ctx context.Context, self *Self, method string, request any) (context.Context, error) {
+	if identity.Open[method] {
+		return ctx, nil
+	}
+	call, ok := identity.Calls[method]
+	if !ok {
+		return nil, status.Errorf(codes.Unimplemented, "no call %s", method)
+	}
+	md, _ := metadata.FromIncomingContext(ctx)
+	caller, err := headerIn(md)
+	if err != nil {
+		return nil, Refusal(err)
+	}
+	me := self.Header()
+	if err = identity.Admit(me, caller, call.Roles...); err == nil && call.Life {
+		err = identity.SameLife(me, caller)
+	}
+	if err == nil {
+		err = speaksOfItself(caller, request)
+	}
+	if err != nil {
+		return nil, Refusal(err)
+	}
+	return context.WithValue(ctx, callerKey{}, caller), nil
+}
+
+// headerIn reads the header of a call or an answer.
+func headerIn(md metadata.MD) (identity.Header, error) {
+	values := md.Get(HeaderKey)
+	if len(values) != 1 {
+		return identity.Header{}, fmt.Errorf("%w: it does not say who it is", identity.ErrForeign)
+	}
+	return identity.Parse([]byte(values[0]))
+}
+
+// speaksOfItself refuses a pod's request that names another pod than the header does.
+func speaksOfItself(caller identity.Header, request any) error {
+	says := caller.ID()
+	switch r := request.(type) {
+	case interface {
+		GetRole() Role
+		GetIndex() int32
+	}:
+		says = pod.ID{Role: pod.Role(r.GetRole()), Index: int(r.GetIndex())}
+	case interface{ GetWorker() int32 }:
+		if caller.Role == pod.Worker {
+			says.Index = int(r.GetWorker())
+		}
+	}
+	if says != caller.ID() {
+		return fmt.Errorf("%w: %v speaks for %v", identity.ErrForbidden, caller.ID(), says)
+	}
+	return nil
+}
+
+// Callee is who shall answer the calls of a connection.
+type Callee struct {
+	pod.ID
+	Incarnation int // 0: any
+}
+
+// calls makes a connection say who calls, and check who answers.
+func calls(self *Self, callee Callee) []grpc.DialOption {
+	speak := func(ctx context.Context) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, HeaderKey, string(self.Header().Append(nil)))
+	}
+	check := func(md metadata.MD) error {
+		answers, err := headerIn(md)
+		if err == nil {
+			err = identity.Expect(self.Header(), answers, callee.ID, callee.Incarnation)
+		}
+		if err == nil && callee.Role == pod.Master {
+			self.master.Store(int64(answers.Incarnation))
+		}
+		return Refusal(err)
+	}
+	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		var md metadata.MD
+		if err := invoke(speak(ctx), method, request, reply, conn, append(options, grpc.Header(&md))...); err != nil {
+			return err
+		}
+		return check(md)
+	}
+	stream := func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
+		s, err := streamer(speak(ctx), desc, conn, method, options...)
+		if err != nil {
+			return nil, err
+		}
+		return &checked{ClientStream: s, check: check}, nil
+	}
+	return []grpc.DialOption{grpc.WithUnaryInterceptor(unary), grpc.WithStreamInterceptor(stream)}
+}
+
+// checked is a stream that hears nothing until it knows who speaks.
+type checked struct {
+	grpc.ClientStream
+	check func(metadata.MD) error
+	once  sync.Once
+	err   error
+}
+
+func (s *checked) RecvMsg(m any) error {
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	s.once.Do(func() {
+		md, err := s.Header()
+		if err == nil {
+			err = s.check(md)
+		}
+		s.err = err
+	})
+	return s.err
+}
