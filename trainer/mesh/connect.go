@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"sync"
 	"time"
 
@@ -195,7 +196,7 @@ func (e *refusedError) Error() string {
 		outdated: fmt.Sprintf("it is in world %d already, or has left this one", e.formation),
 		stranger: "it is another worker, or has another place",
 		crowded:  "it has no room",
-		foreign:  e.text,
+		foreign:  strconv.Quote(e.text),
 	}
 	return fmt.Sprintf("worker %d at %s refuses: %s", e.peer.Worker, e.peer.Address, text[e.verdict])
 }

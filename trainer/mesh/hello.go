@@ -76,8 +76,8 @@ func (h hello) append(b []byte) []byte {
 	return b
 }
 
-// readHello reads a hello as far as who says it is admitted. An error of admit is returned as it is.
-func readHello(r io.Reader, admit func(identity.Header) error) (h hello, err error) {
+// readHello reads a hello as far as who says it passes the check. An error of check is returned as it is.
+func readHello(r io.Reader, check func(identity.Header) error) (h hello, err error) {
 	le := binary.LittleEndian
 	var start [helloStart]byte
 	if _, err := io.ReadFull(r, start[:]); err != nil {
@@ -97,7 +97,7 @@ func readHello(r io.Reader, admit func(identity.Header) error) (h hello, err err
 	if h.from, err = identity.Parse(header); err != nil {
 		return h, err
 	}
-	if err := admit(h.from); err != nil {
+	if err := check(h.from); err != nil {
 		return h, err
 	}
 	var b [helloRest]byte

@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
@@ -58,6 +59,7 @@ type Node struct {
 	ctx    context.Context // ends with the node
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
+	warned atomic.Bool // of a stranger
 
 	mu     sync.Mutex
 	conns  map[net.Conn]bool // that are saying hello, or parked
@@ -129,7 +131,7 @@ func (n *Node) accept() {
 			}
 			continue
 		}
-		n.admit(conn)
+		n.attend(conn)
 		n.wg.Go(func() { n.greet(conn) })
 		if n.ctx.Err() != nil { // Close may not have seen it
 			n.drop(conn)
@@ -137,8 +139,8 @@ func (n *Node) accept() {
 	}
 }
 
-// admit listens to a connection, and to the oldest no more that says nothing, if they are too many.
-func (n *Node) admit(conn net.Conn) {
+// attend waits for what a connection says, and no more for the oldest that has said nothing, if they are too many.
+func (n *Node) attend(conn net.Conn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.conns[conn] = true
@@ -164,7 +166,11 @@ func (n *Node) greet(conn net.Conn) {
 	case n.ctx.Err() != nil:
 		n.drop(conn)
 	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
-		n.config.Log.Warn("Refused a connection that is no peer's", "from", conn.RemoteAddr(), "error", err)
+		level := slog.LevelDebug
+		if n.warned.CompareAndSwap(false, true) { // once: a stranger shall not fill the log
+			level = slog.LevelWarn
+		}
+		n.config.Log.Log(n.ctx, level, "Refused a connection that is not of this job", "from", conn.RemoteAddr(), "error", err)
 		n.refuse(conn, answer{verdict: foreign, text: err.Error()})
 	case err != nil:
 		n.config.Log.Debug("A connection is no peer's", "from", conn.RemoteAddr(), "error", err)
