@@ -119,7 +119,7 @@ func TestPartition(t *testing.T) {
 		}
 		meshes := w.connect(1, 0, 1, 2)
 		defer closeAll(meshes)
-		time.AfterFunc(time.Minute, between.close)
+		time.AfterFunc(time.Second, between.close)
 		var mu sync.Mutex
 		named := 0
 		start := time.Now()
@@ -134,7 +134,7 @@ func TestPartition(t *testing.T) {
 				defer mu.Unlock()
 				if errors.Is(err, ErrSilent) {
 					named++
-					wantSilent(t, err, 1-m.World().Rank, ErrSilent, time.Since(start)-time.Minute)
+					wantSilent(t, err, 1-m.World().Rank, ErrSilent, time.Since(start)-time.Second)
 				}
 				return err
 			}
