@@ -3,6 +3,7 @@
 //	workers, servers ──gRPC──> service ─┐   one mutex    ┌─ task.Queue            which records are whose
 //	runtime ────────pod.Event─> loop ───┼────────────────┼─ pod.Table             who lives, who is replaced
 //	timer ──────────────────────────────┘   (advance)    ├─ evaluation.Schedule   what is measured when
+//	                                            │        ├─ custody.Servers       who holds the model
 //	                                            │        └─ rendezvous.Rendezvous who is in the ring
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
 //	     links:    tell and ask the servers <───┤
@@ -16,7 +17,7 @@
 //	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
 //	   ^ │                            (validation data) (--output)    ^
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
-//	   └──── the ring has lost the model: from the beginning (also out of measuring and exporting)
+//	   └──── the model, or a part of it, is lost: a new life of it, from the beginning (also out of measuring and exporting)
 //
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go).
 //
@@ -39,9 +40,12 @@
 //     away does not count. Of a ring that stands still one worker is replaced at a time.
 //     A worker that was asked to go gets nothing new to do, and has a successor at once. Its leases are somebody
 //     else's when it hands them back, when the ring has let it go, or when its pod has ended, whichever is first.
-//  6. When every worker that had a ring's model is lost, nothing is credited any more, no lease of before is
-//     held, and no word of before about the model is believed.
+//  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of the model begins: nothing is
+//     credited any more, no lease of before is held, no evaluation of before counts, and no word of before about the model is
+//     believed. The status says why it began.
 //  7. A worker whose stream broke keeps its leases as long as its pod lives.
-//  8. A job without a pod that runs waits for one without end, and its status says what for.
-//  9. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
+//  8. Who calls is a living launch of one of the job's pods, and speaks of itself; a user, who may look, scale and stop, has calls of
+//     his own, and only where they are served.
+//  9. A job without a pod that runs waits for one without end, and its status says what for.
+//  10. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
 package master

@@ -6,15 +6,21 @@
 // # Two planes on one listener
 //
 // Control is gRPC (wire.ParameterServer): a worker declares its whole layout,
-// which is checked once, by name and shape, and gets a session; the master asks
-// for progress and says how many workers contribute. Data is raw frames
-// (frame.go) on connections that present the session: a fixed header, then the
+// which is checked by name and shape; the master asks for progress, and says how
+// many workers contribute, which epochs are settled, and which life of the model it is. Data is raw frames
+// (frame.go) on connections whose two ends have said who they are ([identity.Header]): a fixed header, then the
 // server's slice of the float32 values, little endian, exactly as they lie in
 // memory. The first four bytes of a connection tell which it is. gRPC's own
 // unary calls moved 0.85 to 1.0 GB/s where one TCP stream moves 3.5 GB/s, and
 // wider windows did not help: a message is copied by the codec, then in and out
 // of HTTP/2 frames. Here a value is copied by the kernel and, in a pull, once
 // more, so that a slow reader never holds a lock.
+//
+// # Lives of the model
+//
+// A server makes the initial values itself, from the model and the job's seed. What it has is of one life of the model. Where
+// a server is lost, the master raises the life: each server drops all that it has, and begins again from the initial values.
+// It serves nobody who works in another life than its own, and says both.
 //
 // # The rule
 //
@@ -31,10 +37,11 @@
 //     its own, is within the bound. Without a bound none is refused for its age.
 //  2. An update is the mean of exactly min(wait, contributors) gradients, or, at a
 //     flush, of what there is. No update waits for more gradients than contributors.
-//  3. The version counts updates, and never falls. A server that replaces one goes on
-//     from that one's version, and with the values of a worker that had trained, if one is left.
-//  4. A push of (worker, lease, done) has its effect once, however often it is
-//     repeated. A push that did not arrive whole, or holds a NaN or an infinity, has none.
+//  3. The version counts the updates of this life, and never falls in it.
+//  4. Each record of a training task is in the values once, whoever pushes it and however often. What a server has of a task is
+//     a stretch of the task's order from its first record, its marker. A gradient is taken that begins at the marker's
+//     end; one that the marker covers had its effect; any other is answered with where the server is. A push that did not
+//     arrive whole, or holds a NaN or an infinity, has no effect.
 //  5. With --lr_staleness_modulation a gradient of age a > 1 weighs 1/a: its
 //     learning rate if it is an update by itself, its part of the mean otherwise.
 //  6. Elements past the layout's trainable ones are moving averages, moved by the
@@ -42,7 +49,11 @@
 //  7. A pull that is not torn is the state between two updates. A torn one (an
 //     update fell between its first byte and its last) is said to be so; each of its
 //     elements is of its version or newer.
-//  8. A synchronous pull waits only while the worker's own gradient is gathered
+//  8. Nothing of one life is in another: no value, slot, marker, gathered gradient or snapshot.
+//  9. An order of the master says how things are to be, so a repeat changes nothing, and neither does an older one that comes late.
+//  10. No memory is taken for a peer before it has said who it is, and a sender that holds others up has a deadline for all of
+//     its values.
+//  11. A synchronous pull waits only while the worker's own gradient is gathered
 //     and not yet applied, so nobody waits for an update that will not come.
 //
 // # Memory
