@@ -42,7 +42,7 @@ var packages = map[string]struct {
 	"task":        {pure, ""},
 	"pod":         {pure, ""},
 	"identity":    {pure, "pod"},
-	"custody":     {pure, ""},
+	"custody":     {pure, "rendezvous"},
 	"evaluation":  {pure, ""},
 	"param":       {pure, ""},
 	"rendezvous":  {pure, ""},

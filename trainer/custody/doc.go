@@ -14,7 +14,11 @@
 // There is no replica and no commit: the values of a server that is gone are gone, and so are the training steps that were
 // made with them. All servers begin a new life then, from the initial values, and the shell restarts its books.
 //
-// Laws:
+// [Ring] is of a job whose workers hold the whole model each. Nothing is lost there as long as one lives who has it. But what is
+// credited must be in the state of whoever survives: a world is safe when no death of its members can take back what it
+// began with, which is so if all who had a state had that one, or when its members have come through the beginning of a round.
+//
+// Laws of Servers:
 //
 //  1. The life rises when a server that had joined is gone, or another incarnation joins in its place, and never else. It
 //     never falls.
@@ -23,4 +27,11 @@
 //  4. An order is a level: it stays due until the server has acknowledged exactly it, in the incarnation that is there, and is
 //     due again when what is observed is not as ordered.
 //  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
+//
+// Laws of Ring:
+//
+//  6. The life rises when the last member that had the model is gone, if anything was trained on, and never else.
+//  7. The training leases of a worker that is gone are taken back when a world without it is safe, and credited with exactly
+//     what that world began with.
+//  8. What a member says of a model that is lost does not count.
 package custody

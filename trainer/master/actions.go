@@ -58,7 +58,7 @@ func (m *master) forget(id pod.ID, launch int, reason string) {
 
 // execute performs actions, in order for each pod, at once for different ones: none waits for another pod's.
 func (m *master) execute(ctx context.Context) {
-	e := executor{master: m, busy: make(map[pod.ID]*deeds), slots: make(chan struct{}, creating)}
+	e := executor{m: m, busy: make(map[pod.ID]*deeds), slots: make(chan struct{}, creating)}
 	for {
 		select {
 		case <-m.acting:
@@ -77,7 +77,7 @@ func (m *master) execute(ctx context.Context) {
 
 // executor has a goroutine for each pod that something is to be done about.
 type executor struct {
-	*master
+	m     *master
 	slots chan struct{} // of creations
 
 	mu   sync.Mutex
@@ -103,7 +103,7 @@ func (e *executor) take(ctx context.Context, a pod.Action) {
 	}
 	d := &deeds{next: []pod.Action{a}, cancel: func() {}}
 	e.busy[a.ID] = d
-	e.background.Go(func() { e.work(ctx, a.ID, d) })
+	e.m.background.Go(func() { e.work(ctx, a.ID, d) })
 }
 
 // work does what is to be done about a pod, until nothing is left.
@@ -137,12 +137,12 @@ func (e *executor) perform(ctx, doing context.Context, a pod.Action) {
 			defer func() { <-e.slots }()
 		case <-doing.Done():
 		}
-		e.create(doing, a)
+		e.m.create(doing, a)
 	case pod.Delete:
-		e.Log.Info("Deleting a pod", "pod", a.ID, "reason", a.Reason)
-		e.background.Go(func() { e.delete(ctx, a) })
+		e.m.Log.Info("Deleting a pod", "pod", a.ID, "reason", a.Reason)
+		e.m.background.Go(func() { e.m.delete(ctx, a) })
 	case pod.Lost:
-		e.background.Go(func() { e.lost(ctx, a) })
+		e.m.background.Go(func() { e.m.lost(ctx, a) })
 	}
 }
 

@@ -5,10 +5,10 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -18,28 +18,17 @@ import (
 // ring is the strategy of AllreduceStrategy: every worker has the model. The rendezvous decides who works with whom;
 // this performs what it decides, and keeps the books of what of the leases is in the model.
 type ring struct {
-	*master
+	m       *master
+	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
 	seats   map[int]*seat // by worker
 	session int64         // the last that was given
 	todo    []rendezvous.Action
 	busy    bool // performing todo
 
-	expected int              // workers, as the rendezvous was told
-	world    rendezvous.World // the last; a member may be gone
-	newest   int64            // version
-	ledger   map[int64]int64  // by lease: the records of it in the state that the last world began with
-	lost     map[int]string   // workers that are gone, with their charge: what of their leases is in the state, a world without them says that is safe
-	safe     bool             // no death of members of the last world can take back what it began with
-	shared   bool             // all of its members are known to have that
-	first    int64            // formation with which this model began: heartbeats from before are of one that is lost
-	turned   time.Time        // by clock: the last world was formed, or called back at once
-	called   bool             // back at once, since then
-
-	snapshot int64 // the newest that a worker has
-	flushing bool  // the training is done, and what was accumulated is to be applied
-	flush    int64 // the number of that order
-	flushed  int64 // of the last that was done
+	expected int       // workers, as the rendezvous was told
+	turned   time.Time // by clock: the last world was formed, or called back at once
+	called   bool      // back at once, since then
 
 	waiting string // why there was no world at the last tick
 	told    bool   // and that was logged
@@ -48,10 +37,10 @@ type ring struct {
 func newRing(m *master) *ring {
 	j := m.Job
 	return &ring{
-		master:  m,
+		m:       m,
+		custody: custody.NewRing(),
 		meeting: rendezvous.New(rendezvous.Policy{Min: j.MinWorkers, Max: j.MaxWorkers}),
 		seats:   make(map[int]*seat),
-		lost:    make(map[int]string),
 	}
 }
 
@@ -73,12 +62,12 @@ func (r *ring) do(actions []rendezvous.Action) {
 			if a.Verb == rendezvous.Abort {
 				r.turned, r.called = r.now(), true
 			}
-			r.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
+			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
 			r.tell(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
 				Formation: a.Formation, Now: a.Verb == rendezvous.Abort,
 			}}})
 		case rendezvous.Evict:
-			r.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
+			r.m.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
 		case rendezvous.Release:
 			r.release(a.Member.Worker)
 		case rendezvous.Anew:
@@ -89,22 +78,19 @@ func (r *ring) do(actions []rendezvous.Action) {
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
-	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
-	r.world, r.turned, r.called = w, r.now(), false
+	r.turned, r.called = r.now(), false
 	state, version := "from the initial values", int64(0)
-	if len(w.Sources) == 0 {
-		r.first, r.ledger = w.Formation, nil
-	} else {
+	var ledger map[int64]int64
+	if len(w.Sources) > 0 {
 		source := w.Members[w.Sources[0]]
 		a := r.seats[source.Worker].arrival
-		r.ledger = progress(a.Ledger)
-		r.newest, version = max(r.newest, a.Version), a.Version
+		ledger, version = progress(a.Ledger), a.Version
 		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
 	}
-	r.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
-	r.happen(WorldFormed{World: w, Version: version})
-	r.settleLost()
-	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.queue.Floor(), Life: r.Self.Life()}
+	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
+	r.m.happen(WorldFormed{World: w, Version: version})
+	r.settle(r.custody.Formed(w, ledger, version))
+	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life()}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
 	}
@@ -119,47 +105,21 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.orderFlush(w.Members)
 }
 
-// behind says whether a world has members with an older state than that which it begins with: should all who have that
-// one die before the others have it, the older one is the model.
-func (r *ring) behind(w rendezvous.World) bool {
-	for rank, m := range w.Members {
-		if slices.Contains(r.world.Members, m) && !slices.Contains(w.Sources, rank) {
-			return len(w.Sources) > 0
-		}
-	}
-	return false
-}
-
-// alone says that the state is lost with one member, as far as is known: the others are newcomers that may have yet to take it.
+// alone says that the state is lost with one member, as far as is known.
 func (r *ring) alone(s *seat) bool {
-	if r.shared || !r.safe {
-		return false
-	}
-	source := false
-	for _, rank := range r.world.Sources {
-		m := r.world.Members[rank]
-		o := r.seats[m.Worker]
-		switch {
-		case o == nil || o.session != m.Session:
-		case o != s:
-			return false
-		default:
-			source = true
-		}
-	}
-	return source
+	return r.custody.Alone(s.member(), r.here)
 }
 
-// settleLost takes back the leases of those that are lost, if it is certain what of them is in the model.
-func (r *ring) settleLost() {
-	if !r.safe {
-		return
-	}
-	for _, worker := range slices.Sorted(maps.Keys(r.lost)) {
-		if charge := r.lost[worker]; !r.member(worker) {
-			delete(r.lost, worker)
-			r.lose(worker, r.ledger, charge)
-		}
+// here says that a member has its seat.
+func (r *ring) here(m rendezvous.Member) bool {
+	s := r.seats[m.Worker]
+	return s != nil && s.session == m.Session
+}
+
+// settle takes back the leases of workers that are gone.
+func (r *ring) settle(all []custody.Settlement) {
+	for _, s := range all {
+		r.m.lose(s.Worker, s.Progress, s.Charge)
 	}
 }
 
@@ -179,88 +139,69 @@ func progress(ledger []*wire.LeaseProgress) map[int64]int64 {
 	return all
 }
 
-// anew begins the training anew, or goes on as if it had not begun, if nothing was credited. What the workers hold is void
-// in either case: a minibatch may be in the state that is lost, and not be told yet.
+// anew begins the training anew, or goes on as if it had not begun, if nothing was credited.
 func (r *ring) anew(reason string) {
-	r.first = math.MaxInt64 // until the next world is formed
-	lost := r.lost
-	r.lost = make(map[int]string)
-	stats := r.queue.Stats()
-	if stats.Done == 0 && r.newest == 0 {
-		holders := maps.Clone(lost)
-		for id := range r.pods {
-			holders[id.Index] = lost[id.Index]
-		}
-		for _, worker := range slices.Sorted(maps.Keys(holders)) {
-			r.lose(worker, nil, lost[worker])
-		}
+	life := r.custody.Life()
+	gone := r.custody.Lost(r.m.queue.Stats().Done > 0)
+	if now := r.custody.Life(); now != life {
+		r.m.anew(now, "every worker was lost, and the model with them: "+reason)
 		return
 	}
-	r.newest, r.snapshot, r.flushing, r.ledger = 0, 0, false, nil
-	r.master.anew(r.Self.Life()+1, "every worker was lost, and the model with them: "+reason)
+	holders := maps.Clone(gone)
+	for id := range r.m.pods {
+		holders[id.Index] = gone[id.Index]
+	}
+	for _, worker := range slices.Sorted(maps.Keys(holders)) {
+		r.m.lose(worker, nil, gone[worker])
+	}
 }
 
 // tell sends a word to members of a world, as far as they are there.
 func (r *ring) tell(members []rendezvous.Member, word *wire.Assembly) {
 	for _, m := range members {
-		if s := r.seats[m.Worker]; s != nil && s.session == m.Session {
-			s.say(word)
+		if r.here(m) {
+			r.seats[m.Worker].say(word)
 		}
 	}
 }
 
-func (r *ring) now() time.Time { return r.clock(time.Now()) }
+func (r *ring) now() time.Time { return r.m.clock(time.Now()) }
 
-// member says whether a worker is, or was, in the last world.
-func (r *ring) member(worker int) bool {
-	return slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
-}
-
-func (r *ring) version() int64   { return r.newest }
+func (r *ring) version() int64   { return r.custody.Version() }
 func (r *ring) applied(int) bool { return true }
 
 // whole says that nothing is left in the accumulators of --global_batch_size, and has it applied if there is. With
 // the answer comes the version of the trained model, which no heartbeat before has told.
 func (r *ring) whole() bool {
-	if r.queue.Stats().Done == 0 {
+	if r.m.queue.Stats().Done == 0 {
 		return true
 	}
-	if !r.flushing {
-		r.flushing = true
-		r.flush++
-		r.orderFlush(r.world.Members)
+	if r.custody.Flush() > 0 {
+		r.orderFlush(r.custody.World().Members)
 	}
-	return r.flushed >= r.flush
+	return r.custody.Owed() == 0
 }
 
 func (r *ring) orderFlush(members []rendezvous.Member) {
-	if r.flushing && r.flushed < r.flush {
-		r.tell(members, &wire.Assembly{Word: &wire.Assembly_Flush{Flush: r.flush}})
+	if flush := r.custody.Owed(); flush > 0 {
+		r.tell(members, &wire.Assembly{Word: &wire.Assembly_Flush{Flush: flush}})
 	}
 }
 
-// heard takes a worker's word of its state. The state is every worker's, so the newest word counts: one
-// that was late, or has it yet to copy, takes nothing back.
+// heard takes a worker's word of its state.
 func (r *ring) heard(_ pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
-	if f := beat.Formation; f == 0 || f >= r.first {
-		r.newest = max(r.newest, beat.Version)
-		r.flushed = max(r.flushed, beat.Flushed)
-		if beat.Snapshot > r.snapshot {
-			r.snapshot = beat.Snapshot
-			r.master.snapshot(0, beat.Snapshot)
-		}
+	snapshot, settled := r.custody.Heard(custody.State{Formation: beat.Formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
+	if snapshot > 0 {
+		r.m.snapshot(0, snapshot)
 	}
-	if beat.Formation == r.world.Formation && !r.shared { // its members have come through the beginning of a round
-		r.safe, r.shared = true, true
-		r.settleLost()
-	}
-	reply.ReleaseSnapshot, reply.Floor = r.evals.Release(), r.queue.Floor()
+	r.settle(settled)
+	reply.ReleaseSnapshot, reply.Floor = r.m.evals.Release(), r.m.queue.Floor()
 }
 
 // gone makes the others meet without a worker that has ended.
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
-	if !r.over {
+	if !r.m.over {
 		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
 	}
 }
@@ -269,7 +210,7 @@ func (r *ring) gone(id pod.ID, _ int, reason string) {
 func (r *ring) departs(worker int) {
 	s := r.seats[worker]
 	switch {
-	case r.over:
+	case r.m.over:
 		return
 	case s == nil: // it has not come yet
 		r.release(worker)
@@ -277,14 +218,14 @@ func (r *ring) departs(worker int) {
 	}
 	r.do(r.meeting.Depart(worker, r.now()))
 	if r.meeting.Last(worker, s.session) {
-		r.Log.Warn("The only worker that has the model was asked to leave: it stays until another has it, or its grace is over", "worker", worker)
+		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another has it, or its grace is over", "worker", worker)
 	}
 }
 
 // release lets a worker go that was asked to.
 func (r *ring) release(worker int) {
-	r.Log.Info("Worker released", "worker", worker)
-	r.master.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
+	r.m.Log.Info("Worker released", "worker", worker)
+	r.m.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
 }
 
 // dismiss takes the leases of a worker back that is not part of the ring any more, whether or not it has ended: nothing
@@ -296,23 +237,19 @@ func (r *ring) dismiss(id pod.ID, reason string) {
 
 // takeBack takes the leases of a worker that has ended.
 func (r *ring) takeBack(_ context.Context, worker int, charge string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.over {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if !r.m.over {
 		r.reclaim(worker, charge)
-		r.advance(time.Now())
+		r.m.advance(time.Now())
 	}
 }
 
-// reclaim takes a worker's leases back: when a world without it is safe, if there may be something of it in the model.
+// reclaim takes a worker's leases back, at once or when it is certain what of them is in the model.
 func (r *ring) reclaim(worker int, charge string) {
-	held := r.queue.Held(worker)
-	training := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
-	switch {
-	case training && (r.member(worker) || !r.safe):
-		r.lost[worker] = cmp.Or(charge, r.lost[worker])
-	case len(held) > 0:
-		r.lose(worker, r.ledger, charge)
+	if held := r.m.queue.Held(worker); len(held) > 0 {
+		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
+		r.settle(r.custody.Reclaim(worker, trains, charge))
 	}
 }
 
@@ -320,17 +257,16 @@ func (r *ring) reclaim(worker int, charge string) {
 // cause. Without that one the others meet. If it was another who kept them waiting, that one does not come. Nobody
 // is one who has not had the time since the last world, or since all were called back.
 func (r *ring) stragglers(overdue []int) []int {
-	rested := r.now().Sub(r.turned) >= r.Job.TaskTimeout.Duration
+	rested := r.now().Sub(r.turned) >= r.m.Job.TaskTimeout.Duration
 	named := false
 	return slices.DeleteFunc(overdue, func(worker int) bool {
 		s := r.seats[worker]
 		switch {
 		case s == nil:
-			_, lost := r.lost[worker]
-			return lost
+			return r.custody.Missed(worker)
 		case s.waits || !rested:
 			return true
-		case r.called || !r.member(worker):
+		case r.called || !r.custody.Member(worker):
 			return false
 		}
 		before := named
@@ -343,11 +279,11 @@ func (r *ring) silence(role pod.Role) time.Duration {
 	if role != pod.Worker {
 		return 0
 	}
-	return r.Job.HeartbeatTimeout.Duration
+	return r.m.Job.HeartbeatTimeout.Duration
 }
 
 func (r *ring) update() {
-	if n := r.table.Workers(); n != r.expected {
+	if n := r.m.table.Workers(); n != r.expected {
 		r.expected = n
 		r.do(r.meeting.Expect(n, r.now()))
 	}
@@ -363,26 +299,26 @@ func (r *ring) tick() {
 		r.waiting, r.told = why, false
 	case why != "" && !r.told && !r.works():
 		r.told = true
-		r.Log.Info("The ring does not work", "reason", why)
+		r.m.Log.Info("The ring does not work", "reason", why)
 	}
 }
 
 // works says that members go on, also if they will come back after a round.
 func (r *ring) works() bool {
-	return !r.called && slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool {
+	return !r.called && slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool {
 		s := r.seats[m.Worker]
 		return s != nil && s.session == m.Session && !s.waits
 	})
 }
 
 func (r *ring) describe(s *wire.JobStatus) {
-	s.World = r.world.ID
-	for _, m := range r.world.Members {
+	s.World = r.custody.World().ID
+	for _, m := range r.custody.World().Members {
 		if seat := r.seats[m.Worker]; seat != nil && seat.session == m.Session {
 			s.WorldSize++
 		}
 	}
-	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.over && !r.works() {
+	if _, why := r.meeting.Waiting(); s.Waiting == "" && !r.m.over && !r.works() {
 		s.Waiting = why
 	}
 }

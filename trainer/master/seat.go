@@ -31,6 +31,11 @@ type seat struct {
 	left    chan struct{}    // closed when the stream ends
 }
 
+// member is who sits there.
+func (s *seat) member() rendezvous.Member {
+	return rendezvous.Member{Worker: s.worker, Session: s.session, Address: s.arrival.GetAddress()}
+}
+
 // say has a word sent. It does not wait.
 func (s *seat) say(word *wire.Assembly) {
 	s.words = append(s.words, word)
@@ -69,9 +74,9 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 // enter gives a worker its seat. If it had one, that one's stream is broken: a process that comes again takes the
 // seat over, another is another member.
 func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if err := r.known(ctx); err != nil {
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
+	if err := r.m.known(ctx); err != nil {
 		return nil, err
 	}
 	if caller := wire.Caller(ctx).ID(); caller.Index != int(first.Worker) {
@@ -94,15 +99,15 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		s.session = r.session
 	}
 	r.seats[s.worker] = s
-	r.master.do(r.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
+	r.m.do(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
 	r.take(s, first)
 	return s, nil
 }
 
 // arrive takes what a worker says on its stream after the first arrival.
 func (r *ring) arrive(s *seat, a *wire.Arrival) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
 	if r.seats[s.worker] != s {
 		return status.Errorf(codes.Aborted, "worker-%d has lost its seat", s.worker)
 	}
@@ -127,8 +132,8 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 		return
 	}
 	s.arrival, s.waits = a, true
-	r.contact(pod.ID{Role: pod.Worker, Index: s.worker}).heard = r.now()
-	if r.over {
+	r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).heard = r.now()
+	if r.m.over {
 		return // it is told so by GetTask
 	}
 	suspect := -1
@@ -139,33 +144,33 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
 		Formation: a.Formation, Round: a.Round, Broken: a.Broken, Suspect: suspect,
 	}, r.now()))
-	if r.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves { // it was asked to go before its stream broke
+	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves { // it was asked to go before its stream broke
 		r.do(r.meeting.Depart(s.worker, r.now()))
 	}
-	r.advance(time.Now())
+	r.m.advance(time.Now())
 }
 
 // leave ends a seat with its stream. The one that alone has the model is waited for until its pod has ended or
 // its heartbeats have: a stream may break without them.
 func (r *ring) leave(s *seat, err error) {
 	close(s.left)
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.m.mu.Lock()
+	defer r.m.mu.Unlock()
 	switch {
 	case r.seats[s.worker] != s:
-	case s.process != 0 && !r.over && (r.meeting.Last(s.worker, s.session) || r.alone(s)):
-		r.Log.Warn("The stream of the only worker that has the model ended: waiting for it to come back", "worker", s.worker, "error", err)
+	case s.process != 0 && !r.m.over && (r.meeting.Last(s.worker, s.session) || r.alone(s)):
+		r.m.Log.Warn("The stream of the only worker that has the model ended: waiting for it to come back", "worker", s.worker, "error", err)
 	default:
 		r.vacate(s, fmt.Sprintf("its stream ended: %v", err))
-		r.advance(time.Now())
+		r.m.advance(time.Now())
 	}
 }
 
 // vacate makes the others meet without the one that sat there. The mutex is held.
 func (r *ring) vacate(s *seat, reason string) {
 	delete(r.seats, s.worker)
-	if !r.over {
-		r.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
+	if !r.m.over {
+		r.m.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
 		r.do(r.meeting.Leave(s.worker, s.session, reason, r.now()))
 	}
 }
@@ -178,10 +183,10 @@ func (r *ring) speak(s *seat, stream grpc.BidiStreamingServer[wire.Arrival, wire
 		case <-s.left:
 			return
 		}
-		r.mu.Lock()
+		r.m.mu.Lock()
 		words := s.words
 		s.words = nil
-		r.mu.Unlock()
+		r.m.mu.Unlock()
 		for _, word := range words {
 			if stream.Send(word) != nil {
 				return // Recv says why

@@ -25,7 +25,7 @@ const (
 
 // servers is the strategy of parameter servers: the custody decides, this talks to them.
 type servers struct {
-	*master
+	m       *master
 	custody *custody.Servers
 	lines   []*line
 }
@@ -41,7 +41,7 @@ type line struct {
 }
 
 func newServers(m *master) *servers {
-	s := &servers{master: m, custody: custody.NewServers(m.Job.NumPS)}
+	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS)}
 	for i := range m.Job.NumPS {
 		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1)})
 	}
@@ -49,22 +49,22 @@ func newServers(m *master) *servers {
 }
 
 // join takes a server that listens at address.
-func (m *servers) join(index, incarnation int, address string) error {
-	l := m.lines[index]
+func (s *servers) join(index, incarnation int, address string) error {
+	l := s.lines[index]
 	if l.client == nil || l.incarnation != incarnation {
-		conn, err := wire.Connect(address, m.Dial, m.Self, wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
+		conn, err := wire.Connect(address, s.m.Dial, s.m.Self, wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
 		if err != nil {
 			return fmt.Errorf("connect to server %d at %s: %w", index, address, err)
 		}
 		l.close()
 		l.incarnation, l.conn, l.client = incarnation, conn, wire.NewParameterServerClient(conn)
 	}
-	lost, err := m.custody.Join(index, incarnation, address)
+	lost, err := s.custody.Join(index, incarnation, address)
 	if err != nil {
 		return status.Error(codes.NotFound, err.Error())
 	}
 	if lost {
-		m.lostValues(index, "another has taken its place")
+		s.lostValues(index, "another has taken its place")
 	}
 	signal(l.wake)
 	return nil
@@ -79,42 +79,42 @@ func (l *line) close() {
 }
 
 // addresses of all servers, nil until every one has joined.
-func (m *servers) addresses() []*wire.Server {
-	if !m.custody.Complete() {
+func (s *servers) addresses() []*wire.Server {
+	if !s.custody.Complete() {
 		return nil
 	}
 	var all []*wire.Server
-	for i := range m.lines {
-		address, incarnation, _ := m.custody.At(i)
+	for i := range s.lines {
+		address, incarnation, _ := s.custody.At(i)
 		all = append(all, &wire.Server{Address: address, Incarnation: int32(incarnation)})
 	}
 	return all
 }
 
 // lostValues begins the life of the model that the custody has raised, since a server is gone with its values.
-func (m *servers) lostValues(index int, reason string) {
-	m.anew(m.custody.Life(), fmt.Sprintf("server %d was lost with its part of the model: %s", index, reason))
-	for _, l := range m.lines {
+func (s *servers) lostValues(index int, reason string) {
+	s.m.anew(s.custody.Life(), fmt.Sprintf("server %d was lost with its part of the model: %s", index, reason))
+	for _, l := range s.lines {
 		signal(l.wake)
 	}
 }
 
-func (m *servers) version() int64 { return m.custody.Version() }
+func (s *servers) version() int64 { return s.custody.Version() }
 
 // update makes what the servers are to know what is so.
-func (m *servers) update() {
+func (s *servers) update() {
 	contributors := 0
-	if m.Job.Synchronous() {
-		contributors = m.queue.Holders()
+	if s.m.Job.Synchronous() {
+		contributors = s.m.queue.Holders()
 	}
-	m.order(contributors, 0)
+	s.order(contributors, 0)
 }
 
 // order has every server told how things are to be.
-func (m *servers) order(contributors, settled int) {
-	m.custody.Want(contributors, settled, m.evals.Release())
-	for i, l := range m.lines {
-		if _, _, due := m.custody.Due(i); due {
+func (s *servers) order(contributors, settled int) {
+	s.custody.Want(contributors, settled, s.m.evals.Release())
+	for i, l := range s.lines {
+		if _, _, due := s.custody.Due(i); due {
 			signal(l.wake)
 		}
 	}
@@ -122,93 +122,93 @@ func (m *servers) order(contributors, settled int) {
 
 // applied orders the barrier of an epoch, and says whether every server is through it.
 // In an asynchronous job there is nothing to apply then; the version is still learnt.
-func (m *servers) applied(epoch int) bool {
+func (s *servers) applied(epoch int) bool {
 	contributors := 0
-	if m.Job.Synchronous() {
-		contributors = m.queue.Holders()
+	if s.m.Job.Synchronous() {
+		contributors = s.m.queue.Holders()
 	}
-	m.order(contributors, epoch)
-	return m.custody.Applied(epoch)
+	s.order(contributors, epoch)
+	return s.custody.Applied(epoch)
 }
 
 // whole says that there is a model: with nothing to train on it is the servers' as it stands.
-func (m *servers) whole() bool { return m.custody.Current() }
+func (s *servers) whole() bool { return s.custody.Current() }
 
 // heard takes a server's word of its version and snapshot.
-func (m *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, _ *wire.HeartbeatReply) {
+func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, _ *wire.HeartbeatReply) {
 	if id.Role != pod.PS {
 		return
 	}
-	if p, ok := m.table.Get(id); ok && m.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
-		m.snapshot(id.Index, r.Snapshot)
+	if p, ok := s.m.table.Get(id); ok && s.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
+		s.m.snapshot(id.Index, r.Snapshot)
 	}
 }
 
 // gone forgets a server that has ended. It took with it all that it held.
-func (m *servers) gone(id pod.ID, launch int, reason string) {
+func (s *servers) gone(id pod.ID, launch int, reason string) {
 	if id.Role != pod.PS {
 		return
 	}
-	l := m.lines[id.Index]
+	l := s.lines[id.Index]
 	if l.incarnation <= launch {
 		l.close()
 	}
-	if m.over {
+	if s.m.over {
 		return
 	}
-	if m.custody.Leave(id.Index, launch) {
-		m.lostValues(id.Index, reason)
+	if s.custody.Leave(id.Index, launch) {
+		s.lostValues(id.Index, reason)
 	}
 }
 
 // takeBack takes the leases of a worker that has ended, when the servers have said what they have of them.
-func (m *servers) takeBack(ctx context.Context, worker int, charge string) {
-	m.mu.Lock()
-	held := m.queue.Held(worker)
-	if m.over {
+func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
+	s.m.mu.Lock()
+	held := s.m.queue.Held(worker)
+	if s.m.over {
 		held = nil
 	}
-	clients := make([]wire.ParameterServerClient, len(m.lines))
-	for i, l := range m.lines {
+	clients := make([]wire.ParameterServerClient, len(s.lines))
+	for i, l := range s.lines {
 		clients[i] = l.client
 	}
-	life := m.Self.Life()
-	m.mu.Unlock()
+	life := s.m.Self.Life()
+	s.m.mu.Unlock()
 	if len(held) == 0 {
 		return
 	}
-	progress := m.progress(ctx, clients, held)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.Self.Life() != life { // what they had is void, and nothing is held any more
+	progress := s.progress(ctx, clients, held)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if s.m.Self.Life() != life { // what they had is void, and nothing is held any more
 		return
 	}
-	m.lose(worker, progress, charge)
-	m.advance(time.Now())
+	s.m.lose(worker, progress, charge)
+	s.m.advance(time.Now())
 }
 
-func (m *servers) departs(int)                    {}
-func (m *servers) dismiss(pod.ID, string)         {}
-func (m *servers) stragglers(overdue []int) []int { return overdue }
-func (m *servers) silence(pod.Role) time.Duration {
-	return max(m.Job.TaskTimeout.Duration, silenceLeast)
+func (s *servers) departs(int)                    {}
+func (s *servers) dismiss(pod.ID, string)         {}
+func (s *servers) stragglers(overdue []int) []int { return overdue }
+func (s *servers) silence(pod.Role) time.Duration {
+	return max(s.m.Job.TaskTimeout.Duration, silenceLeast)
 }
-func (m *servers) deadline() (at time.Time, ok bool) { return }
-func (m *servers) tick()                             {}
-func (m *servers) describe(*wire.JobStatus)          {}
+func (s *servers) deadline() (at time.Time, ok bool) { return }
+func (s *servers) tick()                             {}
+func (s *servers) describe(*wire.JobStatus)          {}
 
 // command tells a server its orders, one at a time, as long as it takes.
-func (m *servers) command(ctx context.Context, l *line) {
+func (s *servers) command(ctx context.Context, l *line) {
 	for ctx.Err() == nil {
-		m.mu.Lock()
-		want, incarnation, due := m.custody.Due(l.index)
+		s.m.mu.Lock()
+		want, incarnation, due := s.custody.Due(l.index)
 		client := l.client
 		due = due && client != nil && l.incarnation == incarnation
 		if due {
 			l.orders++
 		}
 		number := l.orders
-		m.mu.Unlock()
+		s.m.mu.Unlock()
 		if !due {
 			select {
 			case <-l.wake:
@@ -218,14 +218,14 @@ func (m *servers) command(ctx context.Context, l *line) {
 		}
 		reply, err := control(ctx, client, want, number)
 		if err != nil {
-			m.Log.Debug("Server does not answer", "server", l.index, "error", err)
+			s.m.Log.Debug("Server does not answer", "server", l.index, "error", err)
 			pause(ctx, controlPause)
 			continue
 		}
-		m.mu.Lock()
-		m.custody.Told(l.index, incarnation, want, reply.Version)
-		m.advance(time.Now())
-		m.mu.Unlock()
+		s.m.mu.Lock()
+		s.custody.Told(l.index, incarnation, want, reply.Version)
+		s.m.advance(time.Now())
+		s.m.mu.Unlock()
 	}
 }
 
@@ -243,7 +243,7 @@ func control(ctx context.Context, client wire.ParameterServerClient, want custod
 
 // progress asks every server how much it has of the tasks of some leases, and returns the least by
 // lease. A server that does not answer has nothing.
-func (m *servers) progress(ctx context.Context, clients []wire.ParameterServerClient, held []task.Lease) map[int64]int64 {
+func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerClient, held []task.Lease) map[int64]int64 {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
 	request, leases := new(wire.ProgressRequest), []int64(nil)
@@ -265,7 +265,7 @@ func (m *servers) progress(ctx context.Context, clients []wire.ParameterServerCl
 				err = fmt.Errorf("it answers about %d tasks of %d", len(reply.Done), len(leases))
 			}
 			if err != nil {
-				m.Log.Warn("Server does not say how far a lost worker came", "server", i, "error", err)
+				s.m.Log.Warn("Server does not say how far a lost worker came", "server", i, "error", err)
 				return
 			}
 			answers[i] = reply.Done

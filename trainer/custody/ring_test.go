@@ -1,0 +1,163 @@
+package custody
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+)
+
+// TestRingModel checks the laws against a model that decides by their words: whose leases are taken back, when, and with what
+// of them in the model.
+func TestRingModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		r := NewRing()
+		var (
+			world    rendezvous.World
+			ledger   map[int64]int64
+			last     int // worker that came last
+			safe     bool
+			shared   bool
+			gone     = map[int]string{}
+			life     = int64(1)
+			newest   int64
+			first    int64
+			snapshot int64
+		)
+		settled := func(t *rapid.T, got []Settlement) {
+			t.Helper()
+			want := map[int]string{}
+			if safe {
+				for worker, charge := range gone {
+					if !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return m.Worker == worker }) {
+						want[worker] = charge
+						delete(gone, worker)
+					}
+				}
+			}
+			had := map[int]string{}
+			for _, s := range got {
+				had[s.Worker] = s.Charge
+				if !maps.Equal(s.Progress, ledger) {
+					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Progress, ledger)
+				}
+			}
+			if !maps.Equal(had, want) {
+				t.Fatalf("taken back %v, want %v; safe %v in %v", had, want, safe, world)
+			}
+		}
+		t.Repeat(map[string]func(*rapid.T){
+			"form": func(t *rapid.T) {
+				next := rendezvous.World{Formation: world.Formation + 1}
+				for _, m := range world.Members {
+					if rapid.Bool().Draw(t, "survives") {
+						next.Members = append(next.Members, m)
+					}
+				}
+				survivors := len(next.Members)
+				for range rapid.IntRange(0, 2).Draw(t, "newcomers") {
+					last++
+					next.Members = append(next.Members, rendezvous.Member{Worker: last, Session: int64(last)})
+				}
+				for rank := range survivors {
+					if rapid.Bool().Draw(t, "has the newest state") {
+						next.Sources = append(next.Sources, rank)
+					}
+				}
+				if survivors > 0 && next.Sources == nil {
+					next.Sources = []int{0}
+				}
+				ledger = map[int64]int64{1: rapid.Int64Range(0, 9).Draw(t, "records")}
+				version := rapid.Int64Range(0, 9).Draw(t, "version")
+				safe, shared = len(next.Sources) == survivors || next.Sources == nil, next.Sources == nil
+				world = next
+				got := r.Formed(next, ledger, version)
+				if next.Sources == nil {
+					ledger, first = nil, next.Formation
+				} else {
+					newest = max(newest, version)
+				}
+				settled(t, got)
+			},
+			"reclaim": func(t *rapid.T) {
+				worker := rapid.IntRange(0, last+1).Draw(t, "worker")
+				trains, charge := rapid.Bool().Draw(t, "trains"), rapid.SampledFrom([]string{"", "crashed"}).Draw(t, "charge")
+				got := r.Reclaim(worker, trains, charge)
+				waits := trains && (!safe || slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return m.Worker == worker }))
+				if waits {
+					if charge == "" {
+						charge = gone[worker]
+					}
+					gone[worker] = charge
+				}
+				if waits != (len(got) == 0) || !waits && (got[0].Worker != worker || got[0].Charge != charge || !maps.Equal(got[0].Progress, ledger)) {
+					t.Fatalf("reclaimed %v, safe %v in %v", got, safe, world)
+				}
+			},
+			"heard": func(t *rapid.T) {
+				s := State{Formation: rapid.Int64Range(0, world.Formation).Draw(t, "formation"), Version: rapid.Int64Range(0, 20).Draw(t, "version"), Snapshot: rapid.Int64Range(0, 20).Draw(t, "snapshot")}
+				counts := s.Formation == 0 || s.Formation >= first
+				news := counts && s.Snapshot > snapshot
+				if counts {
+					newest, snapshot = max(newest, s.Version), max(snapshot, s.Snapshot)
+				}
+				got, back := r.Heard(s)
+				if (got > 0) != news || news && got != s.Snapshot {
+					t.Fatalf("%+v is news: %d, want %v", s, got, news)
+				}
+				if s.Formation == world.Formation && !shared {
+					safe, shared = true, true
+					settled(t, back)
+				} else if len(back) > 0 {
+					t.Fatalf("%+v takes back %v", s, back)
+				}
+			},
+			"lost": func(t *rapid.T) {
+				begun := rapid.Bool().Draw(t, "begun")
+				before := gone
+				gone, first = map[int]string{}, 1<<62
+				if begun || newest > 0 {
+					life++
+					newest, snapshot, ledger = 0, 0, nil
+				}
+				if got := r.Lost(begun); !maps.Equal(got, before) {
+					t.Fatalf("gone before are %v, want %v", got, before)
+				}
+			},
+			"": func(t *rapid.T) {
+				if r.Life() != life || r.Version() != newest {
+					t.Fatalf("life %d at version %d, want %d at %d", r.Life(), r.Version(), life, newest)
+				}
+				for worker := range last + 1 {
+					if _, ok := gone[worker]; r.Missed(worker) != ok {
+						t.Fatalf("worker %d is missed: %v", worker, !ok)
+					}
+				}
+			},
+		})
+	})
+}
+
+// An order to apply what is accumulated is given once in a life, and is owed until it was done.
+func TestFlush(t *testing.T) {
+	r := NewRing()
+	r.Formed(rendezvous.World{Formation: 1}, nil, 0)
+	if r.Owed() != 0 || r.Flush() != 1 || r.Flush() != 0 || r.Owed() != 1 {
+		t.Fatal("the first order")
+	}
+	r.Lost(true) // it is of another life
+	if r.Owed() != 0 || r.Flush() != 2 {
+		t.Fatal("the order of the new life")
+	}
+	r.Heard(State{Formation: 1, Flushed: 2}) // from before the model was lost
+	if r.Owed() != 2 {
+		t.Fatal("a word of the life before counts")
+	}
+	r.Formed(rendezvous.World{Formation: 2}, nil, 0)
+	if r.Heard(State{Formation: 2, Flushed: 2}); r.Owed() != 0 {
+		t.Fatal("it is owed after it was done")
+	}
+}
