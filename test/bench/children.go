@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 )
 
@@ -33,7 +34,9 @@ func runChild(ctx context.Context, name string, args []string) error {
 
 // serve ends with its standard input.
 func serve(ctx context.Context, optimizer string) error {
-	server, err := ps.NewServer(ps.ServerConfig{Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3}})
+	server, err := ps.NewServer(ps.ServerConfig{
+		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3},
+	})
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // modelFloats is the size of the model that is pushed and pulled: 100 MB.
@@ -35,20 +38,28 @@ func modelLayout() param.Layout {
 	return param.Layout{{Name: "dense/kernel", Shape: []int{modelFloats / 1000, 1000}, Trainable: true}}
 }
 
-func connect(ctx context.Context, addr string, worker int) (*ps.Client, []float32, error) {
-	client, err := ps.Dial(ctx, ps.ClientConfig{Worker: worker, Addresses: []string{addr}, Layout: modelLayout()})
-	if err != nil {
-		return nil, nil, err
-	}
+// initial is the model that a server begins with.
+func initial() (param.Layout, []float32, error) { return modelLayout(), filled(), nil }
+
+func filled() []float32 {
 	values := make([]float32, modelFloats)
 	for i := range values {
 		values[i] = 1e-3
 	}
-	if err := client.Init(ctx, values); err != nil {
-		client.Close()
+	return values
+}
+
+// self is who a process of the benchmark is in its job, which has no other.
+func self(role pod.Role, index int) *wire.Self {
+	return wire.NewSelf(identity.Header{Job: "bench", Role: role, Index: index, Incarnation: 1, Life: 1})
+}
+
+func connect(ctx context.Context, addr string, worker int) (*ps.Client, []float32, error) {
+	client, err := ps.Dial(ctx, ps.ClientConfig{Self: self(pod.Worker, worker), Servers: []ps.Address{{Address: addr}}, Layout: modelLayout()})
+	if err != nil {
 		return nil, nil, err
 	}
-	return client, values, nil
+	return client, filled(), nil
 }
 
 // pushPull moves a model to a server, which applies it, and back; the peer is
@@ -76,7 +87,7 @@ func pushPull(ctx context.Context, b *bench) error {
 	r, err := Result{Name: "ps/push+pull 100 MB, SGD", PeerName: "plain TCP", Unit: "GB/s", Threads: 1, Target: ">= 0.40"}.turns(9,
 		func() (float64, error) {
 			ms, err := fastest(2, func() error {
-				if _, _, err := client.Push(ctx, values, ps.Gradient{Versions: versions}); err != nil {
+				if _, err := client.Push(ctx, values, ps.Gradient{Versions: versions}); err != nil {
 					return err
 				}
 				versions, err = client.Pull(ctx, values, ps.PullOptions{})
@@ -148,7 +159,7 @@ func serverMemory(ctx context.Context, b *bench, optimizer, target string) error
 			for range rounds {
 				versions, err := client.Pull(ctx, values, ps.PullOptions{})
 				if err == nil {
-					_, _, err = client.Push(ctx, values, ps.Gradient{Versions: versions})
+					_, err = client.Push(ctx, values, ps.Gradient{Versions: versions})
 				}
 				if err != nil {
 					failures <- err

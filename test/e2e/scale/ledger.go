@@ -1,21 +1,32 @@
 package scale
 
 import (
+	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
+// errAnew refuses what is of another life of the model.
+var errAnew = errors.New("the model has begun anew")
+
 // Ledger is what all servers of a job have of its model: which records, how often. A push is on every server or on none.
+// Like a real server, it has a stretch of each task, from the task's first record on, and it lives as long as the model does.
 type Ledger struct {
-	mu     sync.Mutex
-	leases map[int32]map[int64]int64 // by worker and lease: the records that were pushed
-	lost   map[int32]bool            // workers that the master asked about: they are gone, and nothing comes from them any more
-	shards map[shard][]int           // how often each record was pushed, in the order of its task
-	pushes int64
+	mu      sync.Mutex
+	life    int64
+	settled int32           // epochs up to this one are had, all of them
+	had     map[key]int64   // records from each task's start
+	shards  map[shard][]int // how often each record was pushed
+	pushes  int64
+}
+
+// key names a training task.
+type key struct {
+	epoch  int32
+	number int64
 }
 
 // shard is one of an epoch.
@@ -24,48 +35,76 @@ type shard struct {
 	name  string
 }
 
-// NewLedger is of a job that has not begun.
+// NewLedger is of a job that has not begun, in the first life of its model.
 func NewLedger() *Ledger {
-	return &Ledger{leases: make(map[int32]map[int64]int64), lost: make(map[int32]bool), shards: make(map[shard][]int)}
+	l := new(Ledger)
+	l.clear(1)
+	return l
 }
 
-// push notes that the records [from, to) of a task, in its order, are trained on. False: the worker is taken for lost.
-func (l *Ledger) push(worker int32, t *wire.Task, from, to int64) bool {
+func (l *Ledger) clear(life int64) {
+	l.life, l.settled, l.pushes = life, 0, 0
+	l.had, l.shards = make(map[key]int64), make(map[shard][]int)
+}
+
+// push notes that the records [from, to) of a task, in its order, are trained on, and returns how many of the task are had
+// then. Less than to: it does not begin where the ledger is, and changes nothing. errAnew: the model is in another life.
+func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost[worker] {
-		return false
+	of := key{t.Epoch, t.Number}
+	had = l.had[of]
+	switch {
+	case life != l.life:
+		return 0, fmt.Errorf("%w: a push of life %d in life %d", errAnew, life, l.life)
+	case t.Epoch <= l.settled:
+		return to, nil
+	case to <= had || from != had:
+		return had, nil
 	}
-	key := shard{t.Epoch, t.Shard}
-	records := l.shards[key]
+	records := l.shards[shard{t.Epoch, t.Shard}]
 	if missing := int(t.End) - len(records); missing > 0 {
 		records = append(records, make([]int, missing)...)
-		l.shards[key] = records
+		l.shards[shard{t.Epoch, t.Shard}] = records
 	}
 	for i := t.Start + from; i < t.Start+to; i++ {
 		records[i]++
 	}
-	held := l.leases[worker]
-	if held == nil {
-		held = make(map[int64]int64)
-		l.leases[worker] = held
-	}
-	clear(held) // a player has one lease at a time
-	held[t.Lease] = to
+	l.had[of] = to
 	l.pushes++
-	return true
+	return to, nil
 }
 
-// progress is what a worker pushed of its leases. Who is asked about has ended.
-func (l *Ledger) progress(worker int32) []*wire.LeaseProgress {
+// progress is how many records of some tasks are had.
+func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.lost[worker] = true
-	var all []*wire.LeaseProgress
-	for _, lease := range slices.Sorted(maps.Keys(l.leases[worker])) {
-		all = append(all, &wire.LeaseProgress{Lease: lease, Done: l.leases[worker][lease]})
+	var all []int64
+	for _, t := range tasks {
+		all = append(all, l.had[key{t.Epoch, t.Number}])
 	}
 	return all
+}
+
+// begin begins a life of the model, unless that one or a later one has begun.
+func (l *Ledger) begin(life int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if life > l.life {
+		l.clear(life)
+	}
+}
+
+// settle notes that all records of the epochs up to this one are had, in that life. It returns errAnew in another one.
+func (l *Ledger) settle(life int64, epochs int32) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if life != l.life {
+		return fmt.Errorf("%w: an order of life %d in life %d", errAnew, life, l.life)
+	}
+	l.settled = max(l.settled, epochs)
+	maps.DeleteFunc(l.had, func(k key, _ int64) bool { return k.epoch <= l.settled })
+	return nil
 }
 
 func (l *Ledger) version() int64 {
@@ -74,20 +113,23 @@ func (l *Ledger) version() int64 {
 	return l.pushes
 }
 
-// Check compares with a job that is done: so many records in each of so many epochs, each of them trained on. again is how often
-// one was so more than once: the servers could not say in time that they had it, or its minibatch was not told yet.
-func (l *Ledger) Check(records, epochs int) (again int, err error) {
+// Check compares with a job that is done: so many records in each of so many epochs, each of them trained on once.
+func (l *Ledger) Check(records, epochs int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	trained := 0
+	trained, again := 0, 0
 	for _, counts := range l.shards {
 		for _, n := range counts {
 			trained += min(n, 1)
 			again += max(n-1, 0)
 		}
 	}
+	var err error
 	if trained != records*epochs {
 		err = fmt.Errorf("%d of %d records were trained on", trained, records*epochs)
 	}
-	return again, err
+	if again > 0 {
+		err = errors.Join(err, fmt.Errorf("%d records were trained on again", again))
+	}
+	return err
 }

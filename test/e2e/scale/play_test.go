@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -40,17 +41,17 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kills[p.ID] = cancel
-	conn, err := grpc.NewClient("passthrough:///master", grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.master.DialContext(ctx) }))
+	self := wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Launch})
+	conn, err := s.connect(self)
 	if err != nil {
 		return err
 	}
 	client := wire.NewMasterClient(conn)
-	play := (&Worker{Index: p.ID.Index, Master: client, Ledger: s.ledger, Batch: 2, Minibatch: 100 * time.Millisecond}).Run
+	play := (&Worker{Self: self, Master: client, Ledger: s.ledger, Batch: 2, Minibatch: 100 * time.Millisecond}).Run
 	if p.ID.Role == pod.PS {
 		lis := named{memnet.Listen(1 << 16), p.ID.String()}
 		s.servers[p.ID.String()] = lis.Listener
-		play = (&Server{Index: p.ID.Index, Master: client, Ledger: s.ledger, Listener: lis}).Run
+		play = (&Server{Self: self, Master: client, Ledger: s.ledger, Listener: lis}).Run
 	}
 	s.wg.Go(func() {
 		defer conn.Close()
@@ -66,6 +67,10 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 		s.events <- e
 	})
 	return nil
+}
+
+func (s *stage) connect(self *wire.Self) (*grpc.ClientConn, error) {
+	return wire.Connect("master", func(ctx context.Context, _ string) (net.Conn, error) { return s.master.DialContext(ctx) }, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 }
 
 func (s *stage) Delete(_ context.Context, id pod.ID) error {
@@ -96,80 +101,128 @@ func (n named) Addr() net.Addr { return n }
 func (named) Network() string  { return "memory" }
 func (n named) String() string { return n.name }
 
-// Players do a job of a real master, with workers killed again and again: each record is trained on once.
+const stageRecords, stageEpochs = 300, 2
+
+// perform does a job of a real master, while somebody kills pods; each record is to be trained on once.
+func perform(t *testing.T, kill func(ctx context.Context, s *stage)) *wire.JobStatus {
+	t.Helper()
+	j := job.Default()
+	j.Name, j.ModelDef, j.TrainingData = "test", "mnist.mnist_mlp.custom_model", "data"
+	j.NumWorkers, j.NumPS, j.NumEpochs, j.MinibatchSize, j.NumMinibatchesPerTask = 4, 2, stageEpochs, 2, 5
+	s := &stage{
+		events: make(chan pod.Event, 256), ledger: NewLedger(), master: memnet.Listen(1 << 16),
+		servers: make(map[string]*memnet.Listener), kills: make(map[pod.ID]context.CancelCauseFunc),
+	}
+	killing, stop := context.WithCancel(t.Context())
+	s.wg.Go(func() { kill(killing, s) })
+	status, err := master.Run(t.Context(), master.Config{
+		Job: j, Training: []task.Shard{{Name: "a", Count: 201}, {Name: "b", Start: 0, Count: 99}},
+		Self:     wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}),
+		Listener: s.master, Pods: s, Dial: s.dial,
+	})
+	stop()
+	s.wg.Wait()
+	if err != nil || status.State != "Succeeded" || status.RecordsDone != stageRecords*stageEpochs {
+		t.Fatalf("%v, %d records done: %v", status.State, status.RecordsDone, err)
+	}
+	if err := s.ledger.Check(stageRecords, stageEpochs); err != nil {
+		t.Error(err)
+	}
+	return status
+}
+
+// Workers are killed again and again.
 func TestPlayersDoAJob(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const records, epochs = 300, 2
-		j := job.Default()
-		j.Name, j.ModelDef, j.TrainingData = "test", "mnist.mnist_mlp.custom_model", "data"
-		j.NumWorkers, j.NumPS, j.NumEpochs, j.MinibatchSize, j.NumMinibatchesPerTask = 4, 2, epochs, 2, 5
-		s := &stage{
-			events: make(chan pod.Event, 256), ledger: NewLedger(), master: memnet.Listen(1 << 16),
-			servers: make(map[string]*memnet.Listener), kills: make(map[pod.ID]context.CancelCauseFunc),
-		}
-		killing, stop := context.WithCancel(t.Context())
-		s.wg.Go(func() {
-			for victim := 0; sleep(killing, 1370*time.Millisecond) == nil; victim++ {
+		status := perform(t, func(ctx context.Context, s *stage) {
+			for victim := 0; sleep(ctx, 1370*time.Millisecond) == nil; victim++ {
 				s.kill(pod.ID{Role: pod.Worker, Index: victim})
 			}
 		})
-		status, err := master.Run(t.Context(), master.Config{
-			Job: j, Training: []task.Shard{{Name: "a", Count: 201}, {Name: "b", Start: 0, Count: 99}},
-			Listener: s.master, Pods: s, Dial: s.dial,
-		})
-		stop()
-		s.wg.Wait()
-		if err != nil || status.State != "Succeeded" || status.RecordsDone != records*epochs {
-			t.Fatalf("%v, %d records done: %v", status.State, status.RecordsDone, err)
-		}
 		if status.Requeued < 3 {
 			t.Errorf("%d leases were taken back: nobody was killed at work", status.Requeued)
 		}
-		if again, err := s.ledger.Check(records, epochs); again > 0 || err != nil {
-			t.Errorf("%d records were trained on again: %v", again, err)
+		if status.Life != 1 || status.Anew != "" {
+			t.Errorf("life %d: %q; no server was killed", status.Life, status.Anew)
+		}
+	})
+}
+
+// With a server the model is lost: it begins anew, and what players still push of the life before is not in it.
+func TestPlayersBeginAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		status := perform(t, func(ctx context.Context, s *stage) {
+			for victim := range 2 {
+				if sleep(ctx, 3210*time.Millisecond) == nil {
+					s.kill(pod.ID{Role: pod.PS, Index: victim})
+				}
+			}
+		})
+		if status.Life != 3 || status.Anew == "" {
+			t.Errorf("life %d after two servers were killed, anew %q", status.Life, status.Anew)
 		}
 	})
 }
 
 func TestLedger(t *testing.T) {
 	l := NewLedger()
-	first := &wire.Task{Lease: 7, Shard: "s", Start: 10, End: 20, Epoch: 1}
-	if !l.push(1, first, 0, 6) {
-		t.Fatal("the first push is refused")
-	}
-	if got := l.progress(1); len(got) != 1 || got[0].Lease != 7 || got[0].Done != 6 {
-		t.Errorf("progress %v, want 6 records of lease 7", got)
-	}
-	if l.push(1, first, 6, 8) {
-		t.Error("a worker that is lost pushes")
-	}
-	l.push(2, &wire.Task{Lease: 9, Shard: "s", Start: 10, End: 20, Epoch: 1}, 6, 10)
-	check := func(records, want int, complete bool) {
+	first := &wire.Task{Number: 1, Shard: "s", Start: 10, End: 20, Epoch: 1}
+	push := func(life int64, task *wire.Task, from, to, want int64, fails error) {
 		t.Helper()
-		if again, err := l.Check(records, 1); again != want || (err == nil) != complete {
-			t.Errorf("of %d records %d again, %v; want %d", records, again, err, want)
+		if had, err := l.push(life, task, from, to); had != want || !errors.Is(err, fails) {
+			t.Errorf("push [%d, %d) in life %d: had %d, %v; want %d, %v", from, to, life, had, err, want, fails)
 		}
 	}
-	check(10, 0, true)
-	check(11, 0, false)
-	l.push(2, &wire.Task{Lease: 10, Shard: "s", Start: 0, End: 10, Epoch: 1}, 0, 9)
-	check(20, 0, false)
-	l.push(2, &wire.Task{Lease: 10, Shard: "s", Start: 0, End: 10, Epoch: 1}, 8, 10)
-	check(20, 1, true)
+	check := func(records int, complete bool) {
+		t.Helper()
+		if err := l.Check(records, 1); (err == nil) != complete {
+			t.Errorf("of %d records: %v", records, err)
+		}
+	}
+	push(1, first, 0, 6, 6, nil)
+	push(1, first, 0, 6, 6, nil)  // again
+	push(1, first, 8, 10, 6, nil) // a gap
+	push(1, first, 4, 8, 6, nil)  // half of it is had
+	if got := l.progress([]*wire.TaskKey{{Epoch: 1, Number: 2}, {Epoch: 1, Number: 1}, {Epoch: 2, Number: 1}}); !slices.Equal(got, []int64{0, 6, 0}) {
+		t.Errorf("progress %v, want 6 records of task 1 of epoch 1", got)
+	}
+	check(10, false)
+	push(1, first, 6, 10, 10, nil)
+	check(10, true)
+	push(2, first, 0, 6, 0, errAnew)
+	l.push(1, &wire.Task{Number: 7, Shard: "s", Start: 0, End: 11, Epoch: 1}, 0, 11) // of another cut: record 10 is in both
+	check(20, false)
+
+	if err := l.settle(1, 1); err != nil {
+		t.Error(err)
+	}
+	push(1, first, 0, 6, 6, nil) // all is had
+	l.begin(2)
+	l.begin(1) // comes late
+	if err := l.settle(1, 5); !errors.Is(err, errAnew) {
+		t.Errorf("an order of the life before: %v", err)
+	}
+	push(1, first, 0, 6, 0, errAnew)
+	push(2, first, 0, 6, 6, nil)
+	if v := l.version(); v != 1 {
+		t.Errorf("version %d in the second life", v)
+	}
 }
 
 func TestWorkerEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis := memnet.Listen(1 << 16)
-		conn, err := grpc.NewClient("passthrough:///master", grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) }))
+		self := wire.NewSelf(identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1})
+		conn, err := (&stage{master: lis}).connect(self)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer conn.Close()
 		ctx, kill := context.WithCancelCause(t.Context())
 		ended := make(chan error, 1)
-		go func() { ended <- (&Worker{Master: wire.NewMasterClient(conn), Ledger: NewLedger()}).Run(ctx) }()
+		go func() {
+			ended <- (&Worker{Self: self, Master: wire.NewMasterClient(conn), Ledger: NewLedger()}).Run(ctx)
+		}()
 		synctest.Wait()
 		kill(ErrKilled)
 		begin := time.Now()

@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"net"
 
-	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Server plays a parameter server: it tells the master what the ledger has.
 type Server struct {
-	Index    int
+	Self     *wire.Self
 	Master   wire.MasterClient
 	Listener net.Listener // Run closes it
 	Ledger   *Ledger
@@ -22,13 +23,17 @@ type Server struct {
 
 // Run serves until ctx is done: nobody tells a server that its job has ended.
 func (s *Server) Run(ctx context.Context) error {
-	srv := grpc.NewServer()
+	srv := wire.NewServer(s.Self)
 	wire.RegisterParameterServerServer(srv, s)
 	defer context.AfterFunc(ctx, srv.Stop)()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.Listener) }()
+	index := int32(s.Self.Header().Index)
 	joined := retry(ctx, func() error {
-		_, err := s.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Index: int32(s.Index), Address: s.Listener.Addr().String()})
+		reply, err := s.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_PS, Index: index, Address: s.Listener.Addr().String()})
+		if err == nil {
+			s.begin(reply.Life)
+		}
 		return err
 	})
 	if joined != nil {
@@ -37,7 +42,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return joined
 	}
 	beaten := beat(ctx, s.Master, func() *wire.HeartbeatRequest {
-		return &wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(s.Index), Version: s.Ledger.version()}
+		return &wire.HeartbeatRequest{Role: wire.Role_PS, Index: index, Version: s.Ledger.version()}
 	})
 	srv.Stop()
 	if err := <-served; err != nil && ctx.Err() == nil {
@@ -46,12 +51,22 @@ func (s *Server) Run(ctx context.Context) error {
 	return beaten
 }
 
-// Control implements wire.ParameterServerServer. What is pushed is applied at once: nothing is to be done.
-func (s *Server) Control(context.Context, *wire.ControlRequest) (*wire.ControlReply, error) {
+// begin makes the server one of that life of the model, unless it is in it, or in a later one.
+func (s *Server) begin(life int64) {
+	s.Ledger.begin(life)
+	s.Self.SetLife(max(life, s.Self.Life()))
+}
+
+// Control implements wire.ParameterServerServer. What is pushed is applied at once: only the life and the end of an epoch matter.
+func (s *Server) Control(_ context.Context, r *wire.ControlRequest) (*wire.ControlReply, error) {
+	s.begin(r.Life)
+	if err := s.Ledger.settle(r.Life, r.Settled); err != nil {
+		return nil, status.Error(codes.Aborted, err.Error())
+	}
 	return &wire.ControlReply{Version: s.Ledger.version()}, nil
 }
 
 // Progress implements wire.ParameterServerServer.
 func (s *Server) Progress(_ context.Context, r *wire.ProgressRequest) (*wire.ProgressReply, error) {
-	return &wire.ProgressReply{Leases: s.Ledger.progress(r.Worker)}, nil
+	return &wire.ProgressReply{Done: s.Ledger.progress(r.Tasks)}, nil
 }

@@ -14,15 +14,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// heartbeat is how often a pod says how far it is, as real ones do.
-const heartbeat = 500 * time.Millisecond
+const (
+	heartbeat = 500 * time.Millisecond // how often a pod says how far it is, as real ones do
+	anewPause = 100 * time.Millisecond // before a worker asks how things stand in another life of the model
+)
 
 // errReplaced ends a player whose place another has taken.
 var errReplaced = errors.New("the master does not know this pod any more")
 
 // Worker plays a worker: it says what one says, and sleeps where one computes.
 type Worker struct {
-	Index     int
+	Self      *wire.Self
 	Master    wire.MasterClient
 	Ledger    *Ledger
 	Batch     int64         // records of a minibatch
@@ -45,6 +47,22 @@ func (w *Worker) Run(ctx context.Context) error {
 	defer cancel(nil)
 	beating.Go(func() { cancel(beat(ctx, w.Master, w.state)) })
 	for {
+		err := w.work(ctx)
+		if !errors.Is(err, errAnew) {
+			return err
+		}
+		if err := sleep(ctx, anewPause); err != nil { // the servers may have to hear of it first
+			return err
+		}
+		if err := w.join(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// work does one task after the other, in one life of the model.
+func (w *Worker) work(ctx context.Context) error {
+	for {
 		t, err := w.next(ctx)
 		switch {
 		case err != nil:
@@ -62,13 +80,18 @@ func (w *Worker) Run(ctx context.Context) error {
 	}
 }
 
+func (w *Worker) index() int32 { return int32(w.Self.Header().Index) }
+
 // join waits for the servers, too: a first call is answered at once, the next ones when all servers are there.
 func (w *Worker) join(ctx context.Context) error {
 	for {
-		var servers []string
+		var servers []*wire.Server
 		err := retry(ctx, func() error {
-			reply, err := w.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(w.Index)})
-			servers = reply.GetPsAddresses()
+			reply, err := w.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: w.index()})
+			servers = reply.GetServers()
+			if err == nil {
+				w.Self.SetLife(reply.Life)
+			}
 			return err
 		})
 		if err != nil || len(servers) > 0 {
@@ -79,14 +102,15 @@ func (w *Worker) join(ctx context.Context) error {
 
 func (w *Worker) next(ctx context.Context) (t *wire.Task, err error) {
 	err = retry(ctx, func() error {
-		reply, err := w.Master.GetTask(ctx, &wire.GetTaskRequest{Worker: int32(w.Index)})
+		reply, err := w.Master.GetTask(ctx, &wire.GetTaskRequest{Worker: w.index()})
 		t = reply.GetTask()
 		return err
 	})
 	return t, err
 }
 
-// train takes its time for each minibatch, pushes it, and reports at the end.
+// train takes its time for each minibatch, pushes it, and reports at the end. Where the ledger has more of the task than the
+// worker knows of, it goes on from there.
 func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 	w.hold(&wire.LeaseProgress{Lease: t.Lease, Done: t.Done})
 	defer w.hold(nil)
@@ -94,16 +118,19 @@ func (w *Worker) train(ctx context.Context, t *wire.Task) error {
 		if err := sleep(ctx, w.Minibatch); err != nil {
 			return err
 		}
-		to := min(done+w.Batch, records)
-		if !w.Ledger.push(int32(w.Index), t, done, to) {
-			return errReplaced
+		had, err := w.Ledger.push(w.Self.Life(), t, done, min(done+w.Batch, records))
+		switch {
+		case err != nil:
+			return err
+		case had <= done:
+			return fmt.Errorf("the servers have %d records of a task of which the master credits %d", had, done)
 		}
-		done = to
+		done = had
 		w.steps.Add(1)
 		w.hold(&wire.LeaseProgress{Lease: t.Lease, Done: done})
 	}
 	err := retry(ctx, func() error {
-		_, err := w.Master.ReportTask(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: t.Lease})
+		_, err := w.Master.ReportTask(ctx, &wire.ReportTaskRequest{Worker: w.index(), Lease: t.Lease})
 		return err
 	})
 	if status.Code(err) == codes.FailedPrecondition { // told before, and the answer was lost
@@ -119,7 +146,7 @@ func (w *Worker) hold(l *wire.LeaseProgress) {
 }
 
 func (w *Worker) state() *wire.HeartbeatRequest {
-	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(w.Index), Steps: w.steps.Load(), Loss: 1}
+	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: w.index(), Steps: w.steps.Load(), Loss: 1}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.lease != nil {
@@ -151,7 +178,9 @@ func retry(ctx context.Context, f func() error) error {
 			return nil
 		case codes.NotFound:
 			return errReplaced
-		case codes.FailedPrecondition, codes.InvalidArgument:
+		case codes.Aborted:
+			return fmt.Errorf("%w: %v", errAnew, err)
+		case codes.FailedPrecondition, codes.InvalidArgument, codes.Unauthenticated, codes.PermissionDenied:
 			return err
 		}
 		if err := sleep(ctx, pause); err != nil {
