@@ -1,0 +1,119 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// begunAnew checks that a job which lost a part of its model says so everywhere, and that what it ends with is trained.
+func (j *submitted) begunAnew(epochs int64) {
+	j.t.Helper()
+	s := j.ends(epochs)
+	if s.Life < 2 || !strings.Contains(s.Anew, "lost") {
+		j.t.Errorf("life %d of the model, %q: the status does not say that the training began anew", s.Life, s.Anew)
+	}
+	if len(grep(j.log("master"), "The training begins anew")) == 0 {
+		j.t.Error("the master's log does not say that the training began anew")
+	}
+	if out := j.elasticdl("status", j.job); len(grep(out, "(?i)anew")) == 0 {
+		j.t.Errorf("elasticdl status does not say that the training began anew:\n%s", out)
+	}
+	if n := len(s.Evaluations); n == 0 {
+		j.t.Error("nothing was evaluated")
+	} else {
+		accurate(j.t, s.Evaluations[n-1].Metrics["accuracy"])
+	}
+}
+
+// Everything but the master is deleted at once at 30 % of the records.
+func TestAllButTheMasterDeleted(t *testing.T) {
+	const epochs = 20
+	ns := newNamespace(t)
+	j := ns.train("stripped", slices.Concat(small, []string{mlp, "--num_epochs=20", "--num_ps_pods=2", "--num_workers=2",
+		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	j.trains(0.3)
+	kept := j.uids("master")
+	began := time.Now()
+	ns.kubectl("delete", "pods", "-l", "elasticdl-job-name=stripped,elasticdl-replica-type in (ps,worker)", "--wait=false", "--grace-period=0", "--force")
+	j.awaits("a new life of the model", patience, func() bool {
+		s := j.status()
+		return s != nil && s.Life > 1
+	})
+	took(t, "all but the master deleted to a new life of the model", began)
+	if now := j.uids("master"); !slices.Equal(now, kept) {
+		t.Errorf("the master was disturbed: %v, before %v", now, kept)
+	}
+	j.begunAnew(epochs)
+}
+
+// onBoth submits a job as spread does, and moves server 1 to node-1, so that each node has a server and two workers. That alone
+// begins a new life of the model.
+func (ns *namespace) onBoth(job, epochs string) *submitted {
+	ns.t.Helper()
+	j := ns.spread(job, epochs)
+	ns.kubectl("cordon", "node-0")
+	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-0") })
+	before := j.uids("ps-1")[0]
+	ns.kubectl("delete", "pod", "elasticdl-"+job+"-ps-1", "--wait=false")
+	j.awaits("server 1 on node-1", patience, func() bool {
+		o := j.pod("ps-1")
+		return o.running() && o.Metadata.UID != before && o.Spec.NodeName == "node-1"
+	})
+	ns.kubectl("uncordon", "node-0")
+	j.awaits("training in the second life of the model", patience, func() bool {
+		s := j.status()
+		return s != nil && s.Life == 2 && s.RecordsDone >= trainingDigits/5
+	})
+	return j
+}
+
+// A node is lost with a server and workers.
+func TestNodeLossWithServer(t *testing.T) {
+	const epochs = 30
+	ns := newNamespace(t)
+	j := ns.onBoth("halved", "30")
+	component(t, "kill", "node-1")
+	began := time.Now()
+	back := func() { component(t, "start", "node-1") }
+	t.Cleanup(func() {
+		if back != nil {
+			back()
+		}
+	})
+	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
+		o, s := j.pod("ps-1"), j.status()
+		return o.running() && o.Spec.NodeName == "node-0" && s != nil && s.Life == 3
+	})
+	took(t, "node killed with a server to the server replaced", began)
+	back()
+	back = nil
+	j.begunAnew(epochs)
+}
+
+// The kubelet of a node dies, and the network is whole: a server that the cluster takes for lost goes on beside its successor.
+func TestKubeletLossWithServer(t *testing.T) {
+	const epochs = 30
+	ns := newNamespace(t)
+	j := ns.onBoth("doubled", "30")
+	component(t, "kill", "kubelet-1")
+	began := time.Now()
+	back := func() { component(t, "start", "kubelet-1") }
+	t.Cleanup(func() {
+		if back != nil {
+			back()
+		}
+	})
+	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
+		o, s := j.pod("ps-1"), j.status()
+		return o.running() && o.Spec.NodeName == "node-0" && s != nil && s.Life == 3
+	})
+	took(t, "kubelet killed with a server to the server replaced", began)
+	j.goesOn(trainingDigits / 10)
+	back()
+	back = nil
+	j.begunAnew(epochs)
+}
