@@ -64,7 +64,7 @@ var packages = map[string]struct {
 	"data/dataset": {shell, "data data/example recordio"},
 	"mesh":         {shell, "identity pod ring timing"},
 	"ps":           {shell, "identity job nn/kernel optim param pod timing wire zoo"},
-	"master":       {shell, "custody evaluation identity job pod rendezvous task wire"},
+	"master":       {shell, "custody evaluation identity job pod rendezvous task timing wire"},
 	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task timing wire zoo"},
 	"role":         {shell, "data identity job logline master pod ps task timing wire worker zoo"},
 	"local":        {shell, "identity job master pod role wire"},

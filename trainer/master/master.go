@@ -19,12 +19,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 const (
-	leaveGrace  = 10 * time.Second // what workers of a job that is done have to leave by themselves
-	endLimit    = 30 * time.Second // what the runtime has to end the pods of a job that is over
+	leaveGrace  = timing.Farewell // what workers of a job that is done have to leave by themselves
+	endLimit    = timing.End      // what the runtime has to end the pods of a job that is over
 	statusEvery = time.Second
 )
 

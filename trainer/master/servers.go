@@ -13,14 +13,15 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 const (
-	progressLimit = 3 * time.Second        // what servers have to say how far a lost worker came
-	controlLimit  = 2 * time.Second        // what a server has to answer an order
+	progressLimit = timing.Account         // what servers have to say how far a lost worker came
+	controlLimit  = timing.Order           // what a server has to answer an order
 	controlPause  = 100 * time.Millisecond // before an order is repeated
-	silenceLeast  = 5 * time.Second        // of a pod that is taken for lost, however short its tasks may be
+	silenceLeast  = timing.Silence         // of a pod that is taken for lost, however short its tasks may be
 )
 
 // servers is the strategy of parameter servers: the custody decides, this talks to them.

@@ -14,11 +14,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // longPoll is how long a call waits for something to change.
-const longPoll = 5 * time.Second
+const longPoll = timing.Poll
 
 var kinds = map[task.Kind]wire.TaskKind{
 	task.Training:   wire.TaskKind_TRAINING,

@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -27,7 +28,7 @@ const (
 	longPause  = time.Second
 	// patience is how long a server may leave a call without a byte: the pushes of
 	// many workers may stand before this one's. A dead host is found sooner, by keep-alive.
-	patience = 2 * time.Minute
+	patience = timing.Patience
 	// stride is how much is written or read under one deadline, in elements.
 	stride = 1 << 20
 )
@@ -147,7 +148,7 @@ func (p *peer) retry(ctx context.Context, f func() error) error {
 }
 
 // declareLimit is what a server has to answer a declaration. One that is gone without a word is asked again then.
-const declareLimit = 5 * time.Second
+const declareLimit = timing.Connect + timing.Greeting
 
 // declare has the server check the layout.
 func (p *peer) declare(ctx context.Context) error {
@@ -179,8 +180,8 @@ func (p *peer) try(ctx context.Context, l *link, req request, out, in []float32)
 	return a, err
 }
 
-// openLimit is what a server has to say who it is.
-const openLimit = 10 * time.Second
+// openLimit is what a connection has to be made, and a server to say who it is.
+const openLimit = timing.Connect + timing.Greeting
 
 // connect returns the link's connection, opened by both ends saying who they are.
 func (p *peer) connect(ctx context.Context, l *link) (net.Conn, error) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -227,7 +228,7 @@ func (s *Server) disown(c io.Closer) {
 }
 
 const (
-	greeting    = 5 * time.Second        // how long a connection may take to say what it is
+	greeting    = timing.Greeting        // how long a connection may take to say what it is
 	acceptPause = 100 * time.Millisecond // before the next try to accept one
 )
 

@@ -7,6 +7,7 @@
 //	an order to a server             Order Account
 //	a new connection                      Connect Greeting
 //	any call                                    Poll ─────────────────Call
+//	a push or pull                                                                    120 s Patience
 //	a connection at rest                      KernelAlive   Alive ─── Vanish
 //	a worker that leaves                        Drain ───────────────────── LeaveGrace
 //	a job's end                                             Farewell ──────────── End
@@ -21,9 +22,11 @@
 //  4. A call outlasts a connection's attempt and the master's longest wait for news, with time for the answer:
 //     Connect + Poll < Call, and Poll + BeatLimit ≤ Call.
 //  5. A node that vanishes, without FIN or RST, ends its connections no later than the calls on them end: KernelAlive <
-//     Vanish ≤ Call. So nothing waits for it longer than Call.
+//     Vanish ≤ Call. So no call and no stream waits for it longer than Call.
 //  6. Nobody takes the master for lost before several calls have failed: 4·Call ≤ Abandoned.
 //  7. A worker that is asked to leave can end its minibatch and report it before its grace is over: Drain + Call ≤
 //     LeaveGrace, which is shorter than the 30 s that Kubernetes gives.
 //  8. The workers of a job that is done leave by themselves before its pods are ended: Farewell < End.
+//  9. Only the queue at a parameter server may keep a worker longer than a call does, and not as long as a lease may stand
+//     still by default: Call < Patience < --task_timeout.
 package timing

@@ -25,6 +25,10 @@ const (
 	// Greeting is how long who was accepted may take to say who it is.
 	Greeting = 5 * time.Second
 
+	// Patience is how long a worker waits for the next byte of a parameter server's answer: the pushes of many
+	// workers may stand before its own. A node that has vanished while nothing was under way to it is found sooner, by KernelAlive.
+	Patience = 2 * time.Minute
+
 	// Poll is how long the master keeps a call that waits for news.
 	Poll = 5 * time.Second
 	// Call is how long a call may take that has no deadline of its own.

@@ -29,6 +29,8 @@ func TestLaws(t *testing.T) {
 		{7, "Drain + Call <= LeaveGrace", Drain+Call <= LeaveGrace},
 		{7, "LeaveGrace < 30s", LeaveGrace < 30*time.Second},
 		{8, "Farewell < End", Farewell < End},
+		{9, "Call < Patience", Call < Patience},
+		{9, "Patience < --task_timeout", Patience < job.Default().TaskTimeout.Duration},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)
