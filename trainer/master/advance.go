@@ -20,8 +20,10 @@ func (m *master) advance(now time.Time) {
 		m.evaluate()
 		m.finish(now)
 	}
-	if at, ok := m.strategy.deadline(); ok && !m.over && (m.armed.IsZero() || at.Add(m.away).Before(m.armed)) {
-		signal(m.poke)
+	if m.ring != nil && !m.over {
+		if at, ok := m.ring.deadline(); ok && (m.armed.IsZero() || at.Add(m.away).Before(m.armed)) {
+			signal(m.poke)
+		}
 	}
 	// A new lease or heartbeat is due no sooner than the timeout: only then may the timer be set too late.
 	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 && (m.armed.IsZero() || m.armed.Sub(now) > timeout) {

@@ -171,3 +171,55 @@ func TestNoCallsOfUsers(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Workers that wait for a server that is silent, or away, are not stragglers: neither while it is, nor before they have had
+// the time for their task since.
+func TestNobodyIsBlamedForAServer(t *testing.T) {
+	for name, absent := range map[string]func(w *world, workersBeat func(time.Duration)){
+		"hangs": func(w *world, workersBeat func(time.Duration)) {
+			workersBeat(4 * time.Second) // less than makes it a lost one
+		},
+		"is replaced late": func(w *world, workersBeat func(time.Duration)) {
+			w.pods.end(ps(0), pod.Exit{NodeLost: true})
+			workersBeat(20 * time.Second)
+			w.join()
+			w.task(0)
+			w.task(1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := start(t, func(c *Config) { c.Job.TaskTimeout.Duration = 5 * time.Second })
+				workersBeat := func(d time.Duration) {
+					for range d / (500 * time.Millisecond) {
+						for i := range 2 {
+							w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(i)})
+						}
+						time.Sleep(500 * time.Millisecond)
+					}
+				}
+				beats := func(d time.Duration) {
+					for range d / (500 * time.Millisecond) {
+						w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS})
+						workersBeat(500 * time.Millisecond)
+					}
+				}
+				w.join()
+				w.task(0)
+				w.task(1)
+				beats(2 * time.Second)
+				absent(w, workersBeat)
+				beats(3500 * time.Millisecond)
+				for i := range 2 {
+					if !w.pods.isRunning(worker(i)) {
+						t.Fatalf("worker %d was replaced for want of a server", i)
+					}
+				}
+				beats(6 * time.Second) // now it is their own fault
+				if w.pods.isRunning(worker(0)) {
+					t.Error("a straggler is not replaced")
+				}
+			})
+		})
+	}
+}

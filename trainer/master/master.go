@@ -302,7 +302,9 @@ func (m *master) deadline(now time.Time) time.Time {
 	}
 	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
 	present(m.queue.Deadline())
-	present(m.strategy.deadline())
+	if m.ring != nil {
+		present(m.ring.deadline())
+	}
 	for id, c := range m.pods {
 		if limit := m.strategy.silence(id.Role); limit > 0 && !c.heard.IsZero() {
 			present(c.heard.Add(limit), true)
@@ -319,7 +321,9 @@ func (m *master) tick() {
 	now := time.Now()
 	m.do(m.table.Tick(now))
 	if !m.over {
-		m.strategy.tick()
+		if m.ring != nil {
+			m.ring.tick()
+		}
 		m.replaceStragglers(now)
 		m.replaceSilent(now)
 	}
@@ -329,6 +333,10 @@ func (m *master) tick() {
 // replaceStragglers deletes the workers that show no progress. Their leases are taken back when they are
 // gone, so that no record they pushed is lost sight of; or when they are still there a timeout later.
 func (m *master) replaceStragglers(now time.Time) {
+	if m.strategy.away() {
+		m.queue.Excuse(m.clock(now))
+		return
+	}
 	for _, worker := range m.strategy.stragglers(m.queue.Overdue(m.clock(now))) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contact(id).dismiss {
@@ -361,7 +369,9 @@ func (m *master) replace(id pod.ID, reason string, now time.Time) {
 func (m *master) dismiss(id pod.ID, reason string) {
 	c := m.contact(id)
 	c.heard, c.dismiss = time.Time{}, true
-	m.strategy.dismiss(id, reason)
+	if m.ring != nil {
+		m.ring.dismiss(id, reason)
+	}
 }
 
 // stop ends the job from outside, unless it is over.
@@ -397,7 +407,9 @@ func (m *master) note(e pod.Event) {
 func (m *master) depart(id pod.ID) {
 	if c := m.contact(id); !c.leaves && !c.dismiss {
 		c.leaves = true
-		m.strategy.departs(id.Index)
+		if m.ring != nil {
+			m.ring.departs(id.Index)
+		}
 	}
 }
 

@@ -253,6 +253,9 @@ func (r *ring) reclaim(worker int, charge string) {
 	}
 }
 
+// away says that the ring waits for nobody but its members.
+func (r *ring) away() bool { return false }
+
 // stragglers is one member at most while the ring works: its members wait for one another, so any of them may be the
 // cause. Without that one the others meet. If it was another who kept them waiting, that one does not come. Nobody
 // is one who has not had the time since the last world, or since all were called back.

@@ -18,10 +18,11 @@ import (
 )
 
 const (
-	progressLimit = timing.Account         // what servers have to say how far a lost worker came
-	controlLimit  = timing.Order           // what a server has to answer an order
-	controlPause  = 100 * time.Millisecond // before an order is repeated
-	silenceLeast  = timing.Silence         // of a pod that is taken for lost, however short its tasks may be
+	progressLimit = timing.Account             // what servers have to say how far a lost worker came
+	controlLimit  = timing.Order               // what a server has to answer an order
+	controlPause  = 100 * time.Millisecond     // before an order is repeated
+	hush          = timing.Beats * timing.Beat // of a server that those who wait for it are not blamed for: some of its heartbeats
+	silenceLeast  = timing.Silence             // of a pod that is taken for lost, however short its tasks may be
 )
 
 // servers is the strategy of parameter servers: the custody decides, this talks to them.
@@ -188,15 +189,22 @@ func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	s.m.advance(time.Now())
 }
 
-func (s *servers) departs(int)                    {}
-func (s *servers) dismiss(pod.ID, string)         {}
 func (s *servers) stragglers(overdue []int) []int { return overdue }
+
+// away says that a server is not there, or was not heard for some time.
+func (s *servers) away() bool {
+	now := s.m.clock(time.Now())
+	for i := range s.lines {
+		if c := s.m.contact(pod.ID{Role: pod.PS, Index: i}); !c.heard.IsZero() && now.Sub(c.heard) > hush {
+			return true
+		}
+	}
+	return !s.custody.Current()
+}
+
 func (s *servers) silence(pod.Role) time.Duration {
 	return max(s.m.Job.TaskTimeout.Duration, silenceLeast)
 }
-func (s *servers) deadline() (at time.Time, ok bool) { return }
-func (s *servers) tick()                             {}
-func (s *servers) describe(*wire.JobStatus)          {}
 
 // command tells a server its orders, one at a time, as long as it takes.
 func (s *servers) command(ctx context.Context, l *line) {

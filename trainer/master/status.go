@@ -91,7 +91,9 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	if !m.over {
 		s.Waiting = waitsFor(pods)
 	}
-	m.strategy.describe(s)
+	if m.ring != nil {
+		m.ring.describe(s)
+	}
 	var loss float32
 	reporting := 0
 	for _, p := range pods {

@@ -9,7 +9,7 @@ import (
 )
 
 // strategy is where the model is, and how the master knows what is in it: in servers, or in the workers of
-// a ring. The mutex is held in every call but takeBack.
+// a ring. The mutex is held in every call but takeBack. What concerns the members of a ring alone the master asks of [ring].
 type strategy interface {
 	// version is the newest that is known.
 	version() int64
@@ -21,21 +21,14 @@ type strategy interface {
 	heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
 	// gone tells that a launch of a pod has ended.
 	gone(id pod.ID, launch int, reason string)
-	// departs tells that a worker was asked to go, and is at its end.
-	departs(worker int)
-	// dismiss tells that a pod is not listened to any more, and will be replaced.
-	dismiss(id pod.ID, reason string)
 	// takeBack takes the leases of a worker that has ended, when it is known what of them is in the model.
 	takeBack(ctx context.Context, worker int, charge string)
+	// away says that what workers wait for is not there: a server. Nobody is a straggler meanwhile.
+	away() bool
 	// stragglers is those of the workers without progress who may be the cause of it.
 	stragglers(overdue []int) []int
 	// silence is how long a pod of a role may be silent; 0: without end.
 	silence(pod.Role) time.Duration
 	// update is called when something has changed.
 	update()
-	// tick does what is due; deadline is when there is something next. Their time is that of clock.
-	tick()
-	deadline() (time.Time, bool)
-	// describe adds to the job's status.
-	describe(*wire.JobStatus)
 }

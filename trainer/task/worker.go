@@ -50,6 +50,13 @@ func (q *Queue) Overdue(now time.Time) []int {
 	return workers
 }
 
+// Excuse gives every worker the time for its task again, from now: what they waited for was away.
+func (q *Queue) Excuse(now time.Time) {
+	for _, h := range q.holders {
+		h.progress = now
+	}
+}
+
 // Deadline is when Overdue has somebody to name next, if nothing happens before.
 func (q *Queue) Deadline() (time.Time, bool) {
 	var first time.Time
