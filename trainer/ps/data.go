@@ -27,6 +27,7 @@ const (
 type dataConn struct {
 	server  *Server
 	conn    net.Conn
+	known   func() // is called when the worker has said who it is
 	opened  bool
 	worker  int
 	life    int64 // in which it was opened: it serves no other
@@ -105,6 +106,7 @@ func (d *dataConn) enter(caller identity.Header) error {
 	if caller.Life != life {
 		return errors.Join(errLife, d.refuse(reply{status: statusLife, detail: life}, ""))
 	}
+	d.known()
 	d.opened, d.worker, d.life = true, caller.Index, life
 	d.scratch = make([]float32, (replySize+trailerSize)/4+min(chunk, span.Len()))
 	return d.conn.SetDeadline(time.Time{})

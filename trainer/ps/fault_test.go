@@ -113,6 +113,33 @@ func TestRefusedConnections(t *testing.T) {
 	})
 }
 
+// Who connects and says nothing keeps the job's own workers out for a greeting's time at most, however many they are.
+func TestStrangers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{})
+		c := f.client(0, dense(50, 0))
+		for range 2 * maxStrangers {
+			conn, err := f.dial(t.Context(), "ps-0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+		}
+		synctest.Wait()
+		if n := len(f.server(0).strangers); n != maxStrangers {
+			t.Errorf("%d strangers are let in, want %d", n, maxStrangers)
+		}
+		began := time.Now()
+		f.pull(c, PullOptions{})
+		if took := time.Since(began); took > greeting+longPause {
+			t.Errorf("a worker waited for %v", took)
+		}
+		if n := len(f.server(0).strangers); n != 0 {
+			t.Errorf("%d strangers are left", n)
+		}
+	})
+}
+
 func TestCutMidPush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{})

@@ -63,6 +63,8 @@ type Server struct {
 	// whoever else changes the store, too. The other pushes wait in their sockets.
 	turn chan struct{}
 
+	strangers chan struct{} // has an element for each connection that has not said what it is
+
 	ctx     context.Context // until Stop
 	cancel  context.CancelFunc
 	control *grpc.Server
@@ -95,15 +97,16 @@ func NewServer(config ServerConfig) (*Server, error) {
 		return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
 	}
 	s := &Server{
-		config:  config,
-		self:    config.Self,
-		store:   store{optimizer: optimizer},
-		log:     config.Log,
-		turn:    make(chan struct{}, 1),
-		control: wire.NewServer(config.Self),
-		changed: make(chan struct{}),
-		data:    make(map[net.Conn]bool),
-		open:    make(map[io.Closer]bool),
+		config:    config,
+		self:      config.Self,
+		store:     store{optimizer: optimizer},
+		log:       config.Log,
+		turn:      make(chan struct{}, 1),
+		strangers: make(chan struct{}, maxStrangers),
+		control:   wire.NewServer(config.Self),
+		changed:   make(chan struct{}),
+		data:      make(map[net.Conn]bool),
+		open:      make(map[io.Closer]bool),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -185,9 +188,17 @@ func (s *Server) Serve(lis net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("accept: %w", err)
 		}
-		if s.own(conn) {
-			go s.greet(conn)
+		select {
+		case s.strangers <- struct{}{}:
+		default: // so many that have not said who they are: the job's own are admitted when those have gone
+			conn.Close()
+			continue
 		}
+		if !s.own(conn) {
+			<-s.strangers
+			continue
+		}
+		go s.greet(conn)
 	}
 }
 
@@ -228,15 +239,20 @@ func (s *Server) disown(c io.Closer) {
 }
 
 const (
-	greeting    = timing.Greeting        // how long a connection may take to say what it is
-	acceptPause = 100 * time.Millisecond // before the next try to accept one
+	greeting     = timing.Greeting        // how long a connection may take to say what it is
+	acceptPause  = 100 * time.Millisecond // before the next try to accept one
+	maxStrangers = 256                    // connections that have not said what they are
 )
 
 // greet tells a data connection from one for control by its first bytes.
 func (s *Server) greet(conn net.Conn) {
 	var first [len(requestMagic)]byte
 	conn.SetDeadline(time.Now().Add(greeting))
-	if _, err := io.ReadFull(conn, first[:]); err != nil {
+	_, err := io.ReadFull(conn, first[:])
+	if err != nil || first != requestMagic {
+		<-s.strangers
+	}
+	if err != nil {
 		s.disown(conn)
 		return
 	}
@@ -246,7 +262,8 @@ func (s *Server) greet(conn net.Conn) {
 		return
 	}
 	defer s.disown(conn)
-	d := dataConn{server: s, conn: conn}
+	d := dataConn{server: s, conn: conn, known: sync.OnceFunc(func() { <-s.strangers })}
+	defer d.known()
 	defer s.forget(conn)
 	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 		s.log.Debug("Data connection ended", "worker", d.worker, "error", err)
