@@ -59,6 +59,9 @@ const readAhead = 4 << 10
 // hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
 const quiet = 20 * time.Millisecond
 
+// keepAlive has the kernel ask whether the other machine is there while nothing is under way to it.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests}
+
 // link is one connection.
 type link struct {
 	rank int
@@ -89,9 +92,7 @@ func newMesh(w World, conns map[int]net.Conn, nears map[int]near) *Mesh {
 	})
 	for r, conn := range conns {
 		if tcp, ok := conn.(*net.TCPConn); ok {
-			tcp.SetKeepAliveConfig(net.KeepAliveConfig{ // best effort
-				Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests,
-			})
+			tcp.SetKeepAliveConfig(keepAlive) // best effort
 		}
 		l := &link{rank: r, conn: conn, near: nears[r]}
 		l.in = bufio.NewReaderSize(counting{conn, &l.got}, readAhead)

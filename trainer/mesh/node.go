@@ -35,7 +35,7 @@ type Config struct {
 	Self func() identity.Header
 	// Silence is how long a link that is waited for may be dead until its world breaks; 0: for ever.
 	Silence time.Duration
-	// Dial connects to a peer's address; nil: TCP.
+	// Dial connects to a peer's address; nil: TCP, within timing.Connect.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	Log  *slog.Logger // nil: none
 }
@@ -96,7 +96,7 @@ func Listen(c Config) *Node {
 	}
 	if c.Dial == nil {
 		c.Dial = func(ctx context.Context, address string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, "tcp", address)
+			return (&net.Dialer{Timeout: timing.Connect, KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
 		}
 	}
 	n := &Node{config: c, conns: make(map[net.Conn]bool)}
