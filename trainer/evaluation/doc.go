@@ -15,7 +15,7 @@
 //     model as it stands when training is done, unless that version was measured already.
 //  2. The result is the metric of all records together, in whatever order their tasks are reported,
 //     and a task that is reported twice counts once.
-//  3. A result has all its tasks in it, or it does not exist.
+//  3. A result has all its tasks in it, each measured on that version in that life of the model, or it does not exist.
 //  4. A snapshot that is no use is released: one that was measured or withdrawn, and those of
 //     servers that missed each other. Release never goes back. Servers that keep on applying updates come to a
 //     snapshot that all of them hold, if each remembers what was released and takes no snapshot of that any more.

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -9,7 +10,17 @@ import (
 type Policy struct {
 	Steps   int64 // versions between snapshots (--evaluation_steps); 0: only Final
 	Servers int   // that take them
+	Life    int64 // of the model that this is about
 }
+
+// Model is what something was measured on.
+type Model struct {
+	Life    int64
+	Version int64
+}
+
+// ErrOther is returned for what was measured on another model than the evaluation is of.
+var ErrOther = errors.New("measured on another model")
 
 // Run is one evaluation.
 type Run struct {
@@ -40,14 +51,21 @@ type Schedule struct {
 
 	run     *Run
 	tasks   int // of run
-	reports map[Part]bool
+	reports map[records]bool
 	states  []State
 }
 
-// Part names the records of one report.
+// Part is what one report is of: the records of one task, and what they were measured on.
 type Part struct {
 	Shard string
 	Start int64
+	On    Model
+}
+
+// records is a part whatever it was measured on.
+type records struct {
+	shard string
+	start int64
 }
 
 // New makes a schedule for which nothing is due.
@@ -125,7 +143,7 @@ func (s *Schedule) Begin(tasks int) Run {
 		s.final = nil
 	}
 	s.run, s.tasks = &r, tasks
-	s.reports, s.states = make(map[Part]bool), nil
+	s.reports, s.states = make(map[records]bool), nil
 	return r
 }
 
@@ -140,14 +158,27 @@ func (s *Schedule) Running() (Run, bool) {
 // Report adds what a worker measured on one part of the records. The report that completes the evaluation
 // gives its result. A report for another version, or for a part that was reported before, changes nothing;
 // one whose metrics are not those of the others is an error.
+//
+// So is [ErrOther], for a part that was measured on another model than the evaluation is of. If that is a later version of the
+// same life, the model as it stands has moved on: the evaluation is given up, what was measured is forgotten, and the
+// last one is due again with that version. Whoever gets the error asks Running, and withdraws the tasks of what runs no more.
 func (s *Schedule) Report(version int64, part Part, states []State) (*Result, error) {
-	if s.run == nil || s.run.Version != version || s.reports[part] {
+	key := records{part.Shard, part.Start}
+	if s.run == nil || s.run.Version != version || s.reports[key] {
 		return nil, nil
+	}
+	if of := (Model{s.policy.Life, version}); part.On != of {
+		if part.On.Life == of.Life && part.On.Version > version && s.run.Snapshot == 0 {
+			s.run, s.reports, s.states = nil, nil, nil
+			s.final = &Run{Version: part.On.Version}
+		}
+		return nil, fmt.Errorf("%w: version %d in life %d, the evaluation is of version %d in life %d",
+			ErrOther, part.On.Version, part.On.Life, version, of.Life)
 	}
 	if err := s.add(states); err != nil {
 		return nil, fmt.Errorf("fold metrics of records from %d of %s: %w", part.Start, part.Shard, err)
 	}
-	s.reports[part] = true
+	s.reports[key] = true
 	if len(s.reports) < s.tasks {
 		return nil, nil
 	}

@@ -1,6 +1,7 @@
 package evaluation
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -26,11 +27,16 @@ func due(t *testing.T, s *Schedule, want int64) {
 	}
 }
 
+// on is a part that was measured on a version in life 0.
+func on(version int64, shard string, start int64) Part {
+	return Part{shard, start, Model{Version: version}}
+}
+
 // complete reports the only task of what is running.
 func complete(t *testing.T, s *Schedule) {
 	t.Helper()
 	r, _ := s.Running()
-	result, err := s.Report(r.Version, Part{"test", 0}, []State{{"accuracy", []float64{1, 2}}})
+	result, err := s.Report(r.Version, on(r.Version, "test", 0), []State{{"accuracy", []float64{1, 2}}})
 	if err != nil || result == nil || result.Version != r.Version {
 		t.Fatalf("result %+v, %v", result, err)
 	}
@@ -73,14 +79,14 @@ func TestSnapshotLost(t *testing.T) {
 	s := New(Policy{Steps: 50, Servers: 2})
 	hold(s, 50, 50)
 	s.Begin(2)
-	s.Report(50, Part{"test", 0}, []State{{"n", []float64{1}}})
+	s.Report(50, on(50, "test", 0), []State{{"n", []float64{1}}})
 	if !hold(s, 50, 0) {
 		t.Fatal("not withdrawn")
 	}
 	if hold(s, 50, 0) {
 		t.Fatal("withdrawn twice")
 	}
-	if r, err := s.Report(50, Part{"test", 9}, nil); r != nil || err != nil {
+	if r, err := s.Report(50, on(50, "test", 9), nil); r != nil || err != nil {
 		t.Fatalf("report of what was withdrawn: %+v, %v", r, err)
 	}
 	if s.Release() != 50 || !s.Idle() {
@@ -138,6 +144,56 @@ func TestFinalIsTheSnapshot(t *testing.T) {
 	due(t, s, 50)
 }
 
+// What was measured on two models is not folded into one result: neither of two lives, nor of two versions.
+func TestPartsOfTwoModels(t *testing.T) {
+	states := []State{{"n", []float64{1}}}
+	s := New(Policy{Steps: 50, Servers: 1, Life: 2})
+	hold(s, 50)
+	s.Begin(2)
+	for _, other := range []Model{{1, 50}, {3, 50}, {2, 49}, {2, 51}, {}} {
+		r, err := s.Report(50, Part{"test", 0, other}, states)
+		if r != nil || !errors.Is(err, ErrOther) {
+			t.Errorf("%+v: %v, %v", other, r, err)
+		}
+	}
+	if _, runs := s.Running(); !runs {
+		t.Fatal("the evaluation of a snapshot is given up")
+	}
+	for i, want := range []bool{false, true} {
+		r, err := s.Report(50, Part{"test", int64(i), Model{2, 50}}, states)
+		if (r != nil) != want || err != nil {
+			t.Fatalf("part %d: %+v, %v", i, r, err)
+		}
+	}
+	// The model as it stands has moved on since the last evaluation began: it begins again with the later version.
+	s.Final(70)
+	s.Begin(2)
+	s.Report(70, Part{"test", 0, Model{2, 70}}, states)
+	for _, other := range []Model{{1, 90}, {2, 60}} {
+		_, err := s.Report(70, Part{"test", 9, other}, states)
+		if !errors.Is(err, ErrOther) {
+			t.Errorf("%+v: %v", other, err)
+		}
+	}
+	if _, runs := s.Running(); !runs {
+		t.Fatal("given up for what is older, or of another life")
+	}
+	_, err := s.Report(70, Part{"test", 9, Model{2, 71}}, states)
+	const says = "measured on another model: version 71 in life 2, the evaluation is of version 70 in life 2"
+	if err == nil || err.Error() != says {
+		t.Errorf("%v, want %s", err, says)
+	}
+	due(t, s, 71)
+	s.Begin(1)
+	r, err := s.Report(71, Part{"test", 0, Model{2, 71}}, states)
+	if err != nil || r == nil || r.States[0].Sum[0] != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if !s.Idle() {
+		t.Error("measured again")
+	}
+}
+
 func TestNoSteps(t *testing.T) {
 	s := New(Policy{Servers: 1})
 	hold(s, 50)
@@ -150,13 +206,13 @@ func TestMetricsMustAgree(t *testing.T) {
 	s := New(Policy{})
 	s.Final(1)
 	s.Begin(3)
-	s.Report(1, Part{"a", 0}, []State{{"accuracy", []float64{1, 2}}})
-	_, err := s.Report(1, Part{"a", 8}, []State{{"auc", []float64{1}}})
+	s.Report(1, on(1, "a", 0), []State{{"accuracy", []float64{1, 2}}})
+	_, err := s.Report(1, on(1, "a", 8), []State{{"auc", []float64{1}}})
 	const want = "fold metrics of records from 8 of a: [auc[1]] where others have [accuracy[2]]"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
-	if s.Report(1, Part{"a", 8}, []State{{"accuracy", []float64{1, 2}}}); len(s.reports) != 2 {
+	if s.Report(1, on(1, "a", 8), []State{{"accuracy", []float64{1, 2}}}); len(s.reports) != 2 {
 		t.Error("a report that was refused counts")
 	}
 }
@@ -180,7 +236,7 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 		var reports []report
 		total := []State{{"accuracy", make([]float64, 2)}, {"confusion", make([]float64, 4)}}
 		for i := range rapid.IntRange(1, 8).Draw(t, "tasks") {
-			r := report{part: Part{fmt.Sprintf("shard-%d", i%3), int64(i / 3)}}
+			r := report{part: on(7, fmt.Sprintf("shard-%d", i%3), int64(i/3))}
 			for _, sum := range total {
 				x := State{Name: sum.Name}
 				for j := range sum.Sum {
@@ -221,10 +277,10 @@ func TestFoldIsTheConcatenation(t *testing.T) {
 			t.Fatalf("%v, all together %v", result.States, total)
 		}
 		again := New(Policy{}) // reports are not written to
-		again.Final(1)
+		again.Final(7)
 		again.Begin(n)
 		for _, r := range reports {
-			result, _ = again.Report(1, r.part, r.states)
+			result, _ = again.Report(7, r.part, r.states)
 		}
 		if !reflect.DeepEqual(result.States, total) {
 			t.Fatalf("folded again: %v, all together %v", result.States, total)
@@ -285,7 +341,7 @@ func (l *lawsTest) report(t *rapid.T) {
 	if l.running == 0 {
 		t.Skip("nothing is running")
 	}
-	if r, err := l.s.Report(l.running, Part{}, nil); r == nil || err != nil {
+	if r, err := l.s.Report(l.running, on(l.running, "", 0), nil); r == nil || err != nil {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	l.measured[l.running], l.running = true, 0

@@ -232,7 +232,7 @@ func (p refusing) Delete(ctx context.Context, id pod.ID) error {
 // The server that was to be deleted ends before the deletion is tried again. Its successor is not meant.
 func TestDeletionSparesTheNextLaunch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m, err := newMaster(Config{Job: job.Default(), Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
+		m, err := newMaster(Config{Job: job.Default(), Self: firstMaster(), Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -69,13 +69,22 @@ func (m *master) evaluate() {
 	m.wake()
 }
 
+// keptEvaluations is how many results the status has at most: a message must not grow with the job.
+const keptEvaluations = 1000
+
 // measured takes what a worker measured on the records of a task. The mutex is held.
-func (m *master) measured(t task.Task, metrics []*wire.Metric) error {
+func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metric, now time.Time) error {
 	var states []evaluation.State
 	for _, metric := range metrics {
 		states = append(states, evaluation.State{Name: metric.Name, Sum: metric.State})
 	}
-	result, err := m.evals.Report(t.Version, evaluation.Part{Shard: t.Shard, Start: t.Start}, states)
+	result, err := m.evals.Report(t.Version, evaluation.Part{Shard: t.Shard, Start: t.Start, On: on}, states)
+	if _, runs := m.evals.Running(); err != nil && !runs {
+		m.Log.Warn("Evaluation withdrawn", "version", t.Version, "reason", err)
+		m.happen(EvaluationWithdrawn{Version: t.Version, Server: -1})
+		m.queue.Withdraw(t.Version, now)
+		return task.ErrStale
+	}
 	if err != nil || result == nil {
 		return err
 	}
@@ -84,7 +93,9 @@ func (m *master) measured(t task.Task, metrics []*wire.Metric) error {
 	for _, v := range values {
 		e.Metrics[v.Name] = v.Value
 	}
+	m.evaluated++
 	m.evaluations = append(m.evaluations, e)
+	m.evaluations = m.evaluations[max(0, len(m.evaluations)-keptEvaluations):]
 	m.Log.Info(evaluation.Format(result.Version, values))
 	m.happen(Evaluated{Version: e.Version, Metrics: e.Metrics})
 	return nil
@@ -107,8 +118,8 @@ func (m *master) snapshot(server int, version int64) {
 // the training begins anew with it.
 func (m *master) anew(life int64, reason string) {
 	m.Self.SetLife(life)
-	m.wake()
 	if !m.begun {
+		m.restart() // what is measured is of one life
 		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
 		return
 	}
@@ -124,7 +135,7 @@ func (m *master) restart() {
 	m.begun = false
 	m.queue.Restart()
 	m.evals = m.schedule()
-	m.evaluations, m.trained, m.speed = nil, false, speed{}
+	m.evaluations, m.evaluated, m.trained, m.speed = nil, 0, false, speed{}
 	m.wake()
 }
 
@@ -156,7 +167,7 @@ func (m *master) end(state job.State, err error, now time.Time) {
 		}
 		m.Log.Error("Job "+string(state), "reason", err)
 	} else {
-		m.Log.Info("Job "+string(state), "records", m.queue.Stats().Done, "evaluations", len(m.evaluations))
+		m.Log.Info("Job "+string(state), "records", m.queue.Stats().Done, "evaluations", m.evaluated)
 	}
 	m.over, m.err, m.state, m.ended = true, err, state, now
 	m.happen(Ended{State: state, Err: err})

@@ -68,10 +68,10 @@ type Evaluated struct {
 	Metrics map[string]float64
 }
 
-// EvaluationWithdrawn tells that an evaluation was given up, because a server lost the snapshot of it.
+// EvaluationWithdrawn tells that an evaluation was given up.
 type EvaluationWithdrawn struct {
 	Version int64
-	Server  int
+	Server  int // which lost the snapshot; -1: none, the model as it stands has moved on
 }
 
 // Ended tells that the job is over. Its pods may still be there.

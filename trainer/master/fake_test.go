@@ -144,7 +144,11 @@ func (w *world) task(worker int, held ...int64) *wire.Task {
 
 func (w *world) done(worker int, t *wire.Task, metrics ...*wire.Metric) {
 	w.Helper()
-	if _, err := w.ReportTask(w.Context(), &wire.ReportTaskRequest{Worker: int32(worker), Lease: t.Lease, Metrics: metrics}); err != nil {
+	report := &wire.ReportTaskRequest{Worker: int32(worker), Lease: t.Lease, Metrics: metrics, Version: t.Version}
+	if t.Kind == wire.TaskKind_EVALUATION && t.Version == 0 {
+		report.Version = w.look().Version
+	}
+	if _, err := w.ReportTask(w.Context(), report); err != nil {
 		w.Fatalf("worker %d reports %v: %v", worker, t, err)
 	}
 	synctest.Wait()

@@ -204,6 +204,51 @@ func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	})
 }
 
+// Parts of the last evaluation that are of different models make no result: it begins again with the later one.
+func TestLastEvaluationIsOfOneModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, evaluated)
+		w.join()
+		w.beats(57, 0)
+		first := w.train(0)
+		w.done(0, first, accuracy(4, 4))
+		second := w.task(0)
+		report := func(version int64) error {
+			_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: second.Lease, Version: version, Metrics: []*wire.Metric{accuracy(2, 2)}})
+			return err
+		}
+		w.beats(58, 0) // somebody's late gradient
+		wantCode(t, report(58), codes.FailedPrecondition)
+		for range 2 {
+			w.done(0, w.task(0), accuracy(1, 4))
+		}
+		if last := w.task(0); last.Kind != wire.TaskKind_DONE {
+			t.Errorf("%v at the end", last)
+		}
+		w.leave()
+		if e := w.status.Evaluations; len(e) != 1 || e[0].Version != 58 || e[0].Metrics["accuracy"] != 0.25 {
+			t.Errorf("evaluations %v", e)
+		}
+	})
+}
+
+// A status has the last results, and how many there were.
+func TestStatusIsBounded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { evaluated(c); c.Validation[0].Count, c.Job.NumPS = 1, 1 })
+		w.join()
+		for i := range int64(keptEvaluations + 20) {
+			w.beats(50*(i+1), 50*(i+1))
+			w.done(0, w.task(0), accuracy(1, 1))
+			w.beats(50*(i+1), 0)
+		}
+		s := w.look()
+		if n := len(s.Evaluations); n != keptEvaluations || s.Evaluations[n-1].Version != 50*(keptEvaluations+20) || s.Evaluated != keptEvaluations+20 {
+			t.Errorf("%d evaluations of %d", n, s.Evaluated)
+		}
+	})
+}
+
 // An evaluation whose snapshot dies with a server is given up; late reports of it are stale.
 func TestEvaluationWithdrawn(t *testing.T) {
 	bubble(t, func(t *testing.T) {

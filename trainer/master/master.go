@@ -106,7 +106,8 @@ type master struct {
 
 	state          job.State
 	started, ended time.Time
-	evaluations    []*wire.Evaluation
+	evaluations    []*wire.Evaluation // the last ones
+	evaluated      int64              // all of them
 	speed          speed
 	loss           float32
 	rejected       int64 // by those that are gone
@@ -213,7 +214,7 @@ func (m *master) schedule() *evaluation.Schedule {
 	if m.ring != nil {
 		holders = 1 // of the one snapshot that every worker has
 	}
-	return evaluation.New(evaluation.Policy{Steps: steps, Servers: holders})
+	return evaluation.New(evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()})
 }
 
 // begin starts the pods.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -180,11 +181,11 @@ func (m *master) task(l task.Lease) *wire.Task {
 }
 
 // ReportTask implements wire.MasterServer.
-func (m *master) ReportTask(_ context.Context, r *wire.ReportTaskRequest) (*wire.ReportTaskReply, error) {
+func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wire.ReportTaskReply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	err := m.settle(r, m.clock(now))
+	err := m.settle(r, wire.Caller(ctx).Life, m.clock(now))
 	m.speed.add(now, m.queue.Stats().Done)
 	m.advance(now)
 	if errors.Is(err, task.ErrStale) {
@@ -193,7 +194,8 @@ func (m *master) ReportTask(_ context.Context, r *wire.ReportTaskRequest) (*wire
 	return &wire.ReportTaskReply{}, err
 }
 
-func (m *master) settle(r *wire.ReportTaskRequest, now time.Time) error {
+// settle takes what a worker in a life of the model says of the end of a lease.
+func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) error {
 	worker := int(r.Worker)
 	held := m.queue.Held(worker)
 	i := slices.IndexFunc(held, func(l task.Lease) bool { return l.ID == r.Lease })
@@ -202,7 +204,11 @@ func (m *master) settle(r *wire.ReportTaskRequest, now time.Time) error {
 	}
 	t := held[i].Task
 	if r.Error == "" && t.Kind == task.Evaluation {
-		if err := m.measured(t, r.Metrics); err != nil {
+		err := m.measured(t, evaluation.Model{Life: life, Version: r.Version}, r.Metrics, now)
+		if errors.Is(err, task.ErrStale) {
+			return err
+		}
+		if err != nil {
 			r.Error = err.Error()
 		}
 	}

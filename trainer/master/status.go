@@ -76,6 +76,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
 		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // which never change
+		Evaluated:        m.evaluated,
 		StartedUnixMs:    m.started.UnixMilli(),
 		EndedUnixMs:      unixMilli(m.ended),
 		Workers:          int32(m.table.Workers()),

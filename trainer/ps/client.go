@@ -39,6 +39,9 @@ type ClientConfig struct {
 	Layout  param.Layout
 	// Dial opens a connection, for control as for data; nil: TCP.
 	Dial wire.Dialer
+	// OnWait hears when calls have been waiting for a server for five seconds, and when they go on. It must not call the
+	// client. nil: nobody hears.
+	OnWait func(Wait)
 }
 
 // Client pushes to and pulls from all servers at once. A call retries what can

@@ -45,6 +45,8 @@ type peer struct {
 	request *wire.DeclareRequest
 
 	closed atomic.Bool
+	onWait func(Wait)
+	waits  waits
 
 	push, pull link
 }
@@ -65,6 +67,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		addr:    at.Address,
 		span:    span,
 		dial:    config.Dial,
+		onWait:  config.OnWait,
 		push:    link{calling: make(chan struct{}, 1)},
 		pull:    link{calling: make(chan struct{}, 1)},
 		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers))},
@@ -131,6 +134,8 @@ func (p *peer) call(ctx context.Context, l *link, req request, out, in []float32
 
 // retry calls f until its error is none or permanent, or ctx ends.
 func (p *peer) retry(ctx context.Context, f func() error) error {
+	w := p.await()
+	defer w.end()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		err := f()
 		if p.closed.Load() {
@@ -139,6 +144,7 @@ func (p *peer) retry(ctx context.Context, f func() error) error {
 		if err == nil || permanent(err) {
 			return err
 		}
+		w.failed(err)
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w (%v)", context.Cause(ctx), err)

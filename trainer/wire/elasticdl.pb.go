@@ -634,6 +634,7 @@ type ReportTaskRequest struct {
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: every record of the task is done
 	Done          int64                  `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`  // with an error: records at the task's start that are in the model; the others are done again
 	Metrics       []*Metric              `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty"`
+	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"` // evaluation: which version of the model the metrics are of
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -703,6 +704,13 @@ func (x *ReportTaskRequest) GetMetrics() []*Metric {
 	return nil
 }
 
+func (x *ReportTaskRequest) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type ReportTaskReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -742,7 +750,7 @@ func (*ReportTaskReply) Descriptor() ([]byte, []int) {
 type LeaseProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         int64                  `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	Done          int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"` // records, counted from the task's start
+	Done          int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"` // records, counted from the task's start; evaluation: measured; export: bytes written
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1686,9 +1694,9 @@ type JobStatus struct {
 	Version          int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
 	Loss             float32                `protobuf:"fixed32,10,opt,name=loss,proto3" json:"loss,omitempty"`
 	Rejected         int64                  `protobuf:"varint,11,opt,name=rejected,proto3" json:"rejected,omitempty"`
-	Relaunched       int64                  `protobuf:"varint,12,opt,name=relaunched,proto3" json:"relaunched,omitempty"` // pods replaced
-	Requeued         int64                  `protobuf:"varint,13,opt,name=requeued,proto3" json:"requeued,omitempty"`     // leases taken back
-	Evaluations      []*Evaluation          `protobuf:"bytes,14,rep,name=evaluations,proto3" json:"evaluations,omitempty"`
+	Relaunched       int64                  `protobuf:"varint,12,opt,name=relaunched,proto3" json:"relaunched,omitempty"`  // pods replaced
+	Requeued         int64                  `protobuf:"varint,13,opt,name=requeued,proto3" json:"requeued,omitempty"`      // leases taken back
+	Evaluations      []*Evaluation          `protobuf:"bytes,14,rep,name=evaluations,proto3" json:"evaluations,omitempty"` // the last ones
 	Pods             []*PodStatus           `protobuf:"bytes,15,rep,name=pods,proto3" json:"pods,omitempty"`
 	StartedUnixMs    int64                  `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	EndedUnixMs      int64                  `protobuf:"varint,17,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
@@ -1699,6 +1707,7 @@ type JobStatus struct {
 	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                   // of the cluster; empty: of this machine
 	Life             int64                  `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`                            // of the model, from 1
 	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                             // why the training began from its beginning again, the last time; empty: it never did
+	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                  // evaluations that are complete, evaluations being the last of them
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                       // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -1900,6 +1909,13 @@ func (x *JobStatus) GetAnew() string {
 		return x.Anew
 	}
 	return ""
+}
+
+func (x *JobStatus) GetEvaluated() int64 {
+	if x != nil {
+		return x.Evaluated
+	}
+	return 0
 }
 
 func (x *JobStatus) GetWaiting() string {
@@ -2465,13 +2481,14 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\v2\x0f.elasticdl.TaskR\x04task\"2\n" +
 	"\x06Metric\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05state\x18\x02 \x03(\x01R\x05state\"\x98\x01\n" +
+	"\x05state\x18\x02 \x03(\x01R\x05state\"\xb2\x01\n" +
 	"\x11ReportTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
 	"\x04done\x18\x05 \x01(\x03R\x04done\x12+\n" +
-	"\ametrics\x18\x04 \x03(\v2\x11.elasticdl.MetricR\ametrics\"\x11\n" +
+	"\ametrics\x18\x04 \x03(\v2\x11.elasticdl.MetricR\ametrics\x12\x18\n" +
+	"\aversion\x18\x06 \x01(\x03R\aversion\"\x11\n" +
 	"\x0fReportTaskReply\"9\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
@@ -2546,7 +2563,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf1\x05\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8f\x06\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2575,7 +2592,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
 	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04life\x18\x18 \x01(\x03R\x04life\x12\x12\n" +
-	"\x04anew\x18\x19 \x01(\tR\x04anew\x12\x18\n" +
+	"\x04anew\x18\x19 \x01(\tR\x04anew\x12\x1c\n" +
+	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +

@@ -3,6 +3,7 @@ package worker
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,17 +14,32 @@ import (
 // ModelFile is the file that an export writes into --output.
 const ModelFile = "model.safetensors"
 
-// export writes the engine's values as the trained model. It appears whole or not at all.
-func (w *worker) export(version int64) error {
+// export writes the engine's values as the trained model. It appears whole or not at all. What is written of it is the
+// progress of the lease.
+func (w *worker) export(lease, version int64) error {
 	path := filepath.Join(w.Job.Output, ModelFile)
-	if err := w.writeModel(path, version); err != nil {
+	if err := w.writeModel(path, lease, version); err != nil {
 		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
 	}
 	w.Log.Info("Model exported", "path", path)
 	return nil
 }
 
-func (w *worker) writeModel(path string, version int64) error {
+// written counts what goes to a file.
+type written struct {
+	io.Writer
+	bytes int64
+	tell  func(bytes int64)
+}
+
+func (w *written) Write(b []byte) (int, error) {
+	n, err := w.Writer.Write(b)
+	w.bytes += int64(n)
+	w.tell(w.bytes)
+	return n, err
+}
+
+func (w *worker) writeModel(path string, lease, version int64) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -34,7 +50,7 @@ func (w *worker) writeModel(path string, version int64) error {
 	}
 	defer os.Remove(f.Name()) // a no-op after the rename
 	defer f.Close()
-	buffered := bufio.NewWriterSize(f, 1<<20)
+	buffered := bufio.NewWriterSize(&written{Writer: f, tell: func(bytes int64) { w.leases.advance(lease, bytes) }}, 1<<20)
 	metadata := map[string]string{
 		"job_name":  w.Job.Name,
 		"model_def": w.Job.ModelDef,

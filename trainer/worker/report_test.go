@@ -55,9 +55,9 @@ func TestConfirmIsCutShort(t *testing.T) {
 // What was measured for a lease that is void by now is no part of the next.
 func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	m := model()
-	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics()}
+	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics(), leases: newLeases()}
 	for lease, size := range []int{3, 4} {
-		if err := w.measure(item{task: &wire.Task{Lease: int64(lease)}, batch: &zoo.Batch{Size: size}}); err != nil {
+		if err := w.measure(item{task: &wire.Task{Lease: int64(lease)}, batch: &zoo.Batch{Size: size}}, 7); err != nil {
 			t.Fatal(err)
 		}
 	}

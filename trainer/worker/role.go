@@ -126,12 +126,21 @@ func (c closer) Close() error {
 	return nil
 }
 
+// waits logs that a server is waited for, or not any more.
+func (o Options) waits(w ps.Wait) {
+	if w.Over {
+		o.Log.Info("The parameter server answers again", "server", w.Server, "address", w.Address)
+		return
+	}
+	o.Log.Warn("Waiting for a parameter server", "server", w.Server, "address", w.Address, "error", w.Err)
+}
+
 // serve works beside parameter servers, through all lives of the model: where one ends, what the worker holds is of no use,
 // and it begins again with its engine and its data alone.
 func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
 	for {
 		var err error
-		cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial})
+		cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, OnWait: o.waits})
 		if err == nil {
 			err = Run(ctx, cfg)
 			cfg.Servers.Close()

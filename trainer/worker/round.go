@@ -414,15 +414,15 @@ func (r *member) aside(ctx context.Context, p *piece) error {
 func (r *member) evaluate(it item) error {
 	switch version := it.task.Version; {
 	case it.task.Kind == wire.TaskKind_EXPORT:
-		return r.export(r.version)
+		return r.export(it.task.Lease, r.version)
 	case version == 0:
-		return r.measure(it)
+		return r.measure(it, r.version)
 	case version != r.taken:
 		return fmt.Errorf("there is no snapshot of version %d", version)
 	}
 	r.Engine.Use(r.snapshot)
 	defer r.Engine.Use(nil)
-	return r.measure(it)
+	return r.measure(it, it.task.Version)
 }
 
 // confirm reports what the last round brought: every rank has come through it.

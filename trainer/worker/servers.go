@@ -28,6 +28,7 @@ const (
 type servers struct {
 	*worker
 	holds     int64       // what the engine's values are: unknown, live, final or a version
+	evaluates int64       // the version that an evaluation is of, if they are final or a version
 	versions  ps.Versions // of the last pull of current values
 	sincePull int         // steps since then
 	behind    *behind     // with --get_model_steps > 1
@@ -122,7 +123,7 @@ func (w *servers) work(ctx context.Context, it item, feed *feeder) error {
 	case it.task.Kind == wire.TaskKind_EVALUATION:
 		err = w.evaluate(ctx, it, feed)
 	case it.task.Kind == wire.TaskKind_EXPORT:
-		err = w.export(ctx, feed)
+		err = w.export(ctx, it.task.Lease, feed)
 	}
 	if !kept {
 		feed.recycle(it.batch)
@@ -149,10 +150,10 @@ func (w *servers) evaluate(ctx context.Context, it item, feed *feeder) error {
 	if err := w.holdForEvaluation(ctx, it.task.Version); err != nil {
 		return err
 	}
-	return w.measure(it)
+	return w.measure(it, w.evaluates)
 }
 
-func (w *servers) export(ctx context.Context, feed *feeder) error {
+func (w *servers) export(ctx context.Context, lease int64, feed *feeder) error {
 	if err := w.settlePush(ctx, feed); err != nil {
 		return err
 	}
@@ -160,7 +161,7 @@ func (w *servers) export(ctx context.Context, feed *feeder) error {
 	if err != nil {
 		return err
 	}
-	return w.worker.export(slices.Min(versions))
+	return w.worker.export(lease, slices.Min(versions))
 }
 
 // train applies one minibatch: each of its records once, whatever the servers have of them already. It says whether the
@@ -309,15 +310,11 @@ func (w *servers) holdForEvaluation(ctx context.Context, version int64) error {
 	if w.holds == version {
 		return nil
 	}
-	_, err := w.pull(ctx, ps.PullOptions{Snapshot: version})
-	if errors.Is(err, ps.ErrNoSnapshot) {
-		w.Log.Warn("The snapshot is gone: evaluating the model as it stands", "version", version)
-		_, err = w.pull(ctx, ps.PullOptions{})
-	}
+	versions, err := w.pull(ctx, ps.PullOptions{Snapshot: version})
 	if err != nil {
 		return err
 	}
-	w.holds = version
+	w.holds, w.evaluates = version, cmp.Or(version, slices.Max(versions))
 	return nil
 }
 

@@ -111,7 +111,8 @@ type worker struct {
 
 	metrics  []zoo.Metric
 	states   [][]float64 // of the evaluation lease in work,
-	measured int64       // which is this one
+	measured int64       // which is this one,
+	on       int64       // measured on this version
 }
 
 // Run works until the master says that the job has ended, or ctx is done. A worker that is asked to leave ends what
@@ -182,6 +183,7 @@ func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error
 func (w *worker) settle(ctx context.Context, task *wire.Task) error {
 	report := &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease}
 	if task.Kind == wire.TaskKind_EVALUATION {
+		report.Version = w.on
 		for i, m := range w.metrics {
 			report.Metrics = append(report.Metrics, &wire.Metric{Name: m.Name, State: w.states[i]})
 		}
@@ -199,16 +201,24 @@ func (w *worker) deliver(ctx context.Context, report *wire.ReportTaskRequest) er
 	}
 }
 
-// measure adds one minibatch to the metrics of its lease.
-func (w *worker) measure(it item) error {
+// measure adds one minibatch to the metrics of its lease. The engine computes with a version of the model, which is the same
+// for all of the lease.
+func (w *worker) measure(it item, version int64) error {
 	if lease := it.task.Lease; w.states == nil || w.measured != lease { // the last may have been taken back half done
-		w.measured = lease
+		w.measured, w.on = lease, version
 		w.states = make([][]float64, len(w.metrics))
 		for i, m := range w.metrics {
 			w.states[i] = make([]float64, m.Size)
 		}
 	}
-	return w.Engine.Evaluate(it.batch, w.states)
+	if version != w.on {
+		return fmt.Errorf("the model is at version %d after the first records were measured at %d", version, w.on)
+	}
+	if err := w.Engine.Evaluate(it.batch, w.states); err != nil {
+		return err
+	}
+	w.leases.advance(it.task.Lease, it.done)
+	return nil
 }
 
 // learnt notes a minibatch that is in the model.

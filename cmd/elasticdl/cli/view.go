@@ -193,7 +193,8 @@ func news(before, after *wire.JobStatus) []string {
 		lines = append(lines, ring(after))
 	}
 	lines = append(lines, podNews(before, after)...)
-	for _, e := range after.Evaluations[min(len(before.GetEvaluations()), len(after.Evaluations)):] {
+	fresh := max(0, after.Evaluated-before.GetEvaluated())
+	for _, e := range after.Evaluations[max(0, len(after.Evaluations)-int(fresh)):] {
 		lines = append(lines, evaluation.Format(e.Version, metricsOf(e)))
 	}
 	return lines

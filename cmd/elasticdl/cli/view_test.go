@@ -44,6 +44,7 @@ func running() *wire.JobStatus {
 		Name: "test-mnist", State: "Running", Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
 		Epoch: 1, Epochs: 2, RecordsDone: 44_032, RecordsTotal: 120_000, RecordsPerSecond: 8123.4,
 		Version: 688, Loss: 0.12345, Relaunched: 1, Requeued: 2, Workers: 2,
+		Evaluated: 2,
 		Evaluations: []*wire.Evaluation{
 			{Version: 200, Metrics: map[string]float64{"accuracy": 0.9051}},
 			{Version: 400, Metrics: map[string]float64{"accuracy": 0.95312, "auc": 0.991}},
@@ -128,15 +129,23 @@ func TestNews(t *testing.T) {
 	later.Epoch = 2
 	later.Pods[0].State, later.Pods[0].Pid, later.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	later.Pods[4].Pid, later.Pods[4].StartedUnixMs = 1301, after(37*time.Second) // a server that was replaced
+	later.Evaluated = 3
 	later.Evaluations = append(later.Evaluations, &wire.Evaluation{Version: 600, Metrics: map[string]float64{"accuracy": 0.9612}})
 	golden(t, "news-later", strings.Join(news(running(), later), "\n")+"\n")
+	older := running() // a status has no more than the last evaluations
+	older.Evaluated, later.Evaluated = 1001, 1002
+	older.Evaluations = append(older.Evaluations, older.Evaluations[0])
+	older.Epoch, older.Pods = later.Epoch, later.Pods
+	if lines := news(older, later); len(lines) != 1 || !strings.Contains(lines[0], "v=600") {
+		t.Errorf("an evaluation more than a status has: %q", lines)
+	}
 
 	larger := ringing()
 	larger.World, larger.WorldSize, larger.Workers = 4, 3, 3
 	larger.Pods[1].State, larger.Pods[1].Reason = "Deleted", "deleted: silent for 5s"
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
-	larger.RecordsDone, larger.Evaluations = 0, nil
+	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
@@ -249,6 +258,7 @@ func TestLines(t *testing.T) {
 			time.Sleep(refresh) // of the bubble's clock
 		}
 		last := ended("Succeeded", "")
+		last.Evaluated = 3
 		last.Evaluations = append(last.Evaluations, &wire.Evaluation{Version: 1875, Metrics: map[string]float64{"accuracy": 0.9712}})
 		l.close(last)
 		if n := strings.Count(out.String(), "44,032/120,000 records"); n != 3 {

@@ -1,0 +1,78 @@
+package ps
+
+import (
+	"sync"
+	"time"
+)
+
+// waitNotice is how long calls wait for a server before OnWait hears of it.
+const waitNotice = 5 * time.Second
+
+// Wait is what OnWait hears of the calls to a server.
+type Wait struct {
+	Server  int
+	Address string
+	Over    bool  // they go on
+	Err     error // of the last try; nil: it was not answered yet
+}
+
+// waits is the calls to one server that have lasted for longer than waitNotice.
+type waits struct {
+	mu    sync.Mutex
+	calls int
+}
+
+// wait is one call to a server.
+type wait struct {
+	peer  *peer
+	timer *time.Timer
+	err   error
+	told  bool // counted in peer.waits
+	over  bool
+}
+
+// await watches a call until end.
+func (p *peer) await() *wait {
+	w := &wait{peer: p}
+	if p.onWait != nil {
+		w.timer = time.AfterFunc(waitNotice, w.notice)
+	}
+	return w
+}
+
+// notice tells of the first call that has lasted too long.
+func (w *wait) notice() {
+	p := w.peer
+	p.waits.mu.Lock()
+	defer p.waits.mu.Unlock()
+	if w.over {
+		return
+	}
+	w.told = true
+	if p.waits.calls++; p.waits.calls == 1 {
+		p.onWait(Wait{Server: p.index, Address: p.addr, Err: w.err})
+	}
+}
+
+// failed notes why a try came to nothing.
+func (w *wait) failed(err error) {
+	w.peer.waits.mu.Lock()
+	defer w.peer.waits.mu.Unlock()
+	w.err = err
+}
+
+// end ends the watch. The last call that had lasted too long tells that they go on.
+func (w *wait) end() {
+	if w.timer == nil || w.timer.Stop() {
+		return
+	}
+	p := w.peer
+	p.waits.mu.Lock()
+	defer p.waits.mu.Unlock()
+	if w.over = true; !w.told {
+		return
+	}
+	if p.waits.calls--; p.waits.calls == 0 {
+		p.onWait(Wait{Server: p.index, Address: p.addr, Over: true})
+	}
+}

@@ -1,0 +1,45 @@
+package ps
+
+import (
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// A server that is away is told of once, however many calls wait for it, and once more when it is back.
+func TestOnWait(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{Async: true})
+		config := f.clientConfig(0, dense(20, 0))
+		var heard []Wait // the client says one after the other
+		config.OnWait = func(w Wait) { heard = append(heard, w) }
+		c, err := Dial(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		f.kill(1)
+		var calls sync.WaitGroup
+		calls.Go(func() { c.Pull(t.Context(), make([]float32, 20), PullOptions{}) })
+		calls.Go(func() { c.Push(t.Context(), filled(20, 1), Gradient{Versions: make(Versions, 2)}) })
+		time.Sleep(waitNotice - time.Millisecond)
+		if len(heard) > 0 {
+			t.Errorf("heard of %+v too soon", heard)
+		}
+		time.Sleep(time.Second)
+		if len(heard) != 1 || heard[0].Server != 1 || heard[0].Over || heard[0].Err == nil {
+			t.Errorf("heard of %+v", heard)
+		}
+		f.start(1)
+		calls.Wait()
+		over := func(w Wait) bool { return w.Over }
+		if len(heard) != 2 || slices.IndexFunc(heard, over) != 1 {
+			t.Errorf("heard of %+v", heard)
+		}
+		c.Pull(t.Context(), make([]float32, 20), PullOptions{})
+		if time.Sleep(time.Minute); len(heard) != 2 {
+			t.Errorf("heard of %+v", heard)
+		}
+	})
+}

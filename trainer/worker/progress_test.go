@@ -1,0 +1,81 @@
+package worker
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// sluggish takes a second to measure a minibatch.
+type sluggish struct{ *counter }
+
+func (s sluggish) Evaluate(b *zoo.Batch, states [][]float64) error {
+	time.Sleep(time.Second)
+	return s.counter.Evaluate(b, states)
+}
+
+// A worker that measures says how far it is, or it would be taken for a straggler.
+func TestEvaluationShowsProgress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0),
+			&wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 2, Shard: "v", Start: 5, End: 15})
+		b.Engine = sluggish{b.engine}
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		var told []int64
+		for _, beat := range b.master.beats {
+			for _, l := range beat.Leases {
+				if l.Lease == 2 {
+					told = append(told, l.Done)
+				}
+			}
+		}
+		if got := slices.Compact(told); !slices.Equal(got, []int64{0, 4, 8}) {
+			t.Errorf("told of lease 2: %v", got)
+		}
+		if r := b.master.reports[1]; r.Error != "" || r.Metrics[0].State[0] != 10 || r.Version != 3 {
+			t.Errorf("report %v", r)
+		}
+	})
+}
+
+// One that exports says how much of the model it has written.
+func TestExportShowsProgress(t *testing.T) {
+	b := &bench{engine: &counter{values: make([]float32, 1)}}
+	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
+	w.Job.Output = t.TempDir()
+	w.leases.hold(4, 0)
+	if err := w.export(4, 3); err != nil {
+		t.Fatal(err)
+	}
+	file, err := os.Stat(filepath.Join(w.Job.Output, ModelFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if told := w.leases.progress(); len(told) != 1 || told[0].Done != file.Size() {
+		t.Errorf("told %v of %d bytes", told, file.Size())
+	}
+}
+
+// An evaluation of a snapshot that is gone fails; it is not one of the model as it stands.
+func TestSnapshotThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		b := newBench(t, ps.ServerConfig{Async: true, EvaluationSteps: 2}, training(1, 0, 12, 0),
+			&wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 2, Shard: "v", Start: 0, End: 6, Version: 1})
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		if r := b.master.reports[1]; r.Error == "" || len(r.Metrics) > 0 {
+			t.Errorf("report %v", r)
+		}
+	})
+}
