@@ -143,7 +143,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	var needed []pulumi.Resource
 	for _, o := range s.Objects()[1:] { // the first is the Job
 		var more []pulumi.ResourceOption
-		if o == runtime.Object(s.State) {
+		if o == runtime.Object(s.State) || o == runtime.Object(s.Identity) { // the master's to write
 			more = append(more, pulumi.IgnoreChanges([]string{"data"}))
 		}
 		r, err := register(o, more...)

@@ -155,9 +155,15 @@ func ParseNodeSelector(s string) (map[string]string, error) {
 	return selector, nil
 }
 
+// Variables by which every process of a job learns the job's identity, on a cluster and on one machine.
+const (
+	EnvUID    = "ELASTICDL_JOB_UID"
+	EnvSecret = "ELASTICDL_JOB_SECRET"
+)
+
 // ReservedEnv tells whether the pods' own variables are of that name.
 func ReservedEnv(name string) bool {
-	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "JOB_UID", "HOSTNAME"}, name)
+	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME", EnvUID, EnvSecret}, name)
 }
 
 // ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its pods later on. It is

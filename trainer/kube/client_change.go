@@ -169,6 +169,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	type deletion = func(context.Context, string, v1.DeleteOptions) error
 	jobs, configs, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
 	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace), c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
+	secrets := c.set.CoreV1().Secrets(c.namespace)
 	budgets := c.set.PolicyV1().PodDisruptionBudgets(c.namespace)
 	for _, kind := range []struct {
 		name   string
@@ -177,6 +178,13 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	}{
 		{"jobs", func(ctx context.Context) (runtime.Object, error) { return jobs.List(ctx, of) }, nil},
 		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return configs.List(ctx, of) }, configs.Delete},
+		{"secrets", func(ctx context.Context) (runtime.Object, error) { // not listed: a list would be of all Secrets
+			o, err := absent(secrets.Get(ctx, manifest.IdentityName(name), v1.GetOptions{}))
+			if err != nil || o == nil || o.Labels[manifest.LabelJob] != name {
+				return new(core.SecretList), err
+			}
+			return &core.SecretList{Items: []core.Secret{*o}}, nil
+		}, secrets.Delete},
 		{"services", func(ctx context.Context) (runtime.Object, error) { return services.List(ctx, of) }, services.Delete},
 		{"serviceaccounts", func(ctx context.Context) (runtime.Object, error) { return accounts.List(ctx, of) }, accounts.Delete},
 		{"rolebindings", func(ctx context.Context) (runtime.Object, error) { return bindings.List(ctx, of) }, bindings.Delete},

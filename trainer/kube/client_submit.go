@@ -220,6 +220,8 @@ func (c *Client) create(ctx context.Context, what string, o runtime.Object) erro
 	switch o := o.(type) {
 	case *core.ConfigMap:
 		return createOwned(ctx, c, what, c.set.CoreV1().ConfigMaps(c.namespace), o)
+	case *core.Secret:
+		return createOwned(ctx, c, what, c.set.CoreV1().Secrets(c.namespace), o)
 	case *core.Service:
 		return createOwned(ctx, c, what, c.set.CoreV1().Services(c.namespace), o)
 	case *core.ServiceAccount:

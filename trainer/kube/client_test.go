@@ -85,7 +85,7 @@ func TestSubmitOrder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := "job/elasticdl-test-master configmap/elasticdl-test configmap/elasticdl-test-state serviceaccount/elasticdl-test " +
+		if want := "job/elasticdl-test-master configmap/elasticdl-test configmap/elasticdl-test-state secret/elasticdl-test-identity serviceaccount/elasticdl-test " +
 			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0 poddisruptionbudget/elasticdl-test"; strings.Join(created, " ") != want {
 			t.Errorf("created %v", created)
 		}

@@ -9,6 +9,7 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -58,7 +59,7 @@ func (m *kubeMaster) former(pods []core.Pod) []string {
 		of := slices.IndexFunc(p.OwnerReferences, func(o meta.OwnerReference) bool {
 			return o.Kind == "Job" && o.Name == manifest.MasterName(m.Job)
 		})
-		if of >= 0 && string(p.OwnerReferences[of].UID) != m.env[manifest.EnvJobUID] && !observe(&p).Phase.Ended() {
+		if of >= 0 && string(p.OwnerReferences[of].UID) != m.env[job.EnvUID] && !observe(&p).Phase.Ended() {
 			names = append(names, p.Name)
 		}
 	}

@@ -85,7 +85,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 		m.env[name] = value
 	}
 	m.log = role.Logger(c.Output, "")
-	for _, name := range []string{manifest.EnvPodName, manifest.EnvJobUID} {
+	for _, name := range []string{manifest.EnvPodName, job.EnvUID} {
 		if m.env[name] == "" {
 			return nil, fmt.Errorf("%s is not set: a master of a cluster is started by its Job", name)
 		}
@@ -102,7 +102,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 		}
 	}
 	me := m.env[manifest.EnvPodName] + " on " + cmp.Or(m.env[manifest.EnvNodeName], "an unknown node")
-	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, m.env[manifest.EnvJobUID], me, m.log)
+	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, m.env[job.EnvUID], me, m.log)
 	return m, nil
 }
 
@@ -226,7 +226,7 @@ func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *
 func (m *kubeMaster) runtime(j *job.Job) *Runtime {
 	return NewRuntime(RuntimeConfig{
 		Client: m.Client, Job: j, Environ: m.Environ, Log: m.log,
-		Owner: manifest.Owner(manifest.MasterName(m.Job), types.UID(m.env[manifest.EnvJobUID])),
+		Owner: manifest.Owner(manifest.MasterName(m.Job), types.UID(m.env[job.EnvUID])),
 	})
 }
 
@@ -242,6 +242,10 @@ func (m *kubeMaster) sweep(ctx context.Context, pods *Runtime) {
 // train runs the job.
 func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, error) {
 	if err := m.eventually(ctx, func() error { return m.allowed(ctx) }); err != nil {
+		return nil, err
+	}
+	secret, err := m.secret(ctx)
+	if err != nil {
 		return nil, err
 	}
 	if err := m.outlive(ctx); err != nil {
@@ -263,7 +267,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	pods := m.runtime(j)
 	defer pods.Close()
 	scale := make(chan int, 1)
-	config.Self = wire.NewSelf(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
+	config.Self = wire.NewSelf(identity.Header{Job: m.env[job.EnvUID], Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1})
 	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
 
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

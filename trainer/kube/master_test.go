@@ -58,6 +58,7 @@ func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 		manifest.KeyJob: string(text), manifest.KeyNumWorkers: strconv.Itoa(j.NumWorkers),
 	}})
 	c.put(&core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}})
+	c.put(&core.Secret{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-identity", Namespace: "default"}})
 	ctx, cancel := context.WithCancel(context.Background())
 	c.roles.Go(func() { c.kubelet(ctx) })
 	t.Cleanup(func() {
@@ -125,12 +126,30 @@ func (c *nodes) kubelet(ctx context.Context) {
 	}
 }
 
+// env is a variable as a kubelet resolves it, from a Secret too.
+func (c *nodes) env(p *core.Pod, name string) string {
+	c.apiServer.mu.Lock()
+	defer c.apiServer.mu.Unlock()
+	for _, v := range p.Spec.Containers[0].Env {
+		switch {
+		case v.Name != name:
+		case v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil:
+			of := v.ValueFrom.SecretKeyRef
+			return string(c.secrets[of.Name].Data[of.Key])
+		default:
+			return v.Value
+		}
+	}
+	return ""
+}
+
 // run is the life of a pod.
 func (c *nodes) run(ctx context.Context, p *core.Pod) {
-	_, id, _, _ := manifest.ParseLabels(p.Labels)
+	_, id, launch, _ := manifest.ParseLabels(p.Labels)
 	c.mu.Lock()
-	its := role.Role{Master: c.master, Index: id.Index, Threads: 1, Log: c.Output()}
+	its := role.Role{Master: c.master, Index: id.Index, Launch: launch, Threads: 1, Log: c.Output()}
 	c.mu.Unlock()
+	its.Identify(func(name string) string { return c.env(p, name) })
 	main := role.RunWorker
 	if id.Role == pod.PS {
 		main = role.RunPS
@@ -172,7 +191,7 @@ func (c *nodes) begin(ctx context.Context, name string) <-chan error {
 	c.Helper()
 	m, err := newKubeMaster(MasterConfig{
 		Job: "test", Namespace: "default", Client: c.client(), Listen: "127.0.0.1:0", Output: c,
-		Environ: []string{"POD_NAME=" + name, "JOB_UID=the-job", "NODE_NAME=node-1"},
+		Environ: []string{"POD_NAME=" + name, job.EnvUID + "=the-job", "NODE_NAME=node-1"},
 	})
 	if err != nil {
 		c.Fatal(err)

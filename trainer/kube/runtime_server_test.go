@@ -33,6 +33,7 @@ type apiServer struct {
 	oldest  int // watches cannot begin before it
 	pods    map[string]*core.Pod
 	maps    map[string]*core.ConfigMap
+	secrets map[string]*core.Secret
 	log     []change
 	changed chan struct{}
 	cut     chan struct{} // closed to end all watches
@@ -52,7 +53,7 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{
-		T: t, version: 1, pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap),
+		T: t, version: 1, pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
 		changed: make(chan struct{}), cut: make(chan struct{}),
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -148,6 +149,9 @@ func (s *apiServer) add(o meta.Object) {
 	case *core.ConfigMap:
 		s.maps[o.Name] = o
 		s.note("configmaps", "ADDED", o)
+	case *core.Secret:
+		s.secrets[o.Name] = o
+		s.note("secrets", "ADDED", o)
 	}
 }
 
@@ -276,6 +280,22 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 			}
 		}
 		return list, nil
+	case "GET secrets":
+		if o := s.secrets[name]; o != nil {
+			return o, nil
+		}
+		return nil, api.NewNotFound(resource, name)
+	case "PUT secrets":
+		o := new(core.Secret)
+		if err := json.NewDecoder(r.Body).Decode(o); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		if o.ResourceVersion != s.secrets[name].ResourceVersion {
+			return nil, api.NewConflict(resource, name, fmt.Errorf("the object has been modified"))
+		}
+		s.secrets[name] = o
+		s.note("secrets", "MODIFIED", o)
+		return o, nil
 	case "PUT configmaps":
 		m := new(core.ConfigMap)
 		if err := json.NewDecoder(r.Body).Decode(m); err != nil {

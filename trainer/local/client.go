@@ -62,7 +62,7 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 		return nil, err
 	}
 	defer lock.Close() // the master has inherited it
-	if err := errors.Join(d.clear(), d.writeJSON("job.json", j)); err != nil {
+	if err := errors.Join(d.clear(), d.identify(), d.writeJSON("job.json", j)); err != nil {
 		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
 	}
 	p, err := command{
@@ -310,7 +310,11 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 	if at.Address == "" {
 		return fmt.Errorf("master of job %s does not listen yet", d.name())
 	}
-	conn, err := wire.Connect(at.Address, nil, d.self(identity.User), wire.Callee{ID: pod.ID{Role: pod.Master}})
+	self, err := d.identity(identity.User)
+	if err != nil {
+		return err
+	}
+	conn, err := wire.Connect(at.Address, nil, wire.NewSelf(self), wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err
 	}

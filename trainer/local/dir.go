@@ -1,10 +1,7 @@
 package local
 
 import (
-	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/wire"
-
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +10,10 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // ErrRunning: a job of that name is running. ErrNotFound: there is no job of that name.
@@ -36,6 +37,12 @@ func Home() (string, error) {
 	return filepath.Join(home, ".local", "state", "elasticdl"), nil
 }
 
+// A job's directory has secrets in it, the job's own and those of its --envs: it is for its user only.
+const (
+	private    fs.FileMode = 0o600
+	privateDir fs.FileMode = 0o700
+)
+
 // dir is the state directory of one job.
 type dir string
 
@@ -58,10 +65,13 @@ func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".l
 // lock takes the job for a master, or says ErrRunning. Closing the file gives
 // it back, and so does the death of every process that has inherited it.
 func (d dir) lock() (*os.File, error) {
-	if err := os.MkdirAll(d.logs(), 0o755); err != nil {
+	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err := os.Chmod(string(d), privateDir); err != nil { // an older version has made it for all to read
+		return nil, err
+	}
+	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, private)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +128,28 @@ func (d dir) clear() error {
 			return err
 		}
 	}
-	return os.Mkdir(d.logs(), 0o755)
+	return os.Mkdir(d.logs(), privateDir)
+}
+
+// identify gives the job its identity: a UID that no other job has, and a secret that no other user can read.
+func (d dir) identify() error {
+	return errors.Join(d.write("uid", []byte(rand.Text()+"\n")), d.write("secret", []byte(role.NewSecret()+"\n")))
+}
+
+// identity returns who a process of this job is, its master or a user, by what identify has written.
+func (d dir) identity(of pod.Role) (identity.Header, error) {
+	h := identity.Header{Role: of, Incarnation: 1, Life: 1}
+	for file, to := range map[string]*string{"uid": &h.Job, "secret": &h.Secret} {
+		text, err := os.ReadFile(d.path(file))
+		if err != nil {
+			return identity.Header{}, fmt.Errorf("read the identity of job %s: %w", d.name(), err)
+		}
+		*to = strings.TrimSpace(string(text))
+	}
+	if h.Job == "" || !role.IsSecret(h.Secret) {
+		return identity.Header{}, fmt.Errorf("read the identity of job %s: %s and %s are not as a launcher writes them", d.name(), d.path("uid"), d.path("secret"))
+	}
+	return h, nil
 }
 
 // address is where a master is found: master.json.
@@ -150,7 +181,7 @@ func (d dir) writeJSON(file string, v any) error {
 // write replaces a file of the directory whole.
 func (d dir) write(file string, text []byte) error {
 	aside := d.path(file + ".new")
-	if err := os.WriteFile(aside, text, 0o644); err != nil {
+	if err := os.WriteFile(aside, text, private); err != nil {
 		return err
 	}
 	return os.Rename(aside, d.path(file))
@@ -160,9 +191,4 @@ func (d dir) write(file string, text []byte) error {
 func (d dir) exists() bool {
 	_, err := os.Stat(d.path("job.json"))
 	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// self is who a process of this job is: its master, or a user.
-func (d dir) self(r pod.Role) *wire.Self {
-	return wire.NewSelf(identity.Header{Role: r, Incarnation: 1, Life: 1})
 }

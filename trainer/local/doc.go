@@ -8,9 +8,9 @@
 //
 //	elasticdl master --job_dir=DIR                                   [RunMaster]
 //	elasticdl ps     --master_address=HOST:PORT --index=I            [role.RunPS]
-//	                 [--address=HOST:PORT] [--log_level=INFO]
+//	                 [--launch=1] [--address=HOST:PORT] [--log_level=INFO]
 //	elasticdl worker --master_address=HOST:PORT --index=N            [role.RunWorker]
-//	                 [--threads=N] [--log_level=INFO]
+//	                 [--launch=1] [--threads=N] [--log_level=INFO]
 //
 // A master reads its job from DIR/job.json; servers and workers get it from
 // the master's JoinReply. --address is where a server listens, 127.0.0.1:0 if
@@ -42,11 +42,14 @@
 //
 //	lock          held (flock) by the master from its start to its death
 //	job.json      job.Job, written by the launcher
+//	uid, secret   the identity of the job, written by the launcher before the master starts
 //	master.json   pid and address, written by the master when it listens
 //	status.json   wire.JobStatus, written by the master each second and at the end
 //	logs/         master.log, ps-0.log, worker-0.log … ; a replaced server appends
 //
-// Files are replaced whole (written aside, then renamed), so no reader sees half of one.
+// The directory and all that is in it is readable by its user only. The master passes UID and secret on to servers and
+// workers by their environment (ELASTICDL_JOB_UID, ELASTICDL_JOB_SECRET), never as an argument; --launch says which start of its
+// index a process is. Files are replaced whole (written aside, then renamed), so no reader sees half of one.
 //
 // Laws:
 //

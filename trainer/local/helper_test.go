@@ -16,11 +16,11 @@ import (
 	"syscall"
 	"testing"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -49,6 +49,9 @@ func helper(what string) int {
 		code, _ := strconv.Atoi(index)
 		fmt.Fprintln(os.Stderr, "the last word")
 		return code
+	case "who": // says what it was told, and fails
+		fmt.Fprintln(os.Stderr, strings.Join(os.Args[1:], " "), "of", os.Getenv(job.EnvUID), os.Getenv(job.EnvSecret))
+		return 1
 	case "parent": // of a child with a lifeline
 		_, err := command{binary: os.Args[0], log: os.DevNull, env: map[string]string{helperEnv: os.Getenv(childEnv)}}.start()
 		if err != nil {
@@ -131,8 +134,12 @@ func fakeMaster(jobDir string) int {
 		panic(err)
 	}
 	m := &masterService{dir: d, stop: make(chan string, 1)}
-	server := grpc.NewServer()
-	wire.RegisterMasterServer(server, m)
+	self, err := d.identity(pod.Master)
+	if err != nil {
+		panic(err)
+	}
+	server := wire.NewServer(wire.NewSelf(self))
+	wire.RegisterJobServer(server, m)
 	go server.Serve(listener)
 	if d.name() != "vanished" {
 		d.store(&wire.JobStatus{Name: d.name(), State: "Running", Pods: []*wire.PodStatus{{State: "Running"}}})
@@ -155,7 +162,7 @@ func fakeMaster(jobDir string) int {
 }
 
 type masterService struct {
-	wire.UnimplementedMasterServer
+	wire.UnimplementedJobServer
 	dir  dir
 	stop chan string
 

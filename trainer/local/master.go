@@ -61,6 +61,10 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 	if err := m.dir.readJSON("job.json", &j); err != nil {
 		return err
 	}
+	self, err := m.dir.identity(pod.Master)
+	if err != nil {
+		return err
+	}
 	m.status.Strategy, m.status.Workers = string(j.Strategy), int32(j.NumWorkers)
 	log := role.Logger(output, j.LogLevel)
 	config, err := role.Plan(&j, log)
@@ -73,7 +77,7 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 	defer config.Listener.Close()
 	at := config.Listener.Addr().String()
 	pods, err := NewRuntime(RuntimeConfig{
-		Master: at, Logs: m.dir.logs(), LogLevel: j.LogLevel, Threads: threads(&j), Env: j.Envs,
+		Master: at, Job: self.Job, Secret: self.Secret, Logs: m.dir.logs(), LogLevel: j.LogLevel, Threads: threads(&j), Env: j.Envs,
 	})
 	if err != nil {
 		return err
@@ -86,7 +90,7 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 		}
 	})()
 	config.Pods = pods
-	config.Self, config.Users = m.dir.self(pod.Master), true
+	config.Self, config.Users = wire.NewSelf(self), true
 	config.OnStatus = func(s *wire.JobStatus) {
 		if err := m.dir.store(s); err != nil {
 			log.Error("Write the job's status", "error", err)

@@ -27,7 +27,7 @@ type process struct {
 }
 
 func (c command) start() (*process, error) {
-	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	log, err := os.OpenFile(c.log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, private)
 	if err != nil {
 		return nil, err
 	}

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
@@ -21,6 +23,8 @@ const deleteGrace = 5 * time.Second
 type RuntimeConfig struct {
 	Binary   string            // elasticdl; "" = this program
 	Master   string            // address of the master
+	Job      string            // UID of the job
+	Secret   string            // of the job
 	Logs     string            // directory of <pod>.log
 	LogLevel string            // of the pods; "" = INFO
 	Threads  int               // of each worker's engine; 0: one
@@ -80,7 +84,7 @@ func (r *Runtime) Create(_ context.Context, p master.Pod) error {
 	}
 	log := filepath.Join(r.config.Logs, p.ID.String()+".log")
 	started, err := command{
-		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.Env,
+		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(),
 	}.start()
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
@@ -91,10 +95,18 @@ func (r *Runtime) Create(_ context.Context, p master.Pod) error {
 	return nil
 }
 
+// env is what a pod finds in its environment: the job's variables, and its identity, which only this user's processes can read there.
+func (c RuntimeConfig) env() map[string]string {
+	env := map[string]string{}
+	maps.Copy(env, c.Env)
+	env[job.EnvUID], env[job.EnvSecret] = c.Job, c.Secret
+	return env
+}
+
 // args is the command of a pod.
 func (c RuntimeConfig) args(p master.Pod) []string {
 	args := []string{
-		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index),
+		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index), fmt.Sprintf("--launch=%d", p.Launch),
 		"--log_level=" + cmp.Or(c.LogLevel, "INFO"),
 	}
 	if p.ID.Role == pod.Worker {

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
@@ -19,7 +20,7 @@ func newRuntime(t *testing.T, helper string) *Runtime {
 		grace = 50 * time.Millisecond
 	}
 	r, err := NewRuntime(RuntimeConfig{
-		Binary: os.Args[0], Master: "127.0.0.1:1", Logs: t.TempDir(), Grace: grace,
+		Binary: os.Args[0], Master: "127.0.0.1:1", Job: "uid-1", Secret: "s3cret", Logs: t.TempDir(), Grace: grace,
 		Env: map[string]string{helperEnv: helper},
 	})
 	if err != nil {
@@ -133,5 +134,20 @@ func TestRuntimeAppendsToLogs(t *testing.T) {
 	}
 	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.PS, Index: 0}, Address: "127.0.0.1:7"}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// Each process learns which start of which pod of which job it is. Its secret is in no list of processes.
+func TestPodsAreToldWhoTheyAre(t *testing.T) {
+	for role, want := range map[pod.Role]string{
+		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO of uid-1 s3cret",
+		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --threads=1 of uid-1 s3cret",
+	} {
+		t.Setenv(job.EnvSecret, "another's") // of whoever started the launcher
+		r := newRuntime(t, "who")
+		create(t, r, role, 4)
+		if e := <-r.Events(); e.Exit.Reason != want {
+			t.Errorf("%v was told %q, expected %q", role, e.Exit.Reason, want)
+		}
 	}
 }

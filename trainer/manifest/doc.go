@@ -6,11 +6,14 @@
 //	Job elasticdl-J-master, the root                    pods elasticdl-J-ps-I, elasticdl-J-worker-N
 //	ConfigMap elasticdl-J, the spec                     (owned by the Job)
 //	ConfigMap elasticdl-J-state, the master's to write
+//	Secret elasticdl-J-identity, the master's to fill
 //	ServiceAccount, Role, RoleBinding elasticdl-J
 //	Service elasticdl-J-master, elasticdl-J-ps-I
 //
 // The Job owns all the rest, so that its deletion is the end of everything. Two ConfigMaps, one writer each: the user's side
-// writes the spec, in which the number of workers may change while the job runs, the master writes the state.
+// writes the spec, in which the number of workers may change while the job runs, the master writes the state. The Secret is
+// made empty, so that no file, state of a stack or command line ever holds what is in it, and filled once by the master; servers and workers
+// get it by their environment, with the UID of the Job and, as a flag, which start of their index they are.
 //
 // Laws:
 //

@@ -127,6 +127,9 @@ func TestSpec(t *testing.T) {
 	if len(s.State.Data) != 0 {
 		t.Errorf("the state has %v", s.State.Data)
 	}
+	if len(s.Identity.Data)+len(s.Identity.StringData) != 0 {
+		t.Errorf("the Secret has %v, %v: it would be in clear in every file and state", s.Identity.Data, s.Identity.StringData)
+	}
 }
 
 func TestOwners(t *testing.T) {
@@ -134,8 +137,8 @@ func TestOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.Objects()); n != 10 { // Job, 2 ConfigMaps, 3 of permissions, 3 Services, a PodDisruptionBudget
-		t.Errorf("%d objects, want 10", n)
+	if n := len(s.Objects()); n != 11 { // Job, 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget
+		t.Errorf("%d objects, want 11", n)
 	}
 	s.OwnedBy("u")
 	want := []meta.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "elasticdl-test-mnist-master", UID: "u"}}
@@ -152,8 +155,8 @@ func TestServiceAccountOfTheUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 5 {
-		t.Errorf("%d objects, want 5: %+v", len(s.Objects()), s)
+	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 6 {
+		t.Errorf("%d objects, want 6: %+v", len(s.Objects()), s)
 	}
 	if got := s.Job.Spec.Template.Spec.ServiceAccountName; got != "elasticdl" {
 		t.Errorf("the master runs as %s", got)

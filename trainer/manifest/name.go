@@ -35,20 +35,21 @@ const (
 	PSPort     = 50002
 )
 
-// Keys of the two ConfigMaps.
+// Keys of the two ConfigMaps and of the Secret.
 const (
 	KeyJob        = "job.json"    // of the spec: the job.Job
 	KeyNumWorkers = "numWorkers"  // of the spec: workers wanted now; goes before the job's own
 	KeyStatus     = "status.json" // of the state: the wire.JobStatus
+	KeySecret     = "secret"      // of the identity: what the processes of the job know each other by
 )
 
-// Variables that a pod finds in its environment, beside the job's own.
+// Variables that a pod finds in its environment, beside the job's own and those of its identity: [job.EnvUID], which is the
+// UID of the master's Job, and [job.EnvSecret], which the master itself has not.
 const (
 	EnvPodName      = "POD_NAME"
 	EnvPodIP        = "POD_IP"
 	EnvPodNamespace = "POD_NAMESPACE"
 	EnvNodeName     = "NODE_NAME"
-	EnvJobUID       = "JOB_UID" // of the master's Job, which owns everything; in the master only
 )
 
 // SpecName is the name of the ConfigMap that says what the job is. Its ServiceAccount, Role and RoleBinding have it, too.
@@ -59,6 +60,9 @@ func AccountName(j *job.Job) string { return cmp.Or(j.ServiceAccount, SpecName(j
 
 // StateName is the name of the ConfigMap that says how far the job is.
 func StateName(jobName string) string { return SpecName(jobName) + stateSuffix }
+
+// IdentityName is the name of the Secret that the master fills with the job's secret.
+func IdentityName(jobName string) string { return SpecName(jobName) + "-identity" }
 
 const stateSuffix = "-state"
 

@@ -25,6 +25,7 @@ import (
 type Submission struct {
 	Job            *batch.Job
 	Spec, State    *core.ConfigMap
+	Identity       *core.Secret         // empty: the master fills it, see [KeySecret]
 	ServiceAccount *core.ServiceAccount // these three are nil with --service_account
 	Role           *rbac.Role
 	RoleBinding    *rbac.RoleBinding
@@ -49,7 +50,10 @@ func Submit(j *job.Job) (*Submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j), State: &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))}}
+	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j),
+		State:    &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))},
+		Identity: &core.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: object(j, IdentityName(j.Name)), Type: core.SecretTypeOpaque},
+	}
 	if j.ServiceAccount == "" {
 		s.ServiceAccount, s.Role, s.RoleBinding = ownPermissions(j)
 	}
@@ -76,7 +80,7 @@ func Submit(j *job.Job) (*Submission, error) {
 
 // Objects is all of it, in the order in which it is created: the Job first, which owns the others.
 func (s *Submission) Objects() []runtime.Object {
-	objects := []runtime.Object{s.Job, s.Spec, s.State}
+	objects := []runtime.Object{s.Job, s.Spec, s.State, s.Identity}
 	if s.ServiceAccount != nil {
 		objects = append(objects, s.ServiceAccount, s.Role, s.RoleBinding)
 	}

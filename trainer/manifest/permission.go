@@ -9,11 +9,12 @@ import (
 )
 
 // What a master does to its cluster, and nothing else: it makes and ends pods and watches them, reads and watches
-// the spec, and writes the state, which the user's side has made.
+// the spec, writes the state, and fills the Secret; the user's side has made all three.
 var (
-	podVerbs   = []string{"create", "delete", "list", "watch"}
-	specVerbs  = []string{"get", "watch"}
-	stateVerbs = []string{"get", "update"}
+	podVerbs      = []string{"create", "delete", "list", "watch"}
+	specVerbs     = []string{"get", "watch"}
+	stateVerbs    = []string{"get", "update"}
+	identityVerbs = []string{"get", "update"}
 )
 
 // ownPermissions are those of one job.
@@ -21,14 +22,16 @@ func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBin
 	return permissions(object(j, SpecName(j.Name)),
 		rule("pods", podVerbs),
 		rule("configmaps", specVerbs, SpecName(j.Name)),
-		rule("configmaps", stateVerbs, StateName(j.Name)))
+		rule("configmaps", stateVerbs, StateName(j.Name)),
+		rule("secrets", identityVerbs, IdentityName(j.Name)))
 }
 
 // Permissions are those of every job of a namespace that is submitted with --service_account: what an administrator
-// creates where submitters may create none.
+// creates where submitters may create none. Names of jobs are not known here, so that all Secrets of the namespace are meant;
+// whoever may create pods, as a master, can mount each of them anyway.
 func Permissions(namespace, serviceAccount string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
-	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "update", "watch"}))
+	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "update", "watch"}), rule("secrets", identityVerbs))
 }
 
 func permissions(o meta.ObjectMeta, rules ...rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {

@@ -50,7 +50,7 @@ const safeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	var of job.Pod
 	var priority string
-	args := []string{p.ID.Role.String(), "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index), "--log_level=" + cmp.Or(j.LogLevel, "INFO")}
+	args := []string{p.ID.Role.String(), "--master_address=" + MasterAddress(j), "--index=" + strconv.Itoa(p.ID.Index), "--launch=" + strconv.Itoa(p.Launch), "--log_level=" + cmp.Or(j.LogLevel, "INFO")}
 	switch p.ID.Role {
 	case pod.Worker:
 		of, priority = j.Worker, j.Worker.Priority.Of(p.Slot, j.NumWorkers)
@@ -75,6 +75,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	t.Spec.AutomountServiceAccountToken = new(false) // it is the account's name that they need
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
+	c.Env = append(c.Env, identity(j, owner)...)
 	c.Env = append(c.Env, inherited(j, p.Environ)...)
 	c.Env = append(c.Env, given(j.Envs)...)
 	if p.ID.Role == pod.PS {
@@ -103,7 +104,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	t.Spec.PriorityClassName = j.Master.Priority.Class
 	t.Spec.RestartPolicy = core.RestartPolicyNever // the pod failure policy needs it
 	c := &t.Spec.Containers[0]
-	c.Env = append(c.Env, field(EnvJobUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
+	c.Env = append(c.Env, field(job.EnvUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
 	c.Env = append(c.Env, given(j.Envs)...)
 	listens(c, MasterPort)
 	return t, applyToPod(j, id.Role, t)
@@ -161,6 +162,15 @@ func downward() []core.EnvVar {
 func field(name, path string) core.EnvVar {
 	source := &core.ObjectFieldSelector{APIVersion: "v1", FieldPath: path}
 	return core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{FieldRef: source}}
+}
+
+// identity is what a pod knows the other pods of its job by.
+func identity(j *job.Job, owner meta.OwnerReference) []core.EnvVar {
+	secret := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: IdentityName(j.Name)}, Key: KeySecret}
+	return []core.EnvVar{
+		{Name: job.EnvUID, Value: string(owner.UID)},
+		{Name: job.EnvSecret, ValueFrom: &core.EnvVarSource{SecretKeyRef: secret}},
+	}
 }
 
 // given is the job's own variables.

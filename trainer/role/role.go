@@ -16,13 +16,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// Role is the place of a server or a worker in its job: the flags of its command.
+// Role is the place of a server or a worker in its job: the flags of its command, and its environment.
 type Role struct {
 	Master    string    // --master_address
 	Index     int       // --index
-	Launch    int       // --launch, from 1
-	Job       string    // UID of the job
-	Secret    string    // of the job
+	Launch    int       // --launch: which start of that index this is, from 1
+	Job       string    // UID of the job, by the environment: see [Role.Identify]
+	Secret    string    // of the job, by the environment
 	Address   string    // --address where a server listens; "" = 127.0.0.1:0
 	Advertise string    // --advertise: where others find a server; "" = where it listens
 	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
@@ -49,6 +49,9 @@ func (r Role) leave(err error) error {
 
 // RunPS is the main of a parameter server.
 func RunPS(ctx context.Context, r Role) error {
+	if err := r.check(); err != nil {
+		return r.leave(err)
+	}
 	listener, err := listen(ctx, cmp.Or(r.Address, "127.0.0.1:0"))
 	if err != nil {
 		return r.leave(err)
@@ -86,6 +89,9 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 
 // RunWorker is the main of a worker.
 func RunWorker(ctx context.Context, r Role) error {
+	if err := r.check(); err != nil {
+		return r.leave(err)
+	}
 	self := r.self(pod.Worker)
 	conn, err := wire.Connect(r.Master, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {

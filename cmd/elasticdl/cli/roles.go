@@ -69,12 +69,16 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 			if r.Index < 0 {
 				return fmt.Errorf("--index=%d: expected 0 or more", r.Index)
 			}
+			if r.Launch < 1 {
+				return fmt.Errorf("--launch=%d: expected 1 or more", r.Launch)
+			}
 			return nil
 		},
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := local.Lifeline(cmd.Context())
 			defer stop()
 			r.Log = cmd.ErrOrStderr()
+			r.Identify(os.Getenv)
 			err := main(ctx, *r)
 			if errors.Is(err, role.ErrLeft) {
 				return failure{err, exitLeft}
@@ -84,6 +88,7 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 	}
 	cmd.Flags().StringVar(&r.Master, "master_address", "", "where the master listens")
 	cmd.Flags().IntVar(&r.Index, "index", 0, "number of this pod")
+	cmd.Flags().IntVar(&r.Launch, "launch", 1, "which start of that number this is, from 1")
 	cmd.Flags().StringVar(&r.LogLevel, "log_level", "INFO", "DEBUG, INFO, WARNING, ERROR or CRITICAL")
 	cmd.MarkFlagRequired("master_address")
 	cmd.MarkFlagRequired("index")
