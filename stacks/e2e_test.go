@@ -72,7 +72,7 @@ func (s *site) testObjects(t *testing.T) {
 			}
 			t.Logf("accepted of %s: %d objects: %v", test.stack, len(tr.left()), kinds)
 			for kind := range strings.FieldsSeq("v1/Namespace scheduling.k8s.io/v1/PriorityClass v1/PersistentVolume v1/PersistentVolumeClaim v1/ResourceQuota " +
-				"rbac.authorization.k8s.io/v1/Role rbac.authorization.k8s.io/v1/RoleBinding v1/ServiceAccount v1/ConfigMap v1/Service batch/v1/Job " + test.more) {
+				"rbac.authorization.k8s.io/v1/Role rbac.authorization.k8s.io/v1/RoleBinding v1/ServiceAccount v1/ConfigMap v1/Secret v1/Service batch/v1/Job " + test.more) {
 				if kinds[kind] == 0 {
 					t.Errorf("no %s was made", kind)
 				}

@@ -178,7 +178,7 @@ func roles(in string) []*rbac.Role {
 		role(Submitter,
 			rule("batch", "jobs", "create delete get list patch watch"),
 			rule("", "configmaps", "create delete get list patch update watch"),
-			rule("", "secrets", "create delete get"),
+			rule("", "secrets", "create delete get update"), // a Role may be given only by who may do all that it allows
 			rule("", "services serviceaccounts", "create delete get list"),
 			rule("rbac.authorization.k8s.io", "rolebindings roles", "create delete get list"),
 			rule("policy", "poddisruptionbudgets", "create delete get list"),

@@ -126,6 +126,15 @@ func (c *nodes) kubelet(ctx context.Context) {
 	}
 }
 
+// filled puts a secret into the Secret, as a master before has.
+func (c *nodes) filled() {
+	c.apiServer.mu.Lock()
+	defer c.apiServer.mu.Unlock()
+	o := c.secrets["elasticdl-test-identity"].DeepCopy()
+	o.Data = map[string][]byte{manifest.KeySecret: []byte(role.NewSecret())}
+	c.secrets[o.Name] = o
+}
+
 // env is a variable as a kubelet resolves it, from a Secret too.
 func (c *nodes) env(p *core.Pod, name string) string {
 	c.apiServer.mu.Lock()
@@ -295,6 +304,7 @@ func TestMasterBeginsOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.edit("elasticdl-test-state", map[string]string{keyMaster: "master-a on node-0", manifest.KeyStatus: string(text)})
+			c.filled()
 			c.create(testRuntime(t, c.apiServer), worker0, 1)
 			err = <-c.begin(t.Context(), "master-b")
 			if got := strings.TrimPrefix(errorText(err), "<nil>"); got != tt.err {
