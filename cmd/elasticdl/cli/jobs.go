@@ -204,11 +204,7 @@ func waitCommand() *cobra.Command {
 			case err != nil:
 				return hint(err)
 			}
-			line := fmt.Sprintf("job %s %s", s.Name, s.State)
-			if s.Reason != "" {
-				line += ": " + oneLine(s.Reason)
-			}
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), line); err != nil {
+			if _, err := fmt.Fprintln(cmd.OutOrStdout(), verdict(s)); err != nil {
 				return err
 			}
 			return outcome(cmd.Context(), s)

@@ -57,6 +57,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	if s.Waiting != "" {
 		lines = append(lines, "waits: "+oneLine(s.Waiting))
 	}
+	if words := anew(s); words != "" {
+		lines = append(lines, words)
+	}
 	lines = append(lines, podLines(s, width)...)
 	if room := max(1, height-2); len(lines) > room {
 		lines = append(lines[:room-1], fmt.Sprintf("… %s more; see elasticdl status %s", count(int64(len(lines)-room+1), "line"), s.Name))
@@ -105,7 +108,26 @@ func learned(s *wire.JobStatus) []string {
 	if s.Rejected > 0 {
 		parts = append(parts, count(s.Rejected, "stale gradient"))
 	}
+	if s.Life > 1 {
+		parts = append(parts, fmt.Sprintf("life %d", s.Life))
+	}
 	return parts
+}
+
+// anew says why the training began again from its beginning, the last time; "" if it never did.
+func anew(s *wire.JobStatus) string {
+	if s.GetAnew() == "" {
+		return ""
+	}
+	return "the training began anew: " + oneLine(s.Anew)
+}
+
+// anewNews is the line to say if the training has begun anew between two statuses.
+func anewNews(before, after *wire.JobStatus) []string {
+	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
+		return []string{words}
+	}
+	return nil
 }
 
 // ring is who trains together, in words; nothing if there are servers.
@@ -179,10 +201,7 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 
 // news is what has happened between two statuses: pods, evaluations, epochs.
 func news(before, after *wire.JobStatus) []string {
-	var lines []string
-	if after.RecordsDone < before.GetRecordsDone() {
-		lines = append(lines, "training begins anew: nobody is left who has the model")
-	}
+	lines := anewNews(before, after)
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
 	}
@@ -266,6 +285,9 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	if n := len(s.Evaluations); n > 0 {
 		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
 	}
+	if words := anew(s); words != "" {
+		fmt.Fprintf(w, "  model\tlife %d; %s\n", s.Life, words)
+	}
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		fmt.Fprintf(w, "  pods\t%d replaced, %s taken back\n", s.Relaunched, count(s.Requeued, "task"))
 	}
@@ -275,6 +297,18 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	fmt.Fprintf(w, "  logs\t%s\n", logs)
 	w.Flush()
 	return b.String()
+}
+
+// verdict is what became of a job, in one line.
+func verdict(s *wire.JobStatus) string {
+	line := fmt.Sprintf("job %s %s", s.Name, s.State)
+	if s.Reason != "" {
+		line += ": " + oneLine(s.Reason)
+	}
+	if words := anew(s); words != "" {
+		line += "; " + words
+	}
+	return line
 }
 
 // statusText is a job for `elasticdl status`.
@@ -302,6 +336,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 		row("Progress", strings.Join(progress(s), ", "))
 	}
 	row("Model", strings.Join(learned(s), ", "))
+	row("Note", anew(s))
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))
 	}

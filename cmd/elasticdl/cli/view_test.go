@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -83,6 +84,12 @@ func clustered() *wire.JobStatus {
 	return s
 }
 
+// lost is s after a server was lost with its part of the model.
+func lost(s *wire.JobStatus) *wire.JobStatus {
+	s.Life, s.Anew = 2, "server 1 was lost with its part of the model: node\tlost; 50000 records were trained on till then"
+	return s
+}
+
 func ended(state, reason string) *wire.JobStatus {
 	s := running()
 	s.State, s.Reason, s.EndedUnixMs = state, reason, after(95*time.Second)
@@ -116,6 +123,10 @@ func TestViews(t *testing.T) {
 	golden(t, "status-cluster", statusText(clustered(), now))
 	golden(t, "list-cluster", listText([]*wire.JobStatus{clustered(), ringing()}, true, now))
 	golden(t, "summary", summary(ended("Succeeded", ""), "/state/jobs/test-mnist/logs", "model"))
+	golden(t, "screen-anew", screen(lost(running()), 130, 24, now))
+	golden(t, "status-anew", statusText(lost(running()), now))
+	golden(t, "status-cluster-anew", statusText(lost(clustered()), now))
+	golden(t, "summary-anew", summary(lost(ended("Succeeded", "")), "/state/jobs/test-mnist/logs", "model"))
 	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs", "model"))
 }
 
@@ -146,7 +157,48 @@ func TestNews(t *testing.T) {
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
+	larger.Life, larger.Anew = 2, "every worker was lost, and the model with them: killed; 44032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
+}
+
+// Each time that the training begins anew it is said, once, whoever reads it.
+func TestAnew(t *testing.T) {
+	const words = "the training began anew: server 1 was lost with its part of the model: node lost; 50000 records were trained on till then"
+	for _, before := range []*wire.JobStatus{nil, running()} {
+		if lines := news(before, lost(running())); !slices.Contains(lines, words) {
+			t.Errorf("after %v: %q", before.GetLife(), lines)
+		}
+	}
+	if lines := news(lost(running()), lost(running())); len(lines) != 0 {
+		t.Errorf("said again: %q", lines)
+	}
+	again := lost(running()) // for the same reason, after as many records
+	again.Life, again.RecordsDone = 3, 0
+	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
+		t.Errorf("the second time: %q", lines)
+	}
+	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := verdict(lost(ended("Failed", "no worker\nis left"))), "job test-mnist Failed: no worker; is left; "+words; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got, want := verdict(ended("Succeeded", "")), "job test-mnist Succeeded"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	text, err := asJSON(lost(running()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of struct{ Life, Anew string }
+	if err := json.Unmarshal(text, &of); err != nil || of.Life != "2" || !strings.HasPrefix(of.Anew, "server 1 was lost") {
+		t.Errorf("%v: %s", err, text)
+	}
+	made := running()
+	made.Life = 2 // a server was lost before anything was trained on
+	if text := statusText(made, start); !strings.Contains(text, "life 2") || strings.Contains(text, "anew") {
+		t.Errorf("nothing was lost:\n%s", text)
+	}
 }
 
 // Of a pod on a cluster each thing is said once, though its end is seen several times.
