@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -25,6 +26,9 @@ type Queue struct {
 	holders map[int]*holder
 	lastID  int64
 	longest time.Duration // of completed leases, from when the worker began it
+
+	slow   map[Kind]int // the most that a task of the kind was
+	before map[Kind]int // and the most before the training began anew, if it did
 
 	leased   map[Kind]int // how many of leases
 	trainers int          // holders with a training lease
@@ -57,6 +61,7 @@ func New(shards []Shard, p Policy) (*Queue, error) {
 		leases:   make(map[int64]*Lease),
 		holders:  make(map[int]*holder),
 		leased:   make(map[Kind]int),
+		slow:     make(map[Kind]int),
 	}
 	q.policy.MaxAttempts = cmp.Or(p.MaxAttempts, 3)
 	switch {
@@ -107,6 +112,7 @@ func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
 		return Lease{}, false
 	}
 	q.lastID++
+	t.Slow = max(t.Slow, q.before[t.Kind])
 	l := &Lease{ID: q.lastID, Worker: worker, Task: t, Granted: now}
 	q.leases[l.ID] = l
 	q.leased[t.Kind]++
@@ -332,11 +338,13 @@ func (q *Queue) NextEpoch() bool {
 }
 
 // Restart begins the training anew, from the first epoch, with nothing credited: the model is lost. No lease
-// is held any more, and no evaluation or export asked for. Ids of leases go on, so that reports of before are stale.
+// is held any more, and no evaluation or export asked for. Ids of leases go on, so that reports of before are stale. So do
+// the limits that were doubled: where the model is lost each time that a worker is overdue, the training ends all the same.
 func (q *Queue) Restart() {
 	q.stats.Requeued += len(q.leases)
 	q.leases, q.holders, q.leased, q.trainers = make(map[int64]*Lease), make(map[int]*holder), make(map[Kind]int), 0
 	q.evaluations, q.exports = nil, todo{}
+	q.before = maps.Clone(q.slow)
 	if q.cut.records > 0 {
 		q.epoch, q.closed, q.stats.Done = 0, false, 0
 		q.open()

@@ -454,6 +454,26 @@ func TestSlowTaskEnds(t *testing.T) {
 	}
 }
 
+// That the training begins anew takes nothing of it back: who alone has the model takes it away each time that it is overdue.
+func TestSlowExportEnds(t *testing.T) {
+	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
+	now := start
+	for life := range 3 {
+		must(t, q.Done(lease(t, q, life, now).ID, life, now))
+		q.NextEpoch()
+		q.Export(1)
+		l := lease(t, q, life, now)
+		at, ok := q.Deadline()
+		if limit := at.Sub(now); !ok || l.Kind != Export || limit != 10*time.Second<<life {
+			t.Fatalf("%v has %v in life %d", l, limit, life)
+		}
+		now = at
+		q.Overdue(now)
+		q.Lose(life, nil, "", now)
+		q.Restart()
+	}
+}
+
 // However often it is lost so, the limit has an end.
 func TestLimitIsBounded(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})

@@ -43,7 +43,9 @@ func (q *Queue) Overdue(now time.Time) []int {
 		h := q.holders[worker]
 		if at, ok := q.expiry(h); ok && !now.Before(at) {
 			h.progress = now
-			h.leases[0].Slow = min(h.leases[0].Slow+1, maxSlow)
+			at := h.leases[0]
+			at.Slow = min(at.Slow+1, maxSlow)
+			q.slow[at.Kind] = max(q.slow[at.Kind], at.Slow)
 			workers = append(workers, worker)
 		}
 	}
