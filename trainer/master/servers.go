@@ -58,7 +58,7 @@ func (s *servers) join(index, incarnation int, address string) error {
 		if err != nil {
 			return fmt.Errorf("connect to server %d at %s: %w", index, address, err)
 		}
-		l.close()
+		s.disconnect(l)
 		l.incarnation, l.conn, l.client = incarnation, conn, wire.NewParameterServerClient(conn)
 	}
 	lost, err := s.custody.Join(index, incarnation, address)
@@ -70,6 +70,15 @@ func (s *servers) join(index, incarnation int, address string) error {
 	}
 	signal(l.wake)
 	return nil
+}
+
+// disconnect ends the connection of a server that is gone, beside everything else: gRPC waits for what is being sent, to
+// a server that hangs for as long as it hangs. The mutex is held.
+func (s *servers) disconnect(l *line) {
+	if conn := l.conn; conn != nil {
+		s.m.background.Go(func() { conn.Close() })
+	}
+	l.conn, l.client = nil, nil
 }
 
 // close ends the connection. It may be called again.
@@ -153,7 +162,7 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 	}
 	l := s.lines[id.Index]
 	if l.incarnation <= launch {
-		l.close()
+		s.disconnect(l)
 	}
 	if s.m.over {
 		return
