@@ -2,24 +2,29 @@ package trainer_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// observer is a worker's client of the master that sees which epoch it leases from.
-// Its calls go wrong at times: they are made twice, or what they did is not heard of.
+// observer is a worker's client of the master that sees which task it leases.
+// Its calls go wrong at times: they are made twice, or what they did is not heard of, or they arrive once more much later.
 type observer struct {
 	wire.MasterClient
 	wire.JobClient
-	epoch  atomic.Int32
-	garble func() garbling
+	epoch     atomic.Int32
+	exporting atomic.Bool // the last lease is the export's
+	garble    func() garbling
+	later     func(call func(context.Context, wire.MasterClient)) // makes a call once more, in a while
 }
 
 type garbling int
@@ -27,16 +32,34 @@ type garbling int
 const (
 	well  garbling = iota
 	twice          // the call is made again
-	late           // and so is the one before, after it
+	late           // and arrives again in a while, after others
 	mute           // the answer is lost
 )
 
 var errMute = status.Error(codes.Unavailable, "the answer was lost")
 
-func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, options ...grpc.CallOption) (*wire.GetTaskReply, error) {
-	reply, err := o.MasterClient.GetTask(ctx, r, options...)
-	if err == nil && o.garble() == mute {
-		return nil, errMute
+// garbled makes a call as it goes wrong.
+func garbled[Q, R any](ctx context.Context, o *observer, r Q, call func(wire.MasterClient, context.Context, Q, ...grpc.CallOption) (R, error)) (R, error) {
+	reply, err := call(o.MasterClient, ctx, r)
+	if err != nil {
+		return reply, err
+	}
+	switch o.garble() {
+	case mute:
+		var none R
+		return none, errMute
+	case twice:
+		call(o.MasterClient, ctx, r)
+	case late:
+		o.later(func(ctx context.Context, client wire.MasterClient) { call(client, ctx, r) })
+	}
+	return reply, nil
+}
+
+func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
+	reply, err := garbled(ctx, o, r, wire.MasterClient.GetTask)
+	if err == nil {
+		o.exporting.Store(reply.Task.Kind == wire.TaskKind_EXPORT)
 	}
 	if err == nil && reply.Task.Kind == wire.TaskKind_TRAINING {
 		o.epoch.Store(reply.Task.Epoch)
@@ -44,26 +67,12 @@ func (o *observer) GetTask(ctx context.Context, r *wire.GetTaskRequest, options 
 	return reply, err
 }
 
-func (o *observer) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, options ...grpc.CallOption) (*wire.ReportTaskReply, error) {
-	reply, err := o.MasterClient.ReportTask(ctx, r, options...)
-	switch g := o.garble(); {
-	case err == nil && g == mute:
-		return nil, errMute
-	case err == nil && g == twice:
-		o.MasterClient.ReportTask(ctx, r, options...)
-	}
-	return reply, err
+func (o *observer) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, _ ...grpc.CallOption) (*wire.ReportTaskReply, error) {
+	return garbled(ctx, o, r, wire.MasterClient.ReportTask)
 }
 
-func (o *observer) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, options ...grpc.CallOption) (*wire.HeartbeatReply, error) {
-	reply, err := o.MasterClient.Heartbeat(ctx, r, options...)
-	switch g := o.garble(); {
-	case err == nil && g == mute:
-		return nil, errMute
-	case err == nil && g == twice:
-		o.MasterClient.Heartbeat(ctx, r, options...)
-	}
-	return reply, err
+func (o *observer) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+	return garbled(ctx, o, r, wire.MasterClient.Heartbeat)
 }
 
 func (o *observer) Rendezvous(ctx context.Context, options ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
@@ -92,4 +101,61 @@ func (a *arrivals) Send(r *wire.Arrival) error {
 	}
 	a.before = proto.Clone(r).(*wire.Arrival)
 	return err
+}
+
+// garbler says what goes wrong with the calls of one pod.
+func (s *simulation) garbler(p *host) func() garbling {
+	var mu sync.Mutex
+	r := s.source(p.name, p.launch, "garble")
+	return func() garbling {
+		mu.Lock()
+		defer mu.Unlock()
+		bad := false
+		s.note(func() { bad = time.Now().Before(s.garbled) })
+		if !bad || r.IntN(4) > 0 {
+			return well
+		}
+		return garbling(r.IntN(int(mute) + 1))
+	}
+}
+
+// repeater makes calls of one pod once more, as late as packets can be: with the header of who the pod was then, beside
+// what the pod says now.
+func (s *simulation) repeater(h *host, who *wire.Self) func(func(context.Context, wire.MasterClient)) {
+	var mu sync.Mutex
+	r := s.source(h.name, h.launch, "late")
+	return func(call func(context.Context, wire.MasterClient)) {
+		mu.Lock()
+		wait := time.Duration(r.Int64N(int64(5 * time.Second)))
+		mu.Unlock()
+		then := wire.NewSelf(who.Header())
+		s.pods.wg.Go(func() {
+			select {
+			case <-time.After(wait):
+			case <-s.pods.closing:
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+			defer cancel()
+			go func() {
+				select {
+				case <-s.pods.closing:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+			connection, err := wire.Connect(masterAddress, s.network.dial(h), then, wire.Callee{ID: pod.ID{Role: pod.Master}})
+			if err != nil {
+				return
+			}
+			defer connection.Close()
+			call(ctx, wire.NewMasterClient(connection))
+		})
+	}
+}
+
+// source is the random numbers of one actor for one purpose: what the others draw changes nothing about them.
+func (s *simulation) source(name string, launch int, purpose string) *rand.Rand {
+	h := hash(name, purpose)
+	return rand.New(rand.NewPCG(s.job.Seed, h^uint64(launch)))
 }

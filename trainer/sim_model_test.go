@@ -17,15 +17,21 @@ import (
 )
 
 // The simulated model is a linear regression that also counts what is applied: there is a
-// parameter for each record of each epoch and each worker, and a step moves those of its minibatch by one.
-// What the servers hold at the end therefore says, of every record, how often
-// it was applied, and from how many workers.
+// parameter for each record of each epoch and each worker, and a step moves those of its minibatch.
 //
-// A ring's update is the mean over the records of all workers. There the optimizer is Adagrad without an initial
-// accumulator, whose first step is the rate whatever the gradient's size; and one column is enough, as every record counts once.
+//	server 0                  server 1                   …
+//	weights │ record×column   weights │ record×column
+//
+// Every server has a part of its own with all of that, so that the exported model says of each server which records it
+// has applied, and how often; and a server that starts again from anything but what the others start from is wrong about
+// the examples. A ring has one part.
+//
+// The optimizer is Adagrad without an initial accumulator: its first step is the rate whatever the gradient's size, so an
+// update that is a mean over several gradients moves a record's parameter as far as one over one. A second step is
+// shorter, and not none.
 const (
 	features = 4
-	columns  = 24 // workers, modulo
+	columns  = 6 // workers, modulo; one in a ring, where updates are means over the records of all
 	rate     = 0.1
 	keeps    = 0.9 // a moving average, of itself
 )
@@ -92,7 +98,9 @@ func (r training) ReadAt(shard string, i int64) ([]byte, error) {
 
 // model is what workers feed and servers optimize.
 var model = &zoo.Model{
-	Optimizer: func() optim.Config { return optim.Config{Name: optim.SGD, LearningRate: rate} },
+	Optimizer: func() optim.Config {
+		return optim.Config{Name: optim.Adagrad, LearningRate: rate, InitialAccumulator: 1e-30}
+	},
 	Feed: func(_ zoo.Mode, records [][]byte, b *zoo.Batch) error {
 		in := b.Reset(len(records), features+1)
 		for i, r := range records {
@@ -108,15 +116,6 @@ var model = &zoo.Model{
 		return []zoo.Metric{{Name: "error", Size: 2, Update: update}, {Name: "records", Size: 1, Update: update}, {Name: "print", Size: 3, Update: update}}
 	},
 }
-
-// ringModel is what a ring trains.
-var ringModel = func() *zoo.Model {
-	m := *model
-	m.Optimizer = func() optim.Config {
-		return optim.Config{Name: optim.Adagrad, LearningRate: rate, InitialAccumulator: 1e-30}
-	}
-	return &m
-}()
 
 // metric is the value of one of the model's metrics. That of print is the fingerprint of the values that all records were
 // measured with, NaN if it was not the same ones.
@@ -141,50 +140,64 @@ func fingerprint(values []float32) uint32 {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// engine computes it.
-type engine struct {
-	column, columns int
-	records         int64 // over all epochs
-	step            time.Duration
-	values, grads   []float32
-
-	// In a ring.
-	ring     bool
-	ballast  int       // parameters that do nothing but weigh
-	use      []float32 // nil: values
-	noise    uint64
-	announce func(lo, hi int)
-	stand    func()             // returns when the pod is not stopped
-	began    func(b *zoo.Batch) // hears of every step
+// shape is how the model's parameters lie.
+type shape struct {
+	parts, columns int
+	records        int64 // over all epochs
+	ring           bool
+	ballast        int // of a ring: parameters that do nothing but weigh
 }
 
-func newEngine(worker int, records int64, step time.Duration) *engine {
-	e := &engine{column: worker % columns, columns: columns, records: records, step: step}
-	n := e.Layout().Len()
-	e.values, e.grads = make([]float32, n), make([]float32, n)
-	return e
+// part is the length of one, so that each server has one.
+func (s shape) part() int {
+	n := features + int(s.records)*s.columns
+	return (n + param.Align - 1) / param.Align * param.Align
 }
 
-// newRingEngine is of a worker in a ring.
-func newRingEngine(records int64, step time.Duration, ballast int) *engine {
-	e := &engine{columns: 1, records: records, step: step, ring: true, ballast: ballast}
-	n := e.Layout().Len()
-	e.values, e.grads = make([]float32, n), make([]float32, n)
-	return e
+// counts is a part's parameters of records among values.
+func (s shape) counts(values []float32, part int) []float32 {
+	return values[part*s.part()+features:][:int(s.records)*s.columns]
 }
 
-func (e *engine) Layout() param.Layout {
-	l := param.Layout{
-		{Name: "weights", Shape: []int{features}, Trainable: true},
-		{Name: "applied", Shape: []int{int(e.records), e.columns}, Trainable: true},
+func (s shape) Layout() param.Layout {
+	var l param.Layout
+	for i := range s.parts {
+		l = append(l, param.Variable{Name: fmt.Sprintf("part%d", i), Shape: []int{s.part()}, Trainable: true})
 	}
-	if e.ballast > 0 {
-		l = append(l, param.Variable{Name: "ballast", Shape: []int{e.ballast}, Trainable: true})
+	if s.ballast > 0 {
+		l = append(l, param.Variable{Name: "ballast", Shape: []int{s.ballast}, Trainable: true})
 	}
-	if e.ring {
+	if s.ring {
 		l = append(l, param.Variable{Name: "mean", Shape: []int{features + 1}, Momentum: keeps})
 	}
 	return l
+}
+
+// engine computes it.
+type engine struct {
+	shape
+	column        int
+	step, measure time.Duration // what a minibatch takes to compute, and to evaluate
+	write         func()        // returns when a model that is being exported is written
+	stand         func()        // returns when the pod is not stopped
+	values, grads []float32
+	use           []float32 // nil: values
+	noise         uint64
+	announce      func(lo, hi int)
+	began         func(b *zoo.Batch) // of a ring: hears of every step
+}
+
+func newEngine(s shape, column int) *engine {
+	e := &engine{shape: s, column: column % s.columns, write: func() {}, stand: func() {}}
+	n := s.Layout().Len()
+	e.values, e.grads = make([]float32, n), make([]float32, n)
+	return e
+}
+
+// Layout takes as long as a slow disk where it is asked for by an export.
+func (e *engine) Layout() param.Layout {
+	e.write()
+	return e.shape.Layout()
 }
 
 func (e *engine) Values() []float32          { return e.values }
@@ -201,10 +214,10 @@ func (e *engine) in() []float32 {
 	return e.values
 }
 
-// miss is by how much the values are wrong about example i of the batch.
-func (e *engine) miss(b *zoo.Batch, i int) (x []float32, miss float32) {
+// miss is by how much a part is wrong about example i of the batch.
+func (e *engine) miss(b *zoo.Batch, i, part int) (x []float32, miss float32) {
 	x = b.Inputs[0].Data[i*(features+1):][:features+1]
-	for j, w := range e.in()[:features] {
+	for j, w := range e.in()[part*e.part():][:features] {
 		miss += w * x[j]
 	}
 	return x, miss - x[features]
@@ -215,20 +228,23 @@ func (e *engine) Step(b *zoo.Batch) (float32, error) {
 		e.began(b)
 	} else {
 		time.Sleep(e.step)
+		e.stand()
 	}
 	clear(e.grads)
 	var loss float32
 	n := float32(b.Size)
 	for i, label := range b.Labels {
-		x, miss := e.miss(b, i)
-		loss += miss * miss / n
-		for j := range features {
-			e.grads[j] += 2 * miss * x[j] / n
+		for part := range e.parts {
+			x, miss := e.miss(b, i, part)
+			loss += miss * miss / n / float32(e.parts)
+			weights := e.grads[part*e.part():][:features]
+			for j := range weights {
+				weights[j] += 2 * miss * x[j] / n
+			}
+			e.counts(e.grads, part)[int(label)*e.columns+e.column] = -1 / n
 		}
 		if e.ring {
-			e.observe(x, n, int(label))
-		} else {
-			e.grads[features+int(label)*columns+e.column] = -1 / rate
+			e.observe(b.Inputs[0].Data[i*(features+1):], n, int(label))
 		}
 	}
 	if e.ring {
@@ -239,8 +255,7 @@ func (e *engine) Step(b *zoo.Batch) (float32, error) {
 
 // observe adds what an example gives in a ring alone.
 func (e *engine) observe(x []float32, n float32, label int) {
-	e.grads[features+label] = -1 / n
-	ballast := e.grads[features+int(e.records):][:e.ballast]
+	ballast := e.grads[e.part():][:e.ballast]
 	noise := float32(e.noise%97) / 97
 	for i := range ballast {
 		ballast[i] += (noise + float32((i+label)%31)) / n
@@ -267,14 +282,18 @@ func (e *engine) tell() {
 	}
 }
 
+// Evaluate measures the worst part.
 func (e *engine) Evaluate(b *zoo.Batch, states [][]float64) error {
-	if e.ring {
-		e.stand()
-	}
+	time.Sleep(e.measure)
+	e.stand()
 	print := float64(fingerprint(e.in()))
 	for i := range b.Size {
-		_, miss := e.miss(b, i)
-		states[0][0] += float64(miss * miss)
+		worst := 0.0
+		for part := range e.parts {
+			_, miss := e.miss(b, i, part)
+			worst = max(worst, float64(miss*miss))
+		}
+		states[0][0] += worst
 		states[0][1]++
 		states[1][0]++
 		states[2][0]++

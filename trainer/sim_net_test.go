@@ -3,6 +3,7 @@ package trainer_test
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"sync"
 	"time"
@@ -19,13 +20,17 @@ type network struct {
 	blocked   map[string]chan struct{} // by pod or by pair: closed when it is open again
 	delays    map[string]time.Duration // by pair
 	latency   time.Duration            // of everything, always
+	seed      uint64                   // of what makes no two packets arrive at the same time
 	writes    int                      // not to the master, by those that dialled
 }
 
-// host is one launch of a pod, as the network knows it.
+// host is one launch of a pod, as the network knows it. The network's mutex guards what changes.
 type host struct {
-	name string
-	dead bool // its connections are cut, and it gets no more; guarded by the network's mutex
+	name   string
+	launch int
+	dead   bool           // its connections are cut, and it gets no more
+	dialed map[string]int // connections, by address
+	hears  []*listener
 }
 
 type listener struct {
@@ -37,8 +42,9 @@ type listener struct {
 // pipeSize is what a connection buffers in each direction.
 const pipeSize = 8 << 10
 
-func newNetwork() *network {
+func newNetwork(seed uint64) *network {
 	return &network{
+		seed:      seed,
 		listeners: make(map[string]*listener),
 		conns:     make(map[*conn]bool),
 		blocked:   make(map[string]chan struct{}),
@@ -53,6 +59,7 @@ func (n *network) listen(owner *host, address string) net.Listener {
 	l := &listener{memnet.Listen(pipeSize), owner, address}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	owner.hears = append(owner.hears, l)
 	n.listeners[address] = l
 	return l
 }
@@ -74,7 +81,8 @@ func (n *network) dial(from *host) func(context.Context, string) (net.Conn, erro
 			return nil, fmt.Errorf("dial %s: connection refused", address)
 		}
 		c := &conn{network: n, from: from, to: l.owner, closed: make(chan struct{})}
-		if err := c.pass(ctx.Done()); err != nil {
+		c.there, c.back = n.flows(from, address)
+		if err := c.pass(c.there, ctx.Done()); err != nil {
 			return nil, err
 		}
 		inner, err := l.DialContext(ctx)
@@ -93,6 +101,38 @@ func (n *network) dial(from *host) func(context.Context, string) (net.Conn, erro
 	}
 }
 
+// slot is how far apart the instants are at which one direction of a connection delivers. No two connections have the
+// same ones: what arrived at the same time could be handled in any order, and in another each time that a seed is replayed.
+const slot = 100 * time.Microsecond
+
+// flow is one direction of a connection. The network's mutex guards it.
+type flow struct {
+	offset time.Duration // of its slots
+	passed time.Time     // when it let something through: what is sent at the same instant goes with that
+}
+
+// flows is the two directions of a host's next connection.
+func (n *network) flows(from *host, address string) (there, back *flow) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if from.dialed == nil {
+		from.dialed = make(map[string]int)
+	}
+	from.dialed[address]++
+	h := n.seed*31 + hash(from.name, address, fmt.Sprint(from.launch, from.dialed[address]))
+	return &flow{offset: time.Duration(h % uint64(slot))}, &flow{offset: time.Duration(h >> 32 % uint64(slot))}
+}
+
+// hash is a number of some words.
+func hash(words ...string) uint64 {
+	h := fnv.New64a()
+	for _, word := range words {
+		h.Write([]byte(word))
+		h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
 // kill cuts everything of a host, for good.
 func (n *network) kill(h *host) {
 	n.mu.Lock()
@@ -103,10 +143,10 @@ func (n *network) kill(h *host) {
 			conns = append(conns, c)
 		}
 	}
-	for address, l := range n.listeners {
-		if l.owner == h {
-			l.Close()
-			delete(n.listeners, address)
+	for _, l := range h.hears {
+		l.Close()
+		if n.listeners[l.address] == l {
+			delete(n.listeners, l.address)
 		}
 	}
 	n.mu.Unlock()
@@ -166,12 +206,14 @@ type conn struct {
 	from, to *host
 	once     sync.Once
 	closed   chan struct{}
+
+	there, back *flow
 }
 
 func (c *conn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
 	if n > 0 {
-		if err := c.pass(nil); err != nil {
+		if err := c.pass(c.back, nil); err != nil {
 			return 0, err
 		}
 	}
@@ -179,7 +221,7 @@ func (c *conn) Read(p []byte) (int, error) {
 }
 
 func (c *conn) Write(p []byte) (int, error) {
-	if err := c.pass(nil); err != nil {
+	if err := c.pass(c.there, nil); err != nil {
 		return 0, err
 	}
 	if c.to.name != "master" {
@@ -203,41 +245,52 @@ func (c *conn) Close() error {
 }
 
 // pass waits as long as the network makes it wait.
-func (c *conn) pass(cancel <-chan struct{}) error {
-	wait, slow := c.gate()
-	var slept <-chan time.Time
-	if slow > 0 {
-		timer := time.NewTimer(slow)
-		defer timer.Stop()
-		slept = timer.C
-	}
-	for wait != nil || slept != nil {
+func (c *conn) pass(f *flow, cancel <-chan struct{}) error {
+	for began := time.Now(); ; {
+		blocked, due := c.gate(f, began)
+		var wait <-chan time.Time
+		if blocked == nil {
+			rest := time.Until(due)
+			if rest <= 0 {
+				break
+			}
+			timer := time.NewTimer(rest)
+			defer timer.Stop()
+			wait = timer.C
+		}
 		select {
+		case <-blocked:
+			began = time.Now().Add(-c.network.latency)
 		case <-wait:
-			wait, _ = c.gate()
-		case <-slept:
-			slept = nil
 		case <-c.closed:
 			return net.ErrClosed
 		case <-cancel:
 			return context.Canceled
 		}
 	}
+	c.network.mu.Lock()
+	defer c.network.mu.Unlock()
+	f.passed = time.Now()
 	return nil
 }
 
-// gate is what a sender has to wait for: nil if for nothing.
-func (c *conn) gate() (<-chan struct{}, time.Duration) {
+// gate is what somebody has to wait for who began to send then: until nothing blocks, and until when.
+func (c *conn) gate(f *flow, began time.Time) (blocked <-chan struct{}, due time.Time) {
 	n := c.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	between := pair(c.from.name, c.to.name)
 	for _, key := range []string{between, c.from.name, c.to.name} {
 		if open := n.blocked[key]; open != nil {
-			return open, n.latency + n.delays[between]
+			return open, began
 		}
 	}
-	return nil, n.latency + n.delays[between]
+	if began.Equal(f.passed) {
+		return nil, began
+	}
+	due = began.Add(n.latency + n.delays[between])
+	late := time.Duration(due.UnixNano()) % slot
+	return nil, due.Add((f.offset - late + slot) % slot)
 }
 
 // stand returns when a pod is not stopped, or its launch is dead.

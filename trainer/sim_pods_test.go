@@ -24,13 +24,15 @@ import (
 type pods struct {
 	network *network
 	events  chan pod.Event
-	start   func(id pod.ID) (delay time.Duration, refused bool) // what becomes of a creation
+	start   func(p master.Pod) (delay time.Duration, refused error) // what becomes of a creation
 	run     func(ctx context.Context, it *process) error
 	grace   time.Duration // between the deletion of a worker and its end; 0: none
 	wg      sync.WaitGroup
+	closing chan struct{} // closed when the job is over
 
-	mu   sync.Mutex
-	live map[pod.ID]*process
+	mu    sync.Mutex
+	live  map[pod.ID]*process
+	ghost []*process // they run, and the cluster says that they are gone
 }
 
 type process struct {
@@ -42,23 +44,23 @@ type process struct {
 }
 
 func newPods(n *network) *pods {
-	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process)}
+	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process), closing: make(chan struct{})}
 }
 
 func (p *pods) Events() <-chan pod.Event { return p.events }
 
 func (p *pods) Create(_ context.Context, c master.Pod) error {
+	delay, refused := p.start(c)
+	if refused != nil {
+		return refused
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delay, refused := p.start(c.ID)
-	if refused {
-		return errors.New("no quota")
-	}
 	if p.live[c.ID] != nil {
 		panic(fmt.Sprintf("%v is created twice", c.ID))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	it := &process{Pod: c, host: &host{name: c.ID.String()}, cancel: cancel, leave: make(chan struct{})}
+	it := &process{Pod: c, host: &host{name: c.ID.String(), launch: c.Launch}, cancel: cancel, leave: make(chan struct{})}
 	p.live[c.ID] = it
 	p.wg.Go(func() {
 		select {
@@ -113,6 +115,27 @@ func (p *pods) ask(id pod.ID, why pod.Exit, grace time.Duration, told bool) bool
 // kill ends a pod as kill -9 does. False: there is none.
 func (p *pods) kill(id pod.ID, exit pod.Exit) bool { return p.end(id, nil, exit) }
 
+// haunt has the cluster say that a pod is gone, as it does of one whose node it cannot reach, while it runs on for a while.
+func (p *pods) haunt(id pod.ID, d time.Duration) bool {
+	p.mu.Lock()
+	it := p.live[id]
+	if it == nil {
+		p.mu.Unlock()
+		return false
+	}
+	delete(p.live, id)
+	p.ghost = append(p.ghost, it)
+	p.mu.Unlock()
+	time.AfterFunc(d, func() { p.drop(it) })
+	p.events <- pod.Event{ID: id, Launch: it.Launch, Phase: pod.Failed, Exit: pod.Exit{NodeLost: true}}
+	return true
+}
+
+func (p *pods) drop(it *process) {
+	p.network.kill(it.host)
+	it.cancel()
+}
+
 // end ends a pod, once; only is the launch of it that is meant, nil for whichever there is.
 func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
 	p.mu.Lock()
@@ -123,8 +146,7 @@ func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
 	}
 	delete(p.live, id)
 	p.mu.Unlock()
-	p.network.kill(it.host)
-	it.cancel()
+	p.drop(it)
 	phase := pod.Failed
 	switch {
 	case exit.Deleted:
@@ -160,12 +182,20 @@ func (p *pods) of(r pod.Role) []pod.ID {
 	return ids
 }
 
+// all is the living pods, servers first.
+func (p *pods) all() []pod.ID { return append(p.of(pod.PS), p.of(pod.Worker)...) }
+
 // close kills what is left, and waits for it.
 func (p *pods) close() {
-	for _, role := range []pod.Role{pod.PS, pod.Worker} {
-		for _, id := range p.of(role) {
-			p.kill(id, pod.Exit{Code: 137})
-		}
+	close(p.closing)
+	for _, id := range p.all() {
+		p.kill(id, pod.Exit{Code: 137})
+	}
+	p.mu.Lock()
+	ghost := slices.Clone(p.ghost)
+	p.mu.Unlock()
+	for _, it := range ghost {
+		p.drop(it)
 	}
 	p.wg.Wait()
 }
@@ -193,11 +223,19 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 	defer closing()
 	o := worker.Options{Master: client, Self: who, Dial: s.network.dial(h), Leave: it.leave, Log: s.log(p.ID.String())}
 	err = worker.Work(ctx, o, func(j *job.Job) (worker.Config, func(), error) {
-		c := worker.Config{Model: model, Training: training{s.training, client}, Validation: s.validation}
-		if j.Strategy == job.AllReduce {
-			return c, s.member(ctx, h, p, j, &c), nil
+		e := newEngine(s.shape, p.ID.Index)
+		e.step, e.measure = s.step, s.measure
+		e.stand = func() { s.network.stand(ctx, h) }
+		e.write = func() {
+			if client.exporting.Load() {
+				sleep(ctx, s.export)
+			}
 		}
-		c.Engine = newEngine(p.ID.Index, s.training.total*int64(j.NumEpochs), s.step)
+		c := worker.Config{Model: model, Engine: e, Training: training{s.training, client}, Validation: s.validation}
+		if j.Strategy == job.AllReduce {
+			end := s.member(h, p, &c, e)
+			return c, end, nil
+		}
 		return c, func() {}, nil
 	})
 	if s.ring != nil && ctx.Err() == nil {
@@ -208,13 +246,19 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 
 // initial is the model of parameter servers before anything was trained on.
 func (s *simulation) initial() (param.Layout, []float32, error) {
-	e := newEngine(0, s.training.total*int64(s.job.NumEpochs), 0)
-	return e.Layout(), e.values, nil
+	return s.shape.Layout(), make([]float32, s.shape.Layout().Len()), nil
 }
 
 // self is who a pod of the simulated job is.
 func self(id pod.ID, launch int) *wire.Self {
 	return wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: id.Role, Index: id.Index, Incarnation: launch})
+}
+
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
 }
 
 // master is a client of the master's.
@@ -223,7 +267,10 @@ func (s *simulation) master(h *host, who *wire.Self) (*observer, func() error, e
 	if err != nil {
 		return nil, nil, err
 	}
-	return &observer{MasterClient: wire.NewMasterClient(connection), JobClient: wire.NewJobClient(connection), garble: s.garble}, connection.Close, nil
+	return &observer{
+		MasterClient: wire.NewMasterClient(connection), JobClient: wire.NewJobClient(connection),
+		garble: s.garbler(h), later: s.repeater(h, who),
+	}, connection.Close, nil
 }
 
 // log is a pod's: into the simulation's, with its name.

@@ -3,12 +3,14 @@ package trainer_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,7 +43,6 @@ var (
 func TestSimulation(t *testing.T) {
 	for seed := *firstSeed; seed < *firstSeed+*seeds; seed++ {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
-			t.Parallel()
 			simulate(t, seed, newSimulation(seed, t.TempDir()))
 		})
 	}
@@ -52,43 +53,47 @@ type simulation struct {
 	job        *job.Job
 	training   *dataset
 	validation *dataset
-	step       time.Duration // what a minibatch takes to compute
+	shape      shape         // of the model
+	step       time.Duration // what a minibatch takes to compute,
+	measure    time.Duration // and to evaluate;
+	export     time.Duration // what a model takes to be written
 	faults     []fault
 	pause      time.Duration // mean, between faults
 	refuse     int           // one creation in so many is refused, 0: none
-
-	ring    *ringWatch    // nil: parameter servers
-	ballast int           // of a ring's model
-	calm    bool          // nothing goes wrong
-	gentle  bool          // nothing but that workers are asked to leave
-	homes   bool          // who follows a lost worker listens under its address
-	grace   time.Duration // of workers that are deleted
+	delay      int           // one creation in so many takes long, 0: none
+	calm       bool          // nothing goes wrong
+	gentle     bool          // nothing but that workers are asked to leave
+	homes      bool          // who follows a lost worker of a ring listens under its address
+	grace      time.Duration // of workers that are deleted
+	ring       *ringWatch    // nil: parameter servers
 
 	random  *rand.Rand // of faults
+	crashed int
 	network *network
 	pods    *pods
 	user    *observer // who scales the job
 	logs    slog.Handler
+	began   time.Time
 
 	mu       sync.Mutex
-	leased   []task.Task     // first leases of training tasks, in order
-	lost     map[string]bool // workers whose leases were taken back
-	ending   bool            // the job is over
-	forgot   bool            // a server was lost before, with what it had
-	anew     bool            // and no worker that had trained was left to fill the next
-	deaf     bool            // servers could not tell the master how far a lost worker came
-	trap     *trap
-	garbles  *rand.Rand
 	garbled  time.Time // until then calls to the master go wrong
+	full     time.Time // until then there is no room for pods
+	hit      map[string]bool
+	trap     *trap
+	newest   func(worker string) // hears who passes the next world's state on
 	happened []string
+	watch
 }
 
 // limit is the virtual time within which every job must end.
 const limit = time.Hour
 
+// simulate runs one seed. It has one processor: with more, what happens at the same time happens in another order each
+// time that a seed is replayed.
 func simulate(t *testing.T, seed uint64, s *simulation) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var logs bytes.Buffer
-	s.logs = &watcher{Handler: logline.New(&logs, slog.LevelDebug), simulation: s}
+	s.logs = logline.New(&logs, slog.LevelDebug)
 	t.Cleanup(func() {
 		if t.Failed() || testing.Verbose() {
 			t.Logf("%v\n%s\n%s\nreplay: go test ./trainer -run '%s$' -seed %d -seeds 1 -v", s, strings.Join(s.happened, "\n"), &logs, t.Name()[:strings.IndexByte(t.Name(), '/')], seed)
@@ -103,15 +108,9 @@ func simulate(t *testing.T, seed uint64, s *simulation) {
 // newSimulation draws a job and its faults.
 func newSimulation(seed uint64, output string) *simulation {
 	r := rand.New(rand.NewPCG(seed, 0))
-	j := job.Default()
-	j.Name, j.ModelDef = "sim", "sim.regression.custom_model"
-	j.TrainingData, j.ValidationData, j.Output = "train", "test", output
+	j := newJob(r, seed, output)
 	j.NumPS, j.NumWorkers = 1+r.IntN(3), 1+r.IntN(6)
-	j.NumEpochs, j.MinibatchSize, j.NumMinibatchesPerTask = 1+r.IntN(3), 2+r.IntN(5), 1+r.IntN(6)
 	j.EvaluationSteps = r.IntN(3) * 10
-	j.Shuffle, j.Seed = r.IntN(2) == 0, seed
-	j.TaskTimeout.Duration = 5 * time.Second
-	j.RelaunchOnWorkerFailure = 5
 	switch r.IntN(5) {
 	case 0:
 		j.UseAsync = true
@@ -122,37 +121,72 @@ func newSimulation(seed uint64, output string) *simulation {
 	case 3:
 		j.GradsToWait, j.SyncVersionTolerance = 1+r.IntN(3), new(r.IntN(3))
 	}
+	s := newSimulationOf(r, j)
+	s.shape = shape{parts: j.NumPS, columns: columns, records: s.training.total * int64(j.NumEpochs)}
+	s.draw(r, besideServers)
+	return s
+}
+
+// newJob draws what jobs of both strategies have.
+func newJob(r *rand.Rand, seed uint64, output string) *job.Job {
+	j := job.Default()
+	j.Name, j.ModelDef = "sim", "sim.regression.custom_model"
+	j.TrainingData, j.ValidationData, j.Output = "train", "test", output
+	j.NumEpochs, j.MinibatchSize, j.NumMinibatchesPerTask = 1+r.IntN(3), 2+r.IntN(5), 1+r.IntN(6)
+	j.Shuffle, j.Seed = r.IntN(2) == 0, seed
+	j.TaskTimeout.Duration = 5 * time.Second
+	j.RelaunchOnWorkerFailure = 5
+	return j
+}
+
+func newSimulationOf(r *rand.Rand, j *job.Job) *simulation {
 	var counts []int
 	for range 1 + r.IntN(4) {
 		counts = append(counts, 20+r.IntN(60))
 	}
 	s := &simulation{
 		job: j, training: newDataset("train", counts), validation: newDataset("test", []int{30}),
-		step: time.Duration(20+r.IntN(130)) * time.Millisecond, pause: time.Duration(300+r.IntN(2000)) * time.Millisecond,
-		random: rand.New(rand.NewPCG(seed, 1)), network: newNetwork(), lost: make(map[string]bool),
+		step: time.Duration(20+r.IntN(130)) * time.Millisecond, pause: time.Duration(200+r.IntN(2000)) * time.Millisecond,
+		random: rand.New(rand.NewPCG(j.Seed, 1)), network: newNetwork(j.Seed), hit: make(map[string]bool),
+		watch: watch{tries: make(map[pod.ID]int)},
 	}
-	for _, f := range faults {
+	s.network.latency = []time.Duration{0, time.Millisecond, 10 * time.Millisecond}[r.IntN(3)]
+	return s
+}
+
+// draw draws what goes wrong.
+func (s *simulation) draw(r *rand.Rand, of where) {
+	if r.IntN(2) == 0 {
+		s.grace = 10 * time.Second
+	}
+	if r.IntN(8) == 0 {
+		s.measure = time.Duration(500+r.IntN(2500)) * time.Millisecond
+	}
+	if r.IntN(8) == 0 {
+		s.export = time.Duration(1+r.IntN(20)) * time.Second
+	}
+	switch r.IntN(8) {
+	case 0:
+		s.calm = true
 		if r.IntN(2) == 0 {
+			s.faults = []fault{grow}
+		}
+		return
+	case 1:
+		s.gentle = true
+		s.faults = []fault{ask, askAll}
+		return
+	}
+	for _, f := range slices.Concat(faults, ambushes, []fault{ask, askAll}) {
+		if (f.where == both || f.where == of) && r.IntN(2) == 0 {
 			s.faults = append(s.faults, f)
 		}
 	}
 	if r.IntN(3) == 0 {
 		s.refuse = 3
 	}
-	s.draw(rand.New(rand.NewPCG(seed, 6)))
-	return s
-}
-
-// draw draws how workers leave: with some seeds that is all that befalls the job.
-func (s *simulation) draw(r *rand.Rand) {
-	if r.IntN(2) == 0 {
-		s.grace = 10 * time.Second
-	}
-	if s.gentle = r.IntN(8) == 0; s.gentle {
-		s.faults, s.refuse = nil, 0
-	}
-	if s.gentle || !s.calm && r.IntN(2) == 0 {
-		s.faults = append(s.faults, ask, askAll)
+	if r.IntN(3) == 0 {
+		s.delay = 2 + r.IntN(3)
 	}
 }
 
@@ -161,48 +195,70 @@ func (s *simulation) String() string {
 	for _, f := range s.faults {
 		names = append(names, f.name)
 	}
-	return fmt.Sprintf("job %+v\nrecords %d, step %v, faults %v every %v", *s.job, s.training.total, s.step, names, s.pause)
+	return fmt.Sprintf("job %+v\nrecords %d, step %v, measure %v, export %v, faults %v every %v", *s.job, s.training.total, s.step, s.measure, s.export, names, s.pause)
 }
 
 // run runs the job to its end.
 func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
+	s.began = time.Now()
 	s.pods = newPods(s.network)
-	starts := rand.New(rand.NewPCG(s.job.Seed, 2))
-	s.pods.start = func(pod.ID) (time.Duration, bool) {
-		return time.Duration(starts.IntN(300)) * time.Millisecond, s.refuse > 0 && starts.IntN(s.refuse) == 0
-	}
-	s.pods.grace = s.grace
+	s.pods.start, s.pods.grace = s.start, s.grace
 	s.pods.run = func(ctx context.Context, it *process) error {
 		if it.ID.Role == pod.PS {
 			return s.runPS(ctx, it.host, it.Pod)
 		}
 		return s.runWorker(ctx, it)
 	}
-	at := &host{name: "master"}
+	node := &host{name: "master"}
 	user := &host{name: "user"}
 	client, closing, err := s.master(user, self(pod.ID{Role: identity.User}, 0))
 	if err != nil {
 		return nil, err
 	}
 	defer closing()
+	client.garble = func() garbling { return well }
 	s.user = client
 	var injecting sync.WaitGroup
 	injection, stop := context.WithCancel(ctx)
 	injecting.Go(func() { s.inject(injection) })
 	status, err := master.Run(ctx, master.Config{
+		Self: wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}), Users: true,
 		Job: s.job, Training: s.training.shards, Validation: s.validation.shards,
-		Metric: metric,
-		Self:   wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}), Users: true,
-		Listener: s.network.listen(at, masterAddress), Pods: s.pods, Dial: s.network.dial(at), Log: s.log("master"),
+		Metric:   metric,
+		Listener: s.network.listen(node, masterAddress), Pods: s.pods, Dial: s.network.dial(node), Log: s.log("master"),
+		OnEvent: s.hear,
 	})
 	stop()
 	injecting.Wait()
 	s.pods.close()
 	s.network.kill(user)
-	s.network.kill(at)
+	s.network.kill(node)
 	return status, err
+}
+
+// start is what becomes of the creation of a pod: of the first ones of a job less goes wrong.
+func (s *simulation) start(p master.Pod) (delay time.Duration, refused error) {
+	var full bool
+	tries := 0
+	s.note(func() {
+		full = time.Now().Before(s.full)
+		s.tries[p.ID]++
+		tries = s.tries[p.ID]
+	})
+	r := s.source(p.ID.String(), tries, "start")
+	delay = time.Duration(r.IntN(300)) * time.Millisecond
+	long := 5*time.Second + time.Duration(r.Int64N(int64(35*time.Second)))
+	switch {
+	case full:
+		return 0, master.ErrFull
+	case s.refuse > 0 && r.IntN(s.refuse) == 0:
+		return 0, errors.New("no quota")
+	case s.delay > 0 && r.IntN(s.delay) == 0 && time.Since(s.began) > time.Second:
+		return long, nil
+	}
+	return delay, nil
 }
 
 // check asserts what must be so at the end of every job, whatever befell it.
@@ -214,17 +270,29 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	if status.State != "Succeeded" || status.RecordsDone != records || status.RecordsTotal != records {
 		t.Errorf("%s with %d of %d records credited, want all of %d", status.State, status.RecordsDone, status.RecordsTotal, records)
 	}
+	for _, wrong := range s.wrong {
+		t.Error(wrong)
+	}
 	s.checkOrder(t)
+	s.checkApplied(t)
 	if s.ring != nil {
 		s.checkRing(t, status)
-	} else {
-		s.checkApplied(t)
 	}
-	if n := len(status.Evaluations); n == 0 {
-		t.Error("there was no evaluation")
-	} else if last := status.Evaluations[n-1].Metrics["error"]; !s.anew && !(last < s.untrained()) ||
-		!s.forgot && status.Version >= 30 && !(last < s.untrained()/2) {
-		t.Errorf("the error is %v in the end, and %v without training", last, s.untrained())
+	if s.gentle && s.lives > 0 {
+		t.Errorf("the training began anew %d times, and all workers that left had the time to hand back what they had", s.lives)
+	}
+	n := len(status.Evaluations)
+	if n == 0 {
+		t.Fatal("there was no evaluation")
+	}
+	last := status.Evaluations[n-1].Metrics["error"]
+	if !(last < s.untrained()) || status.Version >= 30 && !(last < s.untrained()/2) {
+		t.Errorf("the error is %v in the end after %d updates, and %v without training", last, status.Version, s.untrained())
+	}
+	for _, e := range status.Evaluations {
+		if n := e.Metrics["records"]; n != float64(s.validation.total) {
+			t.Errorf("evaluation of version %d measured %v records of %d", e.Version, n, s.validation.total)
+		}
 	}
 }
 
@@ -288,95 +356,26 @@ func (s *simulation) exported(t *testing.T) ([]float32, int64) {
 	return values, version
 }
 
-// checkApplied reads off the exported model which records the servers applied.
+// checkApplied reads off the exported model which records are in it: each one once, on every server.
 func (s *simulation) checkApplied(t *testing.T) {
 	values, _ := s.exported(t)
-	applied := values[features:]
-	missing, twice, again := 0, 0, 0
-	for record := range len(applied) / columns {
-		workers := 0
-		for _, times := range applied[record*columns:][:columns] {
-			if times > 0.01 {
-				workers++
+	for part := range s.shape.parts {
+		missing, again := 0, 0
+		counts := s.shape.counts(values, part)
+		for record := range int(s.shape.records) {
+			times := float32(0)
+			for _, moved := range counts[record*s.shape.columns:][:s.shape.columns] {
+				times += moved / rate
 			}
-			if times > 1.01 {
-				twice++
+			switch {
+			case times < 0.99:
+				missing++
+			case times > 1.01:
+				again++
 			}
 		}
-		if workers == 0 {
-			missing++
+		if missing > 0 || again > 0 {
+			t.Errorf("part %d of the model lacks %d of %d records, and has %d more than once", part, missing, s.shape.records, again)
 		}
-		again += max(0, workers-1)
-	}
-	if s.forgot {
-		return
-	}
-	if s.gentle && again > 0 {
-		t.Errorf("%d records were applied again, and all workers that left had the time to hand them back", again)
-	}
-	if missing > 0 {
-		t.Errorf("%d of %d records were not applied", missing, len(applied)/columns)
-	}
-	if twice > 0 {
-		t.Errorf("%d records were applied twice by one worker", twice)
-	}
-	// What a worker that was lost had in flight, one minibatch at most, is applied again.
-	if most := len(s.lost) * s.job.MinibatchSize; again > most && !s.deaf {
-		t.Errorf("%d records were applied again after the loss of %d workers, want at most %d", again, len(s.lost), most)
-	}
-}
-
-// watcher sees the master's leases and losses go by in its log.
-type watcher struct {
-	slog.Handler
-	*simulation
-	name string
-}
-
-func (w *watcher) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &watcher{w.Handler.WithAttrs(attrs), w.simulation, attrs[0].Value.String()}
-}
-
-func (w *watcher) Handle(ctx context.Context, r slog.Record) error {
-	w.note(func() {
-		w.anew = w.anew || strings.HasPrefix(r.Message, "No worker has the values")
-		w.ending = w.ending || strings.HasPrefix(r.Message, "Job ")
-		w.deaf = w.deaf || strings.HasPrefix(r.Message, "Server does not say how far")
-	})
-	if w.name == "master" {
-		r.Attrs(func(a slog.Attr) bool {
-			switch value := a.Value.Any().(type) {
-			case task.Task:
-				if r.Message == "Task leased" {
-					w.noteLease(value)
-				}
-			case pod.ID:
-				if r.Message == "Pod has ended" && value.Role == pod.PS {
-					w.note(func() { w.forgot = w.forgot || !w.ending })
-				}
-			case int64, int:
-				if r.Message == "Lease taken back" && a.Key == "worker" {
-					w.note(func() { w.lost[fmt.Sprint(value)] = true })
-				}
-			}
-			return true
-		})
-	}
-	err := w.Handler.Handle(ctx, r)
-	if w.ring != nil {
-		w.ring.hear(w.name, r)
-	}
-	w.spring(w.name, r.Message)
-	return err
-}
-
-func (s *simulation) noteLease(leased task.Task) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	same := func(t task.Task) bool {
-		return t.Epoch == leased.Epoch && t.Shard == leased.Shard && t.Start == leased.Start
-	}
-	if leased.Kind == task.Training && !slices.ContainsFunc(s.leased, same) {
-		s.leased = append(s.leased, leased)
 	}
 }

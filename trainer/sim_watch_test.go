@@ -1,0 +1,83 @@
+package trainer_test
+
+import (
+	"fmt"
+
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+)
+
+// watch is what was seen of a job. The simulation's mutex guards it.
+type watch struct {
+	leased []task.Task    // first leases of training tasks, in order, since the training began (anew)
+	epochs int            // finished since then
+	lives  int            // how often it began anew
+	life   int64          // the last that was told
+	cause  bool           // a server that had joined, or a worker of a ring, ended since then
+	ending bool           // the job is over
+	tries  map[pod.ID]int // creations
+	wrong  []string
+}
+
+// complain says what was wrong. The mutex is held.
+func (w *watch) complain(format string, args ...any) {
+	const most = 20
+	if len(w.wrong) < most {
+		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+// hear takes an event of the master's.
+func (s *simulation) hear(e master.Event) {
+	s.note(func() {
+		switch e := e.(type) {
+		case master.Leased:
+			s.noteLease(e.Lease.Task)
+			// With what shows no progress for longer than the limit one may be replaced, and the next one has more time.
+			if e.Lease.Kind == task.Export && s.export > 0 || e.Lease.Kind == task.Evaluation && s.measure > 0 {
+				s.hit[fmt.Sprint("worker-", e.Lease.Worker)] = true
+			}
+		case master.EpochFinished:
+			if s.epochs++; e.Epoch != s.epochs || e.Records != s.training.total {
+				s.complain("epoch %d finished with %d records, want epoch %d with %d", e.Epoch, e.Records, s.epochs, s.training.total)
+			}
+		case master.TrainingFinished:
+			if s.epochs != s.job.NumEpochs {
+				s.complain("the training finished after %d epochs of %d", s.epochs, s.job.NumEpochs)
+			}
+		case master.PodReplaced, master.PodUnwanted:
+			s.cause = s.cause || s.ring != nil
+		case master.PodEnded:
+			s.cause = s.cause || e.ID.Role == pod.PS || s.ring != nil
+		case master.BegunAnew:
+			s.lives++
+			if s.ring == nil && e.Life <= s.life {
+				s.complain("life %d begins after %d", e.Life, s.life)
+			}
+			s.life = e.Life
+			if !s.cause {
+				s.complain("the training begins anew (%s), and nobody had ended who had its model", e.Reason)
+			}
+			s.leased, s.epochs, s.cause = nil, 0, false
+		case master.Ended:
+			s.ending = true
+		}
+		if s.ring != nil {
+			s.ring.hear(e)
+		}
+	})
+	s.springs(e)
+}
+
+func (s *simulation) noteLease(leased task.Task) {
+	for _, t := range s.leased {
+		if t.Epoch == leased.Epoch && t.Shard == leased.Shard && t.Start == leased.Start {
+			return
+		}
+	}
+	leased.Slow = 0 // of a life before
+	if leased.Kind == task.Training {
+		s.leased = append(s.leased, leased)
+	}
+}
