@@ -39,6 +39,7 @@ import (
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/recordio"
@@ -141,7 +142,7 @@ func open(t *testing.T) *theatre {
 }
 
 // What a pod knows the others of its job by.
-const envUID, envSecret = "ELASTICDL_JOB_UID", "ELASTICDL_JOB_SECRET"
+const envUID, envSecret = job.EnvUID, job.EnvSecret
 
 // perform is what runs in a job's pod.
 func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
