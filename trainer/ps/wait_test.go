@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"testing"
@@ -11,18 +12,21 @@ import (
 func TestOnWait(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		f := newFleet(t, 2, ServerConfig{Async: true})
+		f.of(dense(20, 0))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		config := f.clientConfig(0, dense(20, 0))
 		var heard []Wait // the client says one after the other
 		config.OnWait = func(w Wait) { heard = append(heard, w) }
-		c, err := Dial(t.Context(), config)
+		c, err := Dial(ctx, config)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer c.Close()
 		f.kill(1)
 		var calls sync.WaitGroup
-		calls.Go(func() { c.Pull(t.Context(), make([]float32, 20), PullOptions{}) })
-		calls.Go(func() { c.Push(t.Context(), filled(20, 1), Gradient{Versions: make(Versions, 2)}) })
+		calls.Go(func() { c.Pull(ctx, make([]float32, 20), PullOptions{}) })
+		calls.Go(func() { c.Push(ctx, filled(20, 1), Gradient{Versions: make(Versions, 2)}) })
 		time.Sleep(waitNotice - time.Millisecond)
 		if len(heard) > 0 {
 			t.Errorf("heard of %+v too soon", heard)
@@ -37,7 +41,7 @@ func TestOnWait(t *testing.T) {
 		if len(heard) != 2 || slices.IndexFunc(heard, over) != 1 {
 			t.Errorf("heard of %+v", heard)
 		}
-		c.Pull(t.Context(), make([]float32, 20), PullOptions{})
+		c.Pull(ctx, make([]float32, 20), PullOptions{})
 		if time.Sleep(time.Minute); len(heard) != 2 {
 			t.Errorf("heard of %+v", heard)
 		}
