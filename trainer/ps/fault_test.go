@@ -80,7 +80,6 @@ func TestRefusedConnections(t *testing.T) {
 			}
 			ended(t, conn)
 		}
-		conn := dial()
 		for name, b := range map[string][]byte{
 			"a pull of nobody": request{op: opPull}.appendTo(nil),
 			"nonsense":         slices.Concat(requestMagic[:], make([]byte, requestSize)),
@@ -91,7 +90,7 @@ func TestRefusedConnections(t *testing.T) {
 			ended(t, conn)
 		}
 		// Silence.
-		conn = dial()
+		conn := dial()
 		start := time.Now()
 		conn.Write([]byte("E"))
 		ended(t, conn)
