@@ -16,8 +16,18 @@ func TestOnWait(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		config := f.clientConfig(0, dense(20, 0))
-		var heard []Wait // the client says one after the other
-		config.OnWait = func(w Wait) { heard = append(heard, w) }
+		var mu sync.Mutex
+		var all []Wait
+		config.OnWait = func(w Wait) {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, w)
+		}
+		hear := func() []Wait {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(all)
+		}
 		c, err := Dial(ctx, config)
 		if err != nil {
 			t.Fatal(err)
@@ -28,21 +38,22 @@ func TestOnWait(t *testing.T) {
 		calls.Go(func() { c.Pull(ctx, make([]float32, 20), PullOptions{}) })
 		calls.Go(func() { c.Push(ctx, filled(20, 1), Gradient{Versions: make(Versions, 2)}) })
 		time.Sleep(waitNotice - time.Millisecond)
-		if len(heard) > 0 {
+		if heard := hear(); len(heard) > 0 {
 			t.Errorf("heard of %+v too soon", heard)
 		}
 		time.Sleep(time.Second)
-		if len(heard) != 1 || heard[0].Server != 1 || heard[0].Over || heard[0].Err == nil {
+		if heard := hear(); len(heard) != 1 || heard[0].Server != 1 || heard[0].Over || heard[0].Err == nil {
 			t.Errorf("heard of %+v", heard)
 		}
 		f.start(1)
 		calls.Wait()
 		over := func(w Wait) bool { return w.Over }
-		if len(heard) != 2 || slices.IndexFunc(heard, over) != 1 {
+		if heard := hear(); len(heard) != 2 || slices.IndexFunc(heard, over) != 1 {
 			t.Errorf("heard of %+v", heard)
 		}
 		c.Pull(ctx, make([]float32, 20), PullOptions{})
-		if time.Sleep(time.Minute); len(heard) != 2 {
+		time.Sleep(time.Minute)
+		if heard := hear(); len(heard) != 2 {
 			t.Errorf("heard of %+v", heard)
 		}
 	})
