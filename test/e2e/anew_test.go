@@ -73,9 +73,9 @@ func (ns *namespace) onBoth(job, epochs string) *submitted {
 
 // A node is lost with a server and workers.
 func TestNodeLossWithServer(t *testing.T) {
-	const epochs = 30
+	const epochs = 80
 	ns := newNamespace(t)
-	j := ns.onBoth("halved", "30")
+	j := ns.onBoth("halved", "80")
 	component(t, "kill", "node-1")
 	began := time.Now()
 	back := func() { component(t, "start", "node-1") }
@@ -96,9 +96,9 @@ func TestNodeLossWithServer(t *testing.T) {
 
 // The kubelet of a node dies, and the network is whole: a server that the cluster takes for lost goes on beside its successor.
 func TestKubeletLossWithServer(t *testing.T) {
-	const epochs = 30
+	const epochs = 80
 	ns := newNamespace(t)
-	j := ns.onBoth("doubled", "30")
+	j := ns.onBoth("doubled", "80")
 	component(t, "kill", "kubelet-1")
 	began := time.Now()
 	back := func() { component(t, "start", "kubelet-1") }
