@@ -14,6 +14,8 @@ QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(gra
 INFRA      := ./infra/... ./stacks/... ./test/graph/... ./test/provider/...
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME   ?= 10s
+SEED       ?= 1
+SEEDS      ?= 500
 # The whole of MNIST for `make accuracy`, as IDX files; without it the mirrors are asked.
 MNIST_SOURCE ?= $(wildcard ../shared/data/mnist)
 # Where the test cluster is, and what is in it; its programs, and the Kubernetes that they are.
@@ -29,7 +31,7 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build demo demo-allreduce stacks test test-infra check generate bench bench-peers accuracy fuzz clean cc \
+.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy fuzz clean cc \
   cluster-up cluster-down cluster-tools pulumi-tools e2e
 
 help: ## this list
@@ -59,6 +61,12 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 test: cc ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
 	$(GO) test -race -shuffle=on -timeout 20m $(QUICK)
 	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
+
+simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them; SEED=first, SEEDS=how many
+	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
+	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing; do \
+	  ../$(BUILD)/trainer.test -test.run "^$$strategy$$" -test.timeout 0 -seed $(SEED) -seeds $(SEEDS) & running="$$running $$!"; \
+	done; failed=0; for process in $$running; do wait $$process || failed=1; done; exit $$failed
 
 # Its SDKs are large: the first time the compiler takes 3 minutes on two cores, and up to 4.8 GB. pulumi does the same without a word.
 stacks: ## compile the program of the stacks, which the first pulumi preview would do in silence
