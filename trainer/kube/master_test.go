@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -23,6 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/data/example"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/recordio"
 	"github.com/elasticdl/elasticdl/trainer/role"
@@ -444,7 +446,7 @@ func TestMasterWaitsForItsSpec(t *testing.T) {
 
 func TestStateIsNotTooLarge(t *testing.T) {
 	s := &wire.JobStatus{Name: "test", State: "Running"}
-	for i := range 20_000 {
+	for i := range master.KeptEvaluations {
 		s.Evaluations = append(s.Evaluations, &wire.Evaluation{Version: int64(i), Metrics: map[string]float64{"accuracy": 0.12345678, "loss": 0.12345678}})
 	}
 	for i := range 5_000 {
@@ -462,8 +464,28 @@ func TestStateIsNotTooLarge(t *testing.T) {
 	if err := protojson.Unmarshal(text, got); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(got.Evaluations); n == 0 || got.Evaluations[n-1].Version != 19_999 || len(got.Pods) != 1000 || len(s.Pods) != 5000 {
+	if n := len(got.Evaluations); n != master.KeptEvaluations || len(got.Pods) != 1000 || len(s.Pods) != 5000 {
 		t.Errorf("%d evaluations, %d pods of %d", n, len(got.Pods), len(s.Pods))
+	}
+}
+
+// Evaluations of many metrics are too large without any pod: the latest stay.
+func TestStateOfManyMetrics(t *testing.T) {
+	s := &wire.JobStatus{Name: "test", State: "Running", Pods: []*wire.PodStatus{{Role: wire.Role_WORKER, State: "Running"}}}
+	for i := range master.KeptEvaluations {
+		e := &wire.Evaluation{Version: int64(i), Metrics: make(map[string]float64)}
+		for k := range 20 {
+			e.Metrics[fmt.Sprintf("accuracy of class %d among many others", k)] = 0.12345678
+		}
+		s.Evaluations = append(s.Evaluations, e)
+	}
+	text, err := encode(s, "default")
+	got := new(wire.JobStatus)
+	if err := errors.Join(err, protojson.Unmarshal(text, got)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(got.Evaluations); len(text) > stateLimit || n < 100 || got.Evaluations[n-1].Version != master.KeptEvaluations-1 || len(got.Pods) != 1 {
+		t.Errorf("%d bytes, %d evaluations, %d pods", len(text), n, len(got.Pods))
 	}
 }
 

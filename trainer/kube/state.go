@@ -204,8 +204,8 @@ func ofAnother(state *core.ConfigMap, uid string) bool {
 	return of != "" && of != uid
 }
 
-// encode is a status as text that a ConfigMap can hold. Of a job that is too large for that, or has
-// gone on for too long, it has the latest evaluations and the living pods, as many as fit.
+// encode is a status as text that a ConfigMap can hold. Of a job that is too large for that it has the living pods and the
+// latest evaluations, as many as fit: what there are more of is cut first.
 func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	status = proto.CloneOf(status)
 	status.Namespace = namespace
@@ -213,17 +213,18 @@ func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	if err != nil || len(text) <= stateLimit {
 		return text, err
 	}
-	const evaluations = 200
-	status.Evaluations = status.Evaluations[max(0, len(status.Evaluations)-evaluations):]
-	if text, err = protojson.Marshal(status); err != nil || len(text) <= stateLimit {
-		return text, err
-	}
 	status.Pods = slices.DeleteFunc(status.Pods, func(p *wire.PodStatus) bool { return p.EndedUnixMs > 0 })
 	for {
-		if text, err = protojson.Marshal(status); err != nil || len(text) <= stateLimit || len(status.Pods) == 0 {
+		text, err = protojson.Marshal(status)
+		pods, evaluations := len(status.Pods), len(status.Evaluations)
+		switch {
+		case err != nil || len(text) <= stateLimit || pods+evaluations == 0:
 			return text, err
+		case pods >= evaluations:
+			status.Pods = status.Pods[:pods*3/4]
+		default:
+			status.Evaluations = status.Evaluations[evaluations-evaluations*3/4:]
 		}
-		status.Pods = status.Pods[:len(status.Pods)*3/4]
 	}
 }
 

@@ -69,8 +69,8 @@ func (m *master) evaluate() {
 	m.wake()
 }
 
-// keptEvaluations is how many results the status has at most: a message must not grow with the job.
-const keptEvaluations = 1000
+// KeptEvaluations is how many results the status has at most: a message must not grow with the job.
+const KeptEvaluations = 1000
 
 // measured takes what a worker measured on the records of a task. The mutex is held.
 func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metric, now time.Time) error {
@@ -95,7 +95,7 @@ func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metr
 	}
 	m.evaluated++
 	m.evaluations = append(m.evaluations, e)
-	m.evaluations = m.evaluations[max(0, len(m.evaluations)-keptEvaluations):]
+	m.evaluations = m.evaluations[max(0, len(m.evaluations)-KeptEvaluations):]
 	m.Log.Info(evaluation.Format(result.Version, values))
 	m.happen(Evaluated{Version: e.Version, Metrics: e.Metrics})
 	return nil
@@ -114,18 +114,21 @@ func (m *master) snapshot(server int, version int64) {
 	}
 }
 
-// anew begins a life of the model, from the initial values: it is lost, or a part of it. Where something was trained on,
-// the training begins anew with it.
+// anew begins a life of the model, from the initial values: it is lost, or a part of it. Where something was trained on, in
+// this life or before, the training begins anew with it.
 func (m *master) anew(life int64, reason string) {
+	before, stats := m.Self.Life(), m.queue.Stats()
 	m.Self.SetLife(life)
-	if !m.begun {
+	if !m.begun && m.anewFor == "" {
 		m.restart() // what is measured is of one life
 		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
 		return
 	}
-	stats := m.queue.Stats()
 	m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
 	m.anewFor = fmt.Sprintf("%s; %d records were trained on till then", reason, stats.Done)
+	if !m.begun {
+		m.anewFor = fmt.Sprintf("%s; nothing was trained on in life %d", reason, before)
+	}
 	m.happen(BegunAnew{Life: life, Reason: reason})
 	m.restart()
 }

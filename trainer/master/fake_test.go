@@ -42,14 +42,12 @@ type world struct {
 	err    error
 }
 
-// start runs a job of 2 workers, 1 server and one shard of 8 records, 4 a task, unless change says otherwise.
-// Everything of it is in the bubble of the test and gone at its end.
-func start(t *testing.T, change func(*Config)) *world {
-	t.Helper()
+// config is a job of 2 workers, 1 server and one shard of 8 records, 4 a task.
+func config(t *testing.T) Config {
 	j := job.Default()
 	j.Name, j.ModelDef, j.TrainingData = "test", "mnist.mnist_mlp.custom_model", "data"
 	j.MinibatchSize, j.NumMinibatchesPerTask, j.Shuffle = 2, 2, false
-	c := Config{
+	return Config{
 		Job:      j,
 		Training: []task.Shard{{Name: "shard-0", Start: 0, Count: 8}},
 		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
@@ -58,11 +56,18 @@ func start(t *testing.T, change func(*Config)) *world {
 		Users:    true,
 		Log:      slog.New(logline.New(t.Output(), slog.LevelDebug)),
 	}
+}
+
+// start runs the job of config, unless change says otherwise.
+// Everything of it is in the bubble of the test and gone at its end.
+func start(t *testing.T, change func(*Config)) *world {
+	t.Helper()
+	c := config(t)
 	if change != nil {
 		change(&c)
 	}
 	w := &world{T: t, self: c.Self, pods: c.Pods.(*fakePods), ended: make(chan struct{})}
-	for i := range j.NumPS {
+	for i := range c.Job.NumPS {
 		w.servers = append(w.servers, newFakeServer(w, i))
 	}
 	c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {

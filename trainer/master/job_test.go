@@ -237,13 +237,13 @@ func TestStatusIsBounded(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Validation[0].Count, c.Job.NumPS = 1, 1 })
 		w.join()
-		for i := range int64(keptEvaluations + 20) {
+		for i := range int64(KeptEvaluations + 20) {
 			w.beats(50*(i+1), 50*(i+1))
 			w.done(0, w.task(0), accuracy(1, 1))
 			w.beats(50*(i+1), 0)
 		}
 		s := w.look()
-		if n := len(s.Evaluations); n != keptEvaluations || s.Evaluations[n-1].Version != 50*(keptEvaluations+20) || s.Evaluated != keptEvaluations+20 {
+		if n := len(s.Evaluations); n != KeptEvaluations || s.Evaluations[n-1].Version != 50*(KeptEvaluations+20) || s.Evaluated != KeptEvaluations+20 {
 			t.Errorf("%d evaluations of %d", n, s.Evaluated)
 		}
 	})

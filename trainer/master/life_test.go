@@ -3,12 +3,16 @@ package master
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
@@ -77,6 +81,116 @@ func TestServerLostAtFirst(t *testing.T) {
 			t.Error(s, err)
 		}
 	})
+}
+
+// A server that is lost before anybody was given something to do with the new model is the newest reason for that.
+func TestServerLostAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var lives []BegunAnew
+		w := start(t, func(c *Config) {
+			c.Job.NumPS = 2
+			c.OnEvent = func(e Event) {
+				if e, ok := e.(BegunAnew); ok {
+					lives = append(lives, e)
+				}
+			}
+		})
+		w.join()
+		w.done(0, w.task(0))
+		for i := range 2 {
+			w.pods.end(ps(i), pod.Exit{NodeLost: true})
+			time.Sleep(2 * time.Second)
+		}
+		s := w.look()
+		if want := "server 1 was lost with its part of the model: node lost; nothing was trained on in life 2"; s.Life != 3 || s.Anew != want {
+			t.Errorf("life %d, %q, want %q", s.Life, s.Anew, want)
+		}
+		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "server 1") {
+			t.Errorf("it was told that the training begins anew: %+v", lives)
+		}
+		w.join()
+		w.train(0)
+		w.leave()
+		if w.err != nil || w.status.RecordsDone != 8 {
+			t.Error(w.status, w.err)
+		}
+	})
+}
+
+// hanging is a connection to a server that hangs from some time on: what is sent stays with the sender.
+type hanging struct {
+	net.Conn
+	hangs  <-chan struct{}
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (c *hanging) Write(b []byte) (int, error) {
+	select {
+	case <-c.hangs:
+		<-c.closed
+		return 0, net.ErrClosed
+	default:
+		return c.Conn.Write(b)
+	}
+}
+
+func (c *hanging) Close() error {
+	c.once.Do(func() { close(c.closed) })
+	return c.Conn.Close()
+}
+
+// The connection of a server that hangs takes seconds to close. The mutex is not held meanwhile: nobody waits for it.
+func TestHungServerHoldsNobody(t *testing.T) {
+	for name, leave := range map[string]func(*servers) error{
+		"it ends": func(s *servers) error {
+			s.gone(ps(0), 1, "killed")
+			return nil
+		},
+		"another has joined": func(s *servers) error { return s.join(0, 2, "elsewhere:1") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				hangs := make(chan struct{})
+				c := config(t)
+				w := &world{T: t, self: c.Self, pods: newFakePods()}
+				server := newFakeServer(w, 0)
+				c.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
+					conn, err := server.lis.DialContext(ctx)
+					return &hanging{Conn: conn, hangs: hangs, closed: make(chan struct{})}, err
+				}
+				m, err := newMaster(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.mu.Lock()
+				defer m.background.Wait()
+				defer m.mu.Unlock()
+				if err := m.servers.join(0, 1, server.address); err != nil {
+					t.Fatal(err)
+				}
+				conn := m.servers.lines[0].conn
+				conn.Connect()
+				synctest.Wait()
+				if s := conn.GetState(); s != connectivity.Ready {
+					t.Fatal(s)
+				}
+				close(hangs)
+				began := time.Now()
+				if err := leave(m.servers); err != nil {
+					t.Error(err)
+				}
+				if took := elapsed(began); took > 0 {
+					t.Errorf("the mutex was held for %v", took)
+				}
+				m.background.Wait()
+				if took := elapsed(began); took < time.Second {
+					t.Errorf("the connection was closed in %v: it does not hang", took)
+				}
+				m.servers.lines[0].close()
+			})
+		})
+	}
 }
 
 // Two launches of a server are alive at once: the node of the first is cut off from the cluster, and not from the master.
