@@ -6,8 +6,8 @@ type State string
 // The states of a job. A master knows Pending, Running and the three in which a job ends; Suspended and Stopping are
 // what a cluster says of a job whose master does not run.
 const (
-	Pending   State = "Pending"   // no worker has joined yet
-	Running   State = "Running"   // a worker has joined
+	Pending   State = "Pending"   // no worker has been given a task yet
+	Running   State = "Running"   // a worker has
 	Succeeded State = "Succeeded" // every record was done
 	Failed    State = "Failed"    // it could not go on
 	Stopped   State = "Stopped"   // a user ended it
