@@ -42,7 +42,7 @@ func NewServers(n int) *Servers {
 // Life returns the life of the model.
 func (s *Servers) Life() int64 { return s.life }
 
-// Join notes that an incarnation of a server listens at address. It says whether values were lost with the one that it
+// Join notes that an incarnation of a server listens at address. It reports whether values were lost with the one that it
 // replaces; then a new life has begun. [ErrReplaced]: a later one is there.
 func (s *Servers) Join(index, incarnation int, address string) (lost bool, err error) {
 	it := &s.all[index]
@@ -61,7 +61,7 @@ func (s *Servers) Join(index, incarnation int, address string) (lost bool, err e
 	return lost, nil
 }
 
-// Leave notes that an incarnation of a server is gone, and those before it. It says whether values were lost with it; then a
+// Leave notes that an incarnation of a server is gone, and those before it. It reports whether values were lost with it; then a
 // new life has begun.
 func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	it := &s.all[index]
@@ -84,7 +84,7 @@ func (s *Servers) anew() {
 	}
 }
 
-// Complete says that every server is there.
+// Complete reports whether every server is there.
 func (s *Servers) Complete() bool {
 	for _, it := range s.all {
 		if !it.here {
@@ -94,7 +94,7 @@ func (s *Servers) Complete() bool {
 	return true
 }
 
-// Current says that every server is there, and in this life.
+// Current reports whether every server is there, and in this life.
 func (s *Servers) Current() bool { return s.Complete() && s.Applied(0) }
 
 // At returns where a server listens, and which incarnation of it that is; ok is false if none is there.
@@ -126,7 +126,7 @@ func (s *Servers) Told(index, incarnation int, o Order, version int64) {
 	}
 }
 
-// Heard takes an incarnation's word of its version and snapshot, and says whether it counts. One that holds what it was told
+// Heard takes an incarnation's word of its version and snapshot, and reports whether it counts. One that holds what it was told
 // to release is told again.
 func (s *Servers) Heard(index, incarnation int, life, version, snapshot int64) bool {
 	it := &s.all[index]
@@ -152,7 +152,7 @@ func (s *Servers) Version() int64 {
 	return newest
 }
 
-// Applied says that every server has acknowledged, in this life, that so many epochs are settled.
+// Applied reports whether every server has acknowledged, in this life, that so many epochs are settled.
 func (s *Servers) Applied(epochs int) bool {
 	for _, it := range s.all {
 		if !it.here || !it.knows || it.told.Life != s.life || it.told.Settled < epochs {

@@ -73,7 +73,7 @@ func New(p Policy) *Schedule {
 	return &Schedule{policy: p, held: make([]int64, p.Servers), measured: make(map[int64]bool)}
 }
 
-// Snapshot tells which snapshot a server holds, 0: none. True: the evaluation that ran on it cannot
+// Snapshot notes which snapshot a server holds, 0: none. True: the evaluation that ran on it cannot
 // be completed and is given up, so its tasks are to be withdrawn.
 func (s *Schedule) Snapshot(server int, version int64) (withdrawn bool) {
 	if server < 0 || server >= len(s.held) || s.policy.Steps <= 0 {
@@ -109,7 +109,7 @@ func (s *Schedule) release(version int64) {
 	}
 }
 
-// Release is up to which version the servers may drop their snapshots. It never decreases.
+// Release returns up to which version the servers may drop their snapshots. It never decreases.
 func (s *Schedule) Release() int64 { return s.released }
 
 // Final asks for the evaluation of the model as it stands, at version, after what is running;
@@ -120,7 +120,7 @@ func (s *Schedule) Final(version int64) {
 	}
 }
 
-// Due is the evaluation to begin now, if there is one.
+// Due returns the evaluation to begin now, if there is one.
 func (s *Schedule) Due() (Run, bool) {
 	switch {
 	case s.run != nil:
@@ -147,7 +147,7 @@ func (s *Schedule) Begin(tasks int) Run {
 	return r
 }
 
-// Running is the evaluation that is not complete yet.
+// Running returns the evaluation that is not complete yet.
 func (s *Schedule) Running() (Run, bool) {
 	if s.run == nil {
 		return Run{}, false
@@ -220,7 +220,7 @@ func names(states []State) []string {
 	return out
 }
 
-// Idle says that nothing is running and nothing due.
+// Idle reports whether nothing is running and nothing due.
 func (s *Schedule) Idle() bool {
 	_, due := s.Due()
 	return !due && s.run == nil

@@ -13,7 +13,7 @@ type Metric struct {
 	Value float64
 }
 
-// Metrics is what the states amount to; value computes one metric from its state.
+// Metrics returns what the states amount to; value computes one metric from its state.
 func (r *Result) Metrics(value func(name string, state []float64) float64) []Metric {
 	out := make([]Metric, len(r.States))
 	for i, s := range r.States {
@@ -22,7 +22,7 @@ func (r *Result) Metrics(value func(name string, state []float64) float64) []Met
 	return out
 }
 
-// Format is the line that the master logs, as ElasticDL's does:
+// Format returns the line that the master logs, as ElasticDL's does:
 //
 //	Evaluation metrics[v=50]: {'accuracy': 0.2193}
 func Format(version int64, metrics []Metric) string {
@@ -39,7 +39,7 @@ func Format(version int64, metrics []Metric) string {
 	return b.String()
 }
 
-// number is v as Python prints it, to four decimals, or four digits if it is small.
+// number returns v as Python prints it, to four decimals, or four digits if it is small.
 func number(v float64) string {
 	switch {
 	case math.IsNaN(v):

@@ -15,7 +15,7 @@ type Exit struct {
 	Reason                                     string // in words: the last line it wrote, the cluster's message
 }
 
-// signal is the signal that ended the pod, 0 if none.
+// signal returns the signal that ended the pod, 0 if none.
 func (e Exit) signal() int {
 	if e.Signal == 0 && e.Code > 128 && e.Code < 128+65 {
 		return e.Code - 128
@@ -102,7 +102,7 @@ const (
 // steady is how long a pod has to run until its line's rejections are forgotten.
 const steady = time.Minute
 
-// delay is what a line waits after its n-th charge, or, up to lower limits, its n-th rejection or refused creation in a row.
+// delay returns what a line waits after its n-th charge, or, up to lower limits, its n-th rejection or refused creation in a row.
 func (p Policy) delay(n int, limit time.Duration) time.Duration {
 	d := p.Backoff
 	for range n - 1 {

@@ -98,12 +98,12 @@ func (t *Table) Scale(n int, now time.Time) []Action {
 	return append(actions, t.Tick(now)...)
 }
 
-// workers is those that are wanted and not ended, oldest first.
+// workers returns those that are wanted and not ended, oldest first.
 func (t *Table) workers() []*entry {
 	return slices.DeleteFunc(slices.Clone(t.pods), func(e *entry) bool { return !e.wanted() })
 }
 
-// Workers is how many workers there are, or will be when they have started.
+// Workers returns how many workers there are, or will be when they have started.
 func (t *Table) Workers() int {
 	n := 0
 	for _, e := range t.pods {
@@ -348,7 +348,7 @@ func (t *Table) Replace(id ID, reason string, now time.Time) []Action {
 	return t.remove(e, reason, now)
 }
 
-// End tells that the job is over. Workers may leave by themselves for as long as grace lasts; then, or when
+// End notes that the job is over. Workers may leave by themselves for as long as grace lasts; then, or when
 // the last of them is gone, what is still there is deleted.
 func (t *Table) End(grace time.Duration, now time.Time) []Action {
 	if by := now.Add(grace); t.course == going || by.Before(t.leaveBy) {
@@ -362,7 +362,7 @@ func (t *Table) End(grace time.Duration, now time.Time) []Action {
 	return t.Tick(now)
 }
 
-// Tick answers what is due: creations that were put off, and after End the deletions.
+// Tick returns what is due: creations that were put off, and after End the deletions.
 func (t *Table) Tick(now time.Time) []Action {
 	var actions []Action
 	server := t.awaited()
@@ -387,7 +387,7 @@ func (t *Table) Tick(now time.Time) []Action {
 	return actions
 }
 
-// awaited is a server that is yet to be created, nil if none is. Until then no worker is: it could take the server's room.
+// awaited returns a server that is yet to be created, nil if none is. Until then no worker is: it could take the server's room.
 func (t *Table) awaited() *entry {
 	if i := slices.IndexFunc(t.pods, func(e *entry) bool { return e.ID.Role == PS && e.Phase < Pending }); i >= 0 {
 		return t.pods[i]
@@ -395,12 +395,12 @@ func (t *Table) awaited() *entry {
 	return nil
 }
 
-// live says that a pod of the role is, or may be, there.
+// live reports whether a pod of the role is, or may be, there.
 func (t *Table) live(r Role) bool {
 	return slices.ContainsFunc(t.pods, func(e *entry) bool { return e.ID.Role == r && !e.Phase.Ended() })
 }
 
-// Deadline is when Tick has something to do next, if nothing happens before.
+// Deadline returns when Tick has something to do next, if nothing happens before.
 func (t *Table) Deadline() (time.Time, bool) {
 	var first time.Time
 	held := t.awaited() != nil
@@ -415,13 +415,13 @@ func (t *Table) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// Gone says that the job is over and no pod of it is left.
+// Gone reports whether the job is over and no pod of it is left.
 func (t *Table) Gone() bool { return t.course != going && !t.live(Worker) && !t.live(PS) }
 
-// Err is why the job cannot go on, naming the pods and how they ended; nil while it can.
+// Err returns why the job cannot go on, naming the pods and how they ended; nil while it can.
 func (t *Table) Err() error { return t.err }
 
-// Get is one pod.
+// Get returns one pod, false if the table does not know it.
 func (t *Table) Get(id ID) (Pod, bool) {
 	if e := t.byID[id]; e != nil {
 		return e.Pod, true
@@ -429,7 +429,7 @@ func (t *Table) Get(id ID) (Pod, bool) {
 	return Pod{}, false
 }
 
-// List is every pod that there is and the last ones that were, servers first, in the order of their numbers.
+// List returns every pod that there is and the last ones that were, servers first, in the order of their numbers.
 func (t *Table) List() []Pod {
 	pods := make([]Pod, len(t.pods))
 	for i, e := range t.pods {
@@ -441,5 +441,5 @@ func (t *Table) List() []Pod {
 	return pods
 }
 
-// Relaunched is how many pods were put in the place of others.
+// Relaunched returns how many pods were put in the place of others.
 func (t *Table) Relaunched() int { return t.relaunched }

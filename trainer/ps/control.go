@@ -58,7 +58,7 @@ func layoutOf(variables []*wire.Variable) (param.Layout, error) {
 	return layout, nil
 }
 
-// Progress tells how much of some tasks this server has.
+// Progress returns how much of some tasks this server has.
 func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.ProgressReply, error) {
 	s := c.server
 	s.mu.Lock()

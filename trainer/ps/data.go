@@ -124,7 +124,7 @@ func (d *dataConn) refuse(r reply, text string) error {
 	return err
 }
 
-// current says that the life which the connection was opened in is the server's. The caller holds mu.
+// current reports whether the life which the connection was opened in is the server's. The caller holds mu.
 func (d *dataConn) current() bool { return d.life == d.server.life }
 
 // push receives a gradient, and gathers it if the rule takes it.
@@ -156,7 +156,7 @@ func (d *dataConn) push(req request) error {
 	return d.reply(statusOK)
 }
 
-// pushTurn is push with the turn, which it yields.
+// pushTurn does what push does with the turn, which it yields.
 func (d *dataConn) pushTurn(p push) (bad string, err error) {
 	s := d.server
 	defer s.yieldTurn()
@@ -274,7 +274,7 @@ func (d *dataConn) send(snapshot int64) error {
 	}
 }
 
-// check says that the connection's life is over.
+// check returns an error if the connection's life is over.
 func (d *dataConn) check() error {
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()
@@ -284,7 +284,7 @@ func (d *dataConn) check() error {
 	return nil
 }
 
-// moment is the version, and whether an update is being applied.
+// moment returns the version, and whether an update is being applied.
 func (s *Server) moment() (version int64, updating bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -191,7 +191,7 @@ var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 // KB, which stay in the second-level cache from one use to the next.
 const chunk = 64 << 10
 
-// raw is the memory of x.
+// raw returns the memory of x.
 func raw(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
@@ -212,7 +212,7 @@ func readFloats(r io.Reader, x []float32) error {
 	return err
 }
 
-// wireBytes is x in the order of the wire: the memory of x itself where it lies
+// wireBytes returns x in the order of the wire: the memory of x itself where it lies
 // in that order.
 func wireBytes(x []float32) []byte {
 	b := raw(x)
@@ -223,7 +223,7 @@ func wireBytes(x []float32) []byte {
 	return b
 }
 
-// notFinite says which of x, the layout's elements from offset on, is NaN or infinite; "": none.
+// notFinite returns which of x, the layout's elements from offset on, is NaN or infinite; "": none.
 func notFinite(layout param.Layout, offset int, x []float32) string {
 	if i := kernel.FirstNonFinite(x); i >= 0 {
 		return fmt.Sprintf("%s is %v", layout.At(offset+i), x[i])

@@ -90,7 +90,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 	return p, nil
 }
 
-// named says which server err is of.
+// named adds to err which server it is of.
 func (p *peer) named(err error) error {
 	if err == nil {
 		return nil
@@ -98,7 +98,7 @@ func (p *peer) named(err error) error {
 	return fmt.Errorf("parameter server %d at %s: %w", p.index, p.addr, err)
 }
 
-// part is the server's part of a flat array.
+// part returns the server's part of a flat array.
 func (p *peer) part(flat []float32) []float32 { return flat[p.span.Start:p.span.End] }
 
 // answer is what came of a call.
@@ -109,7 +109,7 @@ type answer struct {
 
 var errClosed = errors.New("client is closed")
 
-// permanent tells the errors that no retry mends.
+// permanent reports whether no retry mends an error.
 func permanent(err error) bool {
 	return errors.Is(err, ErrRefused) || errors.Is(err, ErrAnew) || errors.Is(err, ErrNoSnapshot) || errors.Is(err, errClosed)
 }
@@ -264,7 +264,7 @@ func (p *peer) introduce(conn net.Conn) error {
 	return foreseen(err)
 }
 
-// otherLife is the error of a server in another life: one that is behind will hear of it, from one that is ahead the worker
+// otherLife returns the error of a server in another life: one that is behind will hear of it, from one that is ahead the worker
 // has yet to.
 func otherLife(server, own int64) error {
 	if server > own {
@@ -273,7 +273,7 @@ func otherLife(server, own int64) error {
 	return fmt.Errorf("the server is in life %d of the model still, this worker in %d", server, own)
 }
 
-// foreseen says what a wrong identity of the server means for the worker.
+// foreseen returns what a wrong identity of the server means for the worker.
 func foreseen(err error) error {
 	switch {
 	case errors.Is(err, identity.ErrLife):

@@ -66,7 +66,7 @@ func newRule(c ServerConfig) *rule {
 	return r
 }
 
-// judge says what take would do with p. It changes nothing.
+// judge returns what take would do with p. It changes nothing.
 //
 // A task's records are taken in one order, so what is had of it is a stretch from its first record. A gradient is taken
 // that begins at the end of that stretch. Whoever trains on a task after another, or beside one that is believed gone,
@@ -104,7 +104,7 @@ func (r *rule) take(p push) verdict {
 	return taken
 }
 
-// due tells whether the sum makes an update: it holds as many gradients as an
+// due reports whether the sum makes an update: it holds as many gradients as an
 // update waits for, or as there can be.
 func (r *rule) due() bool {
 	return len(r.gathered) > 0 && len(r.gathered) >= r.need()
@@ -119,7 +119,7 @@ func (r *rule) weights() []float64 {
 	return w
 }
 
-// need is the number of gradients that the next update waits for.
+// need returns the number of gradients that the next update waits for.
 func (r *rule) need() int {
 	if r.contributors == 0 {
 		return r.wait
@@ -127,13 +127,13 @@ func (r *rule) need() int {
 	return min(r.wait, r.contributors)
 }
 
-// applied is called when the sum was applied.
+// applied notes that the sum was applied.
 func (r *rule) applied() {
 	r.version++
 	r.gathered = r.gathered[:0]
 }
 
-// waits tells whether a gradient of worker is gathered and not yet applied.
+// waits reports whether a gradient of worker is gathered and not yet applied.
 func (r *rule) waits(worker int) bool {
 	return slices.ContainsFunc(r.gathered, func(g gathered) bool { return g.worker == worker })
 }
@@ -144,5 +144,5 @@ func (r *rule) settle(epoch int) {
 	maps.DeleteFunc(r.had, func(w work, _ int64) bool { return w.epoch <= r.settled })
 }
 
-// done is how many records of a task's order are had.
+// done returns how many records of a task's order are had.
 func (r *rule) done(w work) int64 { return r.had[w] }

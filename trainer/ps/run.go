@@ -125,7 +125,7 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 	}
 }
 
-// configOf is what the job says of its servers.
+// configOf returns what the job says of its servers.
 func configOf(j *job.Job, c Config) (ServerConfig, error) {
 	model := c.Model
 	if model == nil {

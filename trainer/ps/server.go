@@ -44,7 +44,7 @@ type ServerConfig struct {
 	Log *slog.Logger // nil: none
 }
 
-// workers is how many workers' gradients an update averages.
+// workers returns how many workers' gradients an update averages.
 func (c ServerConfig) workers() int {
 	if c.Async {
 		return 1
@@ -277,14 +277,14 @@ func (s *Server) forget(conn net.Conn) {
 	delete(s.data, conn)
 }
 
-// Version is the number of updates applied.
+// Version returns the number of updates applied.
 func (s *Server) Version() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rule.version
 }
 
-// Snapshot is the version whose snapshot is held, 0 if none.
+// Snapshot returns the version whose snapshot is held, 0 if none.
 func (s *Server) Snapshot() int64 {
 	s.store.mu.RLock()
 	defer s.store.mu.RUnlock()

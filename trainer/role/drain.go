@@ -23,7 +23,7 @@ var ErrLeft = worker.ErrLeft
 // ErrOrphaned is the cause of the context of a process whose parent has died.
 var ErrOrphaned = errors.New("parent process is gone")
 
-// work is the context of a worker whose ctx says by its end that it is asked to leave. It ends a grace later,
+// work returns the context of a worker whose ctx says by its end that it is asked to leave. It ends a grace later,
 // and for an orphan at once.
 func work(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -41,7 +41,7 @@ func work(ctx context.Context, grace time.Duration) (context.Context, context.Ca
 	}
 }
 
-// abandoned is how long the role's master may be away; 0: for ever.
+// abandoned returns how long the role's master may be away; 0: for ever.
 func (r Role) abandoned() time.Duration {
 	if r.inPod() {
 		return abandoned

@@ -13,7 +13,7 @@ func Logger(out io.Writer, logLevel string) *slog.Logger {
 	return slog.New(logline.New(out, level(logLevel)))
 }
 
-// level is ElasticDL's --log_level for slog.
+// level translates ElasticDL's --log_level for slog.
 func level(name string) slog.Level {
 	switch strings.ToUpper(name) {
 	case "DEBUG":

@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// Plan is what a master needs to know of a job, but for where it listens and where its pods run: the
+// Plan returns what a master needs to know of a job, but for where it listens and where its pods run: the
 // metrics of its model and the shards of its data, which this machine must have.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
 	config := master.Config{Job: j, Log: log}

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// processors is how many processors this process has: those of its container, if that has a limit, to the nearest whole
+// processors returns how many processors this process has: those of its container, if that has a limit, to the nearest whole
 // number. The runtime's own count is never 1 in a container.
 func processors(cgroup string) int {
 	read := func(file string) []string {

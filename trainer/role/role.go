@@ -31,10 +31,10 @@ type Role struct {
 	Log       io.Writer // standard error
 }
 
-// inPod says that this process is the main one of a container, whose addresses are the cluster's.
+// inPod reports whether this process is the main one of a container, whose addresses are the cluster's.
 func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
 
-// self is who this process is.
+// self returns who this process is.
 func (r Role) self(role pod.Role) *wire.Self {
 	return wire.NewSelf(identity.Header{Job: r.Job, Secret: r.Secret, Role: role, Index: r.Index, Incarnation: r.Launch})
 }
@@ -47,7 +47,7 @@ func (r Role) leave(err error) error {
 	return err
 }
 
-// RunPS is the main of a parameter server.
+// RunPS runs a parameter server: the main of its process.
 func RunPS(ctx context.Context, r Role) error {
 	if err := r.check(); err != nil {
 		return r.leave(err)
@@ -87,7 +87,7 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	}
 }
 
-// RunWorker is the main of a worker.
+// RunWorker runs a worker: the main of its process.
 func RunWorker(ctx context.Context, r Role) error {
 	if err := r.check(); err != nil {
 		return r.leave(err)

@@ -81,7 +81,7 @@ func around(x, n uint64) uint64 {
 	return x
 }
 
-// distance is a round function: a number below n that is as good as random for each key and x. It mixes as splitmix64 does.
+// distance returns a number below n that is as good as random for each key and x. It mixes as splitmix64 does.
 func distance(key, x, n uint64) uint64 {
 	x = (x + key) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

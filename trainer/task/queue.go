@@ -148,7 +148,7 @@ func (q *Queue) next() (Task, bool) {
 	return Task{}, false
 }
 
-// lease is what the world sees of l.
+// lease returns what the world sees of l.
 func (h *holder) lease(l *Lease) Lease {
 	out := *l
 	out.Touched = l.Granted
@@ -158,7 +158,7 @@ func (h *holder) lease(l *Lease) Lease {
 	return out
 }
 
-// Touch tells that done records of the lease's task, those credited before included, are
+// Touch notes that done records of the lease's task, those credited before included, are
 // done. Progress is monotone: less than was told before changes nothing, more than
 // the task has is an error. It keeps the worker from being overdue. Of an evaluation nothing is credited by it, nor of
 // an export, whose progress is in any unit.
@@ -292,7 +292,7 @@ func (q *Queue) drop(l *Lease, now time.Time) {
 	}
 }
 
-// todo is where the task of a lease waits when it is taken back.
+// todo returns where the task of a lease waits when it is taken back.
 func (q *Queue) todo(l *Lease) *todo {
 	switch l.Kind {
 	case Export:
@@ -303,7 +303,7 @@ func (q *Queue) todo(l *Lease) *todo {
 	return q.training
 }
 
-// evaluation is what waits of the evaluation of a version.
+// evaluation returns what waits of the evaluation of a version.
 func (q *Queue) evaluation(version int64) *todo {
 	for _, t := range q.evaluations {
 		if t.like.Version == version {
@@ -315,7 +315,7 @@ func (q *Queue) evaluation(version int64) *todo {
 	return t
 }
 
-// Settled says that every record of this epoch is credited and no lease of it is out: the
+// Settled reports whether every record of this epoch is credited and no lease of it is out: the
 // barrier. The shell makes the servers apply what they gathered, and calls NextEpoch.
 func (q *Queue) Settled() bool {
 	return !q.closed && q.training.len() == 0 && q.leased[Training] == 0
@@ -351,11 +351,11 @@ func (q *Queue) Restart() {
 	}
 }
 
-// TrainingDone says that the last epoch is settled and its barrier passed. Then is the time
+// TrainingDone reports whether the last epoch is settled and its barrier passed. Then is the time
 // for the last evaluation and for Export.
 func (q *Queue) TrainingDone() bool { return q.closed }
 
-// Finished says that nothing is left: training done, evaluations and export settled.
+// Finished reports whether nothing is left: training done, evaluations and export settled.
 func (q *Queue) Finished() bool {
 	return q.err == nil && q.closed && q.evaluating() == 0
 }
@@ -368,7 +368,7 @@ func (q *Queue) evaluating() int {
 	return n
 }
 
-// Err is why the queue failed, naming the task and the last reason; nil if it did not.
+// Err returns why the queue failed, naming the task and the last reason; nil if it did not.
 // A queue that failed leases nothing more; what is leased can still be settled.
 func (q *Queue) Err() error { return q.err }
 
@@ -398,7 +398,7 @@ func (q *Queue) Export(version int64) {
 	q.exports.later = append(q.exports.later, Task{Kind: Export, Version: version})
 }
 
-// Stats is the queue as users see it.
+// Stats returns the queue as users see it.
 func (q *Queue) Stats() Stats {
 	s := q.stats
 	s.Epoch = q.epoch

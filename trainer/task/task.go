@@ -49,7 +49,7 @@ type Task struct {
 	Slow       int   // how often a worker was overdue with it; each time doubles the limit
 }
 
-// Records is the number of its records, the credited ones included.
+// Records returns the number of its records, the credited ones included.
 func (t Task) Records() int64 { return t.End - t.Start }
 
 func (t Task) String() string {
@@ -110,7 +110,7 @@ func (p Policy) validate() error {
 	return errors.Join(problems...)
 }
 
-// Order is the indices of the task's records, all of them, in the order in which
+// Order returns the indices of the task's records, all of them, in the order in which
 // a worker takes them; a worker begins at [t.Done:]. It depends on Shuffle, Seed
 // and the task's epoch, shard and range only, so whoever gets the rest of a lost
 // lease goes on where the other one was. Evaluation is never shuffled.

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Holders is the number of workers that hold a training lease: what the servers can
+// Holders returns the number of workers that hold a training lease: what the servers can
 // expect gradients from.
 func (q *Queue) Holders() int { return q.trainers }
 
-// Held is the leases of a worker, in the order of their ids.
+// Held returns the leases of a worker, in the order of their ids.
 func (q *Queue) Held(worker int) []Lease {
 	h := q.holders[worker]
 	if h == nil {
@@ -23,7 +23,7 @@ func (q *Queue) Held(worker int) []Lease {
 	return held
 }
 
-// Floor is the least id of a lease that is held, or that will be: nobody works on those below it any more.
+// Floor returns the least id of a lease that is held, or that will be: nobody works on those below it any more.
 func (q *Queue) Floor() int64 {
 	floor := q.lastID + 1
 	for id := range q.leases {
@@ -59,7 +59,7 @@ func (q *Queue) Excuse(now time.Time) {
 	}
 }
 
-// Deadline is when Overdue has somebody to name next, if nothing happens before.
+// Deadline returns when Overdue has somebody to name next, if nothing happens before.
 func (q *Queue) Deadline() (time.Time, bool) {
 	var first time.Time
 	found := false
