@@ -42,7 +42,7 @@ func ID(ctx context.Context, request any) pod.ID {
 // Connect makes a connection whose calls are made as header says. Nobody checks who answers.
 func Connect(dial func(ctx context.Context) (net.Conn, error), header Header) (*grpc.ClientConn, error) {
 	speaks := func(ctx context.Context, request any) context.Context {
-		return metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, string(header(ctx, request).Append(nil)))
+		return metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Text(header(ctx, request)))
 	}
 	return grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
@@ -57,7 +57,7 @@ func Connect(dial func(ctx context.Context) (net.Conn, error), header Header) (*
 // Server makes a gRPC server that answers as header says, whoever calls.
 func Server(header func() identity.Header) *grpc.Server {
 	return grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		grpc.SetHeader(ctx, metadata.Pairs(wire.HeaderKey, string(header().Append(nil))))
+		grpc.SetHeader(ctx, metadata.Pairs(wire.HeaderKey, wire.Text(header())))
 		return handle(ctx, request)
 	}))
 }

@@ -38,21 +38,14 @@ func BenchmarkLeases(b *testing.B) {
 		})
 		ended <- err
 	}()
-	ps := listenServer(b)
+	server := connect(b, lis.Addr().String(), pod.ID{Role: pod.PS})
+	b.ResetTimer()
+	if _, err := server.Join(b.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: listenServer(b)}, grpc.WaitForReady(true)); err != nil {
+		b.Fatal(err)
+	}
 	var callers sync.WaitGroup
 	for i := range workers {
-		conn, err := anybody(lis.Addr().String())
-		if err != nil {
-			b.Fatal(err)
-		}
-		defer conn.Close()
-		client := wire.NewMasterClient(conn)
-		if i == 0 {
-			b.ResetTimer()
-			if _, err := client.Join(b.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: ps}, grpc.WaitForReady(true)); err != nil {
-				b.Fatal(err)
-			}
-		}
+		client := connect(b, lis.Addr().String(), pod.ID{Role: pod.Worker, Index: i})
 		callers.Go(func() {
 			defer pods.end(pod.ID{Role: pod.Worker, Index: i}, pod.Exit{})
 			if err := work(b.Context(), client, i); err != nil {
@@ -86,13 +79,15 @@ func firstMaster() *wire.Self {
 	return wire.NewSelf(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
 }
 
-// anybody connects whichever pod a request names, in its first launch.
-func anybody(address string) (*grpc.ClientConn, error) {
-	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return wire.TCP(ctx, address) },
-		func(ctx context.Context, request any) identity.Header {
-			id := speak.ID(ctx, request)
-			return identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
-		})
+// connect connects a pod, in its first launch, to the master.
+func connect(b *testing.B, address string, id pod.ID) wire.MasterClient {
+	self := wire.NewSelf(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1})
+	conn, err := wire.Connect(address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { conn.Close() })
+	return wire.NewMasterClient(conn)
 }
 
 // listenServer is a parameter server that agrees to everything.

@@ -192,3 +192,12 @@ func resident(b *testing.B) int64 {
 	}
 	return pages * int64(os.Getpagesize())
 }
+
+// anybody connects whichever pod a request names, in its first launch.
+func anybody(address string) (*grpc.ClientConn, error) {
+	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return wire.TCP(ctx, address) },
+		func(ctx context.Context, request any) identity.Header {
+			id := speak.ID(ctx, request)
+			return identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
+		})
+}

@@ -13,18 +13,24 @@ import (
 // alive tests a connection that is at rest, also one without calls: the next call shall not be the one that waits.
 var alive = keepalive.ClientParameters{Time: timing.Alive, Timeout: timing.AliveAnswer, PermitWithoutStream: true}
 
-// limit gives a call a deadline that has none.
-func limit(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-	if _, ok := ctx.Deadline(); !ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, timing.Call)
-		defer cancel()
+// limited gives a call a deadline that has none.
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
 	}
-	return invoke(ctx, method, request, reply, conn, options...)
+	return context.WithTimeout(ctx, timing.Call)
 }
 
 // most bounds what one connection may ask of a server at a time. A pod has a handful of calls under way.
 const most = 64
+
+// window is how many bytes may be under way in a call, and on a connection. Messages here are small; and where the window is
+// given, gRPC does not measure the connection for it, which takes a frame and its answer beside nearly every message.
+const window = 1 << 20
+
+// workers is how many goroutines are kept for calls: a new one for each call has to make its stack larger each time. Calls beyond
+// them get their own.
+const workers = 16
 
 // serving returns what every gRPC server of a job is made with: it lets clients test connections at rest, and bounds what
 // they may hold. Of those that vanish it closes the connections late, since their silence is judged by heartbeats.
@@ -34,5 +40,8 @@ func serving() []grpc.ServerOption {
 		grpc.ConnectionTimeout(timing.Greeting),
 		grpc.MaxConcurrentStreams(most),
 		grpc.MaxHeaderListSize(16 << 10),
+		grpc.NumStreamWorkers(workers),
+		grpc.InitialWindowSize(window),
+		grpc.InitialConnWindowSize(window),
 	}
 }

@@ -38,6 +38,7 @@ func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.Clie
 			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: time.Second},
 			MinConnectTimeout: timing.Connect,
 		}),
-		grpc.WithKeepaliveParams(alive),
-		grpc.WithChainUnaryInterceptor(limit))...)
+		grpc.WithInitialWindowSize(window),
+		grpc.WithInitialConnWindowSize(window),
+		grpc.WithKeepaliveParams(alive))...)
 }

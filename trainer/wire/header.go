@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"sync"
@@ -20,6 +21,13 @@ import (
 type Self struct {
 	fixed        identity.Header
 	master, life atomic.Int64
+	last         atomic.Pointer[said]
+}
+
+// said is a header, and as it stands in the metadata of calls. Nobody changes it.
+type said struct {
+	identity.Header
+	md metadata.MD
 }
 
 // NewSelf makes a Self that begins as h.
@@ -37,14 +45,28 @@ func (s *Self) Header() identity.Header {
 	return h
 }
 
+// say returns what this process says of itself now, to be sent.
+func (s *Self) say() *said {
+	h := s.Header()
+	last := s.last.Load()
+	if last == nil || last.Header != h {
+		last = &said{h, metadata.Pairs(HeaderKey, Text(h))}
+		s.last.Store(last)
+	}
+	return last
+}
+
 // Life returns the life of the model that this process works with.
 func (s *Self) Life() int64 { return s.life.Load() }
 
 // SetLife makes this process one that works with the model of that life.
 func (s *Self) SetLife(life int64) { s.life.Store(life) }
 
-// HeaderKey names the metadata of a call, and of its answer, that says who speaks.
-const HeaderKey = "elasticdl-bin"
+// HeaderKey names the metadata of a call, and of its answer, that says who speaks: [Text].
+const HeaderKey = "elasticdl-speaker"
+
+// Text returns a header as it stands in metadata. gRPC would make the same of bytes, at each call anew.
+func Text(h identity.Header) string { return base64.RawStdEncoding.EncodeToString(h.Append(nil)) }
 
 // callerKey finds the caller in a context.
 type callerKey struct{}
@@ -80,7 +102,7 @@ func Refusal(err error) error {
 // each answer who it is.
 func NewServer(self *Self) *grpc.Server {
 	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		grpc.SetHeader(ctx, headerOf(self))
+		grpc.SetHeader(ctx, self.say().md)
 		ctx, err := admit(ctx, self, info.FullMethod, request)
 		if err != nil {
 			return nil, err
@@ -88,7 +110,7 @@ func NewServer(self *Self) *grpc.Server {
 		return handle(ctx, request)
 	}
 	stream := func(service any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		s.SetHeader(headerOf(self))
+		s.SetHeader(self.say().md)
 		ctx, err := admit(s.Context(), self, info.FullMethod, nil)
 		if err != nil {
 			return err
@@ -106,10 +128,6 @@ type admitted struct {
 
 func (s *admitted) Context() context.Context { return s.ctx }
 
-func headerOf(self *Self) metadata.MD {
-	return metadata.Pairs(HeaderKey, string(self.Header().Append(nil)))
-}
-
 // admit puts the caller into the context of its call, if it may make it.
 func admit(ctx context.Context, self *Self, method string, request any) (context.Context, error) {
 	if identity.Open[method] {
@@ -119,8 +137,7 @@ func admit(ctx context.Context, self *Self, method string, request any) (context
 	if !ok {
 		return nil, status.Errorf(codes.Unimplemented, "no call %s", method)
 	}
-	md, _ := metadata.FromIncomingContext(ctx)
-	caller, err := headerIn(md)
+	caller, err := headerIn(metadata.ValueFromIncomingContext(ctx, HeaderKey))
 	if err != nil {
 		return nil, Refusal(err)
 	}
@@ -137,13 +154,16 @@ func admit(ctx context.Context, self *Self, method string, request any) (context
 	return context.WithValue(ctx, callerKey{}, caller), nil
 }
 
-// headerIn reads the header of a call or an answer.
-func headerIn(md metadata.MD) (identity.Header, error) {
-	values := md.Get(HeaderKey)
-	if len(values) != 1 {
+// headerIn reads the header of a call or an answer from the metadata of that name.
+func headerIn(texts []string) (identity.Header, error) {
+	if len(texts) != 1 {
 		return identity.Header{}, fmt.Errorf("%w: it does not say who it is", identity.ErrForeign)
 	}
-	return identity.Parse([]byte(values[0]))
+	b, err := base64.RawStdEncoding.DecodeString(texts[0])
+	if err != nil {
+		return identity.Header{}, fmt.Errorf("%w: %w", identity.ErrForeign, err)
+	}
+	return identity.Parse(b)
 }
 
 // speaksOfItself refuses a pod's request that names another pod than the header does.
@@ -172,13 +192,13 @@ type Callee struct {
 	Incarnation int // 0: any
 }
 
-// calls makes a connection say who calls, and check who answers.
+// calls makes a connection say who calls, and check who answers. A call without a deadline gets one.
 func calls(self *Self, callee Callee) []grpc.DialOption {
 	speak := func(ctx context.Context) context.Context {
-		return metadata.AppendToOutgoingContext(ctx, HeaderKey, string(self.Header().Append(nil)))
+		return metadata.NewOutgoingContext(ctx, self.say().md)
 	}
 	check := func(md metadata.MD) error {
-		answers, err := headerIn(md)
+		answers, err := headerIn(md[HeaderKey])
 		if err == nil {
 			err = identity.Expect(self.Header(), answers, callee.ID, callee.Incarnation)
 		}
@@ -188,6 +208,8 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 		return Refusal(err)
 	}
 	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		ctx, cancel := limited(ctx)
+		defer cancel()
 		var md metadata.MD
 		if err := invoke(speak(ctx), method, request, reply, conn, append(options, grpc.Header(&md))...); err != nil {
 			return err
