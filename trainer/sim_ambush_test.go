@@ -16,6 +16,7 @@ const (
 	formation   moment = "a formation"
 	update      moment = "a step"
 	leased      moment = "a lease"
+	lastLeases  moment = "a lease at an epoch's end"
 	evaluates   moment = "a lease of an evaluation"
 	exports     moment = "the lease of the export"
 	epochEnd    moment = "an epoch's end"
@@ -80,11 +81,27 @@ func (s *simulation) springs(e master.Event) {
 	case master.Leased:
 		at := map[task.Kind]moment{task.Training: leased, task.Evaluation: evaluates, task.Export: exports}[e.Lease.Kind]
 		s.spring(at, pod.ID{Role: pod.Worker, Index: e.Lease.Worker}.String())
+		if s.allLeased(e.Lease.Task) {
+			s.spring(lastLeases, "the job")
+		}
 	case master.EpochFinished:
 		s.spring(epochEnd, "the job")
 	case master.TrainingFinished:
 		s.spring(trainingEnd, "the job")
 	}
+}
+
+// allLeased reports whether no record of a training task's epoch waits for its first lease.
+func (s *simulation) allLeased(t task.Task) bool {
+	var leased int64
+	s.note(func() {
+		for _, before := range s.leased {
+			if before.Epoch == t.Epoch {
+				leased += before.Records()
+			}
+		}
+	})
+	return t.Kind == task.Training && leased == s.training.total
 }
 
 // What an ambush does is drawn when it is laid.
@@ -165,6 +182,21 @@ func (s *simulation) cutAny() func(string) string {
 		a, b, ok := pick()
 		s.network.cut(a, b)
 		return said(ok, "cut %s from %s", a, b)
+	}
+}
+
+// partitionServer keeps the master's orders from a server.
+func (s *simulation) partitionServer() func(string) string {
+	i, d := s.random.IntN(1<<20), s.between(100*time.Millisecond, 4*time.Second)
+	return func(string) string {
+		ids := s.pods.of(pod.PS)
+		if len(ids) == 0 {
+			return ""
+		}
+		server := ids[i%len(ids)].String()
+		s.strike(server)
+		s.network.block(pair("master", server), d)
+		return fmt.Sprintf("partition the master and %s for %v", server, d)
 	}
 }
 

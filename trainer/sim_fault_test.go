@@ -124,6 +124,7 @@ var ambushes = []fault{
 	{name: "kill at a lease", do: func(s *simulation) string { return s.ambush(leased, s.killThat) }},
 	{name: "kill at an evaluation", rare: 2, do: func(s *simulation) string { return s.ambush(evaluates, s.killAny) }},
 	{name: "kill at an epoch's end", rare: 2, do: func(s *simulation) string { return s.ambush(epochEnd, s.killAny) }},
+	{name: "partition at an epoch's end", where: besideServers, do: func(s *simulation) string { return s.ambush(lastLeases, s.partitionServer) }},
 	{name: "kill at the end", do: func(s *simulation) string { return s.ambush(trainingEnd, s.killAny) }},
 	{name: "kill at the export", do: func(s *simulation) string { return s.ambush(exports, s.killAny) }},
 	{name: "haunt at the end", rare: 2, do: func(s *simulation) string { return s.ambush(trainingEnd, s.hauntAny) }},

@@ -23,8 +23,8 @@ import (
 //	weights │ record×column   weights │ record×column
 //
 // Every server has a part of its own with all of that, so that the exported model says of each server which records it
-// has applied, and how often; and a server that starts again from anything but what the others start from is wrong about
-// the examples. A ring has one part.
+// has applied, and how often. Counts start at a value that is not zero, so that a server which starts again from
+// anything but the initial values lacks records. A ring has one part.
 //
 // The optimizer is Adagrad without an initial accumulator: its first step is the rate whatever the gradient's size, so an
 // update that is a mean over several gradients moves a record's parameter as far as one over one. A second step is
@@ -33,6 +33,7 @@ const (
 	features = 4
 	columns  = 6 // workers, modulo; one in a ring, where updates are means over the records of all
 	rate     = 0.1
+	start    = 0.5 // of the counts
 	keeps    = 0.9 // a moving average, of itself
 )
 
@@ -154,6 +155,18 @@ func (s shape) part() int {
 	return (n + param.Align - 1) / param.Align * param.Align
 }
 
+// initial returns the values before anything was trained on.
+func (s shape) initial() []float32 {
+	values := make([]float32, s.Layout().Len())
+	for part := range s.parts {
+		counts := s.counts(values, part)
+		for i := range counts {
+			counts[i] = start
+		}
+	}
+	return values
+}
+
 // counts is a part's parameters of records among values.
 func (s shape) counts(values []float32, part int) []float32 {
 	return values[part*s.part()+features:][:int(s.records)*s.columns]
@@ -189,8 +202,8 @@ type engine struct {
 
 func newEngine(s shape, column int) *engine {
 	e := &engine{shape: s, column: column % s.columns, write: func() {}, stand: func() {}}
-	n := s.Layout().Len()
-	e.values, e.grads = make([]float32, n), make([]float32, n)
+	e.values = s.initial()
+	e.grads = make([]float32, len(e.values))
 	return e
 }
 

@@ -246,7 +246,7 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 
 // initial is the model of parameter servers before anything was trained on.
 func (s *simulation) initial() (param.Layout, []float32, error) {
-	return s.shape.Layout(), make([]float32, s.shape.Layout().Len()), nil
+	return s.shape.Layout(), s.shape.initial(), nil
 }
 
 // self is who a pod of the simulated job is.

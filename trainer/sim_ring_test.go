@@ -53,7 +53,7 @@ func newRingSimulation(seed uint64, output string) *simulation {
 // member makes a worker one of the ring, and answers with its end.
 func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) (end func()) {
 	e.began = func(b *zoo.Batch) { s.ring.step(h.name, b, e.noise) }
-	c.Initial = func() ([]float32, error) { return make([]float32, len(e.values)), nil }
+	c.Initial = func() ([]float32, error) { return e.initial(), nil }
 	c.OnUpdate = func(world, version int64) {
 		s.note(func() { s.ring.update(h.name, e, mark{world, version}) })
 		s.spring(update, h.name)
@@ -149,8 +149,8 @@ func (w *ringWatch) model(world int64) int {
 // update looks at what an update left: the same on every rank, and every record in it once.
 func (w *ringWatch) update(name string, e *engine, m mark) {
 	t := trace{print: fingerprint(e.values)}
-	for record, times := range e.counts(e.values, 0) {
-		switch {
+	for record, count := range e.counts(e.values, 0) {
+		switch times := count - start; {
 		case times == 0:
 			continue
 		case times > 1.01*rate:

@@ -364,8 +364,8 @@ func (s *simulation) checkApplied(t *testing.T) {
 		counts := s.shape.counts(values, part)
 		for record := range int(s.shape.records) {
 			times := float32(0)
-			for _, moved := range counts[record*s.shape.columns:][:s.shape.columns] {
-				times += moved / rate
+			for _, count := range counts[record*s.shape.columns:][:s.shape.columns] {
+				times += (count - start) / rate
 			}
 			switch {
 			case times < 0.99:

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"testing/synctest"
 
+	"google.golang.org/grpc/codes"
+
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // TestEvents: what happens to a job is told once, in order.
@@ -41,6 +44,29 @@ func TestEvents(t *testing.T) {
 		}
 		if i := slices.Index(told, want[len(want)-1]); i < 0 || !slices.Equal(told[:i+1], want) {
 			t.Errorf("told %q, want %q", told, want)
+		}
+	})
+}
+
+// An evaluation whose snapshot a server has lost is given up, though the server is there.
+func TestSnapshotLost(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var events []Event
+		w := start(t, func(c *Config) {
+			evaluated(c)
+			c.OnEvent = func(e Event) { events = append(events, e) }
+		})
+		w.join()
+		w.beats(50, 50)
+		task := w.task(0)
+		w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: 1, Version: 51})
+		_, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 0, Lease: task.Lease, Version: 50, Metrics: []*wire.Metric{accuracy(1, 4)}})
+		wantCode(t, err, codes.FailedPrecondition)
+		if next := w.task(0); next.Kind != wire.TaskKind_TRAINING {
+			t.Errorf("%v after the withdrawal", next)
+		}
+		if !slices.Contains(events, Event(EvaluationWithdrawn{Version: 50, Server: 1})) {
+			t.Errorf("events %v", events)
 		}
 	})
 }

@@ -274,10 +274,36 @@ func TestNewLife(t *testing.T) {
 		if !slices.Equal(v, Versions{1, 1}) {
 			t.Fatal(v)
 		}
-		// An order of the life before comes late.
-		_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: 1, Settled: 1})
-		if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 {
+		// An order of the life before comes late, whatever its number.
+		for _, number := range []int64{1, 1000} {
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Settled: 1})
+			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 || f.server(0).rule.settled != 0 {
+				t.Fatalf("order %d: %v", number, err)
+			}
+		}
+	})
+}
+
+// Orders that overtake each other leave things as the newest says.
+func TestLateOrder(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{GradsToWait: 3})
+		c := f.client(0, dense(20, 0))
+		order := func(number int64, contributors int32) error {
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Contributors: contributors})
+			return err
+		}
+		if err := order(2, 1); err != nil {
 			t.Fatal(err)
+		}
+		if err := order(1, 3); grpcstatus.Code(err) != codes.Aborted {
+			t.Fatal(err)
+		}
+		if err := order(2, 1); err != nil { // told again
+			t.Fatal(err)
+		}
+		if _, v := f.push(c, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, To: 1}); v[0] != 1 {
+			t.Fatal("the gradient of the only worker waits for others")
 		}
 	})
 }
@@ -338,10 +364,18 @@ func TestCut(t *testing.T) {
 		if want(t, got, expect); !slices.Equal(v, Versions{2, 3}) {
 			t.Fatal(v)
 		}
+		// Where each has another part, the records that any of them lacks are to follow.
+		for i, to := range []int64{2, 3} {
+			p := gone.servers[i]
+			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 5, to: to}, p.part(filled(20, 0)), nil))
+		}
+		if p := must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 5, To: 4})); p.Accepted || p.Cut != 2 {
+			t.Fatal(p)
+		}
 		// After the epoch nothing of it is taken.
 		f.tell(0, &wire.ControlRequest{Settled: 1})
 		f.tell(1, &wire.ControlRequest{Settled: 1})
-		if p := push(10, 12); !p.Accepted || slices.Max(p.Versions) != 3 {
+		if p := push(10, 12); !p.Accepted || slices.Max(p.Versions) != 4 {
 			t.Fatal(p)
 		}
 	})

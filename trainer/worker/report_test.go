@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -49,6 +51,38 @@ func TestConfirmIsCutShort(t *testing.T) {
 	}
 	if n := len(w.reports); n != 1 {
 		t.Errorf("%d reports, not 1", n)
+	}
+}
+
+// A round is told to the master, and with it the end of a lease, when the next one has begun: until then the death of the
+// others could take it back.
+func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
+	engine := newLesson()
+	s, err := newState(engine.Layout(), optim.Config{Name: optim.SGD, LearningRate: 1}, engine.values, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &worker{Config: Config{Job: job.Default(), Model: model(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2)}
+	w.leases.hold(5, 0)
+	task := &wire.Task{Lease: 5, End: 2, Kind: wire.TaskKind_TRAINING}
+	r := &member{worker: w, state: *s, sum: make([]float32, lessons), feed: &feeder{worker: w, free: make(chan *zoo.Batch, 4)}}
+	r.hand = []piece{{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: 2, last: true}}}
+	r.restart(engine.values)
+	in := &world{place: place{World: &wire.World{Id: 1, Formation: 3}, ctx: t.Context()}, size: 1}
+	told := func() (formation, version, done int64, reports int) {
+		var beat wire.HeartbeatRequest
+		r.beat(&beat)
+		return beat.Formation, beat.Version, w.leases.progress()[0].Done, len(w.reports)
+	}
+	r.finish(in, agreement{takes: [][]int64{{2}}, offers: [][]offer{{{lease: 5, records: 2}}}, records: 2}, []float32{1})
+	if formation, version, done, reports := told(); r.version != 1 || formation != 0 || version != 0 || done != 0 || reports != 0 {
+		t.Errorf("after the round formation %d, version %d, %d records and %d reports are told", formation, version, done, reports)
+	}
+	if err := r.confirm(in); err != nil {
+		t.Fatal(err)
+	}
+	if formation, version, done, reports := told(); formation != 3 || version != 1 || done != 2 || reports != 1 {
+		t.Errorf("at the next one formation %d, version %d, %d records and %d reports are told", formation, version, done, reports)
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -227,7 +228,8 @@ func TestRecordsThatAreHad(t *testing.T) {
 		bubble(t, func(t *testing.T) {
 			b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
 			b.Job.GetModelSteps = local
-			b.has(t, 1, 0, 6) // records 4 and 5 are of the worker's second minibatch
+			b.master.tasks[0].Lease = 9 // another than the one that they were had under
+			b.has(t, 1, 0, 6)           // records 4 and 5 are of the worker's second minibatch
 			if err := Run(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
@@ -239,6 +241,48 @@ func TestRecordsThatAreHad(t *testing.T) {
 			}
 			if len(b.master.reports) != 1 || b.master.reports[0].Error != "" {
 				t.Errorf("reports %v", b.master.reports)
+			}
+		})
+	}
+}
+
+// timed notes when a lease is reported done.
+type timed struct {
+	*script
+	began, reported time.Time
+}
+
+func (m *timed) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, options ...grpc.CallOption) (*wire.ReportTaskReply, error) {
+	m.reported = time.Now()
+	return m.script.ReportTask(ctx, r, options...)
+}
+
+// A worker tells of no record, and of no end of a lease, before the servers have accepted its gradient.
+func TestProgressIsOfWhatIsAccepted(t *testing.T) {
+	const takes = 10 * time.Second // an update
+	slow := func(int64, int) float64 {
+		time.Sleep(takes)
+		return 1
+	}
+	for _, local := range []int{1, 3} {
+		bubble(t, func(t *testing.T) {
+			b := newBench(t, ps.ServerConfig{Async: true, LearningRate: slow}, training(1, 0, 12, 0))
+			b.Job.GetModelSteps = local
+			m := &timed{script: b.master, began: time.Now()}
+			b.Master = m
+			if err := Run(t.Context(), b.Config); err != nil {
+				t.Fatal(err)
+			}
+			for i, beat := range b.master.beats {
+				since := time.Duration(i+1) * timing.Beat
+				for _, l := range beat.Leases {
+					if most := 4 * int64(since/takes); l.Done > most {
+						t.Fatalf("--get_model_steps=%d: %d records are done after %v, the servers have accepted %d", local, l.Done, since, most)
+					}
+				}
+			}
+			if after := m.reported.Sub(m.began); after < 3*takes || len(b.master.beats) < 50 {
+				t.Errorf("--get_model_steps=%d: the lease is reported done after %v, the servers accept its last gradient after %v", local, after, 3*takes)
 			}
 		})
 	}
