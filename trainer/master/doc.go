@@ -26,7 +26,7 @@
 //  1. A job succeeds if and only if every record of every epoch was credited. Otherwise
 //     Run's error says why, and names what was not done.
 //  2. The leases of a pod that is gone stay held until the servers were asked how much of
-//     them they have, for a second at most; the least that any of them has is credited.
+//     them they have, for timing.Account at most; the least that any of them has is credited.
 //     In a ring they stay held until a world without the pod is formed; what the state that it
 //     begins with has of them is credited, no more and no less.
 //  3. An epoch ends when every lease of it is settled and every server has applied what it
@@ -34,8 +34,8 @@
 //     and the version of the trained model is told with that.
 //  4. A GetTask whose reply was lost loses nothing: the worker says what it holds, and
 //     gets first what it was granted and does not know of.
-//  5. A pod that is unknown or was replaced is told to leave. One that has been heard and is
-//     silent for --task_timeout, a worker of a ring for --heartbeat_timeout, or shows no progress for as
+//  5. A pod that is unknown or was replaced is told to leave. One that has sent a heartbeat since it joined and is
+//     silent for --task_timeout, timing.Silence at least, a worker of a ring for --heartbeat_timeout, or shows no progress for as
 //     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was
 //     away does not count. Of a ring that stands still one worker is replaced at a time.
 //     A worker that was asked to go gets nothing new to do, and has a successor at once. Its leases are somebody

@@ -337,3 +337,37 @@ func TestNobodyIsBlamedForAServer(t *testing.T) {
 		})
 	}
 }
+
+// A worker in whose life of the model a server was lost joins again and waits for the next one. It sends no heartbeats meanwhile,
+// and is not replaced for that.
+func TestWorkerThatJoinsAgainIsNotSilent(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Job.TaskTimeout.Duration = 5 * time.Second })
+		w.join()
+		w.task(0)
+		beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER}
+		w.beat(beat)
+		w.pods.end(ps(0), pod.Exit{NodeLost: true})
+		time.Sleep(500 * time.Millisecond)
+		w.beat(beat) // which tells it
+		for range 4 {
+			if _, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+		}
+		w.join()
+		if r, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER}); err != nil || len(r.Servers) == 0 {
+			t.Fatal(r, err)
+		}
+		time.Sleep(7 * time.Second) // while it connects to the servers
+		if !w.pods.isRunning(worker(0)) {
+			t.Fatal("a worker that waited for a server was replaced")
+		}
+		w.beat(beat)
+		time.Sleep(7 * time.Second)
+		if w.pods.isRunning(worker(0)) {
+			t.Error("a worker that was silent is not replaced")
+		}
+	})
+}

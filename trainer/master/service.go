@@ -108,7 +108,7 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if !c.joined {
 		m.Log.Info("Pod joined", "pod", id, "address", r.Address, "pid", r.Pid)
 	}
-	c.joined = true
+	c.joined, c.heard = true, time.Time{} // it has no heartbeats until it works, which takes servers
 	now := time.Now()
 	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
