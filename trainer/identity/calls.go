@@ -26,8 +26,7 @@ var Calls = map[string]Call{
 	"/elasticdl.ParameterServer/Control":  {Roles: []pod.Role{pod.Master}},
 }
 
-// Open lists the calls that need no header.
+// Open lists the calls that need no header. Their answers have none either.
 var Open = map[string]bool{
 	"/grpc.health.v1.Health/Check": true,
-	"/grpc.health.v1.Health/Watch": true,
 }

@@ -24,14 +24,14 @@ type Header struct {
 	Role        pod.Role
 	Index       int
 	Incarnation int   // of the pod: its launch, from 1
-	Master      int   // the incarnation of the master that was heard last; 0: none
+	Master      int   // the newest incarnation of the master that was heard; 0: none
 	Life        int64 // of the model that the speaker works with, from 1; 0: none yet
 }
 
-// ID is the pod that the header names.
+// ID returns the pod that the header names.
 func (h Header) ID() pod.ID { return pod.ID{Role: h.Role, Index: h.Index} }
 
-// String is the header without its secret.
+// String describes the speaker, without its secret.
 func (h Header) String() string {
 	who := "a user"
 	if h.Role != User {
@@ -112,8 +112,8 @@ func Parse(b []byte) (Header, error) {
 	return h, nil
 }
 
-// Admit says what is wrong with a speaker, nil if nothing: it must be of the job of self, know its secret, and have one
-// of the roles.
+// Admit returns what is wrong with a speaker, nil if nothing: it must be of the job of self, know its secret, and have one
+// of the roles. A master must be the newest that either of both has heard.
 func Admit(self, speaker Header, roles ...pod.Role) error {
 	switch {
 	case speaker.Job != self.Job:
@@ -122,11 +122,15 @@ func Admit(self, speaker Header, roles ...pod.Role) error {
 		return fmt.Errorf("%w: %v does not know the job's secret", ErrForeign, speaker)
 	case !slices.Contains(roles, speaker.Role):
 		return fmt.Errorf("%w: %v speaks to %v, which expects %v here", ErrForbidden, speaker, self, roles)
+	case speaker.Role == pod.Master && speaker.Incarnation < self.Master:
+		return fmt.Errorf("%w: %v speaks, launch %d of it was heard already", ErrReplaced, speaker, self.Master)
+	case self.Role == pod.Master && self.Incarnation < speaker.Master:
+		return fmt.Errorf("%w: %v is called, launch %d of it was heard already", ErrReplaced, self, speaker.Master)
 	}
 	return nil
 }
 
-// Expect says what is wrong with whoever answers: it must be admitted, and be the pod that was called. Incarnation 0 is
+// Expect returns what is wrong with whoever answers, nil if nothing: it must be admitted, and be the pod that was called. Incarnation 0 is
 // any.
 func Expect(self, speaker Header, called pod.ID, incarnation int) error {
 	if err := Admit(self, speaker, called.Role); err != nil {
@@ -143,7 +147,7 @@ func Expect(self, speaker Header, called pod.ID, incarnation int) error {
 	return nil
 }
 
-// SameLife says that a speaker works with the model that self works with.
+// SameLife returns an error unless a speaker works with the model that self works with.
 func SameLife(self, speaker Header) error {
 	if speaker.Life != self.Life {
 		return fmt.Errorf("%w: %v speaks of life %d, %v is in life %d", ErrLife, speaker.ID(), speaker.Life, self.ID(), self.Life)

@@ -56,6 +56,27 @@ func TestExpect(t *testing.T) {
 	}
 }
 
+// Law 3, of the master.
+func TestMasterThatWasReplaced(t *testing.T) {
+	old, next := Header{Job: "uid-1", Secret: "s3cret", Role: pod.Master, Incarnation: 1}, Header{Job: "uid-1", Secret: "s3cret", Role: pod.Master, Incarnation: 2}
+	server := self
+	for heard, refused := range map[int]bool{0: false, 1: false, 2: true} {
+		server.Master = heard
+		for what, err := range map[string]error{
+			"it calls":     Admit(server, old, pod.Master),
+			"it is called": Admit(old, server, pod.PS),
+			"it answers":   Expect(server, old, old.ID(), 0),
+		} {
+			if errors.Is(err, ErrReplaced) != refused || (err != nil) != refused {
+				t.Errorf("launch 1 of the master, after launch %d was heard: %s: %v", heard, what, err)
+			}
+		}
+		if err := Admit(server, next, pod.Master); err != nil {
+			t.Errorf("launch 2 of the master, after launch %d was heard: %v", heard, err)
+		}
+	}
+}
+
 func TestSameLife(t *testing.T) {
 	other := self
 	if err := SameLife(self, other); err != nil {

@@ -80,7 +80,6 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 	if !s.obey(req) {
 		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in life %d comes late", req.Number, req.Life)
 	}
-	s.store.release(req.ReleaseSnapshot)
 	err := s.settle(ctx, func() bool {
 		unsettled := int(req.Settled) > s.rule.settled
 		return s.life == req.Life && (s.rule.due() || unsettled && len(s.rule.gathered) > 0)
@@ -96,7 +95,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 	return &wire.ControlReply{Version: s.rule.version}, nil
 }
 
-// obey notes an order, and says whether it is to be followed.
+// obey follows an order as far as that takes no turn. It reports whether the order is still to be followed.
 func (s *Server) obey(req *wire.ControlRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,5 +106,6 @@ func (s *Server) obey(req *wire.ControlRequest) bool {
 	if req.Contributors > 0 {
 		s.rule.contributors = int(req.Contributors)
 	}
+	s.store.release(req.ReleaseSnapshot)
 	return true
 }

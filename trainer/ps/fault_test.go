@@ -249,10 +249,17 @@ func TestNewLife(t *testing.T) {
 		f.push(a, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
 		f.push(b, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1})
 		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2}) // is gathered
+		stands := func(want [3]int64) {
+			if life, version, snapshot := f.server(1).standing(); [3]int64{life, version, snapshot} != want {
+				t.Errorf("life, version and snapshot: %d, %d, %d; want %d", life, version, snapshot, want)
+			}
+		}
+		stands([3]int64{1, 1, 1})
 		f.life = 2
 		for i := range 2 {
 			f.tell(i, &wire.ControlRequest{})
 		}
+		stands([3]int64{2, 0, 0})
 		if s := f.server(1); s.Version() != 0 || s.Snapshot() != 0 || s.self.Life() != 2 {
 			t.Fatal(s.Version(), s.Snapshot(), s.self.Life())
 		}

@@ -164,8 +164,9 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 	answered, missed := time.Now(), 0
 	for {
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
-		reply, err := master.Heartbeat(limited, &wire.HeartbeatRequest{
-			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: s.Version(), Snapshot: s.Snapshot()})
+		life, version, snapshot := s.standing()
+		reply, err := master.Heartbeat(wire.InLife(limited, life), &wire.HeartbeatRequest{
+			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot})
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -291,6 +291,14 @@ func (s *Server) Snapshot() int64 {
 	return s.store.held
 }
 
+// standing returns how far the server is, all of it in one life of the model: at which version, and of which it holds
+// the snapshot, 0 if of none.
+func (s *Server) standing() (life, version, snapshot int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.life, s.rule.version, s.Snapshot()
+}
+
 // takeTurn waits for the turn.
 func (s *Server) takeTurn(ctx context.Context) error {
 	select {

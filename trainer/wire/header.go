@@ -45,12 +45,21 @@ func (s *Self) Header() identity.Header {
 	return h
 }
 
+func newSaid(h identity.Header) *said { return &said{h, metadata.Pairs(HeaderKey, Text(h))} }
+
+// in returns the same of another life.
+func (s *said) in(life int64) *said {
+	h := s.Header
+	h.Life = life
+	return newSaid(h)
+}
+
 // say returns what this process says of itself now, to be sent.
 func (s *Self) say() *said {
 	h := s.Header()
 	last := s.last.Load()
 	if last == nil || last.Header != h {
-		last = &said{h, metadata.Pairs(HeaderKey, Text(h))}
+		last = newSaid(h)
 		s.last.Store(last)
 	}
 	return last
@@ -61,6 +70,24 @@ func (s *Self) Life() int64 { return s.life.Load() }
 
 // SetLife makes this process one that works with the model of that life.
 func (s *Self) SetLife(life int64) { s.life.Store(life) }
+
+// hear notes which incarnation of the master has spoken. The newest counts.
+func (s *Self) hear(master int) {
+	for {
+		before := s.master.Load()
+		if int64(master) <= before || s.master.CompareAndSwap(before, int64(master)) {
+			return
+		}
+	}
+}
+
+// lifeKey finds in a context the life that its calls are of.
+type lifeKey struct{}
+
+// InLife returns a context for a call that tells of the model as it was in that life, whichever the process has come to.
+func InLife(ctx context.Context, life int64) context.Context {
+	return context.WithValue(ctx, lifeKey{}, life)
+}
 
 // HeaderKey names the metadata of a call, and of its answer, that says who speaks: [Text].
 const HeaderKey = "elasticdl-speaker"
@@ -73,8 +100,14 @@ type callerKey struct{}
 
 // Caller returns who makes the call whose context this is; a server of [NewServer] has checked it.
 func Caller(ctx context.Context) identity.Header {
-	h, _ := ctx.Value(callerKey{}).(identity.Header)
+	h, _ := admitted(ctx)
 	return h
+}
+
+// admitted returns who makes a call. ok is false of a call that needs no header.
+func admitted(ctx context.Context) (caller identity.Header, ok bool) {
+	caller, ok = ctx.Value(callerKey{}).(identity.Header)
+	return caller, ok
 }
 
 // refusals are the codes of what is wrong with a header.
@@ -86,6 +119,7 @@ var refusals = []struct {
 	{identity.ErrForbidden, codes.PermissionDenied},
 	{identity.ErrLife, codes.Aborted},
 	{identity.ErrReplaced, codes.Unavailable}, // the one that is called may yet answer
+	{errNoCall, codes.Unimplemented},
 }
 
 // Refusal returns what is wrong with a header as a gRPC status; nil stays nil.
@@ -98,60 +132,27 @@ func Refusal(err error) error {
 	return err
 }
 
-// NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists, and says in
-// each answer who it is.
+// NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists, and says in each answer
+// to one of them who it is. Nobody else hears that: the header has the job's secret.
 func NewServer(self *Self) *grpc.Server {
-	unary := func(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		grpc.SetHeader(ctx, self.say().md)
-		ctx, err := admit(ctx, self, info.FullMethod, request)
-		if err != nil {
-			return nil, err
+	d := newDoor(self)
+	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+		if caller, ok := admitted(ctx); ok {
+			if err := speaksOfItself(caller, request); err != nil {
+				return nil, Refusal(err)
+			}
+			grpc.SetHeader(ctx, self.say().md)
 		}
 		return handle(ctx, request)
 	}
-	stream := func(service any, s grpc.ServerStream, info *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
-		s.SetHeader(self.say().md)
-		ctx, err := admit(s.Context(), self, info.FullMethod, nil)
-		if err != nil {
-			return err
+	stream := func(service any, s grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+		if _, ok := admitted(s.Context()); ok {
+			s.SetHeader(self.say().md)
 		}
-		return handle(service, &admitted{s, ctx})
+		return handle(service, s)
 	}
-	return grpc.NewServer(append(serving(), grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))...)
-}
-
-// admitted is a stream whose caller is known.
-type admitted struct {
-	grpc.ServerStream
-	ctx context.Context
-}
-
-func (s *admitted) Context() context.Context { return s.ctx }
-
-// admit puts the caller into the context of its call, if it may make it.
-func admit(ctx context.Context, self *Self, method string, request any) (context.Context, error) {
-	if identity.Open[method] {
-		return ctx, nil
-	}
-	call, ok := identity.Calls[method]
-	if !ok {
-		return nil, status.Errorf(codes.Unimplemented, "no call %s", method)
-	}
-	caller, err := headerIn(metadata.ValueFromIncomingContext(ctx, HeaderKey))
-	if err != nil {
-		return nil, Refusal(err)
-	}
-	me := self.Header()
-	if err = identity.Admit(me, caller, call.Roles...); err == nil && call.Life {
-		err = identity.SameLife(me, caller)
-	}
-	if err == nil {
-		err = speaksOfItself(caller, request)
-	}
-	if err != nil {
-		return nil, Refusal(err)
-	}
-	return context.WithValue(ctx, callerKey{}, caller), nil
+	return grpc.NewServer(append(serving(), grpc.Creds(d), grpc.InTapHandle(d.tap),
+		grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))...)
 }
 
 // headerIn reads the header of a call or an answer from the metadata of that name.
@@ -195,7 +196,11 @@ type Callee struct {
 // calls makes a connection say who calls, and check who answers. A call without a deadline gets one.
 func calls(self *Self, callee Callee) []grpc.DialOption {
 	speak := func(ctx context.Context) context.Context {
-		return metadata.NewOutgoingContext(ctx, self.say().md)
+		said := self.say()
+		if life, ok := ctx.Value(lifeKey{}).(int64); ok && life != said.Life {
+			said = said.in(life)
+		}
+		return metadata.NewOutgoingContext(ctx, said.md)
 	}
 	check := func(md metadata.MD) error {
 		answers, err := headerIn(md[HeaderKey])
@@ -203,7 +208,7 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 			err = identity.Expect(self.Header(), answers, callee.ID, callee.Incarnation)
 		}
 		if err == nil && callee.Role == pod.Master {
-			self.master.Store(int64(answers.Incarnation))
+			self.hear(answers.Incarnation)
 		}
 		return Refusal(err)
 	}

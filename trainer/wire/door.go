@@ -1,0 +1,127 @@
+package wire
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/tap"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+const (
+	// maxStrangers is how many connections of a server may be there of which nobody has shown yet that it is of the job. One
+	// more ends the oldest: who belongs to the job says so at once.
+	maxStrangers = 512
+	// maxRefusals is how many calls of strangers are answered on one connection, until it is ended.
+	maxRefusals = 16
+)
+
+// door lets into a server who is of its job. A call is refused by its header alone, before its message is read. What a
+// stranger holds is one of a bounded number of connections.
+type door struct {
+	credentials.TransportCredentials // without encryption
+	self                             *Self
+
+	mu        sync.Mutex
+	strangers []*guest // in the order in which they came
+}
+
+// guest is a connection to a server.
+type guest struct {
+	net.Conn
+	door *door
+
+	// Of the one goroutine that reads the connection:
+	known   bool // a caller has shown that it is of the job
+	refused int  // calls of strangers
+}
+
+func newDoor(self *Self) *door {
+	return &door{TransportCredentials: insecure.NewCredentials(), self: self}
+}
+
+// ServerHandshake implements credentials.TransportCredentials: it takes a connection that was accepted.
+func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	g := &guest{Conn: conn, door: d}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.strangers) == maxStrangers {
+		d.strangers[0].Conn.Close()
+		d.strangers = d.strangers[1:]
+	}
+	d.strangers = append(d.strangers, g)
+	return g, g, nil
+}
+
+// AuthType implements credentials.AuthInfo.
+func (g *guest) AuthType() string { return "header of each call" }
+
+// Close implements net.Conn.
+func (g *guest) Close() error {
+	g.door.forget(g)
+	return g.Conn.Close()
+}
+
+// forget drops a connection from the strangers: it is of the job, or has ended.
+func (d *door) forget(g *guest) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if i := slices.Index(d.strangers, g); i >= 0 {
+		d.strangers = slices.Delete(d.strangers, i, i+1)
+	}
+}
+
+// tap puts the caller into the context of its call, if it may make it. gRPC asks for the headers of a call, before it reads more.
+func (d *door) tap(ctx context.Context, call *tap.Info) (context.Context, error) {
+	if identity.Open[call.FullMethodName] {
+		return ctx, nil
+	}
+	p, _ := peer.FromContext(ctx)
+	g := p.AuthInfo.(*guest)
+	caller, err := admit(d.self.Header(), call)
+	switch {
+	case errors.Is(err, identity.ErrForeign):
+		if g.refused++; g.refused == maxRefusals {
+			g.Conn.Close()
+		}
+	case !g.known:
+		g.known = true
+		d.forget(g)
+	}
+	if err != nil {
+		return ctx, Refusal(err)
+	}
+	if caller.Role == pod.Master {
+		d.self.hear(caller.Incarnation)
+	}
+	return context.WithValue(ctx, callerKey{}, caller), nil
+}
+
+// errNoCall is returned to a pod of the job for a call that does not exist.
+var errNoCall = errors.New("no such call")
+
+// admit returns who makes a call, and an error if it may not.
+func admit(self identity.Header, call *tap.Info) (identity.Header, error) {
+	listed, exists := identity.Calls[call.FullMethodName]
+	caller, err := headerIn(call.Header[HeaderKey])
+	if err == nil {
+		err = identity.Admit(self, caller, listed.Roles...)
+	}
+	switch {
+	case errors.Is(err, identity.ErrForeign):
+	case !exists:
+		err = fmt.Errorf("%w: %s", errNoCall, call.FullMethodName)
+	case err == nil && listed.Life:
+		err = identity.SameLife(self, caller)
+	}
+	return caller, err
+}
