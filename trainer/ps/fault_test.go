@@ -264,10 +264,12 @@ func TestNewLife(t *testing.T) {
 			t.Fatal(s.Version(), s.Snapshot(), s.self.Life())
 		}
 		dst := make([]float32, 64)
-		if _, err := a.Pull(t.Context(), dst, PullOptions{}); !errors.Is(err, ErrAnew) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if _, err := a.Pull(ctx, dst, PullOptions{}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		if _, err := b.Push(t.Context(), dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2}); !errors.Is(err, ErrAnew) {
+		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
 		// In the new life the same records are taken again, from the initial values, with the slots at their beginning.

@@ -3,11 +3,13 @@ package worker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
+	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -57,33 +59,91 @@ func TestConfirmIsCutShort(t *testing.T) {
 // A round is told to the master, and with it the end of a lease, when the next one has begun: until then the death of the
 // others could take it back.
 func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
-	engine := newLesson()
-	s, err := newState(engine.Layout(), optim.Config{Name: optim.SGD, LearningRate: 1}, engine.values, 0)
+	bubble(t, func(t *testing.T) {
+		r, node := loner(t)
+		r.leases.hold(5, 0)
+		r.hand = []piece{{item: item{task: training(5, 0, 2, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
+		r.restart(r.values)
+		links, err := node.Connect(t.Context(), mesh.World{Formation: 3, Peers: []mesh.Peer{{Address: "0"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer links.Close()
+		in := &world{Mesh: links, place: place{World: &wire.World{Id: 1, Formation: 3}, ctx: t.Context()}, size: 1}
+		told := func() (version, done int64, reports int) {
+			var beat wire.HeartbeatRequest
+			r.beat(&beat)
+			return beat.Version, r.leases.progress()[0].Done, len(r.reports)
+		}
+		if _, err := r.round(in); err != nil || r.version != 1 {
+			t.Fatal(r.version, err)
+		}
+		if version, done, reports := told(); version != 0 || done != 0 || reports != 0 {
+			t.Errorf("after the round version %d, %d records and %d reports are told", version, done, reports)
+		}
+		if _, err := r.round(in); err != nil {
+			t.Fatal(err)
+		}
+		if version, done, reports := told(); version != 1 || done != 2 || reports != 1 {
+			t.Errorf("at the next one version %d, %d records and %d reports are told", version, done, reports)
+		}
+	})
+}
+
+// loner is the only member of a ring.
+func loner(t *testing.T) (*member, *mesh.Node) {
+	c := newClass(1)
+	p := c.pupils[0]
+	node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header})
+	t.Cleanup(func() { node.Close() })
+	cfg := Config{Job: c.job, Model: model(), Engine: p.engine, Peers: node, Log: slog.New(slog.DiscardHandler)}
+	w := &worker{Config: cfg, leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2)}
+	r, err := newRing(w)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &worker{Config: Config{Job: job.Default(), Model: model(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2)}
-	w.leases.hold(5, 0)
-	task := &wire.Task{Lease: 5, End: 2, Kind: wire.TaskKind_TRAINING}
-	r := &member{worker: w, state: *s, sum: make([]float32, lessons), feed: &feeder{worker: w, free: make(chan *zoo.Batch, 4)}}
-	r.hand = []piece{{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: 2, last: true}}}
-	r.restart(engine.values)
-	in := &world{place: place{World: &wire.World{Id: 1, Formation: 3}, ctx: t.Context()}, size: 1}
-	told := func() (formation, version, done int64, reports int) {
-		var beat wire.HeartbeatRequest
-		r.beat(&beat)
-		return beat.Formation, beat.Version, w.leases.progress()[0].Done, len(w.reports)
+	r.feed = &feeder{worker: w, free: make(chan *zoo.Batch, 4)}
+	return r, node
+}
+
+// What is in the state that a rank takes is not brought again, and what it had brought to a state that is lost is.
+func TestReconcile(t *testing.T) {
+	of := func(lease, done int64) piece {
+		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING}
+		return piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: done}}
 	}
-	r.finish(in, agreement{takes: [][]int64{{2}}, offers: [][]offer{{{lease: 5, records: 2}}}, records: 2}, []float32{1})
-	if formation, version, done, reports := told(); r.version != 1 || formation != 0 || version != 0 || done != 0 || reports != 0 {
-		t.Errorf("after the round formation %d, version %d, %d records and %d reports are told", formation, version, done, reports)
+	r := &member{state: state{ledger: map[int64]int64{1: 3, 2: 4}}}
+	r.hand, r.applied = []piece{of(1, 2), of(1, 4), of(1, 6)}, []piece{of(2, 4), of(3, 2)}
+	r.reconcile()
+	var got []string
+	for _, p := range r.applied {
+		got = append(got, fmt.Sprintf("lease %d up to %d applied", p.task.Lease, p.done))
 	}
-	if err := r.confirm(in); err != nil {
-		t.Fatal(err)
+	for _, p := range r.hand {
+		got = append(got, fmt.Sprintf("lease %d from %d to %d in hand", p.task.Lease, p.from(), p.done))
 	}
-	if formation, version, done, reports := told(); formation != 3 || version != 1 || done != 2 || reports != 1 {
-		t.Errorf("at the next one formation %d, version %d, %d records and %d reports are told", formation, version, done, reports)
+	want := []string{"lease 2 up to 4 applied", "lease 1 up to 2 applied", "lease 3 from 0 to 2 in hand", "lease 1 from 3 to 4 in hand", "lease 1 from 4 to 6 in hand"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// Who is given a world drops the leases that are void in it before anything else, as those of a model that is lost.
+func TestWorldVoidsLeases(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r, _ := loner(t)
+		r.leases.hold(5, 0)
+		r.hand = []piece{{item: item{task: training(5, 0, 4, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
+		ctx, drop := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { drop(errRecalled) })
+		world := &wire.World{Id: 2, Formation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
+		if broken, _, err := r.live(place{World: world, ctx: ctx, drop: drop}); !broken || err != nil {
+			t.Fatal(broken, err)
+		}
+		if steps := r.Engine.(*lesson).steps; len(r.hand) != 0 || len(r.leases.ids()) != 0 || len(steps) != 0 {
+			t.Errorf("%d minibatches in hand, leases %v, steps %v", len(r.hand), r.leases.ids(), steps)
+		}
+	})
 }
 
 // What was measured for a lease that is void by now is no part of the next.
