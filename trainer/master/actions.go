@@ -29,7 +29,7 @@ func (m *master) do(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
 		case pod.Lost:
-			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged})
+			m.happen(PodEnded{ID: a.ID, Launch: a.Launch, Reason: a.Reason, Charged: a.Charged, Rejected: a.Rejected, GivenUp: a.GivenUp})
 			m.forget(a.ID, a.Launch, a.Reason)
 		case pod.Delete:
 			m.happen(PodUnwanted{ID: a.ID, Reason: a.Reason})
@@ -159,6 +159,9 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	m.Log.Warn("Pod could not be created", "pod", a.ID, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if ctx.Err() == nil { // else it is not wanted any more
+		m.happen(PodRefused{ID: a.ID, Reason: err.Error()})
+	}
 	now := time.Now()
 	why := pod.Refusal{Reason: err.Error(), Full: errors.Is(err, ErrFull), Hopeless: errors.Is(err, ErrHopeless)}
 	m.doom(m.table.Refused(a.ID, a.Launch, why, now))

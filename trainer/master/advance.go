@@ -129,7 +129,7 @@ func (m *master) anew(life int64, reason string) {
 	if !m.begun {
 		m.anewFor = fmt.Sprintf("%s; nothing was trained on in life %d", reason, before)
 	}
-	m.happen(BegunAnew{Life: life, Reason: reason})
+	m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
 	m.restart()
 }
 

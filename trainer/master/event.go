@@ -24,6 +24,13 @@ type PodReplaced struct {
 	Reason string
 }
 
+// PodRefused tells that the creation of a pod that is wanted was refused, for want of quota or by a rule of the cluster, say. It
+// is tried again.
+type PodRefused struct {
+	ID     pod.ID
+	Reason string
+}
+
 // PodUnwanted tells that the end of a pod was ordered.
 type PodUnwanted struct {
 	ID     pod.ID
@@ -37,6 +44,10 @@ type PodEnded struct {
 	Reason string
 	// Charged reports whether the end counts against the retry limit.
 	Charged bool
+	// Rejected reports whether its node would not have it, so that it has not run.
+	Rejected bool
+	// GivenUp reports whether nobody follows it, because its line may fail no more.
+	GivenUp bool
 }
 
 // WorldFormed tells that the workers of a ring have a new world.
@@ -60,6 +71,8 @@ type BegunAnew struct {
 	// Life is that of the model which begins.
 	Life   int64
 	Reason string
+	// Records is how many of the records that were credited in the life before count no more.
+	Records int64
 }
 
 // Evaluated tells the metrics of an evaluation that is complete.
@@ -84,6 +97,7 @@ type Ended struct {
 func (Leased) event()              {}
 func (TakenBack) event()           {}
 func (PodReplaced) event()         {}
+func (PodRefused) event()          {}
 func (PodUnwanted) event()         {}
 func (PodEnded) event()            {}
 func (WorldFormed) event()         {}

@@ -449,8 +449,19 @@ func TestLeave(t *testing.T) {
 
 func TestCreationRefused(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := start(t, func(c *Config) { c.Pods.(*fakePods).refuse = 5 })
+		refused := 0
+		w := start(t, func(c *Config) {
+			c.Pods.(*fakePods).refuse = 5
+			c.OnEvent = func(e Event) {
+				if e, ok := e.(PodRefused); ok && e.Reason != "" {
+					refused++
+				}
+			}
+		})
 		w.join()
+		if refused != 5 {
+			t.Errorf("%d refusals were told, want 5", refused)
+		}
 		if n := len(w.pods.running()); n != 3 {
 			t.Errorf("%d pods, want 3", n)
 		}
@@ -463,7 +474,14 @@ func TestCreationRefused(t *testing.T) {
 // A server that fails by itself too often ends the job.
 func TestServerCrashes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		w := start(t, nil)
+		var ends []PodEnded
+		w := start(t, func(c *Config) {
+			c.OnEvent = func(e Event) {
+				if e, ok := e.(PodEnded); ok && e.ID == ps(0) {
+					ends = append(ends, e)
+				}
+			}
+		})
 		w.join()
 		w.task(0)
 		for range 2 {
@@ -476,6 +494,9 @@ func TestServerCrashes(t *testing.T) {
 		<-w.ended
 		if w.err == nil || !strings.Contains(w.err.Error(), "a parameter server is lost") || !strings.Contains(w.err.Error(), "address in use") {
 			t.Errorf("error %v", w.err)
+		}
+		if len(ends) != 2 || ends[0].GivenUp || !ends[0].Charged || !ends[1].GivenUp {
+			t.Errorf("told %+v", ends)
 		}
 	})
 }

@@ -53,8 +53,9 @@ func TestServerLost(t *testing.T) {
 				if err != nil || s.RecordsDone != 0 || s.Life != 2 || !strings.Contains(s.Anew, "server 0 was lost with its part of the model") {
 					t.Error(s, err)
 				}
-				if n := len(slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })); n != 1 {
-					t.Error(n, "times it was told that the training begins anew")
+				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })
+				if want := (BegunAnew{Life: 2, Reason: "server 0 was lost with its part of the model: node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
+					t.Errorf("told %+v, want %+v", anew, want)
 				}
 				w.join()
 				if o := w.servers[1].last(); o.Life != 2 || o.Settled != 0 {

@@ -70,7 +70,7 @@ func TestMemoryGrowsAsLongAsThereIsMore(t *testing.T) {
 	if created := table.Tick(now); len(created) != 1 || created[0].OOMs != 2 {
 		t.Fatalf("%+v", created)
 	}
-	expect(t, table.Observe(end(Exit{OOM: true}, worker(3)), now), "lost worker-3 charged: out of memory (--max_memory allows no more)")
+	expect(t, table.Observe(end(Exit{OOM: true}, worker(3)), now), "lost worker-3 charged and given up: out of memory (--max_memory allows no more)")
 	if err := table.Err(); err == nil || !strings.Contains(err.Error(), "--max_memory allows no more") {
 		t.Error(err)
 	}
@@ -151,7 +151,11 @@ func TestRejectedPodsBackOff(t *testing.T) {
 	now, n := at(10), 0
 	reject := func(delay time.Duration) {
 		t.Helper()
-		expect(t, table.Observe(end(rejected, worker(n)), now), "lost "+worker(n).String()+": rejected by its node: OutOfcpu")
+		actions := table.Observe(end(rejected, worker(n)), now)
+		expect(t, actions, "lost "+worker(n).String()+": rejected by its node: OutOfcpu")
+		if !actions[0].Rejected {
+			t.Errorf("%v does not say that it was rejected", actions[0])
+		}
 		due, ok := table.Deadline()
 		n++
 		want := fmt.Sprintf("backs off for %v: worker-%d rejected by its node: OutOfcpu", delay, n-1)

@@ -152,6 +152,8 @@ type Action struct {
 	Address  string // Create: where its predecessor listened, for a server to listen there again
 	OOMs     int    // Create: how many pods of its line ran out of memory; each gets twice as much as the one before
 	Charged  bool   // Lost: by its own fault, so that the lease it was at is charged
+	Rejected bool   // Lost: its node would not have it
+	GivenUp  bool   // Lost: nobody follows, as its line may fail no more
 	Reason   string // Delete, Lost
 }
 
@@ -162,6 +164,9 @@ func (a Action) String() string {
 	}
 	if a.Charged {
 		s += " charged"
+	}
+	if a.GivenUp {
+		s += " and given up"
 	}
 	if a.Reason != "" {
 		s += ": " + a.Reason

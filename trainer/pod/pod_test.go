@@ -139,7 +139,7 @@ func TestCrashLoopIsSlowedAndEnds(t *testing.T) {
 		expect(t, table.Tick(due), "create "+id.String())
 		now = due
 	}
-	expect(t, table.Observe(end(Exit{Code: 1}, id), now), "lost worker-4 charged: exit code 1")
+	expect(t, table.Observe(end(Exit{Code: 1}, id), now), "lost worker-4 charged and given up: exit code 1")
 	if _, ok := table.Deadline(); ok || table.Err() != nil {
 		t.Fatalf("another deadline, or %v", table.Err())
 	}
@@ -183,7 +183,7 @@ func TestTableForgetsWhoEndedLongAgo(t *testing.T) {
 
 func TestServerThatFailsIsFatal(t *testing.T) {
 	table := running(t, Policy{Servers: 1, Workers: 1})
-	expect(t, table.Observe(end(Exit{Code: 2, Reason: "panic"}, server(0)), at(1)), "lost ps-0 charged: exit code 2: panic")
+	expect(t, table.Observe(end(Exit{Code: 2, Reason: "panic"}, server(0)), at(1)), "lost ps-0 charged and given up: exit code 2: panic")
 	if err := table.Err(); err == nil || err.Error() != "a parameter server is lost: ps-0: exit code 2: panic" {
 		t.Error(err)
 	}

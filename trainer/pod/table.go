@@ -235,7 +235,7 @@ func (t *Table) ended(e *entry, exit Exit, asked bool, now time.Time) []Action {
 		return append([]Action{lost}, t.Tick(now)...)
 	}
 	v := Judge(e.ID.Role, e.Exit, t.policy, e.line.Past)
-	lost.Charged, lost.Reason = v.Charged, v.Reason
+	lost.Charged, lost.Rejected, lost.GivenUp, lost.Reason = v.Charged, v.Rejected, !v.Relaunch, v.Reason
 	due, waiting := t.settle(e, v, now)
 	if !v.Relaunch {
 		t.endLine(e, v)
