@@ -184,7 +184,7 @@ func roles(in string) []*rbac.Role {
 			rule("policy", "poddisruptionbudgets", "create delete get list"),
 			rule("", "pods", "create delete get list watch"),
 			rule("", "pods/log persistentvolumeclaims", "get"),
-			rule("", "events", "list")),
+			rule("", "events", "create list")),
 		role(Data, rule("", "pods/exec", "create get")),
 	}
 }

@@ -9,12 +9,13 @@ import (
 )
 
 // What a master does to its cluster, and nothing else: it makes and ends pods and watches them, reads and watches
-// the spec, writes the state, and fills the Secret; the user's side has made all three.
+// the spec, writes the state, and fills the Secret; the user's side has made all three. It tells what befalls the job as events.
 var (
 	podVerbs      = []string{"create", "delete", "list", "watch"}
 	specVerbs     = []string{"get", "watch"}
 	stateVerbs    = []string{"get", "update"}
 	identityVerbs = []string{"get", "update"}
+	eventVerbs    = []string{"create"}
 )
 
 // ownPermissions are those of one job.
@@ -23,7 +24,8 @@ func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBin
 		rule("pods", podVerbs),
 		rule("configmaps", specVerbs, SpecName(j.Name)),
 		rule("configmaps", stateVerbs, StateName(j.Name)),
-		rule("secrets", identityVerbs, IdentityName(j.Name)))
+		rule("secrets", identityVerbs, IdentityName(j.Name)),
+		rule("events", eventVerbs)) // whose names are made up
 }
 
 // Permissions are those of every job of a namespace that is submitted with --service_account: what an administrator
@@ -31,7 +33,7 @@ func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBin
 // whoever may create pods, as a master, can mount each of them anyway.
 func Permissions(namespace, serviceAccount string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
-	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "update", "watch"}), rule("secrets", identityVerbs))
+	return permissions(o, rule("pods", podVerbs), rule("configmaps", []string{"get", "update", "watch"}), rule("secrets", identityVerbs), rule("events", eventVerbs))
 }
 
 func permissions(o meta.ObjectMeta, rules ...rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
