@@ -22,6 +22,9 @@ func (j *submitted) begunAnew(epochs int64) {
 	if out := j.elasticdl("status", j.job); len(grep(out, "(?i)anew")) == 0 {
 		j.t.Errorf("elasticdl status does not say that the training began anew:\n%s", out)
 	}
+	if !j.told("Warning", "TrainingBegunAnew") {
+		j.t.Errorf("no event says that the training began anew:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
+	}
 	if n := len(s.Evaluations); n == 0 {
 		j.t.Error("nothing was evaluated")
 	} else {

@@ -176,6 +176,13 @@ func (j *submitted) status() *wire.JobStatus {
 	return s
 }
 
+// told tells whether there is an event of that type and reason about the master's Job.
+func (j *submitted) told(kind, reason string) bool {
+	out, err := j.try("kubectl", "get", "events", "-o", "name",
+		"--field-selector=involvedObject.kind=Job,involvedObject.name=elasticdl-"+j.job+"-master,type="+kind+",reason="+reason)
+	return err == nil && strings.HasPrefix(out, "event/")
+}
+
 // pod is the pod of the job with that name, as "worker-0"; nil if there is none. The master's is its Job's newest.
 func (j *submitted) pod(name string) *object {
 	if name != "master" {

@@ -104,6 +104,7 @@ func (j *submitted) performs(limit time.Duration) (problem string) {
 		}},
 		{"fails", func() bool { return j.now[jobs][root].is("Complete", "True") }},
 		{"does not tell that it has succeeded", func() bool { return j.status().State == "Succeeded" }},
+		{"does not tell of its end by an event", func() bool { return j.told("Normal", "TrainingSucceeded") }}, // which was written before the Job was complete
 		{"leaves pods", func() bool {
 			for name, o := range j.now[pods] {
 				if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.Status.Phase == "Running" {

@@ -151,17 +151,22 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 	return list.Items, nil
 }
 
-// warning is the last warning about an object, "" if there is none or it may not be read.
+// warning is the last warning about an object that is not a master's, "" if there is none or it may not be read. What its
+// master has said of a job is in the state, and is not why it waits now.
 func (c *Client) warning(ctx context.Context, uid string) string {
 	list, err := once(ctx, func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
 			FieldSelector: fields.Set{"involvedObject.uid": uid, "type": core.EventTypeWarning}.String(),
 		})
 	})
-	if err != nil || len(list.Items) == 0 {
+	if err != nil {
 		return ""
 	}
-	last := slices.MaxFunc(list.Items, func(a, b core.Event) int {
+	others := slices.DeleteFunc(list.Items, func(e core.Event) bool { return e.Source.Component == component })
+	if len(others) == 0 {
+		return ""
+	}
+	last := slices.MaxFunc(others, func(a, b core.Event) int {
 		return cmp.Compare(a.LastTimestamp.UnixNano(), b.LastTimestamp.UnixNano())
 	})
 	return last.Reason + ": " + last.Message

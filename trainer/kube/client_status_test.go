@@ -116,6 +116,9 @@ func TestStatus(t *testing.T) {
 		objects = append(objects, &core.Event{
 			ObjectMeta: meta.ObjectMeta{Name: "e", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
 			Type: core.EventTypeWarning, Reason: "FailedCreate", Message: "exceeded quota",
+		}, &core.Event{ // of a master before, which is not why the Job has no pod
+			ObjectMeta: meta.ObjectMeta{Name: "anew", Namespace: "default"}, InvolvedObject: core.ObjectReference{UID: root.UID},
+			Type: core.EventTypeWarning, Reason: "TrainingBegunAnew", LastTimestamp: morning, Source: core.EventSource{Component: "elasticdl-master"},
 		})
 		c, _ := testClient(objects...)
 		s, err := c.Status(t.Context(), "test")

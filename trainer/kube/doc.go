@@ -4,6 +4,7 @@
 //	───────────                       ──────────                  ───────────────────────────
 //	Client.Submit ───────────────────> the objects (package manifest)
 //	Client.Scale ────────────────────> numWorkers of the spec ──────────> RunMaster ─> master.Run
+//	kubectl events <────────────────── events <───────────── eventWriter <──┤ │  ^
 //	Client.Status, List, Logs, Wait <─ the state <───────────── recorder <──┘ │  ^
 //	Client.Stop ─────────────────────> the Job is deleted                     v  │ pod.Event
 //	                                   and with it all that it owns     Runtime, a master.Pods
@@ -26,4 +27,7 @@
 //     take its master for theirs.
 //  7. The last state is written before the master's process ends, if there is any way to do so; its exit code is 0 if
 //     and only if every record was done.
+//  8. What befalls the job as a whole, and failures and refusals of its pods, are told by events of its Job: few, however often
+//     that happens. They are written before the master's process ends, if the API server answers. No job waits for an event
+//     while it runs, or fails for want of one.
 package kube

@@ -73,9 +73,10 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 // kubeMaster is a job in a cluster.
 type kubeMaster struct {
 	MasterConfig
-	env   map[string]string
-	log   *slog.Logger
-	state *recorder
+	env    map[string]string
+	log    *slog.Logger
+	state  *recorder
+	events *eventWriter // once what the job is is known
 }
 
 func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
@@ -95,7 +96,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find the cluster: %w", err)
 		}
-		config.QPS, config.UserAgent = -1, "elasticdl-master" // the runtime minds the rate
+		config.QPS, config.UserAgent = -1, component // the runtime minds the rate
 		config.WarningHandler = rest.NoWarnings{}
 		if m.Client, err = kubernetes.NewForConfig(config); err != nil {
 			return nil, fmt.Errorf("find the cluster: %w", err)
@@ -121,10 +122,13 @@ func (m *kubeMaster) run(ctx context.Context) error {
 		former, left, err = m.state.begin(ctx, status)
 		return err
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case former != "":
+	}
+	m.events = newEventWriter(m.Client.CoreV1().Events(m.Namespace), m.Namespace, m.Job, m.env[job.EnvUID], m.env[manifest.EnvPodName], m.env[manifest.EnvNodeName], m.log)
+	m.events.start()
+	defer m.events.end() // the state goes before them
+	if former != "" {
 		return m.bury(ctx, j, former, left)
 	}
 	final, err := m.train(ctx, j)
@@ -136,6 +140,7 @@ func (m *kubeMaster) run(ctx context.Context) error {
 		if err != nil {
 			final.Reason = err.Error()
 		}
+		m.events.hear(master.Ended{State: job.Failed, Err: err})
 	}
 	last, cancel := lastly(ctx)
 	defer cancel()
@@ -219,6 +224,7 @@ func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *
 	}
 	err := fmt.Errorf("the master's pod was lost (%s), and its state is not kept yet", former)
 	m.log.Error("Job Failed", "reason", err)
+	m.events.hear(master.Ended{State: job.Failed, Err: err})
 	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, string(job.Failed), err.Error(), time.Now().UnixMilli()
 	return errors.Join(err, m.state.takeOver(ctx, left))
 }
@@ -269,6 +275,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	scale := make(chan int, 1)
 	config.Self = wire.NewSelf(identity.Header{Job: m.env[job.EnvUID], Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1})
 	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
+	config.OnEvent = m.events.hear
 
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)

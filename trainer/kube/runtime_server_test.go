@@ -23,7 +23,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// apiServer is the pods and ConfigMaps of the namespace "default". The test is its kubelet.
+// apiServer is the pods, ConfigMaps, Secrets and events of the namespace "default". The test is its kubelet.
 type apiServer struct {
 	*testing.T
 	http *httptest.Server
@@ -34,6 +34,7 @@ type apiServer struct {
 	pods    map[string]*core.Pod
 	maps    map[string]*core.ConfigMap
 	secrets map[string]*core.Secret
+	events  []*core.Event
 	log     []change
 	changed chan struct{}
 	cut     chan struct{} // closed to end all watches
@@ -296,6 +297,14 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 		s.secrets[name] = o
 		s.note("secrets", "MODIFIED", o)
 		return o, nil
+	case "POST events":
+		e := new(core.Event)
+		if err := json.NewDecoder(r.Body).Decode(e); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		s.events = append(s.events, e)
+		s.wake()
+		return e, nil
 	case "PUT configmaps":
 		m := new(core.ConfigMap)
 		if err := json.NewDecoder(r.Body).Decode(m); err != nil {
