@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
@@ -27,7 +28,7 @@ const (
 	firstPause = 10 * time.Millisecond
 	longPause  = time.Second
 	// patience is how long a server may leave a call without a byte: the pushes of
-	// many workers may stand before this one's. A dead host is found sooner, by keep-alive.
+	// many workers may stand before this one's. A dead host is found sooner, by the control connection: see watch.
 	patience = timing.Patience
 	// stride is how much is written or read under one deadline, in elements.
 	stride = 1 << 20
@@ -87,7 +88,23 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 	if err != nil {
 		return nil, p.named(err)
 	}
+	go p.watch()
 	return p, nil
+}
+
+// watch closes the data connections whenever the control connection is lost, until that is closed. A data connection whose
+// server's node has vanished may look alive for as long as patience; the control connection is tested all the time.
+func (p *peer) watch() {
+	for state := p.control.GetState(); state != connectivity.Shutdown; state = p.control.GetState() {
+		if state == connectivity.Idle {
+			p.control.Connect()
+		}
+		p.control.WaitForStateChange(context.Background(), state)
+		if state == connectivity.Ready {
+			p.push.drop()
+			p.pull.drop()
+		}
+	}
 }
 
 // named adds to err which server it is of.
@@ -191,8 +208,8 @@ const openLimit = timing.Connect + timing.Greeting
 
 // connect returns the link's connection, opened by both ends saying who they are.
 func (p *peer) connect(ctx context.Context, l *link) (net.Conn, error) {
-	if l.conn != nil {
-		return l.conn, nil
+	if conn := l.opened(); conn != nil {
+		return conn, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
@@ -284,6 +301,14 @@ func foreseen(err error) error {
 	return err
 }
 
+// opened returns the connection, nil if there is none.
+func (l *link) opened() net.Conn {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.conn
+}
+
+// drop closes the connection. The call that is on it fails, and opens another.
 func (l *link) drop() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -296,13 +321,8 @@ func (l *link) drop() {
 func (p *peer) close() {
 	p.closed.Store(true)
 	p.control.Close()
-	for _, l := range []*link{&p.push, &p.pull} {
-		l.mu.Lock()
-		if l.conn != nil {
-			l.conn.Close() // the call that has it drops it
-		}
-		l.mu.Unlock()
-	}
+	p.push.drop()
+	p.pull.drop()
 }
 
 // exchange sends a request with the values out, and reads its reply, whose values, if

@@ -29,4 +29,6 @@
 //  8. The workers of a job that is done leave by themselves before its pods are ended: Farewell < End.
 //  9. Only the queue at a parameter server may keep a worker longer than a call does, and not as long as a lease may stand
 //     still by default: Call < Patience < --task_timeout.
+//  10. That a worker is patient with a server that works does not make it patient with a node that has vanished: its control
+//     connection tells, and the data connections end with that. Vanish < Patience.
 package timing

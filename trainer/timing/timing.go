@@ -26,7 +26,8 @@ const (
 	Greeting = 5 * time.Second
 
 	// Patience is how long a worker waits for the next byte of a parameter server's answer: the pushes of many
-	// workers may stand before its own. A node that has vanished while nothing was under way to it is found sooner, by KernelAlive.
+	// workers may stand before its own. A node that has vanished is found sooner, after Vanish at most: when the
+	// control connection to a server is lost, the data connections are closed.
 	Patience = 2 * time.Minute
 
 	// Poll is how long the master keeps a call that waits for news.

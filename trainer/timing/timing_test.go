@@ -31,6 +31,7 @@ func TestLaws(t *testing.T) {
 		{8, "Farewell < End", Farewell < End},
 		{9, "Call < Patience", Call < Patience},
 		{9, "Patience < --task_timeout", Patience < job.Default().TaskTimeout.Duration},
+		{10, "Vanish < Patience", Vanish < Patience},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)

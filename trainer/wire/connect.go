@@ -40,5 +40,6 @@ func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.Clie
 		}),
 		grpc.WithInitialWindowSize(window),
 		grpc.WithInitialConnWindowSize(window),
-		grpc.WithKeepaliveParams(alive))...)
+		grpc.WithKeepaliveParams(alive),
+		grpc.WithIdleTimeout(0))...) // it is kept, and tested, also while nobody calls
 }
