@@ -36,6 +36,8 @@ var faults = []fault{
 	{name: "preempt", do: func(s *simulation) string { return s.kill(pod.Worker, pod.Exit{Preempted: true, Code: 143}) }},
 	{name: "crash", rare: 4, do: (*simulation).crash},
 	{name: "kill a server", rare: 6, where: besideServers, do: func(s *simulation) string { return s.kill(pod.PS, killed) }},
+	{name: "restart in place", rare: 2, do: func(s *simulation) string { return s.restart(pod.Worker) }},
+	{name: "restart a server in place", rare: 8, where: besideServers, do: func(s *simulation) string { return s.restart(pod.PS) }},
 	{name: "lose a node", rare: 8, do: (*simulation).loseNode},
 	{name: "kill all", rare: 16, do: func(s *simulation) string {
 		ids := s.pods.all()
@@ -192,6 +194,15 @@ func (s *simulation) loseNode() string {
 		}
 	}
 	return said(len(on) > 0, "lose a node with %v", on)
+}
+
+// restart ends a process and starts another in its pod.
+func (s *simulation) restart(role pod.Role) string {
+	id, ok := s.pick(role)
+	d := s.any(10*time.Millisecond, 20*time.Second)
+	s.strike(id.String())
+	s.note(func() { s.cause = s.cause || ok && (role == pod.PS || s.ring != nil) })
+	return said(ok && s.pods.restart(id, d), "restart %v in place after %v", id, d)
 }
 
 func (s *simulation) haunt(role pod.Role) string {

@@ -59,6 +59,12 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 	if p.live[c.ID] != nil {
 		panic(fmt.Sprintf("%v is created twice", c.ID))
 	}
+	p.begin(c, delay, func(it *process) { p.tell(it, pod.Event{Phase: pod.Running}) })
+	return nil
+}
+
+// begin starts a pod's process, and hears of its end. The mutex is held.
+func (p *pods) begin(c master.Pod, delay time.Duration, begins func(*process)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	it := &process{Pod: c, host: &host{name: c.ID.String(), launch: c.Launch}, cancel: cancel, leave: make(chan struct{})}
 	p.live[c.ID] = it
@@ -68,7 +74,7 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 		case <-ctx.Done():
 			return
 		}
-		p.tell(it, pod.Event{Phase: pod.Running})
+		begins(it)
 		err := p.run(ctx, it)
 		switch {
 		case err == nil:
@@ -79,7 +85,20 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 			p.end(c.ID, it, pod.Exit{Code: 1, Reason: err.Error()})
 		}
 	})
-	return nil
+}
+
+// restart ends a pod's process and starts another in it, as a kubelet does by --restart_policy: the cluster says nothing of
+// it. False: there is none that is to stay.
+func (p *pods) restart(id pod.ID, delay time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	it := p.live[id]
+	if it == nil || it.asked {
+		return false
+	}
+	p.drop(it)
+	p.begin(it.Pod, delay, func(*process) {})
+	return true
 }
 
 // Delete kills, a worker after its grace.

@@ -20,8 +20,9 @@
 //
 // Laws of Servers:
 //
-//  1. The life rises when a server that had joined is gone, or another incarnation joins in its place, and never else. It
-//     never falls.
+//  1. The life rises when a server that had joined is gone, or another process joins in its place, and never else. It
+//     never falls. Another process is another incarnation, or, where a cluster restarts a container in its pod
+//     (--restart_policy), the same one.
 //  2. An incarnation that is older than one that has joined is refused, and nothing it says counts.
 //  3. Nothing that was said or acknowledged in another life counts: no version, no snapshot, no order.
 //  4. An order is a level: it stays due until the server has acknowledged exactly it, in the incarnation that is there, and is

@@ -25,8 +25,9 @@ type Servers struct {
 
 // server is what is known of one of them.
 type server struct {
-	incarnation int  // the newest that has joined, 0 if none
-	here        bool // it has not left since
+	incarnation int    // the newest that has joined, 0 if none
+	process     uint64 // of that incarnation: the last that has joined
+	here        bool   // it has not left since
 	address     string
 	knows       bool  // told is acknowledged
 	told        Order // the last that was acknowledged
@@ -42,19 +43,20 @@ func NewServers(n int) *Servers {
 // Life returns the life of the model.
 func (s *Servers) Life() int64 { return s.life }
 
-// Join notes that an incarnation of a server listens at address. It reports whether values were lost with the one that it
-// replaces; then a new life has begun. [ErrReplaced]: a later one is there.
-func (s *Servers) Join(index, incarnation int, address string) (lost bool, err error) {
+// Join notes that a process of an incarnation of a server listens at address. It reports whether values were lost with the
+// one that it replaces, which may have been of the same incarnation; then a new life has begun. [ErrReplaced]: a later
+// incarnation is there.
+func (s *Servers) Join(index, incarnation int, process uint64, address string) (lost bool, err error) {
 	it := &s.all[index]
 	switch {
 	case incarnation < it.incarnation, incarnation == it.incarnation && !it.here:
 		return false, fmt.Errorf("launch %d of server %d: %w", incarnation, index, ErrReplaced)
-	case incarnation == it.incarnation:
+	case incarnation == it.incarnation && process == it.process:
 		it.address = address
 		return false, nil
 	}
 	lost = it.here
-	*it = server{incarnation: incarnation, here: true, address: address}
+	*it = server{incarnation: incarnation, process: process, here: true, address: address}
 	if lost {
 		s.anew()
 	}

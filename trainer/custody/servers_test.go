@@ -16,6 +16,8 @@ func TestServersModel(t *testing.T) {
 			incarnation int
 			here        bool
 		}
+		processes := uint64(0)
+		last := make([]uint64, n) // processes, by server
 		there := make([]process, n)
 		started := make([]int, n)
 		life := int64(1)
@@ -25,7 +27,9 @@ func TestServersModel(t *testing.T) {
 			"start": func(t *rapid.T) {
 				i := index.Draw(t, "server")
 				started[i]++
-				lost, err := s.Join(i, started[i], "a")
+				processes++
+				last[i] = processes
+				lost, err := s.Join(i, started[i], last[i], "a")
 				if err != nil || lost != there[i].here {
 					t.Fatalf("launch %d of %d joins: lost %v, %v; there was %+v", started[i], i, lost, err, there[i])
 				}
@@ -41,10 +45,24 @@ func TestServersModel(t *testing.T) {
 					t.Skip()
 				}
 				old := rapid.IntRange(1, started[i]).Draw(t, "launch")
-				lost, err := s.Join(i, old, "a")
+				lost, err := s.Join(i, old, last[i], "a")
 				if known := old == there[i].incarnation && there[i].here; lost || (err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
 					t.Fatalf("launch %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
 				}
+			},
+			"start again in place": func(t *rapid.T) {
+				i := index.Draw(t, "server")
+				if !there[i].here {
+					t.Skip()
+				}
+				processes++
+				last[i] = processes
+				lost, err := s.Join(i, there[i].incarnation, last[i], "a")
+				if err != nil || !lost {
+					t.Fatalf("another process of launch %d of %d joins: lost %v, %v", there[i].incarnation, i, lost, err)
+				}
+				life++
+				delete(acknowledged, i)
 			},
 			"leave": func(t *rapid.T) {
 				i := index.Draw(t, "server")
@@ -114,7 +132,7 @@ func TestServersModel(t *testing.T) {
 func TestNewLifeForgets(t *testing.T) {
 	s := NewServers(2)
 	for i := range 2 {
-		s.Join(i, 1, "a")
+		s.Join(i, 1, 1, "a")
 		o, _, _ := s.Due(i)
 		s.Told(i, 1, o, 0)
 		s.Heard(i, 1, 1, 9, 8)

@@ -69,6 +69,42 @@ func TestServerLost(t *testing.T) {
 	}
 }
 
+// A cluster may restart a server in its pod, by --restart_policy: it is the same launch, and its values are gone. The training
+// begins anew, and does so once, however often the new process has to ask.
+func TestServerStartedAgainInPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Job.NumPS = 2 })
+		join := func(process uint64) *wire.JoinReply {
+			reply, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: w.servers[0].address, Process: process})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return reply
+		}
+		w.join()
+		join(7)
+		first := w.task(0)
+		w.done(0, first)
+		for range 2 {
+			if reply := join(8); reply.Life != 3 {
+				t.Errorf("the new process is told of life %d", reply.Life)
+			}
+		}
+		s := w.look()
+		if want := "server 0 was lost with its part of the model: it was started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
+			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
+		}
+		for i := range 2 {
+			if o := w.servers[i].last(); o.Life != 3 {
+				t.Errorf("server %d is told %v", i, o)
+			}
+		}
+		if again := w.task(0); again.Start != first.Start || again.Done != 0 {
+			t.Errorf("%v, want the first again", again)
+		}
+	})
+}
+
 // A server that is lost before anything was trained on is replaced, and that is all.
 func TestServerLostAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {
@@ -148,7 +184,7 @@ func TestHungServerHoldsNobody(t *testing.T) {
 			s.gone(ps(0), 1, "killed")
 			return nil
 		},
-		"another has joined": func(s *servers) error { return s.join(0, 2, "elsewhere:1") },
+		"another has joined": func(s *servers) error { return s.join(0, 2, 2, "elsewhere:1") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -167,7 +203,7 @@ func TestHungServerHoldsNobody(t *testing.T) {
 				m.mu.Lock()
 				defer m.background.Wait()
 				defer m.mu.Unlock()
-				if err := m.servers.join(0, 1, server.address); err != nil {
+				if err := m.servers.join(0, 1, 1, server.address); err != nil {
 					t.Fatal(err)
 				}
 				conn := m.servers.lines[0].conn

@@ -50,9 +50,13 @@ func newServers(m *master) *servers {
 	return s
 }
 
-// join takes a server that listens at address.
-func (s *servers) join(index, incarnation int, address string) error {
+// join takes a server's process that listens at address.
+func (s *servers) join(index, incarnation int, process uint64, address string) error {
 	l := s.lines[index]
+	reason := "another has taken its place"
+	if l.incarnation == incarnation {
+		reason = "it was started again in its pod"
+	}
 	if l.client == nil || l.incarnation != incarnation {
 		conn, err := wire.Connect(address, s.m.Dial, s.m.Self, wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
 		if err != nil {
@@ -61,12 +65,12 @@ func (s *servers) join(index, incarnation int, address string) error {
 		s.disconnect(l)
 		l.incarnation, l.conn, l.client = incarnation, conn, wire.NewParameterServerClient(conn)
 	}
-	lost, err := s.custody.Join(index, incarnation, address)
+	lost, err := s.custody.Join(index, incarnation, process, address)
 	if err != nil {
 		return status.Error(codes.NotFound, err.Error())
 	}
 	if lost {
-		s.lostValues(index, "another has taken its place")
+		s.lostValues(index, reason)
 	}
 	signal(l.wake)
 	return nil

@@ -100,7 +100,7 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 		if r.Address == "" {
 			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
 		}
-		if err := m.servers.join(id.Index, incarnation, r.Address); err != nil {
+		if err := m.servers.join(id.Index, incarnation, r.Process, r.Address); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"math/rand/v2"
 	"net"
 	"os"
 	"time"
@@ -99,7 +101,9 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 	if address == "" {
 		address = c.Listener.Addr().String()
 	}
-	req := &wire.JoinRequest{Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Address: address, Pid: int32(os.Getpid())}
+	req := &wire.JoinRequest{
+		Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Address: address, Pid: int32(os.Getpid()), Process: 1 + rand.Uint64N(math.MaxUint64),
+	}
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		reply, err := master.Join(ctx, req)

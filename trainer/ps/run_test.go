@@ -232,3 +232,28 @@ func TestRunRefuses(t *testing.T) {
 		})
 	}
 }
+
+// A server that did not hear the answer asks again as the same process; one that was started again is another.
+func TestRunSaysWhichProcess(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		said := make(map[uint64]int)
+		for range 2 {
+			m := &fakeMaster{job: mnistJob(), fail: grpcstatus.Error(codes.Unavailable, "the answer was lost")}
+			r := run(t, m, 0)
+			time.Sleep(5 * time.Second)
+			r.cancel()
+			<-r.ended
+			for _, j := range m.joined {
+				said[j.Process]++
+			}
+		}
+		if said[0] > 0 || len(said) != 2 {
+			t.Errorf("two processes said that they are %v", said)
+		}
+		for process, times := range said {
+			if times < 2 {
+				t.Errorf("process %d asked %d times", process, times)
+			}
+		}
+	})
+}

@@ -193,6 +193,7 @@ type JoinRequest struct {
 	Index         int32                  `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`    // worker number or server index
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // where a server listens
 	Pid           int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
+	Process       uint64                 `protobuf:"varint,5,opt,name=process,proto3" json:"process,omitempty"` // of a server: tells one that did not hear the answer from one that was started again in its pod, not 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -251,6 +252,13 @@ func (x *JoinRequest) GetAddress() string {
 func (x *JoinRequest) GetPid() int32 {
 	if x != nil {
 		return x.Pid
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetProcess() uint64 {
+	if x != nil {
+		return x.Process
 	}
 	return 0
 }
@@ -2451,12 +2459,13 @@ var File_elasticdl_proto protoreflect.FileDescriptor
 
 const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
-	"\x0felasticdl.proto\x12\telasticdl\"t\n" +
+	"\x0felasticdl.proto\x12\telasticdl\"\x8e\x01\n" +
 	"\vJoinRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
-	"\x03pid\x18\x04 \x01(\x05R\x03pid\"^\n" +
+	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x18\n" +
+	"\aprocess\x18\x05 \x01(\x04R\aprocess\"^\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12+\n" +
 	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
