@@ -45,7 +45,7 @@ func newFleet(t *testing.T, n int, config ServerConfig) *fleet {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.initial != nil {
-			return f.layout, f.initial, nil
+			return f.layout, slices.Clone(f.initial), nil
 		}
 		return f.layout, make([]float32, f.layout.Len()), nil
 	}

@@ -5,7 +5,6 @@ package ps
 import (
 	"bufio"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -23,7 +22,7 @@ import (
 const memoryElements = 16 << 20 // 64 MiB
 
 // TestMemory: the peak memory of a server process over that of its parameters,
-// while four workers push and pull at once.
+// while four workers push and pull at once, in one life of the model and in the next.
 func TestMemory(t *testing.T) {
 	const n = memoryElements
 	for _, c := range []struct {
@@ -43,11 +42,17 @@ func TestMemory(t *testing.T) {
 		if err := server.Start(); err != nil {
 			t.Fatal(err)
 		}
-		addr, err := bufio.NewReader(out).ReadString('\n')
+		lines := bufio.NewReader(out)
+		addr, err := lines.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
 		}
-		pushAll(t, strings.TrimSpace(addr), n)
+		pushAll(t, strings.TrimSpace(addr), n, 1)
+		fmt.Fprintln(end, "anew")
+		if _, err := lines.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+		pushAll(t, strings.TrimSpace(addr), n, 2)
 		peak := peakMemory(t, server.Process.Pid)
 		end.Close()
 		server.Wait()
@@ -59,7 +64,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryServer is the other process of TestMemory: it serves until its input ends.
+// TestMemoryServer is the other process of TestMemory: it serves until its input ends, and begins the model anew at each line.
 func TestMemoryServer(t *testing.T) {
 	optimizer := os.Getenv("ELASTICDL_TEST_SERVER")
 	if optimizer == "" {
@@ -69,7 +74,7 @@ func TestMemoryServer(t *testing.T) {
 		Optimizer: optim.Config{Name: optimizer},
 		Self:      wire.NewSelf(identity.Header{Role: pod.PS, Life: 1}),
 		Initial: func() (param.Layout, []float32, error) {
-			return dense(memoryElements, 0), make([]float32, memoryElements), nil
+			return dense(memoryElements, 0), filled(memoryElements, 1), nil // memory that is written to
 		},
 	})
 	if err != nil {
@@ -81,18 +86,23 @@ func TestMemoryServer(t *testing.T) {
 	}
 	go s.Serve(lis)
 	fmt.Println(lis.Addr())
-	io.Copy(io.Discard, os.Stdin)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if err := s.begin(t.Context(), s.self.Life()+1); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Println(s.self.Life())
+	}
 	s.Stop()
 }
 
-func pushAll(t *testing.T, addr string, n int) {
+func pushAll(t *testing.T, addr string, n int, life int64) {
 	grads, values := make([]float32, n), make([]float32, n)
 	pull := new(sync.Mutex) // one array for all
 	var wg sync.WaitGroup
 	for worker := range 4 {
 		wg.Go(func() {
 			c, err := Dial(t.Context(), ClientConfig{
-				Self: wire.NewSelf(identity.Header{Role: pod.Worker, Index: worker, Life: 1}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
+				Self: wire.NewSelf(identity.Header{Role: pod.Worker, Index: worker, Life: life}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
 			if err != nil {
 				t.Error(err)
 				return

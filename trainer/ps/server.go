@@ -27,6 +27,7 @@ type ServerConfig struct {
 	// Self is who the server is; its life is that of the model.
 	Self *wire.Self
 	// Initial makes the model's layout and initial values, all of them, the same each time. It is called again for each life.
+	// The values are the server's from then on.
 	Initial   func() (param.Layout, []float32, error)
 	Optimizer optim.Config
 	// LearningRate is of the version that an update starts from, and of how many workers' gradients an update
@@ -121,8 +122,10 @@ func NewServer(config ServerConfig) (*Server, error) {
 	return s, nil
 }
 
-// fill makes the server one that knows nothing but the model's initial values, in that life.
+// fill makes the server one that knows nothing but the model's initial values, in that life. Until they are made it has
+// none, and is in no life: there is not the memory for both.
 func (s *Server) fill(life int64) error {
+	s.empty()
 	layout, values, err := s.config.Initial()
 	if err == nil {
 		err = layout.Validate()
@@ -136,18 +139,26 @@ func (s *Server) fill(life int64) error {
 	span := param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.store.begin(layout, span, values[span.Start:span.End])
+	s.store.begin(layout, span, values)
 	if s.layout == nil { // the same in each life, and read without a lock
 		s.layout, s.span = layout, span
 	}
 	s.rule, s.life = newRule(s.config), life
 	s.self.SetLife(life)
-	for conn := range s.data { // of workers that have yet to hear of it
-		conn.Close()
-	}
 	close(s.changed)
 	s.changed = make(chan struct{})
 	return nil
+}
+
+// empty drops all that the server has, and the connections of workers, which have yet to hear of it.
+func (s *Server) empty() {
+	s.mu.Lock()
+	s.life = 0
+	for conn := range s.data {
+		conn.Close()
+	}
+	s.mu.Unlock()
+	s.store.empty()
 }
 
 // begin begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use

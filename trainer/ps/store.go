@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -31,17 +32,43 @@ type store struct {
 	views    [][]float32
 }
 
-// begin makes the store hold values, which it copies, of a span of a layout, and nothing else.
+// empty makes the store hold nothing: what is read of it is gone.
+func (s *store) empty() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.begun++
+	dropped := len(s.values)
+	s.values, s.slots, s.views = nil, nil, nil
+	s.snapshot, s.held, s.released, s.received, s.sum = nil, 0, 0, nil, nil
+	collect(dropped)
+}
+
+// begin makes an empty store hold a span of values, which are all that a layout has. It keeps them, if the span is all, or
+// else a copy.
 func (s *store) begin(layout param.Layout, span param.Range, values []float32) {
+	own, dropped := values, 0
+	if span.Len() < len(values) {
+		own, dropped = slices.Clone(values[span.Start:span.End]), len(values)
+	}
 	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
-	slots := s.optimizer.NewSlots(trainable)
-	own := slices.Clone(values)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.layout, s.span, s.trainable, s.updates = layout, span, trainable, 0
-	s.values, s.slots, s.views = own, slots, make([][]float32, len(slots))
-	s.snapshot, s.held, s.released, s.received, s.sum = nil, 0, 0, nil, nil
+	s.values, s.slots = own, s.optimizer.NewSlots(trainable)
+	s.views = make([][]float32, len(s.slots))
 	s.begun++
+	collect(dropped)
+}
+
+// large is how many dropped values are worth a collection: left to itself, the runtime lets a server grow to twice of what
+// it holds before it collects.
+const large = 1 << 20
+
+// collect gives back the memory of so many values.
+func collect(dropped int) {
+	if dropped >= large {
+		debug.FreeOSMemory()
+	}
 }
 
 // room is where a push is received.
@@ -146,7 +173,7 @@ func (s *store) times() int {
 func (s *store) read(dst []float32, a int, snapshot int64, begun int) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	if begun != s.begun {
+	if begun != s.begun || s.values == nil {
 		return false
 	}
 	from := s.values
