@@ -37,6 +37,7 @@ func (s *simulation) ambush(at moment, draw func() (do func(pod string) string))
 		delay = s.between(time.Millisecond, 50*time.Millisecond)
 	}
 	act := func(pod string) {
+		s.note(func() { s.struck++ })
 		if what := do(pod); what != "" {
 			s.say(fmt.Sprintf("%s, %v after %s of %s", what, delay, at, pod))
 		}
@@ -205,8 +206,6 @@ func (s *simulation) partitionAny() func(string) string {
 	d := s.between(100*time.Millisecond, 4*time.Second)
 	return func(string) string {
 		a, b, ok := pick()
-		s.strike(a, b)
-		s.network.block(pair(a, b), d)
-		return said(ok, "partition %s and %s for %v", a, b, d)
+		return said(ok, "%s", s.partition(a, b, d))
 	}
 }

@@ -89,17 +89,15 @@ var faults = []fault{
 	}},
 	{name: "partition", do: func(s *simulation) string {
 		a, b, ok := s.pickPair()
-		d := s.between(100*time.Millisecond, 4*time.Second)
-		s.strike(a, b)
-		s.network.block(pair(a, b), d)
-		return said(ok, "partition %s and %s for %v", a, b, d)
+		most := 4 * time.Second
+		if s.ring != nil {
+			most += 2 * s.job.HeartbeatTimeout.Duration // so that many are noticed, and some are over before
+		}
+		return said(ok, "%s", s.partition(a, b, s.between(100*time.Millisecond, most)))
 	}},
 	{name: "partition for any time", rare: 6, do: func(s *simulation) string {
 		a, b, ok := s.pickPair()
-		d := s.any(100*time.Millisecond, 2*time.Minute)
-		s.strike(a, b)
-		s.network.block(pair(a, b), d)
-		return said(ok, "partition %s and %s for %v", a, b, d)
+		return said(ok, "%s", s.partition(a, b, s.any(100*time.Millisecond, 2*time.Minute)))
 	}},
 	{name: "garble", do: func(s *simulation) string {
 		d := s.between(time.Second, 5*time.Second)
@@ -201,7 +199,12 @@ func (s *simulation) restart(role pod.Role) string {
 	id, ok := s.pick(role)
 	d := s.any(10*time.Millisecond, 20*time.Second)
 	s.strike(id.String())
-	s.note(func() { s.cause = s.cause || ok && (role == pod.PS || s.ring != nil) })
+	s.note(func() {
+		s.cause = s.cause || ok && role == pod.PS
+		if s.ring != nil {
+			s.ring.lose(id)
+		}
+	})
 	return said(ok && s.pods.restart(id, d), "restart %v in place after %v", id, d)
 }
 
@@ -243,6 +246,7 @@ func (s *simulation) inject(ctx context.Context) {
 		if f.rare > 0 && s.random.IntN(f.rare) > 0 {
 			continue
 		}
+		s.note(func() { s.struck++ })
 		if what := f.do(s); what != "" {
 			s.say(what)
 		}
@@ -319,8 +323,23 @@ func (s *simulation) stop(r pod.Role, least, most time.Duration) string {
 		return ""
 	}
 	s.strike(id.String())
-	s.network.block(id.String(), d)
+	if s.network.block(id.String(), d) && s.ring != nil {
+		s.ring.mute(id.String(), d)
+	}
 	return fmt.Sprintf("stop %v for %v", id, d)
+}
+
+// partition keeps two pods from each other for a while, and looks whether that is noticed.
+func (s *simulation) partition(a, b string, d time.Duration) string {
+	s.strike(a, b)
+	switch begun := s.network.block(pair(a, b), d); {
+	case !begun || s.ring == nil:
+	case a == "master":
+		s.ring.mute(b, d)
+	default:
+		s.ring.part(a, b, d)
+	}
+	return fmt.Sprintf("partition %s and %s for %v", a, b, d)
 }
 
 // strike notes that pods may be held for dead.

@@ -170,12 +170,12 @@ func (n *network) cut(a, b string) {
 	}
 }
 
-// block holds up what is sent for a while: everything of a pod, or what is between a pair.
-func (n *network) block(key string, d time.Duration) {
+// block holds up what is sent for a while: everything of a pod, or what is between a pair. False: it is held up already.
+func (n *network) block(key string, d time.Duration) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.blocked[key] != nil {
-		return
+		return false
 	}
 	open := make(chan struct{})
 	n.blocked[key] = open
@@ -185,6 +185,14 @@ func (n *network) block(key string, d time.Duration) {
 		delete(n.blocked, key)
 		close(open)
 	})
+	return true
+}
+
+// undisturbed reports whether at most one block is on, and nothing is slowed.
+func (n *network) undisturbed() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.blocked) <= 1 && len(n.delays) == 0
 }
 
 // delay slows what is sent between a pair for a while.

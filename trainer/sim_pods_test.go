@@ -131,6 +131,18 @@ func (p *pods) ask(id pod.ID, why pod.Exit, grace time.Duration, told bool) bool
 	return true
 }
 
+// isAsked reports whether a pod was asked to leave, or is not there.
+func (p *pods) isAsked(name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, it := range p.live {
+		if id.String() == name {
+			return it.asked
+		}
+	}
+	return true
+}
+
 // kill ends a pod as kill -9 does. False: there is none.
 func (p *pods) kill(id pod.ID, exit pod.Exit) bool { return p.end(id, nil, exit) }
 

@@ -2,14 +2,18 @@ package trainer_test
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -74,6 +78,10 @@ type ringWatch struct {
 	*simulation
 	left     map[string]error // pods that left by themselves before the job's end
 	models   []int64          // worlds with which a model began
+	formed   int              // worlds
+	members  map[string]bool  // of the last one, but for those whose end was ordered or told since
+	holders  map[string]bool  // those of them who had the model that it begins with
+	trained  bool             // the training is finished
 	marks    map[mark]trace
 	noise    map[int32]uint64 // of a minibatch, by its first record
 	computed map[int32]int    // how often, by record
@@ -124,15 +132,93 @@ func (w *ringWatch) hear(e master.Event) {
 		if len(e.World.Sources) == 0 {
 			w.models = append(w.models, e.World.ID)
 		}
+		w.form(e.World)
+	case master.TrainingFinished:
+		w.trained = true
+	case master.BegunAnew:
+		if len(w.holders) > 0 {
+			w.complain("the training begins anew (%s), and %v live who had its model", e.Reason, slices.Collect(maps.Keys(w.holders)))
+		}
+		w.trained = false
+	case master.PodEnded:
+		w.lose(e.ID)
 	case master.PodUnwanted:
+		w.lose(e.ID)
 		if e.Reason == "scaled down" {
 			w.hit[e.ID.String()] = true
 		}
 	case master.PodReplaced:
+		w.lose(e.ID)
 		if !w.hit[e.ID.String()] {
 			w.complain("%v is replaced, and nothing had happened to it: %v", e.ID, e.Reason)
 		}
 	}
+}
+
+// form notes who is in a new world, and who of them has the model. The mutex is held, as in lose.
+func (w *ringWatch) form(world rendezvous.World) {
+	w.formed++
+	w.members, w.holders = make(map[string]bool), make(map[string]bool)
+	for rank, m := range world.Members {
+		w.members[m.String()] = true
+		if len(world.Sources) == 0 || slices.Contains(world.Sources, rank) {
+			w.holders[m.String()] = true
+		}
+	}
+}
+
+// lose notes that a pod may take its model with it.
+func (w *ringWatch) lose(id pod.ID) {
+	delete(w.members, id.String())
+	delete(w.holders, id.String())
+}
+
+// notice is how much longer than the silence that a pod is granted it may take until it is noticed: a round that is being
+// computed, and the master's pulse.
+const notice = 2 * time.Second
+
+// mute complains if a member of the world that the master cannot hear for so long is not replaced.
+func (w *ringWatch) mute(name string, d time.Duration) {
+	limit := w.job.HeartbeatTimeout.Duration + notice
+	var member bool
+	w.note(func() { member = w.members[name] })
+	if !member || d <= limit {
+		return
+	}
+	time.AfterFunc(limit, func() {
+		asked := w.pods.isAsked(name)
+		w.note(func() {
+			if w.members[name] && !w.ending && !asked {
+				w.complain("%s was silent for %v, and it is not replaced", name, limit)
+			}
+		})
+	})
+}
+
+// part complains if members of the world that cannot speak to each other for so long go on in it as if they could, and nothing
+// else goes wrong that would keep the world from working. Of few workers each has something from each other in every round.
+func (w *ringWatch) part(a, b string, d time.Duration) {
+	const few = 5
+	limit := w.job.HeartbeatTimeout.Duration + notice
+	var formed, struck int
+	var looks bool
+	undisturbed := func() bool {
+		return w.members[a] && w.members[b] && !w.trained && !w.ending && w.network.undisturbed() && time.Now().After(w.garbled)
+	}
+	w.note(func() {
+		formed, struck = w.formed, w.struck
+		looks = undisturbed() && len(w.members) <= few && w.job.MinWorkers <= 1 && w.measure == 0 && w.export == 0
+	})
+	if !looks || d <= limit {
+		return
+	}
+	time.AfterFunc(limit, func() {
+		w.note(func() {
+			if undisturbed() && w.formed == formed && w.struck == struck {
+				w.complain("%s and %s could not speak to each other for %v, and their world goes on", a, b, limit)
+			}
+		})
+	})
 }
 
 // model is the number of the model that a world trains, from 1.

@@ -14,7 +14,8 @@ type watch struct {
 	epochs int            // finished since then
 	lives  int            // how often it began anew
 	life   int64          // the last that was told
-	cause  bool           // a server that had joined, or a worker of a ring, ended since then
+	cause  bool           // a server ended since then
+	struck int            // how often something went wrong
 	ending bool           // the job is over
 	tries  map[pod.ID]int // creations
 	wrong  []string
@@ -46,18 +47,16 @@ func (s *simulation) hear(e master.Event) {
 			if s.epochs != s.job.NumEpochs {
 				s.complain("the training finished after %d epochs of %d", s.epochs, s.job.NumEpochs)
 			}
-		case master.PodReplaced, master.PodUnwanted:
-			s.cause = s.cause || s.ring != nil
 		case master.PodEnded:
-			s.cause = s.cause || e.ID.Role == pod.PS || s.ring != nil
+			s.cause = s.cause || e.ID.Role == pod.PS
 		case master.BegunAnew:
 			s.lives++
-			if s.ring == nil && e.Life <= s.life {
+			if e.Life <= s.life {
 				s.complain("life %d begins after %d", e.Life, s.life)
 			}
 			s.life = e.Life
-			if !s.cause {
-				s.complain("the training begins anew (%s), and nobody had ended who had its model", e.Reason)
+			if s.ring == nil && !s.cause {
+				s.complain("the training begins anew (%s), and no server had ended", e.Reason)
 			}
 			s.leased, s.epochs, s.cause = nil, 0, false
 		case master.Ended:

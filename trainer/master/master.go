@@ -116,6 +116,7 @@ type master struct {
 // contact is what a pod told of itself.
 type contact struct {
 	joined   bool
+	process  uint64    // of a ring's worker: which has arrived, 0 if none has said so
 	heard    time.Time // its last heartbeat, by clock; zero before the first since it joined
 	leaves   bool      // it was asked to go: it gets nothing new to do
 	dismiss  bool      // it was deleted or replaced, or is not needed any more: it is told to leave

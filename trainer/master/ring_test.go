@@ -221,16 +221,43 @@ func TestRingLastStreamBreaks(t *testing.T) {
 		fourth := w.stranger(0)
 		fourth.arrive(&wire.Arrival{Formation: 2, Round: 5, Process: 7})
 		fourth.hears("world 2.4 [0] from [0]")
-		// Another process under its number has nothing.
-		fifth := w.stranger(0)
-		fifth.arrive(&wire.Arrival{Round: 5, Process: 8})
-		fifth.hears("world 3.5 [0] from []")
-		// And one that does not come back is lost with its pod.
-		fifth.close()
+		// One that does not come back is lost with its pod.
+		fourth.close()
 		synctest.Wait()
 		w.kill(worker(0))
 		next := w.peer(1)
-		next.hears("world 4.6 [1] from []")
+		next.hears("world 3.5 [1] from []")
+	})
+}
+
+// A cluster may restart a worker in its pod, by --restart_policy. It has nothing of the model, and its leases are in part in
+// the others': it is replaced, and what of the leases is in the model is credited.
+func TestRingWorkerStartedAgainInPlace(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
+		p[1].close()
+		p[0].hears("world 1.1 [0 1] from []", "recall 1 now")
+		p[0].back(1, 1)
+		p[0].hears("world 2.2 [0] from [0]")
+		first := w.stranger(1)
+		first.arrive(&wire.Arrival{Round: -1, Process: 7})
+		time.Sleep(time.Second)
+		p[0].hears("recall 2")
+		p[0].back(2, 2)
+		first.hears("world 3.3 [0 1] from [0]")
+		lease := w.task(1)
+		first.close()
+		synctest.Wait()
+		again := w.stranger(1)
+		again.arrive(&wire.Arrival{Round: -1, Process: 8})
+		wantCode(t, again.ended(), codes.NotFound)
+		if w.pods.isRunning(worker(1)) {
+			t.Error("it is not replaced")
+		}
+		p[0].hears("world 3.3 [0 1] from [0]", "recall 3 now")
+		p[0].back(3, 4, lease.Lease, 2)
+		p[0].hears("world 4.4 [0] from [0]")
+		w.wantTask(w.task(0), lease.Start, 2)
 	})
 }
 

@@ -1,6 +1,7 @@
 package master
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,9 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	if err := s.check(first); err != nil {
 		return nil, err
 	}
+	if err := r.sameProcess(ctx, s); err != nil {
+		return nil, err
+	}
 	before := r.seats[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 {
 		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
@@ -102,6 +106,20 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	r.m.do(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
 	r.take(s, first)
 	return s, nil
+}
+
+// sameProcess replaces a worker that was started again in its pod. What it had is lost, and its leases are of the one before:
+// what of them is in the model is known when a world without that one is formed. The mutex is held.
+func (r *ring) sameProcess(ctx context.Context, s *seat) error {
+	id := pod.ID{Role: pod.Worker, Index: s.worker}
+	c := r.m.contact(id)
+	if c.process == 0 || s.process == 0 || c.process == s.process || r.m.over {
+		c.process = cmp.Or(s.process, c.process)
+		return nil
+	}
+	r.m.replace(id, "started again in its pod", time.Now())
+	r.m.advance(time.Now())
+	return r.m.known(ctx)
 }
 
 // arrive takes what a worker says on its stream after the first arrival.
