@@ -8,6 +8,7 @@ import (
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
@@ -108,7 +109,7 @@ func memoryLimit(p *core.Pod) (resource.Quantity, bool) {
 func panicked(log string) string {
 	for text := range strings.Lines(log) {
 		if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
-			return line(text)
+			return logline.Brief(text)
 		}
 	}
 	return ""
@@ -192,7 +193,7 @@ func imageMissing(p *core.Pod) (missing, never bool) {
 
 // because is a reason with its message.
 func because(reason, message string) string {
-	if message = line(message); message == "" {
+	if message = logline.Brief(message); message == "" {
 		return reason
 	}
 	return reason + ": " + message
@@ -201,17 +202,7 @@ func because(reason, message string) string {
 // lastLine is the last line of a text that says something.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
-	return line(text[strings.LastIndexByte(text, '\n')+1:])
-}
-
-// line is a text on one line of bearable length.
-func line(text string) string {
-	const most = 240
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return text
+	return logline.Brief(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 func podCondition(p *core.Pod, kind core.PodConditionType) *core.PodCondition {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
@@ -132,7 +133,7 @@ func (r *Runtime) watch(p master.Pod, it *running, log string) {
 	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid()}
 	e.Phase, e.Exit = ending(state, deleted)
 	if e.Phase == pod.Failed && e.Exit.Signal == 0 {
-		e.Exit.Reason = lastLine(log)
+		e.Exit.Reason = logline.Brief(lastLine(log))
 	}
 	r.send(e)
 }
