@@ -158,7 +158,7 @@ func TestSameEvent(t *testing.T) {
 // TestEventsWait: a master goes on while the API server does not answer, and nothing is lost or written twice.
 func TestEventsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w, set, _ := testEvents()
+		w, set, log := testEvents()
 		var back atomic.Bool
 		tries := 0
 		set.PrependReactor("create", "events", func(a kubetesting.Action) (bool, runtime.Object, error) {
@@ -186,6 +186,9 @@ func TestEventsWait(t *testing.T) {
 			t.Errorf("%q, expected %q", got, want)
 		}
 		w.end()
+		if strings.Contains(log.String(), "not written") {
+			t.Errorf("log:\n%s", log)
+		}
 	})
 }
 
