@@ -306,11 +306,11 @@ func TestMasterTellsWhyItFails(t *testing.T) {
 	told := func(c *nodes) string {
 		c.apiServer.mu.Lock()
 		defer c.apiServer.mu.Unlock()
-		text := ""
+		var text strings.Builder
 		for _, e := range c.events {
-			text += e.Reason + ": " + e.Message
+			text.WriteString(e.Reason + ": " + e.Message)
 		}
-		return text
+		return text.String()
 	}
 	c := newNodes(t, func(j *job.Job) { j.ValidationData = "/none" })
 	if err := <-c.begin(t.Context(), "master-a"); err == nil {
