@@ -14,7 +14,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // What a receiver answers, on a line. Then it reads whatever still comes: a stream that nobody reads does not end.
@@ -146,7 +146,7 @@ func (c *counter) Write(p []byte) (int, error) {
 func Receive(r io.Reader, w io.Writer, dir string) error {
 	answer, err := receive(r, dir)
 	if err != nil {
-		answer = failed + logline.Brief(err.Error())
+		answer = failed + role.Brief(err.Error())
 	}
 	if _, e := fmt.Fprintln(w, answer); e != nil {
 		return errors.Join(err, e)

@@ -16,7 +16,6 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
@@ -222,7 +221,7 @@ func (f *follower) stream(ctx context.Context, s source, t *tail) error {
 	body, err := ask(ctx, f.client, doing, func(context.Context) (io.ReadCloser, error) {
 		body, err := f.client.set.CoreV1().Pods(f.client.namespace).GetLogs(s.object, o).Stream(ctx)
 		if api.IsInternalError(err) { // the cluster has answered, and the node has not
-			err = fmt.Errorf("%w: %s", errUnread, logline.Brief(err.Error()))
+			err = fmt.Errorf("%w: %s", errUnread, role.Brief(err.Error()))
 		}
 		return body, err
 	})

@@ -8,9 +8,9 @@ import (
 	core "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // observe is what the cluster says of a server's or worker's pod.
@@ -109,7 +109,7 @@ func memoryLimit(p *core.Pod) (resource.Quantity, bool) {
 func panicked(log string) string {
 	for text := range strings.Lines(log) {
 		if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
-			return logline.Brief(text)
+			return role.Brief(text)
 		}
 	}
 	return ""
@@ -193,7 +193,7 @@ func imageMissing(p *core.Pod) (missing, never bool) {
 
 // because is a reason with its message.
 func because(reason, message string) string {
-	if message = logline.Brief(message); message == "" {
+	if message = role.Brief(message); message == "" {
 		return reason
 	}
 	return reason + ": " + message
@@ -202,7 +202,7 @@ func because(reason, message string) string {
 // lastLine is the last line of a text that says something.
 func lastLine(text string) string {
 	text = strings.TrimSpace(text)
-	return logline.Brief(text[strings.LastIndexByte(text, '\n')+1:])
+	return role.Brief(text[strings.LastIndexByte(text, '\n')+1:])
 }
 
 func podCondition(p *core.Pod, kind core.PodConditionType) *core.PodCondition {

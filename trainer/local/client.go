@@ -16,8 +16,8 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -101,7 +101,7 @@ func (h *Handle) ready(ctx context.Context) error {
 				return err
 			}
 			if status.Reason == "" { // it could not write one
-				return fmt.Errorf("master died: %s", logline.Brief(lastLine(h.dir.logFile("master"))))
+				return fmt.Errorf("master died: %s", role.Brief(lastLine(h.dir.logFile("master"))))
 			}
 			return errors.New(status.Reason)
 		}

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
 // deleteGrace is what a pod has between SIGTERM and SIGKILL.
@@ -133,7 +133,7 @@ func (r *Runtime) watch(p master.Pod, it *running, log string) {
 	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid()}
 	e.Phase, e.Exit = ending(state, deleted)
 	if e.Phase == pod.Failed && e.Exit.Signal == 0 {
-		e.Exit.Reason = logline.Brief(lastLine(log))
+		e.Exit.Reason = role.Brief(lastLine(log))
 	}
 	r.send(e)
 }

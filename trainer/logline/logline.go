@@ -140,13 +140,3 @@ func appendText(line []byte, text string) []byte {
 	quoted := strconv.AppendQuote(nil, text)
 	return append(line, quoted[1:len(quoted)-1]...)
 }
-
-// Brief returns a text on one line, of bearable length: it may be a whole log, and goes into messages and tables.
-func Brief(text string) string {
-	const most = 240
-	text = strings.Join(strings.Fields(text), " ")
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return text
-}

@@ -70,16 +70,3 @@ func parse(t *testing.T, line string) map[string]any {
 	}
 	return fields
 }
-
-func TestBrief(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                              "",
-		" panic:\n\tout of\n luck\n":    "panic: out of luck",
-		strings.Repeat("é", 240):        strings.Repeat("é", 240),
-		strings.Repeat("long ", 20<<10): strings.Repeat("long ", 48) + "…",
-	} {
-		if got := logline.Brief(text); got != want {
-			t.Errorf("%.30q…: %q", text, got)
-		}
-	}
-}

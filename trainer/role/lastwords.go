@@ -3,6 +3,7 @@ package role
 import (
 	"io"
 	"os"
+	"strings"
 )
 
 // terminationLog is where a container says in a line or two why it failed.
@@ -24,4 +25,14 @@ func lastWords(path string, err error) {
 	const most = 4096 // is read
 	text := err.Error()
 	io.WriteString(file, text[:min(len(text), most)])
+}
+
+// Brief returns a text on one line, of bearable length: it may be a whole log, and goes into messages and tables.
+func Brief(text string) string {
+	const most = 240
+	text = strings.Join(strings.Fields(text), " ")
+	if runes := []rune(text); len(runes) > most {
+		return string(runes[:most]) + "…"
+	}
+	return text
 }

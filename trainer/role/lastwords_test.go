@@ -30,3 +30,16 @@ func TestLastWords(t *testing.T) {
 		}
 	}
 }
+
+func TestBrief(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                              "",
+		" panic:\n\tout of\n luck\n":    "panic: out of luck",
+		strings.Repeat("é", 240):        strings.Repeat("é", 240),
+		strings.Repeat("long ", 20<<10): strings.Repeat("long ", 48) + "…",
+	} {
+		if got := Brief(text); got != want {
+			t.Errorf("%.30q…: %q", text, got)
+		}
+	}
+}
