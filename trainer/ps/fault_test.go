@@ -130,7 +130,7 @@ func TestStrangers(t *testing.T) {
 		}
 		began := time.Now()
 		f.pull(c, PullOptions{})
-		if took := time.Since(began); took > greeting+longPause {
+		if took := time.Since(began); took > greeting+longPause*3/2 { // of gRPC's pauses, which vary by half
 			t.Errorf("a worker waited for %v", took)
 		}
 		if n := len(f.server(0).strangers); n != 0 {

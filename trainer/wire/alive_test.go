@@ -57,7 +57,7 @@ func (mute) Join(ctx context.Context, _ *JoinRequest) (*JoinReply, error) {
 
 func (mute) Rendezvous(s grpc.BidiStreamingServer[Arrival, Assembly]) error {
 	<-s.Context().Done()
-	return nil
+	return status.FromContextError(s.Context().Err()).Err()
 }
 
 // towards is a client of a mute master. The cable to it can be pulled.
