@@ -148,7 +148,7 @@ func TestNewLifeForgets(t *testing.T) {
 	if !ok || o.Life != 2 || o.Settled != 0 || o.Release != 0 {
 		t.Fatal(o, ok)
 	}
-	s.Join(0, 2, "a")
+	s.Join(0, 2, 2, "a")
 	s.Told(0, 2, o, 0)
 	if s.Current() || s.Applied(0) {
 		t.Fatal("server 1 has acknowledged an order of the life before only")
