@@ -110,7 +110,7 @@ func (r *Ring) Member(worker int) bool {
 // Alone reports whether the state is lost with one member, as far as is known: the others are newcomers that may have yet
 // to take it. Here says which members are there.
 func (r *Ring) Alone(member rendezvous.Member, here func(rendezvous.Member) bool) bool {
-	if r.shared || !r.safe {
+	if r.shared {
 		return false
 	}
 	source := false
