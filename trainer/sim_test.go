@@ -174,6 +174,7 @@ func (s *simulation) draw(r *rand.Rand, of where) {
 		return
 	case 1:
 		s.gentle = true
+		s.export = min(s.export, s.job.TaskTimeout.Duration-time.Second) // who writes nothing for longer is replaced
 		s.faults = []fault{ask, askAll}
 		return
 	}
