@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
@@ -13,12 +15,22 @@ import (
 // alive tests a connection that is at rest, also one without calls: the next call shall not be the one that waits.
 var alive = keepalive.ClientParameters{Time: timing.Alive, Timeout: timing.AliveAnswer, PermitWithoutStream: true}
 
-// limited gives a call a deadline that has none.
-func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+// limited gives a call a deadline that has none. What it returns ends it, with the call's error. The deadline is not told to
+// the server, which would keep a timer, too: it hears when the call is given up.
+func limited(ctx context.Context) (context.Context, func(error) error) {
 	if _, ok := ctx.Deadline(); ok {
-		return ctx, func() {}
+		return ctx, func(err error) error { return err }
 	}
-	return context.WithTimeout(ctx, timing.Call)
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(timing.Call, func() { cancel(context.DeadlineExceeded) })
+	return ctx, func(err error) error {
+		timer.Stop()
+		if err != nil && context.Cause(ctx) == context.DeadlineExceeded {
+			err = status.Errorf(codes.DeadlineExceeded, "no answer within %v", timing.Call)
+		}
+		cancel(nil)
+		return err
+	}
 }
 
 // most bounds what one connection may ask of a server at a time. A pod has a handful of calls under way.

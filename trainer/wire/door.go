@@ -41,6 +41,7 @@ type guest struct {
 	door *door
 
 	// Of the one goroutine that reads the connection:
+	listener
 	known   bool // a caller has shown that it is of the job
 	refused int  // calls of strangers
 }
@@ -87,7 +88,7 @@ func (d *door) tap(ctx context.Context, call *tap.Info) (context.Context, error)
 	}
 	p, _ := peer.FromContext(ctx)
 	g := p.AuthInfo.(*guest)
-	caller, err := admit(d.self.Header(), call)
+	caller, err := g.admit(d.self.Header(), call)
 	switch {
 	case errors.Is(err, identity.ErrForeign):
 		if g.refused++; g.refused == maxRefusals {
@@ -110,9 +111,9 @@ func (d *door) tap(ctx context.Context, call *tap.Info) (context.Context, error)
 var errNoCall = errors.New("no such call")
 
 // admit returns who makes a call, and an error if it may not.
-func admit(self identity.Header, call *tap.Info) (identity.Header, error) {
+func (g *guest) admit(self identity.Header, call *tap.Info) (identity.Header, error) {
 	listed, exists := identity.Calls[call.FullMethodName]
-	caller, err := headerIn(call.Header[HeaderKey])
+	caller, err := g.header(call.Header[HeaderKey])
 	if err == nil {
 		err = identity.Admit(self, caller, listed.Roles...)
 	}
