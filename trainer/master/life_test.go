@@ -105,6 +105,28 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 	})
 }
 
+// Of a job that is over nothing is lost any more, whoever comes.
+func TestServerStartedAgainAtTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.pods.beStubborn()
+		w.join()
+		w.done(0, w.task(0))
+		before := w.look()
+		if _, err := w.Stop(t.Context(), &wire.StopRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		_, err := w.Join(t.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: w.servers[0].address, Process: 8})
+		if code := status.Code(err); code != codes.NotFound {
+			t.Errorf("a server of a job that is over joins: %v", err)
+		}
+		if s := w.look(); s.RecordsDone != before.RecordsDone || s.RecordsDone == 0 || s.Life != 1 || s.Anew != "" {
+			t.Errorf("%d records in life %d, there were %d; %q", s.RecordsDone, s.Life, before.RecordsDone, s.Anew)
+		}
+		<-w.ended
+	})
+}
+
 // A server that is lost before anything was trained on is replaced, and that is all.
 func TestServerLostAtFirst(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -97,6 +97,9 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 // joined notes that a pod is there. A server says where it listens.
 func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if id.Role == pod.PS {
+		if m.over { // else what was reached would count for nothing: its values are gone, and the job is done
+			return status.Errorf(codes.NotFound, "%v is not needed any more: the job is over", id)
+		}
 		if r.Address == "" {
 			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
 		}
