@@ -14,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -76,12 +77,13 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 // ringWatch sees the members of a ring train.
 type ringWatch struct {
 	*simulation
-	left     map[string]error // pods that left by themselves before the job's end
-	models   []int64          // worlds with which a model began
-	formed   int              // worlds
-	members  map[string]bool  // of the last one, but for those whose end was ordered or told since
-	holders  map[string]bool  // those of them who had the model that it begins with
-	trained  bool             // the training is finished
+	left     map[string]error     // pods that left by themselves before the job's end
+	models   []int64              // worlds with which a model began
+	formed   int                  // worlds
+	members  map[string]bool      // of the last one, but for those whose end was ordered or told since
+	first    map[string]time.Time // that a member was in a world
+	holders  map[string]bool      // those of them who had the model that it begins with
+	trained  bool                 // the training is finished
 	marks    map[mark]trace
 	noise    map[int32]uint64 // of a minibatch, by its first record
 	computed map[int32]int    // how often, by record
@@ -98,7 +100,7 @@ type trace struct {
 func newRingWatch(s *simulation) *ringWatch {
 	return &ringWatch{
 		simulation: s, left: make(map[string]error),
-		marks: make(map[mark]trace), noise: make(map[int32]uint64), computed: make(map[int32]int),
+		first: make(map[string]time.Time), marks: make(map[mark]trace), noise: make(map[int32]uint64), computed: make(map[int32]int),
 	}
 }
 
@@ -161,6 +163,9 @@ func (w *ringWatch) form(world rendezvous.World) {
 	w.members, w.holders = make(map[string]bool), make(map[string]bool)
 	for rank, m := range world.Members {
 		w.members[m.String()] = true
+		if w.first[m.String()].IsZero() {
+			w.first[m.String()] = time.Now()
+		}
 		if len(world.Sources) == 0 || slices.Contains(world.Sources, rank) {
 			w.holders[m.String()] = true
 		}
@@ -177,12 +182,13 @@ func (w *ringWatch) lose(id pod.ID) {
 // computed, and the master's pulse.
 const notice = 2 * time.Second
 
-// mute complains if a member of the world that the master cannot hear for so long is not replaced.
+// mute complains if a member of the world that the master cannot hear for so long is not replaced. One that was not heard yet has
+// no silence: the end of its connection is noticed, after timing.Vanish.
 func (w *ringWatch) mute(name string, d time.Duration) {
 	limit := w.job.HeartbeatTimeout.Duration + notice
-	var member bool
-	w.note(func() { member = w.members[name] })
-	if !member || d <= limit {
+	var heard bool
+	w.note(func() { heard = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat })
+	if !heard || d <= limit {
 		return
 	}
 	time.AfterFunc(limit, func() {
