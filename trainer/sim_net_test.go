@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 // connections; what is blocked arrives later, as it does over TCP.
 type network struct {
 	mu        sync.Mutex
-	listeners map[string]*listener
+	listeners map[string][]*listener // by address; the last one hears, while it lives
 	conns     map[*conn]bool
 	blocked   map[string]chan struct{} // by pod or by pair: closed when it is open again
 	delays    map[string]time.Duration // by pair
@@ -45,7 +46,7 @@ const pipeSize = 8 << 10
 func newNetwork(seed uint64) *network {
 	return &network{
 		seed:      seed,
-		listeners: make(map[string]*listener),
+		listeners: make(map[string][]*listener),
 		conns:     make(map[*conn]bool),
 		blocked:   make(map[string]chan struct{}),
 		delays:    make(map[string]time.Duration),
@@ -60,7 +61,7 @@ func (n *network) listen(owner *host, address string) net.Listener {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	owner.hears = append(owner.hears, l)
-	n.listeners[address] = l
+	n.listeners[address] = append(n.listeners[address], l)
 	return l
 }
 
@@ -68,14 +69,22 @@ func (n *network) listen(owner *host, address string) net.Listener {
 func (n *network) occupied(address string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.listeners[address] != nil
+	return len(n.listeners[address]) > 0
+}
+
+// listening is who hears at an address, nil if nobody does. The mutex is held.
+func (n *network) listening(address string) *listener {
+	if all := n.listeners[address]; len(all) > 0 {
+		return all[len(all)-1]
+	}
+	return nil
 }
 
 // dial is the dialer of one host.
 func (n *network) dial(from *host) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, address string) (net.Conn, error) {
 		n.mu.Lock()
-		l := n.listeners[address]
+		l := n.listening(address)
 		n.mu.Unlock()
 		if l == nil {
 			return nil, fmt.Errorf("dial %s: connection refused", address)
@@ -145,9 +154,7 @@ func (n *network) kill(h *host) {
 	}
 	for _, l := range h.hears {
 		l.Close()
-		if n.listeners[l.address] == l {
-			delete(n.listeners, l.address)
-		}
+		n.listeners[l.address] = slices.DeleteFunc(n.listeners[l.address], func(other *listener) bool { return other == l })
 	}
 	n.mu.Unlock()
 	for _, c := range conns {
