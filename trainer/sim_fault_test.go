@@ -200,12 +200,17 @@ func (s *simulation) restart(role pod.Role) string {
 	d := s.any(10*time.Millisecond, 20*time.Second)
 	s.strike(id.String())
 	s.note(func() {
-		s.cause = s.cause || ok && role == pod.PS
 		if s.ring != nil {
 			s.ring.lose(id)
 		}
 	})
-	return said(ok && s.pods.restart(id, d), "restart %v in place after %v", id, d)
+	ok = ok && s.pods.restart(id, d)
+	s.note(func() {
+		if ok && role == pod.PS {
+			s.again++
+		}
+	})
+	return said(ok, "restart %v in place after %v", id, d)
 }
 
 func (s *simulation) haunt(role pod.Role) string {

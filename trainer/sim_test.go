@@ -168,13 +168,14 @@ func (s *simulation) draw(r *rand.Rand, of where) {
 	switch r.IntN(8) {
 	case 0:
 		s.calm = true
+		s.export = min(s.export, s.job.TaskTimeout.Duration-time.Second) // who writes nothing for longer is replaced
 		if r.IntN(2) == 0 {
 			s.faults = []fault{grow}
 		}
 		return
 	case 1:
 		s.gentle = true
-		s.export = min(s.export, s.job.TaskTimeout.Duration-time.Second) // who writes nothing for longer is replaced
+		s.export = min(s.export, s.job.TaskTimeout.Duration-time.Second)
 		s.faults = []fault{ask, askAll}
 		return
 	}

@@ -15,6 +15,7 @@ type watch struct {
 	lives  int            // how often it began anew
 	life   int64          // the last that was told
 	cause  bool           // a server ended since then
+	again  int            // restarts of servers in place that may have yet to be noticed: the process joins late
 	struck int            // how often something went wrong
 	ending bool           // the job is over
 	tries  map[pod.ID]int // creations
@@ -55,7 +56,9 @@ func (s *simulation) hear(e master.Event) {
 				s.complain("life %d begins after %d", e.Life, s.life)
 			}
 			s.life = e.Life
-			if s.ring == nil && !s.cause {
+			if s.again > 0 && !s.cause {
+				s.again--
+			} else if s.ring == nil && !s.cause {
 				s.complain("the training begins anew (%s), and no server had ended", e.Reason)
 			}
 			s.leased, s.epochs, s.cause = nil, 0, false
