@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -74,13 +75,39 @@ func logEnd(file string) string {
 	return end.String()
 }
 
-// dial tells whether somebody listens.
-func dial(network, address string) error {
-	conn, err := net.Dial(network, address)
-	if err == nil {
-		conn.Close()
+// runtimeServes asks a node's containerd, as its kubelet does at first: it listens a moment before it can answer, and a kubelet that is
+// told so ends. The call is gRPC's, of a message without a field.
+func (s *state) runtimeServes(ctx context.Context, node int) error {
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	transport := &http.Transport{Protocols: &protocols, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", s.path(nodeName(node), "containerd.sock"))
+	}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	empty := bytes.NewReader(make([]byte, 5)) // not compressed, of length 0
+	call, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://containerd/runtime.v1.RuntimeService/Version", empty)
+	if err != nil {
+		return err
 	}
-	return err
+	call.Header = http.Header{"Content-Type": {"application/grpc"}, "Te": {"trailers"}}
+	answer, err := transport.RoundTrip(call)
+	if err != nil {
+		return err
+	}
+	defer answer.Body.Close()
+	if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+		return err
+	}
+	status, message := answer.Trailer.Get("Grpc-Status"), answer.Trailer.Get("Grpc-Message")
+	if status == "" { // there was no message: what ends the answer begins it
+		status, message = answer.Header.Get("Grpc-Status"), answer.Header.Get("Grpc-Message")
+	}
+	if status != "0" {
+		return fmt.Errorf("ask containerd for its version: status %s: %s", status, message)
+	}
+	return nil
 }
 
 // lookup asks the cluster's DNS, through its Service, for the API server's.

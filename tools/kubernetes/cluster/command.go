@@ -255,7 +255,7 @@ func (s *state) awaitComponent(ctx context.Context, name string, since time.Time
 			}
 			return s.awaitNode(ctx, a, i, since)
 		case containerdName(i):
-			ask = func(context.Context) error { return dial("unix", s.path(nodeName(i), "containerd.sock")) }
+			ask = func(ctx context.Context) error { return s.runtimeServes(ctx, i) }
 		}
 	}
 	return s.await(ctx, name, []string{name}, ask)

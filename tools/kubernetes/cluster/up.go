@@ -293,8 +293,8 @@ func (s *state) runAll(commands ...proc.Command) error {
 // upKubelets starts the nodes, and waits until they say that they are ready.
 func (s *state) upKubelets(ctx context.Context, a *api) error {
 	for i := range s.Nodes {
-		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(context.Context) error {
-			return dial("unix", s.path(nodeName(i), "containerd.sock"))
+		if err := s.await(ctx, "containerd of "+nodeName(i), []string{containerdName(i)}, func(ctx context.Context) error {
+			return s.runtimeServes(ctx, i)
 		}); err != nil {
 			return err
 		}
