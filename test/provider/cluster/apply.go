@@ -159,7 +159,7 @@ func (p *Provider) Unmounted(live map[string]any) map[string]any {
 	return object(live).mounted(names)
 }
 
-// state is a live object as the stack's state has it.
+// state returns a live object as the stack's state has it.
 func (p *Provider) state(live *unstructured.Unstructured, manager string) object {
 	o := object(p.Unmounted(live.Object))
 	delete(o.metadata(), "managedFields")
