@@ -275,12 +275,12 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 	return err
 }
 
-// initial is the model of parameter servers before anything was trained on.
+// initial makes the model of parameter servers before anything was trained on.
 func (s *simulation) initial() (param.Layout, []float32, error) {
 	return s.shape.Layout(), s.shape.initial(), nil
 }
 
-// self is who a pod of the simulated job is.
+// self makes the identity of a pod of the simulated job.
 func self(id pod.ID, launch int) *wire.Self {
 	return wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: id.Role, Index: id.Index, Incarnation: launch})
 }

@@ -38,7 +38,7 @@ func modelLayout() param.Layout {
 	return param.Layout{{Name: "dense/kernel", Shape: []int{modelFloats / 1000, 1000}, Trainable: true}}
 }
 
-// initial is the model that a server begins with.
+// initial makes the model that a server begins with.
 func initial() (param.Layout, []float32, error) { return modelLayout(), filled(), nil }
 
 func filled() []float32 {
@@ -49,7 +49,7 @@ func filled() []float32 {
 	return values
 }
 
-// self is who a process of the benchmark is in its job, which has no other.
+// self makes the identity of a process of the benchmark, in a job of its own.
 func self(role pod.Role, index int) *wire.Self {
 	return wire.NewSelf(identity.Header{Job: "bench", Role: role, Index: index, Incarnation: 1, Life: 1})
 }

@@ -79,21 +79,14 @@ func TestNodeLossWithServer(t *testing.T) {
 	const epochs = 80
 	ns := newNamespace(t)
 	j := ns.onBoth("halved", "80")
-	component(t, "kill", "node-1")
+	back := killed(t, "node-1")
 	began := time.Now()
-	back := func() { component(t, "start", "node-1") }
-	t.Cleanup(func() {
-		if back != nil {
-			back()
-		}
-	})
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
 		return o.running() && o.Spec.NodeName == "node-0" && s != nil && s.Life == 3
 	})
 	took(t, "node killed with a server to the server replaced", began)
 	back()
-	back = nil
 	j.begunAnew(epochs)
 }
 
@@ -102,14 +95,8 @@ func TestKubeletLossWithServer(t *testing.T) {
 	const epochs = 80
 	ns := newNamespace(t)
 	j := ns.onBoth("doubled", "80")
-	component(t, "kill", "kubelet-1")
+	back := killed(t, "kubelet-1")
 	began := time.Now()
-	back := func() { component(t, "start", "kubelet-1") }
-	t.Cleanup(func() {
-		if back != nil {
-			back()
-		}
-	})
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
 		o, s := j.pod("ps-1"), j.status()
 		return o.running() && o.Spec.NodeName == "node-0" && s != nil && s.Life == 3
@@ -117,6 +104,5 @@ func TestKubeletLossWithServer(t *testing.T) {
 	took(t, "kubelet killed with a server to the server replaced", began)
 	j.goesOn(trainingDigits / 10)
 	back()
-	back = nil
 	j.begunAnew(epochs)
 }

@@ -17,6 +17,26 @@ func component(t *testing.T, verb, name string) {
 	}
 }
 
+// killed kills parts of the cluster. They are started again by what it returns, or at the end of the test.
+func killed(t *testing.T, parts ...string) (start func()) {
+	t.Helper()
+	for _, part := range parts {
+		component(t, "kill", part)
+	}
+	dead := true
+	start = func() {
+		if !dead {
+			return
+		}
+		dead = false
+		for _, part := range parts {
+			component(t, "start", part)
+		}
+	}
+	t.Cleanup(start)
+	return start
+}
+
 // spread submits a job of four workers, two on each node, with the master and the servers on node-0.
 func (ns *namespace) spread(job, epochs string) *submitted {
 	ns.t.Helper()
@@ -46,21 +66,14 @@ func TestNodeLoss(t *testing.T) {
 	j := ns.spread("survivor", "100")
 	kept := j.uids("master", "ps-0", "ps-1")
 
-	component(t, "kill", "node-1")
+	back := killed(t, "node-1")
 	began := time.Now()
-	back := func() { component(t, "start", "node-1") }
-	t.Cleanup(func() {
-		if back != nil {
-			back()
-		}
-	})
 	j.awaits("replacements of the workers of node-1", patience, func() bool {
 		return len(j.workers(pending)) == 2 && len(j.on("node-1", (*object).running)) == 0
 	})
 	took(t, "node killed to its workers given up and replaced", began)
 	j.goesOn(trainingDigits / 5)
 	back()
-	back = nil
 	began = time.Now()
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
 	took(t, "node back to 4 workers running", began)
@@ -75,18 +88,11 @@ func TestKubeletLoss(t *testing.T) {
 	const epochs = 300
 	ns := newNamespace(t)
 	j := ns.spread("unseen", "300")
-	component(t, "kill", "kubelet-1")
+	back := killed(t, "kubelet-1")
 	began := time.Now()
-	back := func() { component(t, "start", "kubelet-1") }
-	t.Cleanup(func() {
-		if back != nil {
-			back()
-		}
-	})
 	j.awaits("replacements of the workers of node-1", patience, func() bool { return len(j.workers(pending)) == 2 })
 	took(t, "kubelet killed to its workers replaced", began)
 	back()
-	back = nil
 	began = time.Now()
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
 	took(t, "kubelet back to 4 workers running", began)
@@ -125,26 +131,12 @@ func TestAPIServerAway(t *testing.T) {
 	before := j.done()
 	kept := j.uids("master", "ps-0", "ps-1", "worker-1", "worker-2")
 
-	parts := []string{"apiserver", "controllers", "scheduler"}
-	for _, part := range parts {
-		component(t, "kill", part)
-	}
+	back := killed(t, "apiserver", "controllers", "scheduler")
 	began := time.Now()
-	back := func() {
-		for _, part := range parts {
-			component(t, "start", part)
-		}
-	}
-	t.Cleanup(func() {
-		if back != nil {
-			back()
-		}
-	})
 	away, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	<-away.Done()
 	back()
-	back = nil
 	took(t, "API server away", began)
 
 	ns.kubectl("delete", "pod", "elasticdl-patient-worker-0", "--wait=false")

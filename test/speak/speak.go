@@ -22,7 +22,7 @@ type asKey struct{}
 // As makes calls with the context those of a pod, whatever their requests say.
 func As(ctx context.Context, id pod.ID) context.Context { return context.WithValue(ctx, asKey{}, id) }
 
-// ID is the pod that a request names, or that the context was given; none: a user.
+// ID returns the pod that a request names, or that the context was given; where there is none, a user.
 func ID(ctx context.Context, request any) pod.ID {
 	if id, ok := ctx.Value(asKey{}).(pod.ID); ok {
 		return id

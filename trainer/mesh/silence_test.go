@@ -224,20 +224,26 @@ func TestStoppedWorker(t *testing.T) {
 	}
 }
 
+// valve puts a valve into the first connection that is made, and nothing into those after it.
+func (w *town) valve() *valve {
+	link, first := new(valve), true
+	w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
+		if !first {
+			return c
+		}
+		first = false
+		return link.through(c)
+	}
+	return link
+}
+
 // A link may be dead while its ends are alive and reach each other: something between them has forgotten the connection.
 func TestForgottenConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)
 		defer w.close()
-		link, first := new(valve), true
+		link := w.valve()
 		defer link.open()
-		w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
-			if !first {
-				return c
-			}
-			first = false
-			return link.through(c)
-		}
 		meshes := w.connect(1, 0, 1)
 		defer closeAll(meshes)
 		link.close()
@@ -254,15 +260,8 @@ func TestPeerLeftInSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newStrictTown(t, 2, limit)
 		defer w.close()
-		link, first := new(valve), true
+		link := w.valve()
 		defer link.open()
-		w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
-			if !first {
-				return c
-			}
-			first = false
-			return link.through(c)
-		}
 		meshes := w.connect(1, 0, 1)
 		defer closeAll(meshes)
 		link.close()

@@ -122,7 +122,7 @@ func anew(s *wire.JobStatus) string {
 	return "the training began anew: " + oneLine(s.Anew)
 }
 
-// anewNews is the line to say if the training has begun anew between two statuses.
+// anewNews returns the line to say if the training has begun anew between two statuses, none if it has not.
 func anewNews(before, after *wire.JobStatus) []string {
 	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
 		return []string{words}
@@ -299,7 +299,7 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	return b.String()
 }
 
-// verdict is what became of a job, in one line.
+// verdict says in one line what became of a job.
 func verdict(s *wire.JobStatus) string {
 	line := fmt.Sprintf("job %s %s", s.Name, s.State)
 	if s.Reason != "" {

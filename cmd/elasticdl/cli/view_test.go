@@ -84,7 +84,7 @@ func clustered() *wire.JobStatus {
 	return s
 }
 
-// lost is s after a server was lost with its part of the model.
+// lost makes of s what it is after a server was lost with its part of the model.
 func lost(s *wire.JobStatus) *wire.JobStatus {
 	s.Life, s.Anew = 2, "server 1 was lost with its part of the model: node\tlost; 50000 records were trained on till then"
 	return s

@@ -35,7 +35,7 @@ type shard struct {
 	name  string
 }
 
-// NewLedger is of a job that has not begun, in the first life of its model.
+// NewLedger makes the ledger of a job that has not begun, in the first life of its model.
 func NewLedger() *Ledger {
 	l := new(Ledger)
 	l.clear(1)
@@ -75,7 +75,7 @@ func (l *Ledger) push(life int64, t *wire.Task, from, to int64) (had int64, err 
 	return to, nil
 }
 
-// progress is how many records of some tasks are had.
+// progress returns how many records of some tasks are had.
 func (l *Ledger) progress(tasks []*wire.TaskKey) []int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
