@@ -92,9 +92,9 @@ func TestNodeLossWithServer(t *testing.T) {
 
 // The kubelet of a node dies, and the network is whole: a server that the cluster takes for lost goes on beside its successor.
 func TestKubeletLossWithServer(t *testing.T) {
-	const epochs = 80
+	const epochs = 160 // it trains on for the minute in which the cluster finds out, on a quick machine too
 	ns := newNamespace(t)
-	j := ns.onBoth("doubled", "80")
+	j := ns.onBoth("doubled", "160")
 	back := killed(t, "kubelet-1")
 	began := time.Now()
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
