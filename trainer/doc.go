@@ -28,6 +28,7 @@
 //
 //	job/          what a job is: parsed from flags, to and from JSON, validated
 //	task/         shards → tasks → leases → done
+//	ledger/       which training records are in a model
 //	pod/          the life of pods; what ended one, and what follows from it
 //	identity/     who speaks in a job, and who may say what
 //	rendezvous/   who is in the ring, with which ranks, and whose state they take

@@ -7,6 +7,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -136,7 +137,9 @@ func (m *master) anew(life int64, reason string) {
 // restart begins the training from its beginning.
 func (m *master) restart() {
 	m.begun = false
-	m.queue.Restart()
+	if err := m.queue.Rewind(new(ledger.Ledger)); err != nil {
+		panic(err) // the beginning is of every cut
+	}
 	m.evals = m.schedule()
 	m.evaluations, m.evaluated, m.trained, m.speed = nil, 0, false, speed{}
 	m.wake()

@@ -2,8 +2,11 @@ package task
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"sort"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // cut is the tasks of some shards, each computed from its number: making a cut costs as much as there are shards.
@@ -84,6 +87,9 @@ type todo struct {
 	end   int   // places from here on are not to be done
 	more  int64 // records of the task before end that are not to be done
 
+	had     ledger.Ledger // what was had when it began: no such record is done again
+	skipped int           // tasks from next on, up to end, that are had whole
+
 	again []Task // lost: they come first, the last one of them before the others
 	later []Task // failed: they come last
 }
@@ -95,7 +101,34 @@ func newTodo(c *cut, order permutation, like Task) *todo {
 // limit leaves out what comes after so many records.
 func (t *todo) limit(records int64) { t.end, t.more = t.cut.within(&t.order, records) }
 
-func (t *todo) len() int { return t.end - t.next + len(t.again) + len(t.later) }
+// skip leaves out what a ledger has of the epoch, and returns how many tasks that is, whole, and how many records. Nothing
+// may have been taken yet.
+func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
+	t.had = l.Clone()
+	epoch := t.like.Epoch
+	for number := range l.Highest(epoch) + 1 {
+		part, whole := l.Had(ledger.Task{Epoch: epoch, Number: number})
+		if part == 0 && !whole {
+			continue
+		}
+		if number >= t.cut.tasks || t.order.place(number) >= t.end {
+			return 0, 0, fmt.Errorf("task %d of epoch %d is none of the %d that there are", number, epoch, t.end)
+		}
+		all := t.at(t.order.place(number)).Records()
+		if part > all {
+			return 0, 0, fmt.Errorf("%d records of task %d of epoch %d, which has %d", part, number, epoch, all)
+		}
+		if whole {
+			tasks++
+			part = all
+		}
+		records += part
+	}
+	t.skipped = tasks
+	return tasks, records, nil
+}
+
+func (t *todo) len() int { return t.end - t.next - t.skipped + len(t.again) + len(t.later) }
 
 // pop takes the next task. There must be one.
 func (t *todo) pop() Task {
@@ -104,13 +137,24 @@ func (t *todo) pop() Task {
 		t.again = t.again[:n]
 		return task
 	}
-	if t.next < t.end {
+	for t.next < t.end {
 		t.next++
-		return t.at(t.next - 1)
+		if task, ok := t.left(t.next - 1); ok {
+			return task
+		}
+		t.skipped--
 	}
 	task := t.later[0]
 	t.later = t.later[1:]
 	return task
+}
+
+// left returns the task at a place of the order with what of it is had; false: all of it.
+func (t *todo) left(place int) (Task, bool) {
+	task := t.at(place)
+	part, whole := t.had.Had(ledger.Task{Epoch: task.Epoch, Number: task.Number})
+	task.Done = part
+	return task, !whole || task.Epoch == 0
 }
 
 // at returns the task at a place of the order.
@@ -137,19 +181,24 @@ func (t *todo) first() (Task, bool) {
 	for _, task := range t.later {
 		less(task)
 	}
-	rest := t.end - t.next
+	rest := t.end - t.next - t.skipped
 	switch {
 	case rest == 0:
 	case rest <= t.cut.tasks/rest: // few are left: look at them all
 		for place := t.next; place < t.end; place++ {
-			less(t.at(place))
+			if task, ok := t.left(place); ok {
+				less(task)
+			}
 		}
 	default: // many: one of the first numbers is among them
-		number := 0
-		for place := t.order.place(0); place < t.next || place >= t.end; place = t.order.place(number) {
-			number++
+		for number := 0; ; number++ {
+			if place := t.order.place(number); place >= t.next && place < t.end {
+				if task, ok := t.left(place); ok {
+					less(task)
+					break
+				}
+			}
 		}
-		less(t.at(t.order.place(number)))
 	}
 	return first, found
 }

@@ -24,7 +24,8 @@
 //     progress, and that of the export, keeps a worker from being overdue, and is not credited.
 //  6. The next epoch opens only after the last lease of this one is settled.
 //  7. Same shards, same policy, same calls: same leases.
-//  8. After [Queue.Restart] the laws hold as from the beginning, and no lease of before is held.
+//  8. After [Queue.Rewind] exactly the records that are not in the ledger are to be done, no lease of before is held, and the
+//     laws hold from there on.
 //  9. What MaxRecords leaves out is never leased, and Stats tells how much it is.
 //  10. A worker without progress is overdue after max(Timeout, 3 × the longest completed lease). Each
 //     time that befalls a task its limit is doubled, up to 64 times: what is slow for everybody ends.

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // record is one record of one shard.
@@ -34,6 +36,7 @@ type model struct {
 	fatal    string            // the reason that failed the queue
 	total    int               // tasks of this epoch
 	exports  int
+	kept     []saved
 	version  int64 // evaluated last
 }
 
@@ -358,21 +361,55 @@ func (m *model) Export(t *rapid.T) {
 	m.both(func(q *Queue) error { q.Export(0); return nil })
 }
 
-// Restart takes everything back, now and then.
-func (m *model) Restart(t *rapid.T) {
-	if rapid.IntRange(0, 5).Draw(t, "restart") > 0 {
+// saved is a model that somebody has kept: what is in it.
+type saved struct {
+	ledger   ledger.Ledger
+	credited map[record]int // of the epoch after those that are complete
+}
+
+// Save keeps what is credited now, or a little less: who holds a model may be behind, and never has less than in an epoch before.
+func (m *model) Save(t *rapid.T) {
+	if m.q.TrainingDone() {
+		t.Skip("not in an epoch")
+	}
+	kept := saved{credited: make(map[record]int)}
+	epoch := m.q.Stats().Epoch
+	kept.ledger.Settle(epoch - 1)
+	for place := range m.q.training.end {
+		task := m.q.training.at(place)
+		var had int64
+		order := m.policy.Order(task)
+		for had < task.Records() && m.credited[record{task.Shard, order[had]}] == 1 {
+			had++
+		}
+		had -= min(had, rapid.SampledFrom([]int64{0, 0, 0, 1, 2, 100}).Draw(t, "behind"))
+		kept.ledger.Add(ledger.Task{Epoch: epoch, Number: task.Number}, had, task.Records())
+		for _, i := range order[:had] {
+			kept.credited[record{task.Shard, i}] = 1
+		}
+	}
+	m.kept = append(m.kept, kept)
+}
+
+// Rewind takes the training back to a model that was kept, now and then, or to the beginning.
+func (m *model) Rewind(t *rapid.T) {
+	if rapid.IntRange(0, 5).Draw(t, "rewind") > 0 {
 		t.Skip("rarely")
 	}
+	to := rapid.SampledFrom(append(m.kept, saved{})).Draw(t, "to")
 	requeued := m.q.Stats().Requeued + len(m.leases)
-	m.both(func(q *Queue) error { q.Restart(); return nil })
+	m.both(func(q *Queue) error { return q.Rewind(&to.ledger) })
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		m.end(m.leases[id])
 	}
 	delete(m.charged, Task{Kind: Export}.String())
 	m.exports = 0
 	m.epoch()
-	if s := m.q.Stats(); s.Epoch != 1 || s.Done != 0 || s.Leased+s.Settled+s.Evaluating > 0 || s.Requeued != requeued {
-		t.Fatalf("after a restart, which took %d leases back: %v", requeued, s)
+	maps.Copy(m.credited, to.credited)
+	s := m.q.Stats()
+	done := int64(to.ledger.Settled())*m.q.cut.records + int64(len(to.credited))
+	if s.Epoch != to.ledger.Settled()+1 || s.Done != done || s.Leased+s.Evaluating > 0 || s.Requeued != requeued {
+		t.Fatalf("back at %+v, which took %d leases back: %v", to, requeued, s)
 	}
 }
 
@@ -455,7 +492,9 @@ func (m *model) remaining(s Stats) {
 	var waits []Task
 	waits = append(append(waits, m.q.training.again...), m.q.training.later...)
 	for place := m.q.training.next; place < m.q.training.end; place++ {
-		waits = append(waits, m.q.training.at(place))
+		if task, ok := m.q.training.left(place); ok {
+			waits = append(waits, task)
+		}
 	}
 	for _, l := range m.leases {
 		if l.Kind == Training {
@@ -494,7 +533,8 @@ func TestLaws(t *testing.T) {
 			"evaluate":     m.Evaluate,
 			"withdraw":     m.Withdraw,
 			"export":       m.Export,
-			"restart":      m.Restart,
+			"save":         m.Save,
+			"rewind":       m.Rewind,
 			"lease gently": m.Lease,
 		})
 	})
@@ -510,7 +550,7 @@ func TestEveryRecordOnce(t *testing.T) {
 		m.twin.policy.Epochs = m.q.policy.Epochs
 		m.q.plan()
 		m.twin.plan()
-		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale}
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale, m.Save, m.Rewind}
 		steps := 0
 		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
 			if m.q.Settled() {

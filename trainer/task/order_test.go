@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 func TestPermutation(t *testing.T) {
@@ -129,6 +131,6 @@ func TestNextEpochIsCheap(t *testing.T) {
 func BenchmarkNextEpoch(b *testing.B) {
 	q := newQueue(b, 1e6, Policy{RecordsPerTask: 1, Shuffle: true})
 	for b.Loop() {
-		q.Restart()
+		must(b, q.Rewind(new(ledger.Ledger)))
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // Queue is the machine. It is not safe for concurrent use: the shell holds a lock round it.
@@ -327,9 +329,7 @@ func (q *Queue) NextEpoch() bool {
 	if !q.Settled() {
 		panic(fmt.Sprintf("task: next epoch before the last is settled: %v", q.Stats()))
 	}
-	last := q.policy.Epochs > 0 && q.epoch == q.policy.Epochs
-	full := q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords
-	if last || full {
+	if q.ended() {
 		q.closed = true
 		return false
 	}
@@ -337,18 +337,62 @@ func (q *Queue) NextEpoch() bool {
 	return true
 }
 
-// Restart begins the training anew, from the first epoch, with nothing credited: the model is lost. No lease
-// is held any more, and no evaluation or export asked for. Ids of leases go on, so that reports of before are stale. So do
-// the limits that were doubled: where the model is lost each time that a worker is overdue, the training ends all the same.
-func (q *Queue) Restart() {
-	q.stats.Requeued += len(q.leases)
+// Rewind takes the training back to where a model is that has what the ledger says: exactly what is not in it is to be
+// done. An empty one begins anew. No lease is held any more, and no evaluation or export asked for. Ids of leases go on, so that reports of
+// before are stale. So do the limits that were doubled: where the model is lost each time that a worker is overdue, the
+// training ends all the same. A ledger of another cut is an error, and changes nothing.
+func (q *Queue) Rewind(l *ledger.Ledger) error {
+	back, err := q.at(l)
+	if err != nil {
+		return fmt.Errorf("rewind the training: %w", err)
+	}
+	q.epoch, q.closed, q.training = back.epoch, back.closed, back.training
+	back.stats.Requeued, back.stats.Failed = q.stats.Requeued+len(q.leases), q.stats.Failed
+	q.stats = back.stats
 	q.leases, q.holders, q.leased, q.trainers = make(map[int64]*Lease), make(map[int]*holder), make(map[Kind]int), 0
 	q.evaluations, q.exports = nil, todo{}
 	q.before = maps.Clone(q.slow)
-	if q.cut.records > 0 {
-		q.epoch, q.closed, q.stats.Done = 0, false, 0
-		q.open()
+	return nil
+}
+
+// at makes a queue whose training is where a model is that has what the ledger says, and that holds nothing else.
+func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
+	back := &Queue{policy: q.policy, cut: q.cut, epoch: l.Settled(), training: new(todo)}
+	if back.cut.records == 0 {
+		back.epoch, back.closed = 0, true
+		return back, nil
 	}
+	back.plan()
+	back.stats.Done = int64(back.epoch) * back.cut.records
+	if limit := q.policy.MaxRecords; limit > 0 {
+		back.stats.Done = min(back.stats.Done, limit)
+	}
+	switch open := l.Epochs(); {
+	case back.stats.Total > 0 && back.epoch > 0 && back.cut.records*int64(back.epoch-1) >= back.stats.Total:
+		return nil, fmt.Errorf("%d epochs are complete, and %d records are all there are", back.epoch, back.stats.Total)
+	case len(open) > 1 || len(open) == 1 && open[0] != back.epoch+1:
+		return nil, fmt.Errorf("something of epochs %v is had, and only the first %d are complete", open, back.epoch)
+	case back.ended():
+		back.closed = true
+		if len(open) > 0 {
+			return nil, fmt.Errorf("something of epoch %d is had, and there are %d", open[0], back.epoch)
+		}
+		return back, nil
+	}
+	back.open()
+	tasks, records, err := back.training.skip(l)
+	if err != nil {
+		return nil, err
+	}
+	back.stats.Settled = tasks
+	back.stats.Done += records
+	back.stats.EpochDone = records
+	return back, nil
+}
+
+// ended says that no epoch is to be trained on after this one.
+func (q *Queue) ended() bool {
+	return q.policy.Epochs > 0 && q.epoch == q.policy.Epochs || q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords
 }
 
 // TrainingDone reports whether the last epoch is settled and its barrier passed. Then is the time

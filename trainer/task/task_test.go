@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 var start = time.Unix(1e9, 0)
@@ -363,7 +365,7 @@ func BenchmarkLease(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "leases/s")
 }
 
-func TestRestart(t *testing.T) {
+func TestRewindToTheBeginning(t *testing.T) {
 	q := newQueue(t, 20, Policy{RecordsPerTask: 10, Epochs: 2})
 	for range 4 {
 		must(t, q.Done(lease(t, q, 0, at(0)).ID, 0, at(1)))
@@ -374,7 +376,7 @@ func TestRestart(t *testing.T) {
 	q.Evaluate(7, []Shard{{"test", 0, 3}})
 	q.Export(7)
 	measured := lease(t, q, 1, at(2))
-	q.Restart()
+	must(t, q.Rewind(new(ledger.Ledger)))
 	if s := q.Stats(); q.TrainingDone() || q.Finished() || s.Done != 0 || s.Epoch != 1 || s.Todo != 2 || s.Evaluating != 0 || s.Requeued != 1 {
 		t.Errorf("afterwards: %v", s)
 	}
@@ -397,7 +399,8 @@ func TestRestart(t *testing.T) {
 	empty, err := New(nil, Policy{RecordsPerTask: 10})
 	must(t, err)
 	empty.Export(0)
-	if empty.Restart(); !empty.TrainingDone() || !empty.Finished() {
+	must(t, empty.Rewind(new(ledger.Ledger)))
+	if !empty.TrainingDone() || !empty.Finished() {
 		t.Errorf("nothing to train on, and nothing asked for: %v", empty.Stats())
 	}
 }
@@ -470,7 +473,7 @@ func TestSlowExportEnds(t *testing.T) {
 		now = at
 		q.Overdue(now)
 		q.Lose(life, nil, "", now)
-		q.Restart()
+		must(t, q.Rewind(new(ledger.Ledger)))
 	}
 }
 

@@ -1,0 +1,197 @@
+package ledger
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+)
+
+// MaxTasks is the most tasks that an epoch may have: a bit for each takes 128 MB.
+const MaxTasks = 1 << 30
+
+// Ledger is which training records are in a model. The zero value has none. It is not safe for concurrent use.
+type Ledger struct {
+	settled int           // epochs up to this one are had, all of them
+	open    map[int]*open // later ones of which something is had
+}
+
+// open is what is had of an epoch that is not settled.
+type open struct {
+	whole []uint64      // bit n: all records of task n. The last element is not 0
+	parts map[int]int64 // of other tasks: so many records from the first of their order, not 0
+}
+
+// Task names a training task: the same one for whoever trains on it, now or after somebody else.
+type Task struct {
+	Epoch  int // from 1
+	Number int // in the epoch's unshuffled cut, from 0
+}
+
+func (t Task) String() string { return fmt.Sprintf("task %d of epoch %d", t.Number, t.Epoch) }
+
+// Settled returns how many epochs are had, all of their records.
+func (l *Ledger) Settled() int { return l.settled }
+
+// Had returns how many records of a task's order are had; whole says that it is all of them, however many, and records is 0 then.
+func (l *Ledger) Had(t Task) (records int64, whole bool) {
+	if t.Epoch <= l.settled {
+		return 0, true
+	}
+	e := l.open[t.Epoch]
+	switch {
+	case e == nil:
+		return 0, false
+	case e.has(t.Number):
+		return 0, true
+	}
+	return e.parts[t.Number], false
+}
+
+// Add notes that the first records of a task's order are had, of so many that it has. Fewer than were had before change nothing.
+func (l *Ledger) Add(t Task, records, of int64) {
+	had, whole := l.Had(t)
+	if whole || records <= had {
+		return
+	}
+	e := l.epoch(t.Epoch)
+	if records < of {
+		e.parts[t.Number] = records
+		return
+	}
+	delete(e.parts, t.Number)
+	e.set(t.Number)
+}
+
+// epoch returns what is had of an epoch that is not settled.
+func (l *Ledger) epoch(n int) *open {
+	if l.open == nil {
+		l.open = make(map[int]*open)
+	}
+	e := l.open[n]
+	if e == nil {
+		e = &open{parts: make(map[int]int64)}
+		l.open[n] = e
+	}
+	return e
+}
+
+// Settle notes that all records of the epochs up to this one are had.
+func (l *Ledger) Settle(epoch int) {
+	l.settled = max(l.settled, epoch)
+	maps.DeleteFunc(l.open, func(n int, _ *open) bool { return n <= l.settled })
+}
+
+// Reset makes the ledger have nothing.
+func (l *Ledger) Reset() { *l = Ledger{} }
+
+// Clone returns a ledger that has the same.
+func (l *Ledger) Clone() Ledger {
+	c := Ledger{settled: l.settled}
+	for n, e := range l.open {
+		if c.open == nil {
+			c.open = make(map[int]*open, len(l.open))
+		}
+		c.open[n] = &open{slices.Clone(e.whole), maps.Clone(e.parts)}
+	}
+	return c
+}
+
+// Union adds what another ledger has. How many records a task has need not be known: who has all of it says so.
+func (l *Ledger) Union(o *Ledger) {
+	l.Settle(o.settled)
+	for n, theirs := range o.open {
+		if n <= l.settled {
+			continue
+		}
+		e := l.epoch(n)
+		if grow := len(theirs.whole) - len(e.whole); grow > 0 {
+			e.whole = append(e.whole, make([]uint64, grow)...)
+		}
+		for i, word := range theirs.whole {
+			e.whole[i] |= word
+		}
+		for number, records := range theirs.parts {
+			e.parts[number] = max(e.parts[number], records)
+		}
+		maps.DeleteFunc(e.parts, func(number int, _ int64) bool { return e.has(number) })
+	}
+}
+
+// Covers says that everything which another ledger has is had here.
+func (l *Ledger) Covers(o *Ledger) bool {
+	if o.settled > l.settled {
+		return false
+	}
+	for n, theirs := range o.open {
+		if n <= l.settled {
+			continue
+		}
+		e := l.open[n]
+		if e == nil {
+			e = new(open)
+		}
+		for i, word := range theirs.whole {
+			if i >= len(e.whole) && word != 0 || i < len(e.whole) && word&^e.whole[i] != 0 {
+				return false
+			}
+		}
+		for number, records := range theirs.parts {
+			if !e.has(number) && e.parts[number] < records {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Epochs returns the epochs that are not settled, and of which something is had, in order.
+func (l *Ledger) Epochs() []int { return slices.Sorted(maps.Keys(l.open)) }
+
+// Whole returns how many tasks of an epoch that is not settled are had whole.
+func (l *Ledger) Whole(epoch int) int {
+	n := 0
+	if e := l.open[epoch]; e != nil {
+		for _, word := range e.whole {
+			n += bits.OnesCount64(word)
+		}
+	}
+	return n
+}
+
+// Parts returns the tasks of an epoch that are had in part, by number: how many records of their order.
+func (l *Ledger) Parts(epoch int) map[int]int64 {
+	if e := l.open[epoch]; e != nil {
+		return maps.Clone(e.parts)
+	}
+	return nil
+}
+
+// Highest returns the highest number of a task of an epoch of which something is had, -1 if there is none.
+func (l *Ledger) Highest(epoch int) int {
+	e := l.open[epoch]
+	if e == nil {
+		return -1
+	}
+	highest := -1
+	if n := len(e.whole); n > 0 {
+		highest = 64*n - 1 - bits.LeadingZeros64(e.whole[n-1])
+	}
+	for number := range e.parts {
+		highest = max(highest, number)
+	}
+	return highest
+}
+
+func (e *open) has(number int) bool {
+	i := number / 64
+	return i < len(e.whole) && e.whole[i]>>(number%64)&1 == 1
+}
+
+func (e *open) set(number int) {
+	i := number / 64
+	if grow := i + 1 - len(e.whole); grow > 0 {
+		e.whole = append(e.whole, make([]uint64, grow)...)
+	}
+	e.whole[i] |= 1 << (number % 64)
+}

@@ -1,0 +1,199 @@
+package ledger
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Tasks of the tests have so many records each.
+const records = 3
+
+// dumb is a ledger as a table: how many records of each task are had.
+type dumb struct {
+	settled int
+	had     map[Task]int64
+}
+
+func (d *dumb) get(t Task) int64 {
+	if t.Epoch <= d.settled {
+		return records
+	}
+	return d.had[t]
+}
+
+var numbers = []int{0, 1, 2, 63, 64, 200}
+
+func tasks() (all []Task) {
+	for epoch := 1; epoch <= 4; epoch++ {
+		for _, n := range numbers {
+			all = append(all, Task{epoch, n})
+		}
+	}
+	return all
+}
+
+// agree asserts that a ledger has what the table has.
+func agree(t *rapid.T, l *Ledger, d *dumb) {
+	for _, task := range tasks() {
+		n, whole := l.Had(task)
+		if whole {
+			n = records
+		}
+		if n != d.get(task) {
+			t.Fatalf("%v: %d records are had, want %d", task, n, d.get(task))
+		}
+	}
+	for epoch := 1; epoch <= 4; epoch++ {
+		whole, highest, parts := 0, -1, make(map[int]int64)
+		for _, n := range numbers {
+			switch had := d.get(Task{epoch, n}); {
+			case epoch <= l.Settled():
+				continue
+			case had == records:
+				whole++
+			case had > 0:
+				parts[n] = had
+			default:
+				continue
+			}
+			highest = n
+		}
+		if l.Whole(epoch) != whole || l.Highest(epoch) != highest || !maps.Equal(l.Parts(epoch), parts) {
+			t.Fatalf("epoch %d: %d tasks whole, parts %v, the highest is %d; want %d, %v, %d",
+				epoch, l.Whole(epoch), l.Parts(epoch), l.Highest(epoch), whole, parts, highest)
+		}
+	}
+}
+
+// draw makes a ledger by random calls, and its table.
+func draw(t *rapid.T) (*Ledger, *dumb) {
+	l, d := new(Ledger), &dumb{had: make(map[Task]int64)}
+	for range rapid.IntRange(0, 30).Draw(t, "calls") {
+		task := rapid.SampledFrom(tasks()).Draw(t, "task")
+		if rapid.IntRange(0, 9).Draw(t, "settle") == 0 {
+			l.Settle(task.Epoch - 2)
+			d.settled = max(d.settled, task.Epoch-2)
+			continue
+		}
+		n := rapid.Int64Range(0, records).Draw(t, "records")
+		l.Add(task, n, records)
+		d.had[task] = max(d.had[task], n)
+	}
+	agree(t, l, d)
+	return l, d
+}
+
+func TestLedger(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a, da := draw(t)
+		b, db := draw(t)
+		covers := true
+		both := &dumb{settled: max(da.settled, db.settled), had: make(map[Task]int64)}
+		for _, task := range tasks() {
+			both.had[task] = max(da.get(task), db.get(task))
+			covers = covers && da.get(task) >= db.get(task)
+		}
+		if da.settled < db.settled { // how many tasks an epoch has is not known: only a settled one is complete
+			covers = false
+		}
+		if got := a.Covers(b); got != covers {
+			t.Fatalf("covers: %t, want %t", got, covers)
+		}
+		u := a.Clone()
+		u.Union(b)
+		agree(t, &u, both)
+		agree(t, a, da)
+		if !u.Covers(a) || !u.Covers(b) {
+			t.Fatal("the union does not cover what it was made of")
+		}
+		back, err := Parse(u.Append(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		agree(t, &back, both)
+		if !bytes.Equal(back.Append(nil), u.Append(nil)) {
+			t.Fatal("the same ledger is written in other bytes")
+		}
+	})
+}
+
+func TestJSON(t *testing.T) {
+	var l, back Ledger
+	l.Settle(2)
+	l.Add(Task{3, 70}, 5, 5)
+	l.Add(Task{3, 2}, 4, 5)
+	text, err := json.Marshal(map[string]*Ledger{"ledger": &l})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(text, &map[string]*Ledger{"ledger": &back}); err != nil {
+		t.Fatal(err)
+	}
+	var in struct{ Ledger Ledger }
+	if err := json.Unmarshal(text, &in); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(in.Ledger.Append(nil), l.Append(nil)) {
+		t.Errorf("%s is read as another ledger", text)
+	}
+}
+
+// TestSize holds the promise of a bit for each task.
+func TestSize(t *testing.T) {
+	var l Ledger
+	for n := range 1_000_000 {
+		l.Add(Task{1, n}, 1, 1)
+	}
+	if n := len(l.Append(nil)); n > 126_000 {
+		t.Errorf("a million tasks take %d bytes", n)
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	var l Ledger
+	l.Settle(1)
+	l.Add(Task{2, 70}, 5, 5)
+	l.Add(Task{2, 3}, 4, 5)
+	b := l.Append(nil)
+	for n := range b {
+		if got, err := Parse(b[:n]); err == nil && n != 1 {
+			t.Errorf("of %d bytes the first %d are read as %+v", len(b), n, got)
+		}
+	}
+	for name, bad := range map[string][]byte{
+		"epochs out of order": {1, 1, 0, 1, 5, 5},
+		"an empty epoch":      {1, 2, 0, 0},
+		"an empty last word":  {1, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		"a part twice":        {1, 2, 0, 2, 5, 5, 0, 5},
+		"a part of nothing":   {1, 2, 0, 1, 5, 0},
+		"a part of a whole":   {1, 2, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 5},
+		"many words":          slices.Concat([]byte{1, 2}, []byte{0xff, 0xff, 0xff, 0xff, 0x0f, 0}),
+	} {
+		if l, err := Parse(bad); err == nil {
+			t.Errorf("%s: read as %+v", name, l)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	var l Ledger
+	l.Settle(1)
+	l.Add(Task{2, 70}, 5, 5)
+	l.Add(Task{2, 3}, 4, 5)
+	f.Add(l.Append(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := Parse(b)
+		if err != nil {
+			return
+		}
+		back, err := Parse(l.Append(nil))
+		if err != nil || !l.Covers(&back) || !back.Covers(&l) {
+			t.Fatalf("%x is read, written and read as another ledger: %v", b, err)
+		}
+	})
+}
