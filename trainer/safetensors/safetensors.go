@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -36,12 +35,44 @@ type entry struct {
 	Offsets [2]int64 `json:"data_offsets"`
 }
 
+// Tensor is a named array.
+type Tensor struct {
+	Name   string
+	Shape  []int
+	Values []float32 // in row-major order
+}
+
 // Write writes the variables of layout, whose flat array is values, and metadata.
 func Write(w io.Writer, layout param.Layout, values []float32, metadata map[string]string) error {
 	if len(values) != layout.Len() {
 		return fmt.Errorf("write safetensors: %d values, the layout has %d", len(values), layout.Len())
 	}
-	header, err := header(layout, metadata)
+	var tensors []Tensor
+	var state []string
+	for _, v := range layout {
+		tensors = append(tensors, Tensor{v.Name, v.Shape, values[:v.Len()]})
+		values = values[v.Len():]
+		if !v.Trainable {
+			state = append(state, v.Name)
+		}
+	}
+	if len(state) > 0 {
+		names, err := json.Marshal(state)
+		if err != nil {
+			return fmt.Errorf("write safetensors: %w", err)
+		}
+		metadata = maps.Clone(metadata)
+		if metadata == nil {
+			metadata = make(map[string]string)
+		}
+		metadata[stateKey] = string(names)
+	}
+	return WriteTensors(w, tensors, metadata)
+}
+
+// WriteTensors writes tensors, which lie in the file in their order, and metadata.
+func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
+	header, err := header(tensors, metadata)
 	if err != nil {
 		return fmt.Errorf("write safetensors: %w", err)
 	}
@@ -52,39 +83,34 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 		return fmt.Errorf("write safetensors: %w", err)
 	}
 	const chunk = 64 << 10
-	buf := make([]byte, 0, 4*chunk)
-	for part := range slices.Chunk(values, chunk) {
-		buf = buf[:0]
-		for _, v := range part {
-			buf = binary.LittleEndian.AppendUint32(buf, math.Float32bits(v))
-		}
-		if _, err := w.Write(buf); err != nil {
-			return fmt.Errorf("write safetensors: %w", err)
+	buf := make([]byte, 4*chunk)
+	for _, t := range tensors {
+		for part := range slices.Chunk(t.Values, chunk) {
+			b := buf[:4*len(part)]
+			encode(b, part)
+			if _, err := w.Write(b); err != nil {
+				return fmt.Errorf("write safetensors: tensor %q: %w", t.Name, err)
+			}
 		}
 	}
 	return nil
 }
 
-func header(layout param.Layout, metadata map[string]string) ([]byte, error) {
-	entries := make(map[string]any, len(layout)+1)
+func encode(b []byte, values []float32) {
+	for i, v := range values {
+		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
+	}
+}
+
+func header(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+	entries := make(map[string]any, len(tensors)+1)
 	meta := map[string]string{"format": "pt"}
 	maps.Copy(meta, metadata)
-	var state []string
 	at := int64(0)
-	for _, v := range layout {
-		end := at + 4*int64(v.Len())
-		entries[v.Name] = entry{"F32", slices.Concat([]int{}, v.Shape), [2]int64{at, end}}
+	for _, t := range tensors {
+		end := at + 4*int64(len(t.Values))
+		entries[t.Name] = entry{"F32", slices.Concat([]int{}, t.Shape), [2]int64{at, end}}
 		at = end
-		if !v.Trainable {
-			state = append(state, v.Name)
-		}
-	}
-	if len(state) > 0 {
-		names, err := json.Marshal(state)
-		if err != nil {
-			return nil, err
-		}
-		meta[stateKey] = string(names)
 	}
 	entries["__metadata__"] = meta
 	data, err := json.Marshal(entries)
@@ -106,31 +132,77 @@ func Read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string
 }
 
 func read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string, error) {
-	var prefix [8]byte
-	if _, err := r.ReadAt(prefix[:], 0); err != nil {
-		return nil, nil, nil, fmt.Errorf("length of the header: %w", err)
-	}
-	n := binary.LittleEndian.Uint64(prefix[:])
-	if n > maxHeader || int64(n) > size-8 {
-		return nil, nil, nil, fmt.Errorf("a header of %d bytes in a file of %d", n, size)
-	}
-	head := make([]byte, n)
-	if _, err := r.ReadAt(head, 8); err != nil {
-		return nil, nil, nil, fmt.Errorf("header: %w", err)
-	}
-	layout, metadata, err := parseHeader(head, size-8-int64(n))
+	f, err := Open(r, size)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	payload := make([]byte, 4*layout.Len())
-	if _, err := r.ReadAt(payload, 8+int64(n)); err != nil && !errors.Is(err, io.EOF) {
-		return nil, nil, nil, fmt.Errorf("payload: %w", err)
+	values := make([]float32, f.layout.Len())
+	if err := f.read(values, 0); err != nil {
+		return nil, nil, nil, err
 	}
-	values := make([]float32, layout.Len())
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(payload[4*i:]))
+	return f.layout, values, f.Metadata, nil
+}
+
+// File is a safetensors file whose header was read. It may be read from by several goroutines.
+type File struct {
+	Metadata map[string]string
+	layout   param.Layout
+	payload  int64 // where it begins
+	r        io.ReaderAt
+}
+
+// Open reads the header of a file of size bytes.
+func Open(r io.ReaderAt, size int64) (*File, error) {
+	var prefix [8]byte
+	if _, err := r.ReadAt(prefix[:], 0); err != nil {
+		return nil, fmt.Errorf("length of the header: %w", err)
 	}
-	return layout, values, metadata, nil
+	n := binary.LittleEndian.Uint64(prefix[:])
+	if n > maxHeader || int64(n) > size-8 {
+		return nil, fmt.Errorf("a header of %d bytes in a file of %d", n, size)
+	}
+	head := make([]byte, n)
+	if _, err := r.ReadAt(head, 8); err != nil {
+		return nil, fmt.Errorf("header: %w", err)
+	}
+	layout, metadata, err := parseHeader(head, size-8-int64(n))
+	if err != nil {
+		return nil, err
+	}
+	return &File{metadata, layout, 8 + int64(n), r}, nil
+}
+
+// ReadTensor fills dst with the elements of a tensor from the one numbered from on.
+func (f *File) ReadTensor(name string, from int, dst []float32) error {
+	at := 0
+	for _, v := range f.layout {
+		if v.Name == name {
+			if from < 0 || from+len(dst) > v.Len() {
+				return fmt.Errorf("read elements [%d, %d) of tensor %q, which has %d", from, from+len(dst), name, v.Len())
+			}
+			return f.read(dst, at+from)
+		}
+		at += v.Len()
+	}
+	return fmt.Errorf("there is no tensor %q", name)
+}
+
+// read fills dst with the elements of the payload from one on.
+func (f *File) read(dst []float32, from int) error {
+	const chunk = 64 << 10
+	buf := make([]byte, 4*min(chunk, len(dst)))
+	at := f.payload + 4*int64(from)
+	for part := range slices.Chunk(dst, chunk) {
+		b := buf[:4*len(part)]
+		if n, err := f.r.ReadAt(b, at); n < len(b) {
+			return fmt.Errorf("payload: %w", err)
+		}
+		for i := range part {
+			part[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+		}
+		at += int64(len(b))
+	}
+	return nil
 }
 
 // parseHeader checks that the tensors cover the payload without gap or overlap.

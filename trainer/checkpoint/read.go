@@ -1,0 +1,150 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+
+	"github.com/elasticdl/elasticdl/trainer/safetensors"
+)
+
+// ErrNone is returned where there is no commit.
+var ErrNone = errors.New("there is no checkpoint")
+
+// ReadCommit reads the record of a commit. It looks at no shard.
+func (d Dir) ReadCommit(number int64) (*Commit, error) {
+	f, size, closer, err := d.Open(commitDir(number) + "/" + recordFile)
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %w", err)
+	}
+	defer closer.Close()
+	const most = 1 << 30
+	if size > most {
+		return nil, fmt.Errorf("read checkpoint: %s has %d bytes", d.Path(number, recordFile), size)
+	}
+	record := make([]byte, size)
+	if n, err := f.ReadAt(record, 0); int64(n) < size {
+		return nil, fmt.Errorf("read checkpoint: %s: %w", d.Path(number, recordFile), err)
+	}
+	c, err := Decode(record)
+	if err == nil && c.Number != number {
+		err = fmt.Errorf("it is of commit %d", c.Number)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read checkpoint: %s: %w", d.Path(number, recordFile), err)
+	}
+	return c, nil
+}
+
+// Damage is a commit that cannot be used, and why.
+type Damage struct {
+	Number int64
+	Err    error
+}
+
+// Newest returns the newest commit that is whole, every byte of it, and what is wrong with those that are newer. [ErrNone]: there is
+// none.
+func (d Dir) Newest() (*Commit, []Damage, error) {
+	numbers, complete, err := d.Numbers()
+	if err != nil {
+		return nil, nil, err
+	}
+	var damaged []Damage
+	for _, n := range numbers {
+		if !complete[n] {
+			continue
+		}
+		c, err := d.ReadCommit(n)
+		if err == nil {
+			err = d.Verify(c)
+		}
+		if err == nil {
+			return c, damaged, nil
+		}
+		damaged = append(damaged, Damage{n, err})
+	}
+	return nil, damaged, fmt.Errorf("%w in %v", ErrNone, d)
+}
+
+// Verify reads all shards of a commit, and says what is wrong with them.
+func (d Dir) Verify(c *Commit) error {
+	var problems []error
+	for _, s := range c.Shards {
+		if err := d.verify(c, s); err != nil {
+			problems = append(problems, fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (d Dir) verify(c *Commit, s Shard) error {
+	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
+	if errors.Is(err, fs.ErrNotExist) {
+		return errors.New("it is not there")
+	}
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	if size != s.Bytes {
+		return fmt.Errorf("it has %d bytes, expected %d", size, s.Bytes)
+	}
+	crc := crc32.New(castagnoli)
+	if _, err := io.CopyBuffer(crc, io.NewSectionReader(f, 0, size), make([]byte, 1<<20)); err != nil {
+		return err
+	}
+	if is := checksum(crc.Sum32()); is != s.CRC {
+		return fmt.Errorf("its checksum is %s, expected %s: it is damaged", is, s.CRC)
+	}
+	return nil
+}
+
+// Read fills a part of the model, of any stretch, from the shards of a commit that is verified. Slots of p that the commit has
+// not are an error; p has none where only the values are wanted.
+func (d Dir) Read(c *Commit, p Part) error {
+	if len(p.Slots) > c.Slots {
+		return fmt.Errorf("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
+	}
+	end := p.Start + len(p.Values)
+	if layout := c.ParamLayout(); p.Start < 0 || end > layout.Len() {
+		return fmt.Errorf("read checkpoint: elements [%d, %d) of commit %d, which has %d", p.Start, end, c.Number, layout.Len())
+	}
+	for _, s := range c.Shards {
+		from, to := max(s.Start, p.Start), min(s.End, end)
+		if from >= to {
+			continue
+		}
+		if err := d.read(c, s, p, from, to); err != nil {
+			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err)
+		}
+	}
+	return nil
+}
+
+// read fills the elements [from, to) of p, which are in a shard.
+func (d Dir) read(c *Commit, s Shard, p Part, from, to int) error {
+	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	file, err := safetensors.Open(f, size)
+	if err != nil {
+		return err
+	}
+	if err := file.ReadTensor(valuesName, from-s.Start, p.Values[from-p.Start:to-p.Start]); err != nil {
+		return err
+	}
+	for i, slot := range p.Slots {
+		to := min(to, p.Start+len(slot)) // only trainable elements have slots
+		if from >= to {
+			continue
+		}
+		if err := file.ReadTensor(slotName(i), from-s.Start, slot[from-p.Start:to-p.Start]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
