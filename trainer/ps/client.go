@@ -155,11 +155,12 @@ func (o PullOptions) request() request {
 // Gradient says what a gradient is of.
 type Gradient struct {
 	Versions Versions // of the values that it was computed with, as Pull returned them
-	// Epoch and Task name the training task, From and To the records of its order. A server has each record
-	// of a task once, whoever pushes it. Epoch 0 is no task: a repeat is another gradient.
+	// Epoch and Task name the training task, From and To the records of its order, Of how many it has. A server has each
+	// record of a task once, whoever pushes it. Epoch 0 is no task: a repeat is another gradient.
 	Epoch    int
 	Task     int64
 	From, To int64
+	Of       int64
 }
 
 // Pushed is what became of a gradient.
@@ -185,7 +186,7 @@ func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed,
 	}
 	answers := make([]answer, len(c.servers))
 	err := c.each(ctx, func(ctx context.Context, p *peer) (err error) {
-		req := request{op: opPush, version: g.Versions[p.index], epoch: g.Epoch, task: g.Task, from: g.From, to: g.To}
+		req := request{op: opPush, version: g.Versions[p.index], epoch: g.Epoch, task: g.Task, from: g.From, to: g.To, of: g.Of}
 		answers[p.index], err = p.call(ctx, &p.push, req, p.part(grads), nil)
 		return err
 	})

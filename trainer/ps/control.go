@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -65,7 +66,7 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 	defer s.mu.Unlock()
 	reply := &wire.ProgressReply{}
 	for _, t := range req.Tasks {
-		reply.Done = append(reply.Done, s.rule.done(work{int(t.Epoch), t.Number}))
+		reply.Done = append(reply.Done, s.rule.done(ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)}))
 	}
 	return reply, nil
 }
@@ -81,7 +82,7 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in life %d comes late", req.Number, req.Life)
 	}
 	err := s.settle(ctx, func() bool {
-		unsettled := int(req.Settled) > s.rule.settled
+		unsettled := int(req.Settled) > s.rule.had.Settled()
 		return s.life == req.Life && (s.rule.due() || unsettled && len(s.rule.gathered) > 0)
 	})
 	if err != nil {

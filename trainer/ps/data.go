@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
@@ -133,9 +134,9 @@ func (d *dataConn) push(req request) error {
 	if err := s.takeTurn(s.ctx); err != nil {
 		return err
 	}
-	p := push{d.worker, req.version, work{req.epoch, req.task}, req.from, req.to}
+	p := push{d.worker, req.version, ledger.Task{Epoch: req.epoch, Number: int(req.task)}, req.from, req.to, req.of}
 	s.mu.Lock()
-	current, v, had := d.current(), s.rule.judge(p), s.rule.done(p.work)
+	current, v, had := d.current(), s.rule.judge(p), s.rule.done(p.task)
 	s.mu.Unlock()
 	switch {
 	case !current:

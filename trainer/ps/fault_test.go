@@ -147,7 +147,7 @@ func TestCutMidPush(t *testing.T) {
 		f.init(c, filled(n, 5))
 		for _, length := range []int{0, 1, 4*n - 1} {
 			conn := f.open(c)
-			conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1}.appendTo(nil))
+			conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1, of: 1000}.appendTo(nil))
 			conn.Write(raw(filled(n, 1))[:length])
 			conn.Close()
 			got, v := f.pull(c, PullOptions{})
@@ -157,7 +157,7 @@ func TestCutMidPush(t *testing.T) {
 			}
 		}
 		for range 2 {
-			if ok, v := f.push(c, filled(n, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 1}); !ok || v[0] != 1 {
+			if ok, v := f.push(c, filled(n, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 1, Of: 1000}); !ok || v[0] != 1 {
 				t.Fatal(ok, v)
 			}
 			f.cut()
@@ -176,11 +176,11 @@ func TestStalledPusher(t *testing.T) {
 		a, b := f.client(0, dense(n, 0)), f.client(1, dense(n, 0))
 		f.init(a, filled(n, 5))
 		conn := f.open(a)
-		conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1}.appendTo(nil))
+		conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1, of: 1000}.appendTo(nil))
 		conn.Write(raw(filled(n, 1))[:n])
 		synctest.Wait()
 		start := time.Now()
-		f.push(b, filled(n, 2), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 1})
+		f.push(b, filled(n, 2), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 1, Of: 1000})
 		if took := time.Since(start); took > stall {
 			t.Fatal(took)
 		}
@@ -246,9 +246,9 @@ func TestNewLife(t *testing.T) {
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(64, 10))
 		v := Versions{0, 0}
-		f.push(a, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
-		f.push(b, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1})
-		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2}) // is gathered
+		f.push(a, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
+		f.push(b, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1, Of: 1000})
+		f.push(a, filled(64, 1), Gradient{Versions: Versions{1, 1}, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000}) // is gathered
 		stands := func(want [3]int64) {
 			if life, version, snapshot := f.server(1).standing(); [3]int64{life, version, snapshot} != want {
 				t.Errorf("life, version and snapshot: %d, %d, %d; want %d", life, version, snapshot, want)
@@ -269,15 +269,15 @@ func TestNewLife(t *testing.T) {
 		if _, err := a.Pull(ctx, dst, PullOptions{}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
-		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2}); !errors.Is(err, ErrAnew) {
+		if _, err := b.Push(ctx, dst, Gradient{Versions: v, Epoch: 1, Task: 2, From: 1, To: 2, Of: 1000}); !errors.Is(err, ErrAnew) {
 			t.Fatal(err)
 		}
 		// In the new life the same records are taken again, from the initial values, with the slots at their beginning.
 		again, other := f.client(0, layout), f.client(1, layout)
 		got, _ := f.pull(again, PullOptions{})
 		want(t, got, filled(64, 10))
-		f.push(again, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
-		f.push(other, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1})
+		f.push(again, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
+		f.push(other, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 1, Of: 1000})
 		got, v = f.pull(again, PullOptions{})
 		want(t, got, filled(64, 9))
 		if !slices.Equal(v, Versions{1, 1}) {
@@ -286,7 +286,7 @@ func TestNewLife(t *testing.T) {
 		// An order of the life before comes late, whatever its number.
 		for _, number := range []int64{1, 1000} {
 			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 1, Number: number, Settled: 1})
-			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 || f.server(0).rule.settled != 0 {
+			if grpcstatus.Code(err) != codes.Aborted || f.server(0).Version() != 1 || f.server(0).rule.had.Settled() != 0 {
 				t.Fatalf("order %d: %v", number, err)
 			}
 		}
@@ -311,7 +311,7 @@ func TestLateOrder(t *testing.T) {
 		if err := order(2, 1); err != nil { // told again
 			t.Fatal(err)
 		}
-		if _, v := f.push(c, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, To: 1}); v[0] != 1 {
+		if _, v := f.push(c, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, To: 1, Of: 1000}); v[0] != 1 {
 			t.Fatal("the gradient of the only worker waits for others")
 		}
 	})
@@ -347,11 +347,11 @@ func TestCut(t *testing.T) {
 		gone, c := f.client(0, dense(20, 0)), f.client(1, dense(20, 0))
 		f.init(c, filled(20, 10))
 		v := Versions{0, 0}
-		f.push(gone, filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, To: 4})
+		f.push(gone, filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, To: 4, Of: 1000})
 		p := gone.servers[1] // one server has more: the worker was lost in the middle of a push
-		must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 3, from: 4, to: 8}, p.part(filled(20, 1)), nil))
+		must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 3, from: 4, to: 8, of: 1000}, p.part(filled(20, 1)), nil))
 		push := func(from, to int64) Pushed {
-			return must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, From: from, To: to}))
+			return must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 3, From: from, To: to, Of: 1000}))
 		}
 		if p := push(4, 10); p.Accepted || p.Cut != 8 { // server 0 takes it, server 1 has a part of it
 			t.Fatal(p)
@@ -376,9 +376,9 @@ func TestCut(t *testing.T) {
 		// Where each has another part, the records that any of them lacks are to follow.
 		for i, to := range []int64{2, 3} {
 			p := gone.servers[i]
-			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 5, to: to}, p.part(filled(20, 0)), nil))
+			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: 5, to: to, of: 1000}, p.part(filled(20, 0)), nil))
 		}
-		if p := must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 5, To: 4})); p.Accepted || p.Cut != 2 {
+		if p := must(c.Push(t.Context(), filled(20, 1), Gradient{Versions: v, Epoch: 1, Task: 5, To: 4, Of: 1000})); p.Accepted || p.Cut != 2 {
 			t.Fatal(p)
 		}
 		// After the epoch nothing of it is taken.
@@ -396,7 +396,7 @@ func TestContextEndsCalls(t *testing.T) {
 		c := f.client(0, dense(64, 0))
 		f.init(c, filled(64, 10))
 		v := Versions{0, 0}
-		f.push(c, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
+		f.push(c, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
 		within := func(call func(ctx context.Context) error) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
@@ -416,7 +416,7 @@ func TestContextEndsCalls(t *testing.T) {
 		f.kill(1)
 		within(pull) // for a server that is away
 		within(func(ctx context.Context) error {
-			_, err := c.Push(ctx, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, From: 1, To: 2})
+			_, err := c.Push(ctx, filled(64, 1), Gradient{Versions: v, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000})
 			return err
 		})
 		within(func(ctx context.Context) error {

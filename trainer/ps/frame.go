@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
@@ -17,7 +18,7 @@ import (
 //
 //	request   0 "EDLP"  4 protocol u16  6 op u16       8 flags u32   12 epoch u32
 //	         16 payload bytes u64      24 version i64  32 task i64
-//	         40 from i64               48 to i64      56 snapshot i64
+//	         40 from i64               48 to i64      56 of i64        64 snapshot i64
 //	reply     0 "EDLR"  4 protocol u16  6 status u16   8 detail i64
 //	         16 payload bytes u64      24 version i64
 //	trailer   0 torn u64    8 version i64
@@ -26,7 +27,7 @@ import (
 // The payload of a push is the server's range of the values; so is that of the reply
 // to a pull, which a trailer follows. The payload of any other reply is the text of an error.
 const (
-	requestSize = 64
+	requestSize = 72
 	replySize   = 32
 	trailerSize = 16
 	maxText     = 4096 // bytes of an error's text
@@ -72,7 +73,8 @@ type request struct {
 	length   uint64 // of the payload, in bytes
 	version  int64  // push: of the values that the gradient was computed with
 	task     int64  // push
-	from, to int64  // push: the records of the task's order that the gradient is of
+	from, to int64  // push: the records of the task's order that the gradient is of,
+	of       int64  // of so many that the task has
 	snapshot int64  // pull; 0: the values as they stand
 }
 
@@ -82,7 +84,7 @@ func (r request) appendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint16(b, uint16(r.op))
 	b = binary.LittleEndian.AppendUint32(b, r.flags)
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.epoch))
-	for _, v := range []uint64{r.length, uint64(r.version), uint64(r.task), uint64(r.from), uint64(r.to), uint64(r.snapshot)} {
+	for _, v := range []uint64{r.length, uint64(r.version), uint64(r.task), uint64(r.from), uint64(r.to), uint64(r.of), uint64(r.snapshot)} {
 		b = binary.LittleEndian.AppendUint64(b, v)
 	}
 	return b
@@ -104,7 +106,8 @@ func parseRequest(b []byte) (request, error) {
 		task:     int64(le.Uint64(b[32:])),
 		from:     int64(le.Uint64(b[40:])),
 		to:       int64(le.Uint64(b[48:])),
-		snapshot: int64(le.Uint64(b[56:])),
+		of:       int64(le.Uint64(b[56:])),
+		snapshot: int64(le.Uint64(b[64:])),
 	}
 	blank := r // what the op does not use
 	switch r.op {
@@ -118,7 +121,8 @@ func parseRequest(b []byte) (request, error) {
 	default:
 		return request{}, fmt.Errorf("parse request: unknown op %d", r.op)
 	}
-	if blank != (request{op: r.op}) || r.epoch < 0 || min(r.version, r.task, r.from, r.snapshot) < 0 || r.to < r.from {
+	if blank != (request{op: r.op}) || r.epoch < 0 || min(r.version, r.task, r.from, r.snapshot) < 0 ||
+		r.to < r.from || r.epoch > 0 && r.to > r.of || r.task >= ledger.MaxTasks {
 		return request{}, fmt.Errorf("parse request: impossible %+v", r)
 	}
 	if r.op == opOpen && (r.length == 0 || r.length > identity.MaxSize) {

@@ -8,12 +8,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // FuzzFrames: what is parsed is written back as it was, so that one meaning has one form.
 func FuzzFrames(f *testing.F) {
 	f.Add(request{op: opOpen, length: 100}.appendTo(nil))
-	f.Add(request{op: opPush, length: 400, version: 3, epoch: 2, task: 4, from: 32, to: 64}.appendTo(nil))
+	f.Add(request{op: opPush, length: 400, version: 3, epoch: 2, task: 4, from: 32, to: 64, of: 1000}.appendTo(nil))
 	f.Add(request{op: opPull, flags: flagAfter | flagWhole, snapshot: 200}.appendTo(nil))
 	f.Add(reply{status: statusRefused, length: 12, version: 7}.appendTo(nil))
 	f.Add(trailer{torn: true, version: 7}.appendTo(nil))
@@ -45,9 +46,10 @@ func TestFrames(t *testing.T) {
 			r.length = rapid.Uint64Range(1, identity.MaxSize).Draw(t, "length")
 		case opPush:
 			r.length, r.version = rapid.Uint64().Draw(t, "length"), number.Draw(t, "version")
-			r.epoch, r.task = rapid.IntRange(0, math.MaxInt32).Draw(t, "epoch"), number.Draw(t, "task")
+			r.epoch, r.task = rapid.IntRange(0, math.MaxInt32).Draw(t, "epoch"), rapid.Int64Range(0, ledger.MaxTasks-1).Draw(t, "task")
 			r.from = number.Draw(t, "from")
 			r.to = rapid.Int64Range(r.from, math.MaxInt64).Draw(t, "to")
+			r.of = rapid.Int64Range(r.to, math.MaxInt64).Draw(t, "of")
 		case opPull:
 			r.flags, r.snapshot = rapid.Uint32Range(0, flagsEnd-1).Draw(t, "flags"), number.Draw(t, "snapshot")
 		}
@@ -75,6 +77,8 @@ func TestImpossibleFrames(t *testing.T) {
 		"negative version": {op: opPush, version: -1},
 		"negative epoch":   {op: opPush, epoch: -1},
 		"negative records": {op: opPush, from: 2, to: 1},
+		"more than all":    {op: opPush, epoch: 1, to: 2, of: 1},
+		"too many tasks":   {op: opPush, epoch: 1, task: ledger.MaxTasks},
 		"nobody opens":     {op: opOpen},
 		"a long identity":  {op: opOpen, length: identity.MaxSize + 1},
 	} {

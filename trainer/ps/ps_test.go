@@ -38,7 +38,7 @@ func TestPushPull(t *testing.T) {
 					got, v := f.pull(c, PullOptions{})
 					want(t, got, values)
 
-					accepted, after := f.push(c, filled(n+3, 0.5), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
+					accepted, after := f.push(c, filled(n+3, 0.5), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
 					if !accepted || slices.Min(after) != 1 || slices.Max(after) != 1 {
 						t.Fatal(accepted, after)
 					}
@@ -99,7 +99,7 @@ func TestNotFinite(t *testing.T) {
 				t.Fatal(v)
 			}
 			// The same records, computed again.
-			f.push(c, filled(80, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
+			f.push(c, filled(80, 1), Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
 			got, _ = f.pull(c, PullOptions{})
 			want(t, got, append(filled(70, 0), filled(10, 1)...)) // the average of ones is one
 		})
@@ -147,8 +147,8 @@ func TestStateIsAMovingAverage(t *testing.T) {
 				f.init(w, filled(50, 8))
 				v := make(Versions, c.servers)
 				grads := filled(50, 1)
-				f.push(w, grads, Gradient{Versions: v, Epoch: 1, Task: 1, To: 1})
-				f.push(w, filled(50, 3), Gradient{Versions: v, Epoch: 1, Task: 1, From: 1, To: 2})
+				f.push(w, grads, Gradient{Versions: v, Epoch: 1, Task: 1, To: 1, Of: 1000})
+				f.push(w, filled(50, 3), Gradient{Versions: v, Epoch: 1, Task: 1, From: 1, To: 2, Of: 1000})
 				state := float32(0.75*8 + 0.25*2) // the mean
 				if c.config.GradsToWait < 2 {
 					state = 0.75*(0.75*8+0.25*1) + 0.25*3
@@ -242,7 +242,7 @@ func TestSynchronous(t *testing.T) {
 		if accepted || !slices.Equal(v, Versions{1, 1}) {
 			t.Fatal("a gradient of version 0 was accepted at version 1", v)
 		}
-		accepted, _ = f.push(b, filled(200, 3), Gradient{Versions: v, Epoch: 1, Task: 2, From: 8, To: 16})
+		accepted, _ = f.push(b, filled(200, 3), Gradient{Versions: v, Epoch: 1, Task: 2, From: 8, To: 16, Of: 1000})
 		if !accepted {
 			t.Fatal("the same records were refused")
 		}
@@ -272,8 +272,8 @@ func TestFewerContributorsRelease(t *testing.T) {
 		f := newFleet(t, 1, ServerConfig{GradsToWait: 3})
 		a, b := f.client(0, dense(20, 0)), f.client(1, dense(20, 0))
 		f.init(a, filled(20, 10))
-		f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 8})
-		f.push(b, filled(20, 3), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 8})
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 8, Of: 1000})
+		f.push(b, filled(20, 3), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 8, Of: 1000})
 		f.tell(0, &wire.ControlRequest{Contributors: 4})
 		if v := f.server(0).Version(); v != 0 {
 			t.Fatal(v)
@@ -282,7 +282,7 @@ func TestFewerContributorsRelease(t *testing.T) {
 		got, _ := f.pull(a, PullOptions{After: true})
 		want(t, got, filled(20, 8))
 		f.tell(0, &wire.ControlRequest{}) // no word of contributors: 2, as before
-		f.push(a, filled(20, 1), Gradient{Versions: Versions{1}, Epoch: 1, Task: 1, From: 8, To: 16})
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{1}, Epoch: 1, Task: 1, From: 8, To: 16, Of: 1000})
 		if v := f.server(0).Version(); v != 1 {
 			t.Fatal(v)
 		}
@@ -299,7 +299,7 @@ func TestNobodyWaitsAcrossServers(t *testing.T) {
 		f.init(a, filled(32, 0))
 		one := func(c *Client, server int, done int64) { // what arrived at one server before the worker refused at the other computed again
 			p := c.servers[server]
-			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: int64(c.servers[0].request.Worker), from: done - 1, to: done}, filled(16, 1), nil))
+			must(p.call(t.Context(), &p.push, request{op: opPush, epoch: 1, task: int64(c.servers[0].request.Worker), from: done - 1, to: done, of: 1000}, filled(16, 1), nil))
 		}
 		one(a, 0, 1)
 		one(b, 1, 1)
@@ -363,7 +363,7 @@ func TestProgress(t *testing.T) {
 		f.init(w, filled(20, 10))
 		for task := range int64(3) {
 			for done := range int64(3) {
-				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Epoch: 1, Task: task, From: 64 * done, To: 64 * (done + 1)})
+				f.push(w, filled(20, 0), Gradient{Versions: Versions{0}, Epoch: 1, Task: task, From: 64 * done, To: 64 * (done + 1), Of: 1000})
 			}
 		}
 		progress := func(life int64) ([]int64, error) {

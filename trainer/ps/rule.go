@@ -1,8 +1,10 @@
 package ps
 
 import (
-	"maps"
+	"math"
 	"slices"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // rule decides what becomes of the gradients that are pushed to one server. It
@@ -14,10 +16,9 @@ type rule struct {
 	modulate bool  // older gradients weigh less
 
 	version      int64
-	contributors int            // workers that may push; 0: not told
-	gathered     []gathered     // what the sum consists of, in order
-	had          map[work]int64 // how many records of a task's order are in the values or the sum; see judge
-	settled      int            // epochs up to this one are had, all of them
+	contributors int           // workers that may push; 0: not told
+	gathered     []gathered    // what the sum consists of, in order
+	had          ledger.Ledger // what is in the values or the sum; see judge
 }
 
 type gathered struct {
@@ -25,18 +26,13 @@ type gathered struct {
 	weight float64
 }
 
-// work names a training task: what a gradient is of. It is the same for whoever trains on it, now or after somebody else.
-type work struct {
-	epoch int
-	task  int64 // its number in the epoch's unshuffled cut
-}
-
 // push is what the rule sees of a gradient.
 type push struct {
 	worker   int
-	version  int64 // of the values that it was computed with
-	work           // of epoch 0: none, it has no marker
-	from, to int64 // records of the task's order
+	version  int64       // of the values that it was computed with
+	task     ledger.Task // what it is of; of epoch 0: nothing that has a marker
+	from, to int64       // records of the task's order,
+	of       int64       // of so many
 }
 
 type verdict int
@@ -53,7 +49,6 @@ func newRule(c ServerConfig) *rule {
 		wait:     max(1, c.GradsToWait),
 		bound:    -1,
 		modulate: c.LRStalenessModulation,
-		had:      make(map[work]int64),
 	}
 	switch {
 	case c.Async:
@@ -72,9 +67,9 @@ func newRule(c ServerConfig) *rule {
 // that begins at the end of that stretch. Whoever trains on a task after another, or beside one that is believed gone,
 // may find more had than it knows of: then it is told how much, and goes on from there.
 func (r *rule) judge(p push) verdict {
-	if p.epoch > 0 {
-		switch had := r.had[p.work]; {
-		case p.epoch <= r.settled || p.to <= had:
+	if p.task.Epoch > 0 {
+		switch had, whole := r.had.Had(p.task); {
+		case whole || p.to <= had:
 			return repeated
 		case p.from != had:
 			return cut
@@ -98,8 +93,8 @@ func (r *rule) take(p push) verdict {
 		weight = 1 / float64(age)
 	}
 	r.gathered = append(r.gathered, gathered{p.worker, weight})
-	if p.epoch > 0 {
-		r.had[p.work] = p.to
+	if p.task.Epoch > 0 {
+		r.had.Add(p.task, p.to, p.of)
 	}
 	return taken
 }
@@ -139,10 +134,13 @@ func (r *rule) waits(worker int) bool {
 }
 
 // settle notes that every record of the epochs up to this one is had; no marker of them is needed any more.
-func (r *rule) settle(epoch int) {
-	r.settled = max(r.settled, epoch)
-	maps.DeleteFunc(r.had, func(w work, _ int64) bool { return w.epoch <= r.settled })
-}
+func (r *rule) settle(epoch int) { r.had.Settle(epoch) }
 
-// done returns how many records of a task's order are had.
-func (r *rule) done(w work) int64 { return r.had[w] }
+// done returns how many records of a task's order are had; of one that is had whole, however many, more than any has.
+func (r *rule) done(t ledger.Task) int64 {
+	n, whole := r.had.Had(t)
+	if whole {
+		return math.MaxInt64
+	}
+	return n
+}

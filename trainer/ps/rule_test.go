@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // TestRule drives the rule with gradients, repeats, flushes and changes of the
@@ -29,7 +31,7 @@ func ruleConfig(t *rapid.T) ServerConfig {
 
 // record is one of a task.
 type record struct {
-	work
+	ledger.Task
 	at int64
 }
 
@@ -40,7 +42,7 @@ func checkRule(t *rapid.T) {
 		contributors, version int64
 		effects               = map[record]int{}
 		waiting               []push // gathered
-		had                   = map[work]int64{}
+		had                   = map[ledger.Task]int64{}
 		settled               int
 	)
 	settle := func() {
@@ -70,11 +72,13 @@ func checkRule(t *rapid.T) {
 			p := push{
 				worker:  rapid.IntRange(0, 4).Draw(t, "worker"),
 				version: max(0, version-rapid.Int64Range(-1, 4).Draw(t, "age")),
-				work:    work{rapid.IntRange(0, 3).Draw(t, "epoch"), rapid.Int64Range(0, 2).Draw(t, "task")},
+				task:    ledger.Task{Epoch: rapid.IntRange(0, 3).Draw(t, "epoch"), Number: rapid.IntRange(0, 2).Draw(t, "task")},
+				of:      10,
 			}
 			// Whoever pushes is where the server is, behind it, or, if a marker was lost, beyond.
-			p.from = max(0, had[p.work]+rapid.Int64Range(-3, 1).Draw(t, "from"))
-			p.to = p.from + rapid.Int64Range(1, 3).Draw(t, "records")
+			p.from = max(0, had[p.task]+rapid.Int64Range(-3, 1).Draw(t, "from"))
+			p.from = min(p.from, p.of-1)
+			p.to = min(p.from+rapid.Int64Range(1, 3).Draw(t, "records"), p.of)
 			before := *r
 			judged := r.judge(p)
 			if before.version != r.version || len(before.gathered) != len(r.gathered) {
@@ -83,9 +87,9 @@ func checkRule(t *rapid.T) {
 			got := r.take(p)
 			expect := taken
 			switch {
-			case p.epoch > 0 && (p.epoch <= settled || p.to <= had[p.work]):
+			case p.task.Epoch > 0 && (p.task.Epoch <= settled || p.to <= had[p.task]):
 				expect = repeated
-			case p.epoch > 0 && p.from != had[p.work]:
+			case p.task.Epoch > 0 && p.from != had[p.task]:
 				expect = cut
 			case !fits(p):
 				expect = stale
@@ -95,10 +99,10 @@ func checkRule(t *rapid.T) {
 			}
 			if got == taken {
 				waiting = append(waiting, p)
-				if p.epoch > 0 {
-					had[p.work] = p.to
+				if p.task.Epoch > 0 {
+					had[p.task] = p.to
 					for i := p.from; i < p.to; i++ {
-						effects[record{p.work, i}]++
+						effects[record{p.task, i}]++
 					}
 				}
 			}
@@ -153,9 +157,18 @@ func checkRule(t *rapid.T) {
 					t.Fatalf("%+v had its effect %d times", of, n)
 				}
 			}
-			for of := range r.had {
-				if of.epoch <= settled {
-					t.Fatalf("a marker of epoch %d is kept, %d epochs are settled", of.epoch, settled)
+			for task, n := range had {
+				want := n
+				if task.Epoch <= settled || n == 10 {
+					want = math.MaxInt64
+				}
+				if got := r.done(task); got != want {
+					t.Fatalf("%d records of %v are had, want %d", got, task, want)
+				}
+			}
+			for _, epoch := range r.had.Epochs() {
+				if epoch <= settled {
+					t.Fatalf("markers of epoch %d are kept, %d epochs are settled", epoch, settled)
 				}
 			}
 		},

@@ -155,7 +155,7 @@ func (s *schedule) step(c *Client, values []float32, sync bool, task, from int64
 		return false, err
 	}
 	time.Sleep(time.Duration(s.draw(100)) * time.Millisecond)
-	p, err := c.Push(s.t.Context(), filled(s.size+1, 1), Gradient{Versions: v, Epoch: 1, Task: task, From: from, To: from + 1})
+	p, err := c.Push(s.t.Context(), filled(s.size+1, 1), Gradient{Versions: v, Epoch: 1, Task: task, From: from, To: from + 1, Of: 1000})
 	for i := range p.Versions {
 		if p.Versions[i] < v[i] {
 			return false, fmt.Errorf("version %d of server %d after %d", p.Versions[i], i, v[i])

@@ -242,7 +242,8 @@ func (w *servers) pull(ctx context.Context, options ps.PullOptions) (ps.Versions
 // push sends the engine's gradient, of the task's records from on, to every server.
 func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (ps.Pushed, error) {
 	w.sincePull++
-	gradient := ps.Gradient{Versions: w.versions, Epoch: int(it.task.Epoch), Task: it.task.Number, From: from, To: it.done}
+	gradient := ps.Gradient{Versions: w.versions, Epoch: int(it.task.Epoch), Task: it.task.Number, From: from, To: it.done,
+		Of: it.task.End - it.task.Start}
 	if w.behind != nil {
 		return ps.Pushed{Accepted: true}, w.pushBehind(ctx, it, gradient, feed)
 	}
