@@ -88,7 +88,7 @@ func TestNotFinite(t *testing.T) {
 			for at, name := range map[int]string{0: "a[0]", 29: "a[29]", 30: "b[0]", 79: "mean[9]"} {
 				grads := filled(80, 1)
 				grads[at] = float32(math.NaN())
-				_, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers), Epoch: 1, Task: 1, To: 1})
+				_, err := c.Push(t.Context(), grads, Gradient{Versions: make(Versions, servers), Epoch: 1, Task: 1, To: 1, Of: 1000})
 				if !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), name+" is NaN") {
 					t.Fatal(err)
 				}
@@ -216,7 +216,7 @@ func TestSynchronous(t *testing.T) {
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(200, 10))
 		v0 := Versions{0, 0}
-		f.push(a, filled(200, 1), Gradient{Versions: v0, Epoch: 1, Task: 1, To: 8})
+		f.push(a, filled(200, 1), Gradient{Versions: v0, Epoch: 1, Task: 1, To: 8, Of: 1000})
 		got, v := f.pull(a, PullOptions{})
 		want(t, got, filled(200, 10))
 		if !slices.Equal(v, v0) {
@@ -235,10 +235,10 @@ func TestSynchronous(t *testing.T) {
 			t.Fatal("a synchronous pull did not wait")
 		default:
 		}
-		f.push(b, filled(200, 3), Gradient{Versions: v0, Epoch: 1, Task: 2, To: 8})
+		f.push(b, filled(200, 3), Gradient{Versions: v0, Epoch: 1, Task: 2, To: 8, Of: 1000})
 		want(t, <-pulled, filled(200, 8))
 
-		accepted, v := f.push(b, filled(200, 3), Gradient{Versions: v0, Epoch: 1, Task: 2, From: 8, To: 16})
+		accepted, v := f.push(b, filled(200, 3), Gradient{Versions: v0, Epoch: 1, Task: 2, From: 8, To: 16, Of: 1000})
 		if accepted || !slices.Equal(v, Versions{1, 1}) {
 			t.Fatal("a gradient of version 0 was accepted at version 1", v)
 		}

@@ -215,7 +215,7 @@ func (b *bench) pull(t *testing.T) float32 {
 // has makes the server have records of a task, of a gradient that changes nothing.
 func (b *bench) has(t *testing.T, task, from, to int64) {
 	t.Helper()
-	p, err := b.Servers.Push(t.Context(), []float32{0}, ps.Gradient{Versions: ps.Versions{0}, Epoch: 1, Task: task, From: from, To: to})
+	p, err := b.Servers.Push(t.Context(), []float32{0}, ps.Gradient{Versions: ps.Versions{0}, Epoch: 1, Task: task, From: from, To: to, Of: 1000})
 	if err != nil || !p.Accepted {
 		t.Fatal(p, err)
 	}
@@ -404,7 +404,7 @@ func (i *intruder) Step(b *zoo.Batch) (float32, error) {
 		var v [1]float32
 		versions, err := i.bench.Servers.Pull(i.t.Context(), v[:], ps.PullOptions{})
 		if err == nil {
-			_, err = i.bench.Servers.Push(i.t.Context(), []float32{1}, ps.Gradient{Versions: versions, Epoch: 1, Task: 99, To: 1})
+			_, err = i.bench.Servers.Push(i.t.Context(), []float32{1}, ps.Gradient{Versions: versions, Epoch: 1, Task: 99, To: 1, Of: 1000})
 		}
 		if err != nil {
 			i.t.Error(err)
