@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -88,12 +89,34 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 	if err != nil {
 		return nil, grpcstatus.FromContextError(err).Err()
 	}
+	if err := s.checkpoint(ctx, req); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life == req.Life {
 		s.rule.settle(int(req.Settled))
 	}
 	return &wire.ControlReply{Version: s.rule.version}, nil
+}
+
+// checkpoint follows the part of an order that is about the checkpoint that is being made.
+func (s *Server) checkpoint(ctx context.Context, req *wire.ControlRequest) error {
+	o := custody.CutOrder{Number: req.Cut}
+	if len(req.Target) > 0 {
+		target, err := ledger.Parse(req.Target)
+		if err != nil {
+			return grpcstatus.Error(codes.InvalidArgument, err.Error())
+		}
+		o.Target = &target
+	}
+	if err := s.takeTurn(ctx); err != nil {
+		return grpcstatus.FromContextError(err).Err()
+	}
+	defer s.yieldTurn()
+	s.obeyCut(o)
+	s.copyCut()
+	return nil
 }
 
 // obey follows an order as far as that takes no turn. It reports whether the order is still to be followed.

@@ -1,6 +1,7 @@
 package ps
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -131,10 +132,10 @@ func (d *dataConn) current() bool { return d.life == d.server.life }
 // push receives a gradient, and gathers it if the rule takes it.
 func (d *dataConn) push(req request) error {
 	s := d.server
-	if err := s.takeTurn(s.ctx); err != nil {
+	p := push{d.worker, req.version, ledger.Task{Epoch: req.epoch, Number: int(req.task)}, req.from, req.to, req.of}
+	if err := s.enter(p); err != nil {
 		return err
 	}
-	p := push{d.worker, req.version, ledger.Task{Epoch: req.epoch, Number: int(req.task)}, req.from, req.to, req.of}
 	s.mu.Lock()
 	current, v, had := d.current(), s.rule.judge(p), s.rule.done(p.task)
 	s.mu.Unlock()
@@ -163,6 +164,7 @@ func (d *dataConn) pushTurn(p push) (bad string, err error) {
 	defer s.yieldTurn()
 	if bad, err = d.receive(s.store.room()); bad == "" && err == nil {
 		s.gather(p)
+		s.copyCut()
 	}
 	return bad, err
 }

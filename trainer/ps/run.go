@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -70,12 +71,13 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
 	c.Self.SetLife(life)
-	config.OnSnapshot = func(int64) {
+	hasten := func() {
 		select {
 		case taken <- struct{}{}:
 		default: // a heartbeat is on its way to being sent already
 		}
 	}
+	config.OnSnapshot, config.OnCut = func(int64) { hasten() }, hasten
 	s, err := NewServer(config)
 	if err != nil {
 		return err
@@ -160,7 +162,18 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 	return config, nil
 }
 
-// heartbeats tells the master the version, each beat and when a snapshot was taken, until ctx ends or the master does
+// cutReport is a report as the master is sent it.
+func cutReport(r custody.Report) *wire.CutReport {
+	if r.Number == 0 {
+		return nil
+	}
+	return &wire.CutReport{
+		Number: r.Number, Phase: wire.CutPhase(r.Phase), Ledger: r.Ledger.Append(nil), Version: r.Version, Error: r.Err,
+		File: r.Shard.File, Start: int64(r.Shard.Start), End: int64(r.Shard.End), Bytes: r.Shard.Bytes, Crc: r.Shard.CRC,
+	}
+}
+
+// heartbeats tells the master the version, each beat and when there is news of a snapshot or a checkpoint, until ctx ends or the master does
 // not know this server. The error is that it was away for too long.
 func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, taken <-chan struct{}) error {
 	ticker := time.NewTicker(timing.Beat)
@@ -170,7 +183,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		life, version, snapshot := s.standing()
 		reply, err := master.Heartbeat(wire.InLife(limited, life), &wire.HeartbeatRequest{
-			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot})
+			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: cutReport(s.Report())})
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/timing"
@@ -38,6 +39,9 @@ type ServerConfig struct {
 	GradsToWait           int  // gradients in an update; 0: 1
 	SyncVersionTolerance  *int // nil: not given
 	LRStalenessModulation bool
+
+	Checkpoints checkpoint.Dir // where a copy of what the server has is written when the master orders it
+	OnCut       func()         // called when there is news of such a copy; must not block
 
 	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
 	OnSnapshot      func(version int64) // called when one was taken; must not block
@@ -75,6 +79,8 @@ type Server struct {
 	mu       sync.Mutex
 	life     int64 // of what is in the store and in the rule
 	order    int64 // the newest that the master gave
+	cut      cut
+	lastCut  int64 // the highest number of a cut that was ordered
 	rule     *rule
 	layout   param.Layout
 	span     param.Range // of the layout: this server's

@@ -18,6 +18,12 @@ const (
 	// Account is how long the servers have to say how much of a lost worker's lease is in the model.
 	Account = 3 * time.Second
 
+	// Hold is how long the holders of a model take no new gradients at most, while they come to one state for a
+	// checkpoint: then the master gives it up.
+	Hold = 2 * time.Second
+	// HoldLimit is when a holder goes on by itself: the master may be gone.
+	HoldLimit = 2 * Hold
+
 	// Connect is how long a connection may take to be made before another attempt: a first packet that is lost while
 	// a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is
 	// at once.

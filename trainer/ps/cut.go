@@ -1,0 +1,159 @@
+package ps
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/timing"
+)
+
+// cut is a server's part of the checkpoint that is being made: it holds new gradients up, says what it has, takes what it lacks of
+// what all are to have, copies, and writes the copy while it goes on.
+//
+//	order: a number          order: the target            what it lacks has come
+//	───────────────> Held ─────────────────────> (Held) ──────────────────────> Copied ──────> Written
+//	                  │    another number, or none, or too late                    │  an error
+//	                  └──────────────────────────> (none), Failed                  └────────> Failed
+//
+// The server's mu guards it.
+type cut struct {
+	report custody.Report // what the master is told; Number 0: nothing of any
+	target *ledger.Ledger // nil: not told
+	end    *time.Timer    // of the hold
+}
+
+// holds reports whether the server holds gradients up.
+func (c *cut) holds() bool { return c.report.Phase == custody.Held }
+
+// lets reports whether a gradient is let in: there is no hold, or it is of what all are to have.
+func (c *cut) lets(p push) bool {
+	if !c.holds() {
+		return true
+	}
+	if c.target == nil || p.task.Epoch == 0 {
+		return false
+	}
+	n, whole := c.target.Had(p.task)
+	return whole || p.to <= n
+}
+
+// obeyCut follows the master's order as to checkpoints. The caller has the turn: no gradient is being received.
+func (s *Server) obeyCut(o custody.CutOrder) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.cut
+	switch {
+	case c.holds() && o.Number != c.report.Number:
+		s.releaseCut(custody.Report{})
+	case o.Number > s.lastCut:
+		s.lastCut = o.Number
+		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.had.Clone()}
+		c.target = nil
+		number := o.Number
+		c.end = time.AfterFunc(timing.HoldLimit, func() { s.tooLate(number) })
+		s.tell()
+	}
+	if c.holds() && o.Number == c.report.Number && o.Target != nil && c.target == nil {
+		c.target = o.Target
+	}
+}
+
+// releaseCut ends the hold, with what the master is told. mu is held.
+func (s *Server) releaseCut(r custody.Report) {
+	if s.cut.end != nil {
+		s.cut.end.Stop()
+	}
+	s.cut = cut{report: r}
+	close(s.changed)
+	s.changed = make(chan struct{})
+	s.tell()
+}
+
+// tell has the master told.
+func (s *Server) tell() {
+	if s.config.OnCut != nil {
+		s.config.OnCut()
+	}
+}
+
+// Report returns what the master is to know of the checkpoint that is being made; Number 0: nothing.
+func (s *Server) Report() custody.Report {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cut.report
+}
+
+// tooLate ends a hold that the master has forgotten: it may be gone.
+func (s *Server) tooLate(number int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cut.holds() && s.cut.report.Number == number {
+		s.log.Warn("A checkpoint is given up", "number", number, "reason", "no word from the master", "after", timing.HoldLimit)
+		s.releaseCut(custody.Report{Number: number, Phase: custody.Failed, Err: fmt.Sprintf("no word from the master for %v", timing.HoldLimit)})
+	}
+}
+
+// aligned reports whether the server has what all are to have, and is to copy it.
+func (s *Server) aligned() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.cut
+	return c.holds() && c.target != nil && s.rule.had.Covers(c.target)
+}
+
+// copyCut copies what the server has, if it is aligned, and has the copy written. The caller has the turn.
+func (s *Server) copyCut() {
+	if !s.aligned() {
+		return
+	}
+	s.mu.Lock()
+	gathered := len(s.rule.gathered) > 0
+	s.mu.Unlock()
+	if gathered {
+		s.update()
+	}
+	part, updates := s.store.copy(s.span.Start)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.cut.holds() { // it was too late meanwhile
+		return
+	}
+	r := custody.Report{Number: s.cut.report.Number, Phase: custody.Copied, Version: updates}
+	life := s.life
+	s.releaseCut(r)
+	s.wg.Go(func() { s.write(r, life, part) })
+}
+
+// write writes a copy.
+func (s *Server) write(r custody.Report, life int64, part checkpoint.Part) {
+	file := checkpoint.ShardFile(s.config.Index, s.config.Servers)
+	shard, err := checkpoint.WriteShard(s.config.Checkpoints, r.Number, file, part)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.life != life || s.cut.report.Number != r.Number { // another is being made, or the model has begun anew
+		return
+	}
+	if err != nil {
+		s.log.Error("A checkpoint was not written", "number", r.Number, "error", err)
+		r.Phase, r.Err = custody.Failed, err.Error()
+	} else {
+		r.Phase = custody.Written
+		r.Shard = custody.Shard{File: shard.File, Start: shard.Start, End: shard.End, Bytes: shard.Bytes, CRC: shard.CRC}
+	}
+	s.cut.report = r
+	s.tell()
+}
+
+// copy returns a copy of what the store holds, whose first element is number start of the model, and how many updates are in it.
+// The caller has the turn.
+func (s *store) copy(start int) (checkpoint.Part, int64) {
+	p := checkpoint.Part{Start: start, Values: slices.Clone(s.values)}
+	for _, slot := range s.slots {
+		p.Slots = append(p.Slots, slices.Clone(slot))
+	}
+	return p, s.updates
+}
