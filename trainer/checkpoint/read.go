@@ -13,16 +13,23 @@ import (
 // ErrNone is returned where there is no commit.
 var ErrNone = errors.New("there is no checkpoint")
 
+// ErrDamaged is returned for a commit that is there, and whose bytes are not those that were written, or that is gone. Other errors
+// may pass: the storage cannot be read now.
+var ErrDamaged = errors.New("the checkpoint is damaged")
+
 // ReadCommit reads the record of a commit. It looks at no shard.
 func (d Dir) ReadCommit(number int64) (*Commit, error) {
 	f, size, closer, err := d.Open(commitDir(number) + "/" + recordFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read checkpoint: %w: %s is not there", ErrDamaged, d.Path(number, recordFile))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
 	}
 	defer closer.Close()
 	const most = 1 << 30
 	if size > most {
-		return nil, fmt.Errorf("read checkpoint: %s has %d bytes", d.Path(number, recordFile), size)
+		return nil, fmt.Errorf("read checkpoint: %w: %s has %d bytes", ErrDamaged, d.Path(number, recordFile), size)
 	}
 	record := make([]byte, size)
 	if n, err := f.ReadAt(record, 0); int64(n) < size {
@@ -33,7 +40,7 @@ func (d Dir) ReadCommit(number int64) (*Commit, error) {
 		err = fmt.Errorf("it is of commit %d", c.Number)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint: %s: %w", d.Path(number, recordFile), err)
+		return nil, fmt.Errorf("read checkpoint: %w: %s: %w", ErrDamaged, d.Path(number, recordFile), err)
 	}
 	return c, nil
 }
@@ -82,30 +89,44 @@ func (d Dir) Verify(c *Commit) error {
 func (d Dir) verify(c *Commit, s Shard) error {
 	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("it is not there")
+		return fmt.Errorf("%w: it is not there", ErrDamaged)
 	}
 	if err != nil {
 		return err
 	}
 	defer closer.Close()
 	if size != s.Bytes {
-		return fmt.Errorf("it has %d bytes, expected %d", size, s.Bytes)
+		return fmt.Errorf("%w: it has %d bytes, expected %d", ErrDamaged, size, s.Bytes)
 	}
 	crc := crc32.New(castagnoli)
 	if _, err := io.CopyBuffer(crc, io.NewSectionReader(f, 0, size), make([]byte, 1<<20)); err != nil {
 		return err
 	}
 	if is := checksum(crc.Sum32()); is != s.CRC {
-		return fmt.Errorf("its checksum is %s, expected %s: it is damaged", is, s.CRC)
+		return fmt.Errorf("%w: its checksum is %s, expected %s", ErrDamaged, is, s.CRC)
 	}
 	return nil
+}
+
+// Restore fills a part of the model, as [Dir.Read] does, of a commit that nobody has verified: the bytes of the shards that
+// have to do with the part are.
+func (d Dir) Restore(c *Commit, p Part) error {
+	for _, s := range c.Shards {
+		if max(s.Start, p.Start) >= min(s.End, p.Start+len(p.Values)) {
+			continue
+		}
+		if err := d.verify(c, s); err != nil {
+			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err)
+		}
+	}
+	return d.Read(c, p)
 }
 
 // Read fills a part of the model, of any stretch, from the shards of a commit that is verified. Slots of p that the commit has
 // not are an error; p has none where only the values are wanted.
 func (d Dir) Read(c *Commit, p Part) error {
 	if len(p.Slots) > c.Slots {
-		return fmt.Errorf("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
+		return fmt.Errorf("read checkpoint: %w: commit %d has %d slots (%s), expected %d", ErrDamaged, c.Number, c.Slots, c.Optimizer, len(p.Slots))
 	}
 	end := p.Start + len(p.Values)
 	if layout := c.ParamLayout(); p.Start < 0 || end > layout.Len() {

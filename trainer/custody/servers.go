@@ -14,6 +14,13 @@ type Order struct {
 	Contributors int   // workers with a training lease; 0 where gradients are not gathered
 	Settled      int   // epochs that are settled
 	Release      int64 // snapshots up to this version are not needed
+	Base         Base  // what the life begins with
+}
+
+// Base is the checkpoint that a life of the model begins with. The zero value stands for the initial values.
+type Base struct {
+	Dir    string // that has it
+	Number int64
 }
 
 // Servers is the custody of a model that parameter servers hold.

@@ -2,12 +2,14 @@ package ps
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -32,6 +34,9 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 	if int(req.Server) != s.config.Index || int(req.Servers) != s.config.Servers {
 		return nil, grpcstatus.Errorf(codes.InvalidArgument, "declared to server %d of %d, which is %d of %d",
 			req.Server, req.Servers, s.config.Index, s.config.Servers)
+	}
+	if s.life == 0 {
+		return nil, grpcstatus.Error(codes.Unavailable, "the server has no values yet")
 	}
 	if err := s.layout.Match(layout); err != nil {
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
@@ -76,8 +81,8 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 // late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
-	if err := s.begin(ctx, req.Life); err != nil {
-		return nil, grpcstatus.FromContextError(err).Err()
+	if err := s.begin(ctx, req.Life, custody.Base{Dir: req.Base.GetDir(), Number: req.Base.GetNumber()}); err != nil {
+		return nil, beginError(err)
 	}
 	if !s.obey(req) {
 		return nil, grpcstatus.Errorf(codes.Aborted, "order %d in life %d comes late", req.Number, req.Life)
@@ -98,6 +103,17 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 		s.rule.settle(int(req.Settled))
 	}
 	return &wire.ControlReply{Version: s.rule.version}, nil
+}
+
+// beginError is why a life is not begun, as the master is told: [codes.DataLoss] if it cannot be.
+func beginError(err error) error {
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return grpcstatus.FromContextError(err).Err()
+	case errors.Is(err, checkpoint.ErrDamaged):
+		return grpcstatus.Error(codes.DataLoss, err.Error())
+	}
+	return grpcstatus.Error(codes.Unavailable, err.Error())
 }
 
 // checkpoint follows the part of an order that is about the checkpoint that is being made.

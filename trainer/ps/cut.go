@@ -1,8 +1,8 @@
 package ps
 
 import (
+	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// cut is a server's part of the checkpoint that is being made: it holds new gradients up, says what it has, takes what it lacks of
+// copying is a server's part of the checkpoint that is being made: it holds new gradients up, says what it has, takes what it lacks of
 // what all are to have, copies, and writes the copy while it goes on.
 //
 //	order: a number          order: the target            what it lacks has come
@@ -20,17 +20,17 @@ import (
 //	                  └──────────────────────────> (none), Failed                  └────────> Failed
 //
 // The server's mu guards it.
-type cut struct {
+type copying struct {
 	report custody.Report // what the master is told; Number 0: nothing of any
 	target *ledger.Ledger // nil: not told
 	end    *time.Timer    // of the hold
 }
 
 // holds reports whether the server holds gradients up.
-func (c *cut) holds() bool { return c.report.Phase == custody.Held }
+func (c *copying) holds() bool { return c.report.Phase == custody.Held }
 
 // lets reports whether a gradient is let in: there is no hold, or it is of what all are to have.
-func (c *cut) lets(p push) bool {
+func (c *copying) lets(p push) bool {
 	if !c.holds() {
 		return true
 	}
@@ -59,6 +59,7 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	}
 	if c.holds() && o.Number == c.report.Number && o.Target != nil && c.target == nil {
 		c.target = o.Target
+		s.stir()
 	}
 }
 
@@ -67,10 +68,30 @@ func (s *Server) releaseCut(r custody.Report) {
 	if s.cut.end != nil {
 		s.cut.end.Stop()
 	}
-	s.cut = cut{report: r}
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.cut = copying{report: r}
+	s.stir()
 	s.tell()
+}
+
+// enter waits for the turn, and for the end of a hold that does not let p in.
+func (s *Server) enter(p push) error {
+	for {
+		if err := s.takeTurn(s.ctx); err != nil {
+			return err
+		}
+		s.mu.Lock()
+		lets, changed := s.cut.lets(p), s.changed
+		s.mu.Unlock()
+		if lets {
+			return nil
+		}
+		s.yieldTurn()
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return context.Cause(s.ctx)
+		}
+	}
 }
 
 // tell has the master told.
@@ -116,7 +137,7 @@ func (s *Server) copyCut() {
 	if gathered {
 		s.update()
 	}
-	part, updates := s.store.copy(s.span.Start)
+	part, updates := s.store.copy(), s.store.updates
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.cut.holds() { // it was too late meanwhile
@@ -131,7 +152,7 @@ func (s *Server) copyCut() {
 // write writes a copy.
 func (s *Server) write(r custody.Report, life int64, part checkpoint.Part) {
 	file := checkpoint.ShardFile(s.config.Index, s.config.Servers)
-	shard, err := checkpoint.WriteShard(s.config.Checkpoints, r.Number, file, part)
+	shard, err := s.writeShard(r.Number, file, part)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.life != life || s.cut.report.Number != r.Number { // another is being made, or the model has begun anew
@@ -148,12 +169,10 @@ func (s *Server) write(r custody.Report, life int64, part checkpoint.Part) {
 	s.tell()
 }
 
-// copy returns a copy of what the store holds, whose first element is number start of the model, and how many updates are in it.
-// The caller has the turn.
-func (s *store) copy(start int) (checkpoint.Part, int64) {
-	p := checkpoint.Part{Start: start, Values: slices.Clone(s.values)}
-	for _, slot := range s.slots {
-		p.Slots = append(p.Slots, slices.Clone(slot))
+func (s *Server) writeShard(number int64, file string, part checkpoint.Part) (checkpoint.Shard, error) {
+	dir, err := s.config.open(s.config.CheckpointDir)
+	if err != nil {
+		return checkpoint.Shard{}, err
 	}
-	return p, s.updates
+	return checkpoint.WriteShard(dir, number, file, part)
 }

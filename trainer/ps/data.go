@@ -1,7 +1,6 @@
 package ps
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -87,7 +88,7 @@ func TestMemoryServer(t *testing.T) {
 	go s.Serve(lis)
 	fmt.Println(lis.Addr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if err := s.begin(t.Context(), s.self.Life()+1); err != nil {
+		if err := s.begin(t.Context(), s.self.Life()+1, custody.Base{}); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Println(s.self.Life())

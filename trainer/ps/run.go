@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -34,6 +35,8 @@ type Config struct {
 	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
 	// Initial makes the model's layout and initial values; nil: those of the model and the job's seed.
 	Initial func() (param.Layout, []float32, error)
+	// Open opens a directory of checkpoints; nil: on this machine.
+	Open func(dir string) (checkpoint.Dir, error)
 	// Dial opens the connection to the master; nil: TCP.
 	Dial wire.Dialer
 	// Abandoned is how long the master may be away until the server ends; 0: for ever.
@@ -58,7 +61,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer conn.Close()
 	master := wire.NewMasterClient(conn)
-	j, life, err := join(ctx, master, c)
+	j, life, base, err := join(ctx, master, c)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -71,6 +74,7 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
 	c.Self.SetLife(life)
+	config.Base = base
 	hasten := func() {
 		select {
 		case taken <- struct{}{}:
@@ -97,8 +101,8 @@ func Run(ctx context.Context, c Config) error {
 	return cmp.Or(<-served, err)
 }
 
-// join asks the master for the job until it answers, and for the life of the model.
-func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, int64, error) {
+// join asks the master for the job until it answers, and for the life of the model, and what that begins with.
+func join(ctx context.Context, master wire.MasterClient, c Config) (j *job.Job, life int64, base custody.Base, err error) {
 	address := c.Advertise
 	if address == "" {
 		address = c.Listener.Addr().String()
@@ -113,19 +117,19 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (*job.Job, in
 		case codes.OK:
 			j := new(job.Job)
 			if err := json.Unmarshal(reply.Job, j); err != nil {
-				return nil, 0, fmt.Errorf("read the master's job: %w", err)
+				return nil, 0, base, fmt.Errorf("read the master's job: %w", err)
 			}
-			return j, reply.Life, nil
+			return j, reply.Life, custody.Base{Dir: reply.Base.GetDir(), Number: reply.Base.GetNumber()}, nil
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		default:
-			return nil, 0, fmt.Errorf("join: %w", err)
+			return nil, 0, base, fmt.Errorf("join: %w", err)
 		}
 		if away := time.Since(began); c.Abandoned > 0 && away >= c.Abandoned {
-			return nil, 0, fmt.Errorf("%w for %v: %w", ErrAbandoned, away.Round(time.Second), err)
+			return nil, 0, base, fmt.Errorf("%w for %v: %w", ErrAbandoned, away.Round(time.Second), err)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, 0, context.Cause(ctx)
+			return nil, 0, base, context.Cause(ctx)
 		case <-time.After(pause):
 		}
 	}
@@ -151,6 +155,8 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 		LRStalenessModulation: j.LRStalenessModulation,
 		Self:                  c.Self,
 		Initial:               c.Initial,
+		CheckpointDir:         j.CheckpointDir,
+		Open:                  c.Open,
 		Log:                   c.Log,
 	}
 	if config.Initial == nil {

@@ -16,6 +16,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/timing"
@@ -40,13 +41,24 @@ type ServerConfig struct {
 	SyncVersionTolerance  *int // nil: not given
 	LRStalenessModulation bool
 
-	Checkpoints checkpoint.Dir // where a copy of what the server has is written when the master orders it
-	OnCut       func()         // called when there is news of such a copy; must not block
+	Base          custody.Base // what the life begins with
+	CheckpointDir string       // where a copy of what the server has is written when the master orders it
+	OnCut         func()       // called when there is news of such a copy; must not block
+	// Open opens a directory of checkpoints; nil: on this machine.
+	Open func(dir string) (checkpoint.Dir, error)
 
 	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
 	OnSnapshot      func(version int64) // called when one was taken; must not block
 
 	Log *slog.Logger // nil: none
+}
+
+// open opens a directory of checkpoints.
+func (c ServerConfig) open(dir string) (checkpoint.Dir, error) {
+	if c.Open == nil {
+		return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
+	}
+	return c.Open(dir)
 }
 
 // workers returns how many workers' gradients an update averages.
@@ -79,13 +91,14 @@ type Server struct {
 	mu       sync.Mutex
 	life     int64 // of what is in the store and in the rule
 	order    int64 // the newest that the master gave
-	cut      cut
-	lastCut  int64 // the highest number of a cut that was ordered
+	cut      copying
+	lastCut  int64 // the highest number of a checkpoint that was ordered
+	failed   failure
 	rule     *rule
 	layout   param.Layout
 	span     param.Range // of the layout: this server's
 	updating bool
-	changed  chan struct{}      // closed, and replaced, when an update is done
+	changed  chan struct{}      // closed, and replaced, when an update is done, or a hold
 	data     map[net.Conn]bool  // open data connections
 	open     map[io.Closer]bool // listeners and connections
 }
@@ -118,70 +131,17 @@ func NewServer(config ServerConfig) (*Server, error) {
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}
-	if err := s.fill(s.self.Life()); err != nil {
-		return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
+	s.rule = newRule(config)
+	if config.Base.Number == 0 { // else the master's first order has it read, and hears of it if it cannot be
+		if err := s.fill(s.self.Life()); err != nil {
+			return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
+		}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handoff = &handoff{conns: make(chan net.Conn), done: s.ctx.Done()}
 	wire.RegisterParameterServerServer(s.control, &control{server: s})
 	healthpb.RegisterHealthServer(s.control, health.NewServer())
 	return s, nil
-}
-
-// fill makes the server one that knows nothing but the model's initial values, in that life. Until they are made it has
-// none, and is in no life: there is not the memory for both.
-func (s *Server) fill(life int64) error {
-	s.empty()
-	layout, values, err := s.config.Initial()
-	if err == nil {
-		err = layout.Validate()
-	}
-	if err == nil && len(values) != layout.Len() {
-		err = fmt.Errorf("%d values of a layout of %d", len(values), layout.Len())
-	}
-	if err != nil {
-		return fmt.Errorf("make the initial values: %w", err)
-	}
-	span := param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.store.begin(layout, span, values)
-	if s.layout == nil { // the same in each life, and read without a lock
-		s.layout, s.span = layout, span
-	}
-	s.rule, s.life = newRule(s.config), life
-	s.self.SetLife(life)
-	close(s.changed)
-	s.changed = make(chan struct{})
-	return nil
-}
-
-// empty drops all that the server has, and the connections of workers, which have yet to hear of it.
-func (s *Server) empty() {
-	s.mu.Lock()
-	s.life = 0
-	for conn := range s.data {
-		conn.Close()
-	}
-	s.mu.Unlock()
-	s.store.empty()
-}
-
-// begin begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
-// any more, and nobody sees it: whoever is being answered loses the connection.
-func (s *Server) begin(ctx context.Context, life int64) error {
-	if err := s.takeTurn(ctx); err != nil {
-		return err
-	}
-	defer s.yieldTurn()
-	s.mu.Lock()
-	before, version := s.life, s.rule.version
-	s.mu.Unlock()
-	if life <= before {
-		return nil
-	}
-	s.log.Info("The model begins anew, from its initial values", "life", life, "version", version)
-	return s.fill(life)
 }
 
 // Serve accepts connections, for control and for data, until Stop. It closes lis.
@@ -354,13 +314,18 @@ func (s *Server) update() {
 	s.rule.applied()
 	version = s.rule.version
 	s.updating = false
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.stir()
 	s.mu.Unlock()
 
 	if steps := int64(s.config.EvaluationSteps); steps > 0 && version%steps == 0 && s.store.keep(version) && s.config.OnSnapshot != nil {
 		s.config.OnSnapshot(version)
 	}
+}
+
+// stir wakes whoever waits for a change. mu is held.
+func (s *Server) stir() {
+	close(s.changed)
+	s.changed = make(chan struct{})
 }
 
 // settle applies the sum if it is due, which is asked with mu held.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -43,21 +44,30 @@ func (s *store) empty() {
 	collect(dropped)
 }
 
-// begin makes an empty store hold a span of values, which are all that a layout has. It keeps them, if the span is all, or
-// else a copy.
-func (s *store) begin(layout param.Layout, span param.Range, values []float32) {
-	own, dropped := values, 0
-	if span.Len() < len(values) {
-		own, dropped = slices.Clone(values[span.Start:span.End]), len(values)
-	}
+// begin makes an empty store hold a span of a layout, after so many updates. It keeps the values, which are the span's.
+func (s *store) begin(layout param.Layout, span param.Range, values []float32, updates int64) {
 	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.layout, s.span, s.trainable, s.updates = layout, span, trainable, 0
-	s.values, s.slots = own, s.optimizer.NewSlots(trainable)
+	s.layout, s.span, s.trainable, s.updates = layout, span, trainable, updates
+	s.values, s.slots = values, s.optimizer.NewSlots(trainable)
 	s.views = make([][]float32, len(s.slots))
 	s.begun++
-	collect(dropped)
+}
+
+// part is what the store holds, not a copy.
+func (s *store) part() checkpoint.Part {
+	return checkpoint.Part{Start: s.span.Start, Values: s.values, Slots: s.slots}
+}
+
+// copy returns a copy of what the store holds.
+func (s *store) copy() checkpoint.Part {
+	p := s.part()
+	p.Values, p.Slots = slices.Clone(p.Values), slices.Clone(p.Slots)
+	for i, slot := range p.Slots {
+		p.Slots[i] = slices.Clone(slot)
+	}
+	return p
 }
 
 // large is how many dropped values are worth a collection: left to itself, the runtime lets a server grow to twice of what

@@ -137,6 +137,61 @@ func (TaskKind) EnumDescriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{1}
 }
 
+type CutPhase int32
+
+const (
+	CutPhase_NONE    CutPhase = 0
+	CutPhase_HELD    CutPhase = 1 // it takes nothing that is new
+	CutPhase_COPIED  CutPhase = 2 // it has copied what all are to have, and goes on
+	CutPhase_WRITTEN CutPhase = 3 // the copy is at rest
+	CutPhase_FAILED  CutPhase = 4
+)
+
+// Enum value maps for CutPhase.
+var (
+	CutPhase_name = map[int32]string{
+		0: "NONE",
+		1: "HELD",
+		2: "COPIED",
+		3: "WRITTEN",
+		4: "FAILED",
+	}
+	CutPhase_value = map[string]int32{
+		"NONE":    0,
+		"HELD":    1,
+		"COPIED":  2,
+		"WRITTEN": 3,
+		"FAILED":  4,
+	}
+)
+
+func (x CutPhase) Enum() *CutPhase {
+	p := new(CutPhase)
+	*p = x
+	return p
+}
+
+func (x CutPhase) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (CutPhase) Descriptor() protoreflect.EnumDescriptor {
+	return file_elasticdl_proto_enumTypes[2].Descriptor()
+}
+
+func (CutPhase) Type() protoreflect.EnumType {
+	return &file_elasticdl_proto_enumTypes[2]
+}
+
+func (x CutPhase) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use CutPhase.Descriptor instead.
+func (CutPhase) EnumDescriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+}
+
 // Leave is how far a worker is that was asked to go: its pod is being deleted.
 type Leave int32
 
@@ -171,11 +226,11 @@ func (x Leave) String() string {
 }
 
 func (Leave) Descriptor() protoreflect.EnumDescriptor {
-	return file_elasticdl_proto_enumTypes[2].Descriptor()
+	return file_elasticdl_proto_enumTypes[3].Descriptor()
 }
 
 func (Leave) Type() protoreflect.EnumType {
-	return &file_elasticdl_proto_enumTypes[2]
+	return &file_elasticdl_proto_enumTypes[3]
 }
 
 func (x Leave) Number() protoreflect.EnumNumber {
@@ -184,7 +239,7 @@ func (x Leave) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Leave.Descriptor instead.
 func (Leave) EnumDescriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+	return file_elasticdl_proto_rawDescGZIP(), []int{3}
 }
 
 type JoinRequest struct {
@@ -268,6 +323,7 @@ type JoinReply struct {
 	Job           []byte                 `protobuf:"bytes,1,opt,name=job,proto3" json:"job,omitempty"`         // job.Job as JSON
 	Servers       []*Server              `protobuf:"bytes,2,rep,name=servers,proto3" json:"servers,omitempty"` // all of them, in order of index; empty until every server has joined
 	Life          int64                  `protobuf:"varint,3,opt,name=life,proto3" json:"life,omitempty"`      // of the model: raised whenever values are lost
+	Base          *Base                  `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`       // server: what that life begins with
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -323,6 +379,66 @@ func (x *JoinReply) GetLife() int64 {
 	return 0
 }
 
+func (x *JoinReply) GetBase() *Base {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+// Base is the checkpoint that a life of the model begins with. None: the initial values.
+type Base struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Number        int64                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Base) Reset() {
+	*x = Base{}
+	mi := &file_elasticdl_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Base) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Base) ProtoMessage() {}
+
+func (x *Base) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Base.ProtoReflect.Descriptor instead.
+func (*Base) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Base) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Base) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
 // Server is where a parameter server listens, and which start of it that is.
 type Server struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -334,7 +450,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_elasticdl_proto_msgTypes[2]
+	mi := &file_elasticdl_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -346,7 +462,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[2]
+	mi := &file_elasticdl_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +475,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+	return file_elasticdl_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Server) GetAddress() string {
@@ -395,7 +511,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_elasticdl_proto_msgTypes[3]
+	mi := &file_elasticdl_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -407,7 +523,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[3]
+	mi := &file_elasticdl_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -420,7 +536,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{3}
+	return file_elasticdl_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Task) GetKind() TaskKind {
@@ -496,7 +612,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[4]
+	mi := &file_elasticdl_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -508,7 +624,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[4]
+	mi := &file_elasticdl_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -521,7 +637,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{4}
+	return file_elasticdl_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *GetTaskRequest) GetWorker() int32 {
@@ -547,7 +663,7 @@ type GetTaskReply struct {
 
 func (x *GetTaskReply) Reset() {
 	*x = GetTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[5]
+	mi := &file_elasticdl_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -559,7 +675,7 @@ func (x *GetTaskReply) String() string {
 func (*GetTaskReply) ProtoMessage() {}
 
 func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[5]
+	mi := &file_elasticdl_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -572,7 +688,7 @@ func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskReply.ProtoReflect.Descriptor instead.
 func (*GetTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{5}
+	return file_elasticdl_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetTaskReply) GetTask() *Task {
@@ -593,7 +709,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_elasticdl_proto_msgTypes[6]
+	mi := &file_elasticdl_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -605,7 +721,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[6]
+	mi := &file_elasticdl_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -618,7 +734,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{6}
+	return file_elasticdl_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Metric) GetName() string {
@@ -649,7 +765,7 @@ type ReportTaskRequest struct {
 
 func (x *ReportTaskRequest) Reset() {
 	*x = ReportTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -661,7 +777,7 @@ func (x *ReportTaskRequest) String() string {
 func (*ReportTaskRequest) ProtoMessage() {}
 
 func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -674,7 +790,7 @@ func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskRequest.ProtoReflect.Descriptor instead.
 func (*ReportTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{7}
+	return file_elasticdl_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ReportTaskRequest) GetWorker() int32 {
@@ -727,7 +843,7 @@ type ReportTaskReply struct {
 
 func (x *ReportTaskReply) Reset() {
 	*x = ReportTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -739,7 +855,7 @@ func (x *ReportTaskReply) String() string {
 func (*ReportTaskReply) ProtoMessage() {}
 
 func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -752,7 +868,7 @@ func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskReply.ProtoReflect.Descriptor instead.
 func (*ReportTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{8}
+	return file_elasticdl_proto_rawDescGZIP(), []int{9}
 }
 
 type LeaseProgress struct {
@@ -765,7 +881,7 @@ type LeaseProgress struct {
 
 func (x *LeaseProgress) Reset() {
 	*x = LeaseProgress{}
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +893,7 @@ func (x *LeaseProgress) String() string {
 func (*LeaseProgress) ProtoMessage() {}
 
 func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +906,7 @@ func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseProgress.ProtoReflect.Descriptor instead.
 func (*LeaseProgress) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{9}
+	return file_elasticdl_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *LeaseProgress) GetLease() int64 {
@@ -820,13 +936,14 @@ type HeartbeatRequest struct {
 	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`                   // worker of a ring: the flush that it has done, see Assembly
 	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed are of
 	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker
+	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // of the checkpoint that is being made: a server, or the worker of a ring that was told to
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +955,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +968,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{10}
+	return file_elasticdl_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *HeartbeatRequest) GetRole() Role {
@@ -931,19 +1048,144 @@ func (x *HeartbeatRequest) GetLeave() Leave {
 	return Leave_STAYS
 }
 
+func (x *HeartbeatRequest) GetCut() *CutReport {
+	if x != nil {
+		return x.Cut
+	}
+	return nil
+}
+
+// CutReport is how far a holder of the model is with a checkpoint.
+type CutReport struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Number        int64                  `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
+	Phase         CutPhase               `protobuf:"varint,2,opt,name=phase,proto3,enum=elasticdl.CutPhase" json:"phase,omitempty"`
+	Ledger        []byte                 `protobuf:"bytes,3,opt,name=ledger,proto3" json:"ledger,omitempty"`    // HELD, and all that a ring's worker says: what it has, as trainer/ledger writes it
+	Version       int64                  `protobuf:"varint,4,opt,name=version,proto3" json:"version,omitempty"` // COPIED, WRITTEN: updates in the copy
+	File          string                 `protobuf:"bytes,5,opt,name=file,proto3" json:"file,omitempty"`        // WRITTEN
+	Start         int64                  `protobuf:"varint,6,opt,name=start,proto3" json:"start,omitempty"`     // elements [start, end) of the flat parameters
+	End           int64                  `protobuf:"varint,7,opt,name=end,proto3" json:"end,omitempty"`
+	Bytes         int64                  `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	Crc           string                 `protobuf:"bytes,9,opt,name=crc,proto3" json:"crc,omitempty"`
+	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"` // FAILED
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CutReport) Reset() {
+	*x = CutReport{}
+	mi := &file_elasticdl_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CutReport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CutReport) ProtoMessage() {}
+
+func (x *CutReport) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
+func (*CutReport) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *CutReport) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *CutReport) GetPhase() CutPhase {
+	if x != nil {
+		return x.Phase
+	}
+	return CutPhase_NONE
+}
+
+func (x *CutReport) GetLedger() []byte {
+	if x != nil {
+		return x.Ledger
+	}
+	return nil
+}
+
+func (x *CutReport) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *CutReport) GetFile() string {
+	if x != nil {
+		return x.File
+	}
+	return ""
+}
+
+func (x *CutReport) GetStart() int64 {
+	if x != nil {
+		return x.Start
+	}
+	return 0
+}
+
+func (x *CutReport) GetEnd() int64 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+func (x *CutReport) GetBytes() int64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *CutReport) GetCrc() string {
+	if x != nil {
+		return x.Crc
+	}
+	return ""
+}
+
+func (x *CutReport) GetError() string {
+	if x != nil {
+		return x.Error
+	}
+	return ""
+}
+
 type HeartbeatReply struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Unknown         bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`                                        // the master does not know this pod (it was replaced, or needs not stay): leave
 	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
 	Floor           int64                  `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`                                            // worker of a ring: see World
 	Life            int64                  `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model now: who works with another one drops what it holds, and joins again
+	Settled         int32                  `protobuf:"varint,5,opt,name=settled,proto3" json:"settled,omitempty"`                                        // worker of a ring: epochs that are settled
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1197,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1210,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+	return file_elasticdl_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -999,6 +1241,13 @@ func (x *HeartbeatReply) GetLife() int64 {
 	return 0
 }
 
+func (x *HeartbeatReply) GetSettled() int32 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
 // Arrival says that a worker stands between two rounds and waits for a world.
 type Arrival struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1007,17 +1256,18 @@ type Arrival struct {
 	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // of the world that it comes from, 0 if none
 	Round         int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`         // rounds that its state has behind it; -1: it has no state
 	Version       int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`     // updates among them
-	Ledger        []*LeaseProgress       `protobuf:"bytes,6,rep,name=ledger,proto3" json:"ledger,omitempty"`        // what of every lease is in its state; settled ones may be missing
+	Ledger        []byte                 `protobuf:"bytes,6,opt,name=ledger,proto3" json:"ledger,omitempty"`        // what is in its state, as trainer/ledger writes it
 	Broken        bool                   `protobuf:"varint,7,opt,name=broken,proto3" json:"broken,omitempty"`       // a link broke, or was silent
 	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`     // if so: the worker at its other end, -1 if that is not known
 	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`     // tells a worker that lost its stream from one that was started again, not 0
+	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`       // why it cannot begin with the checkpoint that its last world begins with; empty: it can
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1029,7 +1279,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1042,7 +1292,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+	return file_elasticdl_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -1080,7 +1330,7 @@ func (x *Arrival) GetVersion() int64 {
 	return 0
 }
 
-func (x *Arrival) GetLedger() []*LeaseProgress {
+func (x *Arrival) GetLedger() []byte {
 	if x != nil {
 		return x.Ledger
 	}
@@ -1108,6 +1358,13 @@ func (x *Arrival) GetProcess() uint64 {
 	return 0
 }
 
+func (x *Arrival) GetDamage() string {
+	if x != nil {
+		return x.Damage
+	}
+	return ""
+}
+
 // Assembly is the master's word to a worker of the ring.
 type Assembly struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1116,6 +1373,7 @@ type Assembly struct {
 	//	*Assembly_World
 	//	*Assembly_Recall
 	//	*Assembly_Flush
+	//	*Assembly_Cut
 	Word          isAssembly_Word `protobuf_oneof:"word"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1123,7 +1381,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1393,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1406,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+	return file_elasticdl_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -1185,6 +1443,15 @@ func (x *Assembly) GetFlush() int64 {
 	return 0
 }
 
+func (x *Assembly) GetCut() int64 {
+	if x != nil {
+		if x, ok := x.Word.(*Assembly_Cut); ok {
+			return x.Cut
+		}
+	}
+	return 0
+}
+
 type isAssembly_Word interface {
 	isAssembly_Word()
 }
@@ -1201,11 +1468,17 @@ type Assembly_Flush struct {
 	Flush int64 `protobuf:"varint,3,opt,name=flush,proto3,oneof"` // apply what is accumulated, however little; numbers only rise
 }
 
+type Assembly_Cut struct {
+	Cut int64 `protobuf:"varint,4,opt,name=cut,proto3,oneof"` // copy and write the state, as the checkpoint of that number; numbers only rise
+}
+
 func (*Assembly_World) isAssembly_Word() {}
 
 func (*Assembly_Recall) isAssembly_Word() {}
 
 func (*Assembly_Flush) isAssembly_Word() {}
+
+func (*Assembly_Cut) isAssembly_Word() {}
 
 // Recall asks a worker to come back to the rendezvous.
 type Recall struct {
@@ -1218,7 +1491,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1503,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1516,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+	return file_elasticdl_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -1266,16 +1539,18 @@ type World struct {
 	Id            int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`                  // changes exactly when membership does
 	Formation     int64                  `protobuf:"varint,2,opt,name=formation,proto3" json:"formation,omitempty"`    // rises each time that the workers meet, also if all are the same
 	Members       []*Member              `protobuf:"bytes,3,rep,name=members,proto3" json:"members,omitempty"`         // by rank
-	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"` // ranks that have the newest state, which the others take; none: all start from the initial one
+	Sources       []int32                `protobuf:"varint,4,rep,packed,name=sources,proto3" json:"sources,omitempty"` // ranks that have the newest state, which the others take; none: all start from the base
 	Floor         int64                  `protobuf:"varint,5,opt,name=floor,proto3" json:"floor,omitempty"`            // leases below this number are settled or void: nobody works on them any more
 	Life          int64                  `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`              // of the model
+	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`               // without sources: what all start from
+	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`        // epochs that are settled
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1562,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1575,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+	return file_elasticdl_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *World) GetId() int64 {
@@ -1345,6 +1620,20 @@ func (x *World) GetLife() int64 {
 	return 0
 }
 
+func (x *World) GetBase() *Base {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
+func (x *World) GetSettled() int32 {
+	if x != nil {
+		return x.Settled
+	}
+	return 0
+}
+
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
@@ -1355,7 +1644,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1367,7 +1656,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1380,7 +1669,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -1406,7 +1695,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1418,7 +1707,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1431,7 +1720,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -1450,7 +1739,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1462,7 +1751,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1475,7 +1764,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -1493,7 +1782,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1505,7 +1794,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1518,7 +1807,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 type PodStatus struct {
@@ -1539,7 +1828,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1551,7 +1840,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1564,7 +1853,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -1647,7 +1936,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1659,7 +1948,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1672,7 +1961,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -1723,7 +2012,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1735,7 +2024,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1748,7 +2037,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *JobStatus) GetName() string {
@@ -1942,7 +2231,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2243,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2256,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -1985,7 +2274,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1997,7 +2286,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2010,7 +2299,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 type Variable struct {
@@ -2025,7 +2314,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2037,7 +2326,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2050,7 +2339,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Variable) GetName() string {
@@ -2093,7 +2382,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2105,7 +2394,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2118,7 +2407,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -2158,7 +2447,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2459,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2472,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -2204,7 +2493,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2216,7 +2505,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2229,7 +2518,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -2255,7 +2544,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2267,7 +2556,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2280,7 +2569,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -2299,7 +2588,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2311,7 +2600,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2324,7 +2613,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -2339,16 +2628,19 @@ type ControlRequest struct {
 	Contributors int32                  `protobuf:"varint,1,opt,name=contributors,proto3" json:"contributors,omitempty"` // workers that hold training leases: never wait for more gradients than these; 0: as before
 	Settled      int32                  `protobuf:"varint,2,opt,name=settled,proto3" json:"settled,omitempty"`           // epochs that are settled: what is gathered of them is applied, however little, and
 	// all of their records are had
-	ReleaseSnapshot int64 `protobuf:"varint,3,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // drop snapshots up to this version
-	Life            int64 `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model; a server of an older one begins anew, from the initial values
-	Number          int64 `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`                                          // of the order: an older one that arrives late changes nothing
+	ReleaseSnapshot int64  `protobuf:"varint,3,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // drop snapshots up to this version
+	Life            int64  `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model; a server of an older one begins anew, from the initial values
+	Number          int64  `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"`                                          // of the order: an older one that arrives late changes nothing
+	Cut             int64  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // the checkpoint that is being made: take nothing that is not of target; 0: none
+	Target          []byte `protobuf:"bytes,7,opt,name=target,proto3" json:"target,omitempty"`                                           // what all servers are to have in it, as trainer/ledger writes it; empty: not known yet
+	Base            *Base  `protobuf:"bytes,8,opt,name=base,proto3" json:"base,omitempty"`                                               // what the life begins with
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2360,7 +2652,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2373,7 +2665,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -2411,6 +2703,27 @@ func (x *ControlRequest) GetNumber() int64 {
 	return 0
 }
 
+func (x *ControlRequest) GetCut() int64 {
+	if x != nil {
+		return x.Cut
+	}
+	return 0
+}
+
+func (x *ControlRequest) GetTarget() []byte {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ControlRequest) GetBase() *Base {
+	if x != nil {
+		return x.Base
+	}
+	return nil
+}
+
 type ControlReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Version       int64                  `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
@@ -2420,7 +2733,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2432,7 +2745,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2445,7 +2758,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -2465,11 +2778,15 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x18\n" +
-	"\aprocess\x18\x05 \x01(\x04R\aprocess\"^\n" +
+	"\aprocess\x18\x05 \x01(\x04R\aprocess\"\x83\x01\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12+\n" +
 	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
-	"\x04life\x18\x03 \x01(\x03R\x04life\"D\n" +
+	"\x04life\x18\x03 \x01(\x03R\x04life\x12#\n" +
+	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\"0\n" +
+	"\x04Base\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\"D\n" +
 	"\x06Server\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\xdf\x01\n" +
@@ -2501,7 +2818,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0fReportTaskReply\"9\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\"\xdb\x02\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\"\x83\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -2514,37 +2831,56 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aflushed\x18\t \x01(\x03R\aflushed\x12\x1c\n" +
 	"\tformation\x18\n" +
 	" \x01(\x03R\tformation\x12&\n" +
-	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\"\x7f\n" +
+	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12&\n" +
+	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\"\xfa\x01\n" +
+	"\tCutReport\x12\x16\n" +
+	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
+	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
+	"\x06ledger\x18\x03 \x01(\fR\x06ledger\x12\x18\n" +
+	"\aversion\x18\x04 \x01(\x03R\aversion\x12\x12\n" +
+	"\x04file\x18\x05 \x01(\tR\x04file\x12\x14\n" +
+	"\x05start\x18\x06 \x01(\x03R\x05start\x12\x10\n" +
+	"\x03end\x18\a \x01(\x03R\x03end\x12\x14\n" +
+	"\x05bytes\x18\b \x01(\x03R\x05bytes\x12\x10\n" +
+	"\x03crc\x18\t \x01(\tR\x03crc\x12\x14\n" +
+	"\x05error\x18\n" +
+	" \x01(\tR\x05error\"\x99\x01\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x14\n" +
 	"\x05floor\x18\x03 \x01(\x03R\x05floor\x12\x12\n" +
-	"\x04life\x18\x04 \x01(\x03R\x04life\"\x87\x02\n" +
+	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
+	"\asettled\x18\x05 \x01(\x05R\asettled\"\x85\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
 	"\tformation\x18\x03 \x01(\x03R\tformation\x12\x14\n" +
 	"\x05round\x18\x04 \x01(\x03R\x05round\x12\x18\n" +
-	"\aversion\x18\x05 \x01(\x03R\aversion\x120\n" +
-	"\x06ledger\x18\x06 \x03(\v2\x18.elasticdl.LeaseProgressR\x06ledger\x12\x16\n" +
+	"\aversion\x18\x05 \x01(\x03R\aversion\x12\x16\n" +
+	"\x06ledger\x18\x06 \x01(\fR\x06ledger\x12\x16\n" +
 	"\x06broken\x18\a \x01(\bR\x06broken\x12\x18\n" +
 	"\asuspect\x18\b \x01(\x05R\asuspect\x12\x18\n" +
-	"\aprocess\x18\t \x01(\x04R\aprocess\"\x81\x01\n" +
+	"\aprocess\x18\t \x01(\x04R\aprocess\x12\x16\n" +
+	"\x06damage\x18\n" +
+	" \x01(\tR\x06damage\"\x95\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
 	"\x06recall\x18\x02 \x01(\v2\x11.elasticdl.RecallH\x00R\x06recall\x12\x16\n" +
-	"\x05flush\x18\x03 \x01(\x03H\x00R\x05flushB\x06\n" +
+	"\x05flush\x18\x03 \x01(\x03H\x00R\x05flush\x12\x12\n" +
+	"\x03cut\x18\x04 \x01(\x03H\x00R\x03cutB\x06\n" +
 	"\x04word\"8\n" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
-	"\x03now\x18\x02 \x01(\bR\x03now\"\xa6\x01\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\"\xe5\x01\n" +
 	"\x05World\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
 	"\amembers\x18\x03 \x03(\v2\x11.elasticdl.MemberR\amembers\x12\x18\n" +
 	"\asources\x18\x04 \x03(\x05R\asources\x12\x14\n" +
 	"\x05floor\x18\x05 \x01(\x03R\x05floor\x12\x12\n" +
-	"\x04life\x18\x06 \x01(\x03R\x04life\":\n" +
+	"\x04life\x18\x06 \x01(\x03R\x04life\x12#\n" +
+	"\x04base\x18\a \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x18\n" +
+	"\asettled\x18\b \x01(\x05R\asettled\":\n" +
 	"\x06Member\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\"(\n" +
@@ -2625,13 +2961,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0fProgressRequest\x12(\n" +
 	"\x05tasks\x18\x01 \x03(\v2\x12.elasticdl.TaskKeyR\x05tasks\"#\n" +
 	"\rProgressReply\x12\x12\n" +
-	"\x04done\x18\x01 \x03(\x03R\x04done\"\xa5\x01\n" +
+	"\x04done\x18\x01 \x03(\x03R\x04done\"\xf4\x01\n" +
 	"\x0eControlRequest\x12\"\n" +
 	"\fcontributors\x18\x01 \x01(\x05R\fcontributors\x12\x18\n" +
 	"\asettled\x18\x02 \x01(\x05R\asettled\x12)\n" +
 	"\x10release_snapshot\x18\x03 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
 	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x16\n" +
-	"\x06number\x18\x05 \x01(\x03R\x06number\"(\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x10\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\x12\x16\n" +
+	"\x06target\x18\a \x01(\fR\x06target\x12#\n" +
+	"\x04base\x18\b \x01(\v2\x0f.elasticdl.BaseR\x04base\"(\n" +
 	"\fControlReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\x03R\aversion*<\n" +
 	"\x04Role\x12\x14\n" +
@@ -2649,7 +2988,15 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"\x06EXPORT\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\b\n" +
-	"\x04DONE\x10\x05*(\n" +
+	"\x04DONE\x10\x05*C\n" +
+	"\bCutPhase\x12\b\n" +
+	"\x04NONE\x10\x00\x12\b\n" +
+	"\x04HELD\x10\x01\x12\n" +
+	"\n" +
+	"\x06COPIED\x10\x02\x12\v\n" +
+	"\aWRITTEN\x10\x03\x12\n" +
+	"\n" +
+	"\x06FAILED\x10\x04*(\n" +
 	"\x05Leave\x12\t\n" +
 	"\x05STAYS\x10\x00\x12\t\n" +
 	"\x05ASKED\x10\x01\x12\t\n" +
@@ -2683,93 +3030,100 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 	return file_elasticdl_proto_rawDescData
 }
 
-var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 34)
+var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
-	(Leave)(0),                // 2: elasticdl.Leave
-	(*JoinRequest)(nil),       // 3: elasticdl.JoinRequest
-	(*JoinReply)(nil),         // 4: elasticdl.JoinReply
-	(*Server)(nil),            // 5: elasticdl.Server
-	(*Task)(nil),              // 6: elasticdl.Task
-	(*GetTaskRequest)(nil),    // 7: elasticdl.GetTaskRequest
-	(*GetTaskReply)(nil),      // 8: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 9: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 10: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 11: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 12: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 13: elasticdl.HeartbeatRequest
-	(*HeartbeatReply)(nil),    // 14: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 15: elasticdl.Arrival
-	(*Assembly)(nil),          // 16: elasticdl.Assembly
-	(*Recall)(nil),            // 17: elasticdl.Recall
-	(*World)(nil),             // 18: elasticdl.World
-	(*Member)(nil),            // 19: elasticdl.Member
-	(*ScaleRequest)(nil),      // 20: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 21: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 22: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 23: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 24: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 25: elasticdl.JobStatus
-	(*StopRequest)(nil),       // 26: elasticdl.StopRequest
-	(*StopReply)(nil),         // 27: elasticdl.StopReply
-	(*Variable)(nil),          // 28: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 29: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 30: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 31: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 32: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 33: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 34: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 35: elasticdl.ControlReply
-	nil,                       // 36: elasticdl.Evaluation.MetricsEntry
+	(CutPhase)(0),             // 2: elasticdl.CutPhase
+	(Leave)(0),                // 3: elasticdl.Leave
+	(*JoinRequest)(nil),       // 4: elasticdl.JoinRequest
+	(*JoinReply)(nil),         // 5: elasticdl.JoinReply
+	(*Base)(nil),              // 6: elasticdl.Base
+	(*Server)(nil),            // 7: elasticdl.Server
+	(*Task)(nil),              // 8: elasticdl.Task
+	(*GetTaskRequest)(nil),    // 9: elasticdl.GetTaskRequest
+	(*GetTaskReply)(nil),      // 10: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 11: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 12: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 13: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 14: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 15: elasticdl.HeartbeatRequest
+	(*CutReport)(nil),         // 16: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 17: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 18: elasticdl.Arrival
+	(*Assembly)(nil),          // 19: elasticdl.Assembly
+	(*Recall)(nil),            // 20: elasticdl.Recall
+	(*World)(nil),             // 21: elasticdl.World
+	(*Member)(nil),            // 22: elasticdl.Member
+	(*ScaleRequest)(nil),      // 23: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 24: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 25: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 26: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 27: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 28: elasticdl.JobStatus
+	(*StopRequest)(nil),       // 29: elasticdl.StopRequest
+	(*StopReply)(nil),         // 30: elasticdl.StopReply
+	(*Variable)(nil),          // 31: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 32: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 33: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 34: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 35: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 36: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 37: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 38: elasticdl.ControlReply
+	nil,                       // 39: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
-	5,  // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
-	1,  // 2: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
-	6,  // 3: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	9,  // 4: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
-	0,  // 5: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	12, // 6: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
-	2,  // 7: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	12, // 8: elasticdl.Arrival.ledger:type_name -> elasticdl.LeaseProgress
-	18, // 9: elasticdl.Assembly.world:type_name -> elasticdl.World
-	17, // 10: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	19, // 11: elasticdl.World.members:type_name -> elasticdl.Member
-	0,  // 12: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	36, // 13: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	24, // 14: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	23, // 15: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	28, // 16: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	31, // 17: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	3,  // 18: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	7,  // 19: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	10, // 20: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	13, // 21: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	15, // 22: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	22, // 23: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	20, // 24: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	26, // 25: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	29, // 26: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	32, // 27: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	34, // 28: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	4,  // 29: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	8,  // 30: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	11, // 31: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	14, // 32: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	16, // 33: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	25, // 34: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	21, // 35: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	27, // 36: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	30, // 37: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	33, // 38: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	35, // 39: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	29, // [29:40] is the sub-list for method output_type
-	18, // [18:29] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	7,  // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
+	6,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
+	1,  // 3: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
+	8,  // 4: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
+	11, // 5: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	0,  // 6: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
+	14, // 7: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	3,  // 8: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
+	16, // 9: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	2,  // 10: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	21, // 11: elasticdl.Assembly.world:type_name -> elasticdl.World
+	20, // 12: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	22, // 13: elasticdl.World.members:type_name -> elasticdl.Member
+	6,  // 14: elasticdl.World.base:type_name -> elasticdl.Base
+	0,  // 15: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	39, // 16: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	27, // 17: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	26, // 18: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	31, // 19: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	34, // 20: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	6,  // 21: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	4,  // 22: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	9,  // 23: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	12, // 24: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	15, // 25: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	18, // 26: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	25, // 27: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	23, // 28: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	29, // 29: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	32, // 30: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	35, // 31: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	37, // 32: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	5,  // 33: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	10, // 34: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	13, // 35: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	17, // 36: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	19, // 37: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	28, // 38: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	24, // 39: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	30, // 40: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	33, // 41: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	36, // 42: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	38, // 43: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	33, // [33:44] is the sub-list for method output_type
+	22, // [22:33] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	22, // [22:22] is the sub-list for extension extendee
+	0,  // [0:22] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -2777,18 +3131,19 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[13].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[15].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
+		(*Assembly_Cut)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
-			NumEnums:      3,
-			NumMessages:   34,
+			NumEnums:      4,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1,0 +1,244 @@
+package ps
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// momentum has one slot.
+var momentum = optim.Config{Name: optim.Momentum, LearningRate: 1, Momentum: 0.5}
+
+// commit makes a checkpoint of a fleet as its master would, in which the union of what the servers have is.
+func (f *fleet) commit(number int64) checkpoint.Commit {
+	f.t.Helper()
+	target := new(ledger.Ledger)
+	for i := range f.servers {
+		f.tell(i, &wire.ControlRequest{Cut: number})
+		r := f.server(i).Report()
+		if r.Number != number || r.Phase != custody.Held {
+			f.t.Fatalf("server %d reports %+v", i, r)
+		}
+		target.Union(&r.Ledger)
+	}
+	for i := range f.servers {
+		f.tell(i, &wire.ControlRequest{Cut: number, Target: target.Append(nil)})
+	}
+	return f.written(number, target)
+}
+
+// written waits for the servers' shards, and writes the record.
+func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
+	f.t.Helper()
+	c := checkpoint.Commit{
+		Format: checkpoint.Format, Number: number, Life: 1, Layout: checkpoint.VariablesOf(f.layout),
+		Optimizer: f.config.Optimizer.Name, Slots: 1, Ledger: target.Clone(),
+	}
+	for i := range f.servers {
+		var r custody.Report
+		for range 1000 {
+			if r = f.server(i).Report(); r.Phase >= custody.Written {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if r.Phase != custody.Written {
+			f.t.Fatalf("server %d reports %+v", i, r)
+		}
+		s := r.Shard
+		c.Version = max(c.Version, r.Version)
+		c.Shards = append(c.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End, Bytes: s.Bytes, CRC: s.CRC})
+	}
+	dir := must(f.config.open(f.config.CheckpointDir))
+	if err := dir.WriteCommit(c); err != nil {
+		f.t.Fatal(err)
+	}
+	return c
+}
+
+func (f *fleet) progress(i int, task int64) int64 {
+	f.t.Helper()
+	return must(f.control(i).Progress(f.t.Context(), &wire.ProgressRequest{Tasks: []*wire.TaskKey{{Epoch: 1, Number: task}}})).Done[0]
+}
+
+// A checkpoint has the same records on all servers: while it is made nothing else is taken, and what one of them lacks is.
+func TestCheckpoint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{Optimizer: momentum, CheckpointDir: t.TempDir()})
+		layout := dense(50, 7)
+		a, b := f.client(0, layout), f.client(1, layout)
+		f.init(a, filled(57, 10))
+		f.push(a, filled(57, 1), Gradient{Versions: Versions{0, 0}, Epoch: 1, Task: 1, To: 4, Of: 100})
+		p := a.servers[1] // the worker is lost in the middle of a push
+		must(p.call(t.Context(), &p.push, request{op: opPush, version: 1, epoch: 1, task: 1, from: 4, to: 8, of: 100}, p.part(filled(57, 1)), nil))
+
+		target := new(ledger.Ledger)
+		for i := range f.servers {
+			f.tell(i, &wire.ControlRequest{Cut: 3})
+			r := f.server(i).Report()
+			target.Union(&r.Ledger)
+		}
+		var pushing sync.WaitGroup
+		done := false
+		pushing.Go(func() {
+			f.push(b, filled(57, 1), Gradient{Versions: Versions{1, 2}, Epoch: 1, Task: 2, To: 4, Of: 100})
+			done = true
+		})
+		for i := range f.servers {
+			f.tell(i, &wire.ControlRequest{Cut: 3, Target: target.Append(nil)})
+			f.tell(i, &wire.ControlRequest{Cut: 3, Target: target.Append(nil)}) // told again
+		}
+		synctest.Wait()
+		if done || f.server(0).Report().Phase != custody.Held || f.progress(0, 2) > 0 {
+			t.Fatal("a gradient was let in that is not to be in the checkpoint")
+		}
+		c := f.client(2, layout) // who has the lost worker's task now
+		f.push(c, filled(57, 1), Gradient{Versions: Versions{1, 2}, Epoch: 1, Task: 1, From: 4, To: 8, Of: 100})
+		commit := f.written(3, target)
+		pushing.Wait()
+		if commit.Version != 2 || f.server(0).Version() != 3 {
+			t.Fatalf("the checkpoint is of version %d; version %d now", commit.Version, f.server(0).Version())
+		}
+		// All servers go back to it, and begin again with what is in it: values, slots, markers, version.
+		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 3})
+		again := f.client(3, layout)
+		values, v := f.pull(again, PullOptions{})
+		if v[0] != 2 || v[1] != 2 || f.progress(0, 1) != 8 || f.progress(1, 1) != 8 || f.progress(0, 2) != 0 {
+			t.Fatal(v)
+		}
+		want(t, values[:50], filled(50, 10-1-1.5))
+		f.push(again, filled(57, 1), Gradient{Versions: v, Epoch: 1, Task: 2, To: 4, Of: 100})
+		values, _ = f.pull(again, PullOptions{})
+		want(t, values[:50], filled(50, 10-1-1.5-1.75))
+	})
+}
+
+// anew has the servers begin another life.
+func (f *fleet) anew(base custody.Base) {
+	f.t.Helper()
+	f.mu.Lock()
+	f.life++
+	f.mu.Unlock()
+	for i := range f.servers {
+		f.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number}})
+	}
+}
+
+// Any number of servers begins with a checkpoint; the first order has it read.
+func TestCheckpointOnOtherServers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 2, ServerConfig{Optimizer: momentum, CheckpointDir: t.TempDir()})
+		layout := dense(50, 7)
+		a := f.client(0, layout)
+		f.init(a, filled(57, 10))
+		f.push(a, filled(57, 1), Gradient{Versions: Versions{0, 0}, Epoch: 1, Task: 1, To: 4, Of: 100})
+		f.commit(9)
+		for _, servers := range []int{1, 3} {
+			base := custody.Base{Dir: f.config.CheckpointDir, Number: 9}
+			g := newFleet(t, servers, ServerConfig{Optimizer: momentum, Base: base})
+			g.layout = layout
+			for i := range servers {
+				g.start(i)
+				g.tell(i, &wire.ControlRequest{Base: &wire.Base{Dir: base.Dir, Number: base.Number}})
+			}
+			c := g.client(0, layout)
+			v := make(Versions, servers)
+			for i := range v {
+				v[i] = 1
+			}
+			g.push(c, filled(57, 1), Gradient{Versions: v, Epoch: 1, Task: 1, From: 4, To: 8, Of: 100})
+			values, _ := g.pull(c, PullOptions{})
+			want(t, values[:50], filled(50, 10-1-1.5))
+		}
+	})
+}
+
+// A hold that the master forgets ends, and one that it gives up.
+func TestHoldEnds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{Optimizer: momentum, CheckpointDir: t.TempDir()})
+		a := f.client(0, dense(20, 0))
+		f.init(a, filled(20, 10))
+		began := time.Now()
+		f.tell(0, &wire.ControlRequest{Cut: 1})
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 4, Of: 100})
+		if took := time.Since(began); took != timing.HoldLimit || f.server(0).Report().Phase != custody.Failed {
+			t.Fatalf("held for %v: %+v", took, f.server(0).Report())
+		}
+		f.tell(0, &wire.ControlRequest{Cut: 2})
+		f.tell(0, &wire.ControlRequest{})
+		began = time.Now()
+		f.push(a, filled(20, 1), Gradient{Versions: Versions{1}, Epoch: 1, Task: 1, From: 4, To: 8, Of: 100})
+		if took := time.Since(began); took > 0 || f.server(0).Report().Number != 0 {
+			t.Fatalf("held for %v: %+v", took, f.server(0).Report())
+		}
+		f.tell(0, &wire.ControlRequest{Cut: 2}) // an order of before
+		if f.server(0).Report().Number != 0 {
+			t.Fatalf("%+v", f.server(0).Report())
+		}
+	})
+}
+
+// A server that cannot read what it is to begin with says so, and begins with another.
+func TestDamagedBase(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		broken := false
+		f := newFleet(t, 1, ServerConfig{Optimizer: momentum, CheckpointDir: dir, Open: func(path string) (checkpoint.Dir, error) {
+			if broken {
+				return checkpoint.Dir{}, errors.New("input/output error")
+			}
+			return checkpoint.Dir{Files: checkpoint.Local(path)}, nil
+		}})
+		a := f.client(0, dense(20, 0))
+		f.init(a, filled(20, 10))
+		c := f.commit(4)
+		order := func(life, number, base int64) error {
+			_, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: life, Number: number, Base: &wire.Base{Dir: dir, Number: base}})
+			return err
+		}
+		broken = true
+		if err := order(2, 10, 4); grpcstatus.Code(err) != codes.Unavailable || !strings.Contains(err.Error(), "input/output error") {
+			t.Fatal(err)
+		}
+		broken = false
+		file := filepath.Join(dir, "commit-00000004", c.Shards[0].File)
+		bytes := must(os.ReadFile(file))
+		bytes[len(bytes)-1] ^= 1
+		if err := os.WriteFile(file, bytes, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := order(2, 11, 4); grpcstatus.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), c.Shards[0].File) {
+				t.Fatal(err)
+			}
+		}
+		if err := order(2, 12, 5); grpcstatus.Code(err) != codes.DataLoss { // the same life: what was said stands
+			t.Fatal(err)
+		}
+		if err := order(3, 13, 5); grpcstatus.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), "commit-00000005") {
+			t.Fatal(err)
+		}
+		if _, err := f.control(0).Control(t.Context(), &wire.ControlRequest{Life: 4, Number: 14}); err != nil {
+			t.Fatal(err)
+		}
+		if life, version, _ := f.server(0).standing(); life != 4 || version != 0 {
+			t.Fatal(life, version)
+		}
+	})
+}
