@@ -55,7 +55,7 @@ var packages = map[string]struct {
 	"nn":          {pure, "nn/kernel param"},
 	"optim":       {pure, "nn/kernel"},
 
-	"wire": {wire, "identity pod timing"},
+	"wire": {wire, "identity param pod timing"},
 
 	"data/example": {model, ""},
 	"zoo":          {model, "data/example nn nn/kernel optim param"},
@@ -66,8 +66,8 @@ var packages = map[string]struct {
 	"data/dataset": {shell, "data data/example recordio"},
 	"mesh":         {shell, "identity pod ring timing"},
 	"ps":           {shell, "checkpoint custody identity job ledger nn/kernel optim param pod timing wire zoo"},
-	"master":       {shell, "custody evaluation identity job ledger pod rendezvous task timing wire"},
-	"worker":       {shell, "data job mesh nn/kernel optim param ps ring safetensors task timing wire zoo"},
+	"master":       {shell, "checkpoint custody evaluation identity job ledger pod rendezvous task timing wire"},
+	"worker":       {shell, "checkpoint data job ledger mesh nn/kernel optim param ps ring safetensors task timing wire zoo"},
 	"role":         {shell, "data identity job logline master pod ps task timing wire worker zoo"},
 	"local":        {shell, "identity job master pod role wire"},
 	"manifest":     {pure, "job pod"},

@@ -38,7 +38,8 @@ type Commit struct {
 	Ledger    ledger.Ledger `json:"ledger"`
 	Cut       Cut           `json:"cut"`
 
-	Evaluations []Evaluation `json:"evaluations"`
+	Evaluations []Evaluation `json:"evaluations"` // the last ones
+	Evaluated   int64        `json:"evaluated"`   // all of them
 
 	Checksum string `json:"checksum"` // CRC-32C of the record with zeros in its place; the last field
 }

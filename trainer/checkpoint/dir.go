@@ -119,6 +119,9 @@ func (d Dir) Retain(keep int) error {
 	return errors.Join(problems...)
 }
 
+// Discard removes a commit, whole or not.
+func (d Dir) Discard(number int64) error { return d.remove(number) }
+
 // remove takes the record away first: a commit that is half removed is none.
 func (d Dir) remove(number int64) error {
 	err := d.Files.Remove(commitDir(number) + "/" + recordFile)

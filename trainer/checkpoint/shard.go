@@ -6,7 +6,9 @@ import (
 	"hash"
 	"hash/crc32"
 	"io"
+	"runtime"
 	"strconv"
+	"sync"
 
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 )
@@ -16,6 +18,35 @@ type Part struct {
 	Start  int
 	Values []float32
 	Slots  [][]float32 // of the trainable ones among them, which come first
+}
+
+// Copy makes dst a copy of src, in the memory that dst has if that is of the same size.
+func Copy(dst *Part, src Part) {
+	dst.Start = src.Start
+	dst.Values = copyFloats(dst.Values, src.Values)
+	slots := make([][]float32, len(src.Slots))
+	copy(slots, dst.Slots)
+	for i, slot := range src.Slots {
+		slots[i] = copyFloats(slots[i], slot)
+	}
+	dst.Slots = slots
+}
+
+// atOnce is how many elements one processor copies while others copy others.
+const atOnce = 1 << 20
+
+func copyFloats(dst, src []float32) []float32 {
+	if len(dst) != len(src) {
+		dst = make([]float32, len(src))
+	}
+	var copying sync.WaitGroup
+	each := max(atOnce, (len(src)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	for a := 0; a < len(src); a += each {
+		b := min(a+each, len(src))
+		copying.Go(func() { copy(dst[a:b], src[a:b]) })
+	}
+	copying.Wait()
+	return dst
 }
 
 // valuesName and slotName name the tensors of a shard.

@@ -13,7 +13,8 @@ type CutPolicy struct {
 	Holders  int           // of the model: parameter servers
 	Steps    int64         // updates between two cuts
 	Interval time.Duration // time between two cuts
-	Hold     time.Duration // the holders take no new gradients for so long at most
+	Hold     time.Duration // the holders take no new gradients for so long at most,
+	HoldMost time.Duration // or twice as long each time that it was too short, up to this
 	Write    time.Duration // until all have written
 	Pause    time.Duration // before another is tried when one was given up
 }
@@ -29,11 +30,11 @@ const (
 	Failed        // it could not be written
 )
 
-// Report is a holder's word of a cut.
+// Report is a holder's word of a cut. One that is the only holder need not say Held: all that it has copied is in the cut.
 type Report struct {
 	Number  int64
 	Phase   Phase
-	Ledger  ledger.Ledger // Held: what it has
+	Ledger  ledger.Ledger // Held, and all that an only holder says: what it has
 	Version int64         // Copied, Written: updates that are in the copy
 	Shard   Shard         // Written
 	Err     string        // Failed
@@ -69,10 +70,11 @@ type Cut struct {
 	since   time.Time
 	copied  bool // all have
 
-	begun   int64     // the version with which this one was
-	covered int64     // the version with which the last one was that was made
-	next    time.Time // when another is due by the clock
-	rest    time.Time // none is begun before
+	hold    time.Duration // now
+	begun   int64         // the version with which this one was
+	covered int64         // the version with which the last one was that was made
+	next    time.Time     // when another is due by the clock
+	rest    time.Time     // none is begun before
 }
 
 // Commit is a cut that is whole, and at rest.
@@ -85,12 +87,12 @@ type Commit struct {
 
 // NewCut makes a Cut whose numbers are higher than last.
 func NewCut(p CutPolicy, last int64, now time.Time) *Cut {
-	return &Cut{policy: p, last: last, next: now.Add(p.Interval)}
+	return &Cut{policy: p, last: last, hold: p.Hold, next: now.Add(p.Interval)}
 }
 
 // Due reports whether a cut is to be begun, of a model at that version.
 func (c *Cut) Due(version int64, now time.Time) bool {
-	if c.number > 0 || version <= c.covered || now.Before(c.rest) {
+	if !c.Wanted(version, now) {
 		return false
 	}
 	p := c.policy
@@ -116,6 +118,20 @@ func (c *Cut) GiveUp(now time.Time) bool {
 	return true
 }
 
+// Wanted reports whether a cut can be begun of a model at that version, and there is none of it yet.
+func (c *Cut) Wanted(version int64, now time.Time) bool {
+	return c.number == 0 && version > c.covered && !now.Before(c.rest)
+}
+
+// Covers reports whether a cut was made of a model at that version, or at a later one.
+func (c *Cut) Covers(version int64) bool { return version <= c.covered }
+
+// Unwritten notes that the last cut came to nothing after all: the newest that is at rest is of a version. Another is due after a pause.
+func (c *Cut) Unwritten(version int64, now time.Time) {
+	c.covered, c.rest = version, now.Add(c.policy.Pause)
+	c.next = c.rest
+}
+
 // Rewind notes that the model is back at a version that is at rest. A cut that is under way is of what is lost.
 func (c *Cut) Rewind(version int64, now time.Time) {
 	c.GiveUp(now)
@@ -123,18 +139,28 @@ func (c *Cut) Rewind(version int64, now time.Time) {
 }
 
 // Order returns what all holders are to know.
-func (c *Cut) Order() CutOrder {
-	if c.copied {
-		return CutOrder{}
+func (c *Cut) Order() CutOrder { return CutOrder{c.number, c.target} }
+
+// Ended returns up to which number cuts are made, or given up.
+func (c *Cut) Ended() int64 {
+	if c.number > 0 {
+		return c.number - 1
 	}
-	return CutOrder{c.number, c.target}
+	return c.last
 }
 
 // Heard takes a holder's word, which is of the life of the model that is now. It returns the cut if that is the last word that it
 // wanted, and why it is given up if it cannot be made.
 func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed string) {
-	if c.number == 0 || r.Number != c.number || r.Phase <= c.reports[holder].Phase || c.target == nil && (r.Phase == Copied || r.Phase == Written) {
+	if c.number == 0 || r.Number != c.number || r.Phase <= c.reports[holder].Phase {
 		return nil, ""
+	}
+	if c.target == nil && (r.Phase == Copied || r.Phase == Written) {
+		if c.policy.Holders > 1 {
+			return nil, ""
+		}
+		target := r.Ledger.Clone()
+		c.target = &target
 	}
 	if r.Phase == Failed {
 		c.GiveUp(now)
@@ -162,7 +188,7 @@ func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed s
 		done.Shards = append(done.Shards, r.Shard)
 		done.Versions = append(done.Versions, r.Version)
 	}
-	c.number, c.target, c.reports, c.copied, c.covered = 0, nil, nil, false, c.begun
+	c.number, c.target, c.reports, c.copied, c.covered, c.hold = 0, nil, nil, false, c.begun, c.policy.Hold
 	return done, ""
 }
 
@@ -176,7 +202,7 @@ func (c *Cut) Deadline() (time.Time, bool) {
 	case c.copied:
 		return c.since.Add(c.policy.Write), true
 	}
-	return c.since.Add(c.policy.Hold), true
+	return c.since.Add(c.hold), true
 }
 
 // Tick gives up what takes too long, and says why.
@@ -189,8 +215,10 @@ func (c *Cut) Tick(now time.Time) (failed string) {
 		failed = "it was not written in time"
 	case c.target == nil:
 		failed = "a holder did not say in time what it has"
+		c.hold = min(2*c.hold, max(c.policy.HoldMost, c.policy.Hold))
 	default:
 		failed = "a gradient that one of the holders has did not come to all in time"
+		c.hold = min(2*c.hold, max(c.policy.HoldMost, c.policy.Hold))
 	}
 	c.GiveUp(now)
 	return failed

@@ -15,7 +15,7 @@ func TestCutModel(t *testing.T) {
 		holders := rapid.IntRange(1, 3).Draw(t, "holders")
 		p := CutPolicy{
 			Holders: holders, Steps: rapid.Int64Range(0, 5).Draw(t, "steps"), Interval: time.Duration(rapid.IntRange(0, 20).Draw(t, "interval")) * time.Second,
-			Hold: 2 * time.Second, Write: 30 * time.Second, Pause: 5 * time.Second,
+			Hold: 2 * time.Second, HoldMost: 7 * time.Second, Write: 30 * time.Second, Pause: 5 * time.Second,
 		}
 		now := time.Unix(1e9, 0)
 		c := NewCut(p, 7, now)
@@ -24,6 +24,7 @@ func TestCutModel(t *testing.T) {
 		var number, version, covered, begun int64
 		number = 7
 		under, copied := false, false
+		hold := p.Hold
 		var since, rested time.Time
 		ended := func() { under, copied = false, false }
 		t.Repeat(map[string]func(*rapid.T){
@@ -117,7 +118,7 @@ func TestCutModel(t *testing.T) {
 					return
 				}
 				ended()
-				covered = begun
+				covered, hold = begun, p.Hold
 				if done.Number != number || len(done.Shards) != holders {
 					t.Fatalf("done: %+v", done)
 				}
@@ -128,15 +129,26 @@ func TestCutModel(t *testing.T) {
 				}
 			},
 			"tick": func(t *rapid.T) {
-				late := under && (!copied && !now.Before(since.Add(p.Hold)) || copied && !now.Before(since.Add(p.Write)))
+				late := under && (!copied && !now.Before(since.Add(hold)) || copied && !now.Before(since.Add(p.Write)))
 				failed := c.Tick(now)
 				if (failed != "") != late {
 					t.Fatalf("given up: %q, late: %t", failed, late)
+				}
+				if late && !copied {
+					hold = min(2*hold, p.HoldMost)
 				}
 				if late {
 					rested = now.Add(p.Pause)
 					ended()
 				}
+			},
+			"unwritten": func(t *rapid.T) {
+				if under || rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
+					return
+				}
+				covered = rapid.Int64Range(0, covered).Draw(t, "covered")
+				rested = now.Add(p.Pause)
+				c.Unwritten(covered, now)
 			},
 			"lost": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
@@ -151,7 +163,11 @@ func TestCutModel(t *testing.T) {
 				covered = version
 			},
 			"": func(t *rapid.T) {
-				if o := c.Order(); (o.Number > 0) != (under && !copied) {
+				ends := number
+				if under {
+					ends--
+				}
+				if o := c.Order(); (o.Number > 0) != under || c.Ended() != ends || c.Covers(covered+1) || !c.Covers(covered) {
 					t.Fatalf("the order is %+v; under way %t, copied %t", o, under, copied)
 				}
 			},

@@ -6,11 +6,11 @@ import (
 	"math"
 	"slices"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 )
 
-// Ring is the custody of a model that every worker of a ring holds. Its progress is by lease: how many records of
-// it are in the model.
+// Ring is the custody of a model that every worker of a ring holds.
 type Ring struct {
 	life  int64
 	world rendezvous.World // the last; a member may be gone
@@ -19,10 +19,11 @@ type Ring struct {
 	newest   int64 // version
 	snapshot int64 // the newest that a worker has
 
-	ledger map[int64]int64 // what the last world began with
-	lost   map[int]string  // workers that are gone, with their charge: what of their leases is in the model, a world without them says that is safe
-	safe   bool            // no death of members of the last world can take back what it began with
-	shared bool            // all of its members are known to have that
+	began  int64          // version that this life begins with
+	ledger ledger.Ledger  // what the last world began with
+	lost   map[int]string // workers that are gone, with their charge: what of their leases is in the model, a world without them says that is safe
+	safe   bool           // no death of members of the last world can take back what it began with
+	shared bool           // all of its members are known to have that
 
 	flushing bool  // the training is done, and what was accumulated is to be applied
 	flush    int64 // the number of that order
@@ -31,13 +32,15 @@ type Ring struct {
 
 // Settlement is what becomes of the leases of a worker that is gone: what of them is in the model, and why it is charged.
 type Settlement struct {
-	Worker   int
-	Progress map[int64]int64
-	Charge   string
+	Worker int
+	Had    ledger.Ledger // of all tasks; not to be changed
+	Charge string
 }
 
-// NewRing makes the custody of a ring that has not met, in life 1.
-func NewRing() *Ring { return &Ring{life: 1, lost: make(map[int]string)} }
+// NewRing makes the custody of a ring that has not met, in life 1, which begins with a model at a version.
+func NewRing(version int64) *Ring {
+	return &Ring{life: 1, newest: version, began: version, lost: make(map[int]string)}
+}
 
 // Life returns the life of the model.
 func (r *Ring) Life() int64 { return r.life }
@@ -48,16 +51,15 @@ func (r *Ring) World() rendezvous.World { return r.world }
 // Version returns the newest version that is known in this life.
 func (r *Ring) Version() int64 { return r.newest }
 
-// Formed takes a world that begins with a member's state, which has so much of the leases in it, or with the initial values. It
+// Formed takes a world that begins with a state which has the records of a ledger in it, a member's or what the life begins with. It
 // returns the leases that can be taken back now.
-func (r *Ring) Formed(w rendezvous.World, ledger map[int64]int64, version int64) []Settlement {
+func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Settlement {
 	r.safe, r.shared = !r.behind(w), len(w.Sources) == 0
-	r.world, r.ledger = w, ledger
+	r.world, r.ledger = w, had
 	if len(w.Sources) == 0 {
-		r.first, r.ledger = w.Formation, nil
-	} else {
-		r.newest = max(r.newest, version)
+		r.first = w.Formation
 	}
+	r.newest = max(r.newest, version)
 	return r.settle()
 }
 
@@ -153,13 +155,13 @@ func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 }
 
 // Lost notes that every member is gone, and the model with them. What the members hold is void, also if nothing was
-// credited: a minibatch may be in the state that is lost, and not be told yet. If something was, as begun says, a new life begins.
-// It returns those that were gone before, with their charges.
-func (r *Ring) Lost(begun bool) (gone map[int]string) {
+// credited: a minibatch may be in the state that is lost, and not be told yet. If something was, as begun says, a new life begins,
+// with a model at a version. It returns those that were gone before, with their charges.
+func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
-	if begun || r.newest > 0 {
-		r.newest, r.snapshot, r.flushing, r.ledger = 0, 0, false, nil
+	if begun || r.newest > r.began {
+		r.newest, r.began, r.snapshot, r.flushing, r.ledger = version, version, 0, false, ledger.Ledger{}
 		r.life++
 	}
 	return gone

@@ -7,17 +7,22 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 )
+
+// same says that two ledgers have the same.
+func same(a, b ledger.Ledger) bool { return a.Covers(&b) && b.Covers(&a) }
 
 // TestRingModel checks the laws against a model that decides by their words: whose leases are taken back, when, and with what
 // of them in the model.
 func TestRingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := NewRing()
+		r := NewRing(0)
 		var (
 			world    rendezvous.World
-			ledger   map[int64]int64
+			had      ledger.Ledger
+			began    int64
 			last     int // worker that came last
 			safe     bool
 			shared   bool
@@ -38,15 +43,15 @@ func TestRingModel(t *testing.T) {
 					}
 				}
 			}
-			had := map[int]string{}
+			back := map[int]string{}
 			for _, s := range got {
-				had[s.Worker] = s.Charge
-				if !maps.Equal(s.Progress, ledger) {
-					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Progress, ledger)
+				back[s.Worker] = s.Charge
+				if !same(s.Had, had) {
+					t.Fatalf("worker %d is credited %v, the world began with %v", s.Worker, s.Had, had)
 				}
 			}
-			if !maps.Equal(had, want) {
-				t.Fatalf("taken back %v, want %v; safe %v in %v", had, want, safe, world)
+			if !maps.Equal(back, want) {
+				t.Fatalf("taken back %v, want %v; safe %v in %v", back, want, safe, world)
 			}
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -70,16 +75,16 @@ func TestRingModel(t *testing.T) {
 				if survivors > 0 && next.Sources == nil {
 					next.Sources = []int{0}
 				}
-				ledger = map[int64]int64{1: rapid.Int64Range(0, 9).Draw(t, "records")}
+				had = ledger.Ledger{}
+				had.Add(ledger.Task{Epoch: 1, Number: 1}, rapid.Int64Range(0, 9).Draw(t, "records"), 10)
 				version := rapid.Int64Range(0, 9).Draw(t, "version")
 				safe, shared = len(next.Sources) == survivors || next.Sources == nil, next.Sources == nil
 				world = next
-				got := r.Formed(next, ledger, version)
+				got := r.Formed(next, had, version)
 				if next.Sources == nil {
-					ledger, first = nil, next.Formation
-				} else {
-					newest = max(newest, version)
+					first = next.Formation
 				}
+				newest = max(newest, version)
 				settled(t, got)
 			},
 			"reclaim": func(t *rapid.T) {
@@ -93,7 +98,7 @@ func TestRingModel(t *testing.T) {
 					}
 					gone[worker] = charge
 				}
-				if waits != (len(got) == 0) || !waits && (got[0].Worker != worker || got[0].Charge != charge || !maps.Equal(got[0].Progress, ledger)) {
+				if waits != (len(got) == 0) || !waits && (got[0].Worker != worker || got[0].Charge != charge || !same(got[0].Had, had)) {
 					t.Fatalf("reclaimed %v, safe %v in %v", got, safe, world)
 				}
 			},
@@ -119,11 +124,12 @@ func TestRingModel(t *testing.T) {
 				begun := rapid.Bool().Draw(t, "begun")
 				before := gone
 				gone, first = map[int]string{}, 1<<62
-				if begun || newest > 0 {
+				base := rapid.Int64Range(0, 9).Draw(t, "version of the base")
+				if begun || newest > began {
 					life++
-					newest, snapshot, ledger = 0, 0, nil
+					newest, began, snapshot, had = base, base, 0, ledger.Ledger{}
 				}
-				if got := r.Lost(begun); !maps.Equal(got, before) {
+				if got := r.Lost(begun, base); !maps.Equal(got, before) {
 					t.Fatalf("gone before are %v, want %v", got, before)
 				}
 			},
@@ -143,12 +149,12 @@ func TestRingModel(t *testing.T) {
 
 // An order to apply what is accumulated is given once in a life, and is owed until it was done.
 func TestFlush(t *testing.T) {
-	r := NewRing()
-	r.Formed(rendezvous.World{Formation: 1}, nil, 0)
+	r := NewRing(0)
+	r.Formed(rendezvous.World{Formation: 1}, ledger.Ledger{}, 0)
 	if r.Owed() != 0 || r.Flush() != 1 || r.Flush() != 0 || r.Owed() != 1 {
 		t.Fatal("the first order")
 	}
-	r.Lost(true) // it is of another life
+	r.Lost(true, 0) // it is of another life
 	if r.Owed() != 0 || r.Flush() != 2 {
 		t.Fatal("the order of the new life")
 	}
@@ -156,7 +162,7 @@ func TestFlush(t *testing.T) {
 	if r.Owed() != 2 {
 		t.Fatal("a word of the life before counts")
 	}
-	r.Formed(rendezvous.World{Formation: 2}, nil, 0)
+	r.Formed(rendezvous.World{Formation: 2}, ledger.Ledger{}, 0)
 	if r.Heard(State{Formation: 2, Flushed: 2}); r.Owed() != 0 {
 		t.Fatal("it is owed after it was done")
 	}

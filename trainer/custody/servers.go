@@ -15,6 +15,7 @@ type Order struct {
 	Settled      int   // epochs that are settled
 	Release      int64 // snapshots up to this version are not needed
 	Base         Base  // what the life begins with
+	Cut          CutOrder
 }
 
 // Base is the checkpoint that a life of the model begins with. The zero value stands for the initial values.
@@ -26,6 +27,7 @@ type Base struct {
 // Servers is the custody of a model that parameter servers hold.
 type Servers struct {
 	life int64
+	base Base // what the next life begins with
 	want Order
 	all  []server
 }
@@ -42,9 +44,9 @@ type server struct {
 	snapshot    int64 // in this life; 0: none
 }
 
-// NewServers makes the custody of n servers, none of which has joined, in life 1.
-func NewServers(n int) *Servers {
-	return &Servers{life: 1, want: Order{Life: 1}, all: make([]server, n)}
+// NewServers makes the custody of n servers, none of which has joined, in life 1, which begins with base.
+func NewServers(n int, base Base) *Servers {
+	return &Servers{life: 1, base: base, want: Order{Life: 1, Base: base}, all: make([]server, n)}
 }
 
 // Life returns the life of the model.
@@ -85,9 +87,21 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	return lost
 }
 
+// Base returns what the life begins with.
+func (s *Servers) Base() Base { return s.want.Base }
+
+// Kept notes what the next life begins with, if values are lost.
+func (s *Servers) Kept(base Base) { s.base = base }
+
+// Rebase begins a new life with base: what this one was to begin with cannot be read.
+func (s *Servers) Rebase(base Base) {
+	s.base = base
+	s.anew()
+}
+
 func (s *Servers) anew() {
 	s.life++
-	s.want.Life, s.want.Settled, s.want.Release = s.life, 0, 0
+	s.want = Order{Life: s.life, Contributors: s.want.Contributors, Base: s.base}
 	for i := range s.all {
 		s.all[i].version, s.all[i].snapshot = 0, 0
 	}
@@ -112,9 +126,10 @@ func (s *Servers) At(index int) (address string, incarnation int, ok bool) {
 	return it.address, it.incarnation, it.here
 }
 
-// Want changes what all servers are to know. The life is the custody's own, and settled epochs never become fewer in one life.
-func (s *Servers) Want(contributors, settled int, release int64) {
-	s.want = Order{Life: s.life, Contributors: contributors, Settled: max(s.want.Settled, settled), Release: release}
+// Want changes what all servers are to know. The life and its base are the custody's own, and settled epochs never become fewer in one
+// life.
+func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
+	s.want.Contributors, s.want.Settled, s.want.Release, s.want.Cut = contributors, max(s.want.Settled, settled), release, cut
 }
 
 // Due returns the order that a server has not acknowledged; ok is false if there is none, or no server.

@@ -11,7 +11,7 @@ import (
 func TestServersModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(t, "servers")
-		s := NewServers(n)
+		s := NewServers(n, Base{})
 		type process struct {
 			incarnation int
 			here        bool
@@ -21,6 +21,8 @@ func TestServersModel(t *testing.T) {
 		there := make([]process, n)
 		started := make([]int, n)
 		life := int64(1)
+		var kept Base                       // a life begins with what is kept then
+		base := map[int64]Base{}            // by life
 		acknowledged := make(map[int]Order) // by server, of the incarnation that is there
 		index := rapid.IntRange(0, n-1)
 		t.Repeat(map[string]func(*rapid.T){
@@ -80,7 +82,17 @@ func TestServersModel(t *testing.T) {
 				}
 			},
 			"want": func(t *rapid.T) {
-				s.Want(rapid.IntRange(0, 3).Draw(t, "contributors"), rapid.IntRange(0, 3).Draw(t, "settled"), int64(rapid.IntRange(0, 3).Draw(t, "release")))
+				s.Want(rapid.IntRange(0, 3).Draw(t, "contributors"), rapid.IntRange(0, 3).Draw(t, "settled"), int64(rapid.IntRange(0, 3).Draw(t, "release")),
+					CutOrder{Number: rapid.Int64Range(0, 2).Draw(t, "cut")})
+			},
+			"kept": func(t *rapid.T) {
+				kept = Base{"d", rapid.Int64Range(1, 9).Draw(t, "checkpoint")}
+				s.Kept(kept)
+			},
+			"rebase": func(t *rapid.T) {
+				kept = Base{"d", rapid.Int64Range(0, 9).Draw(t, "checkpoint")}
+				s.Rebase(kept)
+				life++
 			},
 			"told": func(t *rapid.T) {
 				i := index.Draw(t, "server")
@@ -113,6 +125,14 @@ func TestServersModel(t *testing.T) {
 				if s.Life() != life {
 					t.Fatalf("life %d, want %d", s.Life(), life)
 				}
+				if _, ok := base[life]; !ok && life > 1 {
+					base[life] = kept
+				}
+				for i := range n {
+					if o, _, _ := s.Due(i); o.Base != base[life] || o.Life != life || s.Base() != base[life] {
+						t.Fatalf("order %+v in life %d, which began with %+v", o, life, base[life])
+					}
+				}
 				for epochs := range 4 {
 					applied := true
 					for i := range n {
@@ -130,14 +150,14 @@ func TestServersModel(t *testing.T) {
 
 // A life forgets what was said in the one before.
 func TestNewLifeForgets(t *testing.T) {
-	s := NewServers(2)
+	s := NewServers(2, Base{})
 	for i := range 2 {
 		s.Join(i, 1, 1, "a")
 		o, _, _ := s.Due(i)
 		s.Told(i, 1, o, 0)
 		s.Heard(i, 1, 1, 9, 8)
 	}
-	s.Want(2, 1, 5)
+	s.Want(2, 1, 5, CutOrder{Number: 1})
 	if !s.Current() || s.Version() != 9 || s.Snapshot(1) != 8 {
 		t.Fatal(s.Current(), s.Version(), s.Snapshot(1))
 	}
@@ -145,7 +165,7 @@ func TestNewLifeForgets(t *testing.T) {
 		t.Fatal(s.Life(), s.Version(), s.Snapshot(1), s.Current())
 	}
 	o, _, ok := s.Due(1)
-	if !ok || o.Life != 2 || o.Settled != 0 || o.Release != 0 {
+	if !ok || o.Life != 2 || o.Settled != 0 || o.Release != 0 || o.Cut.Number != 0 {
 		t.Fatal(o, ok)
 	}
 	s.Join(0, 2, 2, "a")

@@ -70,10 +70,11 @@ type Job struct {
 	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"`   // --relaunch_on_worker_failure: replacements of a worker that failed by itself
 
 	// Checkpoints.
-	CheckpointDir        string `json:"checkpointDir,omitzero"`        // --checkpoint_dir
-	CheckpointSteps      int    `json:"checkpointSteps,omitzero"`      // --checkpoint_steps: versions between checkpoints; 0 = off
-	KeepCheckpointMax    int    `json:"keepCheckpointMax,omitzero"`    // --keep_checkpoint_max: newest kept; 0 = all
-	CheckpointDirForInit string `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: one version's directory
+	CheckpointDir        string   `json:"checkpointDir,omitzero"`        // --checkpoint_dir
+	CheckpointSteps      int      `json:"checkpointSteps,omitzero"`      // --checkpoint_steps: versions between checkpoints; 0 = none by that
+	CheckpointInterval   Duration `json:"checkpointInterval,omitzero"`   // --checkpoint_interval: time between checkpoints; 0 = none by that
+	KeepCheckpointMax    int      `json:"keepCheckpointMax,omitzero"`    // --keep_checkpoint_max: newest kept; 0 = all
+	CheckpointDirForInit string   `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: one version's directory
 
 	// The pods.
 	Image            string            `json:"image,omitzero"`            // --image_name

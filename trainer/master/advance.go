@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
@@ -19,6 +20,7 @@ func (m *master) advance(now time.Time) {
 		m.strategy.update()
 		m.passBarriers()
 		m.evaluate()
+		m.checkpoints.begin(m.clock(now))
 		m.finish(now)
 	}
 	if m.ring != nil && !m.over {
@@ -115,33 +117,49 @@ func (m *master) snapshot(server int, version int64) {
 	}
 }
 
-// anew begins a life of the model, from the initial values: it is lost, or a part of it. Where something was trained on, in
-// this life or before, the training begins anew with it.
+// anew begins a life of the model, with the last checkpoint, or from the initial values: what was trained on since is lost. Where
+// something was, in this life or before, the training goes back with it.
 func (m *master) anew(life int64, reason string) {
 	before, stats := m.Self.Life(), m.queue.Stats()
+	began, _ := m.checkpoints.beginning()
+	base := m.checkpoints.rewind(m.clock(time.Now()))
 	m.Self.SetLife(life)
-	if !m.begun && m.anewFor == "" {
-		m.restart() // what is measured is of one life
+	fresh := !m.begun && m.anewFor == "" && stats.Done == began
+	switch {
+	case fresh:
 		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
-		return
+	case base != nil:
+		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.Version,
+			"records", base.Records, "of", stats.Done)
+		m.anewFor = fmt.Sprintf("%s; back to checkpoint %d at version %d, with %d of %d records", reason, base.Number, base.Version, base.Records, stats.Done)
+		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number, Version: base.Version, Records: stats.Done, Kept: base.Records})
+	default:
+		m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
+		m.anewFor = fmt.Sprintf("%s; %d records were trained on till then", reason, stats.Done)
+		if !m.begun {
+			m.anewFor = fmt.Sprintf("%s; nothing was trained on in life %d", reason, before)
+		}
+		m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
 	}
-	m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
-	m.anewFor = fmt.Sprintf("%s; %d records were trained on till then", reason, stats.Done)
-	if !m.begun {
-		m.anewFor = fmt.Sprintf("%s; nothing was trained on in life %d", reason, before)
-	}
-	m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
-	m.restart()
+	m.restart(base)
 }
 
-// restart begins the training from its beginning.
-func (m *master) restart() {
-	m.begun = false
-	if err := m.queue.Rewind(new(ledger.Ledger)); err != nil {
-		panic(err) // the beginning is of every cut
+// restart begins the training where a checkpoint is, nil for its beginning.
+func (m *master) restart(base *checkpoint.Commit) {
+	had := new(ledger.Ledger)
+	m.evaluations, m.evaluated = nil, 0
+	if base != nil {
+		had = &base.Ledger
+		for _, e := range base.Evaluations {
+			m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
+		}
+		m.evaluated = base.Evaluated
 	}
+	if err := m.queue.Rewind(had); err != nil {
+		panic(err) // it was of this cut when the checkpoint was written, and the beginning is of every cut
+	}
+	m.begun, m.trained, m.speed = false, false, speed{}
 	m.evals = m.schedule()
-	m.evaluations, m.evaluated, m.trained, m.speed = nil, 0, false, speed{}
 	m.wake()
 }
 
@@ -151,6 +169,12 @@ func (m *master) finish(now time.Time) {
 	case err != nil:
 		m.end(job.Failed, err, now)
 	case m.trained && m.queue.Finished() && m.evals.Idle():
+		if done, err := m.checkpoints.finished(); err != nil || !done {
+			if err != nil {
+				m.end(job.Failed, err, now)
+			}
+			return
+		}
 		stats := m.queue.Stats()
 		if stats.Done != stats.Total {
 			m.end(job.Failed, fmt.Errorf("%d records of %d were trained on", stats.Done, stats.Total), now)

@@ -75,6 +75,34 @@ type BegunAnew struct {
 	Records int64
 }
 
+// RolledBack tells that the model is lost and the training goes back to a checkpoint.
+type RolledBack struct {
+	// Life is that of the model which begins.
+	Life       int64
+	Reason     string
+	Checkpoint int64 // its number
+	Version    int64 // of the model in it
+	// Records is how many records were credited in the life before, Kept how many of all are in the checkpoint.
+	Records, Kept int64
+}
+
+// CheckpointWritten tells that a checkpoint is at rest, and how many records are in it.
+type CheckpointWritten struct {
+	Number, Version, Records int64
+}
+
+// CheckpointFailed tells that a checkpoint was given up.
+type CheckpointFailed struct {
+	Number int64
+	Reason string
+}
+
+// CheckpointDamaged tells that a checkpoint which the model was to begin with cannot be read.
+type CheckpointDamaged struct {
+	Number int64
+	Reason string
+}
+
 // Evaluated tells the metrics of an evaluation that is complete.
 type Evaluated struct {
 	Version int64
@@ -104,6 +132,10 @@ func (WorldFormed) event()         {}
 func (EpochFinished) event()       {}
 func (TrainingFinished) event()    {}
 func (BegunAnew) event()           {}
+func (RolledBack) event()          {}
+func (CheckpointWritten) event()   {}
+func (CheckpointFailed) event()    {}
+func (CheckpointDamaged) event()   {}
 func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (Ended) event()               {}

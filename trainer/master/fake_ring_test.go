@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -159,14 +160,19 @@ func (p *peer) arrive(a *wire.Arrival) {
 	synctest.Wait()
 }
 
-// back arrives from a formation with a state, and the ledger as pairs of lease and records.
-func (p *peer) back(formation, round int64, ledger ...int64) {
-	p.w.Helper()
-	a := &wire.Arrival{Formation: formation, Round: round, Version: round}
-	for i := 0; i < len(ledger); i += 2 {
-		a.Ledger = append(a.Ledger, &wire.LeaseProgress{Lease: ledger[i], Done: ledger[i+1]})
+// had is a ledger of pairs: a lease of the first epoch, whose tasks are taken in their order and have 4 records, and records of it.
+func had(pairs ...int64) []byte {
+	var l ledger.Ledger
+	for i := 0; i < len(pairs); i += 2 {
+		l.Add(ledger.Task{Epoch: 1, Number: int(pairs[i]) - 1}, pairs[i+1], 4)
 	}
-	p.arrive(a)
+	return l.Append(nil)
+}
+
+// back arrives from a formation with a state, and the ledger as [had] takes it.
+func (p *peer) back(formation, round int64, pairs ...int64) {
+	p.w.Helper()
+	p.arrive(&wire.Arrival{Formation: formation, Round: round, Version: round, Ledger: had(pairs...)})
 }
 
 // word is the next that the master says, nil if it has not said anything.

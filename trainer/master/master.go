@@ -15,6 +15,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -65,6 +66,8 @@ type Config struct {
 	Pods     Pods
 	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
 	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
+	// Open opens a directory of checkpoints; nil: on this machine.
+	Open func(dir string) (checkpoint.Dir, error)
 	// Dial opens the connections to the servers; nil: TCP.
 	Dial wire.Dialer
 	// OnStatus is given the job's status each second, and at the end; nil: nobody.
@@ -85,21 +88,22 @@ type master struct {
 	acting     chan struct{} // there are actions
 	background sync.WaitGroup
 
-	mu       sync.Mutex
-	queue    *task.Queue
-	table    *pod.Table
-	evals    *evaluation.Schedule
-	servers  *servers // none in a ring
-	ring     *ring    // nil without
-	strategy strategy // one of them
-	pods     map[pod.ID]*contact
-	actions  []pod.Action  // not performed yet
-	changed  chan struct{} // closed when a waiting call should look again
-	armed    time.Time     // what the timer is set to
-	away     time.Duration // see clock
+	mu          sync.Mutex
+	queue       *task.Queue
+	table       *pod.Table
+	evals       *evaluation.Schedule
+	checkpoints *checkpoints
+	servers     *servers // none in a ring
+	ring        *ring    // nil without
+	strategy    strategy // one of them
+	pods        map[pod.ID]*contact
+	actions     []pod.Action  // not performed yet
+	changed     chan struct{} // closed when a waiting call should look again
+	armed       time.Time     // what the timer is set to
+	away        time.Duration // see clock
 
 	begun   bool   // in this life of the model somebody was given something to do with it
-	anewFor string // why the training began anew, the last time
+	anewFor string // why the model went back to where it was before, the last time
 	trained bool   // the last barrier is passed, the last evaluation and the export are asked for
 	over    bool   // the job has ended; pods are leaving
 	err     error  // why it did not succeed
@@ -195,6 +199,9 @@ func newMaster(c Config) (*master, error) {
 		return nil, fmt.Errorf("plan the job: %w", err)
 	}
 	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: c.MaxOOMs})
+	if m.checkpoints, err = newCheckpoints(m); err != nil {
+		return nil, err
+	}
 	m.servers = newServers(m)
 	m.strategy = m.servers
 	if j.Strategy == job.AllReduce {
@@ -304,6 +311,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	}
 	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
 	present(m.queue.Deadline())
+	present(m.checkpoints.deadline())
 	if m.ring != nil {
 		present(m.ring.deadline())
 	}
@@ -326,6 +334,7 @@ func (m *master) tick() {
 		if m.ring != nil {
 			m.ring.tick()
 		}
+		m.checkpoints.tick(m.clock(now))
 		m.replaceStragglers(now)
 		m.replaceSilent(now)
 	}

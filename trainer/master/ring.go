@@ -3,12 +3,14 @@ package master
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -30,6 +32,10 @@ type ring struct {
 	turned   time.Time // by clock: the last world was formed, or called back at once
 	called   bool      // back at once, since then
 
+	copier int    // worker that makes the checkpoint that is being made
+	void   int64  // what comes from this formation or an older one has no state: the checkpoint that it began with is damaged
+	damage string // why, until the next life
+
 	waiting string // why there was no world at the last tick
 	told    bool   // and that was logged
 }
@@ -38,7 +44,7 @@ func newRing(m *master) *ring {
 	j := m.Job
 	return &ring{
 		m:       m,
-		custody: custody.NewRing(),
+		custody: custody.NewRing(0),
 		meeting: rendezvous.New(rendezvous.Policy{Min: j.MinWorkers, Max: j.MaxWorkers}),
 		seats:   make(map[int]*seat),
 	}
@@ -79,18 +85,14 @@ func (r *ring) do(actions []rendezvous.Action) {
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
 	r.turned, r.called = r.now(), false
-	state, version := "from the initial values", int64(0)
-	var ledger map[int64]int64
-	if len(w.Sources) > 0 {
-		source := w.Members[w.Sources[0]]
-		a := r.seats[source.Worker].arrival
-		ledger, version = progress(a.Ledger), a.Version
-		state = fmt.Sprintf("state of %v at version %d", source, a.Version)
-	}
+	state, had, version := r.start(w)
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
-	r.settle(r.custody.Formed(w, ledger, version))
-	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life()}
+	r.settle(r.custody.Formed(w, had, version))
+	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
+	if base := r.m.checkpoints.base; base != nil && len(w.Sources) == 0 {
+		world.Base = wireBase(r.m.checkpoints.baseOf(base))
+	}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
 	}
@@ -103,6 +105,29 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		s.waits, s.given = false, w.Formation
 	}
 	r.orderFlush(w.Members)
+}
+
+// start is what a world begins with.
+func (r *ring) start(w rendezvous.World) (state string, had ledger.Ledger, version int64) {
+	base := r.m.checkpoints.base
+	switch {
+	case len(w.Sources) > 0:
+		source := w.Members[w.Sources[0]]
+		a := r.seats[source.Worker].arrival
+		had, _ := ledger.Parse(a.Ledger) // it was checked when it came
+		return fmt.Sprintf("state of %v at version %d", source, a.Version), had, a.Version
+	case base != nil:
+		return fmt.Sprintf("from checkpoint %d at version %d", base.Number, base.Version), base.Ledger.Clone(), base.Version
+	}
+	return "from the initial values", had, 0
+}
+
+// wireBase is what a life begins with, as holders are told; nil: the initial values.
+func wireBase(b custody.Base) *wire.Base {
+	if b.Number == 0 {
+		return nil
+	}
+	return &wire.Base{Dir: b.Dir, Number: b.Number}
 }
 
 // alone says that the state is lost with one member, as far as is known.
@@ -119,7 +144,17 @@ func (r *ring) here(m rendezvous.Member) bool {
 // settle takes back the leases of workers that are gone.
 func (r *ring) settle(all []custody.Settlement) {
 	for _, s := range all {
-		r.m.lose(s.Worker, s.Progress, s.Charge)
+		progress := make(map[int64]int64)
+		for _, l := range r.m.queue.Held(s.Worker) {
+			if l.Kind == task.Training {
+				n, whole := s.Had.Had(ledger.Task{Epoch: l.Epoch, Number: l.Number})
+				if whole {
+					n = l.Records()
+				}
+				progress[l.ID] = n
+			}
+		}
+		r.m.lose(s.Worker, progress, s.Charge)
 	}
 }
 
@@ -131,20 +166,18 @@ func workers(n int) string {
 	return fmt.Sprintf("%d workers", n)
 }
 
-func progress(ledger []*wire.LeaseProgress) map[int64]int64 {
-	all := make(map[int64]int64, len(ledger))
-	for _, l := range ledger {
-		all[l.Lease] = l.Done
-	}
-	return all
-}
-
-// anew begins the training anew, or goes on as if it had not begun, if nothing was credited.
+// anew begins the training anew, or again with the last checkpoint; or goes on as if this life had not begun, if nothing was credited.
 func (r *ring) anew(reason string) {
 	life := r.custody.Life()
-	gone := r.custody.Lost(r.m.queue.Stats().Done > 0)
+	began, _ := r.m.checkpoints.beginning()
+	why := "every worker was lost, and the model with them: " + reason
+	if r.damage != "" {
+		why = r.damage
+	}
+	gone := r.custody.Lost(r.m.queue.Stats().Done > began || r.damage != "", r.m.checkpoints.covered())
+	r.damage = ""
 	if now := r.custody.Life(); now != life {
-		r.m.anew(now, "every worker was lost, and the model with them: "+reason)
+		r.m.anew(now, why)
 		return
 	}
 	holders := maps.Clone(gone)
@@ -189,18 +222,59 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 }
 
 // heard takes a worker's word of its state.
-func (r *ring) heard(_ pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	snapshot, settled := r.custody.Heard(custody.State{Formation: beat.Formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
 		r.m.snapshot(0, snapshot)
 	}
 	r.settle(settled)
-	reply.ReleaseSnapshot, reply.Floor = r.m.evals.Release(), r.m.queue.Floor()
+	reply.ReleaseSnapshot, reply.Settled = r.m.evals.Release(), int32(r.m.queue.SettledEpochs())
+	if id.Index == r.copier {
+		r.m.checkpoints.heard(0, beat.Cut, r.now())
+		reply.Cut = r.m.checkpoints.ended()
+	}
+}
+
+// there says that there is a world whose members have the model.
+func (r *ring) there() bool { return r.works() }
+
+// copy has a member of the world copy what it has.
+func (r *ring) copy(o custody.CutOrder) {
+	for _, member := range r.custody.World().Members {
+		if s := r.seats[member.Worker]; s != nil && s.session == member.Session && !r.m.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves {
+			r.copier = member.Worker
+			s.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: o.Number}})
+			return
+		}
+	}
+	r.m.checkpoints.giveUp("no worker has the model", r.now())
+}
+
+func (r *ring) kept(custody.Base) {}
+
+// bereft gives up the checkpoint that a worker makes that is gone.
+func (r *ring) bereft(worker int) {
+	if worker == r.copier {
+		r.m.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, is gone", worker), r.now())
+	}
+}
+
+// damaged notes that the world that a worker comes from cannot begin, as the checkpoint that it is to begin with cannot be read. What its
+// other members have is void.
+func (r *ring) damaged(a *wire.Arrival) {
+	base := r.m.checkpoints.base
+	if a.Damage == "" || base == nil || a.Formation <= r.void || r.m.over {
+		return
+	}
+	r.void = a.Formation
+	r.m.checkpoints.damaged(r.m.checkpoints.baseOf(base), errors.New(a.Damage))
+	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s", base.Number, a.Damage)
 }
 
 // gone makes the others meet without a worker that has ended.
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
+	r.bereft(id.Index)
 	if !r.m.over {
 		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
 	}

@@ -247,7 +247,7 @@ func TestRingAnewUnheard(t *testing.T) {
 		p[0].close()
 		synctest.Wait()
 		again := w.stranger(0)
-		again.arrive(&wire.Arrival{Formation: 1, Round: 1, Version: 1, Ledger: []*wire.LeaseProgress{{Lease: first.Lease, Done: 2}}})
+		again.arrive(&wire.Arrival{Formation: 1, Round: 1, Version: 1, Ledger: had(first.Lease, 2)})
 		if word := again.word(); say(word) != "world 2.2 [0] from []" || word.GetWorld().Floor <= first.Lease {
 			t.Fatal(word)
 		}

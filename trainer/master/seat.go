@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -93,6 +94,9 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	before := r.seats[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 {
 		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
+		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // that word may be lost
+			s.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
+		}
 		// It has been in no world since, if it was given one: that word was lost with the stream, or is not sent now.
 		first.Formation = s.given
 	} else {
@@ -140,6 +144,11 @@ func (s *seat) check(a *wire.Arrival) error {
 	if int(a.Worker) != s.worker || a.Address == "" {
 		return status.Errorf(codes.InvalidArgument, "arrival of worker %d at address %q in the seat of worker-%d", a.Worker, a.Address, s.worker)
 	}
+	if len(a.Ledger) > 0 {
+		if _, err := ledger.Parse(a.Ledger); err != nil {
+			return status.Errorf(codes.InvalidArgument, "arrival of worker-%d: %v", s.worker, err)
+		}
+	}
 	return nil
 }
 
@@ -154,13 +163,18 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	if r.m.over {
 		return // it is told so by GetTask
 	}
+	r.damaged(a)
+	round := a.Round
+	if a.Formation <= r.void {
+		round = -1
+	}
 	suspect := -1
 	if a.Broken {
 		suspect = int(a.Suspect)
 	}
 	r.do(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: a.Round, Broken: a.Broken, Suspect: suspect,
+		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect,
 	}, r.now()))
 	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves { // it was asked to go before its stream broke
 		r.do(r.meeting.Depart(s.worker, r.now()))
@@ -187,6 +201,7 @@ func (r *ring) leave(s *seat, err error) {
 // vacate makes the others meet without the one that sat there. The mutex is held.
 func (r *ring) vacate(s *seat, reason string) {
 	delete(r.seats, s.worker)
+	r.bereft(s.worker)
 	if !r.m.over {
 		r.m.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
 		r.do(r.meeting.Leave(s.worker, s.session, reason, r.now()))

@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -43,7 +44,7 @@ type line struct {
 }
 
 func newServers(m *master) *servers {
-	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS)}
+	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS, custody.Base{})}
 	for i := range m.Job.NumPS {
 		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1)})
 	}
@@ -127,7 +128,7 @@ func (s *servers) update() {
 
 // order has every server told how things are to be.
 func (s *servers) order(contributors, settled int) {
-	s.custody.Want(contributors, settled, s.m.evals.Release())
+	s.custody.Want(contributors, settled, s.m.evals.Release(), s.m.checkpoints.order())
 	for i, l := range s.lines {
 		if _, _, due := s.custody.Due(i); due {
 			signal(l.wake)
@@ -156,6 +157,27 @@ func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, _ *wire
 	}
 	if p, ok := s.m.table.Get(id); ok && s.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
 		s.m.snapshot(id.Index, r.Snapshot)
+		s.m.checkpoints.heard(id.Index, r.Cut, s.m.clock(time.Now()))
+	}
+}
+
+func (s *servers) there() bool { return s.custody.Current() }
+
+// copy has the servers told by the order that says how things are to be.
+func (s *servers) copy(custody.CutOrder) { s.update() }
+
+func (s *servers) kept(base custody.Base) { s.custody.Kept(base) }
+
+// damaged begins another life, since a server cannot read what this one was to begin with.
+func (s *servers) damaged(index int, o custody.Order, reason error) {
+	if o.Life != s.custody.Life() || s.m.over {
+		return
+	}
+	s.m.checkpoints.damaged(o.Base, reason)
+	s.custody.Rebase(s.m.checkpoints.newest())
+	s.m.anew(s.custody.Life(), fmt.Sprintf("server %d cannot begin with checkpoint %d: %v", index, o.Base.Number, reason))
+	for _, l := range s.lines {
+		signal(l.wake)
 	}
 }
 
@@ -239,6 +261,13 @@ func (s *servers) command(ctx context.Context, l *line) {
 			continue
 		}
 		reply, err := control(ctx, client, want, number)
+		if status.Code(err) == codes.DataLoss {
+			s.m.mu.Lock()
+			s.damaged(l.index, want, errors.New(status.Convert(err).Message()))
+			s.m.advance(time.Now())
+			s.m.mu.Unlock()
+			continue
+		}
 		if err != nil {
 			s.m.Log.Debug("Server does not answer", "server", l.index, "error", err)
 			pause(ctx, controlPause)
@@ -260,7 +289,18 @@ func control(ctx context.Context, client wire.ParameterServerClient, want custod
 		ReleaseSnapshot: want.Release,
 		Life:            want.Life,
 		Number:          number,
+		Base:            wireBase(want.Base),
+		Cut:             want.Cut.Number,
+		Target:          target(want.Cut),
 	}, grpc.WaitForReady(true))
+}
+
+// target is what all are to have in a checkpoint, nil if that is not known yet.
+func target(o custody.CutOrder) []byte {
+	if o.Target == nil {
+		return nil
+	}
+	return o.Target.Append(nil)
 }
 
 // progress asks every server how much it has of the tasks of some leases, and returns the least by

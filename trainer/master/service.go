@@ -90,6 +90,7 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 			}
 		}
 		reply.Servers, reply.Life = m.servers.addresses(), m.Self.Life()
+		reply.Base = wireBase(m.servers.custody.Base())
 		return m.servers.custody.Complete() || !patient, nil
 	})
 }

@@ -95,6 +95,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	if m.ring != nil {
 		m.ring.describe(s)
 	}
+	m.checkpoints.describe(s)
 	var loss float32
 	reporting := 0
 	for _, p := range pods {

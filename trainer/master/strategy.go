@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -17,6 +18,11 @@ type strategy interface {
 	// needs it; whole says so at the end of the training.
 	applied(epoch int) bool
 	whole() bool
+	// there says that somebody has the model, and can be told to copy it. copy tells a checkpoint's order, which is
+	// of a level where update tells it too; kept tells what the next life of the model begins with.
+	there() bool
+	copy(o custody.CutOrder)
+	kept(base custody.Base)
 	// heard takes a pod's word of the model, of which it is in that life, and adds to the answer.
 	heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply)
 	// gone tells that a launch of a pod has ended.

@@ -3,8 +3,6 @@ package ps
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
@@ -12,7 +10,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
-	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -25,7 +22,7 @@ type control struct {
 // Declare checks the worker's layout.
 func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.DeclareReply, error) {
 	s := c.server
-	layout, err := layoutOf(req.Variables)
+	layout, err := wire.Layout(req.Variables)
 	if err != nil {
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
@@ -42,27 +39,6 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}
 	return &wire.DeclareReply{Version: s.rule.version}, nil
-}
-
-// maxElements is the size of a model beyond which a declaration is taken for a mistake: 4 TB.
-const maxElements = 1 << 40
-
-// layoutOf reads a declared layout, whose sizes nobody has checked yet.
-func layoutOf(variables []*wire.Variable) (param.Layout, error) {
-	layout := make(param.Layout, 0, len(variables))
-	total := 0.0
-	for _, v := range variables {
-		n, shape := 1.0, make([]int, 0, len(v.GetShape()))
-		for _, d := range v.GetShape() {
-			n *= math.Abs(float64(d))
-			shape = append(shape, int(d))
-		}
-		if total += n; total > maxElements {
-			return nil, fmt.Errorf("layout: %s %v: more than %d elements", v.GetName(), shape, maxElements)
-		}
-		layout = append(layout, param.Variable{Name: v.GetName(), Shape: shape, Trainable: v.GetTrainable(), Momentum: v.GetMomentum()})
-	}
-	return layout, nil
 }
 
 // Progress returns how much of some tasks this server has.

@@ -46,9 +46,16 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c := &s.cut
-	switch {
-	case c.holds() && o.Number != c.report.Number:
+	if c.holds() && o.Number != c.report.Number {
 		s.releaseCut(custody.Report{})
+	}
+	switch {
+	case o.Number != c.report.Number && o.Number <= s.lastCut: // it is made, or given up
+		c.report = custody.Report{}
+	case o.Number > s.lastCut && s.copyBusy: // with one that was given up: the storage is slow
+		s.lastCut = o.Number
+		c.report = custody.Report{Number: o.Number, Phase: custody.Failed, Err: "the checkpoint before is still being written"}
+		s.tell()
 	case o.Number > s.lastCut:
 		s.lastCut = o.Number
 		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.had.Clone()}
@@ -137,24 +144,27 @@ func (s *Server) copyCut() {
 	if gathered {
 		s.update()
 	}
-	part, updates := s.store.copy(), s.store.updates
+	checkpoint.Copy(&s.copy, s.store.part())
+	updates := s.store.updates
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.cut.holds() { // it was too late meanwhile
 		return
 	}
 	r := custody.Report{Number: s.cut.report.Number, Phase: custody.Copied, Version: updates}
-	life := s.life
 	s.releaseCut(r)
-	s.wg.Go(func() { s.write(r, life, part) })
+	s.copyBusy = true
+	life := s.life
+	s.wg.Go(func() { s.write(r, life) })
 }
 
-// write writes a copy.
-func (s *Server) write(r custody.Report, life int64, part checkpoint.Part) {
+// write writes the copy.
+func (s *Server) write(r custody.Report, life int64) {
 	file := checkpoint.ShardFile(s.config.Index, s.config.Servers)
-	shard, err := s.writeShard(r.Number, file, part)
+	shard, err := s.writeShard(r.Number, file)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.copyBusy = false
 	if s.life != life || s.cut.report.Number != r.Number { // another is being made, or the model has begun anew
 		return
 	}
@@ -169,10 +179,10 @@ func (s *Server) write(r custody.Report, life int64, part checkpoint.Part) {
 	s.tell()
 }
 
-func (s *Server) writeShard(number int64, file string, part checkpoint.Part) (checkpoint.Shard, error) {
+func (s *Server) writeShard(number int64, file string) (checkpoint.Shard, error) {
 	dir, err := s.config.open(s.config.CheckpointDir)
 	if err != nil {
 		return checkpoint.Shard{}, err
 	}
-	return checkpoint.WriteShard(dir, number, file, part)
+	return checkpoint.WriteShard(dir, number, file, s.copy)
 }

@@ -71,17 +71,10 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		onWait:  config.OnWait,
 		push:    link{calling: make(chan struct{}, 1)},
 		pull:    link{calling: make(chan struct{}, 1)},
-		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers))},
+		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers)), Variables: wire.Variables(config.Layout)},
 	}
 	if p.dial == nil {
 		p.dial = wire.TCP
-	}
-	for _, v := range config.Layout {
-		shape := make([]int64, len(v.Shape))
-		for i, d := range v.Shape {
-			shape[i] = int64(d)
-		}
-		p.request.Variables = append(p.request.Variables, &wire.Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable, Momentum: v.Momentum})
 	}
 	var err error
 	p.control, err = wire.Connect(p.addr, p.dial, p.self, p.callee)

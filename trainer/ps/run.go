@@ -168,15 +168,20 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 	return config, nil
 }
 
-// cutReport is a report as the master is sent it.
-func cutReport(r custody.Report) *wire.CutReport {
+// cutReport is a server's report as the master is sent it.
+func (s *Server) cutReport() *wire.CutReport {
+	r := s.Report()
 	if r.Number == 0 {
 		return nil
 	}
-	return &wire.CutReport{
+	said := &wire.CutReport{
 		Number: r.Number, Phase: wire.CutPhase(r.Phase), Ledger: r.Ledger.Append(nil), Version: r.Version, Error: r.Err,
 		File: r.Shard.File, Start: int64(r.Shard.Start), End: int64(r.Shard.End), Bytes: r.Shard.Bytes, Crc: r.Shard.CRC,
 	}
+	if r.Phase == custody.Written {
+		said.Layout, said.Optimizer, said.Slots = wire.Variables(s.layout), s.config.Optimizer.Name, int32(len(s.store.optimizer.NewSlots(0)))
+	}
+	return said
 }
 
 // heartbeats tells the master the version, each beat and when there is news of a snapshot or a checkpoint, until ctx ends or the master does
@@ -189,7 +194,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		life, version, snapshot := s.standing()
 		reply, err := master.Heartbeat(wire.InLife(limited, life), &wire.HeartbeatRequest{
-			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: cutReport(s.Report())})
+			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: s.cutReport()})
 		cancel()
 		switch {
 		case ctx.Err() != nil:

@@ -2,7 +2,6 @@ package ps
 
 import (
 	"runtime/debug"
-	"slices"
 	"sync"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -58,16 +57,6 @@ func (s *store) begin(layout param.Layout, span param.Range, values []float32, u
 // part is what the store holds, not a copy.
 func (s *store) part() checkpoint.Part {
 	return checkpoint.Part{Start: s.span.Start, Values: s.values, Slots: s.slots}
-}
-
-// copy returns a copy of what the store holds.
-func (s *store) copy() checkpoint.Part {
-	p := s.part()
-	p.Values, p.Slots = slices.Clone(p.Values), slices.Clone(p.Slots)
-	for i, slot := range p.Slots {
-		p.Slots[i] = slices.Clone(slot)
-	}
-	return p
 }
 
 // large is how many dropped values are worth a collection: left to itself, the runtime lets a server grow to twice of what

@@ -390,6 +390,23 @@ func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	return back, nil
 }
 
+// Records returns how many records are in a model that has what the ledger says. The error is that it is not of this training.
+func (q *Queue) Records(l *ledger.Ledger) (int64, error) {
+	at, err := q.at(l)
+	if err != nil {
+		return 0, fmt.Errorf("count the records of a ledger: %w", err)
+	}
+	return at.stats.Done, nil
+}
+
+// SettledEpochs returns how many epochs are settled and their barriers passed.
+func (q *Queue) SettledEpochs() int {
+	if q.closed {
+		return q.epoch
+	}
+	return max(0, q.epoch-1)
+}
+
 // ended says that no epoch is to be trained on after this one.
 func (q *Queue) ended() bool {
 	return q.policy.Epochs > 0 && q.epoch == q.policy.Epochs || q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords

@@ -21,8 +21,15 @@ const (
 	// Hold is how long the holders of a model take no new gradients at most, while they come to one state for a
 	// checkpoint: then the master gives it up.
 	Hold = 2 * time.Second
+	// HoldMost is the most that Hold grows to when checkpoints are given up because gradients take longer to arrive.
+	HoldMost = 16 * Hold
 	// HoldLimit is when a holder goes on by itself: the master may be gone.
-	HoldLimit = 2 * Hold
+	HoldLimit = 2 * HoldMost
+
+	// Write is how long the holders of a model may take to write a checkpoint.
+	Write = 10 * time.Minute
+	// Storage is how long what cannot be read or written now is tried again, before it counts as lost.
+	Storage = 2 * time.Minute
 
 	// Connect is how long a connection may take to be made before another attempt: a first packet that is lost while
 	// a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is

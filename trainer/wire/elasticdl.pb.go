@@ -1067,7 +1067,10 @@ type CutReport struct {
 	End           int64                  `protobuf:"varint,7,opt,name=end,proto3" json:"end,omitempty"`
 	Bytes         int64                  `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	Crc           string                 `protobuf:"bytes,9,opt,name=crc,proto3" json:"crc,omitempty"`
-	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"` // FAILED
+	Error         string                 `protobuf:"bytes,10,opt,name=error,proto3" json:"error,omitempty"`   // FAILED
+	Layout        []*Variable            `protobuf:"bytes,11,rep,name=layout,proto3" json:"layout,omitempty"` // WRITTEN: of the whole model, in order
+	Optimizer     string                 `protobuf:"bytes,12,opt,name=optimizer,proto3" json:"optimizer,omitempty"`
+	Slots         int32                  `protobuf:"varint,13,opt,name=slots,proto3" json:"slots,omitempty"` // of the optimizer, for each trainable element
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1172,13 +1175,34 @@ func (x *CutReport) GetError() string {
 	return ""
 }
 
+func (x *CutReport) GetLayout() []*Variable {
+	if x != nil {
+		return x.Layout
+	}
+	return nil
+}
+
+func (x *CutReport) GetOptimizer() string {
+	if x != nil {
+		return x.Optimizer
+	}
+	return ""
+}
+
+func (x *CutReport) GetSlots() int32 {
+	if x != nil {
+		return x.Slots
+	}
+	return 0
+}
+
 type HeartbeatReply struct {
 	state           protoimpl.MessageState `protogen:"open.v1"`
 	Unknown         bool                   `protobuf:"varint,1,opt,name=unknown,proto3" json:"unknown,omitempty"`                                        // the master does not know this pod (it was replaced, or needs not stay): leave
 	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
-	Floor           int64                  `protobuf:"varint,3,opt,name=floor,proto3" json:"floor,omitempty"`                                            // worker of a ring: see World
 	Life            int64                  `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model now: who works with another one drops what it holds, and joins again
 	Settled         int32                  `protobuf:"varint,5,opt,name=settled,proto3" json:"settled,omitempty"`                                        // worker of a ring: epochs that are settled
+	Cut             int64                  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // worker of a ring: checkpoints up to this number are made, or given up; no report of them is wanted
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -1227,13 +1251,6 @@ func (x *HeartbeatReply) GetReleaseSnapshot() int64 {
 	return 0
 }
 
-func (x *HeartbeatReply) GetFloor() int64 {
-	if x != nil {
-		return x.Floor
-	}
-	return 0
-}
-
 func (x *HeartbeatReply) GetLife() int64 {
 	if x != nil {
 		return x.Life
@@ -1244,6 +1261,13 @@ func (x *HeartbeatReply) GetLife() int64 {
 func (x *HeartbeatReply) GetSettled() int32 {
 	if x != nil {
 		return x.Settled
+	}
+	return 0
+}
+
+func (x *HeartbeatReply) GetCut() int64 {
+	if x != nil {
+		return x.Cut
 	}
 	return 0
 }
@@ -2004,6 +2028,7 @@ type JobStatus struct {
 	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                   // of the cluster; empty: of this machine
 	Life             int64                  `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`                            // of the model, from 1
 	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                             // why the training began from its beginning again, the last time; empty: it never did
+	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                 // none: the job has no checkpoints
 	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                  // evaluations that are complete, evaluations being the last of them
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                       // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
@@ -2208,6 +2233,13 @@ func (x *JobStatus) GetAnew() string {
 	return ""
 }
 
+func (x *JobStatus) GetCheckpoint() *Checkpoint {
+	if x != nil {
+		return x.Checkpoint
+	}
+	return nil
+}
+
 func (x *JobStatus) GetEvaluated() int64 {
 	if x != nil {
 		return x.Evaluated
@@ -2222,6 +2254,91 @@ func (x *JobStatus) GetWaiting() string {
 	return ""
 }
 
+// Checkpoint is the newest of a job.
+type Checkpoint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
+	Number        int64                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`   // 0: there is none yet
+	Version       int64                  `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"` // of the model
+	Records       int64                  `protobuf:"varint,4,opt,name=records,proto3" json:"records,omitempty"` // that are in it, over all epochs
+	UnixMs        int64                  `protobuf:"varint,5,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Problem       string                 `protobuf:"bytes,6,opt,name=problem,proto3" json:"problem,omitempty"` // why the last try came to nothing; empty: it did not
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Checkpoint) Reset() {
+	*x = Checkpoint{}
+	mi := &file_elasticdl_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Checkpoint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Checkpoint) ProtoMessage() {}
+
+func (x *Checkpoint) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
+func (*Checkpoint) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Checkpoint) GetDir() string {
+	if x != nil {
+		return x.Dir
+	}
+	return ""
+}
+
+func (x *Checkpoint) GetNumber() int64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetVersion() int64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *Checkpoint) GetProblem() string {
+	if x != nil {
+		return x.Problem
+	}
+	return ""
+}
+
 type StopRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Reason        string                 `protobuf:"bytes,1,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -2231,7 +2348,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2243,7 +2360,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2256,7 +2373,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -2274,7 +2391,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2403,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2416,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 type Variable struct {
@@ -2314,7 +2431,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2443,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2456,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Variable) GetName() string {
@@ -2382,7 +2499,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2394,7 +2511,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2407,7 +2524,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -2447,7 +2564,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2576,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2589,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -2493,7 +2610,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2505,7 +2622,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2518,7 +2635,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -2544,7 +2661,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2556,7 +2673,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2569,7 +2686,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -2588,7 +2705,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2600,7 +2717,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2613,7 +2730,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -2640,7 +2757,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2769,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2782,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -2733,7 +2850,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2745,7 +2862,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2758,7 +2875,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -2832,7 +2949,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tformation\x18\n" +
 	" \x01(\x03R\tformation\x12&\n" +
 	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12&\n" +
-	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\"\xfa\x01\n" +
+	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
@@ -2844,13 +2961,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05bytes\x18\b \x01(\x03R\x05bytes\x12\x10\n" +
 	"\x03crc\x18\t \x01(\tR\x03crc\x12\x14\n" +
 	"\x05error\x18\n" +
-	" \x01(\tR\x05error\"\x99\x01\n" +
+	" \x01(\tR\x05error\x12+\n" +
+	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
+	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\x95\x01\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
-	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x14\n" +
-	"\x05floor\x18\x03 \x01(\x03R\x05floor\x12\x12\n" +
+	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
 	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
-	"\asettled\x18\x05 \x01(\x05R\asettled\"\x85\x02\n" +
+	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x10\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x85\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -2908,7 +3028,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x8f\x06\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc6\x06\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -2937,9 +3057,20 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
 	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04life\x18\x18 \x01(\x03R\x04life\x12\x12\n" +
-	"\x04anew\x18\x19 \x01(\tR\x04anew\x12\x1c\n" +
+	"\x04anew\x18\x19 \x01(\tR\x04anew\x125\n" +
+	"\n" +
+	"checkpoint\x18\x1b \x01(\v2\x15.elasticdl.CheckpointR\n" +
+	"checkpoint\x12\x1c\n" +
 	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x18\n" +
-	"\awaiting\x18\x17 \x01(\tR\awaiting\"%\n" +
+	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
+	"\n" +
+	"Checkpoint\x12\x10\n" +
+	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x18\n" +
+	"\aversion\x18\x03 \x01(\x03R\aversion\x12\x18\n" +
+	"\arecords\x18\x04 \x01(\x03R\arecords\x12\x17\n" +
+	"\aunix_ms\x18\x05 \x01(\x03R\x06unixMs\x12\x18\n" +
+	"\aproblem\x18\x06 \x01(\tR\aproblem\"%\n" +
 	"\vStopRequest\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\"\v\n" +
 	"\tStopReply\"n\n" +
@@ -3031,7 +3162,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -3062,17 +3193,18 @@ var file_elasticdl_proto_goTypes = []any{
 	(*PodStatus)(nil),         // 26: elasticdl.PodStatus
 	(*Evaluation)(nil),        // 27: elasticdl.Evaluation
 	(*JobStatus)(nil),         // 28: elasticdl.JobStatus
-	(*StopRequest)(nil),       // 29: elasticdl.StopRequest
-	(*StopReply)(nil),         // 30: elasticdl.StopReply
-	(*Variable)(nil),          // 31: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 32: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 33: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 34: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 35: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 36: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 37: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 38: elasticdl.ControlReply
-	nil,                       // 39: elasticdl.Evaluation.MetricsEntry
+	(*Checkpoint)(nil),        // 29: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 30: elasticdl.StopRequest
+	(*StopReply)(nil),         // 31: elasticdl.StopReply
+	(*Variable)(nil),          // 32: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 33: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 34: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 35: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 36: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 37: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 38: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 39: elasticdl.ControlReply
+	nil,                       // 40: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -3086,44 +3218,46 @@ var file_elasticdl_proto_depIdxs = []int32{
 	3,  // 8: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
 	16, // 9: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
 	2,  // 10: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	21, // 11: elasticdl.Assembly.world:type_name -> elasticdl.World
-	20, // 12: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	22, // 13: elasticdl.World.members:type_name -> elasticdl.Member
-	6,  // 14: elasticdl.World.base:type_name -> elasticdl.Base
-	0,  // 15: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	39, // 16: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	27, // 17: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	26, // 18: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	31, // 19: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	34, // 20: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	6,  // 21: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	4,  // 22: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	9,  // 23: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	12, // 24: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	15, // 25: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	18, // 26: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	25, // 27: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	23, // 28: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	29, // 29: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	32, // 30: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	35, // 31: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	37, // 32: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	5,  // 33: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	10, // 34: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	13, // 35: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	17, // 36: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	19, // 37: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	28, // 38: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	24, // 39: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	30, // 40: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	33, // 41: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	36, // 42: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	38, // 43: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	33, // [33:44] is the sub-list for method output_type
-	22, // [22:33] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	32, // 11: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	21, // 12: elasticdl.Assembly.world:type_name -> elasticdl.World
+	20, // 13: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	22, // 14: elasticdl.World.members:type_name -> elasticdl.Member
+	6,  // 15: elasticdl.World.base:type_name -> elasticdl.Base
+	0,  // 16: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	40, // 17: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	27, // 18: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	26, // 19: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	29, // 20: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	32, // 21: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	35, // 22: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	6,  // 23: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	4,  // 24: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	9,  // 25: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	12, // 26: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	15, // 27: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	18, // 28: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	25, // 29: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	23, // 30: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	30, // 31: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	33, // 32: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	36, // 33: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	38, // 34: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	5,  // 35: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	10, // 36: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	13, // 37: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	17, // 38: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	19, // 39: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	28, // 40: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	24, // 41: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	31, // 42: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	34, // 43: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	37, // 44: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	39, // 45: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	35, // [35:46] is the sub-list for method output_type
+	24, // [24:35] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -3143,7 +3277,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   36,
+			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

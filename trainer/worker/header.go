@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 // maxOffers is how many minibatches a rank brings to a round at most.
@@ -18,8 +20,12 @@ type header struct {
 	offers  []offer
 }
 
-// offer is a minibatch: records of a lease that follow the ones before from.
-type offer struct{ lease, from, records int64 }
+// offer is a minibatch: records of a task's order that follow the ones before from.
+type offer struct {
+	task          ledger.Task
+	of            int64 // records of the task
+	from, records int64
+}
 
 func (h header) appendTo(b []byte) []byte {
 	var flags uint64
@@ -31,9 +37,9 @@ func (h header) appendTo(b []byte) []byte {
 		b = binary.AppendVarint(b, v)
 	}
 	for _, o := range h.offers {
-		b = binary.AppendVarint(b, o.lease)
-		b = binary.AppendVarint(b, o.from)
-		b = binary.AppendVarint(b, o.records)
+		for _, v := range []int64{int64(o.task.Epoch), int64(o.task.Number), o.of, o.from, o.records} {
+			b = binary.AppendVarint(b, v)
+		}
 	}
 	return b
 }
@@ -64,9 +70,12 @@ func parseHeader(b []byte) (header, error) {
 		return header{}, fmt.Errorf("parse header: %d offers, want at most %d", count, maxOffers)
 	}
 	for range count {
-		o := offer{lease: next(), from: next(), records: next()}
+		o := offer{task: ledger.Task{Epoch: int(next()), Number: int(next())}, of: next(), from: next(), records: next()}
 		if bad || o.from < 0 || o.records <= 0 || o.from+o.records < 0 {
 			return header{}, errors.New("parse header: an offer without records")
+		}
+		if o.from+o.records > o.of || o.task.Epoch <= 0 || o.task.Number < 0 || o.task.Number >= ledger.MaxTasks {
+			return header{}, fmt.Errorf("parse header: impossible offer %+v", o)
 		}
 		h.offers = append(h.offers, o)
 	}

@@ -6,12 +6,15 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
 func offerGen() *rapid.Generator[offer] {
 	return rapid.Custom(func(t *rapid.T) offer {
 		return offer{
-			lease: rapid.Int64Range(1, 1<<40).Draw(t, "lease"), from: rapid.Int64Range(0, 1<<40).Draw(t, "from"),
+			task: ledger.Task{Epoch: rapid.IntRange(1, 9).Draw(t, "epoch"), Number: rapid.IntRange(0, 1000).Draw(t, "number")},
+			of:   1 << 41, from: rapid.Int64Range(0, 1<<40).Draw(t, "from"),
 			records: rapid.Int64Range(1, 100).Draw(t, "records"),
 		}
 	})
@@ -39,7 +42,7 @@ func TestHeaderSurvives(t *testing.T) {
 
 // What is parsed is what would be written.
 func FuzzHeader(f *testing.F) {
-	f.Add(header{round: 7, recall: true, flush: 1, release: 50, offers: []offer{{lease: 3, from: 64, records: 64}}}.appendTo(nil))
+	f.Add(header{round: 7, recall: true, flush: 1, release: 50, offers: []offer{{task: ledger.Task{Epoch: 2, Number: 3}, of: 512, from: 64, records: 64}}}.appendTo(nil))
 	f.Add([]byte{2})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		h, err := parseHeader(b)
@@ -53,18 +56,19 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzPosition(f *testing.F) {
-	s := state{position: position{changes: 9, version: 3, records: 64, taken: 2, flushed: 1}, ledger: map[int64]int64{4: 64, 5: 0}}
+	s := state{position: position{changes: 9, version: 3, records: 64, taken: 2, flushed: 1}}
+	s.ledger.Add(ledger.Task{Epoch: 1, Number: 4}, 64, 512)
 	f.Add(s.appendPosition(nil))
 	f.Add([]byte{0, 0, 0, 0, 0, 126})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		p, ledger, err := parsePosition(b)
+		p, had, err := parsePosition(b)
 		if err != nil {
 			return
 		}
-		s := state{position: p, ledger: ledger}
+		s := state{position: p, ledger: had}
 		again, same, err := parsePosition(s.appendPosition(nil))
-		if err != nil || again != p || !reflect.DeepEqual(same, ledger) {
-			t.Fatalf("%+v %v, %v, want %+v %v", again, same, err, p, ledger)
+		if err != nil || again != p || !reflect.DeepEqual(same, had) {
+			t.Fatalf("%+v %v, %v, want %+v %v", again, same, err, p, had)
 		}
 	})
 }
@@ -127,7 +131,7 @@ func TestRanksTakeTurns(t *testing.T) {
 	for round := range int64(ranks) {
 		headers := make([]header, ranks)
 		for rank := range headers {
-			headers[rank] = header{round: round, offers: []offer{{lease: int64(rank + 1), records: need}}}
+			headers[rank] = header{round: round, offers: []offer{{task: ledger.Task{Epoch: 1, Number: rank}, of: need, records: need}}}
 		}
 		a, err := agree(headers, need)
 		if err != nil {

@@ -29,6 +29,7 @@ type meeting struct {
 	drop     context.CancelCauseFunc
 	current  int64 // formation of the world that drop drops
 	flush    int64
+	ordered  int64 // the newest checkpoint
 }
 
 // place is a world that the worker is given a place in. Its context ends when it is not to be in it any more.
@@ -147,6 +148,8 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 		}
 	case *wire.Assembly_Flush:
 		m.flush = max(m.flush, word.Flush)
+	case *wire.Assembly_Cut:
+		m.ordered = max(m.ordered, word.Cut)
 	}
 	select {
 	case m.wake <- struct{}{}:
@@ -168,6 +171,13 @@ func (m *meeting) heard(formation int64) (recalled bool, flush int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.recalled == formation, m.flush
+}
+
+// cut is the newest checkpoint that the master ordered.
+func (m *meeting) cut() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.ordered
 }
 
 // close ends the stream, and with it the worker's membership.

@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -109,10 +111,12 @@ func loner(t *testing.T) (*member, *mesh.Node) {
 // What is in the state that a rank takes is not brought again, and what it had brought to a state that is lost is.
 func TestReconcile(t *testing.T) {
 	of := func(lease, done int64) piece {
-		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING}
+		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING, Epoch: 1, Number: lease, End: 6}
 		return piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: done}}
 	}
-	r := &member{state: state{ledger: map[int64]int64{1: 3, 2: 4}}}
+	r := new(member)
+	r.ledger.Add(ledger.Task{Epoch: 1, Number: 1}, 3, 6)
+	r.ledger.Add(ledger.Task{Epoch: 1, Number: 2}, 4, 6)
 	r.hand, r.applied = []piece{of(1, 2), of(1, 4), of(1, 6)}, []piece{of(2, 4), of(3, 2)}
 	r.reconcile()
 	var got []string
@@ -162,7 +166,7 @@ func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 
 // What is released is of one model: the next may still need its snapshot of a version that the last was done with.
 func TestReleaseOfAnotherModel(t *testing.T) {
-	r := new(member)
+	r := &member{worker: &worker{Config: Config{Self: self(pod.Worker)}}}
 	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 60})
 	r.another()
 	if r.release != 0 {
@@ -215,11 +219,11 @@ func TestEvaluationIsCutShort(t *testing.T) {
 
 // A minibatch may be in the model in part when the rest of it fails.
 func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
-	task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, End: 4}
+	task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, Epoch: 1, End: 4}
 	failed, next := minibatch(task, 1), minibatch(task, 2)
 	failed.err, failed.taken = errors.New("broken"), 1
 	r, reports := atHand(failed, next)
-	r.ledger = map[int64]int64{1: 1}
+	r.ledger.Add(ledger.Task{Epoch: 1}, 1, 4)
 	if err := r.meanwhile(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -35,6 +36,8 @@ type member struct {
 	*worker
 	*meeting
 	state
+	copies copies
+	damage string // why the last world could not begin
 
 	feed    *feeder
 	hand    []piece // minibatches, and evaluations, that are not in the state yet, in order
@@ -52,7 +55,7 @@ type member struct {
 	safe    position // what no death can take back, for the heartbeats,
 	world   int64    // as of this formation
 	release int64    // the master needs no snapshot up to this version
-	floor   int64    // leases below are settled
+	settled int      // epochs
 }
 
 // stretch is [lo, hi) of the flat arrays.
@@ -67,6 +70,23 @@ type piece struct {
 
 // trains says that a piece is for the ring.
 func (p piece) trains() bool { return p.err == nil && p.task.Kind == wire.TaskKind_TRAINING }
+
+// offer is so many of the records that are left.
+func (p piece) offer(n int64) offer {
+	return offer{task: key(p.task), of: p.task.End - p.task.Start, from: p.from(), records: n}
+}
+
+// key is the task as a ledger has it.
+func key(t *wire.Task) ledger.Task { return ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)} }
+
+// had is how many records of a task are in the state.
+func (s *state) had(t *wire.Task) int64 {
+	n, whole := s.ledger.Had(key(t))
+	if whole {
+		return t.End - t.Start
+	}
+	return n
+}
 
 // from is how many records of the lease come before what is left.
 func (p piece) from() int64 { return p.done - int64(p.batch.Size-p.taken) }
@@ -92,6 +112,7 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 	r.feed = feed
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	defer r.copies.writing.Wait()
 	defer r.meeting.close()
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -105,7 +126,8 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 	})
 	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64)}
 	for {
-		arrival.Round, arrival.Version, arrival.Ledger = r.changes, r.version, r.ledgerMessage()
+		arrival.Round, arrival.Version, arrival.Ledger, arrival.Damage = r.changes, r.version, r.ledger.Append(nil), r.damage
+		r.damage = ""
 		next, err := r.arrive(working, arrival)
 		if err == nil {
 			arrival.Formation = next.Formation
@@ -140,6 +162,9 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 		return false, -1, fmt.Errorf("world %d has no place for worker %d", p.Id, r.Index)
 	}
 	r.void(p.Floor)
+	r.mu.Lock()
+	r.settled = int(p.Settled) // fewer than before are of another model
+	r.mu.Unlock()
 	// All have arrived: who cannot be reached by now is suspect, as one that is silent is to the master.
 	connecting, cancel := context.WithTimeout(p.ctx, r.Job.HeartbeatTimeout.Duration)
 	links, err := r.Peers.Connect(connecting, mesh.World{Formation: p.Formation, Rank: rank, Peers: peers})
@@ -161,6 +186,11 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 	}
 	if errors.Is(err, errDone) {
 		return false, -1, errDone
+	}
+	if damaged, ok := errors.AsType[*damageError](err); ok {
+		r.Log.Error("The checkpoint that the model is to begin with cannot be read", "error", err)
+		r.damage = damaged.Error()
+		return false, -1, nil
 	}
 	suspect = -1
 	if b, ok := errors.AsType[*mesh.BrokenError](err); ok && b.Rank >= 0 && b.Rank < len(peers) && p.ctx.Err() == nil {
@@ -195,17 +225,14 @@ func (r *member) void(floor int64) {
 		return kept
 	}
 	r.applied, r.hand = keep(r.applied), keep(r.hand)
-	r.prune(floor)
 }
 
 // synchronize makes this rank's state the newest that a member of the last world had; if nobody has
 // one, the initial one.
 func (r *member) synchronize(in *world) error {
 	if len(in.Sources) == 0 {
-		if r.changes != 0 {
-			if err := r.begin(); err != nil {
-				return &fatalError{err}
-			}
+		if err := r.begin(in); err != nil {
+			return err
 		}
 		r.reconcile()
 		return nil
@@ -227,13 +254,23 @@ func (r *member) synchronize(in *world) error {
 	return nil
 }
 
-// begin makes the state the initial one.
-func (r *member) begin() error {
+// begin makes the state the one that the model's life begins with.
+func (r *member) begin(in *world) error {
+	if in.Base.GetNumber() > 0 {
+		if err := r.restore(in.ctx, in.Base); err != nil {
+			return err
+		}
+		r.another()
+		return nil
+	}
+	if r.changes == 0 {
+		return nil
+	}
 	values := r.values
 	if r.touched {
 		var err error
 		if values, err = r.Initial(); err != nil {
-			return fmt.Errorf("make the initial values: %w", err)
+			return &fatalError{fmt.Errorf("make the initial values: %w", err)}
 		}
 	}
 	r.restart(values)
@@ -313,7 +350,7 @@ func (r *member) reconcile() {
 			continue
 		}
 		first := p.done - int64(p.batch.Size)
-		p.taken = int(min(max(r.ledger[p.task.Lease]-first, 0), int64(p.batch.Size)))
+		p.taken = int(min(max(r.had(p.task)-first, 0), int64(p.batch.Size)))
 		if p.taken == p.batch.Size {
 			r.applied = append(r.applied, p)
 		} else {
@@ -327,13 +364,18 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b.Version, b.Snapshot, b.Flushed, b.Formation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
+	b.Cut = r.copies.told()
 }
 
 // beaten implements strategy.
 func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release, r.floor = reply.ReleaseSnapshot, max(r.floor, reply.Floor) // less than before is of another model
+	r.release = reply.ReleaseSnapshot // less than before is of another model
+	r.copies.heard(reply.Cut)
+	if reply.Life == r.Self.Life() {
+		r.settled = max(r.settled, int(reply.Settled))
+	}
 }
 
 // part is the examples [lo, hi) of a batch. It shares the batch's memory.

@@ -24,6 +24,7 @@ func (r *member) rounds(in *world) error {
 	runtime.LockOSThread() // it computes, and stays on its processor: other threads' waking up must not move it about
 	defer runtime.UnlockOSThread()
 	for idle := false; ; {
+		r.copyState()
 		if err := r.take(in, idle); err != nil {
 			return err
 		}
@@ -50,6 +51,7 @@ func (r *member) take(in *world, idle bool) error {
 			if recalled, flush := r.heard(in.Formation); recalled || flush > r.flushed {
 				return nil
 			}
+			r.copyState()
 			if begun == nil {
 				begun = in.Arrived()
 			}
@@ -115,7 +117,7 @@ func (r *member) header(in *world) header {
 		if !p.trains() {
 			break
 		}
-		h.offers = append(h.offers, offer{lease: p.task.Lease, from: p.from(), records: int64(p.batch.Size - p.taken)})
+		h.offers = append(h.offers, p.offer(int64(p.batch.Size-p.taken)))
 	}
 	return h
 }
@@ -291,7 +293,7 @@ type gradient struct {
 // holds if that round came to nothing.
 func (r *member) step(p piece, n int64) (float32, error) {
 	r.Engine.SetNoise(noise(r.Job.Seed, p.task, p.from()))
-	g := gradient{offer: offer{p.task.Lease, p.from(), n}, changes: r.changes}
+	g := gradient{offer: p.offer(n), changes: r.changes}
 	if r.kept.offer == g.offer && r.kept.changes == g.changes {
 		r.contribute(0, len(r.sum))
 		return r.kept.loss, nil
@@ -392,8 +394,8 @@ func (r *member) aside(ctx context.Context, p *piece) error {
 		p.err, p.seen = r.evaluate(p.item), true
 	}
 	if p.err != nil {
-		if done, ok := r.ledger[p.task.Lease]; ok {
-			r.leases.advance(p.task.Lease, done) // a part of a minibatch, too
+		if p.task.Kind == wire.TaskKind_TRAINING {
+			r.leases.advance(p.task.Lease, r.had(p.task)) // a part of a minibatch, too
 		}
 		if err := r.fail(ctx, p.task, p.err); err != nil {
 			return err
@@ -432,9 +434,9 @@ func (r *member) confirm(in *world) error {
 		r.hasten()
 	}
 	r.safe, r.world = r.position, in.Formation
-	floor := r.floor
+	settled := r.settled
 	r.mu.Unlock()
-	r.prune(floor)
+	r.ledger.Settle(settled)
 	for len(r.applied) > 0 {
 		p := r.applied[0]
 		if p.last {

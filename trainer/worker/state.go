@@ -4,13 +4,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // state is what every member of a ring has, bit for bit the same after every round. What is
@@ -21,12 +19,12 @@ type state struct {
 	batch     int64 // records of an update; 0: whatever a round has
 
 	position
-	ledger   map[int64]int64 // by lease: the records of it that are in here
-	values   []float32       // the engine's
-	slots    [][]float32     // of the trainable ones
-	pending  []float32       // sums of gradients of records that are not in an update yet; nil if batch is 0
-	snapshot []float32       // the values of an earlier version, for evaluations; nil: none yet
-	touched  bool            // values are not the initial ones any more
+	ledger   ledger.Ledger // the records that are in here
+	values   []float32     // the engine's
+	slots    [][]float32   // of the trainable ones
+	pending  []float32     // sums of gradients of records that are not in an update yet; nil if batch is 0
+	snapshot []float32     // the values of an earlier version, for evaluations; nil: none yet
+	touched  bool          // values are not the initial ones any more
 }
 
 // position is how far a state is.
@@ -48,7 +46,6 @@ func newState(layout param.Layout, config optim.Config, values []float32, batch 
 	if batch > 0 {
 		s.pending = make([]float32, layout.Len())
 	}
-	s.ledger = make(map[int64]int64)
 	return s, nil
 }
 
@@ -59,7 +56,7 @@ func (s *state) restart(values []float32) {
 		copy(s.slots[i], slot)
 	}
 	clear(s.pending)
-	clear(s.ledger)
+	s.ledger.Reset()
 	s.position, s.touched = position{}, false
 }
 
@@ -77,7 +74,7 @@ func (s *state) apply(a agreement, sum []float32, rate func(version int64) float
 	for rank, takes := range a.takes {
 		for i, n := range takes {
 			o := a.offers[rank][i]
-			s.ledger[o.lease] = max(s.ledger[o.lease], o.from+n)
+			s.ledger.Add(o.task, o.from+n, o.of)
 		}
 	}
 	flush := a.flush > s.flushed
@@ -138,61 +135,32 @@ func (s *state) arrays() [][]float32 {
 	return all
 }
 
-// prune forgets leases that are settled.
-func (s *state) prune(floor int64) {
-	maps.DeleteFunc(s.ledger, func(lease, _ int64) bool { return lease < floor })
-}
-
-// ledgerMessage is the ledger for the master.
-func (s *state) ledgerMessage() []*wire.LeaseProgress {
-	var all []*wire.LeaseProgress
-	for _, lease := range slices.Sorted(maps.Keys(s.ledger)) {
-		all = append(all, &wire.LeaseProgress{Lease: lease, Done: s.ledger[lease]})
-	}
-	return all
-}
-
-// maxPosition is the longest encoded position, in bytes: a ledger of millions of leases.
+// maxPosition is the longest encoded position, in bytes: a ledger of hundreds of millions of tasks.
 const maxPosition = 64 << 20
 
 // appendPosition encodes all of the state that is not floats.
 func (s *state) appendPosition(b []byte) []byte {
-	for _, v := range []int64{s.changes, s.version, s.records, s.taken, s.flushed, int64(len(s.ledger))} {
+	for _, v := range []int64{s.changes, s.version, s.records, s.taken, s.flushed} {
 		b = binary.AppendVarint(b, v)
 	}
-	for _, lease := range slices.Sorted(maps.Keys(s.ledger)) {
-		b = binary.AppendVarint(binary.AppendVarint(b, lease), s.ledger[lease])
-	}
-	return b
+	return s.ledger.Append(b)
 }
 
 // parsePosition is the inverse of appendPosition.
-func parsePosition(b []byte) (position, map[int64]int64, error) {
+func parsePosition(b []byte) (position, ledger.Ledger, error) {
 	var p position
-	var n int64
-	for _, v := range []*int64{&p.changes, &p.version, &p.records, &p.taken, &p.flushed, &n} {
+	for _, v := range []*int64{&p.changes, &p.version, &p.records, &p.taken, &p.flushed} {
 		value, size := binary.Varint(b)
 		if size <= 0 || value < 0 {
-			return p, nil, errors.New("parse state: a number is missing or negative")
+			return p, ledger.Ledger{}, errors.New("parse state: a number is missing or negative")
 		}
 		*v, b = value, b[size:]
 	}
-	if n > int64(len(b)/2) { // two bytes each, at least
-		return p, nil, fmt.Errorf("parse state: %d leases in %d bytes", n, len(b))
+	had, err := ledger.Parse(b)
+	if err != nil {
+		return p, ledger.Ledger{}, fmt.Errorf("parse state: %w", err)
 	}
-	ledger := make(map[int64]int64, n)
-	for range n {
-		lease, a := binary.Varint(b)
-		done, c := binary.Varint(b[max(a, 0):])
-		if a <= 0 || c <= 0 || done < 0 {
-			return p, nil, errors.New("parse state: the ledger is cut off")
-		}
-		ledger[lease], b = done, b[a+c:]
-	}
-	if len(b) > 0 || int64(len(ledger)) != n {
-		return p, nil, errors.New("parse state: the ledger is not as long as it says")
-	}
-	return p, ledger, nil
+	return p, had, nil
 }
 
 // receiver is a state of the same shape to receive one at p into: the state itself if nothing is lost by that.
@@ -213,10 +181,10 @@ func (s *state) receiver(p position) *state {
 }
 
 // adopt makes the state what was received.
-func (s *state) adopt(from *state, p position, ledger map[int64]int64) {
+func (s *state) adopt(from *state, p position, had ledger.Ledger) {
 	if &from.values[0] != &s.values[0] {
 		copy(s.values, from.values)
 	}
 	s.slots, s.pending, s.snapshot = from.slots, from.pending, from.snapshot
-	s.position, s.ledger, s.touched = p, ledger, true
+	s.position, s.ledger, s.touched = p, had, true
 }

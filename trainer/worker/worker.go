@@ -37,6 +37,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
@@ -84,6 +85,8 @@ type Config struct {
 	Validation data.Reader
 	Leave      <-chan struct{} // closed when the worker is asked to leave; nil: it is not
 	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
+	// Open opens a directory of checkpoints; nil: on this machine.
+	Open func(dir string) (checkpoint.Dir, error)
 	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's number and
 	// the model's version. It must not block; nil: nobody listens.
 	OnUpdate func(world, version int64)

@@ -1,0 +1,343 @@
+package master
+
+import (
+	"fmt"
+	"hash/fnv"
+	"slices"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+const (
+	checkpointPause = 5 * time.Second // before another checkpoint is tried when one was given up
+	lastTries       = 20              // of the checkpoint of the trained model
+)
+
+// checkpoints is the model at rest: when the holders are to copy what they have, what became of it, and what the next life of the
+// model begins with if this one is lost. The custody decides ([custody.Cut]); this talks to the strategy, and writes the records. The
+// master's mutex guards it.
+type checkpoints struct {
+	m    *master
+	dir  checkpoint.Dir
+	cut  *custody.Cut
+	kept []*checkpoint.Commit // whole, of this job, that are still there; the newest last
+	base *checkpoint.Commit   // what this life began with; nil: the initial values
+
+	writing bool               // a record
+	model   *wire.CutReport    // its layout and optimizer are the model's
+	tries   int                // that came to nothing since the model is trained
+	problem string             // why the last one came to nothing, if it did
+	last    *checkpoint.Commit // the last that was written
+}
+
+// newCheckpoints opens the job's directory. It must not have checkpoints of another job.
+func newCheckpoints(m *master) (*checkpoints, error) {
+	j := m.Job
+	c := &checkpoints{m: m}
+	if j.CheckpointDir == "" {
+		return c, nil
+	}
+	var err error
+	if c.dir, err = m.open(j.CheckpointDir); err != nil {
+		return nil, fmt.Errorf("--checkpoint_dir=%s: %w", j.CheckpointDir, err)
+	}
+	numbers, _, err := c.dir.Numbers()
+	if err != nil {
+		return nil, fmt.Errorf("--checkpoint_dir=%s: %w", j.CheckpointDir, err)
+	}
+	if len(numbers) > 0 {
+		return nil, fmt.Errorf("--checkpoint_dir=%s has checkpoints already, the newest is number %d: expected a directory without any", j.CheckpointDir, numbers[0])
+	}
+	p := custody.CutPolicy{
+		Holders: j.NumPS, Steps: int64(j.CheckpointSteps), Interval: j.CheckpointInterval.Duration,
+		Hold: timing.Hold, HoldMost: timing.HoldMost, Write: timing.Write, Pause: checkpointPause,
+	}
+	if j.Strategy == job.AllReduce {
+		p.Holders, p.Hold = 1, timing.Write // nobody waits: the member copies between two rounds, however long those are
+	}
+	c.cut = custody.NewCut(p, 0, time.Now())
+	return c, nil
+}
+
+// open opens a directory of checkpoints.
+func (c Config) open(dir string) (checkpoint.Dir, error) {
+	if c.Open == nil {
+		return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
+	}
+	return c.Open(dir)
+}
+
+// on reports whether the job has checkpoints.
+func (c *checkpoints) on() bool { return c.cut != nil }
+
+// order is what all holders are to know.
+func (c *checkpoints) order() custody.CutOrder {
+	if !c.on() {
+		return custody.CutOrder{}
+	}
+	return c.cut.Order()
+}
+
+// ended is up to which number nothing more is to be said of checkpoints.
+func (c *checkpoints) ended() int64 {
+	if !c.on() {
+		return 0
+	}
+	return c.cut.Ended()
+}
+
+// begin begins a checkpoint if one is due. It is the strategy's to tell the holders.
+func (c *checkpoints) begin(now time.Time) {
+	if !c.on() || c.writing || !c.m.begun && !c.m.trained || !c.m.strategy.there() {
+		return
+	}
+	version := c.m.strategy.version()
+	due := c.cut.Due(version, now)
+	if c.m.trained {
+		due = c.cut.Wanted(version, now)
+	}
+	if due {
+		c.cut.Begin(version, now)
+		c.m.Log.Debug("Checkpoint begun", "number", c.cut.Order().Number, "version", version)
+		c.m.strategy.copy(c.cut.Order())
+	}
+}
+
+// finished reports whether the trained model is at rest, or cannot be, which is an error where it would be nowhere then.
+func (c *checkpoints) finished() (bool, error) {
+	switch {
+	case !c.on() || !c.writing && c.cut.Covers(c.m.strategy.version()):
+		return true, nil
+	case c.tries < lastTries:
+		return false, nil
+	case c.m.Job.Output == "":
+		return false, fmt.Errorf("the trained model could not be written to --checkpoint_dir=%s: %s", c.m.Job.CheckpointDir, c.problem)
+	}
+	return true, nil
+}
+
+// heard takes a holder's word.
+func (c *checkpoints) heard(holder int, r *wire.CutReport, now time.Time) {
+	if !c.on() || r == nil {
+		return
+	}
+	said := custody.Report{
+		Number: r.Number, Phase: custody.Phase(r.Phase), Version: r.Version, Err: r.Error,
+		Shard: custody.Shard{File: r.File, Start: int(r.Start), End: int(r.End), Bytes: r.Bytes, CRC: r.Crc},
+	}
+	if len(r.Ledger) > 0 {
+		had, err := ledger.Parse(r.Ledger)
+		if err != nil {
+			said.Phase, said.Err = custody.Failed, err.Error()
+		}
+		said.Ledger = had
+	}
+	number := c.cut.Order().Number
+	if said.Phase == custody.Written && r.Number == number {
+		c.model = r
+	}
+	done, failed := c.cut.Heard(holder, said, now)
+	if failed != "" {
+		c.gaveUp(number, failed)
+	}
+	if done != nil {
+		c.write(done)
+	}
+}
+
+// tick gives up what takes too long.
+func (c *checkpoints) tick(now time.Time) {
+	if !c.on() {
+		return
+	}
+	number := c.cut.Order().Number
+	if failed := c.cut.Tick(now); failed != "" {
+		c.gaveUp(number, failed)
+	}
+}
+
+// giveUp gives up the checkpoint that is being made: a holder is gone.
+func (c *checkpoints) giveUp(reason string, now time.Time) {
+	if !c.on() {
+		return
+	}
+	number := c.cut.Order().Number
+	if c.cut.GiveUp(now) {
+		c.gaveUp(number, reason)
+	}
+}
+
+func (c *checkpoints) gaveUp(number int64, reason string) {
+	c.problem = reason
+	if c.m.trained {
+		c.tries++
+	}
+	c.m.Log.Warn("Checkpoint given up", "number", number, "reason", reason)
+	c.m.happen(CheckpointFailed{Number: number, Reason: reason})
+}
+
+// write writes the record of a cut that is at rest, beside everything else.
+func (c *checkpoints) write(done *custody.Commit) {
+	m := c.m
+	commit := checkpoint.Commit{
+		Format: checkpoint.Format, Number: done.Number, Time: time.Now().UTC(),
+		JobName: m.Job.Name, Job: m.Self.Header().Job, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
+		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(),
+		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
+	}
+	layout, err := wire.Layout(c.model.Layout)
+	if err != nil {
+		c.failed(done.Number, err)
+		return
+	}
+	commit.Layout = checkpoint.VariablesOf(layout)
+	for _, s := range done.Shards {
+		commit.Shards = append(commit.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End, Bytes: s.Bytes, CRC: s.CRC})
+	}
+	commit.Evaluated = m.evaluated
+	for _, e := range m.evaluations {
+		commit.Evaluations = append(commit.Evaluations, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
+	}
+	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil { // what the holders have is not of this training
+		c.failed(done.Number, err)
+		return
+	}
+	c.writing = true
+	m.background.Go(func() {
+		err := c.dir.WriteCommit(commit)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		c.written(&commit, err)
+		m.advance(time.Now())
+	})
+}
+
+// failed notes that a checkpoint that all have copied came to nothing.
+func (c *checkpoints) failed(number int64, err error) {
+	c.gaveUp(number, err.Error())
+	c.cut.Unwritten(c.covered(), c.m.clock(time.Now()))
+}
+
+// written notes that a record is there, or why not.
+func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
+	m := c.m
+	c.writing = false
+	switch {
+	case err != nil:
+		c.failed(commit.Number, err)
+		return
+	case commit.Life != m.Self.Life():
+		m.Log.Info("Checkpoint is of a life of the model that is over", "number", commit.Number, "life", commit.Life)
+		m.background.Go(func() { c.discard(commit.Number) })
+		return
+	}
+	c.kept, c.last, c.problem, c.tries = append(c.kept, commit), commit, "", 0
+	if keep := m.Job.KeepCheckpointMax; keep > 0 {
+		c.kept = c.kept[max(0, len(c.kept)-keep):]
+	}
+	m.strategy.kept(c.baseOf(commit))
+	m.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records", commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
+	m.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
+	m.background.Go(func() {
+		if err := c.dir.Retain(m.Job.KeepCheckpointMax); err != nil {
+			m.Log.Warn("Older checkpoints could not be removed", "error", err)
+		}
+	})
+}
+
+func (c *checkpoints) discard(number int64) {
+	if err := c.dir.Discard(number); err != nil {
+		c.m.Log.Warn("A checkpoint that is of no use could not be removed", "number", number, "error", err)
+	}
+}
+
+// covered is the version of the newest checkpoint.
+func (c *checkpoints) covered() int64 {
+	if n := len(c.kept); n > 0 {
+		return c.kept[n-1].Version
+	}
+	return 0
+}
+
+// records says how the records are cut into tasks.
+func (c *checkpoints) records() checkpoint.Cut {
+	j := c.m.Job
+	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed, MaxRecords: j.MaxRecords(), Shards: shardsHash(c.m.Training)}
+}
+
+func shardsHash(shards []task.Shard) string {
+	h := fnv.New64a()
+	for _, s := range shards {
+		fmt.Fprintf(h, "%q %d %d\n", s.Name, s.Start, s.Count)
+	}
+	return fmt.Sprintf("%016x", h.Sum64())
+}
+
+// baseOf names a checkpoint; the zero value is the initial values.
+func (c *checkpoints) baseOf(commit *checkpoint.Commit) custody.Base {
+	if commit == nil {
+		return custody.Base{}
+	}
+	return custody.Base{Dir: c.m.Job.CheckpointDir, Number: commit.Number}
+}
+
+// rewind notes that a life begins, and returns what with: the newest checkpoint, nil if there is none.
+func (c *checkpoints) rewind(now time.Time) *checkpoint.Commit {
+	c.base = nil
+	if n := len(c.kept); n > 0 {
+		c.base = c.kept[n-1]
+	}
+	if c.on() {
+		c.cut.Rewind(c.covered(), now)
+	}
+	return c.base
+}
+
+// damaged drops what this life was to begin with, and what is newer: it cannot be read.
+func (c *checkpoints) damaged(base custody.Base, reason error) {
+	c.kept = slices.DeleteFunc(c.kept, func(k *checkpoint.Commit) bool { return k.Number >= base.Number })
+	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
+	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
+}
+
+// newest names what the next life begins with.
+func (c *checkpoints) newest() custody.Base {
+	if n := len(c.kept); n > 0 {
+		return c.baseOf(c.kept[n-1])
+	}
+	return custody.Base{}
+}
+
+// beginning is how many records this life began with, and at which version.
+func (c *checkpoints) beginning() (records, version int64) {
+	if c.base == nil {
+		return 0, 0
+	}
+	return c.base.Records, c.base.Version
+}
+
+func (c *checkpoints) deadline() (time.Time, bool) {
+	if !c.on() {
+		return time.Time{}, false
+	}
+	return c.cut.Deadline()
+}
+
+// describe adds to the status.
+func (c *checkpoints) describe(s *wire.JobStatus) {
+	if !c.on() {
+		return
+	}
+	s.Checkpoint = &wire.Checkpoint{Dir: c.m.Job.CheckpointDir, Problem: c.problem}
+	if c.last != nil {
+		s.Checkpoint.Number, s.Checkpoint.Version, s.Checkpoint.Records = c.last.Number, c.last.Version, c.last.Records
+		s.Checkpoint.UnixMs = c.last.Time.UnixMilli()
+	}
+}
