@@ -239,7 +239,7 @@ func (s *simulation) runPS(ctx context.Context, h *host, p master.Pod) error {
 	return ps.Run(ctx, ps.Config{
 		Master: masterAddress, Self: self(p.ID, p.Launch), Initial: s.initial,
 		Listener: s.network.listen(h, address), Advertise: address, Model: model,
-		Dial: s.network.dial(h), Log: s.log(p.ID.String()),
+		Dial: s.network.dial(h), Log: s.log(p.ID.String()), Open: s.disk.open(h),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
@@ -52,13 +53,14 @@ func newRingSimulation(seed uint64, output string) *simulation {
 	}
 	s.ring = newRingWatch(s)
 	s.draw(r, inRing)
+	s.drawCheckpoints(seed)
 	return s
 }
 
 // member makes a worker one of the ring, and answers with its end.
 func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) (end func()) {
 	e.began = func(b *zoo.Batch) { s.ring.step(h.name, b, e.noise) }
-	c.Initial = func() ([]float32, error) { return e.initial(), nil }
+	c.Initial, c.Open = func() ([]float32, error) { return e.initial(), nil }, s.disk.open(h)
 	c.OnUpdate = func(world, version int64) {
 		s.note(func() { s.ring.update(h.name, e, mark{world, version}) })
 		s.spring(update, h.name)
@@ -78,18 +80,19 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 type ringWatch struct {
 	*simulation
 	left     map[string]error     // pods that left by themselves before the job's end
-	models   []int64              // worlds with which a model began
+	models   []int64              // formations with which a model began
 	formed   int                  // worlds
 	members  map[string]bool      // of the last one, but for those whose end was ordered or told since
 	first    map[string]time.Time // that a member was in a world
 	holders  map[string]bool      // those of them who had the model that it begins with
 	trained  bool                 // the training is finished
+	began    *trace               // what the next model begins with; nil: the initial values
 	marks    map[mark]trace
 	noise    map[int32]uint64 // of a minibatch, by its first record
 	computed map[int32]int    // how often, by record
 }
 
-// mark is an update as a world made it. trace is what it left.
+// mark is an update as a world made it, by its formation. trace is what it left.
 type mark struct{ world, version int64 }
 
 type trace struct {
@@ -132,16 +135,19 @@ func (w *ringWatch) hear(e master.Event) {
 	switch e := e.(type) {
 	case master.WorldFormed:
 		if len(e.World.Sources) == 0 {
-			w.models = append(w.models, e.World.ID)
+			w.models = append(w.models, e.World.Formation)
+			if w.began != nil {
+				w.marks[mark{e.World.Formation, w.base}] = *w.began
+			}
 		}
 		w.form(e.World)
 	case master.TrainingFinished:
 		w.trained = true
 	case master.BegunAnew:
-		if len(w.holders) > 0 {
-			w.complain("the training begins anew (%s), and %v live who had its model", e.Reason, slices.Collect(maps.Keys(w.holders)))
-		}
-		w.trained = false
+		w.bereaved(e.Reason)
+	case master.RolledBack:
+		w.bereaved(e.Reason)
+		w.began = w.atRest(e.Checkpoint)
 	case master.PodEnded:
 		w.lose(e.ID)
 	case master.PodUnwanted:
@@ -155,6 +161,28 @@ func (w *ringWatch) hear(e master.Event) {
 			w.complain("%v is replaced, and nothing had happened to it: %v", e.ID, e.Reason)
 		}
 	}
+}
+
+// bereaved hears that the model is lost. The mutex is held.
+func (w *ringWatch) bereaved(reason string) {
+	if len(w.holders) > 0 && !w.damaged {
+		w.complain("the training goes back (%s), and %v live who had its model", reason, slices.Collect(maps.Keys(w.holders)))
+	}
+	w.trained, w.began = false, nil
+}
+
+// atRest is what a checkpoint has, nil if it cannot be read: then nobody begins with it.
+func (w *ringWatch) atRest(number int64) *trace {
+	dir := checkpoint.Dir{Files: mount{w.disk.still(), nil, checkpointDir}}
+	c, err := dir.ReadCommit(number)
+	if err != nil {
+		return nil
+	}
+	values := make([]float32, w.shape.Layout().Len())
+	if err := dir.Restore(c, checkpoint.Part{Values: values}); err != nil {
+		return nil
+	}
+	return &trace{fingerprint(values), c.Records}
 }
 
 // form notes who is in a new world, and who of them has the model. The mutex is held, as in lose.
@@ -293,6 +321,9 @@ func (s *simulation) checkRing(t *testing.T, status *wire.JobStatus) {
 		t.Errorf("version %d was exported; the status has version %d, %v", version, status.Version, status.Evaluations)
 	}
 	for _, e := range status.Evaluations {
+		if e.Version <= s.base { // it is of the model that the checkpoint is of
+			continue
+		}
 		of, _ := w.last(e.Version)
 		if print := e.Metrics["print"]; print != float64(of.print) {
 			t.Errorf("evaluation of version %d measured values of print %v, it has %+v", e.Version, print, of)

@@ -66,6 +66,7 @@ type simulation struct {
 	homes      bool          // who follows a lost worker of a ring listens under its address
 	grace      time.Duration // of workers that are deleted
 	ring       *ringWatch    // nil: parameter servers
+	disk       *disk         // of checkpoints
 
 	random  *rand.Rand // of faults
 	crashed int
@@ -83,6 +84,7 @@ type simulation struct {
 	newest   func(worker string) // hears who passes the next world's state on
 	happened []string
 	watch
+	shelf
 }
 
 // limit is the virtual time within which every job must end.
@@ -124,6 +126,7 @@ func newSimulation(seed uint64, output string) *simulation {
 	s := newSimulationOf(r, j)
 	s.shape = shape{parts: j.NumPS, columns: columns, records: s.training.total * int64(j.NumEpochs)}
 	s.draw(r, besideServers)
+	s.drawCheckpoints(seed)
 	return s
 }
 
@@ -230,7 +233,7 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 		Job: s.job, Training: s.training.shards, Validation: s.validation.shards,
 		Metric:   metric,
 		Listener: s.network.listen(node, masterAddress), Pods: s.pods, Dial: s.network.dial(node), Log: s.log("master"),
-		OnEvent: s.hear,
+		OnEvent: s.hear, Open: s.disk.open(node),
 	})
 	stop()
 	injecting.Wait()
@@ -277,6 +280,7 @@ func (s *simulation) check(t *testing.T, status *wire.JobStatus, err error) {
 	}
 	s.checkOrder(t)
 	s.checkApplied(t)
+	s.checkShelf(t)
 	if s.ring != nil {
 		s.checkRing(t, status)
 	}
@@ -361,6 +365,10 @@ func (s *simulation) exported(t *testing.T) ([]float32, int64) {
 // checkApplied reads off the exported model which records are in it: each one once, on every server.
 func (s *simulation) checkApplied(t *testing.T) {
 	values, _ := s.exported(t)
+	s.checkOnce(t, "the exported model", values)
+}
+
+func (s *simulation) checkOnce(t *testing.T, what string, values []float32) {
 	for part := range s.shape.parts {
 		missing, again := 0, 0
 		counts := s.shape.counts(values, part)
@@ -377,7 +385,7 @@ func (s *simulation) checkApplied(t *testing.T) {
 			}
 		}
 		if missing > 0 || again > 0 {
-			t.Errorf("part %d of the model lacks %d of %d records, and has %d more than once", part, missing, s.shape.records, again)
+			t.Errorf("part %d of %s lacks %d of %d records, and has %d more than once", part, what, missing, s.shape.records, again)
 		}
 	}
 }

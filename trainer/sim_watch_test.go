@@ -15,6 +15,7 @@ type watch struct {
 	lives  int            // how often it began anew
 	life   int64          // the last that was told
 	cause  bool           // a server ended since then
+	back   bool           // it went back to a checkpoint, and no epoch has ended since
 	again  int            // restarts of servers in place that may have yet to be noticed: the process joins late
 	struck int            // how often something went wrong
 	ending bool           // the job is over
@@ -41,7 +42,11 @@ func (s *simulation) hear(e master.Event) {
 				s.hit[fmt.Sprint("worker-", e.Lease.Worker)] = true
 			}
 		case master.EpochFinished:
-			if s.epochs++; e.Epoch != s.epochs || e.Records != s.training.total {
+			if s.epochs++; s.back && e.Epoch == s.epochs-1 {
+				s.epochs-- // the checkpoint had all of its records, and its end not
+			}
+			s.back = false
+			if e.Epoch != s.epochs || e.Records != s.training.total {
 				s.complain("epoch %d finished with %d records, want epoch %d with %d", e.Epoch, e.Records, s.epochs, s.training.total)
 			}
 		case master.TrainingFinished:
@@ -51,25 +56,37 @@ func (s *simulation) hear(e master.Event) {
 		case master.PodEnded:
 			s.cause = s.cause || e.ID.Role == pod.PS
 		case master.BegunAnew:
-			s.lives++
-			if e.Life <= s.life {
-				s.complain("life %d begins after %d", e.Life, s.life)
-			}
-			s.life = e.Life
-			if s.again > 0 && !s.cause {
-				s.again--
-			} else if s.ring == nil && !s.cause {
-				s.complain("the training begins anew (%s), and no server had ended", e.Reason)
-			}
-			s.leased, s.epochs, s.cause = nil, 0, false
+			s.noteLife(e.Life, e.Reason)
+			s.leased, s.epochs = nil, 0
+		case master.RolledBack: // what was leased first since then is not leased for the first time again
+			s.noteLife(e.Life, e.Reason)
+			s.epochs, s.back = int(e.Kept/s.training.total), true
 		case master.Ended:
 			s.ending = true
 		}
 		if s.ring != nil {
 			s.ring.hear(e)
 		}
+		s.shelve(e)
 	})
 	s.springs(e)
+}
+
+// noteLife notes that a life of the model begins. The mutex is held.
+func (s *simulation) noteLife(life int64, reason string) {
+	s.lives++
+	if life <= s.life {
+		s.complain("life %d begins after %d", life, s.life)
+	}
+	s.life = life
+	switch {
+	case s.damaged:
+	case s.again > 0 && !s.cause:
+		s.again--
+	case s.ring == nil && !s.cause:
+		s.complain("the training goes back (%s), and no server had ended", reason)
+	}
+	s.cause = false
 }
 
 func (s *simulation) noteLease(leased task.Task) {

@@ -186,6 +186,9 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 // write writes the record of a cut that is at rest, beside everything else.
 func (c *checkpoints) write(done *custody.Commit) {
 	m := c.m
+	if open := done.Ledger.Epochs(); len(open) > 1 { // an epoch is begun when all of the one before is in the model
+		done.Ledger.Settle(open[len(open)-1] - 1)
+	}
 	commit := checkpoint.Commit{
 		Format: checkpoint.Format, Number: done.Number, Time: time.Now().UTC(),
 		JobName: m.Job.Name, Job: m.Self.Header().Job, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
@@ -203,6 +206,10 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	commit.Evaluated = m.evaluated
 	for _, e := range m.evaluations {
+		if e.Version > commit.Version { // it came while this was being written
+			commit.Evaluated--
+			continue
+		}
 		commit.Evaluations = append(commit.Evaluations, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
 	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil { // what the holders have is not of this training
@@ -323,11 +330,14 @@ func (c *checkpoints) beginning() (records, version int64) {
 	return c.base.Records, c.base.Version
 }
 
-func (c *checkpoints) deadline() (time.Time, bool) {
+// deadline is when there is something to do if nothing happens before. What is due, and cannot be begun yet, waits for something to
+// happen.
+func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	if !c.on() {
 		return time.Time{}, false
 	}
-	return c.cut.Deadline()
+	at, ok := c.cut.Deadline()
+	return at, ok && (c.cut.Order().Number > 0 || at.After(now))
 }
 
 // describe adds to the status.

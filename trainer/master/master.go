@@ -311,7 +311,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	}
 	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
 	present(m.queue.Deadline())
-	present(m.checkpoints.deadline())
+	present(m.checkpoints.deadline(m.clock(now)))
 	if m.ring != nil {
 		present(m.ring.deadline())
 	}

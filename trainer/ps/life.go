@@ -1,21 +1,25 @@
 package ps
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 // failure is why the server has nothing: it cannot read what the life begins with.
 type failure struct {
-	life int64
-	err  error
+	life  int64
+	since time.Time // the first try
+	err   error     // of the last one, which is not to be tried again; nil: it is
 }
 
 // begin begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
@@ -32,7 +36,7 @@ func (s *Server) begin(ctx context.Context, life int64, base custody.Base) error
 	switch {
 	case life <= before:
 		return nil
-	case life == failed.life:
+	case life == failed.life && failed.err != nil:
 		return failed.err
 	case base.Number == 0:
 		s.log.Info("The model begins anew, from its initial values", "life", life, "version", version)
@@ -40,12 +44,21 @@ func (s *Server) begin(ctx context.Context, life int64, base custody.Base) error
 	}
 	s.log.Info("The model goes back to a checkpoint", "life", life, "version", version, "checkpoint", base.Number, "directory", base.Dir)
 	err := s.restore(life, base)
-	if errors.Is(err, checkpoint.ErrDamaged) {
-		s.mu.Lock()
-		s.failed = failure{life, err}
-		s.mu.Unlock()
+	if err == nil {
+		return nil
 	}
-	return err
+	if failed.life != life {
+		failed = failure{life: life, since: time.Now()}
+	}
+	if errors.Is(err, checkpoint.ErrDamaged) {
+		failed.err = err
+	} else if tried := time.Since(failed.since); tried >= timing.Storage {
+		failed.err = fmt.Errorf("%w: it could not be read for %v: %w", checkpoint.ErrDamaged, tried.Round(time.Second), err)
+	}
+	s.mu.Lock()
+	s.failed = failed
+	s.mu.Unlock()
+	return cmp.Or(failed.err, err)
 }
 
 // fill makes the server one that knows nothing but the model's initial values, in that life. Until they are made it has

@@ -467,7 +467,7 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 	}
 	r.Log.Debug("Step applied", "version", r.version, "records", updated, "workers", in.size, "world", in.Id)
 	if r.OnUpdate != nil {
-		r.OnUpdate(in.Id, r.version)
+		r.OnUpdate(in.Formation, r.version)
 	}
 	steps := int64(r.Job.EvaluationSteps)
 	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {

@@ -87,9 +87,9 @@ type Config struct {
 	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open func(dir string) (checkpoint.Dir, error)
-	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's number and
+	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's formation and
 	// the model's version. It must not block; nil: nobody listens.
-	OnUpdate func(world, version int64)
+	OnUpdate func(formation, version int64)
 	Log      *slog.Logger
 }
 

@@ -1,0 +1,317 @@
+package trainer_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
+)
+
+// disk is the storage of a job's checkpoints, which all pods see, and which goes wrong.
+type disk struct {
+	pace time.Duration // what a write or a read takes
+
+	mu     sync.Mutex
+	random *rand.Rand
+	files  map[string][]byte
+	full   time.Time // until then nothing is written
+	sick   time.Time // until then it fails now and then
+	rotten bool      // a byte of a file was changed
+}
+
+func newDisk(seed uint64) *disk {
+	r := rand.New(rand.NewPCG(seed, 5))
+	return &disk{random: r, files: make(map[string][]byte), pace: []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond}[r.IntN(3)]}
+}
+
+// open opens the directory of checkpoints from a host. What a dead one writes is nowhere.
+func (d *disk) open(h *host) func(dir string) (checkpoint.Dir, error) {
+	return func(dir string) (checkpoint.Dir, error) { return checkpoint.Dir{Files: mount{d, h, dir}}, nil }
+}
+
+// mount is the disk as a host sees it.
+type mount struct {
+	disk *disk
+	host *host
+	dir  string
+}
+
+func (m mount) String() string { return m.dir }
+
+// works takes the time of an operation, and says whether it can be.
+func (m mount) works() error {
+	time.Sleep(m.disk.pace)
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	switch {
+	case m.host != nil && m.host.dead:
+		return errors.New("the process is killed")
+	case time.Now().Before(m.disk.sick) && m.disk.random.IntN(3) == 0:
+		return syscall.EIO
+	}
+	return nil
+}
+
+func (m mount) Create(name string) (checkpoint.Writer, error) {
+	if err := m.works(); err != nil {
+		return nil, err
+	}
+	f := &draft{mount: m, name: m.dir + "/" + name}
+	f.temporary = fmt.Sprintf("%s.%p", f.name, f)
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	m.disk.files[f.temporary] = nil
+	return f, nil
+}
+
+func (m mount) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
+	if err := m.works(); err != nil {
+		return nil, 0, nil, err
+	}
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	b, ok := m.disk.files[m.dir+"/"+name]
+	if !ok {
+		return nil, 0, nil, fs.ErrNotExist
+	}
+	return bytes.NewReader(b), int64(len(b)), io.NopCloser(nil), nil
+}
+
+func (m mount) List(dir string) ([]string, error) {
+	if err := m.works(); err != nil {
+		return nil, err
+	}
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	prefix := strings.TrimSuffix(m.dir+"/"+dir, "/") + "/"
+	names := make(map[string]bool)
+	for name := range m.disk.files {
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			first, _, _ := strings.Cut(rest, "/")
+			names[first] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names)), nil
+}
+
+func (m mount) Remove(name string) error {
+	if err := m.works(); err != nil {
+		return err
+	}
+	m.disk.mu.Lock()
+	defer m.disk.mu.Unlock()
+	path := m.dir + "/" + name
+	maps.DeleteFunc(m.disk.files, func(name string, _ []byte) bool { return name == path || strings.HasPrefix(name, path+"/") })
+	return nil
+}
+
+// draft is a file that is being written.
+type draft struct {
+	mount
+	name, temporary string
+	done            bool
+}
+
+func (f *draft) Write(b []byte) (int, error) {
+	if err := f.works(); err != nil {
+		return 0, err
+	}
+	d := f.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := len(b)
+	if time.Now().Before(d.full) {
+		n /= 2
+	}
+	d.files[f.temporary] = append(d.files[f.temporary], b[:n]...)
+	if n < len(b) {
+		return n, syscall.ENOSPC
+	}
+	return n, nil
+}
+
+func (f *draft) Commit() error {
+	if err := f.works(); err != nil {
+		return err
+	}
+	d := f.disk
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files[f.name] = d.files[f.temporary]
+	delete(d.files, f.temporary)
+	f.done = true
+	return nil
+}
+
+func (f *draft) Abort() {
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if f.host == nil || !f.host.dead {
+		delete(f.disk.files, f.temporary)
+	}
+}
+
+// rot changes a bit of a file of the newest checkpoint. False: there is none.
+func (d *disk) rot() (string, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	names := slices.Sorted(maps.Keys(d.files))
+	names = slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasSuffix(name, ".safetensors") && !strings.HasSuffix(name, ".json")
+	})
+	if len(names) == 0 {
+		return "", false
+	}
+	last := names[len(names)-1]
+	dir := last[:strings.LastIndex(last, "/")]
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, dir) })
+	name := names[d.random.IntN(len(names))]
+	b := slices.Clone(d.files[name])
+	if len(b) == 0 {
+		return "", false
+	}
+	b[d.random.IntN(len(b))] ^= 1 << d.random.IntN(8)
+	d.files[name], d.rotten = b, true
+	return name, true
+}
+
+// still is a disk with the same files, on which nothing goes wrong or takes time.
+func (d *disk) still() *disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return &disk{files: maps.Clone(d.files)}
+}
+
+// troubles is what goes wrong with the storage of checkpoints.
+var troubles = []fault{
+	{name: "disk full", rare: 3, do: func(s *simulation) string {
+		d := s.any(time.Second, 30*time.Second)
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
+		s.disk.full = time.Now().Add(d)
+		return fmt.Sprintf("the disk is full for %v", d)
+	}},
+	{name: "disk sick", rare: 3, do: func(s *simulation) string {
+		d := s.any(100*time.Millisecond, 30*time.Second)
+		s.disk.mu.Lock()
+		defer s.disk.mu.Unlock()
+		s.disk.sick = time.Now().Add(d)
+		return fmt.Sprintf("the disk fails now and then for %v", d)
+	}},
+	{name: "disk rots", rare: 6, do: func(s *simulation) string {
+		name, ok := s.disk.rot()
+		return said(ok, "a bit of %s is another", name)
+	}},
+}
+
+const checkpointDir = "ckpt"
+
+// drawCheckpoints draws whether the job has checkpoints, how often, and how many are kept.
+func (s *simulation) drawCheckpoints(seed uint64) {
+	s.disk = newDisk(seed)
+	r := rand.New(rand.NewPCG(seed, 6))
+	if r.IntN(4) == 0 {
+		return
+	}
+	j := s.job
+	j.CheckpointDir, j.KeepCheckpointMax = checkpointDir, r.IntN(4)
+	if r.IntN(2) == 0 {
+		j.CheckpointSteps = 1 + r.IntN(20)
+	} else {
+		j.CheckpointInterval.Duration = time.Duration(200+r.IntN(5000)) * time.Millisecond
+	}
+	if !s.calm && !s.gentle {
+		for _, f := range troubles {
+			if r.IntN(2) == 0 {
+				s.faults = append(s.faults, f)
+			}
+		}
+	}
+}
+
+// shelf is the checkpoints that a job can go back to, as its events tell. The simulation's mutex guards it.
+type shelf struct {
+	kept    []master.CheckpointWritten
+	base    int64 // version that the newest model began with
+	damaged bool  // one was found to be, since the last life began
+}
+
+// shelve takes an event.
+func (s *simulation) shelve(e master.Event) {
+	switch e := e.(type) {
+	case master.CheckpointWritten:
+		if n := len(s.kept); n > 0 && (e.Number <= s.kept[n-1].Number || e.Records < s.kept[n-1].Records) {
+			s.complain("checkpoint %+v is written after %+v", e, s.kept[n-1])
+		}
+		s.kept = append(s.kept, e)
+		if most := s.job.KeepCheckpointMax; most > 0 {
+			s.kept = s.kept[max(0, len(s.kept)-most):]
+		}
+	case master.CheckpointDamaged:
+		s.disk.mu.Lock()
+		rotten := s.disk.rotten
+		s.disk.mu.Unlock()
+		if !rotten {
+			s.complain("checkpoint %d is damaged, and nobody has changed it: %s", e.Number, e.Reason)
+		}
+		s.damaged = true
+		s.kept = slices.DeleteFunc(s.kept, func(k master.CheckpointWritten) bool { return k.Number >= e.Number })
+	case master.BegunAnew:
+		if len(s.kept) > 0 {
+			s.complain("the training begins anew (%s), and there is checkpoint %+v", e.Reason, s.kept[len(s.kept)-1])
+		}
+		s.base, s.damaged = 0, false
+	case master.RolledBack:
+		if n := len(s.kept); n == 0 || s.kept[n-1] != (master.CheckpointWritten{Number: e.Checkpoint, Version: e.Version, Records: e.Kept}) {
+			s.complain("the training goes back to %+v of %v", e, s.kept)
+		}
+		s.base, s.damaged = e.Version, false
+	}
+}
+
+// checkShelf asserts that the model at rest is the trained one, with each record in it once.
+func (s *simulation) checkShelf(t *testing.T) {
+	if s.job.CheckpointDir == "" || s.disk.rotten {
+		return
+	}
+	dir := checkpoint.Dir{Files: mount{s.disk.still(), nil, checkpointDir}}
+	c, damaged, err := dir.Newest()
+	if err != nil || len(damaged) > 0 {
+		t.Errorf("the newest checkpoint cannot be read: %v, %v", err, damaged)
+		return
+	}
+	if c.Records != s.shape.records {
+		t.Errorf("checkpoint %d has %d records of %d", c.Number, c.Records, s.shape.records)
+	}
+	values := make([]float32, s.shape.Layout().Len())
+	if err := dir.Read(c, checkpoint.Part{Values: values}); err != nil {
+		t.Error(err)
+	}
+	s.checkOnce(t, fmt.Sprintf("checkpoint %d", c.Number), values)
+	numbers, complete, err := dir.Numbers()
+	whole := 0
+	for _, n := range numbers {
+		if complete[n] {
+			whole++
+		}
+	}
+	if most := s.job.KeepCheckpointMax; err != nil || most > 0 && whole > most+1 { // the disk may have failed to remove one
+		t.Errorf("%d checkpoints are there, want at most %d; %v", whole, most, err)
+	}
+	if s.job.Strategy == job.ParameterServer && len(c.Shards) != s.job.NumPS {
+		t.Errorf("checkpoint %d has %d shards of %d servers", c.Number, len(c.Shards), s.job.NumPS)
+	}
+}
