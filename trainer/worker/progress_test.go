@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -57,7 +58,7 @@ func TestExportShowsProgress(t *testing.T) {
 	if err := w.export(4, 3); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.Stat(filepath.Join(w.Job.Output, ModelFile))
+	file, err := os.Stat(filepath.Join(w.Job.Output, checkpoint.ModelFile))
 	if err != nil {
 		t.Fatal(err)
 	}
