@@ -38,11 +38,19 @@ type model struct {
 	exports  int
 	kept     []saved
 	version  int64 // evaluated last
+
+	given       map[int64]bool  // ids of leases, of all masters
+	over        map[string]bool // training tasks of this epoch that are settled
+	incarnation int
+	hints       []hint
+	orphans     []orphan       // leases of the masters before
+	adopted     map[int64]bool // of those, by this master
+	closed      bool           // no more of them are adopted
 }
 
 func newModel(t *rapid.T) *model {
 	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int),
-		told: make(map[int64]int64), touched: make(map[int]time.Time)}
+		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool), over: make(map[string]bool), closed: true}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		m.shards = append(m.shards, Shard{
 			Name:  fmt.Sprintf("shard-%c", 'a'+i),
@@ -71,7 +79,7 @@ func newModel(t *rapid.T) *model {
 }
 
 func (m *model) epoch() {
-	m.credited = make(map[record]int)
+	m.credited, m.over = make(map[record]int), make(map[string]bool)
 	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
 	s := m.q.Stats()
 	m.total = s.Todo + s.Leased + s.Settled
@@ -145,6 +153,10 @@ func (m *model) Lease(t *rapid.T) {
 	if m.fatal != "" {
 		t.Fatalf("%v leased by a queue that failed", l)
 	}
+	if m.given[l.ID] {
+		t.Fatalf("%v: a lease had that number before", l)
+	}
+	m.given[l.ID] = true
 	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] {
 		t.Fatalf("lease %+v, charged %d", l, m.charged[l.String()])
 	}
@@ -204,6 +216,8 @@ func (m *model) Done(*rapid.T) {
 	m.both(func(q *Queue) error { return q.Done(l.ID, l.Worker, m.now) })
 	m.credit(l, l.Records())
 	m.touched[l.Worker] = m.now
+	delete(m.charged, l.String())
+	m.over[l.String()] = true
 	m.end(l)
 }
 
@@ -230,6 +244,9 @@ func (m *model) lose(w int, progress map[int64]int64, charge string) {
 		if l := m.leases[id]; l.Worker == w {
 			m.credit(l, min(l.Records(), progress[id]))
 			held = append(held, l.upTo(min(l.Records(), progress[id])))
+			if last := held[len(held)-1]; last.Done == last.Records() {
+				m.over[l.String()] = true
+			}
 			m.end(l)
 		}
 	}
@@ -351,6 +368,8 @@ func (m *model) Withdraw(t *rapid.T) {
 		t.Skip("not an evaluation")
 	}
 	m.both(func(q *Queue) error { q.Withdraw(l.Version, m.now); return nil })
+	prefix := fmt.Sprintf("evaluation[v=%d]", l.Version)
+	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, prefix) })
 	m.withdrawn(l.Version)
 }
 
@@ -402,8 +421,8 @@ func (m *model) Rewind(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		m.end(m.leases[id])
 	}
-	delete(m.charged, Task{Kind: Export}.String())
-	m.exports = 0
+	clear(m.charged)
+	m.exports, m.closed = 0, true
 	m.epoch()
 	maps.Copy(m.credited, to.credited)
 	s := m.q.Stats()
@@ -442,6 +461,12 @@ func (m *model) Check(t *rapid.T) {
 		m.same("held", m.q.Held(w), held)
 	}
 	floor := m.q.Floor()
+	if !m.closed {
+		if floor != 1 {
+			t.Fatalf("floor %d, and leases of before may be announced", floor)
+		}
+		floor = 0
+	}
 	for _, l := range m.settled[max(0, len(m.settled)-10):] {
 		if l.ID == floor {
 			t.Fatalf("floor %d, which is settled", floor)
@@ -452,7 +477,7 @@ func (m *model) Check(t *rapid.T) {
 			t.Fatalf("floor %d, lease %d is held", floor, id)
 		}
 	}
-	if len(m.leases) == 0 && floor != m.q.lastID+1 {
+	if m.closed && len(m.leases) == 0 && floor != m.q.lastID+1 {
 		t.Fatalf("floor %d with nothing held, the last lease was %d", floor, m.q.lastID)
 	}
 	m.remaining(s)
@@ -491,8 +516,8 @@ func (m *model) remaining(s Stats) {
 	var rest int64
 	var waits []Task
 	waits = append(append(waits, m.q.training.again...), m.q.training.later...)
-	for place := m.q.training.next; place < m.q.training.end; place++ {
-		if task, ok := m.q.training.left(place); ok {
+	for passed := m.q.training.next; passed < m.q.training.end; passed++ {
+		if task, ok := m.q.training.left(m.q.training.place(passed)); ok {
 			waits = append(waits, task)
 		}
 	}
@@ -535,6 +560,13 @@ func TestLaws(t *testing.T) {
 			"export":       m.Export,
 			"save":         m.Save,
 			"rewind":       m.Rewind,
+			"hint":         m.Hint,
+			"restart":      m.Restart,
+			"replace":      m.Replace,
+			"announce":     m.Announce,
+			"announce 2":   m.Announce,
+			"impossible":   m.AnnounceImpossible,
+			"announced":    m.Announced,
 			"lease gently": m.Lease,
 		})
 	})
@@ -550,7 +582,7 @@ func TestEveryRecordOnce(t *testing.T) {
 		m.twin.policy.Epochs = m.q.policy.Epochs
 		m.q.plan()
 		m.twin.plan()
-		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale, m.Save, m.Rewind}
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale, m.Save, m.Rewind, m.Hint, m.Restart, m.Replace, m.Announce, m.Announce, m.Announced}
 		steps := 0
 		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
 			if m.q.Settled() {
