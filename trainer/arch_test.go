@@ -62,7 +62,7 @@ var packages = map[string]struct {
 
 	"logline":      {shell, ""},
 	"checkpoint":   {shell, "ledger param safetensors"},
-	"data":         {shell, "recordio task"},
+	"data":         {shell, "recordio task timing"},
 	"data/dataset": {shell, "data data/example recordio"},
 	"mesh":         {shell, "identity pod ring timing"},
 	"ps":           {shell, "identity job ledger nn/kernel optim param pod timing wire zoo"},

@@ -39,7 +39,6 @@ type files struct {
 	path string // as it was given
 	dir  string
 	only string // the one file that there is; empty: all of dir
-	root *os.Root
 	options
 
 	mu      sync.Mutex
@@ -47,7 +46,23 @@ type files struct {
 	cache   cache
 }
 
-func (f *files) Close() error { return f.root.Close() }
+// Close gives back the memory of the blocks that are kept.
+func (f *files) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cache = cache{}
+	return nil
+}
+
+// within calls use with the directory of the files, opened anew: on a network file system the one of before may be stale.
+func (f *files) within(use func(*os.Root) error) error {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return Storage(cause(err))
+	}
+	defer root.Close()
+	return use(root)
+}
 
 // indexers is how many files are indexed at once: a disk far away has latency.
 const indexers = 8
@@ -92,23 +107,25 @@ func (f *files) names() ([]string, error) {
 		return []string{f.only}, nil
 	}
 	var names []string
-	err := fs.WalkDir(f.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case name != "." && strings.HasPrefix(path.Base(name), "."):
-			if d.IsDir() {
-				return fs.SkipDir
+	err := f.within(func(root *os.Root) error {
+		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return Storage(err)
+			case name != "." && strings.HasPrefix(path.Base(name), "."):
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			case d.IsDir():
+				return nil
 			}
-			return nil
-		case d.IsDir():
-			return nil
-		}
-		info, err := f.root.Stat(name) // of what a link leads to
-		if err == nil && info.Mode().IsRegular() {
-			names = append(names, name)
-		}
-		return err
+			info, err := root.Stat(name) // of what a link leads to
+			if err == nil && info.Mode().IsRegular() {
+				names = append(names, name)
+			}
+			return Storage(err)
+		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read data %s: %w", f.path, err)
@@ -176,21 +193,24 @@ func (f *files) index(shard string) (index, error) {
 // open calls use with an open file; its error comes back with the file's name.
 // Files are open only while they are read, so that there may be many.
 func (f *files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
-	// A pipe would block Open.
-	if info, err := f.root.Stat(filepath.FromSlash(shard)); err != nil {
-		return fmt.Errorf("read %s: %w", f.name(shard), cause(err))
-	} else if !info.Mode().IsRegular() {
-		return fmt.Errorf("read %s: not a regular file", f.name(shard))
-	}
-	file, err := f.root.Open(filepath.FromSlash(shard))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", f.name(shard), cause(err))
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err == nil {
-		err = use(file, info.Size())
-	}
+	err := f.within(func(root *os.Root) error {
+		// A pipe would block Open.
+		if info, err := root.Stat(filepath.FromSlash(shard)); err != nil {
+			return Storage(cause(err))
+		} else if !info.Mode().IsRegular() {
+			return errors.New("not a regular file")
+		}
+		file, err := root.Open(filepath.FromSlash(shard))
+		if err != nil {
+			return Storage(cause(err))
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return Storage(cause(err))
+		}
+		return use(stored{file}, info.Size())
+	})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", f.name(shard), err)
 	}

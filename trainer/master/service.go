@@ -221,12 +221,16 @@ func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) er
 	if r.Error == "" {
 		return m.queue.Done(r.Lease, worker, now)
 	}
-	m.Log.Warn("Task failed", "task", t, "worker", worker, "reason", r.Error)
+	what, end := "Task failed", m.queue.Fail
+	if r.Storage {
+		what, end = "Task given back", m.queue.Return
+	}
+	m.Log.Warn(what, "task", t, "worker", worker, "reason", r.Error)
 	m.wake()
 	if err := m.queue.Touch(r.Lease, worker, r.Done, now); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	return m.queue.Fail(r.Lease, worker, r.Error, now)
+	return end(r.Lease, worker, r.Error, now)
 }
 
 // Heartbeat implements wire.MasterServer.
@@ -252,7 +256,11 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 			if life != m.Self.Life() {
 				break // what it has done is in a model that is lost
 			}
-			if err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard); err != nil && !errors.Is(err, task.ErrStale) {
+			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
+			if err == nil {
+				err = m.queue.Work(l.Lease, id.Index, l.Effort, c.heard)
+			}
+			if err != nil && !errors.Is(err, task.ErrStale) {
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}

@@ -8,6 +8,7 @@
 //	   todo ─────────────────────> leased ─────────────> settled
 //	    ^                            │
 //	    ├── first again ── Lose (uncharged)
+//	    ├── first again ── Return (uncharged) ───────> Returned = MaxAttempts in a row: the queue fails
 //	    └── last again ─── Fail, Lose with a charge ──> Attempts = MaxAttempts: the queue fails
 //
 //	epoch 1 ── Settled ── NextEpoch ──> epoch 2 ── … ── Settled ── NextEpoch = false ──> TrainingDone
@@ -36,10 +37,12 @@
 //  2. Every record of an epoch is credited exactly once, and no record is in two live leases.
 //  3. A report about a lease that its worker does not hold gives [ErrStale] and changes nothing.
 //  4. A lost lease is not charged, however often; a failed one is. A task that failed too
-//     often fails the queue, which names it; no task is ever dropped.
+//     often fails the queue, which names it; no task is ever dropped. So does one that was given back too often in a row,
+//     with no progress between, as its data could not be reached; nothing is charged for that.
 //  5. Progress within a lease is monotone, stays within the task, and outlives the lease:
 //     who gets the task next begins after it. Evaluation is measured whole or not at all: its
-//     progress, and that of the export, keeps a worker from being overdue, and is not credited.
+//     progress, and that of the export, keeps a worker from being overdue, and is not credited. Nor is the effort of who waits
+//     for the storage of the data.
 //  6. The next epoch opens only after the last lease of this one is settled.
 //  7. Same shards, same policy, same calls: same leases.
 //  8. After [Queue.Rewind] exactly the records that are not in the ledger are to be done, no lease of before is held, and the

@@ -31,6 +31,8 @@ type model struct {
 	settled  []Lease           // no longer held
 	credited map[record]int    // in this epoch
 	charged  map[string]int    // by task
+	returned map[string]int    // by task: in a row, without progress
+	effort   map[int64]int64   // by lease: the most
 	told     map[int64]int64   // by lease: the most progress
 	touched  map[int]time.Time // by worker: when it showed progress last, or got its first lease
 	fatal    string            // the reason that failed the queue
@@ -49,7 +51,7 @@ type model struct {
 }
 
 func newModel(t *rapid.T) *model {
-	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int),
+	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
 		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool), over: make(map[string]bool), closed: true}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		m.shards = append(m.shards, Shard{
@@ -80,7 +82,9 @@ func newModel(t *rapid.T) *model {
 
 func (m *model) epoch() {
 	m.credited, m.over = make(map[record]int), make(map[string]bool)
-	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
+	for _, count := range []map[string]int{m.charged, m.returned} {
+		maps.DeleteFunc(count, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
+	}
 	s := m.q.Stats()
 	m.total = s.Todo + s.Leased + s.Settled
 }
@@ -101,6 +105,9 @@ func (m *model) credit(l Lease, done int64) {
 	if l.Kind != Training {
 		return
 	}
+	if done > l.Done {
+		delete(m.returned, l.String())
+	}
 	for _, i := range m.policy.Order(l.Task)[l.Done:max(l.Done, done)] {
 		m.credited[record{l.Shard, i}]++
 	}
@@ -108,8 +115,8 @@ func (m *model) credit(l Lease, done int64) {
 
 // upTo is l with so many records done, of which only those of training count.
 func (l Lease) upTo(done int64) Lease {
-	if l.Kind == Training {
-		l.Done = max(l.Done, done)
+	if l.Kind == Training && done > l.Done {
+		l.Done, l.Returned = done, 0
 	}
 	return l
 }
@@ -157,8 +164,8 @@ func (m *model) Lease(t *rapid.T) {
 		t.Fatalf("%v: a lease had that number before", l)
 	}
 	m.given[l.ID] = true
-	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] {
-		t.Fatalf("lease %+v, charged %d", l, m.charged[l.String()])
+	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] || l.Returned != m.returned[l.String()] {
+		t.Fatalf("lease %+v, charged %d, returned %d", l, m.charged[l.String()], m.returned[l.String()])
 	}
 	if l.Kind == Export && (!m.q.TrainingDone() || len(m.leases) > 0) {
 		t.Fatalf("export with %d leases out", len(m.leases))
@@ -226,6 +233,34 @@ func (m *model) Fail(*rapid.T) {
 	m.both(func(q *Queue) error { return q.Fail(l.ID, l.Worker, "bad record", m.now) })
 	m.charge(l, "bad record")
 	m.end(l)
+}
+
+// Work has a worker wait for its data.
+func (m *model) Work(t *rapid.T) {
+	l := m.lease()
+	effort := rapid.Int64Range(0, 5).Draw(t, "effort")
+	if effort > m.effort[l.ID] {
+		m.effort[l.ID], m.touched[l.Worker] = effort, m.now
+	}
+	before := m.q.Stats()
+	m.both(func(q *Queue) error { return q.Work(l.ID, l.Worker, effort, m.now) })
+	if after := m.q.Stats(); before != after {
+		t.Fatalf("effort changed %v to %v", before, after)
+	}
+}
+
+// Return gives a lease back, whose task is the next of its kind.
+func (m *model) Return(t *rapid.T) {
+	l := m.lease()
+	m.both(func(q *Queue) error { return q.Return(l.ID, l.Worker, "stale file handle", m.now) })
+	m.returned[l.String()]++
+	if m.returned[l.String()] >= m.q.policy.MaxAttempts && m.fatal == "" {
+		m.fatal = "stale file handle"
+	}
+	m.end(l)
+	if next := m.q.todo(&l); next.again[len(next.again)-1].String() != l.String() {
+		t.Fatalf("%v was given back and is not the next: %v", l, next.again)
+	}
 }
 
 func (m *model) Lose(t *rapid.T) {
@@ -314,6 +349,8 @@ func (m *model) Stale(t *rapid.T) {
 		m.q.Done(id, w, m.now),
 		m.q.Fail(id, w, "late", m.now),
 		m.q.Touch(id, w, 1, m.now),
+		m.q.Work(id, w, 1<<40, m.now),
+		m.q.Return(id, w, "late", m.now),
 	} {
 		if !errors.Is(err, ErrStale) {
 			t.Fatalf("report on lease %d by worker %d: %v", id, w, err)
@@ -422,6 +459,7 @@ func (m *model) Rewind(t *rapid.T) {
 		m.end(m.leases[id])
 	}
 	clear(m.charged)
+	clear(m.returned)
 	m.exports, m.closed = 0, true
 	m.epoch()
 	maps.Copy(m.credited, to.credited)
@@ -552,6 +590,8 @@ func TestLaws(t *testing.T) {
 			"done more":    m.Done,
 			"fail":         m.Fail,
 			"lose":         m.Lose,
+			"work":         m.Work,
+			"return":       m.Return,
 			"overdue":      m.Overdue,
 			"stale":        m.Stale,
 			"next epoch":   m.NextEpoch,
@@ -582,7 +622,7 @@ func TestEveryRecordOnce(t *testing.T) {
 		m.twin.policy.Epochs = m.q.policy.Epochs
 		m.q.plan()
 		m.twin.plan()
-		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale, m.Save, m.Rewind, m.Hint, m.Restart, m.Replace, m.Announce, m.Announce, m.Announced}
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Return, m.Work, m.Overdue, m.Stale, m.Save, m.Rewind, m.Hint, m.Restart, m.Replace, m.Announce, m.Announce, m.Announced}
 		steps := 0
 		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
 			if m.q.Settled() {

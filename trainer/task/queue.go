@@ -190,6 +190,20 @@ func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error 
 	return nil
 }
 
+// Work notes that a lease is worked on, though no record of it is done: its worker waits for the storage of its data. Effort
+// has no measure and rises as long as that is so; less than was told before changes nothing. It keeps the worker from being overdue.
+func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	if effort > l.effort {
+		l.effort = effort
+		q.holders[worker].progress = now
+	}
+	return nil
+}
+
 // Done settles a lease: every record of its task is done.
 func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	l, err := q.held(lease, worker)
@@ -214,6 +228,25 @@ func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) erro
 	}
 	q.drop(l, now)
 	q.fail(l, reason)
+	return nil
+}
+
+// Return takes a lease back whose worker could not reach the task's data, or where its result is to be written. The task is
+// not charged, and is the next to be leased; when it was returned MaxAttempts times with no progress between, the queue fails.
+func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	q.drop(l, now)
+	q.stats.Requeued++
+	t := l.Task
+	t.Returned++
+	waiting := q.todo(l)
+	waiting.again = append(waiting.again, t)
+	if t.Returned >= q.policy.MaxAttempts && q.err == nil {
+		q.err = fmt.Errorf("%v: given back %d times, at last by worker %d: %s", t, t.Returned, l.Worker, reason)
+	}
 	return nil
 }
 
@@ -276,7 +309,7 @@ func (q *Queue) credit(l *Lease, done int64) {
 	}
 	q.stats.Done += done - l.Done
 	q.stats.EpochDone += done - l.Done
-	l.Done = done
+	l.Done, l.Returned = done, 0
 }
 
 func (q *Queue) settle(l *Lease) {

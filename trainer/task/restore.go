@@ -14,6 +14,7 @@ import (
 
 // Snapshot is what a queue knows beside the ledger and the leases: how often tasks failed, how long they take, and which task is
 // the next in the order. It is a hint: a queue that is restored from an old one, or from none, obeys the same laws. Its size is bounded.
+// How often a task was given back is not in it: the storage may have come back, so that is counted anew.
 type Snapshot struct {
 	Epoch    int           `json:"epoch,omitempty"`
 	Place    int           `json:"place,omitempty"`   // in the epoch's order: of the task that is leased next

@@ -67,6 +67,7 @@ func (m *model) restart(h hint, ahead func(rest int64) int64) {
 		m.check(err)
 	}
 	m.charged, m.fatal, m.exports, m.closed = maps.Clone(h.charged), h.fatal, 0, false
+	clear(m.returned)
 	m.adopted = make(map[int64]bool)
 	current := fmt.Sprintf(", epoch %d", m.q.epoch)
 	maps.DeleteFunc(m.charged, func(name string, _ int) bool {

@@ -30,6 +30,12 @@ const (
 	// control connection to a server is lost, the data connections are closed.
 	Patience = 2 * time.Minute
 
+	// Storage is how long a process waits for the storage under its data, or under what it writes, that fails: a network
+	// file system whose server is replaced, a volume without room. A worker gives its lease back then.
+	Storage = 2 * time.Minute
+	// StoragePause is the longest time between two attempts to reach it.
+	StoragePause = 5 * time.Second
+
 	// Poll is how long the master keeps a call that waits for news.
 	Poll = 5 * time.Second
 	// Call is how long a call may take that has no deadline of its own.

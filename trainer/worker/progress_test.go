@@ -55,7 +55,7 @@ func TestExportShowsProgress(t *testing.T) {
 	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
 	w.Job.Output = t.TempDir()
 	w.leases.hold(4, 0)
-	if err := w.export(4, 3); err != nil {
+	if err := w.export(t.Context(), 4, 3); err != nil {
 		t.Fatal(err)
 	}
 	file, err := os.Stat(filepath.Join(w.Job.Output, checkpoint.ModelFile))
