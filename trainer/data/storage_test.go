@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -134,6 +135,17 @@ func TestReadThatFails(t *testing.T) {
 				t.Errorf("%s: read %d fails: %d records, %v", name, fails, records, err)
 			}
 		}
+	}
+}
+
+// The kernel has a file that looks like any other and whose first bytes cannot be read.
+func TestFileThatCannotBeRead(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("no such file")
+	}
+	_, err := open(t, "/proc/self/mem", map[string]string{"reader_type": "CSV"}).Shards()
+	if !IsStorage(err) || !strings.Contains(err.Error(), "/proc/self/mem: "+syscall.EIO.Error()) {
+		t.Error(err)
 	}
 }
 

@@ -258,3 +258,35 @@ func TestWorkerWaitsForItsData(t *testing.T) {
 		})
 	}
 }
+
+// Only who waits for storage tells of effort: one that hangs in a read does not.
+func TestEffortIsOfWaiting(t *testing.T) {
+	l := newLeases()
+	l.hold(1, 0)
+	for i, c := range []struct {
+		rests bool
+		want  int64
+	}{{false, 0}, {true, 1}, {true, 2}, {false, 2}, {false, 2}, {true, 3}} {
+		l.rest(1, c.rests)
+		if told := l.progress(); told[0].Effort != c.want {
+			t.Errorf("heartbeat %d tells of effort %d, want %d", i, told[0].Effort, c.want)
+		}
+	}
+}
+
+// What is found unreadable by a worker that leaves is neither done nor failed: it stays in what is handed back.
+func TestStorageOfWorkerThatLeaves(t *testing.T) {
+	r, reports := atHand()
+	r.asked = make(chan struct{})
+	close(r.asked)
+	r.leases.hold(1, 4)
+	if err := r.fail(t.Context(), &wire.Task{Lease: 1}, &data.StorageError{Err: syscall.EIO}); err != nil {
+		t.Fatal(err)
+	}
+	if told := r.leases.progress(); len(reports) != 0 || len(told) != 1 || told[0].Done != 4 {
+		t.Errorf("%d reports, hands back %v", len(reports), told)
+	}
+	if err := r.fail(t.Context(), &wire.Task{Lease: 1}, errors.New("bad record")); err != nil || len(reports) != 1 {
+		t.Errorf("%d reports of bad data, %v", len(reports), err)
+	}
+}
