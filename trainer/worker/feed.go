@@ -119,7 +119,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		}
 		if it.err != nil { // others may reach it: what comes next is theirs, until this worker does, too
 			data.Patience{}.Reach(ctx, fill(new(zoo.Batch)))
-			return nil
+			return context.Cause(ctx)
 		}
 		at += n
 	}
