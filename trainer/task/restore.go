@@ -14,7 +14,6 @@ import (
 
 // Snapshot is what a queue knows beside the ledger and the leases: how often tasks failed, how long they take, and which task is
 // the next in the order. It is a hint: a queue that is restored from an old one, or from none, obeys the same laws. Its size is bounded.
-// How often a task was given back is not in it: the storage may have come back, so that is counted anew.
 type Snapshot struct {
 	Epoch    int           `json:"epoch,omitempty"`
 	Place    int           `json:"place,omitempty"`   // in the epoch's order: of the task that is leased next
@@ -27,13 +26,14 @@ type Snapshot struct {
 	Err      string        `json:"err,omitempty"` // why the queue failed
 }
 
-// TriedTask is a task that failed, or with which a worker was overdue.
+// TriedTask is a task that failed or was given back, or with which a worker was overdue.
 type TriedTask struct {
 	Kind     Kind  `json:"kind"`
 	Epoch    int   `json:"epoch,omitempty"`
 	Version  int64 `json:"version,omitempty"`
 	Number   int   `json:"number,omitempty"`
 	Attempts int   `json:"attempts,omitempty"`
+	Returned int   `json:"returned,omitempty"`
 	Slow     int   `json:"slow,omitempty"`
 }
 
@@ -61,8 +61,8 @@ func (q *Queue) Snapshot() Snapshot {
 		s.Err = strings.ToValidUTF8(reason[:min(len(reason), mostErr)], "")
 	}
 	note := func(t Task) {
-		if t.Attempts > 0 || t.Slow > q.before[t.Kind] {
-			s.Tried = append(s.Tried, TriedTask{t.Kind, t.Epoch, t.Version, t.Number, t.Attempts, t.Slow})
+		if t.Attempts > 0 || t.Returned > 0 || t.Slow > q.before[t.Kind] {
+			s.Tried = append(s.Tried, TriedTask{t.Kind, t.Epoch, t.Version, t.Number, t.Attempts, t.Returned, t.Slow})
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(q.leases)) {
@@ -75,7 +75,7 @@ func (q *Queue) Snapshot() Snapshot {
 	}
 	if len(s.Tried) > mostTried {
 		slices.SortStableFunc(s.Tried, func(a, b TriedTask) int {
-			return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(b.Slow, a.Slow))
+			return cmp.Or(cmp.Compare(b.Attempts, a.Attempts), cmp.Compare(b.Returned, a.Returned), cmp.Compare(b.Slow, a.Slow))
 		})
 		s.Tried = s.Tried[:mostTried]
 	}
@@ -101,7 +101,7 @@ func (s *Snapshot) validate() error {
 	}
 	check(len(s.Tried) <= mostTried, "%d tried tasks, more than %d", len(s.Tried), mostTried)
 	for _, t := range s.Tried[:min(len(s.Tried), mostTried)] {
-		check(t.Kind >= Training && t.Kind <= Export && t.Number >= 0 && t.Attempts >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
+		check(t.Kind >= Training && t.Kind <= Export && t.Number >= 0 && t.Attempts >= 0 && t.Returned >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
 			"a tried task that cannot be: %+v", t)
 	}
 	return errors.Join(problems...)
@@ -151,7 +151,7 @@ func (q *Queue) recall(t *todo) {
 			return false
 		}
 		if task, ok := t.take(tried.Number); ok {
-			task.Attempts, task.Slow = tried.Attempts, tried.Slow
+			task.Attempts, task.Returned, task.Slow = tried.Attempts, tried.Returned, tried.Slow
 			t.later = append(t.later, task)
 		}
 		return true

@@ -26,11 +26,13 @@ type orphan struct {
 // hint is a snapshot that was written, and what the model had then.
 type hint struct {
 	Snapshot
-	charged map[string]int
-	fatal   string
+	charged, returned map[string]int
+	fatal             string
 }
 
-func (m *model) hint() hint { return hint{m.q.Snapshot(), maps.Clone(m.charged), m.fatal} }
+func (m *model) hint() hint {
+	return hint{m.q.Snapshot(), maps.Clone(m.charged), maps.Clone(m.returned), m.fatal}
+}
 
 // Hint keeps a snapshot, which is older than the master's end then.
 func (m *model) Hint(*rapid.T) { m.hints = append(m.hints, m.hint()) }
@@ -41,7 +43,7 @@ func (m *model) Restart(t *rapid.T) {
 		t.Skip("rarely")
 	}
 	ahead := func(rest int64) int64 { return rapid.Int64Range(0, rest).Draw(t, "in the model, and not heard of") }
-	m.restart(rapid.SampledFrom(append(m.hints, m.hint(), hint{charged: make(map[string]int)})).Draw(t, "hint"), ahead)
+	m.restart(rapid.SampledFrom(append(m.hints, m.hint(), hint{charged: make(map[string]int), returned: make(map[string]int)})).Draw(t, "hint"), ahead)
 	if m.version > 0 && rapid.Bool().Draw(t, "the evaluation is due again") {
 		m.version--
 	}
@@ -66,13 +68,14 @@ func (m *model) restart(h hint, ahead func(rest int64) int64) {
 		*q, err = Restore(m.shards, policy, l, s, m.incarnation)
 		m.check(err)
 	}
-	m.charged, m.fatal, m.exports, m.closed = maps.Clone(h.charged), h.fatal, 0, false
-	clear(m.returned)
+	m.charged, m.returned, m.fatal, m.exports, m.closed = maps.Clone(h.charged), maps.Clone(h.returned), h.fatal, 0, false
 	m.adopted = make(map[int64]bool)
 	current := fmt.Sprintf(", epoch %d", m.q.epoch)
-	maps.DeleteFunc(m.charged, func(name string, _ int) bool {
-		return strings.HasPrefix(name, "training") && !strings.HasSuffix(name, current)
-	})
+	for _, count := range []map[string]int{m.charged, m.returned} {
+		maps.DeleteFunc(count, func(name string, _ int) bool {
+			return strings.HasPrefix(name, "training") && !strings.HasSuffix(name, current)
+		})
+	}
 }
 
 // inModel returns the ledger of a model that has what is credited, and of leased tasks perhaps more, which is credited then.
@@ -263,7 +266,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{new(ledger.Ledger), Snapshot{Place: -1, Longest: -1, Failed: -1, Slow: map[Kind]int{9: 1, Training: 7}, Tried: []TriedTask{{}}}, 1,
 			"restore the training: snapshot of the tasks: place -1 in epoch 0\na lease that took -1ns\n0 leases requeued and -1 failed\n" +
 				"a limit of training that was doubled 7 times\na limit of Kind(9) that was doubled 1 times\n" +
-				"a tried task that cannot be: {Kind:Kind(0) Epoch:0 Version:0 Number:0 Attempts:0 Slow:0}"},
+				"a tried task that cannot be: {Kind:Kind(0) Epoch:0 Version:0 Number:0 Attempts:0 Returned:0 Slow:0}"},
 		{new(ledger.Ledger), Snapshot{Tried: make([]TriedTask, mostTried+1)}, 1, "401 tried tasks, more than 400"},
 	} {
 		_, err := Restore(shards, p, tt.ledger, tt.snapshot, tt.incarnation)
@@ -332,7 +335,7 @@ func TestRestoredOrder(t *testing.T) {
 func FuzzRestore(f *testing.F) {
 	for _, s := range []Snapshot{
 		{},
-		{Epoch: 1, Place: 3, Longest: time.Second, Requeued: 2, Failed: 1, Slow: map[Kind]int{Training: 2}, Tried: []TriedTask{{Training, 1, 0, 2, 1, 1}, {Evaluation, 0, 5, 0, 1, 0}}},
+		{Epoch: 1, Place: 3, Longest: time.Second, Requeued: 2, Failed: 1, Slow: map[Kind]int{Training: 2}, Tried: []TriedTask{{Training, 1, 0, 2, 1, 2, 1}, {Evaluation, 0, 5, 0, 1, 0, 0}}},
 		{Err: "bad data"},
 	} {
 		text, err := json.Marshal(s)

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -202,7 +203,7 @@ func TestExportWaitsForItsVolume(t *testing.T) {
 			if (r.Error != "") != c.fails || r.Storage != c.storage || c.fails && !strings.Contains(r.Error, "--output="+b.Job.Output) {
 				t.Errorf("%s: report %v", name, r)
 			}
-			if _, err := os.Stat(filepath.Join(b.Job.Output, ModelFile)); (err != nil) != c.fails {
+			if _, err := os.Stat(filepath.Join(b.Job.Output, checkpoint.ModelFile)); (err != nil) != c.fails {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -229,7 +230,7 @@ func TestExportIsCutShort(t *testing.T) {
 		if got := <-reports; got.Error != "" {
 			t.Errorf("report %v", got)
 		}
-		if _, err := os.Stat(filepath.Join(path, ModelFile)); err != nil {
+		if _, err := os.Stat(filepath.Join(path, checkpoint.ModelFile)); err != nil {
 			t.Error(err)
 		}
 	})
