@@ -26,7 +26,7 @@ type options struct {
 //	header       true or false: whether a CSV file's first row names the columns and is no record; true
 //
 // Values may be quoted. A link must not lead out of the directory.
-func Open(path string, params map[string]string) (Reader, error) {
+func Open(path string, params map[string]string) (*Files, error) {
 	opts, err := parseParams(params)
 	if err != nil {
 		return nil, fmt.Errorf("read data %s: %w", path, err)
@@ -37,7 +37,7 @@ func Open(path string, params map[string]string) (Reader, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read data: %w", Storage(err))
 	}
-	f := &files{path: path, dir: path, options: opts, indexes: map[string]index{}}
+	f := &Files{path: path, dir: path, options: opts, indexes: map[string]index{}}
 	if !info.IsDir() {
 		f.dir, f.only = filepath.Dir(path), filepath.Base(path)
 	}

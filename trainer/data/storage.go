@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -44,13 +45,33 @@ func IsStorage(err error) bool {
 }
 
 // stored reads a file, and tells errors of its storage from its end.
-type stored struct{ io.ReaderAt }
+type stored struct {
+	io.ReaderAt
+	closed *atomic.Bool // nobody wants to know any more
+}
 
 func (s stored) ReadAt(b []byte, offset int64) (int, error) {
+	if s.closed.Load() {
+		return 0, os.ErrClosed
+	}
 	n, err := s.ReaderAt.ReadAt(b, offset)
 	if err != nil && err != io.EOF {
 		err = Storage(cause(err))
 	}
+	return n, err
+}
+
+// counted counts what is read.
+type counted struct {
+	io.ReaderAt
+	all  *atomic.Int64 // by many such
+	here int64
+}
+
+func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
+	n, err := c.ReaderAt.ReadAt(b, offset)
+	c.all.Add(int64(n))
+	c.here += int64(n)
 	return n, err
 }
 

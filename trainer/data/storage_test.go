@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -30,7 +31,7 @@ func TestDataThatIsAway(t *testing.T) {
 	if _, err := r.ReadAt("rows", 7); err != nil {
 		t.Fatal(err)
 	}
-	r.Close() // it has nothing in memory now
+	r.cache = cache{} // it has nothing in memory now
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -104,12 +105,12 @@ func TestReadThatFails(t *testing.T) {
 		"CSV": {rows, func(r io.ReaderAt, size int64) (index, error) { return indexCSV(r, size, ',', true) }},
 	} {
 		read := func(r io.ReaderAt) (records int, err error) {
-			x, err := c.index(stored{r}, int64(len(c.file)))
+			x, err := c.index(stored{r, new(atomic.Bool)}, int64(len(c.file)))
 			if err != nil {
 				return 0, err
 			}
 			for at := int64(0); at < x.Records(); {
-				block, err := x.ReadBlock(stored{r}, x.Find(at))
+				block, err := x.ReadBlock(stored{r, new(atomic.Bool)}, x.Find(at))
 				if err != nil {
 					return 0, err
 				}
@@ -227,5 +228,29 @@ func TestPatience(t *testing.T) {
 				t.Errorf("%s: log %q", name, log.String())
 			}
 		})
+	}
+}
+
+// tripped closes its files at the first read of more than a few bytes.
+type tripped struct {
+	io.ReaderAt
+	files *Files
+	reads int
+}
+
+func (r *tripped) ReadAt(b []byte, offset int64) (int, error) {
+	if r.reads++; r.reads == 3 {
+		r.files.Close()
+	}
+	return r.ReaderAt.ReadAt(b, offset)
+}
+
+// Who closes the files ends a scan of them in its midst.
+func TestCloseEndsTheScan(t *testing.T) {
+	f := new(Files)
+	text := strings.NewReader(strings.Repeat("1,2\n", 1<<20))
+	r := &tripped{text, f, 0}
+	if _, err := indexCSV(stored{r, &f.closed}, text.Size(), ',', true); !errors.Is(err, os.ErrClosed) || r.reads != 3 {
+		t.Errorf("%v after %d reads", err, r.reads)
 	}
 }

@@ -110,13 +110,15 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		if d.path == "" {
 			continue
 		}
+		var files *data.Files
 		err = data.Patience{Log: o.Log}.Reach(ctx, func() (err error) {
-			*d.reader, err = data.Open(d.path, j.DataReaderParams)
+			files, err = data.Open(d.path, j.DataReaderParams)
 			return err
 		})
 		if err != nil {
 			return cfg, nil, cmp.Or(context.Cause(ctx), err)
 		}
+		*d.reader = files
 		open = append(open, *d.reader)
 	}
 	return cfg, closeAll, nil
