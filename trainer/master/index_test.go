@@ -107,6 +107,11 @@ func TestRingListensBeforeItIndexes(t *testing.T) {
 			_, err = stream.Recv()
 		}
 		wantCode(t, err, codes.Unavailable)
+		w.pods.events <- pod.Event{ID: worker(0), Launch: 1, Phase: pod.Running}
+		time.Sleep(time.Second)
+		if s := w.look(); s.State != "Pending" {
+			t.Errorf("a pod that is seen makes the job %v", s)
+		}
 	})
 }
 
