@@ -52,6 +52,7 @@
 //
 // Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.
 //
+//	checkpoint/   the model at rest: commits in a directory, exports
 //	data/         readers of training data; data/dataset/ makes it
 //	master/       the machines behind gRPC
 //	ps/           a parameter server, and the client to all of them

@@ -253,7 +253,7 @@ func (s *simulation) runWorker(ctx context.Context, it *process) error {
 	}
 	defer closing()
 	o := worker.Options{Master: client, Self: who, Dial: s.network.dial(h), Leave: it.leave, Log: s.log(p.ID.String())}
-	err = worker.Work(ctx, o, func(j *job.Job) (worker.Config, func(), error) {
+	err = worker.Work(ctx, o, func(_ context.Context, j *job.Job) (worker.Config, func(), error) {
 		e := newEngine(s.shape, p.ID.Index)
 		e.step, e.measure = s.step, s.measure
 		e.stand = func() { s.network.stand(ctx, h) }

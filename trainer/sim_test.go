@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
@@ -27,7 +28,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
-	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 var (
@@ -341,7 +341,7 @@ func (s *simulation) checkOrder(t *testing.T) {
 
 // exported is the values that the job has exported, and their version.
 func (s *simulation) exported(t *testing.T) ([]float32, int64) {
-	path := filepath.Join(s.job.Output, worker.ModelFile)
+	path := filepath.Join(s.job.Output, checkpoint.ModelFile)
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)

@@ -100,6 +100,15 @@ func (c *Commit) ParamLayout() param.Layout {
 	return l
 }
 
+// Bytes returns the size of all shards.
+func (c *Commit) Bytes() int64 {
+	bytes := int64(0)
+	for _, s := range c.Shards {
+		bytes += s.Bytes
+	}
+	return bytes
+}
+
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // noChecksum stands in the record while its checksum is computed.

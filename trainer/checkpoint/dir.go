@@ -79,6 +79,21 @@ func (d Dir) Numbers() (numbers []int64, complete map[int64]bool, err error) {
 	return numbers, complete, nil
 }
 
+// Begun returns how many shards of a commit are there, and their bytes, whether it has a record or not.
+func (d Dir) Begun(number int64) (shards int, bytes int64) {
+	files, _ := d.List(commitDir(number)) // of what is being removed nothing is there
+	for _, name := range files {
+		if name == recordFile || strings.HasPrefix(name, ".") {
+			continue
+		}
+		if _, size, closer, err := d.Open(commitDir(number) + "/" + name); err == nil {
+			closer.Close()
+			shards, bytes = shards+1, bytes+size
+		}
+	}
+	return shards, bytes
+}
+
 // WriteCommit writes the record of a commit whose shards are there: then it is one.
 func (d Dir) WriteCommit(c Commit) error {
 	record, err := c.Encode()

@@ -53,7 +53,9 @@ var (
 func indexCSV(r io.ReaderAt, size int64, delimiter byte, header bool) (*csvIndex, error) {
 	start := int64(len(byteOrderMark))
 	var mark [len(byteOrderMark)]byte
-	if n, _ := r.ReadAt(mark[:], 0); string(mark[:n]) != byteOrderMark {
+	if n, err := r.ReadAt(mark[:], 0); err != nil && err != io.EOF {
+		return nil, err
+	} else if string(mark[:n]) != byteOrderMark {
 		start = 0
 	}
 	file := io.NewSectionReader(r, start, size-start)

@@ -47,7 +47,7 @@ func writeFile(t testing.TB, dir, name, content string) string {
 	return path
 }
 
-func open(t testing.TB, path string, params map[string]string) Reader {
+func open(t testing.TB, path string, params map[string]string) *Files {
 	t.Helper()
 	r, err := Open(path, params)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/elasticdl/elasticdl/trainer/recordio"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -34,29 +35,54 @@ func (x recordIO) ReadBlock(r io.ReaderAt, block int) ([][]byte, error) {
 	return x.Chunks()[block].Read(r)
 }
 
-// files reads the files of a directory.
-type files struct {
+// Files reads the files of a directory. It is a [Reader].
+type Files struct {
 	path string // as it was given
 	dir  string
 	only string // the one file that there is; empty: all of dir
-	root *os.Root
 	options
+
+	closed  atomic.Bool
+	scanned atomic.Int64 // bytes that the last Shards has looked at,
+	size    atomic.Int64 // of how many
 
 	mu      sync.Mutex
 	indexes map[string]index
 	cache   cache
 }
 
-func (f *files) Close() error { return f.root.Close() }
+// Close ends what is being read, with an error.
+func (f *Files) Close() error {
+	f.closed.Store(true)
+	return nil
+}
+
+// Scanned returns how many bytes of the files [Files.Shards] has looked at, and how many there are. It may be called meanwhile.
+func (f *Files) Scanned() (bytes, of int64) { return f.scanned.Load(), f.size.Load() }
+
+// within calls use with the directory of the files, opened anew: on a network file system the one of before may be stale.
+func (f *Files) within(use func(*os.Root) error) error {
+	root, err := os.OpenRoot(f.dir)
+	if err != nil {
+		return Storage(cause(err))
+	}
+	defer root.Close()
+	return use(root)
+}
 
 // indexers is how many files are indexed at once: a disk far away has latency.
 const indexers = 8
 
 // Shards indexes all files.
-func (f *files) Shards() ([]task.Shard, error) {
-	names, err := f.names()
+func (f *Files) Shards() ([]task.Shard, error) {
+	names, sizes, err := f.names()
 	if err != nil {
 		return nil, err
+	}
+	f.scanned.Store(0)
+	f.size.Store(0)
+	for _, size := range sizes {
+		f.size.Add(size)
 	}
 	shards := make([]task.Shard, len(names))
 	var g errgroup.Group
@@ -68,6 +94,7 @@ func (f *files) Shards() ([]task.Shard, error) {
 				return err
 			}
 			shards[i] = task.Shard{Name: name, Count: x.Records()}
+			f.scanned.Add(sizes[i])
 			return nil
 		})
 	}
@@ -86,38 +113,43 @@ func (f *files) Shards() ([]task.Shard, error) {
 	return full, nil
 }
 
-// names lists the files, sorted.
-func (f *files) names() ([]string, error) {
-	if f.only != "" {
-		return []string{f.only}, nil
-	}
-	var names []string
-	err := fs.WalkDir(f.root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case name != "." && strings.HasPrefix(path.Base(name), "."):
-			if d.IsDir() {
-				return fs.SkipDir
+// names lists the files, sorted, and how many bytes each has.
+func (f *Files) names() (names []string, sizes []int64, err error) {
+	err = f.within(func(root *os.Root) error {
+		if f.only != "" {
+			info, err := root.Stat(f.only)
+			if err == nil {
+				names, sizes = []string{f.only}, []int64{info.Size()}
 			}
-			return nil
-		case d.IsDir():
-			return nil
+			return Storage(err)
 		}
-		info, err := f.root.Stat(name) // of what a link leads to
-		if err == nil && info.Mode().IsRegular() {
-			names = append(names, name)
-		}
-		return err
+		return fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return Storage(err)
+			case name != "." && strings.HasPrefix(path.Base(name), "."):
+				if d.IsDir() {
+					return fs.SkipDir
+				}
+				return nil
+			case d.IsDir():
+				return nil
+			}
+			info, err := root.Stat(name) // of what a link leads to
+			if err == nil && info.Mode().IsRegular() {
+				names, sizes = append(names, name), append(sizes, info.Size())
+			}
+			return Storage(err)
+		})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read data %s: %w", f.path, err)
+		return nil, nil, fmt.Errorf("read data %s: %w", f.path, err)
 	}
-	return names, nil
+	return names, sizes, nil
 }
 
 // ReadAt implements Reader.
-func (f *files) ReadAt(shard string, i int64) ([]byte, error) {
+func (f *Files) ReadAt(shard string, i int64) ([]byte, error) {
 	x, err := f.index(shard)
 	if err != nil {
 		return nil, err
@@ -145,7 +177,7 @@ func (f *files) ReadAt(shard string, i int64) ([]byte, error) {
 }
 
 // index is the index of a file, made when it is first asked for.
-func (f *files) index(shard string) (index, error) {
+func (f *Files) index(shard string) (index, error) {
 	f.mu.Lock()
 	x, ok := f.indexes[shard]
 	f.mu.Unlock()
@@ -157,7 +189,9 @@ func (f *files) index(shard string) (index, error) {
 	}
 	err := f.open(shard, func(r io.ReaderAt, size int64) (err error) {
 		if f.csv(shard) {
-			x, err = indexCSV(r, size, f.delimiter, f.header)
+			seen := &counted{ReaderAt: r, all: &f.scanned}
+			x, err = indexCSV(seen, size, f.delimiter, f.header)
+			f.scanned.Add(-seen.here) // Shards counts whole files
 			return err
 		}
 		chunks, err := recordio.ReadIndex(r, size)
@@ -175,29 +209,32 @@ func (f *files) index(shard string) (index, error) {
 
 // open calls use with an open file; its error comes back with the file's name.
 // Files are open only while they are read, so that there may be many.
-func (f *files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
-	// A pipe would block Open.
-	if info, err := f.root.Stat(filepath.FromSlash(shard)); err != nil {
-		return fmt.Errorf("read %s: %w", f.name(shard), cause(err))
-	} else if !info.Mode().IsRegular() {
-		return fmt.Errorf("read %s: not a regular file", f.name(shard))
-	}
-	file, err := f.root.Open(filepath.FromSlash(shard))
-	if err != nil {
-		return fmt.Errorf("read %s: %w", f.name(shard), cause(err))
-	}
-	defer file.Close()
-	info, err := file.Stat()
-	if err == nil {
-		err = use(file, info.Size())
-	}
+func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
+	err := f.within(func(root *os.Root) error {
+		// A pipe would block Open.
+		if info, err := root.Stat(filepath.FromSlash(shard)); err != nil {
+			return Storage(cause(err))
+		} else if !info.Mode().IsRegular() {
+			return errors.New("not a regular file")
+		}
+		file, err := root.Open(filepath.FromSlash(shard))
+		if err != nil {
+			return Storage(cause(err))
+		}
+		defer file.Close()
+		info, err := file.Stat()
+		if err != nil {
+			return Storage(cause(err))
+		}
+		return use(stored{file, &f.closed}, info.Size())
+	})
 	if err != nil {
 		return fmt.Errorf("read %s: %w", f.name(shard), err)
 	}
 	return nil
 }
 
-func (f *files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
+func (f *Files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
 
 // cause is err without operation and path, which the caller tells better.
 func cause(err error) error {

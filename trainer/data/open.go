@@ -26,23 +26,23 @@ type options struct {
 //	header       true or false: whether a CSV file's first row names the columns and is no record; true
 //
 // Values may be quoted. A link must not lead out of the directory.
-func Open(path string, params map[string]string) (Reader, error) {
+func Open(path string, params map[string]string) (*Files, error) {
 	opts, err := parseParams(params)
 	if err != nil {
 		return nil, fmt.Errorf("read data %s: %w", path, err)
 	}
 	info, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("read data %s: no such file or directory; want a directory of RecordIO files, as elasticdl dataset writes it, or a .csv file", path)
+		return nil, fmt.Errorf("read data %s: %w; want a directory of RecordIO files, as elasticdl dataset writes it, or a .csv file", path, Storage(cause(err)))
 	} else if err != nil {
-		return nil, fmt.Errorf("read data: %w", err)
+		return nil, fmt.Errorf("read data: %w", Storage(err))
 	}
-	f := &files{path: path, dir: path, options: opts, indexes: map[string]index{}}
+	f := &Files{path: path, dir: path, options: opts, indexes: map[string]index{}}
 	if !info.IsDir() {
 		f.dir, f.only = filepath.Dir(path), filepath.Base(path)
 	}
-	if f.root, err = os.OpenRoot(f.dir); err != nil {
-		return nil, fmt.Errorf("read data: %w", err)
+	if err := f.within(func(*os.Root) error { return nil }); err != nil {
+		return nil, fmt.Errorf("read data %s: %w", path, err)
 	}
 	return f, nil
 }

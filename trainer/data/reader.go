@@ -10,6 +10,8 @@
 //  3. Record i of a shard is always the same bytes; no record is passed over.
 //  4. What cannot be read is an error that names the file, and in it the offset
 //     of the chunk or the line.
+//  5. An error of the storage under the data is told apart from one of the data: it is a [StorageError], and reading again
+//     later may help.
 //
 // A record of a RecordIO file is whatever was written, mostly a
 // tf.train.Example (package example). A record of a CSV file is a row as it
@@ -24,7 +26,7 @@ type Reader interface {
 	// Shards lists the shards that have records. That there are none is an error.
 	Shards() ([]task.Shard, error)
 	// ReadAt is record i of a shard, counted from 0 like the shard's Start. The
-	// bytes stay valid, are shared, and must not be changed.
+	// bytes stay valid, are shared, and must not be changed. After a [StorageError] the call may be repeated.
 	ReadAt(shard string, i int64) ([]byte, error)
 	Close() error
 }

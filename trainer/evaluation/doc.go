@@ -19,4 +19,7 @@
 //  4. A snapshot that is no use is released: one that was measured or withdrawn, and those of
 //     servers that missed each other. Release never goes back. Servers that keep on applying updates come to a
 //     snapshot that all of them hold, if each remembers what was released and takes no snapshot of that any more.
+//  5. A schedule that is restored from what was saved, and to which the servers have told what they hold, has the same due, measured and
+//     released as the one that was saved, but for what was running: that is due. Laws 1 to 4 hold on from what was saved; with an
+//     older one an evaluation is made again. What is saved is at most 4 KiB. What cannot be is an error.
 package evaluation

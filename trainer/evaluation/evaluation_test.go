@@ -318,6 +318,7 @@ type lawsTest struct {
 	released int64
 	running  int64 // the version, 0 if none
 	measured map[int64]bool
+	kept     []kept
 }
 
 func (l *lawsTest) one(t *rapid.T) (int, *holder) {
@@ -416,7 +417,7 @@ func TestLaws(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"begin": l.begin, "report": l.report, "push": l.push, "push more": l.push, "heartbeat": l.heartbeat,
 			"heartbeat more": l.heartbeat, "control": l.control, "control more": l.control,
-			"restart": l.restart, "": l.check,
+			"restart": l.restart, "save": l.save, "come back": l.comeBack, "replace": l.replace, "": l.check,
 		})
 		l.goOn(t)
 	})

@@ -15,8 +15,9 @@
 //
 // Laws:
 //
-//  1. What is had only grows: no call but [Ledger.Reset] takes anything out.
+//  1. What is had only grows: no call but [Ledger.Reset] and [Ledger.Intersect] takes anything out.
 //  2. The union of two ledgers has what one of them has, and nothing else; it [Ledger.Covers] both.
-//  3. What is written with [Ledger.Append] is read by [Parse] as the same ledger; equal ledgers are written as the same bytes.
-//  4. [Parse] takes no more memory than a few times the bytes that it is given.
+//  3. The intersection of two ledgers has what both of them have, and nothing else; both cover it.
+//  4. What is written with [Ledger.Append] is read by [Parse] as the same ledger; equal ledgers are written as the same bytes.
+//  5. [Parse] takes no more memory than a few times the bytes that it is given.
 package ledger

@@ -89,13 +89,12 @@ func (l *Ledger) Reset() { *l = Ledger{} }
 func (l *Ledger) Clone() Ledger {
 	c := Ledger{settled: l.settled}
 	for n, e := range l.open {
-		if c.open == nil {
-			c.open = make(map[int]*open, len(l.open))
-		}
-		c.open[n] = &open{slices.Clone(e.whole), maps.Clone(e.parts)}
+		c.put(n, e.clone())
 	}
 	return c
 }
+
+func (e *open) clone() *open { return &open{slices.Clone(e.whole), maps.Clone(e.parts)} }
 
 // Union adds what another ledger has. How many records a task has need not be known: who has all of it says so.
 func (l *Ledger) Union(o *Ledger) {
@@ -116,6 +115,61 @@ func (l *Ledger) Union(o *Ledger) {
 		}
 		maps.DeleteFunc(e.parts, func(number int, _ int64) bool { return e.has(number) })
 	}
+}
+
+// Intersect keeps what another ledger has, too. Where several hold a part of the model each, what all of them have is in it
+// whole: that is what can be credited.
+func (l *Ledger) Intersect(o *Ledger) {
+	both := Ledger{settled: min(l.settled, o.settled)}
+	for _, n := range l.Epochs() {
+		switch theirs := o.open[n]; {
+		case n <= o.settled:
+			both.put(n, l.open[n])
+		case theirs != nil:
+			both.put(n, l.open[n].and(theirs))
+		}
+	}
+	for n, theirs := range o.open {
+		if n <= l.settled {
+			both.put(n, theirs.clone())
+		}
+	}
+	*l = both
+}
+
+// and returns what two have of one epoch.
+func (e *open) and(o *open) *open {
+	both := &open{parts: make(map[int]int64)}
+	for i := range min(len(e.whole), len(o.whole)) {
+		both.whole = append(both.whole, e.whole[i]&o.whole[i])
+	}
+	for n := len(both.whole); n > 0 && both.whole[n-1] == 0; n-- {
+		both.whole = both.whole[:n-1]
+	}
+	for number, records := range e.parts {
+		if theirs := o.parts[number]; o.has(number) || theirs > records {
+			both.parts[number] = records
+		} else if theirs > 0 {
+			both.parts[number] = theirs
+		}
+	}
+	for number, records := range o.parts {
+		if e.has(number) {
+			both.parts[number] = records
+		}
+	}
+	return both
+}
+
+// put notes what is had of an epoch, unless it is nothing.
+func (l *Ledger) put(epoch int, e *open) {
+	if len(e.whole)+len(e.parts) == 0 {
+		return
+	}
+	if l.open == nil {
+		l.open = make(map[int]*open)
+	}
+	l.open[epoch] = e
 }
 
 // Covers says that everything which another ledger has is had here.

@@ -111,6 +111,24 @@ func TestLedger(t *testing.T) {
 		if !u.Covers(a) || !u.Covers(b) {
 			t.Fatal("the union does not cover what it was made of")
 		}
+		least := &dumb{settled: min(da.settled, db.settled), had: make(map[Task]int64)}
+		for _, task := range tasks() {
+			least.had[task] = min(da.get(task), db.get(task))
+		}
+		i := a.Clone()
+		i.Intersect(b)
+		agree(t, &i, least)
+		agree(t, a, da)
+		agree(t, b, db)
+		if !a.Covers(&i) || !b.Covers(&i) {
+			t.Fatal("the intersection has what one of the two has not")
+		}
+		if back, err := Parse(i.Append(nil)); err != nil || !back.Covers(&i) || !i.Covers(&back) {
+			t.Fatalf("the intersection is written and read as another ledger: %v", err)
+		}
+		i.Add(Task{4, 0}, 1, records) // what it was made of is not changed
+		agree(t, a, da)
+		agree(t, b, db)
 		back, err := Parse(u.Append(nil))
 		if err != nil {
 			t.Fatal(err)

@@ -138,8 +138,8 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	return t, nil
 }
 
-// listens gives a container a port of gRPC, with its health service as probes. It may begin late: there may be much
-// data to look at first; and a machine under load is no reason to be killed.
+// listens gives a container a port of gRPC, with its health service as probes. A machine under load is no reason to be
+// killed. A master answers before it looks at its data.
 func listens(c *core.Container, port int32) {
 	probe := func(period, failures int32) *core.Probe {
 		return &core.Probe{

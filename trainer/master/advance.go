@@ -16,6 +16,9 @@ import (
 // advance does what is next, wherever the job stands. Every step of a machine is
 // followed by it; with nothing changed it does nothing. The mutex is held.
 func (m *master) advance(now time.Time) {
+	if !m.planned && !m.over {
+		return
+	}
 	if !m.over {
 		m.strategy.update()
 		m.passBarriers()

@@ -14,6 +14,8 @@
 // what is next. There is one timer, set to the least of the machines'
 // deadlines. Nothing polls: a worker's GetTask waits for a change.
 //
+//	indexing the data
+//	   │
 //	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
 //	   ^ │                            (validation data) (--output)    ^
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
@@ -47,5 +49,7 @@
 //  8. Who calls is a living launch of one of the job's pods, and speaks of itself; a user, who may look, scale and stop, has calls of
 //     his own, and only where they are served.
 //  9. A job without a pod that runs waits for one without end, and its status says what for.
-//  10. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
+//  10. The master listens before it indexes its data, which may take hours: a pod that calls meanwhile is told "not yet" and comes
+//     again, nobody is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
+//  11. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
 package master

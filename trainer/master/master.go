@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -56,6 +55,7 @@ type Pods interface {
 // Config is a job and what it runs on.
 type Config struct {
 	Job        *job.Job
+	Data       Data         // finds Training and Validation, while the master listens; nil: they are known
 	Training   []task.Shard // of --training_data
 	Validation []task.Shard // of --validation_data, nil without
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
@@ -102,6 +102,8 @@ type master struct {
 	armed       time.Time     // what the timer is set to
 	away        time.Duration // see clock
 
+	workers int    // to begin with
+	planned bool   // the data is known, and with it what is to be done: until then who calls is told to come again
 	begun   bool   // in this life of the model somebody was given something to do with it
 	anewFor string // why the model went back to where it was before, the last time
 	trained bool   // the last barrier is passed, the last evaluation and the export are asked for
@@ -156,7 +158,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		m.background.Go(func() { m.servers.command(lasting, l) })
 	}
 	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
-	m.begin()
+	m.background.Go(func() { m.begin(lasting) })
 	m.loop(ctx)
 
 	force := time.AfterFunc(time.Second, srv.Stop)
@@ -179,37 +181,26 @@ func newMaster(c Config) (*master, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode the job: %w", err)
 	}
-	c.Validation = slices.DeleteFunc(slices.Clone(c.Validation), func(s task.Shard) bool { return s.Count == 0 })
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
 	m := &master{
 		Config: c, spec: spec, state: job.Pending, started: time.Now(),
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
 		pods: make(map[pod.ID]*contact),
 	}
-	j := c.Job
-	if m.queue, err = task.New(c.Training, task.Policy{
-		RecordsPerTask: j.RecordsPerTask(),
-		Epochs:         j.NumEpochs,
-		MaxAttempts:    j.MaxTaskRetries,
-		Timeout:        j.TaskTimeout.Duration,
-		Shuffle:        j.Shuffle,
-		Seed:           j.Seed,
-		MaxRecords:     j.MaxRecords(),
-	}); err != nil {
-		return nil, fmt.Errorf("plan the job: %w", err)
-	}
-	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: j.NumWorkers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: c.MaxOOMs})
+	m.begins(c.Job.NumWorkers)
 	if m.checkpoints, err = newCheckpoints(m); err != nil {
 		return nil, err
 	}
 	m.servers = newServers(m)
 	m.strategy = m.servers
-	if j.Strategy == job.AllReduce {
+	if c.Job.Strategy == job.AllReduce {
 		m.ring = newRing(m)
 		m.strategy = m.ring
 	}
-	m.evals = m.schedule()
-	return m, nil
+	if c.Data == nil {
+		return m, m.plan(c.Training, c.Validation)
+	}
+	return m, m.plan(nil, nil) // nothing, until it is known
 }
 
 // schedule is of the evaluations, none of them done.
@@ -223,15 +214,6 @@ func (m *master) schedule() *evaluation.Schedule {
 		holders = 1 // of the one snapshot that every worker has
 	}
 	return evaluation.New(evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()})
-}
-
-// begin starts the pods.
-func (m *master) begin() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	now := time.Now()
-	m.do(m.table.Start(now))
-	m.advance(now)
 }
 
 // loop takes the pods' events and the timer until every pod is gone.

@@ -35,6 +35,9 @@ func podID(role wire.Role, index int32) pod.ID {
 
 // known says whether a caller is one of the job's living pods, and that launch of it which is to live. The mutex is held.
 func (m *master) known(ctx context.Context) error {
+	if err := m.early(); err != nil {
+		return err
+	}
 	caller := wire.Caller(ctx)
 	id := caller.ID()
 	p, ok := m.table.Get(id)
@@ -188,6 +191,9 @@ func (m *master) task(l task.Lease) *wire.Task {
 func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wire.ReportTaskReply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if err := m.early(); err != nil {
+		return nil, err
+	}
 	now := time.Now()
 	err := m.settle(r, wire.Caller(ctx).Life, m.clock(now))
 	m.speed.add(now, m.queue.Stats().Done)
@@ -222,12 +228,16 @@ func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) er
 	if r.Error == "" {
 		return m.queue.Done(r.Lease, worker, now)
 	}
-	m.Log.Warn("Task failed", "task", t, "worker", worker, "reason", r.Error)
+	what, end := "Task failed", m.queue.Fail
+	if r.Storage {
+		what, end = "Task given back", m.queue.Return
+	}
+	m.Log.Warn(what, "task", t, "worker", worker, "reason", r.Error)
 	m.wake()
 	if err := m.queue.Touch(r.Lease, worker, r.Done, now); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	return m.queue.Fail(r.Lease, worker, r.Error, now)
+	return end(r.Lease, worker, r.Error, now)
 }
 
 // Heartbeat implements wire.MasterServer.
@@ -235,6 +245,9 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	id := podID(r.Role, r.Index)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.early() != nil { // it is there, which is all that is known
+		return &wire.HeartbeatReply{Life: wire.Caller(ctx).Life}, nil
+	}
 	if m.known(ctx) != nil {
 		return &wire.HeartbeatReply{Unknown: true}, nil
 	}
@@ -253,7 +266,11 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 			if life != m.Self.Life() {
 				break // what it has done is in a model that is lost
 			}
-			if err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard); err != nil && !errors.Is(err, task.ErrStale) {
+			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
+			if err == nil {
+				err = m.queue.Work(l.Lease, id.Index, l.Effort, c.heard)
+			}
+			if err != nil && !errors.Is(err, task.ErrStale) {
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}
@@ -292,12 +309,20 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 	return &wire.ScaleReply{Before: int32(before)}, nil
 }
 
+// wanted returns how many workers there are to be.
+func (m *master) wanted() int {
+	if !m.planned {
+		return m.workers
+	}
+	return m.table.Workers()
+}
+
 // scale has n workers from now on, and answers how many it were before.
 func (m *master) scale(n int) (before int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	least, most := max(1, m.Job.MinWorkers), m.Job.MaxWorkers
-	before = m.table.Workers()
+	before = m.wanted()
 	switch {
 	case m.over:
 		return 0, status.Errorf(codes.FailedPrecondition, "the job is over: %s", m.state)
@@ -308,6 +333,10 @@ func (m *master) scale(n int) (before int, err error) {
 	}
 	now := time.Now()
 	m.Log.Info(fmt.Sprintf("Scaled from %d to %s", before, workers(n)))
+	if !m.planned {
+		m.begins(n)
+		return before, nil
+	}
 	m.doom(m.table.Scale(n, now))
 	m.advance(now)
 	signal(m.poke)

@@ -79,7 +79,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Evaluated:        m.evaluated,
 		StartedUnixMs:    m.started.UnixMilli(),
 		EndedUnixMs:      unixMilli(m.ended),
-		Workers:          int32(m.table.Workers()),
+		Workers:          int32(m.wanted()),
 	}
 	if m.err != nil {
 		s.Reason = m.err.Error()
@@ -89,8 +89,12 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		s.Rejected += c.rejected
 	}
 	pods := m.table.List()
-	if !m.over {
+	switch {
+	case m.over:
+	case m.planned:
 		s.Waiting = waitsFor(pods)
+	default:
+		s.Waiting = m.indexing()
 	}
 	if m.ring != nil {
 		m.ring.describe(s)

@@ -296,3 +296,65 @@ func TestCrashes(t *testing.T) {
 		}
 	})
 }
+
+// A worker that waits for storage is no straggler as long as it says so, and what it gives back charges nobody.
+func TestWorkerWaitsForStorage(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Job.TaskTimeout.Duration = 10 * time.Second })
+		w.join()
+		task := w.task(0)
+		beat := func(effort int64) bool {
+			return w.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Leases: []*wire.LeaseProgress{{Lease: task.Lease, Done: 1, Effort: effort}}}).Unknown
+		}
+		effort := int64(1)
+		for range 30 {
+			time.Sleep(2 * time.Second)
+			if effort++; beat(effort) {
+				t.Fatal("a worker that waits for storage is replaced")
+			}
+		}
+		for range 6 { // the timer may be later than the heartbeat of its instant
+			time.Sleep(2 * time.Second)
+			if beat(effort) {
+				return
+			}
+		}
+		t.Error("a worker that does nothing is not replaced")
+	})
+}
+
+// Who gives a task back for the storage's sake is not charged, and another has it next; a job whose data is gone for good ends, and
+// names the file.
+func TestStorageThatIsGone(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) { c.Job.MaxTaskRetries = 2 })
+		w.join()
+		returned := func(worker int) *wire.Task {
+			task := w.task(worker)
+			if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: int32(worker), Lease: task.Lease, Storage: true,
+				Error: "read /data/shard-0: stale file handle", Done: task.Done + 1}); err != nil {
+				t.Fatal(err)
+			}
+			return task
+		}
+		for i := range 3 { // with progress each time
+			if task := returned(i % 2); task.Start != 0 || task.Done != int64(i) {
+				t.Fatalf("lease %v", task)
+			}
+		}
+		task := w.task(1)
+		if task.Start != 0 || task.Done != 3 {
+			t.Fatalf("lease %v", task)
+		}
+		if s := w.look(); s.Requeued != 3 || s.State != "Running" {
+			t.Errorf("status %v", s)
+		}
+		if _, err := w.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 1, Lease: task.Lease, Storage: true, Error: "read /data/shard-0: stale file handle"}); err != nil {
+			t.Fatal(err)
+		}
+		<-w.ended
+		if w.err == nil || !strings.Contains(w.err.Error(), "records [0, 4) of shard-0") || !strings.Contains(w.err.Error(), "given back 2 times, at last by worker 1: read /data/shard-0: stale") {
+			t.Error(w.err)
+		}
+	})
+}

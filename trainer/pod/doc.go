@@ -34,6 +34,23 @@
 //
 // The table as a whole is going, ending (after End: workers may leave by themselves) or swept (what was left is deleted).
 //
+// # A master that comes back
+//
+// What pods there are the runtime lists; what befell them before only a table knows. The shell writes a [Snapshot] before it performs a
+// creation, so that no number is given out twice, and when it likes besides. A new master, once the one before can perform nothing
+// more but what was under way, calls [Restore] with the last one and the list:
+//
+//	in the snapshot     in the list              then
+//	wanted, not due     -                        the same number, when it is due
+//	else                there, or its end        as observed: goes on; or judged, charged, replaced
+//	else                -                        [Lost]; followed under another number (a server: launch). If it comes late: deleted
+//	-                   a live worker            in the place of one that is lost; without such a place it is deleted, if it does not leave by itself
+//	-                   an ended one             nothing
+//
+// What a restored table does not know: orders to delete that were not performed (whoever is silent or slow is found again), how
+// long a pod has run (as long as the master), why a creation was refused. If the end of the job was written, the shell sets Over.
+// If more or fewer workers were asked for since than the snapshot wants, it calls [Table.Scale].
+//
 // Laws:
 //
 //  1. At most one pod per role and index is live, and at most one of a line that is not leaving. Worker
@@ -53,4 +70,9 @@
 //     Workers do nothing without the servers, so none is created before they are, and for a server that is refused
 //     for want of room one is given up.
 //  8. After End nobody is replaced, and every pod that does not leave is deleted.
+//  9. Laws 1 to 8 hold over restarts, with any snapshot that was written since the last creation that was performed, whatever
+//     happened to pods meanwhile; but a loss may be told once by each master, and is not told of a pod that nobody knew any more.
+//  10. A table that is restored from its snapshot, with all pods listed as they are, has the same pods, lines, charges, numbers,
+//     due times, number of workers and error as the one that was saved.
+//  11. A snapshot is of the size of the job: 64 KiB for 1,000 workers. One that cannot be is an error.
 package pod

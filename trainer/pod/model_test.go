@@ -33,6 +33,14 @@ type cluster struct {
 	ran            map[Role]bool
 	before         map[string]Phase // by pod and launch, at the last Check
 	settling, over bool             // those that were asked to go do
+
+	saved    Snapshot       // as it was written last
+	unsaved  bool           // a creation was handed out since
+	flight   []Action       // creations of masters before that were under way when they ended
+	untold   map[*life]bool // ended while no master was there, or came late
+	again    map[*life]bool // told lost to a master before
+	givenUp  int            // lines of workers
+	restarts int
 }
 
 type rejection struct {
@@ -54,11 +62,13 @@ func newCluster(t *rapid.T) *cluster {
 			MaxOOMs: map[Role]int{PS: rapid.IntRange(0, 2).Draw(t, "PS OOMs"), Worker: 2},
 		},
 		rejected: make(map[*line]rejection), ran: make(map[Role]bool), before: make(map[string]Phase),
+		untold: make(map[*life]bool), again: make(map[*life]bool),
 		lost: make(map[string]int), asked: make(map[*life]bool), created: make(map[*line]time.Time), charged: make(map[*line]int),
 	}
 	c.table, c.wanted = New(c.policy), c.policy.Workers
 	c.Squeeze(t)
 	c.take(c.table.Start(c.now))
+	c.write()
 	return c
 }
 
@@ -82,6 +92,7 @@ func (c *cluster) take(actions []Action) {
 				}
 			}
 			delete(c.rejected, line)
+			c.unsaved = true
 			if a.ID.Role == Worker {
 				for _, p := range c.table.List() {
 					if p.ID.Role == PS && p.Phase < Pending {
@@ -94,13 +105,19 @@ func (c *cluster) take(actions []Action) {
 				c.t.Fatalf("%s is lost twice", name)
 			}
 			if c.life(a.ID, a.Launch) == nil {
-				c.t.Fatalf("%v, which never was", a)
+				if a.Reason != absent {
+					c.t.Fatalf("%v, which never was", a)
+				}
+				continue
 			}
 			if a.Charged && c.asked[c.life(a.ID, a.Launch)] {
 				c.t.Fatalf("%v, and it was asked to go", a)
 			}
 			if a.Charged {
 				c.charged[c.table.byID[a.ID].line]++
+			}
+			if a.GivenUp && a.ID.Role == Worker {
+				c.givenUp++
 			}
 			continue
 		}
@@ -132,6 +149,9 @@ func (c *cluster) Perform(t *rapid.T) {
 	c.todo = slices.Delete(c.todo, i, i+1)
 	switch a.Verb {
 	case Create:
+		if c.unsaved {
+			c.write()
+		}
 		if !c.settling && rapid.IntRange(0, 6).Draw(t, "refused") == 0 {
 			c.deny(t, a)
 			return
@@ -142,7 +162,12 @@ func (c *cluster) Perform(t *rapid.T) {
 			return
 		}
 		for _, l := range c.live() {
-			if l.ID == a.ID {
+			switch {
+			case l.ID == a.ID && c.untold[l]: // a launch of a master before that came late: it has to go
+				l.Phase = Deleted
+				c.take(c.table.Refused(a.ID, a.Launch, Refusal{Reason: "its predecessor is not gone yet"}, c.now))
+				return
+			case l.ID == a.ID:
 				t.Fatalf("%v while launch %d is live", a, l.Launch)
 			}
 		}
@@ -183,7 +208,7 @@ func (c *cluster) deny(t *rapid.T, a Action) {
 // happen changes a pod's phase and tells the table.
 func (c *cluster) happen(l *life, p Phase, e Exit) {
 	l.Phase, l.Exit = p, e
-	if p == Running {
+	if p == Running && !c.untold[l] {
 		c.ran[l.ID.Role] = true
 	}
 	l.told = append(l.told, l.Event)
@@ -239,7 +264,12 @@ func (c *cluster) die(t *rapid.T, l *life, e Exit) {
 	if e == (Exit{}) {
 		phase = Succeeded
 	}
-	line := c.table.byID[l.ID].line
+	known := c.table.byID[l.ID]
+	if known == nil || known.Launch != l.Launch { // it came late, from a master before
+		c.happen(l, phase, e)
+		return
+	}
+	line := known.line
 	ooms := line.OOMs
 	if e.Rejected {
 		c.rejected[line] = rejection{c.now, line.Rejected}
@@ -274,7 +304,13 @@ func (c *cluster) Again(t *rapid.T) {
 		t.Skip("no pod yet")
 	}
 	l := rapid.SampledFrom(c.lives).Draw(t, "pod")
+	if len(l.told) == 0 {
+		t.Skip("not to this master")
+	}
 	ev := rapid.SampledFrom(l.told).Draw(t, "event")
+	if e := c.table.byID[l.ID]; c.untold[l] && (e == nil || e.Phase == Cancelled) {
+		t.Skip("a deletion is ordered as often as it is there")
+	}
 	if actions := c.table.Observe(ev, c.now); len(actions) > 0 {
 		t.Fatalf("%+v told again: %v", ev, actions)
 	}
@@ -403,6 +439,7 @@ func TestLaws(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"": c.Check, "perform": c.Perform, "perform more": c.Perform, "run": c.Run, "run more": c.Run,
 			"die": c.Die, "again": c.Again, "wait": c.Wait, "scale": c.Scale, "ask": c.Ask, "squeeze": c.Squeeze, "reject": c.Reject,
+			"write": c.Write, "restart": c.Restart, "replace": c.Replace, "land": c.Land,
 		})
 		c.settle(t)
 		// Settled means that there is nothing to do, and that who is wanted is there.
@@ -420,20 +457,23 @@ func TestLaws(t *testing.T) {
 		if servers != c.policy.Servers && c.table.Err() == nil {
 			t.Fatalf("%d servers live of %d", servers, c.policy.Servers)
 		}
-		if want := c.table.Workers(); live != want || live > c.wanted || live < c.wanted-len(c.table.failed) {
-			t.Fatalf("%d workers live, %d in the table, %d wanted, %d lines ended", live, want, c.wanted, len(c.table.failed))
+		if want := c.table.Workers(); live != want || live > c.wanted || live < c.wanted-c.givenUp {
+			t.Fatalf("%d workers live, %d in the table, %d wanted, %d lines ended", live, want, c.wanted, c.givenUp)
 		}
 		if live == 0 && c.wanted > 0 && c.table.Err() == nil {
 			t.Fatal("no worker is left, and no error")
 		}
 		c.over = true
 		c.take(c.table.End(time.Second, c.now))
+		if rapid.Bool().Draw(t, "the master comes back to end the job") {
+			c.restart(t)
+		}
 		c.settle(t)
 		if !c.table.Gone() || len(c.live()) > 0 {
 			t.Fatalf("%d pods are left after the end", len(c.live()))
 		}
 		for _, l := range c.lives {
-			if c.lost[launchName(l.ID, l.Launch)] != 1 {
+			if c.lost[launchName(l.ID, l.Launch)] != 1 && !c.untold[l] && !c.again[l] {
 				t.Fatalf("%v was not told lost", l.ID)
 			}
 		}

@@ -14,6 +14,7 @@ type Table struct {
 	pods       []*entry // in the order in which they were wanted
 	byID       map[ID]*entry
 	next       int // worker number
+	desired    int // workers, as it was said last
 	relaunched int
 	ran        map[Role]bool // the roles of which a pod has run
 	failed     []string      // lines of workers that ended by their own fault
@@ -77,6 +78,7 @@ func (t *Table) Scale(n int, now time.Time) []Action {
 	if t.course != going {
 		return nil
 	}
+	t.desired = n
 	var actions []Action
 	workers := t.workers()
 	slices.SortStableFunc(workers, func(a, b *entry) int { return cmp.Compare(b.Phase, a.Phase) }) // Running first

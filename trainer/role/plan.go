@@ -1,9 +1,14 @@
 package role
 
 import (
+	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
+	"sync"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -13,34 +18,76 @@ import (
 )
 
 // Plan returns what a master needs to know of a job, but for where it listens and where its pods run: the
-// metrics of its model and the shards of its data, which this machine must have.
+// metrics of its model, and its data, which this machine must have.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
-	config := master.Config{Job: j, Log: log}
+	config := master.Config{Job: j, Log: log, Data: &records{job: j, log: log}}
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {
 		return config, err
 	}
 	config.Metric = results(model)
-	if config.Training, err = shards(j.TrainingData, j.DataReaderParams); err != nil {
-		return config, fmt.Errorf("--training_data: %w", err)
-	}
-	if config.Validation, err = shards(j.ValidationData, j.DataReaderParams); err != nil {
-		return config, fmt.Errorf("--validation_data: %w", err)
-	}
 	return config, nil
 }
 
-// shards lists what a job reads, nothing if path is empty.
-func shards(path string, params map[string]string) ([]task.Shard, error) {
+// records is the data of a job. It implements [master.Data].
+type records struct {
+	job *job.Job
+	log *slog.Logger
+
+	mu   sync.Mutex
+	read []*data.Files
+}
+
+// Index implements [master.Data].
+func (r *records) Index(ctx context.Context) (training, validation []task.Shard, err error) {
+	if training, err = r.shards(ctx, r.job.TrainingData); err != nil {
+		return nil, nil, fmt.Errorf("--training_data: %w", err)
+	}
+	if validation, err = r.shards(ctx, r.job.ValidationData); err != nil {
+		return nil, nil, fmt.Errorf("--validation_data: %w", err)
+	}
+	return training, validation, nil
+}
+
+// shards lists what there is at a path, nothing if it is empty. Storage that fails is waited for, but not what has never
+// been there.
+func (r *records) shards(ctx context.Context, path string) (shards []task.Shard, err error) {
 	if path == "" {
 		return nil, nil
 	}
-	reader, err := data.Open(path, params)
-	if err != nil {
+	var files *data.Files
+	var missing error
+	patience := data.Patience{Log: r.log}
+	err = patience.Reach(ctx, func() (err error) {
+		if files, err = data.Open(path, r.job.DataReaderParams); errors.Is(err, fs.ErrNotExist) {
+			missing, err = err, nil
+		}
+		return err
+	})
+	if err = cmp.Or(missing, err); err != nil {
 		return nil, err
 	}
-	defer reader.Close()
-	return reader.Shards()
+	defer files.Close()
+	defer context.AfterFunc(ctx, func() { files.Close() })()
+	r.mu.Lock()
+	r.read = append(r.read, files)
+	r.mu.Unlock()
+	err = patience.Reach(ctx, func() (err error) {
+		shards, err = files.Shards()
+		return err
+	})
+	return shards, err
+}
+
+// Indexed implements [master.Data].
+func (r *records) Indexed() (bytes, of int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, files := range r.read {
+		b, n := files.Scanned()
+		bytes, of = bytes+b, of+n
+	}
+	return bytes, of
 }
 
 // results computes the metrics of a model by name. A name that the model does not have gives NaN.

@@ -47,11 +47,16 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 	if len(values) != layout.Len() {
 		return fmt.Errorf("write safetensors: %d values, the layout has %d", len(values), layout.Len())
 	}
-	var tensors []Tensor
+	return WriteFrom(w, layout, func(from int, dst []float32) error { copy(dst, values[from:]); return nil }, metadata)
+}
+
+// WriteFrom writes the variables of layout, and metadata. It calls fill for one chunk of their flat array after the other: fill
+// sets dst to the elements from the one numbered from on.
+func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float32) error, metadata map[string]string) error {
+	var tensors []entryOf
 	var state []string
 	for _, v := range layout {
-		tensors = append(tensors, Tensor{v.Name, v.Shape, values[:v.Len()]})
-		values = values[v.Len():]
+		tensors = append(tensors, entryOf{v.Name, v.Shape, v.Len()})
 		if !v.Trainable {
 			state = append(state, v.Name)
 		}
@@ -67,28 +72,36 @@ func Write(w io.Writer, layout param.Layout, values []float32, metadata map[stri
 		}
 		metadata[stateKey] = string(names)
 	}
-	return WriteTensors(w, tensors, metadata)
+	if err := writeHeader(w, tensors, metadata); err != nil {
+		return fmt.Errorf("write safetensors: %w", err)
+	}
+	n := layout.Len()
+	values, buf := make([]float32, min(chunk, n)), make([]byte, 4*min(chunk, n))
+	for from := 0; from < n; from += chunk {
+		part := values[:min(chunk, n-from)]
+		if err := fill(from, part); err != nil {
+			return fmt.Errorf("write safetensors: %w", err)
+		}
+		if err := writeValues(w, part, buf); err != nil {
+			return fmt.Errorf("write safetensors: %s: %w", layout.At(from), err)
+		}
+	}
+	return nil
 }
 
 // WriteTensors writes tensors, which lie in the file in their order, and metadata.
 func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) error {
-	header, err := header(tensors, metadata)
-	if err != nil {
+	var entries []entryOf
+	for _, t := range tensors {
+		entries = append(entries, entryOf{t.Name, t.Shape, len(t.Values)})
+	}
+	if err := writeHeader(w, entries, metadata); err != nil {
 		return fmt.Errorf("write safetensors: %w", err)
 	}
-	if err := binary.Write(w, binary.LittleEndian, uint64(len(header))); err != nil {
-		return fmt.Errorf("write safetensors: %w", err)
-	}
-	if _, err := w.Write(header); err != nil {
-		return fmt.Errorf("write safetensors: %w", err)
-	}
-	const chunk = 64 << 10
 	buf := make([]byte, 4*chunk)
 	for _, t := range tensors {
 		for part := range slices.Chunk(t.Values, chunk) {
-			b := buf[:4*len(part)]
-			encode(b, part)
-			if _, err := w.Write(b); err != nil {
+			if err := writeValues(w, part, buf); err != nil {
 				return fmt.Errorf("write safetensors: tensor %q: %w", t.Name, err)
 			}
 		}
@@ -96,29 +109,48 @@ func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) err
 	return nil
 }
 
-func encode(b []byte, values []float32) {
+// chunk is how many elements are written or read at a time.
+const chunk = 64 << 10
+
+// writeValues writes no more values than buf has room for.
+func writeValues(w io.Writer, values []float32, buf []byte) error {
+	b := buf[:4*len(values)]
 	for i, v := range values {
 		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
 	}
+	_, err := w.Write(b)
+	return err
 }
 
-func header(tensors []Tensor, metadata map[string]string) ([]byte, error) {
+// entryOf is a tensor whose values are not at hand.
+type entryOf struct {
+	name     string
+	shape    []int
+	elements int
+}
+
+func writeHeader(w io.Writer, tensors []entryOf, metadata map[string]string) error {
 	entries := make(map[string]any, len(tensors)+1)
 	meta := map[string]string{"format": "pt"}
 	maps.Copy(meta, metadata)
 	at := int64(0)
 	for _, t := range tensors {
-		end := at + 4*int64(len(t.Values))
-		entries[t.Name] = entry{"F32", slices.Concat([]int{}, t.Shape), [2]int64{at, end}}
+		end := at + 4*int64(t.elements)
+		entries[t.name] = entry{"F32", slices.Concat([]int{}, t.shape), [2]int64{at, end}}
 		at = end
 	}
 	entries["__metadata__"] = meta
-	data, err := json.Marshal(entries)
+	header, err := json.Marshal(entries)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// The payload starts at a multiple of eight bytes.
-	return append(data, bytes.Repeat([]byte{' '}, -len(data)&7)...), nil
+	header = append(header, bytes.Repeat([]byte{' '}, -len(header)&7)...)
+	if err := binary.Write(w, binary.LittleEndian, uint64(len(header))); err != nil {
+		return err
+	}
+	_, err = w.Write(header)
+	return err
 }
 
 // Read reads a file of size bytes: its variables in the order in which they
@@ -189,7 +221,6 @@ func (f *File) ReadTensor(name string, from int, dst []float32) error {
 
 // read fills dst with the elements of the payload from one on.
 func (f *File) read(dst []float32, from int) error {
-	const chunk = 64 << 10
 	buf := make([]byte, 4*min(chunk, len(dst)))
 	at := f.payload + 4*int64(from)
 	for part := range slices.Chunk(dst, chunk) {

@@ -83,12 +83,14 @@ type todo struct {
 	like  Task // what its tasks are besides their records
 	cut   *cut // nil: only what came back
 	order permutation
-	next  int   // the place of the next one
+	from  int   // the place of the first one that is taken: after the last place come those before it
+	next  int   // how many places were passed since
 	end   int   // places from here on are not to be done
 	more  int64 // records of the task before end that are not to be done
 
 	had     ledger.Ledger // what was had when it began: no such record is done again
-	skipped int           // tasks from next on, up to end, that are had whole
+	apart   map[int]bool  // by number: was taken out of its turn
+	skipped int           // tasks at places that were not passed which are had whole, or apart
 
 	again []Task // lost: they come first, the last one of them before the others
 	later []Task // failed: they come last
@@ -139,7 +141,7 @@ func (t *todo) pop() Task {
 	}
 	for t.next < t.end {
 		t.next++
-		if task, ok := t.left(t.next - 1); ok {
+		if task, ok := t.left(t.place(t.next - 1)); ok {
 			return task
 		}
 		t.skipped--
@@ -149,12 +151,74 @@ func (t *todo) pop() Task {
 	return task
 }
 
-// left returns the task at a place of the order with what of it is had; false: all of it.
+// place returns where the order is when so many places were passed.
+func (t *todo) place(passed int) int {
+	if place := t.from + passed; place < t.end {
+		return place
+	}
+	return t.from + passed - t.end
+}
+
+// ahead reports whether a number's place is one of those that were not passed.
+func (t *todo) ahead(number int) (place int, ok bool) {
+	if t.cut == nil || number < 0 || number >= t.cut.tasks {
+		return 0, false
+	}
+	place = t.order.place(number)
+	if place >= t.end {
+		return 0, false
+	}
+	passed := place - t.from
+	if passed < 0 {
+		passed += t.end
+	}
+	return place, passed >= t.next
+}
+
+// take takes a task out of its turn, if it waits.
+func (t *todo) take(number int) (Task, bool) {
+	is := func(task Task) bool { return task.Number == number }
+	for _, waiting := range []*[]Task{&t.again, &t.later} {
+		if i := slices.IndexFunc(*waiting, is); i >= 0 {
+			task := (*waiting)[i]
+			*waiting = slices.Delete(slices.Clone(*waiting), i, i+1)
+			return task, true
+		}
+	}
+	place, ok := t.ahead(number)
+	if !ok {
+		return Task{}, false
+	}
+	task, ok := t.left(place)
+	if !ok {
+		return Task{}, false
+	}
+	if t.apart == nil {
+		t.apart = make(map[int]bool)
+	}
+	t.apart[number] = true
+	t.skipped++
+	return task, true
+}
+
+// sized returns how many records the task of a number has, false if there is no such task.
+func (t *todo) sized(number int) (int64, bool) {
+	if t.cut == nil || number < 0 || number >= t.cut.tasks {
+		return 0, false
+	}
+	place := t.order.place(number)
+	if place >= t.end {
+		return 0, false
+	}
+	return t.at(place).Records(), true
+}
+
+// left returns the task at a place of the order with what of it is had; false: all of it, or it was taken out of its turn.
 func (t *todo) left(place int) (Task, bool) {
 	task := t.at(place)
 	part, whole := t.had.Had(ledger.Task{Epoch: task.Epoch, Number: task.Number})
 	task.Done = part
-	return task, !whole || task.Epoch == 0
+	return task, !t.apart[task.Number] && (!whole || task.Epoch == 0)
 }
 
 // at returns the task at a place of the order.
@@ -185,14 +249,14 @@ func (t *todo) first() (Task, bool) {
 	switch {
 	case rest == 0:
 	case rest <= t.cut.tasks/rest: // few are left: look at them all
-		for place := t.next; place < t.end; place++ {
-			if task, ok := t.left(place); ok {
+		for passed := t.next; passed < t.end; passed++ {
+			if task, ok := t.left(t.place(passed)); ok {
 				less(task)
 			}
 		}
 	default: // many: one of the first numbers is among them
 		for number := 0; ; number++ {
-			if place := t.order.place(number); place >= t.next && place < t.end {
+			if place, ok := t.ahead(number); ok {
 				if task, ok := t.left(place); ok {
 					less(task)
 					break

@@ -31,6 +31,8 @@ type model struct {
 	settled  []Lease           // no longer held
 	credited map[record]int    // in this epoch
 	charged  map[string]int    // by task
+	returned map[string]int    // by task: in a row, without progress
+	effort   map[int64]int64   // by lease: the most
 	told     map[int64]int64   // by lease: the most progress
 	touched  map[int]time.Time // by worker: when it showed progress last, or got its first lease
 	fatal    string            // the reason that failed the queue
@@ -38,11 +40,19 @@ type model struct {
 	exports  int
 	kept     []saved
 	version  int64 // evaluated last
+
+	given       map[int64]bool  // ids of leases, of all masters
+	over        map[string]bool // training tasks of this epoch that are settled
+	incarnation int
+	hints       []hint
+	orphans     []orphan       // leases of the masters before
+	adopted     map[int64]bool // of those, by this master
+	closed      bool           // no more of them are adopted
 }
 
 func newModel(t *rapid.T) *model {
-	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int),
-		told: make(map[int64]int64), touched: make(map[int]time.Time)}
+	m := &model{t: t, now: time.Unix(1e9, 0), leases: make(map[int64]Lease), charged: make(map[string]int), returned: make(map[string]int), effort: make(map[int64]int64),
+		told: make(map[int64]int64), touched: make(map[int]time.Time), given: make(map[int64]bool), over: make(map[string]bool), closed: true}
 	for i := range rapid.IntRange(1, 3).Draw(t, "shards") {
 		m.shards = append(m.shards, Shard{
 			Name:  fmt.Sprintf("shard-%c", 'a'+i),
@@ -71,8 +81,10 @@ func newModel(t *rapid.T) *model {
 }
 
 func (m *model) epoch() {
-	m.credited = make(map[record]int)
-	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
+	m.credited, m.over = make(map[record]int), make(map[string]bool)
+	for _, count := range []map[string]int{m.charged, m.returned} {
+		maps.DeleteFunc(count, func(name string, _ int) bool { return strings.HasPrefix(name, "training") })
+	}
 	s := m.q.Stats()
 	m.total = s.Todo + s.Leased + s.Settled
 }
@@ -93,6 +105,9 @@ func (m *model) credit(l Lease, done int64) {
 	if l.Kind != Training {
 		return
 	}
+	if done > l.Done {
+		delete(m.returned, l.String())
+	}
 	for _, i := range m.policy.Order(l.Task)[l.Done:max(l.Done, done)] {
 		m.credited[record{l.Shard, i}]++
 	}
@@ -100,8 +115,8 @@ func (m *model) credit(l Lease, done int64) {
 
 // upTo is l with so many records done, of which only those of training count.
 func (l Lease) upTo(done int64) Lease {
-	if l.Kind == Training {
-		l.Done = max(l.Done, done)
+	if l.Kind == Training && done > l.Done {
+		l.Done, l.Returned = done, 0
 	}
 	return l
 }
@@ -145,8 +160,12 @@ func (m *model) Lease(t *rapid.T) {
 	if m.fatal != "" {
 		t.Fatalf("%v leased by a queue that failed", l)
 	}
-	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] {
-		t.Fatalf("lease %+v, charged %d", l, m.charged[l.String()])
+	if m.given[l.ID] {
+		t.Fatalf("%v: a lease had that number before", l)
+	}
+	m.given[l.ID] = true
+	if l.Worker != w || l.Granted != m.now || l.Attempts != m.charged[l.String()] || l.Returned != m.returned[l.String()] {
+		t.Fatalf("lease %+v, charged %d, returned %d", l, m.charged[l.String()], m.returned[l.String()])
 	}
 	if l.Kind == Export && (!m.q.TrainingDone() || len(m.leases) > 0) {
 		t.Fatalf("export with %d leases out", len(m.leases))
@@ -204,6 +223,8 @@ func (m *model) Done(*rapid.T) {
 	m.both(func(q *Queue) error { return q.Done(l.ID, l.Worker, m.now) })
 	m.credit(l, l.Records())
 	m.touched[l.Worker] = m.now
+	delete(m.charged, l.String())
+	m.over[l.String()] = true
 	m.end(l)
 }
 
@@ -212,6 +233,34 @@ func (m *model) Fail(*rapid.T) {
 	m.both(func(q *Queue) error { return q.Fail(l.ID, l.Worker, "bad record", m.now) })
 	m.charge(l, "bad record")
 	m.end(l)
+}
+
+// Work has a worker wait for its data.
+func (m *model) Work(t *rapid.T) {
+	l := m.lease()
+	effort := rapid.Int64Range(0, 5).Draw(t, "effort")
+	if effort > m.effort[l.ID] {
+		m.effort[l.ID], m.touched[l.Worker] = effort, m.now
+	}
+	before := m.q.Stats()
+	m.both(func(q *Queue) error { return q.Work(l.ID, l.Worker, effort, m.now) })
+	if after := m.q.Stats(); before != after {
+		t.Fatalf("effort changed %v to %v", before, after)
+	}
+}
+
+// Return gives a lease back, whose task is the next of its kind.
+func (m *model) Return(t *rapid.T) {
+	l := m.lease()
+	m.both(func(q *Queue) error { return q.Return(l.ID, l.Worker, "stale file handle", m.now) })
+	m.returned[l.String()]++
+	if m.returned[l.String()] >= m.q.policy.MaxAttempts && m.fatal == "" {
+		m.fatal = "stale file handle"
+	}
+	m.end(l)
+	if next := m.q.todo(&l); next.again[len(next.again)-1].String() != l.String() {
+		t.Fatalf("%v was given back and is not the next: %v", l, next.again)
+	}
 }
 
 func (m *model) Lose(t *rapid.T) {
@@ -230,6 +279,9 @@ func (m *model) lose(w int, progress map[int64]int64, charge string) {
 		if l := m.leases[id]; l.Worker == w {
 			m.credit(l, min(l.Records(), progress[id]))
 			held = append(held, l.upTo(min(l.Records(), progress[id])))
+			if last := held[len(held)-1]; last.Done == last.Records() {
+				m.over[l.String()] = true
+			}
 			m.end(l)
 		}
 	}
@@ -297,6 +349,8 @@ func (m *model) Stale(t *rapid.T) {
 		m.q.Done(id, w, m.now),
 		m.q.Fail(id, w, "late", m.now),
 		m.q.Touch(id, w, 1, m.now),
+		m.q.Work(id, w, 1<<40, m.now),
+		m.q.Return(id, w, "late", m.now),
 	} {
 		if !errors.Is(err, ErrStale) {
 			t.Fatalf("report on lease %d by worker %d: %v", id, w, err)
@@ -351,6 +405,8 @@ func (m *model) Withdraw(t *rapid.T) {
 		t.Skip("not an evaluation")
 	}
 	m.both(func(q *Queue) error { q.Withdraw(l.Version, m.now); return nil })
+	prefix := fmt.Sprintf("evaluation[v=%d]", l.Version)
+	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, prefix) })
 	m.withdrawn(l.Version)
 }
 
@@ -402,8 +458,9 @@ func (m *model) Rewind(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		m.end(m.leases[id])
 	}
-	delete(m.charged, Task{Kind: Export}.String())
-	m.exports = 0
+	clear(m.charged)
+	clear(m.returned)
+	m.exports, m.closed = 0, true
 	m.epoch()
 	maps.Copy(m.credited, to.credited)
 	s := m.q.Stats()
@@ -442,6 +499,12 @@ func (m *model) Check(t *rapid.T) {
 		m.same("held", m.q.Held(w), held)
 	}
 	floor := m.q.Floor()
+	if !m.closed {
+		if floor != 1 {
+			t.Fatalf("floor %d, and leases of before may be announced", floor)
+		}
+		floor = 0
+	}
 	for _, l := range m.settled[max(0, len(m.settled)-10):] {
 		if l.ID == floor {
 			t.Fatalf("floor %d, which is settled", floor)
@@ -452,7 +515,7 @@ func (m *model) Check(t *rapid.T) {
 			t.Fatalf("floor %d, lease %d is held", floor, id)
 		}
 	}
-	if len(m.leases) == 0 && floor != m.q.lastID+1 {
+	if m.closed && len(m.leases) == 0 && floor != m.q.lastID+1 {
 		t.Fatalf("floor %d with nothing held, the last lease was %d", floor, m.q.lastID)
 	}
 	m.remaining(s)
@@ -491,8 +554,8 @@ func (m *model) remaining(s Stats) {
 	var rest int64
 	var waits []Task
 	waits = append(append(waits, m.q.training.again...), m.q.training.later...)
-	for place := m.q.training.next; place < m.q.training.end; place++ {
-		if task, ok := m.q.training.left(place); ok {
+	for passed := m.q.training.next; passed < m.q.training.end; passed++ {
+		if task, ok := m.q.training.left(m.q.training.place(passed)); ok {
 			waits = append(waits, task)
 		}
 	}
@@ -527,6 +590,8 @@ func TestLaws(t *testing.T) {
 			"done more":    m.Done,
 			"fail":         m.Fail,
 			"lose":         m.Lose,
+			"work":         m.Work,
+			"return":       m.Return,
 			"overdue":      m.Overdue,
 			"stale":        m.Stale,
 			"next epoch":   m.NextEpoch,
@@ -535,6 +600,13 @@ func TestLaws(t *testing.T) {
 			"export":       m.Export,
 			"save":         m.Save,
 			"rewind":       m.Rewind,
+			"hint":         m.Hint,
+			"restart":      m.Restart,
+			"replace":      m.Replace,
+			"announce":     m.Announce,
+			"announce 2":   m.Announce,
+			"impossible":   m.AnnounceImpossible,
+			"announced":    m.Announced,
 			"lease gently": m.Lease,
 		})
 	})
@@ -550,7 +622,7 @@ func TestEveryRecordOnce(t *testing.T) {
 		m.twin.policy.Epochs = m.q.policy.Epochs
 		m.q.plan()
 		m.twin.plan()
-		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Overdue, m.Stale, m.Save, m.Rewind}
+		moods := []func(*rapid.T){m.Lease, m.Lease, m.Lease, m.Touch, m.Done, m.Done, m.Lose, m.Fail, m.Return, m.Work, m.Overdue, m.Stale, m.Save, m.Rewind, m.Hint, m.Restart, m.Replace, m.Announce, m.Announce, m.Announced}
 		steps := 0
 		for ; !m.q.TrainingDone() && steps < 5000; steps++ {
 			if m.q.Settled() {

@@ -32,6 +32,10 @@ type Queue struct {
 	slow   map[Kind]int // the most that a task of the kind was
 	before map[Kind]int // and the most before the training began anew, if it did
 
+	former  int64          // leases up to this number may be announced; 0: none
+	adopted map[int64]bool // those of them that were, held still or not
+	tried   []TriedTask    // tasks that are not asked for yet, as they were before the queue was restored
+
 	leased   map[Kind]int // how many of leases
 	trainers int          // holders with a training lease
 	stats    Stats
@@ -116,20 +120,26 @@ func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
 	q.lastID++
 	t.Slow = max(t.Slow, q.before[t.Kind])
 	l := &Lease{ID: q.lastID, Worker: worker, Task: t, Granted: now}
+	q.hold(l, now)
+	return q.holders[worker].lease(l), true
+}
+
+// hold gives a lease to its worker.
+func (q *Queue) hold(l *Lease, now time.Time) {
 	q.leases[l.ID] = l
-	q.leased[t.Kind]++
-	h := q.holders[worker]
+	q.leased[l.Kind]++
+	h := q.holders[l.Worker]
 	if h == nil {
 		h = &holder{progress: now, began: now}
-		q.holders[worker] = h
+		q.holders[l.Worker] = h
 	}
 	h.leases = append(h.leases, l)
-	if t.Kind == Training {
+	slices.SortFunc(h.leases, func(a, b *Lease) int { return cmp.Compare(a.ID, b.ID) })
+	if l.Kind == Training {
 		if h.training++; h.training == 1 {
 			q.trainers++
 		}
 	}
-	return h.lease(l), true
 }
 
 func (q *Queue) next() (Task, bool) {
@@ -180,6 +190,20 @@ func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error 
 	return nil
 }
 
+// Work notes that a lease is worked on, though no record of it is done: its worker waits for the storage of its data. Effort
+// has no measure and rises as long as that is so; less than was told before changes nothing. It keeps the worker from being overdue.
+func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	if effort > l.effort {
+		l.effort = effort
+		q.holders[worker].progress = now
+	}
+	return nil
+}
+
 // Done settles a lease: every record of its task is done.
 func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	l, err := q.held(lease, worker)
@@ -204,6 +228,25 @@ func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) erro
 	}
 	q.drop(l, now)
 	q.fail(l, reason)
+	return nil
+}
+
+// Return takes a lease back whose worker could not reach the task's data, or where its result is to be written. The task is
+// not charged, and is the next to be leased; when it was returned MaxAttempts times with no progress between, the queue fails.
+func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) error {
+	l, err := q.held(lease, worker)
+	if err != nil {
+		return err
+	}
+	q.drop(l, now)
+	q.stats.Requeued++
+	t := l.Task
+	t.Returned++
+	waiting := q.todo(l)
+	waiting.again = append(waiting.again, t)
+	if t.Returned >= q.policy.MaxAttempts && q.err == nil {
+		q.err = fmt.Errorf("%v: given back %d times, at last by worker %d: %s", t, t.Returned, l.Worker, reason)
+	}
 	return nil
 }
 
@@ -266,7 +309,7 @@ func (q *Queue) credit(l *Lease, done int64) {
 	}
 	q.stats.Done += done - l.Done
 	q.stats.EpochDone += done - l.Done
-	l.Done = done
+	l.Done, l.Returned = done, 0
 }
 
 func (q *Queue) settle(l *Lease) {
@@ -338,7 +381,7 @@ func (q *Queue) NextEpoch() bool {
 }
 
 // Rewind takes the training back to where a model is that has what the ledger says: exactly what is not in it is to be
-// done. An empty one begins anew. No lease is held any more, and no evaluation or export asked for. Ids of leases go on, so that reports of
+// done. An empty one begins anew. No lease is held any more, none of before is adopted, and no evaluation or export asked for. Ids of leases go on, so that reports of
 // before are stale. So do the limits that were doubled: where the model is lost each time that a worker is overdue, the
 // training ends all the same. A ledger of another cut is an error, and changes nothing.
 func (q *Queue) Rewind(l *ledger.Ledger) error {
@@ -350,8 +393,9 @@ func (q *Queue) Rewind(l *ledger.Ledger) error {
 	back.stats.Requeued, back.stats.Failed = q.stats.Requeued+len(q.leases), q.stats.Failed
 	q.stats = back.stats
 	q.leases, q.holders, q.leased, q.trainers = make(map[int64]*Lease), make(map[int]*holder), make(map[Kind]int), 0
-	q.evaluations, q.exports = nil, todo{}
+	q.evaluations, q.exports, q.tried = nil, todo{}, nil
 	q.before = maps.Clone(q.slow)
+	q.Announced()
 	return nil
 }
 
@@ -373,10 +417,10 @@ func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	case len(open) > 1 || len(open) == 1 && open[0] != back.epoch+1:
 		return nil, fmt.Errorf("something of epochs %v is had, and only the first %d are complete", open, back.epoch)
 	case back.ended():
-		back.closed = true
 		if len(open) > 0 {
 			return nil, fmt.Errorf("something of epoch %d is had, and there are %d", open[0], back.epoch)
 		}
+		back.complete()
 		return back, nil
 	}
 	back.open()
@@ -405,6 +449,16 @@ func (q *Queue) SettledEpochs() int {
 		return q.epoch
 	}
 	return max(0, q.epoch-1)
+}
+
+// complete makes the queue be at the end of its last epoch, all of which is done.
+func (q *Queue) complete() {
+	done := q.stats.Done
+	q.epoch--
+	q.stats.Done = int64(q.epoch) * q.cut.records
+	q.open()
+	q.stats.Done, q.stats.EpochDone, q.stats.Settled = done, q.stats.EpochTotal, q.training.end
+	q.training, q.closed = new(todo), true
 }
 
 // ended says that no epoch is to be trained on after this one.
@@ -439,7 +493,9 @@ func (q *Queue) Err() error { return q.err }
 func (q *Queue) Evaluate(version int64, shards []Shard) int {
 	c := cutUp(shards, q.policy.RecordsPerTask)
 	if c.tasks > 0 {
-		q.evaluations = append(q.evaluations, newTodo(c, plain(c.tasks), Task{Kind: Evaluation, Version: version}))
+		t := newTodo(c, plain(c.tasks), Task{Kind: Evaluation, Version: version})
+		q.recall(t)
+		q.evaluations = append(q.evaluations, t)
 	}
 	return c.tasks
 }
@@ -456,7 +512,9 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 
 // Export queues the one task that writes the model. It is leased when all else is settled.
 func (q *Queue) Export(version int64) {
-	q.exports.later = append(q.exports.later, Task{Kind: Export, Version: version})
+	q.exports.like = Task{Kind: Export, Version: version}
+	q.exports.later = append(q.exports.later, q.exports.like)
+	q.recall(&q.exports)
 }
 
 // Stats returns the queue as users see it.

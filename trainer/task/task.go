@@ -47,6 +47,7 @@ type Task struct {
 	Version    int64 // evaluation and export: which version of the model, 0 as it stands
 	Attempts   int   // leases of it that failed and were charged
 	Slow       int   // how often a worker was overdue with it; each time doubles the limit
+	Returned   int   // how often in a row, without progress, it was given back as its data could not be reached
 }
 
 // Records returns the number of its records, the credited ones included.
@@ -69,6 +70,7 @@ type Lease struct {
 	Task
 	Granted time.Time
 	shown   int64     // the most progress that its worker has told
+	effort  int64     // the most effort that it has told
 	Touched time.Time // when its worker last showed progress on any of its leases, or Granted
 }
 
@@ -80,7 +82,7 @@ var ErrStale = errors.New("lease is not held")
 type Policy struct {
 	RecordsPerTask int64         // length of a task; the last one of a shard may be shorter
 	Epochs         int           // passes over the training shards; <= 0: without end
-	MaxAttempts    int           // how often a task may fail, charged, before the queue does; 0: 3
+	MaxAttempts    int           // how often a task may fail, charged, or be returned in a row, before the queue fails; 0: 3
 	Timeout        time.Duration // the least time without progress that makes a straggler; 0: there are none
 	Shuffle        bool          // order of tasks, and of records within a task, differs by epoch
 	Seed           uint64        // decides that order
@@ -140,7 +142,7 @@ type Stats struct {
 	Todo, Leased, Settled int // training tasks of this epoch; their sum is constant within it
 
 	Evaluating int // evaluation and export tasks that are waiting or leased
-	Requeued   int // leases taken back from lost workers and stragglers
+	Requeued   int // leases taken back from lost workers and stragglers, and those that were given back
 	Failed     int // leases that failed and were charged
 }
 

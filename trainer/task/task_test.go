@@ -528,3 +528,18 @@ func TestProgressWithoutCredit(t *testing.T) {
 		must(t, q.Done(l.ID, 1, at(0)))
 	}
 }
+
+// Effort that rises keeps a worker from being overdue; that which stays does not.
+func TestEffort(t *testing.T) {
+	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
+	l := lease(t, q, 0, at(0))
+	for i, effort := range []int64{1, 5, 5, 2} {
+		must(t, q.Work(l.ID, 0, effort, at(1+i)))
+	}
+	if deadline, _ := q.Deadline(); !deadline.Equal(at(12)) {
+		t.Errorf("deadline after %v", deadline.Sub(start))
+	}
+	if s := q.Stats(); s.Done != 0 {
+		t.Error(s)
+	}
+}

@@ -23,8 +23,12 @@ func (q *Queue) Held(worker int) []Lease {
 	return held
 }
 
-// Floor returns the least id of a lease that is held, or that will be: nobody works on those below it any more.
+// Floor returns the least id of a lease that is held, or that will be: nobody works on those below it any more. While workers
+// announce what they hold from before, it is the first of all.
 func (q *Queue) Floor() int64 {
+	if q.former > 0 {
+		return 1
+	}
 	floor := q.lastID + 1
 	for id := range q.leases {
 		floor = min(floor, id)

@@ -8,6 +8,7 @@
 //	a new connection                      Connect Greeting
 //	any call                                    Poll ─────────────────Call
 //	a push or pull                                                                    120 s Patience
+//	storage that fails                          StoragePause                          120 s Storage
 //	a connection at rest                      KernelAlive   Alive ─── Vanish
 //	a worker that leaves                        Drain ───────────────────── LeaveGrace
 //	a job's end                                             Farewell ──────────── End
@@ -31,4 +32,7 @@
 //     still by default: Call < Patience < --task_timeout.
 //  10. That a worker is patient with a server that works does not make it patient with a node that has vanished: its control
 //     connection tells, and the data connections end with that. Vanish < Patience.
+//  11. Storage that fails for longer than any part of the job itself may be away is tried many times, and a worker that waits
+//     for it has given its lease back before that may stand still by default: Call < Storage, 4·StoragePause ≤ Storage <
+//     --task_timeout.
 package timing

@@ -28,8 +28,6 @@ const (
 
 	// Write is how long the holders of a model may take to write a checkpoint.
 	Write = 10 * time.Minute
-	// Storage is how long what cannot be read or written now is tried again, before it counts as lost.
-	Storage = 2 * time.Minute
 
 	// Connect is how long a connection may take to be made before another attempt: a first packet that is lost while
 	// a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is
@@ -42,6 +40,12 @@ const (
 	// workers may stand before its own. A node that has vanished is found sooner, after Vanish at most: when the
 	// control connection to a server is lost, the data connections are closed.
 	Patience = 2 * time.Minute
+
+	// Storage is how long a process waits for the storage under its data, or under what it writes, that fails: a network
+	// file system whose server is replaced, a volume without room. A worker gives its lease back then, and a checkpoint counts as lost.
+	Storage = 2 * time.Minute
+	// StoragePause is the longest time between two attempts to reach it.
+	StoragePause = 5 * time.Second
 
 	// Poll is how long the master keeps a call that waits for news.
 	Poll = 5 * time.Second

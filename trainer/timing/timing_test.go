@@ -32,6 +32,9 @@ func TestLaws(t *testing.T) {
 		{9, "Call < Patience", Call < Patience},
 		{9, "Patience < --task_timeout", Patience < job.Default().TaskTimeout.Duration},
 		{10, "Vanish < Patience", Vanish < Patience},
+		{11, "Call < Storage", Call < Storage},
+		{11, "4·StoragePause <= Storage", 4*StoragePause <= Storage},
+		{11, "Storage < --task_timeout", Storage < job.Default().TaskTimeout.Duration},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)

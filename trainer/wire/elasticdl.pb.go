@@ -759,6 +759,7 @@ type ReportTaskRequest struct {
 	Done          int64                  `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`  // with an error: records at the task's start that are in the model; the others are done again
 	Metrics       []*Metric              `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty"`
 	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"` // evaluation: which version of the model the metrics are of
+	Storage       bool                   `protobuf:"varint,7,opt,name=storage,proto3" json:"storage,omitempty"` // with an error: of the storage under the data or the output, which failed too long; nothing is wrong with the task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -835,6 +836,13 @@ func (x *ReportTaskRequest) GetVersion() int64 {
 	return 0
 }
 
+func (x *ReportTaskRequest) GetStorage() bool {
+	if x != nil {
+		return x.Storage
+	}
+	return false
+}
+
 type ReportTaskReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -874,7 +882,8 @@ func (*ReportTaskReply) Descriptor() ([]byte, []int) {
 type LeaseProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         int64                  `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	Done          int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"` // records, counted from the task's start; evaluation: measured; export: bytes written
+	Done          int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`     // records, counted from the task's start; evaluation: measured; export: bytes written
+	Effort        int64                  `protobuf:"varint,3,opt,name=effort,proto3" json:"effort,omitempty"` // rises while the worker waits for storage that fails, in any unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -919,6 +928,13 @@ func (x *LeaseProgress) GetLease() int64 {
 func (x *LeaseProgress) GetDone() int64 {
 	if x != nil {
 		return x.Done
+	}
+	return 0
+}
+
+func (x *LeaseProgress) GetEffort() int64 {
+	if x != nil {
+		return x.Effort
 	}
 	return 0
 }
@@ -2924,18 +2940,20 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04task\x18\x01 \x01(\v2\x0f.elasticdl.TaskR\x04task\"2\n" +
 	"\x06Metric\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05state\x18\x02 \x03(\x01R\x05state\"\xb2\x01\n" +
+	"\x05state\x18\x02 \x03(\x01R\x05state\"\xcc\x01\n" +
 	"\x11ReportTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
 	"\x05error\x18\x03 \x01(\tR\x05error\x12\x12\n" +
 	"\x04done\x18\x05 \x01(\x03R\x04done\x12+\n" +
 	"\ametrics\x18\x04 \x03(\v2\x11.elasticdl.MetricR\ametrics\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\x03R\aversion\"\x11\n" +
-	"\x0fReportTaskReply\"9\n" +
+	"\aversion\x18\x06 \x01(\x03R\aversion\x12\x18\n" +
+	"\astorage\x18\a \x01(\bR\astorage\"\x11\n" +
+	"\x0fReportTaskReply\"Q\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\"\x83\x03\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x16\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\x83\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +

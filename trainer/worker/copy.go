@@ -101,15 +101,13 @@ func (w *worker) openDir(dir string) (checkpoint.Dir, error) {
 // damageError is why a world cannot begin with the checkpoint that it is to begin with.
 type damageError struct{ error }
 
-const (
-	firstTry = 100 * time.Millisecond // before the second one to read a checkpoint; doubled each time
-	longTry  = 5 * time.Second
-)
+// firstTry is what passes before the second try to read a checkpoint; it is doubled each time.
+const firstTry = 100 * time.Millisecond
 
 // restore makes the state that of a checkpoint. Storage that does not answer is tried again for some time.
 func (r *member) restore(ctx context.Context, base *wire.Base) error {
 	began := time.Now()
-	for wait := firstTry; ; wait = min(2*wait, longTry) {
+	for wait := firstTry; ; wait = min(2*wait, timing.StoragePause) {
 		err := r.tryRestore(base)
 		if err == nil {
 			r.Log.Info("The model goes back to a checkpoint", "checkpoint", base.Number, "directory", base.Dir, "version", r.version)

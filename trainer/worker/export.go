@@ -1,75 +1,33 @@
 package worker
 
 import (
-	"bufio"
+	"context"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
-	"strconv"
 
-	"github.com/elasticdl/elasticdl/trainer/safetensors"
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/data"
 )
 
-// ModelFile is the file that an export writes into --output.
-const ModelFile = "model.safetensors"
-
 // export writes the engine's values as the trained model. It appears whole or not at all. What is written of it is the
-// progress of the lease.
-func (w *worker) export(lease, version int64) error {
-	path := filepath.Join(w.Job.Output, ModelFile)
-	if err := w.writeModel(path, lease, version); err != nil {
+// progress of the lease. Storage that fails, as one without room, is waited for.
+func (w *worker) export(ctx context.Context, lease, version int64) error {
+	values := w.Engine.Values()
+	m := checkpoint.Model{
+		JobName: w.Job.Name, ModelDef: w.Job.ModelDef, Version: version, Layout: w.Engine.Layout(),
+		Fill: func(from int, dst []float32) error { copy(dst, values[from:]); return nil },
+	}
+	var before int64 // written by the attempts before
+	err := w.patience(lease).Reach(ctx, func() error {
+		last := before
+		return data.Storage(m.Export(checkpoint.Local(w.Job.Output), func(bytes int64) {
+			before = last + bytes
+			w.leases.advance(lease, before)
+		}))
+	})
+	if err != nil {
 		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
 	}
-	w.Log.Info("Model exported", "path", path)
+	w.Log.Info("Model exported", "path", filepath.Join(w.Job.Output, checkpoint.ModelFile))
 	return nil
-}
-
-// written counts what goes to a file.
-type written struct {
-	io.Writer
-	bytes int64
-	tell  func(bytes int64)
-}
-
-func (w *written) Write(b []byte) (int, error) {
-	n, err := w.Writer.Write(b)
-	w.bytes += int64(n)
-	w.tell(w.bytes)
-	return n, err
-}
-
-func (w *worker) writeModel(path string, lease, version int64) error {
-	dir := filepath.Dir(path)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	f, err := os.CreateTemp(dir, "."+ModelFile+"-*")
-	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name()) // a no-op after the rename
-	defer f.Close()
-	buffered := bufio.NewWriterSize(&written{Writer: f, tell: func(bytes int64) { w.leases.advance(lease, bytes) }}, 1<<20)
-	metadata := map[string]string{
-		"job_name":  w.Job.Name,
-		"model_def": w.Job.ModelDef,
-		"version":   strconv.FormatInt(version, 10),
-	}
-	if err := safetensors.Write(buffered, w.Engine.Layout(), w.Engine.Values(), metadata); err != nil {
-		return err
-	}
-	if err := buffered.Flush(); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -98,6 +98,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	if len(order) == 0 { // lost after its last push, before its report
 		return f.settle(ctx, t)
 	}
+	patience := f.patience(t.Lease)
 	for at := 0; at < len(order); {
 		if f.leases.abandoned(t.Lease) {
 			return nil
@@ -109,13 +110,29 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		it.err = f.fill(reader, mode, it.batch, t.Shard, order[at:at+n])
-		at += n
-		if err := f.send(ctx, it); err != nil || it.err != nil {
+		fill := func(b *zoo.Batch) func() error {
+			return func() error { return f.fill(reader, mode, b, t.Shard, order[at:at+n]) }
+		}
+		it.err = patience.Reach(ctx, fill(it.batch))
+		if err := f.send(ctx, it); err != nil || it.err != nil && !data.IsStorage(it.err) {
 			return err
 		}
+		if it.err != nil { // others may reach it: what comes next is theirs, until this worker does, too
+			data.Patience{}.Reach(ctx, fill(new(zoo.Batch)))
+			return context.Cause(ctx)
+		}
+		at += n
 	}
 	return nil
+}
+
+// patience is that of a lease with storage that fails: its task counts as being worked on meanwhile.
+func (w *worker) patience(lease int64) data.Patience {
+	return data.Patience{
+		Log:     w.Log,
+		Resting: func(rests bool) { w.leases.rest(lease, rests) },
+		Futile:  func() bool { return w.leases.abandoned(lease) || w.leaving() },
+	}
 }
 
 // order is the indices of a task's records within its shard, as they are taken.

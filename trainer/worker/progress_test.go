@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -54,10 +55,10 @@ func TestExportShowsProgress(t *testing.T) {
 	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
 	w.Job.Output = t.TempDir()
 	w.leases.hold(4, 0)
-	if err := w.export(4, 3); err != nil {
+	if err := w.export(t.Context(), 4, 3); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.Stat(filepath.Join(w.Job.Output, ModelFile))
+	file, err := os.Stat(filepath.Join(w.Job.Output, checkpoint.ModelFile))
 	if err != nil {
 		t.Fatal(err)
 	}

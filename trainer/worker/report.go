@@ -36,6 +36,8 @@ type leases struct {
 type lease struct {
 	done      int64 // records that are in the model for good
 	abandoned bool  // failed: what the feeder has read of it is dropped
+	resting   bool  // it waits for storage that fails, until the next attempt
+	effort    int64 // heartbeats that have told so
 }
 
 func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
@@ -53,6 +55,15 @@ func (l *leases) advance(id, done int64) {
 	defer l.mu.Unlock()
 	if h := l.held[id]; h != nil {
 		h.done = done
+	}
+}
+
+// rest notes that a lease waits for storage, or not any more.
+func (l *leases) rest(id int64, rests bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[id]; h != nil {
+		h.resting = rests
 	}
 }
 
@@ -100,7 +111,10 @@ func (l *leases) progress() []*wire.LeaseProgress {
 	defer l.mu.Unlock()
 	var all []*wire.LeaseProgress
 	for id, h := range l.held {
-		all = append(all, &wire.LeaseProgress{Lease: id, Done: h.done})
+		if h.resting {
+			h.effort++
+		}
+		all = append(all, &wire.LeaseProgress{Lease: id, Done: h.done, Effort: h.effort})
 	}
 	slices.SortFunc(all, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
 	return all

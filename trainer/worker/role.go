@@ -46,14 +46,14 @@ func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare)
 
 // Work joins the master, has prepare make what the job needs, with a function that gives it back, and works until the job
 // has ended. Who this worker is, and how it reaches the others, is of o.
-func Work(ctx context.Context, o Options, prepare func(*job.Job) (Config, func(), error)) error {
+func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job) (Config, func(), error)) error {
 	setup, stop := o.setup(ctx)
 	defer stop()
 	j, servers, err := join(setup, o)
 	if err != nil {
 		return err
 	}
-	cfg, done, err := prepare(j)
+	cfg, done, err := prepare(setup, j)
 	if err != nil {
 		return err
 	}
@@ -78,16 +78,16 @@ func Work(ctx context.Context, o Options, prepare func(*job.Job) (Config, func()
 }
 
 // prepare builds the model that the job names, and opens its data.
-func (o Options) prepare(j *job.Job) (cfg Config, done func(), err error) {
+func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func(), err error) {
 	var open []io.Closer
-	done = func() {
+	closeAll := func() {
 		for _, c := range slices.Backward(open) {
 			c.Close()
 		}
 	}
 	defer func() {
 		if err != nil {
-			done()
+			closeAll()
 		}
 	}()
 	model, err := zoo.Lookup(j.ModelDef)
@@ -110,12 +110,18 @@ func (o Options) prepare(j *job.Job) (cfg Config, done func(), err error) {
 		if d.path == "" {
 			continue
 		}
-		if *d.reader, err = data.Open(d.path, j.DataReaderParams); err != nil {
-			return cfg, nil, err
+		var files *data.Files
+		err = data.Patience{Log: o.Log}.Reach(ctx, func() (err error) {
+			files, err = data.Open(d.path, j.DataReaderParams)
+			return err
+		})
+		if err != nil {
+			return cfg, nil, cmp.Or(context.Cause(ctx), err)
 		}
+		*d.reader = files
 		open = append(open, *d.reader)
 	}
-	return cfg, done, nil
+	return cfg, closeAll, nil
 }
 
 // closer closes what has no error to tell.

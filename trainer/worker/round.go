@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -391,7 +392,11 @@ func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 // an error it is still there, and is not done again.
 func (r *member) aside(ctx context.Context, p *piece) error {
 	if p.err == nil && !p.seen {
-		p.err, p.seen = r.evaluate(p.item), true
+		p.err, p.seen = r.evaluate(ctx, p.item), true
+		if ctx.Err() != nil && data.IsStorage(p.err) { // the next world waits on
+			p.err, p.seen = nil, false
+			return context.Cause(ctx)
+		}
 	}
 	if p.err != nil {
 		if p.task.Kind == wire.TaskKind_TRAINING {
@@ -413,10 +418,10 @@ func (r *member) aside(ctx context.Context, p *piece) error {
 	return nil
 }
 
-func (r *member) evaluate(it item) error {
+func (r *member) evaluate(ctx context.Context, it item) error {
 	switch version := it.task.Version; {
 	case it.task.Kind == wire.TaskKind_EXPORT:
-		return r.export(it.task.Lease, r.version)
+		return r.export(ctx, it.task.Lease, r.version)
 	case version == 0:
 		return r.measure(it, r.version)
 	case version != r.taken:

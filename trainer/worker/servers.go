@@ -161,7 +161,7 @@ func (w *servers) export(ctx context.Context, lease int64, feed *feeder) error {
 	if err != nil {
 		return err
 	}
-	return w.worker.export(lease, slices.Min(versions))
+	return w.worker.export(ctx, lease, slices.Min(versions))
 }
 
 // train applies one minibatch: each of its records once, whatever the servers have of them already. It says whether the

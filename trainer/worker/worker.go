@@ -20,7 +20,8 @@
 //  3. A master that cannot be reached is never taken for the end of the data:
 //     only DONE ends a worker with success.
 //  4. What cannot be read or computed is reported as failed with its reason; the
-//     worker goes on with its next lease.
+//     worker goes on with its next lease. Storage that fails, under the data or the output, is waited for first, for
+//     timing.Storage; the lease is given back then, and the next one is taken when the storage answers, or after that time again.
 //  5. A worker that is asked to leave begins nothing new. Beside servers it ends the minibatch that it is at; in a ring
 //     the round, and it stays as long as it alone has the model. What of its leases is then not done is somebody
 //     else's, uncharged. (leave.go)
@@ -178,8 +179,16 @@ func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	w.Log.Error("Task failed", "shard", task.Shard, "records", fmt.Sprintf("[%d,%d)", task.Start, task.End), "error", failure)
-	return w.deliver(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease, Error: failure.Error(), Done: w.leases.abandon(task.Lease)})
+	done, storage := w.leases.abandon(task.Lease), data.IsStorage(failure)
+	if storage && w.leaving() {
+		return nil // its time was not over: it is handed back with what else is not done
+	}
+	what := "Task failed"
+	if storage {
+		what = "Task given back: the storage has failed for too long"
+	}
+	w.Log.Error(what, "shard", task.Shard, "records", fmt.Sprintf("[%d,%d)", task.Start, task.End), "error", failure)
+	return w.deliver(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease, Error: failure.Error(), Storage: storage, Done: done})
 }
 
 // settle reports that a lease is done. Nothing of it is in flight by then.

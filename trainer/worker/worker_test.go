@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/nn"
@@ -485,7 +486,7 @@ func TestEvaluationAndExport(t *testing.T) {
 				t.Errorf("metrics of report %d are %v, want %v records", lease, m, want)
 			}
 		}
-		file, err := os.ReadFile(filepath.Join(b.Job.Output, ModelFile))
+		file, err := os.ReadFile(filepath.Join(b.Job.Output, checkpoint.ModelFile))
 		if err != nil {
 			t.Fatal(err)
 		}

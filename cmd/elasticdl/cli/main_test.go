@@ -40,7 +40,7 @@ func TestStories(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "killpod": killPod, "noprocesses": noProcesses,
+			"await": await, "killpod": killPod, "noprocesses": noProcesses, "commit": writeCommit, "flip": flip,
 		},
 	})
 }
@@ -103,7 +103,7 @@ func processesOf(home string) iter.Seq2[int, string] {
 
 // Help is for every command, and no error.
 func TestHelp(t *testing.T) {
-	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "scale --help", "dataset --help"} {
+	for _, args := range []string{"", "--help", "train --help", "help train", "status -h", "logs --help", "scale --help", "dataset --help", "checkpoint", "checkpoint ls --help"} {
 		path := filepath.Join(t.TempDir(), "out")
 		out, err := os.Create(path)
 		if err != nil {
@@ -124,6 +124,10 @@ func TestExitCodes(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none")) // not the developer's
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
+	ckpt := t.TempDir()
+	if err := makeCommit(ckpt, 1, 2, true); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		ctx  context.Context
 		args string
@@ -136,6 +140,11 @@ func TestExitCodes(t *testing.T) {
 		{t.Context(), "scale nothing", exitUsage},
 		{t.Context(), "scale nothing --num_workers=many", exitUsage},
 		{t.Context(), "predict", exitUsage},
+		{t.Context(), "checkpoint ls", exitUsage},
+		{t.Context(), "checkpoint verify .", exitFailure},
+		{t.Context(), "checkpoint verify " + ckpt, 0},
+		{interrupted, "checkpoint verify " + ckpt, exitInterrupted},
+		{interrupted, "checkpoint export " + ckpt + " " + ckpt, exitInterrupted},
 		{t.Context(), "list --frobnicate", exitUsage},
 		{t.Context(), "master", exitUsage},
 		{t.Context(), "wait nothing --timeout=-1s", exitUsage},

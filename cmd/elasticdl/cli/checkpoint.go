@@ -1,0 +1,426 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/data/dataset"
+)
+
+func checkpointCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "List, show, check and export the checkpoints of a job",
+		Long: `List, show, check and export the checkpoints of a job.
+
+DIR is a directory of commits, the --checkpoint_dir of a job. A commit is the whole model at one version, with the optimizer's
+slots and the list of the records that are in it. It is complete when it has a commit.json, which is written last.`,
+		Example: "  elasticdl checkpoint ls ckpt\n" +
+			"  elasticdl checkpoint inspect ckpt 42\n" +
+			"  elasticdl checkpoint verify ckpt\n" +
+			"  elasticdl checkpoint export ckpt model --number=42",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(checkpointListCommand(), checkpointInspectCommand(), checkpointVerifyCommand(), checkpointExportCommand())
+	cmd.SetGlobalNormalizationFunc(underscores)
+	return cmd
+}
+
+// commits is the directory that a command is about, and the commits in it that are named.
+type commits struct {
+	location string
+	numbers  []int64 // none are named: empty
+	format   format
+}
+
+// anyNumber is of commits that are named.
+const anyNumber = math.MaxInt32
+
+// parse reads the arguments: DIR, and no more numbers than most.
+func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
+	var problems []error
+	if len(args) == 0 || args[0] == "" {
+		return fmt.Errorf("DIR is missing: expected the directory of a job's commits, as: %s ckpt", cmd.CommandPath())
+	}
+	c.location, c.numbers = args[0], nil
+	for _, arg := range args[1:] {
+		n, err := strconv.ParseInt(strings.TrimLeft(strings.TrimPrefix(arg, "commit-"), "0"), 10, 64)
+		if err != nil || n <= 0 {
+			problems = append(problems, fmt.Errorf("NUMBER=%s: expected the number of a commit, as elasticdl checkpoint ls %s shows it", arg, args[0]))
+		}
+		c.numbers = append(c.numbers, n)
+	}
+	return errors.Join(append(problems, atMost(1+most, args))...)
+}
+
+// command makes a command about commits, of which it takes so many numbers.
+func (c *commits) command(cmd *cobra.Command, most int, run func(cmd *cobra.Command, d checkpoint.Dir) error) *cobra.Command {
+	cmd.Args = func(cmd *cobra.Command, args []string) error { return c.parse(cmd, args, most) }
+	cmd.PreRunE = c.format.check
+	cmd.RunE = does(func(cmd *cobra.Command, _ []string) error {
+		d, err := c.open(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return run(cmd, d)
+	})
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return cmd
+}
+
+func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
+	const expected = "expected the directory of a job's commits, its --checkpoint_dir"
+	info, err := os.Stat(c.location)
+	switch {
+	case err != nil:
+		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: %w; %s", c.location, errors.Unwrap(err), expected)
+	case !info.IsDir():
+		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is a file; %s", c.location, expected)
+	}
+	path := filepath.Clean(c.location)
+	if digits, ok := strings.CutPrefix(filepath.Base(path), "commit-"); ok {
+		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %s",
+			c.location, filepath.Dir(path), strings.TrimLeft(digits, "0"))
+	}
+	return checkpoint.Dir{Files: interruptible{checkpoint.Local(c.location), ctx}}, nil
+}
+
+// list returns what is known of the commits that are named, of all if none are, without their shards' bytes: the newest first.
+func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, error) {
+	numbers, complete, err := d.Numbers()
+	if err != nil {
+		return nil, err
+	}
+	if len(numbers) == 0 {
+		return nil, fmt.Errorf("DIR=%s: %w: expected directories named commit-00000001 and so on; a job writes them into its --checkpoint_dir",
+			c.location, checkpoint.ErrNone)
+	}
+	var problems []error
+	for _, n := range c.numbers {
+		if !slices.Contains(numbers, n) {
+			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s", n, c.location, few(numbers)))
+		}
+	}
+	var all []commitState
+	for _, n := range numbers {
+		if len(c.numbers) > 0 && !slices.Contains(c.numbers, n) {
+			continue
+		}
+		all = append(all, stateOf(d, n, complete[n]))
+		problems = append(problems, ctx.Err())
+	}
+	return all, errors.Join(problems...)
+}
+
+// few names numbers, at most ten of them.
+func few(numbers []int64) string {
+	words := make([]string, 0, len(numbers))
+	for _, n := range numbers[:min(10, len(numbers))] {
+		words = append(words, strconv.FormatInt(n, 10))
+	}
+	if len(numbers) > 10 {
+		words = append(words, fmt.Sprintf("… %d more", len(numbers)-10))
+	}
+	return strings.Join(words, ", ")
+}
+
+// The states of a commit.
+const (
+	commitComplete   = "complete"
+	commitIncomplete = "incomplete"
+	commitDamaged    = "damaged"
+)
+
+// commitState is a commit as it is found.
+type commitState struct {
+	Number   int64      `json:"number"`
+	State    string     `json:"state"`
+	Time     *time.Time `json:"time,omitempty"`
+	Version  int64      `json:"version"`
+	Records  int64      `json:"records"`
+	Life     int64      `json:"life"`
+	Shards   int        `json:"shards"`
+	Bytes    int64      `json:"bytes"`
+	Problems []string   `json:"problems,omitempty"`
+
+	record *checkpoint.Commit // nil: it is not there, or cannot be read
+}
+
+// stateOf looks at the record of a commit, or at what there is of one that has none.
+func stateOf(d checkpoint.Dir, number int64, complete bool) commitState {
+	s := commitState{Number: number, State: commitIncomplete}
+	if !complete {
+		s.Problems = []string{"it has no commit.json: a job is writing it, or stopped before its end"}
+		s.Shards, s.Bytes = d.Begun(number)
+		return s
+	}
+	c, err := d.ReadCommit(number)
+	if err != nil {
+		s.damaged(err)
+		s.Shards, s.Bytes = d.Begun(number)
+		return s
+	}
+	s.State, s.record = commitComplete, c
+	s.Time, s.Version, s.Records, s.Life, s.Shards, s.Bytes = &c.Time, c.Version, c.Records, c.Life, len(c.Shards), c.Bytes()
+	return s
+}
+
+func (s *commitState) damaged(err error) {
+	s.State, s.Problems = commitDamaged, nil
+	for line := range strings.Lines(err.Error()) {
+		s.Problems = append(s.Problems, strings.TrimPrefix(strings.TrimSpace(line), "read checkpoint: "))
+	}
+}
+
+func checkpointListCommand() *cobra.Command {
+	var c commits
+	cmd := c.command(&cobra.Command{
+		Use:     "ls DIR",
+		Aliases: []string{"list"},
+		Short:   "List the commits, the newest first",
+		Long: `List the commits, the newest first. Shards are not read: elasticdl checkpoint verify does.
+
+STATE is complete, incomplete (no commit.json: a job is writing it, or stopped before its end) or damaged (its commit.json).`,
+	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error {
+		all, err := c.list(cmd.Context(), d)
+		if err != nil {
+			return err
+		}
+		if c.format.json() {
+			return printJSON(cmd.OutOrStdout(), all)
+		}
+		_, err = fmt.Fprint(cmd.OutOrStdout(), commitTable(all, time.Now()))
+		return err
+	})
+	c.format.flags(cmd)
+	return cmd
+}
+
+func checkpointInspectCommand() *cobra.Command {
+	var c commits
+	cmd := c.command(&cobra.Command{
+		Use:   "inspect DIR [NUMBER]",
+		Short: "Show what a commit is: model, job, records, variables, shards",
+		Long: `Show what a commit is: its model and job, how many records are in it, its variables and shards.
+
+Without NUMBER it is the newest complete commit. Shards are not read: elasticdl checkpoint verify does.`,
+	}, 1, func(cmd *cobra.Command, d checkpoint.Dir) error {
+		all, err := c.list(cmd.Context(), d)
+		if err != nil {
+			return err
+		}
+		for _, s := range all {
+			switch {
+			case s.record != nil && c.format.json():
+				return printJSON(cmd.OutOrStdout(), inspected{s.record, epochsOf(&s.record.Ledger)})
+			case s.record != nil:
+				_, err := fmt.Fprint(cmd.OutOrStdout(), commitText(s.record, c.location, time.Now()))
+				return err
+			case len(c.numbers) > 0:
+				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.location, s.State, strings.Join(s.Problems, "; "))
+			}
+			if s.State == commitDamaged {
+				skipped(cmd.ErrOrStderr(), s)
+			}
+		}
+		return fmt.Errorf("DIR=%s: %w that can be read", c.location, checkpoint.ErrNone)
+	})
+	c.format.flags(cmd)
+	return cmd
+}
+
+// skipped notes that an older commit is taken.
+func skipped(w io.Writer, s commitState) {
+	fmt.Fprintf(w, "note: commit %d is %s: %s\n", s.Number, s.State, strings.Join(s.Problems, "; "))
+}
+
+func checkpointVerifyCommand() *cobra.Command {
+	var c commits
+	cmd := c.command(&cobra.Command{
+		Use:   "verify DIR [NUMBER...]",
+		Short: "Read every byte of commits, and say which are whole",
+		Long: `Read every byte of the commits that are named, of all if none are, and compare checksums and lengths.
+
+The exit code is 0 if all of them are whole, 1 if one is damaged. An incomplete commit is no damage, unless it is named.`,
+	}, anyNumber, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.verify(cmd, d) })
+	c.format.flags(cmd)
+	return cmd
+}
+
+func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
+	all, err := c.list(cmd.Context(), d)
+	if err != nil {
+		return err
+	}
+	var bad []int64
+	whole := int64(0) // the newest that is
+	for i := range all {
+		s := &all[i]
+		if s.record != nil {
+			err := d.Verify(s.record)
+			if cmd.Context().Err() != nil {
+				return cmd.Context().Err()
+			}
+			if err != nil {
+				s.damaged(err)
+			} else {
+				whole = max(whole, s.Number)
+			}
+		}
+		if s.State == commitDamaged || s.State == commitIncomplete && len(c.numbers) > 0 {
+			bad = append(bad, s.Number)
+		}
+		if !c.format.json() {
+			fmt.Fprint(cmd.OutOrStdout(), verdictOf(*s))
+		}
+	}
+	if c.format.json() {
+		if err := printJSON(cmd.OutOrStdout(), all); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(bad) > 0 && whole > 0 && len(c.numbers) == 0:
+		return fmt.Errorf("not whole: %s; a job that resumes takes commit %d, the newest that is", few(bad), whole)
+	case len(bad) > 0:
+		return fmt.Errorf("not whole: %s", few(bad))
+	case whole == 0:
+		return fmt.Errorf("DIR=%s: %w that is complete", c.location, checkpoint.ErrNone)
+	}
+	return nil
+}
+
+func checkpointExportCommand() *cobra.Command {
+	var c commits
+	var out string
+	var number int64
+	cmd := c.command(&cobra.Command{
+		Use:   "export DIR OUT",
+		Short: "Write the model of a commit as a job's --output has it",
+		Long: `Write the model of a commit into the directory OUT, as ` + checkpoint.ModelFile + `: what a job writes into its --output.
+
+It is the newest commit that is whole, or the one that --number names. Every byte of it is checked first.`,
+	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.export(cmd, d, number, out) })
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) < 2 {
+			return fmt.Errorf("expected a directory of commits and one to write to, as: %s ckpt model", cmd.CommandPath())
+		}
+		out = args[1]
+		var problem error
+		if cmd.Flags().Changed("number") && number <= 0 {
+			problem = fmt.Errorf("--number=%d: expected the number of a commit, as elasticdl checkpoint ls %s shows it", number, args[0])
+		}
+		return errors.Join(c.parse(cmd, args[:1], 0), atMost(2, args), problem)
+	}
+	cmd.PreRunE = nil
+	cmd.Flags().Int64Var(&number, "number", 0, "the commit; the newest that is whole if not given")
+	return cmd
+}
+
+func (c *commits) export(cmd *cobra.Command, d checkpoint.Dir, number int64, out string) error {
+	record, err := c.whole(cmd, d, number)
+	if err != nil {
+		return err
+	}
+	show := &steps{out: cmd.ErrOrStderr()}
+	defer show.close()
+	to := interruptible{checkpoint.Local(out), cmd.Context()}
+	total := 4 * int64(record.ParamLayout().Len())
+	err = d.Export(record, to, func(bytes int64) {
+		show.show(dataset.Progress{Step: fmt.Sprintf("Exporting commit %d", record.Number), Bytes: true, Done: bytes, Total: max(bytes, total)})
+	})
+	if err != nil {
+		return err
+	}
+	show.close()
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "commit %d, version %d of %s, exported to %s\n",
+		record.Number, record.Version, record.ModelDef, strings.TrimSuffix(out, "/")+"/"+checkpoint.ModelFile)
+	return err
+}
+
+// whole returns the commit that is named, 0 for the newest, of which every byte was read.
+func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*checkpoint.Commit, error) {
+	if number == 0 {
+		record, damaged, err := d.Newest()
+		if cmd.Context().Err() != nil {
+			return nil, cmd.Context().Err()
+		}
+		for _, damage := range damaged {
+			s := commitState{Number: damage.Number}
+			s.damaged(damage.Err)
+			skipped(cmd.ErrOrStderr(), s)
+		}
+		if errors.Is(err, checkpoint.ErrNone) {
+			err = fmt.Errorf("DIR=%s: %w that is complete and whole; elasticdl checkpoint verify %[1]s says why", c.location, checkpoint.ErrNone)
+		}
+		return record, err
+	}
+	c.numbers = []int64{number}
+	all, err := c.list(cmd.Context(), d)
+	if err != nil {
+		return nil, err
+	}
+	s := all[0]
+	if s.record == nil {
+		return nil, fmt.Errorf("commit %d of %s is %s: %s; elasticdl checkpoint ls %[2]s shows others", s.Number, c.location, s.State, strings.Join(s.Problems, "; "))
+	}
+	return s.record, d.Verify(s.record)
+}
+
+// interruptible is files of which nothing is read or written any more when a context has ended.
+type interruptible struct {
+	checkpoint.Files
+	ctx context.Context
+}
+
+func (i interruptible) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
+	f, size, closer, err := i.Files.Open(name)
+	return interruptibleReader{f, i.ctx}, size, closer, err
+}
+
+func (i interruptible) Create(name string) (checkpoint.Writer, error) {
+	w, err := i.Files.Create(name)
+	return interruptibleWriter{w, i.ctx}, err
+}
+
+type interruptibleReader struct {
+	io.ReaderAt
+	ctx context.Context
+}
+
+func (r interruptibleReader) ReadAt(b []byte, at int64) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.ReaderAt.ReadAt(b, at)
+}
+
+type interruptibleWriter struct {
+	checkpoint.Writer
+	ctx context.Context
+}
+
+func (w interruptibleWriter) Write(b []byte) (int, error) {
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return w.Writer.Write(b)
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/param"
+)
+
+// writeCommit writes a commit, with as many shards, as a job does: commit DIR NUMBER SHARDS. With a word more it has no record yet.
+func writeCommit(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 3 {
+		ts.Fatalf("usage: commit DIR NUMBER SHARDS [begun]")
+	}
+	number, err := strconv.ParseInt(args[1], 10, 64)
+	ts.Check(err)
+	shards, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	ts.Check(makeCommit(ts.MkAbs(args[0]), number, shards, len(args) == 3))
+}
+
+// makeCommit writes a commit with so many shards; without its record it is incomplete.
+func makeCommit(dir string, number int64, shards int, record bool) error {
+	d := checkpoint.Dir{Files: checkpoint.Local(dir)}
+	layout := param.Layout{
+		{Name: "dense/w", Shape: []int{20, 50}, Trainable: true}, {Name: "dense/b", Shape: []int{50}, Trainable: true}, {Name: "bn/mean", Shape: []int{10}},
+	}
+	values, slots := make([]float32, layout.Len()), make([]float32, layout.Trainable())
+	for i := range values {
+		values[i] = float32(number) + float32(i)/1024
+	}
+	c := checkpoint.Commit{
+		Format: checkpoint.Format, Number: number, Time: time.Now().Add(-time.Duration(100-number) * time.Hour).UTC().Truncate(time.Second), JobName: "mnist", Job: "0f1e-uid",
+		Lineage: []checkpoint.Ancestor{{Job: "first-uid", Number: 7}, {Job: "second-uid", Number: 9}}, ModelDef: "mnist.mnist_mlp.custom_model",
+		Life: 2, Version: 100 * number, Layout: checkpoint.VariablesOf(layout), Optimizer: "Momentum", Slots: 1, Records: 12800 * number,
+		Cut:         checkpoint.Cut{RecordsPerTask: 128, Shuffle: true, Seed: 5, Shards: "abc"},
+		Evaluations: []checkpoint.Evaluation{{Version: 50, Metrics: map[string]float64{"accuracy": 0.9125, "loss": 0.25}}},
+	}
+	c.Ledger.Settle(3)
+	c.Ledger.Add(ledger.Task{Epoch: 4, Number: 0}, 128, 128)
+	c.Ledger.Add(ledger.Task{Epoch: 4, Number: 6}, 40, 128)
+	for i, span := range param.Partition(len(values), shards) {
+		p := checkpoint.Part{Start: span.Start, Values: values[span.Start:span.End]}
+		if span.Start < len(slots) {
+			p.Slots = [][]float32{slots[span.Start:min(span.End, len(slots))]}
+		}
+		s, err := checkpoint.WriteShard(d, number, checkpoint.ShardFile(i, shards), p)
+		if err != nil {
+			return err
+		}
+		c.Shards = append(c.Shards, s)
+	}
+	if !record {
+		return nil
+	}
+	return d.WriteCommit(c)
+}
+
+// flip damages one bit of a byte of a file: flip FILE BYTE
+func flip(ts *testscript.TestScript, _ bool, args []string) {
+	path := ts.MkAbs(args[0])
+	file, err := os.ReadFile(path)
+	ts.Check(err)
+	at, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	file[at] ^= 4
+	ts.Check(os.WriteFile(path, file, 0o644))
+}
+
+func TestBytesText(t *testing.T) {
+	sizes := []int64{0, 999, 1000, 4240, 999_949, 999_950, 14_700_000, 3e12, 5e18}
+	want := []string{"0 B", "999 B", "1.0 kB", "4.2 kB", "999.9 kB", "1.0 MB", "14.7 MB", "3.0 TB", "5000.0 PB"}
+	var got []string
+	for _, n := range sizes {
+		got = append(got, bytesText(n))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -1,0 +1,96 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/task"
+)
+
+// Data is what a job reads.
+type Data interface {
+	// Index finds what records there are. It may take long; the end of ctx ends it.
+	Index(ctx context.Context) (training, validation []task.Shard, err error)
+	// Indexed returns how many bytes Index has looked at, and how many there are. It may be called meanwhile.
+	Indexed() (bytes, of int64)
+}
+
+// begin finds the data, if it is not known, and starts the pods. Meanwhile the master answers its probes, its users, and pods
+// that are there already; it is stopped by the end of ctx.
+func (m *master) begin(ctx context.Context) {
+	training, validation, err := m.Training, m.Validation, error(nil)
+	began := time.Now()
+	if m.Data != nil {
+		training, validation, err = m.Data.Index(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := time.Now()
+	if m.over {
+		return
+	}
+	if err == nil && m.Data != nil {
+		if err = m.plan(training, validation); err == nil {
+			m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", now.Sub(began).Round(time.Millisecond))
+		}
+	}
+	if err != nil {
+		m.end(job.Failed, err, now)
+		return
+	}
+	m.planned = true
+	m.do(m.table.Start(now))
+	m.advance(now)
+	signal(m.poke)
+}
+
+// begins has the job begin with so many workers. No pod was started yet.
+func (m *master) begins(workers int) {
+	j := m.Job
+	m.workers = workers
+	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: workers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs})
+}
+
+// plan makes the machines that follow from the data.
+func (m *master) plan(training, validation []task.Shard) (err error) {
+	j := m.Job
+	m.Training = training
+	m.Validation = slices.DeleteFunc(slices.Clone(validation), func(s task.Shard) bool { return s.Count == 0 })
+	if m.queue, err = task.New(training, task.Policy{
+		RecordsPerTask: j.RecordsPerTask(),
+		Epochs:         j.NumEpochs,
+		MaxAttempts:    j.MaxTaskRetries,
+		Timeout:        j.TaskTimeout.Duration,
+		Shuffle:        j.Shuffle,
+		Seed:           j.Seed,
+		MaxRecords:     j.MaxRecords(),
+	}); err != nil {
+		return fmt.Errorf("plan the job: %w", err)
+	}
+	m.evals = m.schedule()
+	return nil
+}
+
+// early refuses a pod that calls before the job is planned: it is to come again. The mutex is held.
+func (m *master) early() error {
+	if m.planned || m.over {
+		return nil
+	}
+	return status.Error(codes.Unavailable, "not yet: "+m.indexing())
+}
+
+// indexing says how far the master is with the data.
+func (m *master) indexing() string {
+	if m.Data == nil {
+		return "the master has just started"
+	}
+	bytes, of := m.Data.Indexed()
+	return fmt.Sprintf("the master looks for the records of the data: %d of %d MB are read", bytes/1e6, of/1e6)
+}
