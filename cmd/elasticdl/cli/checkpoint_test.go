@@ -1,13 +1,18 @@
 package cli
 
 import (
+	"context"
+	"errors"
+	"io"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
@@ -83,5 +88,36 @@ func TestBytesText(t *testing.T) {
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// until is files of which a context ends when the first shard is opened.
+type until struct {
+	checkpoint.Files
+	end context.CancelFunc
+}
+
+func (u until) Open(name string) (io.ReaderAt, int64, io.Closer, error) {
+	if strings.Contains(name, "shard") {
+		u.end()
+	}
+	return u.Files.Open(name)
+}
+
+// A commit that could not be read to its end, as the command was interrupted, is not damaged.
+func TestInterruptedVerify(t *testing.T) {
+	dir := t.TempDir()
+	if err := makeCommit(dir, 1, 2, true); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var out strings.Builder
+	cmd := new(cobra.Command)
+	cmd.SetContext(ctx)
+	cmd.SetOut(&out)
+	c := commits{location: dir}
+	err := c.verify(cmd, checkpoint.Dir{Files: interruptible{until{checkpoint.Local(dir), cancel}, ctx}})
+	if !errors.Is(err, context.Canceled) || out.Len() > 0 {
+		t.Errorf("%v, with the words %q", err, &out)
 	}
 }
