@@ -52,7 +52,8 @@
 //
 // Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.
 //
-//	checkpoint/   the model at rest: commits in a directory, exports
+//	checkpoint/   the model at rest: commits in a directory, exports; checkpoint/bucket/ opens the directory by its name, in
+//	              object stores too; checkpoint/laws/ tests a kind of place
 //	data/         readers of training data; data/dataset/ makes it
 //	master/       the machines behind gRPC
 //	ps/           a parameter server, and the client to all of them

@@ -19,15 +19,21 @@ const recordFile = "commit.json"
 // prefix begins the names of commits.
 const prefix = "commit-"
 
-// Files is where a checkpoint's files are. Their names have slashes, and no dots that lead elsewhere.
+// Files is a place for files: a directory ([Local]), or a prefix in a bucket of an object store (package bucket). Names have
+// slashes, and no dots that lead elsewhere. Package laws tests what is said here.
+//
+// A file appears whole, in one moment, and what was there before under its name is replaced in the same moment. A disk does so by a
+// rename; an object store has none and needs none, as an object appears when its upload is complete. Nothing more is asked of a
+// place: two files do not appear together, and nothing is locked.
 type Files interface {
-	// Create begins a file, whose directories are made, and which is not there before its Commit.
+	// Create begins a file. It is not there before its Commit. Directories are made as they are needed.
 	Create(name string) (Writer, error)
-	// Open opens a file. The error of one that is not there is [fs.ErrNotExist].
+	// Open opens a file, of so many bytes. The error of one that is not there is [fs.ErrNotExist]. Several may read from the file at
+	// the same time; reading in order is cheap everywhere, and any other order costs a request on an object store.
 	Open(name string) (io.ReaderAt, int64, io.Closer, error)
 	// List returns the names in a directory, in any order; none if there is no such directory.
 	List(dir string) ([]string, error)
-	// Remove removes a file, or a directory with all that is in it. One that is not there is no error.
+	// Remove removes a file, or a directory with all that is in it, one file after the other. One that is not there is no error.
 	Remove(name string) error
 	// String names the place to users.
 	String() string
@@ -36,8 +42,11 @@ type Files interface {
 // Writer is a file that is being written.
 type Writer interface {
 	io.Writer
-	Commit() error // makes it be there, whole and lasting, in place of one of that name
-	Abort()        // leaves nothing of it, unless it is committed
+	// Commit makes the file appear, whole and lasting, in place of one of that name. After an error it may have appeared
+	// all the same: an answer may be lost.
+	Commit() error
+	// Abort leaves nothing of the file. It does nothing after a Commit.
+	Abort()
 }
 
 // Dir is a directory of commits.

@@ -16,8 +16,8 @@
 //
 // Laws:
 //
-//  1. A commit is there whole or not at all, whenever the writers are killed: its record appears last, by a rename, after
-//     everything that it names is on the disk.
+//  1. A commit is there whole or not at all, whenever the writers are killed: its record appears last, after everything that it
+//     names is there to stay. A file appears at once: on a disk by a rename, on an object store when its upload is complete.
 //  2. What is read is what was written, bit for bit, or an error that names the file: each shard's checksum and length are in the
 //     record, and the record's own checksum is in it.
 //  3. Retention removes no commit that is one of the newest that were asked for, and none that is newer than the last

@@ -7,7 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
-	"path/filepath"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data/dataset"
 )
 
@@ -25,8 +26,9 @@ func checkpointCommand() *cobra.Command {
 		Short: "List, show, check and export the checkpoints of a job",
 		Long: `List, show, check and export the checkpoints of a job.
 
-DIR is a directory of commits, the --checkpoint_dir of a job. A commit is the whole model at one version, with the optimizer's
-slots and the list of the records that are in it. It is complete when it has a commit.json, which is written last.`,
+DIR is a directory of commits, the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A commit
+is the whole model at one version, with the optimizer's slots and the list of the records that are in it. It is complete
+when it has a commit.json, which is written last.`,
 		Example: "  elasticdl checkpoint ls ckpt\n" +
 			"  elasticdl checkpoint inspect ckpt 42\n" +
 			"  elasticdl checkpoint verify ckpt\n" +
@@ -42,6 +44,7 @@ slots and the list of the records that are in it. It is complete when it has a c
 // commits is the directory that a command is about, and the commits in it that are named.
 type commits struct {
 	location string
+	name     string  // of the location, without what is for a store's client
 	numbers  []int64 // none are named: empty
 	format   format
 }
@@ -56,6 +59,12 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 		return fmt.Errorf("DIR is missing: expected the directory of a job's commits, as: %s ckpt", cmd.CommandPath())
 	}
 	c.location, c.numbers = args[0], nil
+	if c.name = c.location; strings.Contains(c.name, "://") {
+		c.name, _, _ = strings.Cut(c.name, "?")
+	}
+	if err := bucket.Check(c.location); err != nil {
+		problems = append(problems, fmt.Errorf("DIR=%w", err))
+	}
 	for _, arg := range args[1:] {
 		n, err := strconv.ParseInt(strings.TrimLeft(strings.TrimPrefix(arg, "commit-"), "0"), 10, 64)
 		if err != nil || n <= 0 {
@@ -88,19 +97,24 @@ func (c *commits) command(cmd *cobra.Command, most int, run func(cmd *cobra.Comm
 
 func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
 	const expected = "expected the directory of a job's commits, its --checkpoint_dir"
-	info, err := os.Stat(c.location)
-	switch {
-	case err != nil:
-		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: %w; %s", c.location, errors.Unwrap(err), expected)
-	case !info.IsDir():
-		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is a file; %s", c.location, expected)
-	}
-	path := filepath.Clean(c.location)
-	if digits, ok := strings.CutPrefix(filepath.Base(path), "commit-"); ok {
+	if name := path.Base(c.name); strings.HasPrefix(name, "commit-") {
 		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %s",
-			c.location, filepath.Dir(path), strings.TrimLeft(digits, "0"))
+			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), strings.TrimLeft(name, "commit-0"))
 	}
-	return checkpoint.Dir{Files: interruptible{checkpoint.Local(c.location), ctx}}, nil
+	if !strings.Contains(c.location, "://") {
+		info, err := os.Stat(c.location)
+		switch {
+		case err != nil:
+			return checkpoint.Dir{}, fmt.Errorf("DIR=%s: %w; %s", c.name, errors.Unwrap(err), expected)
+		case !info.IsDir():
+			return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is a file; %s", c.name, expected)
+		}
+	}
+	files, err := bucket.Open(ctx, c.location)
+	if err != nil {
+		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: %w", c.name, err)
+	}
+	return checkpoint.Dir{Files: interruptible{files, ctx}}, nil
 }
 
 // list returns what is known of the commits that are named, of all if none are, without their shards' bytes: the newest first.
@@ -111,12 +125,12 @@ func (c *commits) list(ctx context.Context, d checkpoint.Dir) ([]commitState, er
 	}
 	if len(numbers) == 0 {
 		return nil, fmt.Errorf("DIR=%s: %w: expected directories named commit-00000001 and so on; a job writes them into its --checkpoint_dir",
-			c.location, checkpoint.ErrNone)
+			c.name, checkpoint.ErrNone)
 	}
 	var problems []error
 	for _, n := range c.numbers {
 		if !slices.Contains(numbers, n) {
-			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s", n, c.location, few(numbers)))
+			problems = append(problems, fmt.Errorf("NUMBER=%d: no such commit in %s; there are %s", n, c.name, few(numbers)))
 		}
 	}
 	var all []commitState
@@ -232,16 +246,16 @@ Without NUMBER it is the newest complete commit. Shards are not read: elasticdl 
 			case s.record != nil && c.format.json():
 				return printJSON(cmd.OutOrStdout(), inspected{s.record, epochsOf(&s.record.Ledger)})
 			case s.record != nil:
-				_, err := fmt.Fprint(cmd.OutOrStdout(), commitText(s.record, c.location, time.Now()))
+				_, err := fmt.Fprint(cmd.OutOrStdout(), commitText(s.record, c.name, time.Now()))
 				return err
 			case len(c.numbers) > 0:
-				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.location, s.State, strings.Join(s.Problems, "; "))
+				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
 			}
 			if s.State == commitDamaged {
 				skipped(cmd.ErrOrStderr(), s)
 			}
 		}
-		return fmt.Errorf("DIR=%s: %w that can be read", c.location, checkpoint.ErrNone)
+		return fmt.Errorf("DIR=%s: %w that can be read", c.name, checkpoint.ErrNone)
 	})
 	c.format.flags(cmd)
 	return cmd
@@ -303,7 +317,7 @@ func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
 	case len(bad) > 0:
 		return fmt.Errorf("not whole: %s", few(bad))
 	case whole == 0:
-		return fmt.Errorf("DIR=%s: %w that is complete", c.location, checkpoint.ErrNone)
+		return fmt.Errorf("DIR=%s: %w that is complete", c.name, checkpoint.ErrNone)
 	}
 	return nil
 }
@@ -315,7 +329,8 @@ func checkpointExportCommand() *cobra.Command {
 	cmd := c.command(&cobra.Command{
 		Use:   "export DIR OUT",
 		Short: "Write the model of a commit as a job's --output has it",
-		Long: `Write the model of a commit into the directory OUT, as ` + checkpoint.ModelFile + `: what a job writes into its --output.
+		Long: `Write the model of a commit into OUT, a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, as ` + checkpoint.ModelFile + `:
+what a job writes into its --output.
 
 It is the newest commit that is whole, or the one that --number names. Every byte of it is checked first.`,
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error { return c.export(cmd, d, number, out) })
@@ -328,7 +343,11 @@ It is the newest commit that is whole, or the one that --number names. Every byt
 		if cmd.Flags().Changed("number") && number <= 0 {
 			problem = fmt.Errorf("--number=%d: expected the number of a commit, as elasticdl checkpoint ls %s shows it", number, args[0])
 		}
-		return errors.Join(c.parse(cmd, args[:1], 0), atMost(2, args), problem)
+		wrong := bucket.Check(out)
+		if wrong != nil {
+			wrong = fmt.Errorf("OUT=%w", wrong)
+		}
+		return errors.Join(c.parse(cmd, args[:1], 0), wrong, atMost(2, args), problem)
 	}
 	cmd.PreRunE = nil
 	cmd.Flags().Int64Var(&number, "number", 0, "the commit; the newest that is whole if not given")
@@ -336,13 +355,17 @@ It is the newest commit that is whole, or the one that --number names. Every byt
 }
 
 func (c *commits) export(cmd *cobra.Command, d checkpoint.Dir, number int64, out string) error {
+	files, err := bucket.Open(cmd.Context(), out)
+	if err != nil {
+		return fmt.Errorf("OUT=%s: %w", out, err)
+	}
 	record, err := c.whole(cmd, d, number)
 	if err != nil {
 		return err
 	}
 	show := &steps{out: cmd.ErrOrStderr()}
 	defer show.close()
-	to := interruptible{checkpoint.Local(out), cmd.Context()}
+	to := interruptible{files, cmd.Context()}
 	total := 4 * int64(record.ParamLayout().Len())
 	err = d.Export(record, to, func(bytes int64) {
 		show.show(dataset.Progress{Step: fmt.Sprintf("Exporting commit %d", record.Number), Bytes: true, Done: bytes, Total: max(bytes, total)})
@@ -352,7 +375,7 @@ func (c *commits) export(cmd *cobra.Command, d checkpoint.Dir, number int64, out
 	}
 	show.close()
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "commit %d, version %d of %s, exported to %s\n",
-		record.Number, record.Version, record.ModelDef, strings.TrimSuffix(out, "/")+"/"+checkpoint.ModelFile)
+		record.Number, record.Version, record.ModelDef, strings.TrimSuffix(to.String(), "/")+"/"+checkpoint.ModelFile)
 	return err
 }
 
@@ -369,7 +392,7 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 			skipped(cmd.ErrOrStderr(), s)
 		}
 		if errors.Is(err, checkpoint.ErrNone) {
-			err = fmt.Errorf("DIR=%s: %w that is complete and whole; elasticdl checkpoint verify %[1]s says why", c.location, checkpoint.ErrNone)
+			err = fmt.Errorf("DIR=%s: %w that is complete and whole; elasticdl checkpoint verify %[1]s says why", c.name, checkpoint.ErrNone)
 		}
 		return record, err
 	}
@@ -380,7 +403,7 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 	}
 	s := all[0]
 	if s.record == nil {
-		return nil, fmt.Errorf("commit %d of %s is %s: %s; elasticdl checkpoint ls %[2]s shows others", s.Number, c.location, s.State, strings.Join(s.Problems, "; "))
+		return nil, fmt.Errorf("commit %d of %s is %s: %s; elasticdl checkpoint ls %[2]s shows others", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
 	}
 	return s.record, d.Verify(s.record)
 }

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
@@ -79,6 +83,54 @@ func flip(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(os.WriteFile(path, file, 0o644))
 }
 
+// upload copies a directory of commits to a bucket: upload DIR s3://BUCKET/PREFIX
+func upload(ts *testscript.TestScript, _ bool, args []string) {
+	to := s3(ts, args[1])
+	dir := ts.MkAbs(args[0])
+	ts.Check(filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		file, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		if err != nil {
+			return err
+		}
+		w, err := to.Create(filepath.ToSlash(name))
+		if err != nil {
+			return err
+		}
+		defer w.Abort()
+		if _, err := w.Write(file); err != nil {
+			return err
+		}
+		return w.Commit()
+	}))
+}
+
+// download copies an object to a file: download s3://BUCKET/NAME FILE
+func download(ts *testscript.TestScript, _ bool, args []string) {
+	from, name := path.Split(args[0])
+	r, size, closer, err := s3(ts, from).Open(name)
+	ts.Check(err)
+	defer closer.Close()
+	file, err := io.ReadAll(io.NewSectionReader(r, 0, size))
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), file, 0o644))
+}
+
+// s3 opens a place in the store of the stories.
+func s3(ts *testscript.TestScript, location string) checkpoint.Files {
+	os.Setenv("AWS_ACCESS_KEY_ID", ts.Getenv("AWS_ACCESS_KEY_ID"))
+	os.Setenv("AWS_SECRET_ACCESS_KEY", ts.Getenv("AWS_SECRET_ACCESS_KEY"))
+	f, err := bucket.Open(context.Background(), location+"?"+ts.Getenv("S3"))
+	ts.Check(err)
+	return f
+}
+
 func TestBytesText(t *testing.T) {
 	sizes := []int64{0, 999, 1000, 4240, 999_949, 999_950, 14_700_000, 3e12, 5e18}
 	want := []string{"0 B", "999 B", "1.0 kB", "4.2 kB", "999.9 kB", "1.0 MB", "14.7 MB", "3.0 TB", "5000.0 PB"}
@@ -115,7 +167,7 @@ func TestInterruptedVerify(t *testing.T) {
 	cmd := new(cobra.Command)
 	cmd.SetContext(ctx)
 	cmd.SetOut(&out)
-	c := commits{location: dir}
+	c := commits{location: dir, name: dir}
 	err := c.verify(cmd, checkpoint.Dir{Files: interruptible{until{checkpoint.Local(dir), cancel}, ctx}})
 	if !errors.Is(err, context.Canceled) || out.Len() > 0 {
 		t.Errorf("%v, with the words %q", err, &out)

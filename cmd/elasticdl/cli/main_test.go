@@ -2,7 +2,11 @@ package cli
 
 import (
 	"context"
+	"io"
 	"iter"
+	"log"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
@@ -20,8 +26,16 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"elasticdl": func() { Main() }})
 }
 
-// TestStories plays testdata/*.txtar, each with a state directory of its own.
+// TestStories plays testdata/*.txtar, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
 func TestStories(t *testing.T) {
+	store := s3mem.New()
+	if err := store.CreateBucket("b"); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewUnstartedServer(gofakes3.New(store).Server())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that have read enough
+	server.Start()
+	t.Cleanup(server.Close)
 	digits, err := filepath.Abs("../../../examples/mnist/data")
 	if err != nil {
 		t.Fatal(err)
@@ -32,6 +46,9 @@ func TestStories(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ELASTICDL_HOME", filepath.Join(env.WorkDir, "state"))
 			env.Setenv("DIGITS", digits)
+			env.Setenv("S3", "region=us-east-1&use_path_style=true&endpoint="+url.QueryEscape(server.URL))
+			env.Setenv("AWS_ACCESS_KEY_ID", "key")
+			env.Setenv("AWS_SECRET_ACCESS_KEY", "secret")
 			env.Defer(func() { // a story that failed may have left a job
 				for process := range processesOf(env.Getenv("ELASTICDL_HOME")) {
 					syscall.Kill(process, syscall.SIGKILL)
@@ -40,7 +57,7 @@ func TestStories(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "killpod": killPod, "noprocesses": noProcesses, "commit": writeCommit, "flip": flip,
+			"await": await, "killpod": killPod, "noprocesses": noProcesses, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
 		},
 	})
 }
