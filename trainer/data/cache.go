@@ -1,5 +1,7 @@
 package data
 
+import "github.com/elasticdl/elasticdl/trainer/task"
+
 // Blocks are kept, the last ones that were used, up to so many bytes; never
 // fewer than keepBlocks, so that a task whose records are shuffled and that lies
 // across some of the original's chunks of 32 MiB does not read them again for every record.
@@ -10,7 +12,7 @@ const (
 
 type blockKey struct {
 	shard string
-	block int
+	block task.Block
 }
 
 type cachedBlock struct {

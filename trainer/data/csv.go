@@ -6,23 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"sort"
+
+	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
-// A csvIndex tells where the rows of a CSV file are: not each of them, but
-// every block of some, so that a large file has a small index. Rows are as
-// RFC 4180 has them, as encoding/csv reads them: a quoted field may hold
-// delimiters, line ends and doubled quotes; empty lines are no rows; all rows
-// have as many fields as the first.
-type csvIndex struct {
+// csvFormat is the CSV format. Rows are as RFC 4180 has them, as encoding/csv reads them: a quoted field may hold
+// delimiters, line ends and doubled quotes; empty lines are no rows; all rows have as many fields as the first. A block is
+// many rows, so that a large file has a small index.
+type csvFormat struct {
 	delimiter byte
-	blocks    []csvBlock
-	rows      int64
-}
-
-type csvBlock struct {
-	first       int64 // number of its first row
-	offset, end int64 // in the file
+	header    bool // the first row is no record
 }
 
 // byteOrderMark is what spreadsheets put before the first row.
@@ -49,8 +42,8 @@ var (
 	errUnclosed  = errors.New("quoted field without closing quote")
 )
 
-// indexCSV reads the file once, in constant memory, and checks every row.
-func indexCSV(r io.ReaderAt, size int64, delimiter byte, header bool) (*csvIndex, error) {
+// index reads the file once, in constant memory, and checks every row.
+func (c csvFormat) index(r io.ReaderAt, size int64) (*index, error) {
 	start := int64(len(byteOrderMark))
 	var mark [len(byteOrderMark)]byte
 	if n, err := r.ReadAt(mark[:], 0); err != nil && err != io.EOF {
@@ -59,8 +52,8 @@ func indexCSV(r io.ReaderAt, size int64, delimiter byte, header bool) (*csvIndex
 		start = 0
 	}
 	file := io.NewSectionReader(r, start, size-start)
-	s := rowScanner{br: bufio.NewReaderSize(file, 1<<16), delimiter: delimiter, offset: start}
-	x := &csvIndex{delimiter: delimiter}
+	s := rowScanner{br: bufio.NewReaderSize(file, 1<<16), delimiter: c.delimiter, offset: start}
+	x := new(index)
 	fields := 0
 	for {
 		row, err := s.next()
@@ -71,7 +64,7 @@ func indexCSV(r io.ReaderAt, size int64, delimiter byte, header bool) (*csvIndex
 		}
 		if fields == 0 {
 			fields = row.fields
-			if header {
+			if c.header {
 				continue
 			}
 		}
@@ -83,38 +76,26 @@ func indexCSV(r io.ReaderAt, size int64, delimiter byte, header bool) (*csvIndex
 }
 
 // add adds a row that lies from start to end.
-func (x *csvIndex) add(start, end int64) {
+func (x *index) add(start, end int64) {
 	if n := len(x.blocks); n > 0 {
 		last := &x.blocks[n-1]
-		if x.rows-last.first < blockRows && end-last.offset <= blockBytes {
-			last.end = end
-			x.rows++
+		if last.Records < blockRows && end-last.Offset <= blockBytes {
+			last.Records, last.Size = last.Records+1, end-last.Offset
+			x.records++
 			return
 		}
 	}
-	x.blocks = append(x.blocks, csvBlock{first: x.rows, offset: start, end: end})
-	x.rows++
+	x.blocks = append(x.blocks, task.Block{First: x.records, Records: 1, Offset: start, Size: end - start})
+	x.records++
 }
 
-func (x *csvIndex) Records() int64        { return x.rows }
-func (x *csvIndex) First(block int) int64 { return x.blocks[block].first }
-
-func (x *csvIndex) Find(i int64) int {
-	return sort.Search(len(x.blocks), func(b int) bool { return x.blocks[b].first > i }) - 1
-}
-
-func (x *csvIndex) ReadBlock(r io.ReaderAt, block int) ([][]byte, error) {
-	b := x.blocks[block]
-	buf := make([]byte, b.end-b.offset)
-	if n, err := r.ReadAt(buf, b.offset); n < len(buf) {
-		return nil, fmt.Errorf("offset %d: %w", b.offset, err)
+func (c csvFormat) read(r io.ReaderAt, b task.Block) ([][]byte, error) {
+	buf := make([]byte, b.Size)
+	if n, err := r.ReadAt(buf, b.Offset); n < len(buf) {
+		return nil, fmt.Errorf("offset %d: %w", b.Offset, err)
 	}
-	want := x.rows - b.first
-	if block+1 < len(x.blocks) {
-		want = x.blocks[block+1].first - b.first
-	}
-	s := rowScanner{br: bufio.NewReader(bytes.NewReader(buf)), delimiter: x.delimiter}
-	rows := make([][]byte, 0, want)
+	s := rowScanner{br: bufio.NewReader(bytes.NewReader(buf)), delimiter: c.delimiter}
+	rows := make([][]byte, 0, min(b.Records, b.Size))
 	for {
 		row, err := s.next()
 		if err == io.EOF {
@@ -124,8 +105,8 @@ func (x *csvIndex) ReadBlock(r io.ReaderAt, block int) ([][]byte, error) {
 		}
 		rows = append(rows, buf[row.start:row.end:row.end])
 	}
-	if int64(len(rows)) != want {
-		return nil, fmt.Errorf("offset %d: %d rows, had %d: the file has changed", b.offset, len(rows), want)
+	if int64(len(rows)) != b.Records {
+		return nil, fmt.Errorf("offset %d: %d rows, had %d: the file has changed", b.Offset, len(rows), b.Records)
 	}
 	return rows, nil
 }

@@ -257,8 +257,8 @@ func TestConcurrentReads(t *testing.T) {
 func TestCacheIsBounded(t *testing.T) {
 	var c cache
 	for i := range 40 {
-		c.put(blockKey{"a", i}, [][]byte{make([]byte, 1<<20)})
-		if _, ok := c.get(blockKey{"a", 0}); !ok {
+		c.put(blockKey{"a", task.Block{First: int64(i)}}, [][]byte{make([]byte, 1<<20)})
+		if _, ok := c.get(blockKey{"a", task.Block{}}); !ok {
 			t.Fatalf("block 0, always in use, was dropped after %d", i)
 		}
 	}
@@ -266,7 +266,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Errorf("%d bytes in %d blocks", c.size, len(c.blocks))
 	}
 	for i := range 5 {
-		c.put(blockKey{"large", i}, [][]byte{make([]byte, 32<<20)})
+		c.put(blockKey{"large", task.Block{First: int64(i)}}, [][]byte{make([]byte, 32<<20)})
 	}
 	if len(c.blocks) != keepBlocks {
 		t.Errorf("%d large blocks", len(c.blocks))
@@ -276,19 +276,20 @@ func TestCacheIsBounded(t *testing.T) {
 // rows reads CSV by our index and our Fields.
 func rows(file []byte, delimiter byte) ([][]string, error) {
 	r := bytes.NewReader(file)
-	x, err := indexCSV(r, r.Size(), delimiter, false)
+	format := csvFormat{delimiter, false}
+	x, err := format.index(r, r.Size())
 	if err != nil {
 		return nil, err
 	}
 	var out [][]string
-	for b := range x.blocks {
-		records, err := x.ReadBlock(r, b)
+	for _, b := range x.blocks {
+		records, err := format.read(r, b)
 		if err != nil {
-			return nil, fmt.Errorf("block %d of an indexed file: %w", b, err)
+			return nil, fmt.Errorf("block %v of an indexed file: %w", b, err)
 		}
 		for i, record := range records {
-			if got := x.Find(x.First(b) + int64(i)); got != b {
-				return nil, fmt.Errorf("row %d is in block %d, found in %d", i, b, got)
+			if got, ok := find(x.blocks, b.First+int64(i)); !ok || got != b {
+				return nil, fmt.Errorf("row %d is in block %v, found in %v", i, b, got)
 			}
 			fields, err := Fields(nil, record, delimiter)
 			if err != nil {
@@ -301,8 +302,8 @@ func rows(file []byte, delimiter byte) ([][]string, error) {
 			out = append(out, row)
 		}
 	}
-	if int64(len(out)) != x.Records() {
-		return nil, fmt.Errorf("%d rows, the index has %d", len(out), x.Records())
+	if int64(len(out)) != x.records {
+		return nil, fmt.Errorf("%d rows, the index has %d", len(out), x.records)
 	}
 	return out, nil
 }
@@ -356,9 +357,9 @@ func TestLargeCSV(t *testing.T) {
 	}
 	w.Flush()
 	sameAsStandard(t, b.Bytes(), ',')
-	x, err := indexCSV(bytes.NewReader(b.Bytes()), int64(b.Len()), ',', true)
-	if err != nil || x.Records() != 4999 || len(x.blocks) < 8 || len(x.blocks) > 30 {
-		t.Errorf("%d records in %d blocks, %v", x.Records(), len(x.blocks), err)
+	x, err := csvFormat{',', true}.index(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil || x.records != 4999 || len(x.blocks) < 8 || len(x.blocks) > 30 {
+		t.Errorf("%d records in %d blocks, %v", x.records, len(x.blocks), err)
 	}
 }
 
@@ -369,13 +370,13 @@ func TestCSVErrors(t *testing.T) {
 		"a,b\n\"x\"y,2\n":           "line 2: text behind the closing quote",
 		"a,b\n\"x,2\n3,4\n":         "line 2: quoted field without closing quote",
 	} {
-		_, err := indexCSV(strings.NewReader(file), int64(len(file)), ',', true)
+		_, err := csvFormat{',', true}.index(strings.NewReader(file), int64(len(file)))
 		if err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", file, err, want)
 		}
 	}
 	long := strings.NewReader(strings.Repeat("x", maxLine+1<<17))
-	if _, err := indexCSV(long, long.Size(), ',', true); err == nil || !strings.Contains(err.Error(), "more than") {
+	if _, err := (csvFormat{',', true}).index(long, long.Size()); err == nil || !strings.Contains(err.Error(), "more than") {
 		t.Errorf("long line: %v", err)
 	}
 }
@@ -383,12 +384,13 @@ func TestCSVErrors(t *testing.T) {
 // A file that was changed after it was indexed is an error, not other rows.
 func TestCSVChanged(t *testing.T) {
 	old := strings.NewReader("a\nb\nc\n")
-	x, err := indexCSV(old, old.Size(), ',', false)
+	format := csvFormat{',', false}
+	x, err := format.index(old, old.Size())
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, now := range []string{"a\n\n\nc\n", "a\nb", "\"\nb\nc\n"} {
-		if rows, err := x.ReadBlock(strings.NewReader(now), 0); err == nil {
+		if rows, err := format.read(strings.NewReader(now), x.blocks[0]); err == nil {
 			t.Errorf("%q: %q", now, rows)
 		}
 	}
@@ -402,7 +404,7 @@ func BenchmarkIndexCSV(b *testing.B) {
 	r := bytes.NewReader(file.Bytes())
 	b.SetBytes(r.Size())
 	for b.Loop() {
-		if _, err := indexCSV(r, r.Size(), ',', true); err != nil {
+		if _, err := (csvFormat{',', true}).index(r, r.Size()); err != nil {
 			b.Fatal(err)
 		}
 	}

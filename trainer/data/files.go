@@ -12,28 +12,9 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/elasticdl/elasticdl/trainer/recordio"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"golang.org/x/sync/errgroup"
 )
-
-// An index tells where the records of a file are: in blocks, each of which is
-// read at once. It does not change.
-type index interface {
-	Records() int64
-	Find(i int64) (block int)
-	First(block int) int64 // number of its first record
-	ReadBlock(r io.ReaderAt, block int) ([][]byte, error)
-}
-
-// recordIO is the index of a RecordIO file; its blocks are the chunks.
-type recordIO struct{ *recordio.Index }
-
-func (x recordIO) First(block int) int64 { return x.Chunks()[block].First }
-
-func (x recordIO) ReadBlock(r io.ReaderAt, block int) ([][]byte, error) {
-	return x.Chunks()[block].Read(r)
-}
 
 // Files reads the files of a directory. It is a [Reader].
 type Files struct {
@@ -47,7 +28,8 @@ type Files struct {
 	size    atomic.Int64 // of how many
 
 	mu      sync.Mutex
-	indexes map[string]index
+	indexes map[string]*index       // whole ones
+	known   map[string][]task.Block // what was learnt, in order
 	cache   cache
 }
 
@@ -93,7 +75,7 @@ func (f *Files) Shards() ([]task.Shard, error) {
 			if err != nil {
 				return err
 			}
-			shards[i] = task.Shard{Name: name, Count: x.Records()}
+			shards[i] = task.Shard{Name: name, Count: x.records}
 			f.scanned.Add(sizes[i])
 			return nil
 		})
@@ -150,34 +132,27 @@ func (f *Files) names() (names []string, sizes []int64, err error) {
 
 // ReadAt implements Reader.
 func (f *Files) ReadAt(shard string, i int64) ([]byte, error) {
-	x, err := f.index(shard)
+	b, err := f.block(shard, i)
 	if err != nil {
 		return nil, err
 	}
-	if i < 0 || i >= x.Records() {
-		return nil, fmt.Errorf("read %s: record %d of %d", f.name(shard), i, x.Records())
-	}
-	key := blockKey{shard, x.Find(i)}
+	key := blockKey{shard, b}
 	f.mu.Lock()
 	records, ok := f.cache.get(key)
 	f.mu.Unlock()
 	if !ok {
-		err := f.open(shard, func(r io.ReaderAt, _ int64) error {
-			records, err = x.ReadBlock(r, key.block)
-			return err
-		})
-		if err != nil {
+		if records, err = f.read(shard, b); err != nil {
 			return nil, err
 		}
 		f.mu.Lock()
 		f.cache.put(key, records)
 		f.mu.Unlock()
 	}
-	return records[i-x.First(key.block)], nil
+	return records[i-b.First], nil
 }
 
 // index is the index of a file, made when it is first asked for.
-func (f *Files) index(shard string) (index, error) {
+func (f *Files) index(shard string) (*index, error) {
 	f.mu.Lock()
 	x, ok := f.indexes[shard]
 	f.mu.Unlock()
@@ -188,14 +163,9 @@ func (f *Files) index(shard string) (index, error) {
 		return nil, fmt.Errorf("read %s: not the file %s", f.name(shard), f.path)
 	}
 	err := f.open(shard, func(r io.ReaderAt, size int64) (err error) {
-		if f.csv(shard) {
-			seen := &counted{ReaderAt: r, all: &f.scanned}
-			x, err = indexCSV(seen, size, f.delimiter, f.header)
-			f.scanned.Add(-seen.here) // Shards counts whole files
-			return err
-		}
-		chunks, err := recordio.ReadIndex(r, size)
-		x = recordIO{chunks}
+		seen := &counted{ReaderAt: r, all: &f.scanned}
+		x, err = f.format(shard).index(seen, size)
+		f.scanned.Add(-seen.here) // Shards counts whole files
 		return err
 	})
 	if err != nil {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
 // options are the reader's parameters.
@@ -37,7 +39,7 @@ func Open(path string, params map[string]string) (*Files, error) {
 	} else if err != nil {
 		return nil, fmt.Errorf("read data: %w", Storage(err))
 	}
-	f := &Files{path: path, dir: path, options: opts, indexes: map[string]index{}}
+	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{}, known: map[string][]task.Block{}}
 	if !info.IsDir() {
 		f.dir, f.only = filepath.Dir(path), filepath.Base(path)
 	}

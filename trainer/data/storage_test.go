@@ -95,27 +95,20 @@ func TestReadThatFails(t *testing.T) {
 	}
 	rows := byteOrderMark + "a,b\n" + strings.Repeat("1,2\n", 40_000)
 	for name, c := range map[string]struct {
-		file  string
-		index func(r io.ReaderAt, size int64) (index, error)
-	}{
-		"RecordIO": {b.String(), func(r io.ReaderAt, size int64) (index, error) {
-			x, err := recordio.ReadIndex(r, size)
-			return recordIO{x}, err
-		}},
-		"CSV": {rows, func(r io.ReaderAt, size int64) (index, error) { return indexCSV(r, size, ',', true) }},
-	} {
+		file   string
+		format format
+	}{"RecordIO": {b.String(), recordIO{}}, "CSV": {rows, csvFormat{',', true}}} {
 		read := func(r io.ReaderAt) (records int, err error) {
-			x, err := c.index(stored{r, new(atomic.Bool)}, int64(len(c.file)))
+			x, err := c.format.index(stored{r, new(atomic.Bool)}, int64(len(c.file)))
 			if err != nil {
 				return 0, err
 			}
-			for at := int64(0); at < x.Records(); {
-				block, err := x.ReadBlock(stored{r, new(atomic.Bool)}, x.Find(at))
+			for _, b := range x.blocks {
+				block, err := c.format.read(stored{r, new(atomic.Bool)}, b)
 				if err != nil {
 					return 0, err
 				}
 				records += len(block)
-				at += int64(len(block))
 			}
 			return records, nil
 		}
@@ -250,7 +243,7 @@ func TestCloseEndsTheScan(t *testing.T) {
 	f := new(Files)
 	text := strings.NewReader(strings.Repeat("1,2\n", 1<<20))
 	r := &tripped{text, f, 0}
-	if _, err := indexCSV(stored{r, &f.closed}, text.Size(), ',', true); !errors.Is(err, os.ErrClosed) || r.reads != 3 {
+	if _, err := (csvFormat{',', true}).index(stored{r, &f.closed}, text.Size()); !errors.Is(err, os.ErrClosed) || r.reads != 3 {
 		t.Errorf("%v after %d reads", err, r.reads)
 	}
 }

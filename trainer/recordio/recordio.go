@@ -84,6 +84,9 @@ type Chunk struct {
 	Checksum   uint32
 }
 
+// Length returns how many bytes of the file header and payload are.
+func (c Chunk) Length() int64 { return headerSize + int64(c.Size) }
+
 // parseHeader reads a header; rest is how many bytes the file has behind it.
 func parseHeader(b []byte, rest int64) (Chunk, error) {
 	u := func(i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
@@ -176,22 +179,37 @@ func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	x := &Index{}
 	var header [headerSize]byte
 	for offset := int64(0); offset < size; {
-		if n, err := r.ReadAt(header[:min(headerSize, size-offset)], offset); n < headerSize {
-			if err == nil {
-				err = io.EOF
-			}
-			return nil, &CorruptError{offset, fmt.Errorf("read header: %w", unexpected(err))}
-		}
-		c, err := parseHeader(header[:], size-offset-headerSize)
+		c, err := readHeader(r, offset, size-offset, &header)
 		if err != nil {
-			return nil, &CorruptError{offset, err}
+			return nil, err
 		}
-		c.Offset, c.First = offset, x.records
+		c.First = x.records
 		x.chunks = append(x.chunks, c)
 		x.records += int64(c.Records)
-		offset += headerSize + int64(c.Size)
+		offset += c.Length()
 	}
 	return x, nil
+}
+
+// ReadHeader reads the header of the chunk at an offset, which the file has so many bytes from on. Which of the file's records
+// the chunk has is not known by it.
+func ReadHeader(r io.ReaderAt, offset, size int64) (Chunk, error) {
+	return readHeader(r, offset, size, new([headerSize]byte))
+}
+
+func readHeader(r io.ReaderAt, offset, size int64, header *[headerSize]byte) (Chunk, error) {
+	if n, err := r.ReadAt(header[:min(headerSize, size)], offset); n < headerSize {
+		if err == nil {
+			err = io.EOF
+		}
+		return Chunk{}, &CorruptError{offset, fmt.Errorf("read header: %w", unexpected(err))}
+	}
+	c, err := parseHeader(header[:], size-headerSize)
+	if err != nil {
+		return c, &CorruptError{offset, err}
+	}
+	c.Offset = offset
+	return c, nil
 }
 
 // Records is how many records the file has.

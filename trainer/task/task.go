@@ -35,6 +35,10 @@ type Shard struct {
 	Start, Count int64
 }
 
+// Block is where the records [First, First+Records) of a shard are: in the Size bytes of its file from Offset on, which are
+// read at once.
+type Block struct{ First, Records, Offset, Size int64 }
+
 // Task is the records [Start, End) of one shard, the unit that is leased.
 // Its records are taken in the order that [Policy.Order] gives.
 type Task struct {

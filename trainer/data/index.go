@@ -1,0 +1,137 @@
+package data
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+
+	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/task"
+)
+
+// index is where the records of a file are: in blocks, each of which is read at once. It does not change.
+type index struct {
+	blocks  []task.Block // in order, none without records
+	records int64
+}
+
+// format is a file format.
+type format interface {
+	// index finds the blocks of a file of so many bytes.
+	index(r io.ReaderAt, size int64) (*index, error)
+	// read returns the records of a block.
+	read(r io.ReaderAt, b task.Block) ([][]byte, error)
+}
+
+// recordIO is the RecordIO format; its blocks are the chunks.
+type recordIO struct{}
+
+func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
+	chunks, err := recordio.ReadIndex(r, size)
+	if err != nil {
+		return nil, err
+	}
+	x := &index{records: chunks.Records()}
+	for _, c := range chunks.Chunks() {
+		if c.Records > 0 {
+			x.blocks = append(x.blocks, task.Block{First: c.First, Records: int64(c.Records), Offset: c.Offset, Size: c.Length()})
+		}
+	}
+	return x, nil
+}
+
+func (recordIO) read(r io.ReaderAt, b task.Block) ([][]byte, error) {
+	c, err := recordio.ReadHeader(r, b.Offset, b.Size)
+	if err != nil {
+		return nil, err
+	}
+	if c.Length() != b.Size || int64(c.Records) != b.Records {
+		return nil, fmt.Errorf("chunk at offset %d: %d records in %d bytes, had %d in %d: the file has changed", b.Offset, c.Records, c.Length(), b.Records, b.Size)
+	}
+	return c.Read(r)
+}
+
+// find returns the block of a record, false if it is in none of them.
+func find(blocks []task.Block, i int64) (task.Block, bool) {
+	n := sort.Search(len(blocks), func(k int) bool { return blocks[k].First > i }) - 1
+	if n < 0 || i >= blocks[n].First+blocks[n].Records {
+		return task.Block{}, false
+	}
+	return blocks[n], true
+}
+
+// Blocks returns where the records [start, end) of a shard are, nil if [Files.Shards] has not found it. It must not be changed.
+func (f *Files) Blocks(shard string, start, end int64) []task.Block {
+	f.mu.Lock()
+	x := f.indexes[shard]
+	f.mu.Unlock()
+	if x == nil {
+		return nil
+	}
+	from := sort.Search(len(x.blocks), func(k int) bool { return x.blocks[k].First+x.blocks[k].Records > start })
+	to := sort.Search(len(x.blocks), func(k int) bool { return x.blocks[k].First >= end })
+	return x.blocks[from:max(from, to):max(from, to)]
+}
+
+// Learn notes where some records of a shard are, so that reading them needs no look at all of the file. Blocks are in order.
+func (f *Files) Learn(shard string, blocks []task.Block) error {
+	var end int64
+	for _, b := range blocks {
+		if b.First < end || b.Records <= 0 || b.First+b.Records <= b.First || b.Offset < 0 || b.Size <= 0 || b.Offset+b.Size <= b.Offset {
+			return fmt.Errorf("blocks of %s: %+v after record %d: not a block, or not in order", f.name(shard), b, end)
+		}
+		end = b.First + b.Records
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	known := f.known[shard]
+	for _, b := range blocks {
+		n, found := slices.BinarySearchFunc(known, b.First, func(k task.Block, first int64) int { return int(k.First - first) })
+		if found {
+			known[n] = b
+		} else {
+			known = slices.Insert(known, n, b)
+		}
+	}
+	f.known[shard] = known
+	return nil
+}
+
+// block returns the block of a record. Where it is not known, the file is indexed.
+func (f *Files) block(shard string, i int64) (task.Block, error) {
+	f.mu.Lock()
+	b, ok := find(f.known[shard], i)
+	f.mu.Unlock()
+	if ok {
+		return b, nil
+	}
+	x, err := f.index(shard)
+	if err != nil {
+		return task.Block{}, err
+	}
+	if b, ok = find(x.blocks, i); !ok {
+		return b, fmt.Errorf("read %s: record %d of %d", f.name(shard), i, x.records)
+	}
+	return b, nil
+}
+
+// read returns the records of a block.
+func (f *Files) read(shard string, b task.Block) (records [][]byte, err error) {
+	err = f.open(shard, func(r io.ReaderAt, size int64) error {
+		if b.Offset+b.Size > size {
+			return fmt.Errorf("offset %d: %d bytes, the file has %d: it has changed", b.Offset, b.Size, size)
+		}
+		records, err = f.format(shard).read(r, b)
+		return err
+	})
+	return records, err
+}
+
+// format returns the format of a file.
+func (f *Files) format(shard string) format {
+	if f.csv(shard) {
+		return csvFormat{f.delimiter, f.header}
+	}
+	return recordIO{}
+}

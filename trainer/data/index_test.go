@@ -1,0 +1,137 @@
+package data
+
+import (
+	"encoding/binary"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"pgregory.net/rapid"
+)
+
+// twoFiles writes a file of each format, of 5000 records each.
+func twoFiles(t testing.TB) (dir string) {
+	dir = t.TempDir()
+	write(t, dir, "records", 5000)
+	var rows strings.Builder
+	rows.WriteString("a,b\n")
+	for i := range 5000 {
+		fmt.Fprintf(&rows, "%d,\"x\n%s\"\n", i, strings.Repeat("y", i%300))
+		if i%7 == 0 {
+			rows.WriteString("\n")
+		}
+	}
+	writeFile(t, dir, "rows.csv", rows.String())
+	return dir
+}
+
+// Who is told where records are reads them as who has indexed the file, without a look at all of it.
+func TestBlocks(t *testing.T) {
+	dir := twoFiles(t)
+	whole := open(t, dir, nil)
+	if whole.Blocks("rows.csv", 0, 10) != nil {
+		t.Error("blocks of what is not indexed")
+	}
+	if _, err := whole.Shards(); err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range []string{"records", "rows.csv"} {
+		told := open(t, dir, nil)
+		rapid.Check(t, func(t *rapid.T) {
+			start := rapid.Int64Range(0, 4999).Draw(t, "start")
+			end := rapid.Int64Range(start+1, 5000).Draw(t, "end")
+			blocks := whole.Blocks(shard, start, end)
+			if last := blocks[len(blocks)-1]; blocks[0].First > start || blocks[0].First+blocks[0].Records <= start || last.First >= end || last.First+last.Records < end {
+				t.Fatalf("records [%d, %d) are in %v", start, end, blocks)
+			}
+			if err := told.Learn(shard, blocks); err != nil {
+				t.Fatal(err)
+			}
+			for _, i := range []int64{start, (start + end) / 2, end - 1} {
+				got, err := told.ReadAt(shard, i)
+				want, _ := whole.ReadAt(shard, i)
+				if err != nil || string(got) != string(want) || len(want) == 0 {
+					t.Fatalf("record %d: %q, %v, want %q", i, got, err, want)
+				}
+			}
+		})
+		if len(told.indexes) > 0 {
+			t.Errorf("%s was indexed", shard)
+		}
+		part := open(t, dir, nil)
+		if err := part.Learn(shard, whole.Blocks(shard, 0, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := part.ReadAt(shard, 4999); err != nil || len(got) == 0 { // of which nothing was told
+			t.Errorf("%q, %v", got, err)
+		}
+		if err := os.Truncate(filepath.Join(dir, shard), 5000); err != nil {
+			t.Fatal(err)
+		}
+		told.cache = cache{}
+		if _, err := told.ReadAt(shard, 4999); err == nil || IsStorage(err) || !strings.Contains(err.Error(), "changed") || !strings.Contains(err.Error(), shard) {
+			t.Errorf("a file that was cut: %v", err)
+		}
+	}
+}
+
+func TestLearnRefuses(t *testing.T) {
+	f := open(t, twoFiles(t), nil)
+	for _, blocks := range [][]task.Block{
+		{{First: -1, Records: 1, Offset: 0, Size: 1}},
+		{{First: 0, Records: 0, Offset: 0, Size: 1}},
+		{{First: 0, Records: 1, Offset: -1, Size: 1}},
+		{{First: 0, Records: 1, Offset: 0, Size: 0}},
+		{{First: 1 << 62, Records: 1 << 62, Offset: 0, Size: 1}},
+		{{First: 0, Records: 1, Offset: 1 << 62, Size: 1 << 62}},
+		{{First: 0, Records: 2, Offset: 0, Size: 1}, {First: 1, Records: 1, Offset: 1, Size: 1}},
+	} {
+		if err := f.Learn("records", blocks); err == nil || !strings.Contains(err.Error(), "records") {
+			t.Errorf("%v: %v", blocks, err)
+		}
+	}
+}
+
+// Blocks that are wrong are errors, or other records of the file, and nothing worse.
+func FuzzLearn(f *testing.F) {
+	dir := twoFiles(f)
+	whole := open(f, dir, nil)
+	if _, err := whole.Shards(); err != nil {
+		f.Fatal(err)
+	}
+	for _, shard := range []string{"records", "rows.csv"} {
+		var b []byte
+		for _, block := range whole.Blocks(shard, 100, 3000)[:2] {
+			for _, v := range []int64{block.First, block.Records, block.Offset, block.Size} {
+				b = binary.AppendVarint(b, v)
+			}
+		}
+		f.Add(b, shard == "records", int64(110))
+	}
+	f.Fuzz(func(t *testing.T, b []byte, records bool, i int64) {
+		var blocks []task.Block
+		for len(b) > 0 {
+			var v [4]int64
+			for k := range v {
+				n := 0
+				if v[k], n = binary.Varint(b); n <= 0 {
+					return
+				}
+				b = b[n:]
+			}
+			blocks = append(blocks, task.Block{First: v[0], Records: v[1], Offset: v[2], Size: v[3]})
+		}
+		shard := "rows.csv"
+		if records {
+			shard = "records"
+		}
+		told := open(t, dir, nil)
+		if told.Learn(shard, blocks) != nil {
+			return
+		}
+		told.ReadAt(shard, i)
+	})
+}
