@@ -70,6 +70,8 @@ func newDataset(prefix string, counts []int) *dataset {
 func (d *dataset) Shards() ([]task.Shard, error) { return d.shards, nil }
 func (d *dataset) Close() error                  { return nil }
 
+func (d *dataset) Learn(string, []task.Block) error { return nil }
+
 // ReadAt is the number of the record among all, and its example.
 func (d *dataset) ReadAt(shard string, i int64) ([]byte, error) {
 	first, ok := d.first[shard]

@@ -28,5 +28,7 @@ type Reader interface {
 	// ReadAt is record i of a shard, counted from 0 like the shard's Start. The
 	// bytes stay valid, are shared, and must not be changed. After a [StorageError] the call may be repeated.
 	ReadAt(shard string, i int64) ([]byte, error)
+	// Learn notes where records of a shard are, in order, so that ReadAt need not look for them.
+	Learn(shard string, blocks []task.Block) error
 	Close() error
 }

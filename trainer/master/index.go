@@ -12,6 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Data is what a job reads.
@@ -20,6 +21,28 @@ type Data interface {
 	Index(ctx context.Context) (training, validation []task.Shard, err error)
 	// Indexed returns how many bytes Index has looked at, and how many there are. It may be called meanwhile.
 	Indexed() (bytes, of int64)
+	// Blocks returns where the records of a task are, in order; nil if that is not known.
+	Blocks(t task.Task) []task.Block
+}
+
+// mostBlocks is how many are told with a task at most: a message has no more than 4 MB. A worker that is told none looks for
+// the records itself.
+const mostBlocks = 1 << 16
+
+// blocks returns what is told of where a task's records are.
+func (m *master) blocks(t task.Task) []*wire.Block {
+	if m.Data == nil {
+		return nil
+	}
+	all := m.Data.Blocks(t)
+	if len(all) > mostBlocks {
+		return nil
+	}
+	told := make([]*wire.Block, len(all))
+	for i, b := range all {
+		told[i] = &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size}
+	}
+	return told
 }
 
 // begin finds the data, if it is not known, and starts the pods. Meanwhile the master answers its probes, its users, and pods

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -33,6 +34,10 @@ func (s *scan) Index(ctx context.Context) (training, validation []task.Shard, er
 		}
 	}
 	return []task.Shard{{Name: "shard-0", Count: 8}}, []task.Shard{{Name: "test-0", Count: 2}, {Name: "empty"}}, s.err
+}
+
+func (s *scan) Blocks(t task.Task) []task.Block {
+	return []task.Block{{First: t.Start, Records: t.Records(), Offset: 10 * t.Start, Size: 10 * t.Records()}}
 }
 
 func (s *scan) Indexed() (bytes, of int64) { return int64(time.Since(s.begun).Seconds()) * 1e6, 3600e6 }
@@ -85,6 +90,11 @@ func TestMasterListensBeforeItIndexes(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		w.join()
+		first := w.task(0)
+		if b := first.Blocks; len(b) != 1 || b[0].First != 0 || b[0].Records != 4 || b[0].Offset != 0 || b[0].Size != 40 {
+			t.Errorf("told where the records of %v are", first)
+		}
+		w.done(0, first)
 		if task := w.train(0); task.Kind != wire.TaskKind_EVALUATION || task.End != 2 {
 			t.Errorf("after the training there is %v", task)
 		}
@@ -168,4 +178,27 @@ func TestScaledWhileItIsIndexed(t *testing.T) {
 			t.Errorf("%d workers", workers)
 		}
 	})
+}
+
+// far is data of which each record is a block of its own, far behind in its file.
+type far struct{ scan }
+
+func (*far) Blocks(t task.Task) []task.Block {
+	all := make([]task.Block, t.Records())
+	for i := range all {
+		all[i] = task.Block{First: t.Start + int64(i), Records: 1 << 20, Offset: 1 << 50, Size: 1 << 30}
+	}
+	return all
+}
+
+// What is told of a task fits into a message, however much of it there is.
+func TestBlocksFitIntoAMessage(t *testing.T) {
+	const start, limit = 1 << 50, 4 << 20
+	m := &master{Config: Config{Data: new(far)}}
+	for records, want := range map[int64]int{3: 3, mostBlocks: mostBlocks, mostBlocks + 1: 0} {
+		told := m.blocks(task.Task{Kind: task.Training, Start: start, End: start + records})
+		if size := proto.Size(&wire.Task{Blocks: told}); len(told) != want || size > limit {
+			t.Errorf("%d blocks of %d records, %d bytes", len(told), records, size)
+		}
+	}
 }

@@ -180,6 +180,7 @@ func (m *master) task(l task.Lease) *wire.Task {
 	t := &wire.Task{
 		Kind: kinds[l.Kind], Lease: l.ID,
 		Number: int64(l.Number), Shard: l.Shard, Start: l.Start, End: l.End, Done: l.Done, Epoch: int32(l.Epoch),
+		Blocks: m.blocks(l.Task),
 	}
 	if run, ok := m.evals.Running(); ok && l.Kind == task.Evaluation && l.Version == run.Version {
 		t.Version = run.Snapshot

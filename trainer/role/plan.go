@@ -20,7 +20,7 @@ import (
 // Plan returns what a master needs to know of a job, but for where it listens and where its pods run: the
 // metrics of its model, and its data, which this machine must have.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
-	config := master.Config{Job: j, Log: log, Data: &records{job: j, log: log}}
+	config := master.Config{Job: j, Log: log, Data: &records{job: j, log: log, read: make(map[task.Kind]*data.Files)}}
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {
 		return config, err
@@ -35,15 +35,15 @@ type records struct {
 	log *slog.Logger
 
 	mu   sync.Mutex
-	read []*data.Files
+	read map[task.Kind]*data.Files // by what is done with them
 }
 
 // Index implements [master.Data].
 func (r *records) Index(ctx context.Context) (training, validation []task.Shard, err error) {
-	if training, err = r.shards(ctx, r.job.TrainingData); err != nil {
+	if training, err = r.shards(ctx, task.Training, r.job.TrainingData); err != nil {
 		return nil, nil, fmt.Errorf("--training_data: %w", err)
 	}
-	if validation, err = r.shards(ctx, r.job.ValidationData); err != nil {
+	if validation, err = r.shards(ctx, task.Evaluation, r.job.ValidationData); err != nil {
 		return nil, nil, fmt.Errorf("--validation_data: %w", err)
 	}
 	return training, validation, nil
@@ -51,7 +51,7 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 
 // shards lists what there is at a path, nothing if it is empty. Storage that fails is waited for, but not what has never
 // been there.
-func (r *records) shards(ctx context.Context, path string) (shards []task.Shard, err error) {
+func (r *records) shards(ctx context.Context, kind task.Kind, path string) (shards []task.Shard, err error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -67,16 +67,26 @@ func (r *records) shards(ctx context.Context, path string) (shards []task.Shard,
 	if err = cmp.Or(missing, err); err != nil {
 		return nil, err
 	}
-	defer files.Close()
 	defer context.AfterFunc(ctx, func() { files.Close() })()
 	r.mu.Lock()
-	r.read = append(r.read, files)
+	r.read[kind] = files
 	r.mu.Unlock()
 	err = patience.Reach(ctx, func() (err error) {
 		shards, err = files.Shards()
 		return err
 	})
 	return shards, err
+}
+
+// Blocks implements [master.Data].
+func (r *records) Blocks(t task.Task) []task.Block {
+	r.mu.Lock()
+	files := r.read[t.Kind]
+	r.mu.Unlock()
+	if files == nil {
+		return nil
+	}
+	return files.Blocks(t.Shard, t.Start, t.End)
 }
 
 // Indexed implements [master.Data].

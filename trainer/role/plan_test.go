@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
@@ -43,6 +44,14 @@ func TestIndex(t *testing.T) {
 	}
 	if bytes, of := r.Indexed(); bytes != 20 || of != 20 {
 		t.Errorf("%d bytes of %d", bytes, of)
+	}
+	for kind, shard := range map[task.Kind]string{task.Training: "train.csv", task.Evaluation: "test.csv"} {
+		if b := r.Blocks(task.Task{Kind: kind, Shard: shard, End: 1}); len(b) != 1 || b[0].Offset != 4 {
+			t.Errorf("%v: %s is in %v", kind, shard, b)
+		}
+	}
+	if b := r.Blocks(task.Task{Kind: task.Export}); b != nil {
+		t.Errorf("an export is in %v", b)
 	}
 }
 

@@ -505,6 +505,7 @@ type Task struct {
 	Epoch         int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Version       int64                  `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"` // evaluation: the snapshot to evaluate; 0 is the model as it stands
 	Number        int64                  `protobuf:"varint,9,opt,name=number,proto3" json:"number,omitempty"`   // of the task, from 0, in the epoch's unshuffled cut; with the epoch it names what is trained on
+	Blocks        []*Block               `protobuf:"bytes,10,rep,name=blocks,proto3" json:"blocks,omitempty"`   // where its records are, in order; none: the worker has to look for them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -602,6 +603,82 @@ func (x *Task) GetNumber() int64 {
 	return 0
 }
 
+func (x *Task) GetBlocks() []*Block {
+	if x != nil {
+		return x.Blocks
+	}
+	return nil
+}
+
+// Block is a part of a shard's file that is read at once. It has the records [first, first+records).
+type Block struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         int64                  `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Records       int64                  `protobuf:"varint,2,opt,name=records,proto3" json:"records,omitempty"`
+	Offset        int64                  `protobuf:"varint,3,opt,name=offset,proto3" json:"offset,omitempty"` // in the file, in bytes
+	Size          int64                  `protobuf:"varint,4,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Block) Reset() {
+	*x = Block{}
+	mi := &file_elasticdl_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Block) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Block) ProtoMessage() {}
+
+func (x *Block) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Block.ProtoReflect.Descriptor instead.
+func (*Block) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Block) GetFirst() int64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *Block) GetRecords() int64 {
+	if x != nil {
+		return x.Records
+	}
+	return 0
+}
+
+func (x *Block) GetOffset() int64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *Block) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
 type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
@@ -612,7 +689,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[5]
+	mi := &file_elasticdl_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +701,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[5]
+	mi := &file_elasticdl_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +714,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{5}
+	return file_elasticdl_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *GetTaskRequest) GetWorker() int32 {
@@ -663,7 +740,7 @@ type GetTaskReply struct {
 
 func (x *GetTaskReply) Reset() {
 	*x = GetTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[6]
+	mi := &file_elasticdl_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -675,7 +752,7 @@ func (x *GetTaskReply) String() string {
 func (*GetTaskReply) ProtoMessage() {}
 
 func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[6]
+	mi := &file_elasticdl_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -688,7 +765,7 @@ func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskReply.ProtoReflect.Descriptor instead.
 func (*GetTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{6}
+	return file_elasticdl_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *GetTaskReply) GetTask() *Task {
@@ -709,7 +786,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +798,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +811,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{7}
+	return file_elasticdl_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Metric) GetName() string {
@@ -766,7 +843,7 @@ type ReportTaskRequest struct {
 
 func (x *ReportTaskRequest) Reset() {
 	*x = ReportTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +855,7 @@ func (x *ReportTaskRequest) String() string {
 func (*ReportTaskRequest) ProtoMessage() {}
 
 func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +868,7 @@ func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskRequest.ProtoReflect.Descriptor instead.
 func (*ReportTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{8}
+	return file_elasticdl_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ReportTaskRequest) GetWorker() int32 {
@@ -851,7 +928,7 @@ type ReportTaskReply struct {
 
 func (x *ReportTaskReply) Reset() {
 	*x = ReportTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -863,7 +940,7 @@ func (x *ReportTaskReply) String() string {
 func (*ReportTaskReply) ProtoMessage() {}
 
 func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -876,7 +953,7 @@ func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskReply.ProtoReflect.Descriptor instead.
 func (*ReportTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{9}
+	return file_elasticdl_proto_rawDescGZIP(), []int{10}
 }
 
 type LeaseProgress struct {
@@ -890,7 +967,7 @@ type LeaseProgress struct {
 
 func (x *LeaseProgress) Reset() {
 	*x = LeaseProgress{}
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -902,7 +979,7 @@ func (x *LeaseProgress) String() string {
 func (*LeaseProgress) ProtoMessage() {}
 
 func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -915,7 +992,7 @@ func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseProgress.ProtoReflect.Descriptor instead.
 func (*LeaseProgress) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{10}
+	return file_elasticdl_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LeaseProgress) GetLease() int64 {
@@ -959,7 +1036,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1048,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1061,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+	return file_elasticdl_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HeartbeatRequest) GetRole() Role {
@@ -1093,7 +1170,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1105,7 +1182,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1118,7 +1195,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+	return file_elasticdl_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1225,7 +1302,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1237,7 +1314,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1250,7 +1327,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+	return file_elasticdl_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -1307,7 +1384,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1319,7 +1396,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1332,7 +1409,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+	return file_elasticdl_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -1421,7 +1498,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1433,7 +1510,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1446,7 +1523,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+	return file_elasticdl_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -1531,7 +1608,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1543,7 +1620,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1556,7 +1633,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+	return file_elasticdl_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -1590,7 +1667,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +1679,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +1692,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *World) GetId() int64 {
@@ -1684,7 +1761,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1773,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1786,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -1735,7 +1812,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1824,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1837,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -1779,7 +1856,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1791,7 +1868,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1804,7 +1881,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -1822,7 +1899,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1911,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1924,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 type PodStatus struct {
@@ -1868,7 +1945,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1880,7 +1957,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1893,7 +1970,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -1976,7 +2053,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1988,7 +2065,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2001,7 +2078,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -2053,7 +2130,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2142,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2155,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *JobStatus) GetName() string {
@@ -2285,7 +2362,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2374,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2387,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -2364,7 +2441,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2376,7 +2453,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2389,7 +2466,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -2407,7 +2484,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2419,7 +2496,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2432,7 +2509,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 type Variable struct {
@@ -2447,7 +2524,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2459,7 +2536,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2472,7 +2549,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Variable) GetName() string {
@@ -2515,7 +2592,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2527,7 +2604,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2540,7 +2617,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -2580,7 +2657,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2592,7 +2669,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2605,7 +2682,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -2626,7 +2703,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2638,7 +2715,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2651,7 +2728,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -2677,7 +2754,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2689,7 +2766,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2702,7 +2779,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -2721,7 +2798,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2733,7 +2810,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2746,7 +2823,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -2773,7 +2850,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +2862,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +2875,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -2866,7 +2943,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2878,7 +2955,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2891,7 +2968,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -2922,7 +2999,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\"D\n" +
 	"\x06Server\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\xdf\x01\n" +
+	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\x89\x02\n" +
 	"\x04Task\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.elasticdl.TaskKindR\x04kind\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
@@ -2932,7 +3009,14 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12\x18\n" +
 	"\aversion\x18\b \x01(\x03R\aversion\x12\x16\n" +
-	"\x06number\x18\t \x01(\x03R\x06number\"<\n" +
+	"\x06number\x18\t \x01(\x03R\x06number\x12(\n" +
+	"\x06blocks\x18\n" +
+	" \x03(\v2\x10.elasticdl.BlockR\x06blocks\"c\n" +
+	"\x05Block\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x18\n" +
+	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
+	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\"<\n" +
 	"\x0eGetTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
 	"\x04held\x18\x02 \x03(\x03R\x04held\"3\n" +
@@ -3180,7 +3264,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -3191,91 +3275,93 @@ var file_elasticdl_proto_goTypes = []any{
 	(*Base)(nil),              // 6: elasticdl.Base
 	(*Server)(nil),            // 7: elasticdl.Server
 	(*Task)(nil),              // 8: elasticdl.Task
-	(*GetTaskRequest)(nil),    // 9: elasticdl.GetTaskRequest
-	(*GetTaskReply)(nil),      // 10: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 11: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 12: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 13: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 14: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 15: elasticdl.HeartbeatRequest
-	(*CutReport)(nil),         // 16: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 17: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 18: elasticdl.Arrival
-	(*Assembly)(nil),          // 19: elasticdl.Assembly
-	(*Recall)(nil),            // 20: elasticdl.Recall
-	(*World)(nil),             // 21: elasticdl.World
-	(*Member)(nil),            // 22: elasticdl.Member
-	(*ScaleRequest)(nil),      // 23: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 24: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 25: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 26: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 27: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 28: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 29: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 30: elasticdl.StopRequest
-	(*StopReply)(nil),         // 31: elasticdl.StopReply
-	(*Variable)(nil),          // 32: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 33: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 34: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 35: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 36: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 37: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 38: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 39: elasticdl.ControlReply
-	nil,                       // 40: elasticdl.Evaluation.MetricsEntry
+	(*Block)(nil),             // 9: elasticdl.Block
+	(*GetTaskRequest)(nil),    // 10: elasticdl.GetTaskRequest
+	(*GetTaskReply)(nil),      // 11: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 12: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 13: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 14: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 15: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 16: elasticdl.HeartbeatRequest
+	(*CutReport)(nil),         // 17: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 18: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 19: elasticdl.Arrival
+	(*Assembly)(nil),          // 20: elasticdl.Assembly
+	(*Recall)(nil),            // 21: elasticdl.Recall
+	(*World)(nil),             // 22: elasticdl.World
+	(*Member)(nil),            // 23: elasticdl.Member
+	(*ScaleRequest)(nil),      // 24: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 25: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 26: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 27: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 28: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 29: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 30: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 31: elasticdl.StopRequest
+	(*StopReply)(nil),         // 32: elasticdl.StopReply
+	(*Variable)(nil),          // 33: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 34: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 35: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 36: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 37: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 38: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 39: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 40: elasticdl.ControlReply
+	nil,                       // 41: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
 	7,  // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
 	6,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
 	1,  // 3: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
-	8,  // 4: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	11, // 5: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
-	0,  // 6: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	14, // 7: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
-	3,  // 8: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	16, // 9: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	2,  // 10: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	32, // 11: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	21, // 12: elasticdl.Assembly.world:type_name -> elasticdl.World
-	20, // 13: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	22, // 14: elasticdl.World.members:type_name -> elasticdl.Member
-	6,  // 15: elasticdl.World.base:type_name -> elasticdl.Base
-	0,  // 16: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	40, // 17: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	27, // 18: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	26, // 19: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	29, // 20: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	32, // 21: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	35, // 22: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	6,  // 23: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	4,  // 24: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	9,  // 25: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	12, // 26: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	15, // 27: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	18, // 28: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	25, // 29: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	23, // 30: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	30, // 31: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	33, // 32: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	36, // 33: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	38, // 34: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	5,  // 35: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	10, // 36: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	13, // 37: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	17, // 38: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	19, // 39: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	28, // 40: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	24, // 41: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	31, // 42: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	34, // 43: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	37, // 44: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	39, // 45: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	35, // [35:46] is the sub-list for method output_type
-	24, // [24:35] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	9,  // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
+	8,  // 5: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
+	12, // 6: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	0,  // 7: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
+	15, // 8: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	3,  // 9: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
+	17, // 10: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	2,  // 11: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	33, // 12: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	22, // 13: elasticdl.Assembly.world:type_name -> elasticdl.World
+	21, // 14: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	23, // 15: elasticdl.World.members:type_name -> elasticdl.Member
+	6,  // 16: elasticdl.World.base:type_name -> elasticdl.Base
+	0,  // 17: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	41, // 18: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	28, // 19: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	27, // 20: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	30, // 21: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	33, // 22: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	36, // 23: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	6,  // 24: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	4,  // 25: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	10, // 26: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	13, // 27: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	16, // 28: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	19, // 29: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	26, // 30: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	24, // 31: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	31, // 32: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	34, // 33: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	37, // 34: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	39, // 35: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	5,  // 36: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	11, // 37: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	14, // 38: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	18, // 39: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	20, // 40: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	29, // 41: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	25, // 42: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	32, // 43: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	35, // 44: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	38, // 45: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	40, // 46: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	36, // [36:47] is the sub-list for method output_type
+	25, // [25:36] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -3283,7 +3369,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[15].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[16].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -3295,7 +3381,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   37,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

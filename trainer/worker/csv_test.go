@@ -11,6 +11,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -63,6 +64,53 @@ func TestRowsOfCSV(t *testing.T) {
 			t.Errorf("steps %v, want %v", b.engine.steps, want)
 		}
 		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || !strings.Contains(r[1].Error, `feed record 5 of rows.csv: record 0: column 2: strconv.Atoi: parsing "none"`) {
+			t.Errorf("reports %v", r)
+		}
+	})
+}
+
+// A worker that is told where a task's records are looks at nothing else of the file, however long that is.
+func TestToldBlocks(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "rows.csv")
+	text := "name;number\n" + strings.Repeat("a;7\n", 3000)
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(text)
+	master, err := data.Open(dir, map[string]string{"delimiter": ";"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := master.Shards(); err != nil {
+		t.Fatal(err)
+	}
+	told := func(lease int64, blocks []task.Block) *wire.Task {
+		task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "rows.csv", Start: 2500, End: 2504, Epoch: 1}
+		for _, b := range blocks {
+			task.Blocks = append(task.Blocks, &wire.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size})
+		}
+		return task
+	}
+	write(strings.Replace(text, ";7", "77", 1)) // its first row is bad now: who looks at it finds that
+	bubble(t, func(t *testing.T) {
+		bad := []task.Block{{First: 2500, Records: -1}}
+		b := newBench(t, ps.ServerConfig{Async: true}, told(1, master.Blocks("rows.csv", 2500, 2504)), told(2, bad))
+		worker, err := data.Open(dir, map[string]string{"delimiter": ";"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Training = worker
+		b.Model.Feed = feedSecond
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		if want := [][]int32{{7, 7, 7, 7}}; !slices.EqualFunc(b.engine.steps, want, slices.Equal) {
+			t.Errorf("steps %v, want %v", b.engine.steps, want)
+		}
+		if r := b.master.reports; len(r) != 2 || r[0].Error != "" || !strings.Contains(r[1].Error, "rows.csv") {
 			t.Errorf("reports %v", r)
 		}
 	})

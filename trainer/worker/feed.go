@@ -98,6 +98,9 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	if len(order) == 0 { // lost after its last push, before its report
 		return f.settle(ctx, t)
 	}
+	if err := reader.Learn(t.Shard, blocks(t)); err != nil {
+		return f.send(ctx, item{task: t, err: err})
+	}
 	patience := f.patience(t.Lease)
 	for at := 0; at < len(order); {
 		if f.leases.abandoned(t.Lease) {
@@ -124,6 +127,15 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		at += n
 	}
 	return nil
+}
+
+// blocks returns what the master has told of where a task's records are.
+func blocks(t *wire.Task) []task.Block {
+	told := make([]task.Block, len(t.Blocks))
+	for i, b := range t.Blocks {
+		told[i] = task.Block{First: b.First, Records: b.Records, Offset: b.Offset, Size: b.Size}
+	}
+	return told
 }
 
 // patience is that of a lease with storage that fails: its task counts as being worked on meanwhile.
