@@ -71,6 +71,7 @@ func (d *dataset) Shards() ([]task.Shard, error) { return d.shards, nil }
 func (d *dataset) Close() error                  { return nil }
 
 func (d *dataset) Learn(string, []task.Block) error { return nil }
+func (d *dataset) Looked() int64                    { return 0 }
 
 // ReadAt is the number of the record among all, and its example.
 func (d *dataset) ReadAt(shard string, i int64) ([]byte, error) {

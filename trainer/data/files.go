@@ -26,6 +26,7 @@ type Files struct {
 	closed  atomic.Bool
 	scanned atomic.Int64 // bytes that the last Shards has looked at,
 	size    atomic.Int64 // of how many
+	looked  atomic.Int64 // bytes read to find records, all together
 
 	mu      sync.Mutex
 	indexes map[string]*index       // whole ones
@@ -51,6 +52,9 @@ func (f *Files) within(use func(*os.Root) error) error {
 	defer root.Close()
 	return use(root)
 }
+
+// Looked implements [Reader].
+func (f *Files) Looked() int64 { return f.looked.Load() }
 
 // indexers is how many files are indexed at once: a disk far away has latency.
 const indexers = 8
@@ -163,7 +167,7 @@ func (f *Files) index(shard string) (*index, error) {
 		return nil, fmt.Errorf("read %s: not the file %s", f.name(shard), f.path)
 	}
 	err := f.open(shard, func(r io.ReaderAt, size int64) (err error) {
-		seen := &counted{ReaderAt: r, all: &f.scanned}
+		seen := &counted{ReaderAt: r, all: []*atomic.Int64{&f.scanned, &f.looked}}
 		x, err = f.format(shard).index(seen, size)
 		f.scanned.Add(-seen.here) // Shards counts whole files
 		return err

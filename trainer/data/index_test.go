@@ -58,7 +58,7 @@ func TestBlocks(t *testing.T) {
 				}
 			}
 		})
-		if len(told.indexes) > 0 {
+		if len(told.indexes) > 0 || told.Looked() > 0 {
 			t.Errorf("%s was indexed", shard)
 		}
 		part := open(t, dir, nil)
@@ -67,6 +67,9 @@ func TestBlocks(t *testing.T) {
 		}
 		if got, err := part.ReadAt(shard, 4999); err != nil || len(got) == 0 { // of which nothing was told
 			t.Errorf("%q, %v", got, err)
+		}
+		if part.Looked() == 0 {
+			t.Error("it has looked, and does not say so")
 		}
 		if err := os.Truncate(filepath.Join(dir, shard), 5000); err != nil {
 			t.Fatal(err)

@@ -30,5 +30,7 @@ type Reader interface {
 	ReadAt(shard string, i int64) ([]byte, error)
 	// Learn notes where records of a shard are, in order, so that ReadAt need not look for them.
 	Learn(shard string, blocks []task.Block) error
+	// Looked returns how many bytes were read to find records. It rises while ReadAt looks for one, which may take long.
+	Looked() int64
 	Close() error
 }

@@ -64,13 +64,15 @@ func (s stored) ReadAt(b []byte, offset int64) (int, error) {
 // counted counts what is read.
 type counted struct {
 	io.ReaderAt
-	all  *atomic.Int64 // by many such
+	all  []*atomic.Int64 // by many such
 	here int64
 }
 
 func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
 	n, err := c.ReaderAt.ReadAt(b, offset)
-	c.all.Add(int64(n))
+	for _, all := range c.all {
+		all.Add(int64(n))
+	}
 	c.here += int64(n)
 	return n, err
 }

@@ -190,7 +190,8 @@ func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error 
 	return nil
 }
 
-// Work notes that a lease is worked on, though no record of it is done: its worker waits for the storage of its data. Effort
+// Work notes that a lease is worked on, though no record of it is done: its worker waits for the storage of its data, or looks
+// for its records in a long file. Effort
 // has no measure and rises as long as that is so; less than was told before changes nothing. It keeps the worker from being overdue.
 func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error {
 	l, err := q.held(lease, worker)

@@ -960,7 +960,7 @@ type LeaseProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         int64                  `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	Done          int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`     // records, counted from the task's start; evaluation: measured; export: bytes written
-	Effort        int64                  `protobuf:"varint,3,opt,name=effort,proto3" json:"effort,omitempty"` // rises while the worker waits for storage that fails, in any unit
+	Effort        int64                  `protobuf:"varint,3,opt,name=effort,proto3" json:"effort,omitempty"` // rises while the worker waits for storage that fails, or looks for the records, in any unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }

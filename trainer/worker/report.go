@@ -31,6 +31,8 @@ type leases struct {
 	mu    sync.Mutex
 	held  map[int64]*lease
 	floor int64 // those below are void
+	// looked returns how much was read to find records: effort for whichever lease needs them; nil: nobody looks.
+	looked func() int64
 }
 
 type lease struct {
@@ -110,11 +112,15 @@ func (l *leases) progress() []*wire.LeaseProgress {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var all []*wire.LeaseProgress
+	var looked int64
+	if l.looked != nil {
+		looked = l.looked()
+	}
 	for id, h := range l.held {
 		if h.resting {
 			h.effort++
 		}
-		all = append(all, &wire.LeaseProgress{Lease: id, Done: h.done, Effort: h.effort})
+		all = append(all, &wire.LeaseProgress{Lease: id, Done: h.done, Effort: h.effort + looked})
 	}
 	slices.SortFunc(all, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
 	return all

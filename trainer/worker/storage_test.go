@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -290,4 +291,47 @@ func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	if err := r.fail(t.Context(), &wire.Task{Lease: 1}, errors.New("bad record")); err != nil || len(reports) != 1 {
 		t.Errorf("%d reports of bad data, %v", len(reports), err)
 	}
+}
+
+// scanned is a reader that looks for its records for long.
+type scanned struct {
+	numbers
+	took  time.Duration
+	began *atomic.Int64
+}
+
+func (s scanned) ReadAt(shard string, i int64) ([]byte, error) {
+	if s.began.CompareAndSwap(0, time.Now().UnixNano()) {
+		time.Sleep(s.took)
+	}
+	return s.numbers.ReadAt(shard, i)
+}
+
+func (s scanned) Looked() int64 {
+	began := s.began.Load()
+	if began == 0 {
+		return 0
+	}
+	return int64(min(time.Since(time.Unix(0, began)), s.took))
+}
+
+// A worker that looks for the records of its task in a long file is at work, and says so; not any more when it has found them.
+func TestLongScanIsEffort(t *testing.T) {
+	const took = 30 * time.Minute
+	bubble(t, func(t *testing.T) {
+		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 4, 0))
+		b.Training = scanned{numbers{bad: -1}, took, new(atomic.Int64)}
+		b.engine.takes = 10 * time.Second
+		if err := Run(t.Context(), b.Config); err != nil {
+			t.Fatal(err)
+		}
+		var effort int64
+		for i, beat := range b.master.beats {
+			scans := time.Duration(i)*timing.Beat < took
+			if l := beat.Leases; len(l) != 1 || l[0].Effort > effort != scans {
+				t.Fatalf("heartbeat %d tells of %v after effort %d", i, l, effort)
+			}
+			effort = beat.Leases[0].Effort
+		}
+	})
 }

@@ -131,6 +131,7 @@ func Run(ctx context.Context, cfg Config) error {
 		asked:   make(chan struct{}),
 		metrics: cfg.Model.Metrics(),
 	}
+	w.leases.looked = w.looked
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
@@ -165,6 +166,16 @@ func Run(ctx context.Context, cfg Config) error {
 		return ErrLeft
 	}
 	return cause
+}
+
+// looked returns how many bytes the worker has read to find records.
+func (w *worker) looked() (bytes int64) {
+	for _, reader := range []data.Reader{w.Training, w.Validation} {
+		if reader != nil {
+			bytes += reader.Looked()
+		}
+	}
+	return bytes
 }
 
 func (w *worker) strategy() (strategy, error) {
