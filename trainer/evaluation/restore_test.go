@@ -85,7 +85,6 @@ func TestRestoreFinal(t *testing.T) {
 			t.Fatal(err)
 		}
 		s = back
-		s.Final(70)
 		due(t, s, 70)
 		s.Begin(1)
 	}
