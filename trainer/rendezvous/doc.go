@@ -12,9 +12,27 @@
 //	    └────────────────────────── none is left: Anew with the next Form ───────────────────────────┘
 //
 // A process is the member, not its number or its address: one that is started again under the number of
-// another, or whose stream was renewed, is a newcomer, and the one before has left. What a process says is
+// another, or comes in another session, is a newcomer, and the one before has left. What a process says is
 // heard once for each world that it was given, and only if it comes from that one: a message from before
 // is late or told twice, and the world that answers it is on its way already.
+//
+// # A world outlives its streams
+//
+// Members talk to each other, not to the master, so a world works on when the master is away, or one of its streams is:
+//
+//   - The end of a stream ends nothing. A worker whose stream has ended keeps its world, and opens another stream as soon as it can. The
+//     first word on that is an arrival if it stands between two rounds, and else that it works in a formation.
+//   - The shell tells the end of a stream by [Rendezvous.Away], and the word that one works by [Rendezvous.Present]. In between the member
+//     counts as present. Nothing that is told to it meanwhile is lost: Present answers with what it has to know. After Absence it has left.
+//     Its pod's end and its heartbeats tell sooner, and a link that breaks does: the other end arrives, and names it.
+//   - A [Snapshot] is written before a new world is sent. So the world that any member may be in is the one of the last snapshot, and [Restore]
+//     has its members as those whose streams have just ended. They keep it, and no formation is given out twice.
+//   - Who waits for a world, a newcomer or a member that is back, is not in the snapshot: it arrives again, on a new stream. What a member
+//     brought as a newcomer is, so that its state is not taken for that of the others.
+//   - Sessions are the shell's. It numbers them from the master's incarnation · 2³² on, so that they rise over restarts, and keeps
+//     beside the snapshot which process the session of each member is.
+//   - Which of the leases are in the state is said by whoever arrives, and by members with their heartbeats: the custody of a ring
+//     is restored from the world, and safe again as soon as a member's heartbeat tells that world's formation.
 //
 // Laws:
 //
@@ -36,4 +54,9 @@
 //  9. One that departs is called back with the others, after a round. It is in no world after that one but to pass the
 //     state on, or if too few are left without it, and is released once. As long as it is there Max does not count it.
 //  10. Same calls, same actions.
+//  11. A member that works and has no stream is in its world as before, for Absence at most; all that are away for so long leave at once.
+//     When it is present again it is told once more whether it has been called back.
+//  12. Laws 1 to 11 hold over restarts, whatever happens to processes meanwhile. A rendezvous that is restored, and to which all processes
+//     say where they are, has the same world, members, calls, suspicions and guests as the one that was saved; joins settle anew.
+//  13. A snapshot is of the size of the world: 64 KiB for 1,000 members. One that cannot be is an error.
 package rendezvous

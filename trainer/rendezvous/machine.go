@@ -34,9 +34,10 @@ type Rendezvous struct {
 type process struct {
 	Arrival // its last
 	place   place
-	given   int64 // formation of the last world that it was given, or unheard
-	brought int64 // round of the state that it had as a newcomer, until it has another; -1: none
-	departs bool  // it will leave soon
+	given   int64     // formation of the last world that it was given, or unheard
+	brought int64     // round of the state that it had as a newcomer, until it has another; -1: none
+	departs bool      // it will leave soon
+	away    time.Time // working: since when it has no stream; zero: it has one
 }
 
 const unheard = -1 // so that its first arrival counts, wherever it comes from
@@ -70,6 +71,7 @@ func New(p Policy) *Rendezvous {
 	p.Settle = cmp.Or(p.Settle, 300*time.Millisecond)
 	p.Patience = cmp.Or(p.Patience, 2*time.Second)
 	p.Attempts = cmp.Or(p.Attempts, 3)
+	p.Absence = cmp.Or(p.Absence, 15*time.Second)
 	return &Rendezvous{policy: p, known: make(map[int]*process), suspicion: make(map[int]int)}
 }
 
@@ -86,7 +88,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	if p == nil || p.place != outside && p.place != working || p.given != a.Formation && p.given != unheard {
 		return nil
 	}
-	p.Arrival = a
+	p.Arrival, p.away = a, time.Time{}
 	if p.place == outside {
 		p.place, p.given, p.brought = waiting, a.Formation, a.Round
 		r.guests = append(r.guests, p)
@@ -171,7 +173,11 @@ func (r *Rendezvous) Tick(now time.Time) []Action { return r.step(now) }
 
 // Deadline is when Tick has something to do next, if nothing happens before.
 func (r *Rendezvous) Deadline() (time.Time, bool) {
-	return r.since.Add(r.length(r.wait)), r.wait != nothing
+	at, ok := r.absence()
+	if next := r.since.Add(r.length(r.wait)); r.wait != nothing && (!ok || next.Before(at)) {
+		return next, true
+	}
+	return at, ok
 }
 
 // World is the last one that was formed; members of it may have left since.
@@ -197,6 +203,7 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 
 // step does whatever can be done, and leaves what has to wait.
 func (r *Rendezvous) step(now time.Time) []Action {
+	r.absent(now)
 	for {
 		do, w := r.next()
 		if w != r.wait {

@@ -32,6 +32,7 @@ type peer struct {
 	left  bool
 	asked bool // to leave
 	freed bool
+	away  time.Time // as a member: since when it has no stream; zero: it has one
 }
 
 // arrived says that an arrival was heard that is not answered by a world.
@@ -48,6 +49,7 @@ type model struct {
 	t        *rapid.T
 	r, twin  *Rendezvous // the twin is told the same
 	policy   Policy      // with the defaults
+	absence  time.Duration
 	now      time.Time
 	expected int
 	peers    []*peer // in the order of their start
@@ -63,9 +65,10 @@ func newModel(t *rapid.T) *model {
 	p := Policy{
 		Min: rapid.IntRange(0, 3).Draw(t, "min"), Max: rapid.SampledFrom([]int{0, 0, 3, 4}).Draw(t, "max"),
 		Settle: 300 * time.Millisecond, Patience: 2 * time.Second, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts"),
+		Absence: 2500 * time.Millisecond,
 	}
 	m := &model{t: t, r: New(p), twin: New(p), policy: p, now: start}
-	m.policy.Min = max(1, p.Min)
+	m.policy.Min, m.absence = max(1, p.Min), m.r.policy.Absence
 	return m
 }
 
@@ -298,7 +301,7 @@ func (m *model) hear(p *peer) {
 	switch {
 	case a.Formation != p.given: // said before it read of the world that answers
 	case slices.Contains(m.old, p):
-		m.touched = m.now
+		m.touched, p.away = m.now, time.Time{}
 		if e := &m.eras[len(m.eras)-1]; a.Broken {
 			e.broken = true
 		}
@@ -431,9 +434,10 @@ func (m *model) Wait(t *rapid.T) {
 
 func (m *model) wait(d time.Duration) {
 	m.now = m.now.Add(d)
+	left := m.absent()
 	tick := func(r *Rendezvous) []Action { return r.Tick(m.now) }
 	if at, ok := m.r.Deadline(); ok && !m.now.Before(at) {
-		if did := m.all(tick); len(did) == 0 {
+		if did := m.all(tick); len(did) == 0 && !left {
 			m.t.Fatalf("nothing was due at %v, now %v", at, m.now)
 		}
 		return
@@ -489,6 +493,14 @@ func (m *model) Check(t *rapid.T) {
 		m.joinable = m.now
 	}
 	at, ok := m.r.Deadline()
+	if gives := m.gives(); !gives.IsZero() { // nobody waits for them longer than that, and who waits for others does so no longer
+		if !ok || at.After(gives) {
+			t.Fatalf("deadline %v (%t), and some are away until %v", at, ok, gives)
+		}
+		if at == gives {
+			return
+		}
+	}
 	if joins && (there >= m.wanted() || !ok || at != m.joinable.Add(m.policy.Settle)) {
 		t.Fatalf("%d there, %d wanted, since %v, deadline %v (%t)", there, m.wanted(), m.joinable, at, ok)
 	}
@@ -508,6 +520,8 @@ func (m *model) settle(t *rapid.T) {
 	for range 10000 {
 		if p := first(func(p *peer) bool { return len(p.up) > 0 }); p != nil {
 			m.hear(p)
+		} else if p := first(func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }); p != nil {
+			m.back(p)
 		} else if p := first(func(p *peer) bool { return p.alive && len(p.down) > 0 }); p != nil {
 			m.read(p)
 		} else if p := first(func(p *peer) bool { return p.works() && p.called }); p != nil {
@@ -532,6 +546,7 @@ func TestLaws(t *testing.T) {
 			"": m.Check, "start": m.Start, "start more": m.Start, "hear": m.Hear, "hear more": m.Hear, "hear most": m.Hear,
 			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
 			"break": m.Break, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
+			"restart": m.Restart, "replace": m.Replace, "return": m.Return, "return more": m.Return, "cut": m.Cut,
 		})
 		m.settle(t)
 		live := m.live()
@@ -540,7 +555,7 @@ func TestLaws(t *testing.T) {
 			t.Fatalf("%d live, of which %d are to leave", len(live), len(live)-len(stay))
 		}
 		want := len(live)
-		if m.policy.Max > 0 {
+		if m.policy.Max > 0 && len(stay) == len(live) { // those that are to leave and cannot be spared do not count
 			want = min(want, m.policy.Max)
 		}
 		if want < m.policy.Min {

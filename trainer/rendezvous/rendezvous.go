@@ -42,6 +42,7 @@ type Policy struct {
 	Settle   time.Duration // joins wait for one another so long at most, from the first that could be let in; 0: 300 ms
 	Patience time.Duration // after all the others have come, a suspect of theirs is waited for so long; 0: 2 s
 	Attempts int           // formations in a row without a round, until somebody is evicted; 0: 3
+	Absence  time.Duration // a member without a stream keeps its world so long at most; 0: 15 s
 }
 
 // Verb is what the shell shall do.

@@ -1,0 +1,163 @@
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Snapshot is the last world, and what is known of its members. It is of the size of the world: about 40 bytes for each member, and its
+// address.
+type Snapshot struct {
+	ID        int64   `json:"id,omitempty"`
+	Formation int64   `json:"formation,omitempty"`
+	Round     int64   `json:"round,omitempty"`
+	Sources   []int   `json:"sources,omitempty"`
+	Members   []Saved `json:"members,omitempty"` // by rank
+	Told      Verb    `json:"told,omitempty"`    // Recall or Abort: they have been called back
+	Cause     string  `json:"cause,omitempty"`
+	Stuck     int     `json:"stuck,omitempty"` // worlds of these members that broke without a round
+	Expected  int     `json:"expected,omitempty"`
+}
+
+// Saved is a member in a [Snapshot].
+type Saved struct {
+	Worker    int    `json:"w"`
+	Session   int64  `json:"s"`
+	Address   string `json:"a,omitempty"`
+	Brought   int64  `json:"b,omitempty"` // 1 + the round of the state that it had as a newcomer, until it has another; 0: none
+	Departs   bool   `json:"d,omitempty"`
+	Left      bool   `json:"l,omitempty"` // it is a member no more
+	Suspected int    `json:"n,omitempty"` // how often, in the worlds that broke without a round
+}
+
+// mostCause is how many bytes of the reason a snapshot has at most.
+const mostCause = 300
+
+// Snapshot returns what [Restore] takes. The shell writes one before it sends the world of a [Form], so that no formation is given
+// out twice, and no member is in a world that the next master does not know.
+func (r *Rendezvous) Snapshot() Snapshot {
+	s := Snapshot{
+		ID: r.world.ID, Formation: r.world.Formation, Round: r.world.Round, Sources: slices.Clone(r.world.Sources),
+		Told: r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
+	}
+	for _, m := range r.world.Members {
+		it := Saved{Worker: m.Worker, Session: m.Session, Address: m.Address, Left: true, Suspected: r.suspicion[m.Worker]}
+		if i := slices.IndexFunc(r.members, func(p *process) bool { return p.Worker == m.Worker && p.Session == m.Session }); i >= 0 {
+			it.Left, it.Departs, it.Brought = false, r.members[i].departs, r.members[i].brought+1
+		}
+		s.Members = append(s.Members, it)
+	}
+	return s
+}
+
+func (s *Snapshot) validate() error {
+	var problems []error
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			problems = append(problems, fmt.Errorf(format, args...))
+		}
+	}
+	check(s.ID >= 0 && s.ID <= s.Formation && (s.ID == 0) == (s.Formation == 0), "world %d of formation %d", s.ID, s.Formation)
+	check((s.Formation == 0) == (len(s.Members) == 0), "%d members of formation %d", len(s.Members), s.Formation)
+	check(s.Round >= 0 && s.Stuck >= 0 && s.Expected >= 0, "round %d, broken %d times, %d workers expected", s.Round, s.Stuck, s.Expected)
+	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was told", s.Told)
+	before := -1
+	for _, rank := range s.Sources {
+		check(rank > before && rank < len(s.Members), "rank %d as a source, of %d members", rank, len(s.Members))
+		before = rank
+	}
+	workers, left := make(map[int]bool), false
+	for _, m := range s.Members {
+		check(m.Worker >= 0 && m.Session > 0 && !workers[m.Worker], "worker %d of session %d, or it is there twice", m.Worker, m.Session)
+		check(m.Brought >= 0 && m.Suspected >= 0, "worker %d brought round %d, suspected %d times", m.Worker, m.Brought-1, m.Suspected)
+		workers[m.Worker], left = true, left || m.Left
+	}
+	check(!left || s.Told == Abort || s.alone(), "a member left, and the others were not told")
+	return errors.Join(problems...)
+}
+
+// alone reports whether no member is left to be told anything.
+func (s *Snapshot) alone() bool {
+	return !slices.ContainsFunc(s.Members, func(m Saved) bool { return !m.Left })
+}
+
+// Restore makes the rendezvous of a master that comes back. The members of the last world count as present and working until they arrive,
+// leave, or Absence is over without a word of them: [Rendezvous.Present]. Whoever waited for a world arrives again.
+func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
+	if err := s.validate(); err != nil {
+		return nil, fmt.Errorf("restore the rendezvous: snapshot: %w", err)
+	}
+	r := New(p)
+	r.world = World{ID: s.ID, Formation: s.Formation, Round: s.Round, Sources: slices.Clone(s.Sources)}
+	r.told, r.cause, r.stuck, r.expected = s.Told, s.Cause, s.Stuck, s.Expected
+	for _, it := range s.Members {
+		m := Member{Worker: it.Worker, Session: it.Session, Address: it.Address}
+		r.world.Members = append(r.world.Members, m)
+		if it.Suspected > 0 {
+			r.suspicion[it.Worker] = it.Suspected
+		}
+		if it.Left {
+			continue
+		}
+		p := &process{Arrival: Arrival{Member: m}, place: working, given: s.Formation, brought: it.Brought - 1, departs: it.Departs, away: now}
+		r.known[m.Worker] = p
+		r.members = append(r.members, p)
+	}
+	return r, nil
+}
+
+// Away tells that the stream of a process has ended. A member that works keeps its world and is waited for, Absence at most; whoever stands
+// between two rounds has left, since a world cannot be sent to it.
+func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Time) []Action {
+	p := r.process(Member{Worker: worker, Session: session})
+	if p == nil || p.place != working {
+		return r.Leave(worker, session, reason, now)
+	}
+	if p.away.IsZero() {
+		p.away = now
+	}
+	return nil
+}
+
+// Present tells that a process has a stream again, and works in a formation. It is told again what the members were told
+// meanwhile. One that is not in that world any more is told to come back from it; it is another session then.
+func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action {
+	verb, reason := Abort, "the others went on without it"
+	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && formation == p.given {
+		p.away = time.Time{}
+		if verb, reason = r.told, r.cause; verb == 0 {
+			return r.step(now)
+		}
+	}
+	return append([]Action{{Verb: verb, Formation: formation, Members: []Member{m}, Reason: reason}}, r.step(now)...)
+}
+
+// absent takes out the members that were away for too long, all at once.
+func (r *Rendezvous) absent(now time.Time) {
+	var late []*process
+	r.members = slices.DeleteFunc(r.members, func(p *process) bool {
+		if p.place != working || p.away.IsZero() || now.Before(p.away.Add(r.policy.Absence)) {
+			return false
+		}
+		late = append(late, p)
+		return true
+	})
+	for _, p := range late {
+		r.bury(p)
+	}
+	if len(late) > 0 {
+		r.call(Abort, fmt.Sprintf("%s not heard for %v", names(list(late)), r.policy.Absence))
+	}
+}
+
+// absence returns when the first member that is away is waited for no more.
+func (r *Rendezvous) absence() (first time.Time, ok bool) {
+	for _, p := range r.members {
+		if at := p.away.Add(r.policy.Absence); p.place == working && !p.away.IsZero() && (!ok || at.Before(first)) {
+			first, ok = at, true
+		}
+	}
+	return first, ok
+}

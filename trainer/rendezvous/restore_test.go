@@ -1,0 +1,276 @@
+package rendezvous
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// Restart ends the master, and with it every stream. Whoever works goes on; whoever waits for a world arrives again.
+func (m *model) Restart(t *rapid.T) {
+	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
+		t.Skip("rarely")
+	}
+	m.restart()
+}
+
+func (m *model) restart() {
+	for _, r := range []**Rendezvous{&m.r, &m.twin} {
+		text, err := json.Marshal((*r).Snapshot())
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		var s Snapshot
+		if err := json.Unmarshal(text, &s); err != nil {
+			m.t.Fatal(err)
+		}
+		if *r, err = Restore((*r).policy, s, m.now); err != nil {
+			m.t.Fatalf("%s: %v", text, err)
+		}
+	}
+	m.guests, m.joinable = nil, time.Time{}
+	if n := len(m.eras); n > 0 {
+		m.eras[n-1].broken = false // who says so says it again
+	}
+	for _, p := range m.peers {
+		m.disconnect(p)
+	}
+}
+
+// disconnect ends the stream of a peer. One that stands between two rounds has another at once, and arrives; one that works will have.
+func (m *model) disconnect(p *peer) {
+	member := slices.Contains(m.old, p)
+	var last Arrival
+	for _, a := range slices.Concat(p.said, p.up) {
+		last = a
+	}
+	p.up, p.down, p.said = nil, nil, nil
+	if member {
+		delete(p.heard, p.given)
+	} else {
+		p.heard, p.met = make(map[int64]int64), false
+	}
+	p.away = time.Time{}
+	switch {
+	case member:
+		p.away = m.now
+	case p.asked:
+		p.asked = false // that is told again
+	}
+	if p.alive && p.rests {
+		if member && last.Formation != p.given { // the world that it was given was lost with the stream
+			last = Arrival{Member: p.Member, Formation: p.given, Round: last.Round, Suspect: -1}
+		}
+		p.up = []Arrival{last}
+	}
+}
+
+// Return has a peer that works connect again.
+func (m *model) Return(*rapid.T) {
+	m.back(m.some("is away", func(p *peer) bool { return p.works() && !p.away.IsZero() && !m.followed(p) }))
+}
+
+func (m *model) back(p *peer) {
+	did, twin := m.r.Present(p.Member, p.formation, m.now), m.twin.Present(p.Member, p.formation, m.now)
+	if a, b := fmt.Sprint(did), fmt.Sprint(twin); a != b {
+		m.t.Fatalf("same calls, other actions:\n%s\n%s", a, b)
+	}
+	verb := m.told
+	if !slices.Contains(m.old, p) || p.formation != p.given {
+		verb = Abort
+	} else {
+		p.away = time.Time{}
+	}
+	switch {
+	case verb == 0 && len(did) == 0:
+	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation || fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
+		m.t.Fatalf("%v for %+v, want %v", did, p, verb)
+	case p.formation != p.given: // it comes back, from what it was given since
+		p.arrive(false, -1)
+		p.up[0].Formation = p.given
+	default:
+		p.down = append(p.down, did...)
+	}
+}
+
+// Cut ends the stream of a member that works.
+func (m *model) Cut(*rapid.T) {
+	p := m.some("works in the world", func(p *peer) bool {
+		return p.works() && p.away.IsZero() && slices.Contains(m.old, p) && !p.arrived() && p.formation == p.given && len(p.up) == 0
+	})
+	if did := m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "cut", m.now) }); len(did) > 0 {
+		m.t.Fatalf("%v for %+v, which works", did, p)
+	}
+	p.away, p.down = m.now, nil
+}
+
+// absent has those that were away for too long leave.
+func (m *model) absent() (left bool) {
+	for _, p := range slices.Clone(m.old) {
+		if !p.away.IsZero() && !p.arrived() && !m.now.Before(p.away.Add(m.absence)) {
+			m.leave(p)
+			p.alive, left = false, true // it comes again as another
+		}
+	}
+	return left
+}
+
+// gives returns when the first member that is away is waited for no more.
+func (m *model) gives() (first time.Time) {
+	for _, p := range m.old {
+		if at := p.away.Add(m.absence); !p.away.IsZero() && !p.arrived() && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+	return first
+}
+
+// Replace has a master come back to which all say at once where they are: it acts as the one before.
+func (m *model) Replace(t *rapid.T) {
+	for _, p := range m.peers {
+		if !p.alive && !p.left || len(p.up)+len(p.down) > 0 || !p.away.IsZero() || p.alive && p.rests && !p.arrived() {
+			t.Skip("something is under way")
+		}
+	}
+	state := func() string {
+		s := m.r.Snapshot()
+		s.Cause = ""
+		arrived, why := m.r.Waiting()
+		return fmt.Sprintf("%+v\n%d %s", s, arrived, why)
+	}
+	before, guests := state(), slices.Clone(m.guests)
+	m.restart()
+	for _, p := range slices.Concat(m.old, guests) {
+		switch {
+		case len(p.up) > 0:
+			m.hear(p)
+		case p.works() && slices.Contains(m.old, p):
+			m.back(p)
+		}
+	}
+	if after := state(); after != before {
+		t.Fatalf("saved\n%s\nrestored\n%s", before, after)
+	}
+}
+
+func TestRestoreRefuses(t *testing.T) {
+	one := []Saved{{Worker: 1, Session: 1}}
+	for _, tt := range []struct {
+		snapshot Snapshot
+		want     string
+	}{
+		{Snapshot{Formation: 1, Members: one}, "restore the rendezvous: snapshot: world 0 of formation 1"},
+		{Snapshot{ID: 2, Formation: 1, Members: one}, "world 2 of formation 1"},
+		{Snapshot{ID: 1, Formation: 1}, "0 members of formation 1"},
+		{Snapshot{Round: -1}, "round -1, broken 0 times, 0 workers expected"},
+		{Snapshot{Told: Recall}, "recall was told"},
+		{Snapshot{ID: 1, Formation: 1, Members: one, Told: Evict}, "evict was told"},
+		{Snapshot{ID: 1, Formation: 1, Members: one, Sources: []int{0, 0, 1}}, "rank 0 as a source, of 1 members\nrank 1 as a source, of 1 members"},
+		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1}}}, "worker 1 of session 0, or it is there twice"},
+		{Snapshot{ID: 1, Formation: 1, Members: append(one, one...)}, "worker 1 of session 1, or it is there twice"},
+		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Brought: -1}}}, "worker 1 brought round -2, suspected 0 times"},
+		{Snapshot{ID: 1, Formation: 1, Members: []Saved{{Worker: 1, Session: 1, Left: true}, {Worker: 2, Session: 1}}}, "a member left, and the others were not told"},
+	} {
+		if _, err := Restore(Policy{}, tt.snapshot, start); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %s", tt.snapshot, err, tt.want)
+		}
+	}
+}
+
+// A newcomer's state is not taken for the members' after a restart either, though its round may be the same.
+func TestRestoreKeepsWhatWasBrought(t *testing.T) {
+	r := New(Policy{Min: 2})
+	r.Expect(2, start)
+	for w := range 2 {
+		r.Arrive(Arrival{Member: Member{Worker: w, Session: 1, Address: "a"}, Round: 7, Suspect: -1}, start)
+	}
+	back, err := Restore(Policy{Min: 2}, r.Snapshot(), start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	back.Arrive(Arrival{Member: Member{Worker: 0, Session: 1, Address: "a"}, Formation: 1, Round: 7, Suspect: -1}, start)
+	did := back.Arrive(Arrival{Member: Member{Worker: 1, Session: 1, Address: "a"}, Formation: 1, Round: 1, Suspect: -1}, start)
+	if w, _ := back.World(); fmt.Sprint(w.Sources) != "[1]" || w.Round != 1 || w.Formation != 2 || w.ID != 1 {
+		t.Errorf("%v, %+v", did, w)
+	}
+}
+
+// Who has a stream again is told what it has to know: nothing while its world works; that it was called back; or that its world is over.
+func TestPresent(t *testing.T) {
+	r := New(Policy{Min: 2, Absence: time.Second})
+	r.Expect(2, start)
+	member := func(w int) Member { return Member{Worker: w, Session: 1, Address: "a"} }
+	for w := range 2 {
+		r.Arrive(Arrival{Member: member(w), Round: -1, Suspect: -1}, start)
+	}
+	r, err := Restore(Policy{Min: 1, Absence: time.Second}, r.Snapshot(), start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(did []Action, text string) {
+		t.Helper()
+		if got := fmt.Sprint(did); got != text {
+			t.Errorf("%s, want %s", got, text)
+		}
+	}
+	want(r.Present(member(0), 1, start), "[]")
+	want(r.Present(member(1), 0, start), "[abort worker-1 from 0: the others went on without it]")
+	want(r.Present(Member{Worker: 7, Session: 3}, 5, start), "[abort worker-7 from 5: the others went on without it]")
+	want(r.Away(0, 1, "its stream ended", start), "[]")
+	want(r.Present(member(0), 1, start.Add(time.Second/2)), "[]")
+	want(r.Tick(start.Add(time.Second)), "[abort worker-0 from 1: worker-1 not heard for 1s]")
+	want(r.Present(member(0), 1, start.Add(time.Second)), "[abort worker-0 from 1: worker-1 not heard for 1s]")
+	want(r.Arrive(Arrival{Member: member(0), Formation: 1, Round: 3, Suspect: -1}, start.Add(time.Second)),
+		"[form 2.2 worker-0 with round 3 of rank 0: worker-1 not heard for 1s]")
+}
+
+// TestSnapshotIsBounded holds that a world of 1,000 members fits into 64 KiB.
+func TestSnapshotIsBounded(t *testing.T) {
+	r := New(Policy{Min: 1000})
+	for w := range 1000 {
+		m := Member{Worker: w, Session: 1<<32 + int64(w), Address: "10.244.100.100:40000"}
+		r.Arrive(Arrival{Member: m, Round: -1, Suspect: -1}, start)
+	}
+	for rank := range 1000 {
+		r.world.Sources = append(r.world.Sources, rank)
+	}
+	r.cause = strings.Repeat("x", 5000)
+	text, err := json.Marshal(r.Snapshot())
+	if w, ok := r.World(); err != nil || !ok || len(w.Members) != 1000 || len(text) > 64<<10 {
+		t.Errorf("%d bytes of a world of %d, %v", len(text), len(w.Members), err)
+	}
+}
+
+func FuzzRestore(f *testing.F) {
+	f.Add([]byte(`{"id":1,"formation":3,"round":5,"sources":[0],"members":[{"w":0,"s":1,"a":"x"},{"w":2,"s":4,"b":3,"d":true},{"w":3,"s":1,"l":true,"n":2}],"told":3,"stuck":1,"expected":2}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		var s Snapshot
+		if json.Unmarshal(text, &s) != nil {
+			return
+		}
+		r, err := Restore(Policy{Max: 3}, s, start)
+		if err != nil {
+			return
+		}
+		if after := r.Snapshot(); after.validate() != nil {
+			t.Fatalf("%s is restored as %+v", text, after)
+		}
+		for _, m := range s.Members {
+			r.Present(Member{Worker: m.Worker, Session: m.Session}, s.Formation, start)
+			r.Arrive(Arrival{Member: Member{Worker: m.Worker, Session: m.Session}, Formation: s.Formation, Round: s.Round, Suspect: -1}, start)
+		}
+		for range len(s.Members) + 10 {
+			if at, ok := r.Deadline(); ok {
+				r.Tick(at)
+			}
+		}
+		if at, ok := r.Deadline(); ok {
+			t.Fatalf("%s: something is due at %v, always", text, at)
+		}
+	})
+}
