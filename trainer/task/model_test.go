@@ -335,7 +335,9 @@ func (m *model) Withdraw(t *rapid.T) {
 	}
 	m.both(func(q *Queue) error { q.Withdraw(l.Version, m.now); return nil })
 	prefix := fmt.Sprintf("evaluation[v=%d]", l.Version)
-	maps.DeleteFunc(m.charged, func(name string, _ int) bool { return strings.HasPrefix(name, prefix) })
+	for _, count := range []map[string]int{m.charged, m.returned} {
+		maps.DeleteFunc(count, func(name string, _ int) bool { return strings.HasPrefix(name, prefix) })
+	}
 	m.withdrawn(l.Version)
 }
 

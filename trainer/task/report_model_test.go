@@ -36,6 +36,7 @@ func (m *model) Done(*rapid.T) {
 	m.credit(l, l.Records())
 	m.touched[l.Worker] = m.now
 	delete(m.charged, l.String())
+	delete(m.returned, l.String())
 	m.over[l.String()] = true
 	m.end(l)
 }
