@@ -138,3 +138,57 @@ func FuzzLearn(f *testing.F) {
 		told.ReadAt(shard, i)
 	})
 }
+
+// A block that the file does not have (any more) is an error; who is told anew where it is reads it.
+func TestBlockThatHasChanged(t *testing.T) {
+	dir := twoFiles(t)
+	whole, told := open(t, dir, nil), open(t, dir, nil)
+	if _, err := whole.Shards(); err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range []string{"records", "rows.csv"} {
+		right := whole.Blocks(shard, 0, 5000)
+		for name, wrong := range map[string]task.Block{
+			"longer":       {First: 0, Records: right[0].Records, Offset: right[0].Offset, Size: right[0].Size + right[1].Size},
+			"more records": {First: 0, Records: right[0].Records + 1, Offset: right[0].Offset, Size: right[0].Size},
+		} {
+			if err := told.Learn(shard, []task.Block{wrong}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := told.ReadAt(shard, 0); err == nil || !strings.Contains(err.Error(), "changed") {
+				t.Errorf("%s, %s: %v", shard, name, err)
+			}
+		}
+		if err := told.Learn(shard, right[:1]); err != nil {
+			t.Fatal(err)
+		}
+		if b, err := told.ReadAt(shard, 0); err != nil || len(b) == 0 {
+			t.Errorf("%s: %q, %v", shard, b, err)
+		}
+	}
+}
+
+// A chunk without records is no block.
+func TestEmptyChunk(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "some", 3)
+	some, err := os.ReadFile(filepath.Join(dir, "some"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := make([]byte, 20)
+	binary.LittleEndian.PutUint32(empty, 0x01020304)
+	writeFile(t, dir, "some", string(empty)+string(some)+string(empty)+string(some)+string(empty))
+	whole, told := open(t, dir, nil), open(t, dir, nil)
+	if shards, err := whole.Shards(); err != nil || shards[0].Count != 6 {
+		t.Fatal(shards, err)
+	}
+	if err := told.Learn("some", whole.Blocks("some", 0, 6)); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"some 0", "some 1", "some 2", "some 0", "some 1", "some 2"} {
+		if b, err := told.ReadAt("some", int64(i)); err != nil || string(b) != want {
+			t.Errorf("record %d: %q, %v", i, b, err)
+		}
+	}
+}
