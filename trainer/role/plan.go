@@ -38,8 +38,14 @@ type records struct {
 	read map[task.Kind]*data.Files // by what is done with them
 }
 
-// Index implements [master.Data].
+// Index implements [master.Data]. That there is a place for the model is found before.
 func (r *records) Index(ctx context.Context) (training, validation []task.Shard, err error) {
+	if out := r.job.Output; out != "" { // the model is written there when all is done, which is too late to find out
+		err := data.Patience{Log: r.log}.Reach(ctx, func() error { return data.Storage(Writable(out)) })
+		if err != nil {
+			return nil, nil, fmt.Errorf("--output=%s: %w", out, err)
+		}
+	}
 	if training, err = r.shards(ctx, task.Training, r.job.TrainingData); err != nil {
 		return nil, nil, fmt.Errorf("--training_data: %w", err)
 	}

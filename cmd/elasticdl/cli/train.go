@@ -6,19 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -167,7 +166,7 @@ func checkHere(j *job.Job) error {
 		}
 	}
 	if j.Output != "" {
-		add("output", j.Output, writable(j.Output))
+		add("output", j.Output, role.Writable(j.Output))
 	}
 	return errors.Join(problems...)
 }
@@ -178,26 +177,6 @@ func readable(path string, params map[string]string) error {
 		return err
 	}
 	return r.Close()
-}
-
-// writable says why a directory cannot be written to or made.
-func writable(dir string) error {
-	for {
-		info, err := os.Stat(dir)
-		switch {
-		case errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir:
-			dir = filepath.Dir(dir) // it will be made in there
-			continue
-		case err != nil:
-			return err
-		case !info.IsDir():
-			return fmt.Errorf("%s is not a directory", dir)
-		}
-		if err := unix.Access(dir, unix.W_OK); err != nil {
-			return fmt.Errorf("write to %s: %w", dir, err)
-		}
-		return nil
-	}
 }
 
 func printJSON(w io.Writer, v any) error {
