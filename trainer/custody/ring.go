@@ -109,25 +109,6 @@ func (r *Ring) Member(worker int) bool {
 	return slices.ContainsFunc(r.world.Members, func(m rendezvous.Member) bool { return m.Worker == worker })
 }
 
-// Alone reports whether the state is lost with one member, as far as is known: the others are newcomers that may have yet
-// to take it. Here says which members are there.
-func (r *Ring) Alone(member rendezvous.Member, here func(rendezvous.Member) bool) bool {
-	if r.shared {
-		return false
-	}
-	source := false
-	for _, rank := range r.world.Sources {
-		switch m := r.world.Members[rank]; {
-		case !here(m):
-		case m.Worker != member.Worker || m.Session != member.Session:
-			return false
-		default:
-			source = true
-		}
-	}
-	return source
-}
-
 // State is a member's word of the model that it has.
 type State struct {
 	Formation int64 // of the world that it is of, 0 if none

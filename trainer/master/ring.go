@@ -24,6 +24,7 @@ type ring struct {
 	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
 	seats   map[int]*seat // by worker
+	strays  map[int]*seat // of those whose stream has ended, and who may come back
 	session int64         // the last that was given
 	todo    []rendezvous.Action
 	busy    bool // performing todo
@@ -47,6 +48,7 @@ func newRing(m *master) *ring {
 		custody: custody.NewRing(0),
 		meeting: rendezvous.New(rendezvous.Policy{Min: j.MinWorkers, Max: j.MaxWorkers}),
 		seats:   make(map[int]*seat),
+		strays:  make(map[int]*seat),
 	}
 }
 
@@ -128,11 +130,6 @@ func wireBase(b custody.Base) *wire.Base {
 		return nil
 	}
 	return &wire.Base{Dir: b.Dir, Number: b.Number}
-}
-
-// alone says that the state is lost with one member, as far as is known.
-func (r *ring) alone(s *seat) bool {
-	return r.custody.Alone(s.member(), r.here)
 }
 
 // here says that a member has its seat.
@@ -274,6 +271,7 @@ func (r *ring) damaged(a *wire.Arrival) {
 // gone makes the others meet without a worker that has ended.
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
+	delete(r.strays, id.Index)
 	r.bereft(id.Index)
 	if !r.m.over {
 		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))

@@ -92,6 +92,10 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		return nil, err
 	}
 	before := r.seats[s.worker]
+	if stray := r.strays[s.worker]; before == nil && stray != nil && r.meeting.Strays(stray.worker, stray.session) {
+		before, stray.waits = stray, false // it has yet to arrive again
+	}
+	delete(r.strays, s.worker)
 	if before != nil && before.process == s.process && s.process != 0 {
 		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
 		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // that word may be lost
@@ -100,7 +104,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		// It has been in no world since, if it was given one: that word was lost with the stream, or is not sent now.
 		first.Formation = s.given
 	} else {
-		if before != nil {
+		if before != nil && r.seats[s.worker] == before {
 			r.vacate(before, "it was started again")
 		}
 		r.session++
@@ -182,20 +186,26 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	r.m.advance(time.Now())
 }
 
-// leave ends a seat with its stream. The one that alone has the model is waited for until its pod has ended or
-// its heartbeats have: a stream may break without them.
+// leave ends a seat with its stream. The others meet without it. A stream may break while the worker lives: it is waited for, until
+// its pod has ended or its heartbeats have, if nobody else has the model.
 func (r *ring) leave(s *seat, err error) {
 	close(s.left)
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
-	switch {
-	case r.seats[s.worker] != s:
-	case s.process != 0 && !r.m.over && (r.meeting.Last(s.worker, s.session) || r.alone(s)):
-		r.m.Log.Warn("The stream of the only worker that has the model ended: waiting for it to come back", "worker", s.worker, "error", err)
-	default:
-		r.vacate(s, fmt.Sprintf("its stream ended: %v", err))
-		r.m.advance(time.Now())
+	if r.seats[s.worker] != s {
+		return
 	}
+	reason := fmt.Sprintf("its stream ended: %v", err)
+	if s.process == 0 || r.m.over {
+		r.vacate(s, reason)
+	} else {
+		r.m.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
+		delete(r.seats, s.worker)
+		r.strays[s.worker] = s
+		r.bereft(s.worker)
+		r.do(r.meeting.Stray(s.worker, s.session, reason, r.now()))
+	}
+	r.m.advance(time.Now())
 }
 
 // vacate makes the others meet without the one that sat there. The mutex is held.

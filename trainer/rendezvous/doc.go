@@ -29,6 +29,8 @@
 //     has its members as those whose streams have just ended. They keep it, and no formation is given out twice.
 //   - Who waits for a world, a newcomer or a member that is back, is not in the snapshot: it arrives again, on a new stream. What a member
 //     brought as a newcomer is, so that its state is not taken for that of the others.
+//   - One that has dropped its world with its stream, or stands between two rounds, has strayed ([Rendezvous.Stray]): the others go on
+//     without it, unless nobody else has the state. Who has strayed is not in the snapshot.
 //   - Sessions are the shell's. It numbers them from the master's incarnation · 2³² on, so that they rise over restarts, and keeps
 //     beside the snapshot which process the session of each member is.
 //   - Which of the leases are in the state is said by whoever arrives, and by members with their heartbeats: the custody of a ring
@@ -48,7 +50,7 @@
 //  6. Joins wait for one another, Settle at most, whoever trickles in. Departures wait for nobody.
 //  7. Nobody is waited for who is gone, and a suspect not longer than Patience after all the others. One whose
 //     worlds break Attempts times without a round is evicted. So the ring comes to work without those that
-//     cannot be reached, but neither costs the last one that has the state.
+//     cannot be reached, but neither costs the last one that has the state. A stray is waited for while nobody else who is there has it.
 //  8. When nothing more happens and whoever was called is back, the world has all processes that live, as far as
 //     Max allows, and there is no deadline.
 //  9. One that departs is called back with the others, after a round. It is in no world after that one but to pass the

@@ -145,6 +145,7 @@ func (r *Rendezvous) form() {
 		p.place, p.given = working, w.Formation
 	}
 	w.Members = list(r.members)
+	r.forgo()
 	r.did = append(r.did, Action{Verb: Form, World: w, Reason: r.cause})
 	r.world, r.told, r.cause = w, 0, ""
 }

@@ -18,6 +18,7 @@ type Rendezvous struct {
 	world   World      // the last; its slices are never changed
 	members []*process // of the world, by rank, but for those that left it
 	guests  []*process // newcomers that wait, in the order of their arrival
+	strays  []*process // members of the last world, with the state, that may come back
 
 	told  Verb   // Recall or Abort: the members have been called back from the world
 	cause string // if so: why
@@ -50,6 +51,7 @@ const (
 	waiting              // a newcomer that has arrived
 	working              // a member
 	back                 // a member that has arrived from its world
+	astray               // one of r.strays
 	gone
 )
 
@@ -85,8 +87,11 @@ func (r *Rendezvous) Expect(workers int, now time.Time) []Action {
 // another, or not from the last world that the process was given.
 func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	p := r.process(a.Member)
-	if p == nil || p.place != outside && p.place != working || p.given != a.Formation && p.given != unheard {
+	if p == nil || p.place != outside && p.place != working && p.place != astray || p.given != a.Formation && p.given != unheard {
 		return nil
+	}
+	if p.place == astray {
+		r.regain(p)
 	}
 	p.Arrival, p.away = a, time.Time{}
 	if p.place == outside {
@@ -191,6 +196,8 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 	there := len(r.members) + len(r.guests)
 	switch {
 	case len(r.members) > 0 && r.told == 0:
+	case r.told != 0 && len(missing) == 0 && r.lacking(), len(r.members) == 0 && r.lacking():
+		why = fmt.Sprintf("waiting for %s to come back", names(list(r.strays)))
 	case len(missing) > 0:
 		why = fmt.Sprintf("waiting for %s to come back", names(list(missing)))
 	case there < r.policy.Min:
@@ -238,7 +245,7 @@ func (r *Rendezvous) next() (do func(), w wait) {
 	}
 	switch {
 	case len(r.members) == 0:
-		if there >= r.policy.Min {
+		if there >= r.policy.Min && !r.lacking() {
 			return r.form, settle
 		}
 	case r.told == 0:
@@ -249,7 +256,7 @@ func (r *Rendezvous) next() (do func(), w wait) {
 			return r.recall, settle
 		}
 	case len(missing) == 0:
-		if there >= r.policy.Min {
+		if there >= r.policy.Min && !r.lacking() {
 			return r.meet, nothing
 		}
 	case there-len(missing) >= r.policy.Min && r.dispensable(missing):
@@ -343,7 +350,7 @@ const remembered = 1000
 func (r *Rendezvous) drop(p *process, reason string) {
 	member := p.place == working || p.place == back
 	is := func(o *process) bool { return o == p }
-	r.members, r.guests = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is)
+	r.members, r.guests, r.strays = slices.DeleteFunc(r.members, is), slices.DeleteFunc(r.guests, is), slices.DeleteFunc(r.strays, is)
 	r.bury(p)
 	if member {
 		r.call(Abort, reason)

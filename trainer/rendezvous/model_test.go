@@ -30,6 +30,7 @@ type peer struct {
 	claim int64           // what it brought
 	met   bool
 	left  bool
+	lost  bool // its stream has ended, and the world has not gone on since
 	asked bool // to leave
 	freed bool
 	away  time.Time // as a member: since when it has no stream; zero: it has one
@@ -171,6 +172,7 @@ func (m *model) form(w World, anew bool) {
 		}
 	}
 	members, newest := slices.Clone(m.old), m.newest()
+	m.forgo(newest)
 	want := World{ID: last.ID, Formation: last.Formation + 1, Round: max(0, newest)}
 	for rank, p := range members {
 		if newest >= 0 && p.heard[p.given] == newest {
@@ -235,7 +237,7 @@ func (m *model) spared(p *peer, w World) {
 
 // leave notes that the rendezvous knows that a peer is gone.
 func (m *model) leave(p *peer) {
-	p.left = true
+	p.left, p.lost = true, false
 	is := func(o *peer) bool { return o == p }
 	m.old, m.guests = slices.DeleteFunc(m.old, is), slices.DeleteFunc(m.guests, is)
 }
@@ -295,6 +297,7 @@ func (m *model) hear(p *peer) {
 		m.unchanged(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
 		return
 	}
+	m.regain(p, a)
 	if m.meet(p); len(p.said) == 1 {
 		p.given = a.Formation
 	}
@@ -354,7 +357,7 @@ func (m *model) unchanged(do func(r *Rendezvous) []Action) {
 
 // Again delivers a message a second time.
 func (m *model) Again(t *rapid.T) {
-	p := m.some("said something", func(p *peer) bool { return len(p.said) > 0 })
+	p := m.some("said something", func(p *peer) bool { return len(p.said) > 0 && !p.lost })
 	a := rapid.SampledFrom(p.said).Draw(t, "arrival")
 	m.unchanged(func(r *Rendezvous) []Action { return r.Arrive(a, m.now) })
 }
@@ -475,7 +478,7 @@ func (m *model) Check(t *rapid.T) {
 	if (why == "") != working {
 		t.Fatalf("waiting: %q, working: %t", why, working)
 	}
-	if changing && back == len(m.old) && there >= m.policy.Min {
+	if changing && back == len(m.old) && there >= m.policy.Min && !m.lacking() {
 		t.Fatalf("all are back, and there is no world: %q", why)
 	}
 	if changing && back < len(m.old) && m.told == 0 {
@@ -485,7 +488,7 @@ func (m *model) Check(t *rapid.T) {
 		t.Fatalf("the world works, and could do without some that are to leave")
 	}
 	joins := working && m.room() > 0 ||
-		len(m.old) == 0 && there >= m.policy.Min
+		len(m.old) == 0 && there >= m.policy.Min && !m.lacking()
 	switch {
 	case !joins:
 		m.joinable = time.Time{}
@@ -547,6 +550,7 @@ func TestLaws(t *testing.T) {
 			"again": m.Again, "read": m.Read, "read more": m.Read, "read most": m.Read, "work": m.Work, "answer": m.Answer, "answer more": m.Answer,
 			"break": m.Break, "come back": m.ComeBack, "die": m.Die, "gone": m.Gone, "wait": m.Wait, "expect": m.Expect, "ask": m.Ask,
 			"restart": m.Restart, "replace": m.Replace, "return": m.Return, "return more": m.Return, "cut": m.Cut,
+			"stray": m.Stray,
 		})
 		m.settle(t)
 		live := m.live()

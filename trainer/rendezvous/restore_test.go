@@ -38,6 +38,10 @@ func (m *model) restart() {
 		m.eras[n-1].broken = false // who says so says it again
 	}
 	for _, p := range m.peers {
+		if p.lost { // it is not in the snapshot
+			m.leave(p)
+			p.alive = false
+		}
 		m.disconnect(p)
 	}
 }

@@ -1,0 +1,58 @@
+package rendezvous
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Stray tells that the stream of a process has ended, and that the process may live: it is the one that comes back with the same session.
+// The others go on without it, but for one thing: a member of the last world that has the state is waited for as long as nobody else
+// is there who has it, until Leave tells that it is gone. If it is back before the next world is formed, it is a member again.
+func (r *Rendezvous) Stray(worker int, session int64, reason string, now time.Time) []Action {
+	p := r.process(Member{Worker: worker, Session: session})
+	if p == nil || p.place == gone || p.place == astray {
+		return nil
+	}
+	has := p.place == working || p.place == back && p.Round >= 0
+	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
+	if has {
+		r.unbury(p)
+		p.place = astray
+		r.strays = append(r.strays, p)
+	}
+	return r.step(now)
+}
+
+// Strays reports whether a process that has strayed can come back as a member.
+func (r *Rendezvous) Strays(worker int, session int64) bool {
+	return slices.ContainsFunc(r.strays, func(p *process) bool { return p.Worker == worker && p.Session == session })
+}
+
+// unbury takes back that a process is gone, which it has been for no time.
+func (r *Rendezvous) unbury(p *process) { r.graves = r.graves[:len(r.graves)-1] }
+
+// regain makes a stray a member again, in its place.
+func (r *Rendezvous) regain(p *process) {
+	r.strays = slices.DeleteFunc(r.strays, func(o *process) bool { return o == p })
+	rank := func(p *process) int {
+		return slices.IndexFunc(r.world.Members, func(m Member) bool { return m == p.Member })
+	}
+	at := 0
+	for at < len(r.members) && rank(r.members[at]) < rank(p) {
+		at++
+	}
+	r.members = slices.Insert(r.members, at, p)
+	p.place = working
+}
+
+// forgo buries the strays: the world has gone on without them.
+func (r *Rendezvous) forgo() {
+	for _, p := range r.strays {
+		r.bury(p)
+	}
+	r.strays = nil
+}
+
+// lacking says that nobody who is there has the state, and a stray may have it.
+func (r *Rendezvous) lacking() bool { return len(r.strays) > 0 && r.newest() < 0 }
