@@ -37,9 +37,9 @@ type Settlement struct {
 	Charge string
 }
 
-// NewRing makes the custody of a ring that has not met, in life 1, which begins with a model at a version.
-func NewRing(version int64) *Ring {
-	return &Ring{life: 1, newest: version, began: version, lost: make(map[int]string)}
+// NewRing makes the custody of a ring that has not met, in a life that begins with a model at a version.
+func NewRing(life, version int64) *Ring {
+	return &Ring{life: life, newest: version, began: version, lost: make(map[int]string)}
 }
 
 // Life returns the life of the model.

@@ -18,7 +18,7 @@ func same(a, b ledger.Ledger) bool { return a.Covers(&b) && b.Covers(&a) }
 // of them in the model.
 func TestRingModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := NewRing(0)
+		r := NewRing(1, 0)
 		var (
 			world    rendezvous.World
 			had      ledger.Ledger
@@ -149,7 +149,7 @@ func TestRingModel(t *testing.T) {
 
 // An order to apply what is accumulated is given once in a life, and is owed until it was done.
 func TestFlush(t *testing.T) {
-	r := NewRing(0)
+	r := NewRing(1, 0)
 	r.Formed(rendezvous.World{Formation: 1}, ledger.Ledger{}, 0)
 	if r.Owed() != 0 || r.Flush() != 1 || r.Flush() != 0 || r.Owed() != 1 {
 		t.Fatal("the first order")

@@ -22,6 +22,7 @@ type Order struct {
 type Base struct {
 	Dir    string // that has it
 	Number int64
+	Fresh  bool // of another training: its values, slots and version are taken, and its records are not
 }
 
 // Servers is the custody of a model that parameter servers hold.
@@ -44,9 +45,14 @@ type server struct {
 	snapshot    int64 // in this life; 0: none
 }
 
-// NewServers makes the custody of n servers, none of which has joined, in life 1, which begins with base.
-func NewServers(n int, base Base) *Servers {
-	return &Servers{life: 1, base: base, want: Order{Life: 1, Base: base}, all: make([]server, n)}
+// NewServers makes the custody of n servers, none of which has joined, in life 1, which begins with the initial values.
+func NewServers(n int) *Servers {
+	return &Servers{life: 1, want: Order{Life: 1}, all: make([]server, n)}
+}
+
+// Start makes it a life that begins with base. No server may have joined.
+func (s *Servers) Start(life int64, base Base) {
+	s.life, s.base, s.want = life, base, Order{Life: life, Base: base}
 }
 
 // Life returns the life of the model.

@@ -11,7 +11,7 @@ import (
 func TestServersModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 3).Draw(t, "servers")
-		s := NewServers(n, Base{})
+		s := NewServers(n)
 		type process struct {
 			incarnation int
 			here        bool
@@ -86,11 +86,11 @@ func TestServersModel(t *testing.T) {
 					CutOrder{Number: rapid.Int64Range(0, 2).Draw(t, "cut")})
 			},
 			"kept": func(t *rapid.T) {
-				kept = Base{"d", rapid.Int64Range(1, 9).Draw(t, "checkpoint")}
+				kept = Base{Dir: "d", Number: rapid.Int64Range(1, 9).Draw(t, "checkpoint")}
 				s.Kept(kept)
 			},
 			"rebase": func(t *rapid.T) {
-				kept = Base{"d", rapid.Int64Range(0, 9).Draw(t, "checkpoint")}
+				kept = Base{Dir: "d", Number: rapid.Int64Range(0, 9).Draw(t, "checkpoint")}
 				s.Rebase(kept)
 				life++
 			},
@@ -150,7 +150,7 @@ func TestServersModel(t *testing.T) {
 
 // A life forgets what was said in the one before.
 func TestNewLifeForgets(t *testing.T) {
-	s := NewServers(2, Base{})
+	s := NewServers(2)
 	for i := range 2 {
 		s.Join(i, 1, 1, "a")
 		o, _, _ := s.Due(i)

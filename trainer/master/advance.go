@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -124,18 +122,18 @@ func (m *master) snapshot(server int, version int64) {
 // something was, in this life or before, the training goes back with it.
 func (m *master) anew(life int64, reason string) {
 	before, stats := m.Self.Life(), m.queue.Stats()
-	began, _ := m.checkpoints.beginning()
+	began := m.checkpoints.base.records()
 	base := m.checkpoints.rewind(m.clock(time.Now()))
 	m.Self.SetLife(life)
 	fresh := !m.begun && m.anewFor == "" && stats.Done == began
 	switch {
 	case fresh:
 		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
-	case base != nil:
-		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.Version,
-			"records", base.Records, "of", stats.Done)
-		m.anewFor = fmt.Sprintf("%s; back to checkpoint %d at version %d, with %d of %d records", reason, base.Number, base.Version, base.Records, stats.Done)
-		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number, Version: base.Version, Records: stats.Done, Kept: base.Records})
+	case base.commit != nil:
+		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.version(),
+			"records", base.records(), "of", stats.Done)
+		m.anewFor = fmt.Sprintf("%s; back to checkpoint %d at version %d, with %d of %d records", reason, base.Number, base.version(), base.records(), stats.Done)
+		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number, Version: base.version(), Records: stats.Done, Kept: base.records()})
 	default:
 		m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
 		m.anewFor = fmt.Sprintf("%s; %d records were trained on till then", reason, stats.Done)
@@ -147,18 +145,16 @@ func (m *master) anew(life int64, reason string) {
 	m.restart(base)
 }
 
-// restart begins the training where a checkpoint is, nil for its beginning.
-func (m *master) restart(base *checkpoint.Commit) {
-	had := new(ledger.Ledger)
+// restart begins the training where a checkpoint is.
+func (m *master) restart(base kept) {
 	m.evaluations, m.evaluated = nil, 0
-	if base != nil {
-		had = &base.Ledger
-		for _, e := range base.Evaluations {
+	if base.commit != nil && !base.Fresh {
+		for _, e := range base.commit.Evaluations {
 			m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
 		}
-		m.evaluated = base.Evaluated
+		m.evaluated = base.commit.Evaluated
 	}
-	if err := m.queue.Rewind(had); err != nil {
+	if err := m.queue.Rewind(base.had()); err != nil {
 		panic(err) // it was of this cut when the checkpoint was written, and the beginning is of every cut
 	}
 	m.begun, m.trained, m.speed = false, false, speed{}

@@ -27,17 +27,18 @@ type checkpoints struct {
 	m    *master
 	dir  checkpoint.Dir
 	cut  *custody.Cut
-	kept []*checkpoint.Commit // whole, of this job, that are still there; the newest last
-	base *checkpoint.Commit   // what this life began with; nil: the initial values
+	kept []kept // what the next life may begin with; the newest last
+	base kept   // what this life began with
 
 	writing bool               // a record
 	model   *wire.CutReport    // its layout and optimizer are the model's
 	tries   int                // that came to nothing since the model is trained
 	problem string             // why the last one came to nothing, if it did
 	last    *checkpoint.Commit // the last that was written
+	lineage []checkpoint.Ancestor
 }
 
-// newCheckpoints opens the job's directory. It must not have checkpoints of another job.
+// newCheckpoints opens the job's directory. Unless the job is resumed it must have no checkpoints.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
 	c := &checkpoints{m: m}
@@ -52,8 +53,12 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--checkpoint_dir=%s: %w", j.CheckpointDir, err)
 	}
+	last := int64(0)
 	if len(numbers) > 0 {
-		return nil, fmt.Errorf("--checkpoint_dir=%s has checkpoints already, the newest is number %d: expected a directory without any", j.CheckpointDir, numbers[0])
+		last = numbers[0]
+	}
+	if last > 0 && !m.Resume {
+		return nil, fmt.Errorf("--checkpoint_dir=%s has checkpoints already, the newest is number %d: expected a directory without any, or elasticdl resume", j.CheckpointDir, last)
 	}
 	p := custody.CutPolicy{
 		Holders: j.NumPS, Steps: int64(j.CheckpointSteps), Interval: j.CheckpointInterval.Duration,
@@ -62,7 +67,7 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 	if j.Strategy == job.AllReduce {
 		p.Holders, p.Hold = 1, timing.Write // nobody waits: the member copies between two rounds, however long those are
 	}
-	c.cut = custody.NewCut(p, 0, time.Now())
+	c.cut = custody.NewCut(p, last, time.Now())
 	return c, nil
 }
 
@@ -191,7 +196,7 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	commit := checkpoint.Commit{
 		Format: checkpoint.Format, Number: done.Number, Time: time.Now().UTC(),
-		JobName: m.Job.Name, Job: m.Self.Header().Job, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
+		JobName: m.Job.Name, Job: m.Self.Header().Job, Lineage: c.lineage, ModelDef: m.Job.ModelDef, Life: m.Self.Life(),
 		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
 	}
@@ -245,11 +250,12 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 		m.background.Go(func() { c.discard(commit.Number) })
 		return
 	}
-	c.kept, c.last, c.problem, c.tries = append(c.kept, commit), commit, "", 0
+	c.kept = append(c.kept, kept{Base: custody.Base{Dir: m.Job.CheckpointDir, Number: commit.Number}, commit: commit})
+	c.last, c.problem, c.tries = commit, "", 0
 	if keep := m.Job.KeepCheckpointMax; keep > 0 {
 		c.kept = c.kept[max(0, len(c.kept)-keep):]
 	}
-	m.strategy.kept(c.baseOf(commit))
+	m.strategy.kept(c.newest())
 	m.Log.Info("Checkpoint written", "number", commit.Number, "version", commit.Version, "records", commit.Records, "took", time.Since(commit.Time).Round(time.Millisecond))
 	m.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
 	m.background.Go(func() {
@@ -265,14 +271,6 @@ func (c *checkpoints) discard(number int64) {
 	}
 }
 
-// covered is the version of the newest checkpoint.
-func (c *checkpoints) covered() int64 {
-	if n := len(c.kept); n > 0 {
-		return c.kept[n-1].Version
-	}
-	return 0
-}
-
 // records says how the records are cut into tasks.
 func (c *checkpoints) records() checkpoint.Cut {
 	j := c.m.Job
@@ -285,49 +283,6 @@ func shardsHash(shards []task.Shard) string {
 		fmt.Fprintf(h, "%q %d %d\n", s.Name, s.Start, s.Count)
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
-}
-
-// baseOf names a checkpoint; the zero value is the initial values.
-func (c *checkpoints) baseOf(commit *checkpoint.Commit) custody.Base {
-	if commit == nil {
-		return custody.Base{}
-	}
-	return custody.Base{Dir: c.m.Job.CheckpointDir, Number: commit.Number}
-}
-
-// rewind notes that a life begins, and returns what with: the newest checkpoint, nil if there is none.
-func (c *checkpoints) rewind(now time.Time) *checkpoint.Commit {
-	c.base = nil
-	if n := len(c.kept); n > 0 {
-		c.base = c.kept[n-1]
-	}
-	if c.on() {
-		c.cut.Rewind(c.covered(), now)
-	}
-	return c.base
-}
-
-// damaged drops what this life was to begin with, and what is newer: it cannot be read.
-func (c *checkpoints) damaged(base custody.Base, reason error) {
-	c.kept = slices.DeleteFunc(c.kept, func(k *checkpoint.Commit) bool { return k.Number >= base.Number })
-	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
-	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
-}
-
-// newest names what the next life begins with.
-func (c *checkpoints) newest() custody.Base {
-	if n := len(c.kept); n > 0 {
-		return c.baseOf(c.kept[n-1])
-	}
-	return custody.Base{}
-}
-
-// beginning is how many records this life began with, and at which version.
-func (c *checkpoints) beginning() (records, version int64) {
-	if c.base == nil {
-		return 0, 0
-	}
-	return c.base.Records, c.base.Version
 }
 
 // deadline is when there is something to do if nothing happens before. What is due, and cannot be begun yet, waits for something to

@@ -86,6 +86,11 @@ type RolledBack struct {
 	Records, Kept int64
 }
 
+// Resumed tells that the model begins with a checkpoint, of the job or of another, and how many of the job's records are in it.
+type Resumed struct {
+	Checkpoint, Version, Records int64
+}
+
 // CheckpointWritten tells that a checkpoint is at rest, and how many records are in it.
 type CheckpointWritten struct {
 	Number, Version, Records int64
@@ -133,6 +138,7 @@ func (EpochFinished) event()       {}
 func (TrainingFinished) event()    {}
 func (BegunAnew) event()           {}
 func (RolledBack) event()          {}
+func (Resumed) event()             {}
 func (CheckpointWritten) event()   {}
 func (CheckpointFailed) event()    {}
 func (CheckpointDamaged) event()   {}

@@ -45,33 +45,44 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 	return told
 }
 
-// begin finds the data, if it is not known, and starts the pods. Meanwhile the master answers its probes, its users, and pods
-// that are there already; it is stopped by the end of ctx.
+// begin finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers its probes,
+// its users, and pods that are there already; it is stopped by the end of ctx.
 func (m *master) begin(ctx context.Context) {
-	training, validation, err := m.Training, m.Validation, error(nil)
-	began := time.Now()
-	if m.Data != nil {
-		training, validation, err = m.Data.Index(ctx)
-	}
+	first, err := m.prepare(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	if m.over {
 		return
 	}
-	if err == nil && m.Data != nil {
-		if err = m.plan(training, validation); err == nil {
-			m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", now.Sub(began).Round(time.Millisecond))
-		}
-	}
 	if err != nil {
 		m.end(job.Failed, err, now)
 		return
 	}
 	m.planned = true
+	m.checkpoints.start(first, m.clock(now))
 	m.do(m.table.Start(now))
 	m.advance(now)
 	signal(m.poke)
+}
+
+// prepare does what may take long before pods are started.
+func (m *master) prepare(ctx context.Context) (first kept, err error) {
+	if m.Data != nil {
+		began := time.Now()
+		training, validation, err := m.Data.Index(ctx)
+		if err != nil {
+			return kept{}, err
+		}
+		m.mu.Lock()
+		err = m.plan(training, validation)
+		m.mu.Unlock()
+		if err != nil {
+			return kept{}, err
+		}
+		m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", time.Since(began).Round(time.Millisecond))
+	}
+	return m.checkpoints.load()
 }
 
 // begins has the job begin with so many workers. No pod was started yet.

@@ -55,6 +55,7 @@ type Pods interface {
 // Config is a job and what it runs on.
 type Config struct {
 	Job        *job.Job
+	Resume     bool         // go on from the newest checkpoint of the job
 	Data       Data         // finds Training and Validation, while the master listens; nil: they are known
 	Training   []task.Shard // of --training_data
 	Validation []task.Shard // of --validation_data, nil without

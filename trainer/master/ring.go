@@ -45,7 +45,7 @@ func newRing(m *master) *ring {
 	j := m.Job
 	return &ring{
 		m:       m,
-		custody: custody.NewRing(0),
+		custody: custody.NewRing(1, 0),
 		meeting: rendezvous.New(rendezvous.Policy{Min: j.MinWorkers, Max: j.MaxWorkers}),
 		seats:   make(map[int]*seat),
 		strays:  make(map[int]*seat),
@@ -92,8 +92,8 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.m.happen(WorldFormed{World: w, Version: version})
 	r.settle(r.custody.Formed(w, had, version))
 	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
-	if base := r.m.checkpoints.base; base != nil && len(w.Sources) == 0 {
-		world.Base = wireBase(r.m.checkpoints.baseOf(base))
+	if len(w.Sources) == 0 {
+		world.Base = wireBase(r.m.checkpoints.base.Base)
 	}
 	for _, m := range w.Members {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
@@ -118,8 +118,8 @@ func (r *ring) start(w rendezvous.World) (state string, had ledger.Ledger, versi
 		a := r.seats[source.Worker].arrival
 		had, _ := ledger.Parse(a.Ledger) // it was checked when it came
 		return fmt.Sprintf("state of %v at version %d", source, a.Version), had, a.Version
-	case base != nil:
-		return fmt.Sprintf("from checkpoint %d at version %d", base.Number, base.Version), base.Ledger.Clone(), base.Version
+	case base.commit != nil:
+		return fmt.Sprintf("from checkpoint %d at version %d", base.Number, base.version()), base.had().Clone(), base.version()
 	}
 	return "from the initial values", had, 0
 }
@@ -129,7 +129,7 @@ func wireBase(b custody.Base) *wire.Base {
 	if b.Number == 0 {
 		return nil
 	}
-	return &wire.Base{Dir: b.Dir, Number: b.Number}
+	return &wire.Base{Dir: b.Dir, Number: b.Number, Fresh: b.Fresh}
 }
 
 // here says that a member has its seat.
@@ -166,7 +166,7 @@ func workers(n int) string {
 // anew begins the training anew, or again with the last checkpoint; or goes on as if this life had not begun, if nothing was credited.
 func (r *ring) anew(reason string) {
 	life := r.custody.Life()
-	began, _ := r.m.checkpoints.beginning()
+	began := r.m.checkpoints.base.records()
 	why := "every worker was lost, and the model with them: " + reason
 	if r.damage != "" {
 		why = r.damage
@@ -260,12 +260,12 @@ func (r *ring) bereft(worker int) {
 // other members have is void.
 func (r *ring) damaged(a *wire.Arrival) {
 	base := r.m.checkpoints.base
-	if a.Damage == "" || base == nil || a.Formation <= r.void || r.m.over {
+	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.m.over {
 		return
 	}
 	r.void = a.Formation
-	r.m.checkpoints.damaged(r.m.checkpoints.baseOf(base), errors.New(a.Damage))
 	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s", base.Number, a.Damage)
+	r.m.checkpoints.damaged(base.Base, errors.New(a.Damage))
 }
 
 // gone makes the others meet without a worker that has ended.

@@ -44,7 +44,7 @@ type line struct {
 }
 
 func newServers(m *master) *servers {
-	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS, custody.Base{})}
+	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS)}
 	for i := range m.Job.NumPS {
 		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1)})
 	}
@@ -173,7 +173,9 @@ func (s *servers) damaged(index int, o custody.Order, reason error) {
 	if o.Life != s.custody.Life() || s.m.over {
 		return
 	}
-	s.m.checkpoints.damaged(o.Base, reason)
+	if s.m.checkpoints.damaged(o.Base, reason); s.m.over {
+		return
+	}
 	s.custody.Rebase(s.m.checkpoints.newest())
 	s.m.anew(s.custody.Life(), fmt.Sprintf("server %d cannot begin with checkpoint %d: %v", index, o.Base.Number, reason))
 	for _, l := range s.lines {

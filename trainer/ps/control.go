@@ -57,7 +57,7 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 // late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
-	if err := s.begin(ctx, req.Life, custody.Base{Dir: req.Base.GetDir(), Number: req.Base.GetNumber()}); err != nil {
+	if err := s.begin(ctx, req.Life, baseOf(req.Base)); err != nil {
 		return nil, beginError(err)
 	}
 	if !s.obey(req) {
@@ -79,6 +79,11 @@ func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.
 		s.rule.settle(int(req.Settled))
 	}
 	return &wire.ControlReply{Version: s.rule.version}, nil
+}
+
+// baseOf reads what a life begins with.
+func baseOf(b *wire.Base) custody.Base {
+	return custody.Base{Dir: b.GetDir(), Number: b.GetNumber(), Fresh: b.GetFresh()}
 }
 
 // beginError is why a life is not begun, as the master is told: [codes.DataLoss] if it cannot be.

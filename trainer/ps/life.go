@@ -105,12 +105,19 @@ func (s *Server) restore(life int64, base custody.Base) error {
 			return fmt.Errorf("%w: checkpoint %s: %w", checkpoint.ErrDamaged, dir.Path(base.Number, ""), err)
 		}
 	}
+	if is := s.config.Optimizer.Name; c.Optimizer != is {
+		return fmt.Errorf("%w: checkpoint %s is of a training with %s, and the model has %s", checkpoint.ErrDamaged, dir.Path(base.Number, ""), c.Optimizer, is)
+	}
 	span := s.spanOf(layout)
 	s.store.begin(layout, span, make([]float32, span.Len()), c.Version)
 	if err := dir.Restore(c, s.store.part()); err != nil {
 		return err
 	}
-	s.enterLife(life, layout, &c.Ledger, c.Version)
+	had := &c.Ledger
+	if base.Fresh {
+		had = new(ledger.Ledger)
+	}
+	s.enterLife(life, layout, had, c.Version)
 	return nil
 }
 

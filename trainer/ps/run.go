@@ -119,7 +119,7 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (j *job.Job, 
 			if err := json.Unmarshal(reply.Job, j); err != nil {
 				return nil, 0, base, fmt.Errorf("read the master's job: %w", err)
 			}
-			return j, reply.Life, custody.Base{Dir: reply.Base.GetDir(), Number: reply.Base.GetNumber()}, nil
+			return j, reply.Life, baseOf(reply.Base), nil
 		case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
 		default:
 			return nil, 0, base, fmt.Errorf("join: %w", err)

@@ -391,6 +391,7 @@ type Base struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Dir           string                 `protobuf:"bytes,1,opt,name=dir,proto3" json:"dir,omitempty"`
 	Number        int64                  `protobuf:"varint,2,opt,name=number,proto3" json:"number,omitempty"`
+	Fresh         bool                   `protobuf:"varint,3,opt,name=fresh,proto3" json:"fresh,omitempty"` // of another training: its values, slots and version are taken, and its records are not
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -437,6 +438,13 @@ func (x *Base) GetNumber() int64 {
 		return x.Number
 	}
 	return 0
+}
+
+func (x *Base) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
 }
 
 // Server is where a parameter server listens, and which start of it that is.
@@ -2993,10 +3001,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12+\n" +
 	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
 	"\x04life\x18\x03 \x01(\x03R\x04life\x12#\n" +
-	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\"0\n" +
+	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\"F\n" +
 	"\x04Base\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x03R\x06number\"D\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x14\n" +
+	"\x05fresh\x18\x03 \x01(\bR\x05fresh\"D\n" +
 	"\x06Server\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\x89\x02\n" +

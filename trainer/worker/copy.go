@@ -137,12 +137,18 @@ func (r *member) tryRestore(base *wire.Base) error {
 	if err := r.layout.Match(c.ParamLayout()); err != nil {
 		return fmt.Errorf("%w: checkpoint %s: %w", checkpoint.ErrDamaged, dir.Path(base.Number, ""), err)
 	}
+	if is := r.optimizer.Config().Name; c.Optimizer != is {
+		return fmt.Errorf("%w: checkpoint %s is of a training with %s, and the model has %s", checkpoint.ErrDamaged, dir.Path(base.Number, ""), c.Optimizer, is)
+	}
 	r.touched, r.changes = true, -1 // until all of it is there
 	if err := dir.Restore(c, checkpoint.Part{Values: r.values, Slots: r.slots}); err != nil {
 		return err
 	}
 	clear(r.state.pending)
-	r.ledger = c.Ledger.Clone()
+	r.ledger.Reset()
+	if !base.Fresh {
+		r.ledger = c.Ledger.Clone()
+	}
 	r.position = position{changes: c.Version, version: c.Version}
 	return nil
 }

@@ -1,0 +1,182 @@
+package master
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+)
+
+// kept is what a life of the model may begin with: a checkpoint of the job, or the one that it was to start from
+// (--checkpoint_dir_for_init), which has none of the job's records. The zero value stands for the initial values.
+type kept struct {
+	custody.Base
+	commit *checkpoint.Commit
+}
+
+// had is which of the job's records are in it.
+func (k kept) had() *ledger.Ledger {
+	if k.commit == nil || k.Fresh {
+		return new(ledger.Ledger)
+	}
+	return &k.commit.Ledger
+}
+
+// records is how many those are.
+func (k kept) records() int64 {
+	if k.commit == nil || k.Fresh {
+		return 0
+	}
+	return k.commit.Records
+}
+
+func (k kept) version() int64 {
+	if k.commit == nil {
+		return 0
+	}
+	return k.commit.Version
+}
+
+// load finds what the first life begins with: the newest checkpoint of a job that is resumed, or the one that the job starts from.
+// It reads all of it, which may take long: the mutex is not held, and nobody else uses c yet.
+func (c *checkpoints) load() (first kept, err error) {
+	j := c.m.Job
+	switch {
+	case c.m.Resume && c.on():
+		commit, err := c.newestOf(c.dir)
+		if errors.Is(err, checkpoint.ErrNone) {
+			c.m.Log.Warn("There is no checkpoint to go on from: the training begins from its beginning", "directory", j.CheckpointDir)
+			break
+		}
+		if err != nil {
+			return kept{}, err
+		}
+		if is := c.records(); commit.Cut != is {
+			return kept{}, fmt.Errorf("checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
+				commit.Number, j.CheckpointDir, commit.Cut, is)
+		}
+		if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
+			return kept{}, fmt.Errorf("checkpoint %d of %s: %w", commit.Number, j.CheckpointDir, err)
+		}
+		c.lineage = commit.Lineage
+		if uid := c.m.Self.Header().Job; commit.Job != uid {
+			c.lineage = append(slices.Clone(commit.Lineage), checkpoint.Ancestor{Job: commit.Job, Number: commit.Number})
+		}
+		return kept{custody.Base{Dir: j.CheckpointDir, Number: commit.Number}, commit}, nil
+	case j.CheckpointDirForInit != "":
+		first, err := c.initial(j.CheckpointDirForInit)
+		if err != nil {
+			return kept{}, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", j.CheckpointDirForInit, err)
+		}
+		c.lineage = append(slices.Clone(first.commit.Lineage), checkpoint.Ancestor{Job: first.commit.Job, Number: first.Number})
+		return first, nil
+	}
+	return kept{}, nil
+}
+
+// oneCommit is how the directory of one checkpoint is named.
+var oneCommit = regexp.MustCompile(`^commit-0*([1-9][0-9]*)$`)
+
+// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is.
+func (c *checkpoints) initial(path string) (kept, error) {
+	number := int64(0)
+	if one := oneCommit.FindStringSubmatch(filepath.Base(path)); one != nil {
+		number, _ = strconv.ParseInt(one[1], 10, 64)
+		path = filepath.Dir(path)
+	}
+	dir, err := c.m.open(path)
+	if err != nil {
+		return kept{}, err
+	}
+	var commit *checkpoint.Commit
+	if number > 0 {
+		if commit, err = dir.ReadCommit(number); err == nil {
+			err = dir.Verify(commit)
+		}
+	} else {
+		commit, err = c.newestOf(dir)
+	}
+	if err != nil {
+		return kept{}, err
+	}
+	return kept{custody.Base{Dir: path, Number: commit.Number, Fresh: true}, commit}, nil
+}
+
+// newestOf returns the newest checkpoint of a directory that is whole.
+func (c *checkpoints) newestOf(dir checkpoint.Dir) (*checkpoint.Commit, error) {
+	commit, damaged, err := dir.Newest()
+	for _, d := range damaged {
+		c.m.Log.Error("A checkpoint cannot be used", "number", d.Number, "directory", dir.String(), "error", d.Err)
+	}
+	return commit, err
+}
+
+// start has the first life begin with what was loaded. No pod has joined.
+func (c *checkpoints) start(first kept, now time.Time) {
+	m := c.m
+	if first.commit == nil {
+		return
+	}
+	c.kept = []kept{first}
+	life := int64(1)
+	if !first.Fresh {
+		life, c.last = first.commit.Life+1, first.commit
+	}
+	m.Self.SetLife(life)
+	m.servers.custody.Start(life, first.Base)
+	if m.ring != nil {
+		m.ring.custody = custody.NewRing(life, first.version())
+	}
+	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir, "version", first.version(), "records", first.records())
+	m.happen(Resumed{Checkpoint: first.Number, Version: first.version(), Records: first.records()})
+	m.restart(c.rewind(now))
+}
+
+// covered is the version of the newest checkpoint.
+func (c *checkpoints) covered() int64 {
+	if n := len(c.kept); n > 0 {
+		return c.kept[n-1].version()
+	}
+	return 0
+}
+
+// rewind notes that a life begins, and returns what with: the newest checkpoint.
+func (c *checkpoints) rewind(now time.Time) kept {
+	c.base = kept{}
+	if n := len(c.kept); n > 0 {
+		c.base = c.kept[n-1]
+	}
+	if c.on() {
+		c.cut.Rewind(c.covered(), now)
+	}
+	return c.base
+}
+
+// damaged drops what this life was to begin with, and what is newer: it cannot be read. A job that was to start from it has failed.
+func (c *checkpoints) damaged(base custody.Base, reason error) {
+	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
+	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
+	if base.Fresh {
+		c.m.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.m.Job.CheckpointDirForInit, reason), time.Now())
+		return
+	}
+	if i := slices.IndexFunc(c.kept, func(k kept) bool { return k.Base == base }); i >= 0 {
+		c.kept = c.kept[:i]
+	}
+}
+
+// newest names what the next life begins with.
+func (c *checkpoints) newest() custody.Base {
+	if n := len(c.kept); n > 0 {
+		return c.kept[n-1].Base
+	}
+	return custody.Base{}
+}
