@@ -132,14 +132,14 @@ func (s *simulation) repeater(h *host, who *wire.Self) func(func(context.Context
 		s.pods.wg.Go(func() {
 			select {
 			case <-time.After(wait):
-			case <-s.pods.closing:
+			case <-s.pods.over():
 				return
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 			defer cancel()
 			go func() {
 				select {
-				case <-s.pods.closing:
+				case <-s.pods.over():
 					cancel()
 				case <-ctx.Done():
 				}

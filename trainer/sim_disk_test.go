@@ -233,9 +233,12 @@ func (s *simulation) drawCheckpoints(seed uint64) {
 	} else {
 		j.CheckpointInterval.Duration = time.Duration(200+r.IntN(5000)) * time.Millisecond
 	}
+	if s.stopped = 0; !s.calm && !s.gentle && r.IntN(4) == 0 {
+		s.stopped = time.Duration(500+r.IntN(20_000)) * time.Millisecond
+	}
 	if !s.calm && !s.gentle {
 		for _, f := range troubles {
-			if r.IntN(2) == 0 {
+			if r.IntN(2) == 0 && (s.stopped == 0 || f.name != "disk rots") { // a job that has nothing to go on from fails
 				s.faults = append(s.faults, f)
 			}
 		}
@@ -269,6 +272,11 @@ func (s *simulation) shelve(e master.Event) {
 		}
 		s.damaged = true
 		s.kept = slices.DeleteFunc(s.kept, func(k master.CheckpointWritten) bool { return k.Number >= e.Number })
+	case master.Resumed:
+		if n := len(s.kept); n == 0 || s.kept[n-1] != (master.CheckpointWritten(e)) {
+			s.complain("the job is resumed with %+v of %v", e, s.kept)
+		}
+		s.base, s.epochs, s.back = e.Version, int(e.Records/s.training.total), true
 	case master.BegunAnew:
 		if len(s.kept) > 0 {
 			s.complain("the training begins anew (%s), and there is checkpoint %+v", e.Reason, s.kept[len(s.kept)-1])

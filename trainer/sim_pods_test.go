@@ -23,16 +23,16 @@ import (
 // pods runs roles as goroutines: a master.Pods whose pods are easily killed.
 type pods struct {
 	network *network
-	events  chan pod.Event
 	start   func(p master.Pod) (delay time.Duration, refused error) // what becomes of a creation
 	run     func(ctx context.Context, it *process) error
 	grace   time.Duration // between the deletion of a worker and its end; 0: none
 	wg      sync.WaitGroup
-	closing chan struct{} // closed when the job is over
 
-	mu    sync.Mutex
-	live  map[pod.ID]*process
-	ghost []*process // they run, and the cluster says that they are gone
+	mu      sync.Mutex
+	events  chan pod.Event
+	closing chan struct{} // closed when the job is over
+	live    map[pod.ID]*process
+	ghost   []*process // they run, and the cluster says that they are gone
 }
 
 type process struct {
@@ -47,7 +47,32 @@ func newPods(n *network) *pods {
 	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process), closing: make(chan struct{})}
 }
 
-func (p *pods) Events() <-chan pod.Event { return p.events }
+func (p *pods) Events() <-chan pod.Event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.events
+}
+
+// over is closed when the job is over.
+func (p *pods) over() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closing
+}
+
+// send tells the master what the cluster says.
+func (p *pods) send(e pod.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events <- e
+}
+
+// reopen makes closed pods those of another master.
+func (p *pods) reopen() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events, p.closing, p.ghost = make(chan pod.Event, cap(p.events)), make(chan struct{}), nil
+}
 
 func (p *pods) Create(_ context.Context, c master.Pod) error {
 	delay, refused := p.start(c)
@@ -158,7 +183,7 @@ func (p *pods) haunt(id pod.ID, d time.Duration) bool {
 	p.ghost = append(p.ghost, it)
 	p.mu.Unlock()
 	time.AfterFunc(d, func() { p.drop(it) })
-	p.events <- pod.Event{ID: id, Launch: it.Launch, Phase: pod.Failed, Exit: pod.Exit{NodeLost: true}}
+	p.send(pod.Event{ID: id, Launch: it.Launch, Phase: pod.Failed, Exit: pod.Exit{NodeLost: true}})
 	return true
 }
 
@@ -185,7 +210,7 @@ func (p *pods) end(id pod.ID, only *process, exit pod.Exit) bool {
 	case exit.Code == 0:
 		phase = pod.Succeeded
 	}
-	p.events <- pod.Event{ID: id, Launch: it.Launch, Phase: phase, Exit: exit}
+	p.send(pod.Event{ID: id, Launch: it.Launch, Phase: phase, Exit: exit})
 	return true
 }
 
@@ -218,7 +243,9 @@ func (p *pods) all() []pod.ID { return append(p.of(pod.PS), p.of(pod.Worker)...)
 
 // close kills what is left, and waits for it.
 func (p *pods) close() {
+	p.mu.Lock()
 	close(p.closing)
+	p.mu.Unlock()
 	for _, id := range p.all() {
 		p.kill(id, pod.Exit{Code: 137})
 	}

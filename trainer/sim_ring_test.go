@@ -145,6 +145,8 @@ func (w *ringWatch) hear(e master.Event) {
 		w.trained = true
 	case master.BegunAnew:
 		w.bereaved(e.Reason)
+	case master.Resumed:
+		w.began = w.atRest(e.Number)
 	case master.RolledBack:
 		w.bereaved(e.Reason)
 		w.began = w.atRest(e.Checkpoint)
@@ -161,6 +163,12 @@ func (w *ringWatch) hear(e master.Event) {
 			w.complain("%v is replaced, and nothing had happened to it: %v", e.ID, e.Reason)
 		}
 	}
+}
+
+// forget forgets the workers and worlds of a master that is gone. The mutex is held.
+func (w *ringWatch) forget() {
+	w.trained, w.began, w.models = false, nil, nil
+	w.members, w.holders, w.first, w.marks = nil, nil, make(map[string]time.Time), make(map[mark]trace)
 }
 
 // bereaved hears that the model is lost. The mutex is held.

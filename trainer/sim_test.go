@@ -67,6 +67,7 @@ type simulation struct {
 	grace      time.Duration // of workers that are deleted
 	ring       *ringWatch    // nil: parameter servers
 	disk       *disk         // of checkpoints
+	stopped    time.Duration // when the job is stopped, to be resumed; 0: never
 
 	random  *rand.Rand // of faults
 	crashed int
@@ -203,11 +204,22 @@ func (s *simulation) String() string {
 	return fmt.Sprintf("job %+v\nrecords %d, step %v, measure %v, export %v, faults %v every %v", *s.job, s.training.total, s.step, s.measure, s.export, names, s.pause)
 }
 
-// run runs the job to its end.
+// run runs the job to its end: at once, or stopped in the middle, and resumed with as many servers and workers as it says then.
 func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	s.began = time.Now()
+	var injecting sync.WaitGroup
+	injection, stop := context.WithCancel(ctx)
+	user := &host{name: "user"}
+	client, closing, err := s.master(user, self(pod.ID{Role: identity.User}, 0))
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	defer closing()
+	client.garble = func() garbling { return well }
+	s.user = client
 	s.pods = newPods(s.network)
 	s.pods.start, s.pods.grace = s.start, s.grace
 	s.pods.run = func(ctx context.Context, it *process) error {
@@ -216,29 +228,58 @@ func (s *simulation) run(t *testing.T) (*wire.JobStatus, error) {
 		}
 		return s.runWorker(ctx, it)
 	}
-	node := &host{name: "master"}
-	user := &host{name: "user"}
-	client, closing, err := s.master(user, self(pod.ID{Role: identity.User}, 0))
-	if err != nil {
-		return nil, err
-	}
-	defer closing()
-	client.garble = func() garbling { return well }
-	s.user = client
-	var injecting sync.WaitGroup
-	injection, stop := context.WithCancel(ctx)
 	injecting.Go(func() { s.inject(injection) })
+	var status *wire.JobStatus
+	if s.stopped > 0 {
+		first, end := context.WithTimeout(ctx, s.stopped)
+		status, err = s.runOnce(first, false)
+		end()
+	}
+	if s.stopped == 0 || status.State == string(job.Stopped) {
+		if s.stopped > 0 {
+			s.resume()
+		}
+		status, err = s.runOnce(ctx, s.stopped > 0)
+	}
+	stop()
+	injecting.Wait()
+	s.network.kill(user)
+	return status, err
+}
+
+// resume changes what may change of a job that is resumed. Nothing of it runs.
+func (s *simulation) resume() {
+	r := rand.New(rand.NewPCG(s.job.Seed, 8))
+	if s.ring == nil {
+		s.job.NumPS = 1 + r.IntN(3)
+	}
+	if s.job.MinWorkers == 0 && s.job.MaxWorkers == 0 {
+		s.job.NumWorkers = 1 + r.IntN(6)
+	}
+	s.say(fmt.Sprintf("the job was stopped, and is resumed with %d servers and %d workers", s.job.NumPS, s.job.NumWorkers))
+	s.pods.reopen()
+	s.note(func() {
+		s.ending, s.life, s.cause, s.again = false, 0, false, 0
+		if len(s.kept) == 0 {
+			s.leased, s.epochs = nil, 0
+		}
+		if s.ring != nil {
+			s.ring.forget()
+		}
+	})
+}
+
+// runOnce runs a master until the job has ended, or ctx.
+func (s *simulation) runOnce(ctx context.Context, resume bool) (*wire.JobStatus, error) {
+	node := &host{name: "master"}
 	status, err := master.Run(ctx, master.Config{
 		Self: wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}), Users: true,
-		Job: s.job, Training: s.training.shards, Validation: s.validation.shards,
+		Job: s.job, Resume: resume, Training: s.training.shards, Validation: s.validation.shards,
 		Metric:   metric,
 		Listener: s.network.listen(node, masterAddress), Pods: s.pods, Dial: s.network.dial(node), Log: s.log("master"),
 		OnEvent: s.hear, Open: s.disk.open(node),
 	})
-	stop()
-	injecting.Wait()
 	s.pods.close()
-	s.network.kill(user)
 	s.network.kill(node)
 	return status, err
 }

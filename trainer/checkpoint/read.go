@@ -52,7 +52,7 @@ type Damage struct {
 }
 
 // Newest returns the newest commit that is whole, every byte of it, and what is wrong with those that are newer. [ErrNone]: there is
-// none.
+// none. Storage that cannot be read is another error.
 func (d Dir) Newest() (*Commit, []Damage, error) {
 	numbers, complete, err := d.Numbers()
 	if err != nil {
@@ -69,6 +69,9 @@ func (d Dir) Newest() (*Commit, []Damage, error) {
 		}
 		if err == nil {
 			return c, damaged, nil
+		}
+		if !errors.Is(err, ErrDamaged) {
+			return nil, damaged, err
 		}
 		damaged = append(damaged, Damage{n, err})
 	}

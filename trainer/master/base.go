@@ -1,6 +1,7 @@
 package master
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 // kept is what a life of the model may begin with: a checkpoint of the job, or the one that it was to start from
@@ -46,8 +48,45 @@ func (k kept) version() int64 {
 }
 
 // load finds what the first life begins with: the newest checkpoint of a job that is resumed, or the one that the job starts from.
-// It reads all of it, which may take long: the mutex is not held, and nobody else uses c yet.
-func (c *checkpoints) load() (first kept, err error) {
+// It reads all of it, which may take long: the mutex is not held, and nobody else uses c yet. Storage that cannot be read is tried
+// again for some time.
+func (c *checkpoints) load(ctx context.Context) (first kept, err error) {
+	began := time.Now()
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, timing.StoragePause) {
+		first, err = c.tryLoad()
+		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
+			ctx.Err() != nil || time.Since(began) >= timing.Storage {
+			return first, err
+		}
+		c.m.Log.Warn("Checkpoints cannot be read; trying again", "error", err)
+		pause(ctx, wait)
+	}
+}
+
+// errUnfit is of a directory that is not as the job needs it.
+var errUnfit = errors.New("it cannot be used")
+
+// number goes on after the checkpoints that are in the job's directory. Unless the job is resumed there may be none.
+func (c *checkpoints) number() error {
+	if !c.on() {
+		return nil
+	}
+	numbers, _, err := c.dir.Numbers()
+	if err != nil || len(numbers) == 0 {
+		return err
+	}
+	if !c.m.Resume {
+		return fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
+			c.m.Job.CheckpointDir, errUnfit, numbers[0])
+	}
+	c.cut = custody.NewCut(c.policy, numbers[0], c.m.clock(time.Now()))
+	return nil
+}
+
+func (c *checkpoints) tryLoad() (first kept, err error) {
+	if err := c.number(); err != nil {
+		return kept{}, err
+	}
 	j := c.m.Job
 	switch {
 	case c.m.Resume && c.on():
@@ -60,11 +99,11 @@ func (c *checkpoints) load() (first kept, err error) {
 			return kept{}, err
 		}
 		if is := c.records(); commit.Cut != is {
-			return kept{}, fmt.Errorf("checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
-				commit.Number, j.CheckpointDir, commit.Cut, is)
+			return kept{}, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
+				errUnfit, commit.Number, j.CheckpointDir, commit.Cut, is)
 		}
 		if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
-			return kept{}, fmt.Errorf("checkpoint %d of %s: %w", commit.Number, j.CheckpointDir, err)
+			return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, j.CheckpointDir, err)
 		}
 		c.lineage = commit.Lineage
 		if uid := c.m.Self.Header().Job; commit.Job != uid {
@@ -116,6 +155,9 @@ func (c *checkpoints) newestOf(dir checkpoint.Dir) (*checkpoint.Commit, error) {
 	for _, d := range damaged {
 		c.m.Log.Error("A checkpoint cannot be used", "number", d.Number, "directory", dir.String(), "error", d.Err)
 	}
+	if len(damaged) > 0 && errors.Is(err, checkpoint.ErrNone) { // to begin from the beginning is not what was asked for
+		return nil, fmt.Errorf("none of the checkpoints in %v can be used; the newest: %w", dir, damaged[0].Err)
+	}
 	return commit, err
 }
 
@@ -136,7 +178,7 @@ func (c *checkpoints) start(first kept, now time.Time) {
 		m.ring.custody = custody.NewRing(life, first.version())
 	}
 	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir, "version", first.version(), "records", first.records())
-	m.happen(Resumed{Checkpoint: first.Number, Version: first.version(), Records: first.records()})
+	m.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
 	m.restart(c.rewind(now))
 }
 

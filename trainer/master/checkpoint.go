@@ -24,11 +24,12 @@ const (
 // model begins with if this one is lost. The custody decides ([custody.Cut]); this talks to the strategy, and writes the records. The
 // master's mutex guards it.
 type checkpoints struct {
-	m    *master
-	dir  checkpoint.Dir
-	cut  *custody.Cut
-	kept []kept // what the next life may begin with; the newest last
-	base kept   // what this life began with
+	m      *master
+	dir    checkpoint.Dir
+	cut    *custody.Cut // nil: the job has no checkpoints
+	policy custody.CutPolicy
+	kept   []kept // what the next life may begin with; the newest last
+	base   kept   // what this life began with
 
 	writing bool               // a record
 	model   *wire.CutReport    // its layout and optimizer are the model's
@@ -38,7 +39,7 @@ type checkpoints struct {
 	lineage []checkpoint.Ancestor
 }
 
-// newCheckpoints opens the job's directory. Unless the job is resumed it must have no checkpoints.
+// newCheckpoints opens the job's directory. Nothing is read of it yet.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
 	c := &checkpoints{m: m}
@@ -49,17 +50,6 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 	if c.dir, err = m.open(j.CheckpointDir); err != nil {
 		return nil, fmt.Errorf("--checkpoint_dir=%s: %w", j.CheckpointDir, err)
 	}
-	numbers, _, err := c.dir.Numbers()
-	if err != nil {
-		return nil, fmt.Errorf("--checkpoint_dir=%s: %w", j.CheckpointDir, err)
-	}
-	last := int64(0)
-	if len(numbers) > 0 {
-		last = numbers[0]
-	}
-	if last > 0 && !m.Resume {
-		return nil, fmt.Errorf("--checkpoint_dir=%s has checkpoints already, the newest is number %d: expected a directory without any, or elasticdl resume", j.CheckpointDir, last)
-	}
 	p := custody.CutPolicy{
 		Holders: j.NumPS, Steps: int64(j.CheckpointSteps), Interval: j.CheckpointInterval.Duration,
 		Hold: timing.Hold, HoldMost: timing.HoldMost, Write: timing.Write, Pause: checkpointPause,
@@ -67,7 +57,8 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 	if j.Strategy == job.AllReduce {
 		p.Holders, p.Hold = 1, timing.Write // nobody waits: the member copies between two rounds, however long those are
 	}
-	c.cut = custody.NewCut(p, last, time.Now())
+	c.policy = p
+	c.cut = custody.NewCut(p, 0, time.Now())
 	return c, nil
 }
 

@@ -88,7 +88,7 @@ type RolledBack struct {
 
 // Resumed tells that the model begins with a checkpoint, of the job or of another, and how many of the job's records are in it.
 type Resumed struct {
-	Checkpoint, Version, Records int64
+	Number, Version, Records int64
 }
 
 // CheckpointWritten tells that a checkpoint is at rest, and how many records are in it.

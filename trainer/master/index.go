@@ -82,7 +82,7 @@ func (m *master) prepare(ctx context.Context) (first kept, err error) {
 		}
 		m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", time.Since(began).Round(time.Millisecond))
 	}
-	return m.checkpoints.load()
+	return m.checkpoints.load(ctx)
 }
 
 // begins has the job begin with so many workers. No pod was started yet.

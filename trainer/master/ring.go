@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -177,11 +176,7 @@ func (r *ring) anew(reason string) {
 		r.m.anew(now, why)
 		return
 	}
-	holders := maps.Clone(gone)
-	for id := range r.m.pods {
-		holders[id.Index] = gone[id.Index]
-	}
-	for _, worker := range slices.Sorted(maps.Keys(holders)) {
+	for _, worker := range r.m.queue.Workers() { // also those whose pods have ended, and whose leases were to be taken back soon
 		r.m.lose(worker, nil, gone[worker])
 	}
 }

@@ -10,6 +10,9 @@ import (
 // expect gradients from.
 func (q *Queue) Holders() int { return q.trainers }
 
+// Workers returns who holds a lease, in order.
+func (q *Queue) Workers() []int { return slices.Sorted(maps.Keys(q.holders)) }
+
 // Held returns the leases of a worker, in the order of their ids.
 func (q *Queue) Held(worker int) []Lease {
 	h := q.holders[worker]
