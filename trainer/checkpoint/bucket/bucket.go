@@ -185,11 +185,15 @@ func (f files) remove(key string) error {
 
 // explain says what to do about an error of a store.
 func explain(err error) error {
-	switch gcerrors.Code(err) {
-	case gcerrors.NotFound:
+	switch code := gcerrors.Code(err); {
+	case code == gcerrors.NotFound:
 		return fmt.Errorf("there is no such bucket, or not in this region: %w", err)
-	case gcerrors.PermissionDenied:
+	case code == gcerrors.PermissionDenied:
 		return fmt.Errorf("access denied; expected permission to list the bucket, and to read, write and delete its objects: %w", err)
+	case err != nil && strings.Contains(err.Error(), "get credentials: "): // as S3's client says it; there is no type for it
+		return fmt.Errorf("no credentials; expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the identity of the pod or the machine: %w", err)
+	case err != nil && strings.Contains(err.Error(), "endpoint rule error, ") && strings.Contains(err.Error(), "region"):
+		return fmt.Errorf("no region; expected ?region=REGION after the bucket's name, or AWS_REGION: %w", err)
 	}
 	return err
 }

@@ -336,6 +336,32 @@ func TestNoBucket(t *testing.T) {
 	}
 }
 
+// Who is not known to a store is told what is expected.
+func TestNoCredentials(t *testing.T) {
+	s := newStore(t)
+	list := func(location string) error {
+		f, err := Open(t.Context(), location)
+		if err == nil {
+			_, err = f.List("")
+		}
+		return err
+	}
+	t.Setenv("AWS_REGION", "")
+	t.Setenv("AWS_DEFAULT_REGION", "")
+	if err := list("s3://b/p"); err == nil || !strings.Contains(err.Error(), "no region; expected ?region=REGION after the bucket's name, or AWS_REGION: ") {
+		t.Errorf("without a region: %v", err)
+	}
+	t.Setenv("AWS_ACCESS_KEY_ID", "")
+	if err := list("s3://b/p?region=r&endpoint=" + url.QueryEscape(s.address)); err == nil || !strings.Contains(err.Error(), "no credentials; expected AWS_ACCESS_KEY_ID") {
+		t.Errorf("without a key: %v", err)
+	}
+	t.Setenv("STORAGE_EMULATOR_HOST", "")
+	t.Setenv("GOOGLE_APPLICATION_CREDENTIALS", filepath.Join(t.TempDir(), "none"))
+	if err := list("gs://b/p"); err == nil || !strings.Contains(err.Error(), "open gs://b/p: no credentials; expected the identity of the pod") {
+		t.Errorf("without Google's: %v", err)
+	}
+}
+
 func TestOpenRefuses(t *testing.T) {
 	for location, want := range map[string]string{
 		"":                            "it is empty; expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
@@ -350,6 +376,7 @@ func TestOpenRefuses(t *testing.T) {
 		"gs://b/p#1":                  "a # in it",
 		"s3://b/p?prefix=q":           "write it after the bucket: s3://b/q",
 		"s3://b/p?regoin=x":           "open s3://b/p?regoin=x: ",
+		"gs://b/p?region=r":           "nothing can be said of Google Cloud Storage after a question mark",
 		"s3://b/%zz":                  "expected a directory",
 		"s3://b?use_path_style=maybe": "maybe",
 	} {
