@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"strings"
+	"sync"
 
 	"gocloud.dev/blob"
 	"gocloud.dev/blob/gcsblob"
@@ -40,6 +41,24 @@ func Open(ctx context.Context, location string) (checkpoint.Files, error) {
 		return nil, fmt.Errorf("open %s: %w", location, err)
 	}
 	return over(ctx, b, u), nil
+}
+
+// Opener returns a function that opens directories of commits by their names as [Open] does, each one once.
+func Opener(ctx context.Context) func(location string) (checkpoint.Dir, error) {
+	var mu sync.Mutex
+	opened := make(map[string]checkpoint.Files)
+	return func(location string) (checkpoint.Dir, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if opened[location] == nil {
+			f, err := Open(ctx, location)
+			if err != nil {
+				return checkpoint.Dir{}, err
+			}
+			opened[location] = f
+		}
+		return checkpoint.Dir{Files: opened[location]}, nil
+	}
 }
 
 func openS3(ctx context.Context, u *url.URL) (*blob.Bucket, error) {
