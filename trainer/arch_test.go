@@ -68,13 +68,13 @@ var packages = map[string]struct {
 	"ps":           {shell, "checkpoint custody identity job ledger nn/kernel optim param pod timing wire zoo"},
 	"master":       {shell, "checkpoint custody evaluation identity job ledger pod rendezvous task timing wire"},
 	"worker":       {shell, "checkpoint data job ledger mesh nn/kernel optim param ps ring task timing wire zoo"},
-	"role":         {shell, "data identity job logline master pod ps task timing wire worker zoo"},
+	"role":         {shell, "checkpoint/bucket data identity job logline master pod ps task timing wire worker zoo"},
 	"local":        {shell, "identity job master pod role wire"},
 	"manifest":     {pure, "job pod"},
 	"kube":         {shell, "identity job manifest master pod role wire"},
 	"image":        {shell, ""},
 
-	"checkpoint/bucket": {shell, "checkpoint"},
+	"checkpoint/bucket": {shell, "checkpoint data"},
 	"checkpoint/laws":   {shell, "checkpoint ledger param safetensors"},
 }
 

@@ -11,7 +11,7 @@ import (
 )
 
 func TestLocal(t *testing.T) {
-	laws.Test(t, laws.Place{Open: func(t *testing.T) checkpoint.Files {
+	laws.Test(t, laws.Place{Stride: 3, Open: func(t *testing.T) checkpoint.Files {
 		return checkpoint.Local(filepath.Join(t.TempDir(), "not/there/yet"))
 	}})
 }

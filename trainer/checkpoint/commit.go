@@ -156,7 +156,7 @@ func Decode(record []byte) (*Commit, error) {
 	plain := slices.Clone(record)
 	copy(plain[at:], noChecksum)
 	if is := checksum(crc32.Checksum(plain, castagnoli)); is != said {
-		return nil, fmt.Errorf("its checksum is %s, expected %s: it is damaged", is, said)
+		return nil, fmt.Errorf("its checksum is %s, expected %s", is, said)
 	}
 	c := new(Commit)
 	if err := json.Unmarshal(record, c); err != nil {

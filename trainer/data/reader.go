@@ -12,6 +12,8 @@
 //     of the chunk or the line.
 //  5. An error of the storage under the data is told apart from one of the data: it is a [StorageError], and reading again
 //     later may help.
+//  6. A file is indexed once in a job: where the records of a task are is told to who reads them ([Files.Blocks],
+//     [Files.Learn]). What the index says of a file that has changed since is an error, not other records.
 //
 // A record of a RecordIO file is whatever was written, mostly a
 // tf.train.Example (package example). A record of a CSV file is a row as it

@@ -168,7 +168,7 @@ func (c *Command) note() {
 			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
 		}
 	}
-	if out := c.Job.Output; out != "" && c.Runtime == "kubernetes" && !slices.ContainsFunc(c.Job.Volumes, func(v Volume) bool {
+	if out := c.Job.Output; out != "" && !strings.Contains(out, "://") && c.Runtime == "kubernetes" && !slices.ContainsFunc(c.Job.Volumes, func(v Volume) bool {
 		return strings.HasPrefix(out+"/", strings.TrimSuffix(v.MountPath, "/")+"/")
 	}) {
 		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", out))

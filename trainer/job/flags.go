@@ -66,7 +66,7 @@ var flags = append([]Flag{
 	{Name: "callbacks", Topic: Model, Effect: Everywhere, Usage: "the model's callbacks function", bind: func(c *Command) value { return only(&c.Job.Callbacks) }},
 	{Name: "eval_metrics_fn", Topic: Model, Effect: Everywhere, Usage: "the model's metrics function", bind: func(c *Command) value { return only(&c.Job.EvalMetricsFn) }},
 	{Name: "custom_data_reader", Topic: Model, Effect: Everywhere, Usage: "the model's data reader function", bind: func(c *Command) value { return only(&c.Job.CustomDataReader) }},
-	{Name: "output", Topic: Model, Effect: Everywhere, Usage: "directory for the trained model", bind: func(c *Command) value { return place(&c.Job.Output) }},
+	{Name: "output", Topic: Model, Effect: Everywhere, Usage: "directory for the trained model, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", bind: func(c *Command) value { return place(&c.Job.Output) }},
 	{Name: "prediction_outputs_processor", Topic: Model, Effect: Later, Usage: "the model's function that takes predictions", bind: toNowhere},
 
 	{Name: "training_data", Topic: Data, Effect: Everywhere, Aliases: []string{"train_data_dir"}, Usage: "RecordIO directory or file, or .csv file (required)", bind: func(c *Command) value { return place(&c.Job.TrainingData) }},

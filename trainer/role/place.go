@@ -1,16 +1,27 @@
 package role
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 )
 
-// Writable returns why a directory cannot be written to, or made. Nothing is written for that.
+// Writable returns why a directory cannot be written to, or made, or why a bucket cannot be reached. Nothing is written for that.
 func Writable(dir string) error {
+	if strings.Contains(dir, "://") {
+		f, err := bucket.Open(context.Background(), dir)
+		if err == nil {
+			_, err = f.List("")
+		}
+		return err
+	}
 	for {
 		info, err := os.Stat(dir)
 		switch {

@@ -10,6 +10,7 @@ import (
 	"math"
 	"sync"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -20,7 +21,7 @@ import (
 // Plan returns what a master needs to know of a job, but for where it listens and where its pods run: the
 // metrics of its model, and its data, which this machine must have.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
-	config := master.Config{Job: j, Log: log, Data: &records{job: j, log: log, read: make(map[task.Kind]*data.Files)}}
+	config := master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background()), Data: &records{job: j, log: log, read: make(map[task.Kind]*data.Files)}}
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {
 		return config, err

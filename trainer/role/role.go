@@ -9,6 +9,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -59,7 +60,7 @@ func RunPS(ctx context.Context, r Role) error {
 	defer listener.Close()
 	err = ps.Run(ctx, ps.Config{
 		Master: r.Master, Self: r.self(pod.PS), Listener: listener, Advertise: r.Advertise, Abandoned: r.abandoned(),
-		Log: Logger(r.Log, r.LogLevel),
+		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: Logger(r.Log, r.LogLevel),
 	})
 	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
 		err = ErrLeft
@@ -104,7 +105,7 @@ func RunWorker(ctx context.Context, r Role) error {
 	working, stop := work(ctx, leaveGrace)
 	defer stop()
 	return r.leave(worker.Main(working, worker.Options{
-		Leave: ctx.Done(), Abandoned: r.abandoned(),
+		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),
 		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
 		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
 	}))

@@ -3,7 +3,7 @@ package worker
 import (
 	"context"
 	"fmt"
-	"path/filepath"
+	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
@@ -17,10 +17,14 @@ func (w *worker) export(ctx context.Context, lease, version int64) error {
 		JobName: w.Job.Name, ModelDef: w.Job.ModelDef, Version: version, Layout: w.Engine.Layout(),
 		Fill: func(from int, dst []float32) error { copy(dst, values[from:]); return nil },
 	}
+	out, err := w.openDir(w.Job.Output)
+	if err != nil {
+		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
+	}
 	var before int64 // written by the attempts before
-	err := w.patience(lease).Reach(ctx, func() error {
+	err = w.patience(lease).Reach(ctx, func() error {
 		last := before
-		return data.Storage(m.Export(checkpoint.Local(w.Job.Output), func(bytes int64) {
+		return data.Storage(m.Export(out.Files, func(bytes int64) {
 			before = last + bytes
 			w.leases.advance(lease, before)
 		}))
@@ -28,6 +32,6 @@ func (w *worker) export(ctx context.Context, lease, version int64) error {
 	if err != nil {
 		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
 	}
-	w.Log.Info("Model exported", "path", filepath.Join(w.Job.Output, checkpoint.ModelFile))
+	w.Log.Info("Model exported", "path", strings.TrimSuffix(out.String(), "/")+"/"+checkpoint.ModelFile)
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
@@ -37,7 +38,9 @@ type Options struct {
 	Leave <-chan struct{}
 	// Abandoned is how long the master may be away; 0: for ever.
 	Abandoned time.Duration
-	Log       *slog.Logger
+	// Open opens a directory of checkpoints or of an export; nil: on this machine.
+	Open func(dir string) (checkpoint.Dir, error)
+	Log  *slog.Logger
 }
 
 // Main joins the master, builds the model that the job names, opens its data
@@ -99,7 +102,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		return cfg, nil, fmt.Errorf("build model %s: %w", j.ModelDef, err)
 	}
 	open = append(open, closer(engine.Close))
-	cfg = Config{Model: model, Engine: engine, Initial: func() ([]float32, error) {
+	cfg = Config{Model: model, Engine: engine, Open: o.Open, Initial: func() ([]float32, error) {
 		_, values, err := model.Initial(j.Seed)
 		return values, err
 	}}

@@ -161,6 +161,7 @@ const (
 	commitComplete   = "complete"
 	commitIncomplete = "incomplete"
 	commitDamaged    = "damaged"
+	commitUnreadable = "unreadable" // for another reason than its bytes
 )
 
 // commitState is a commit as it is found.
@@ -188,7 +189,7 @@ func stateOf(d checkpoint.Dir, number int64, complete bool) commitState {
 	}
 	c, err := d.ReadCommit(number)
 	if err != nil {
-		s.damaged(err)
+		s.failed(err)
 		s.Shards, s.Bytes = d.Begun(number)
 		return s
 	}
@@ -197,10 +198,15 @@ func stateOf(d checkpoint.Dir, number int64, complete bool) commitState {
 	return s
 }
 
-func (s *commitState) damaged(err error) {
-	s.State, s.Problems = commitDamaged, nil
+// failed notes why a commit cannot be used.
+func (s *commitState) failed(err error) {
+	s.State, s.Problems = commitUnreadable, nil
+	if errors.Is(err, checkpoint.ErrDamaged) {
+		s.State = commitDamaged
+	}
 	for line := range strings.Lines(err.Error()) {
-		s.Problems = append(s.Problems, strings.TrimPrefix(strings.TrimSpace(line), "read checkpoint: "))
+		line = strings.TrimPrefix(strings.TrimSpace(line), "read checkpoint: ")
+		s.Problems = append(s.Problems, strings.Replace(line, checkpoint.ErrDamaged.Error()+": ", "", 1))
 	}
 }
 
@@ -212,7 +218,8 @@ func checkpointListCommand() *cobra.Command {
 		Short:   "List the commits, the newest first",
 		Long: `List the commits, the newest first. Shards are not read: elasticdl checkpoint verify does.
 
-STATE is complete, incomplete (no commit.json: a job is writing it, or stopped before its end) or damaged (its commit.json).`,
+STATE is complete, incomplete (no commit.json: a job is writing it, or stopped before its end), damaged (its commit.json), or
+unreadable (for want of permission, say).`,
 	}, 0, func(cmd *cobra.Command, d checkpoint.Dir) error {
 		all, err := c.list(cmd.Context(), d)
 		if err != nil {
@@ -251,7 +258,7 @@ Without NUMBER it is the newest complete commit. Shards are not read: elasticdl 
 			case len(c.numbers) > 0:
 				return fmt.Errorf("commit %d of %s is %s: %s", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
 			}
-			if s.State == commitDamaged {
+			if s.State != commitIncomplete {
 				skipped(cmd.ErrOrStderr(), s)
 			}
 		}
@@ -294,12 +301,12 @@ func (c *commits) verify(cmd *cobra.Command, d checkpoint.Dir) error {
 				return cmd.Context().Err()
 			}
 			if err != nil {
-				s.damaged(err)
+				s.failed(err)
 			} else {
 				whole = max(whole, s.Number)
 			}
 		}
-		if s.State == commitDamaged || s.State == commitIncomplete && len(c.numbers) > 0 {
+		if s.State != commitComplete && (s.State != commitIncomplete || len(c.numbers) > 0) {
 			bad = append(bad, s.Number)
 		}
 		if !c.format.json() {
@@ -388,7 +395,7 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 		}
 		for _, damage := range damaged {
 			s := commitState{Number: damage.Number}
-			s.damaged(damage.Err)
+			s.failed(damage.Err)
 			skipped(cmd.ErrOrStderr(), s)
 		}
 		if errors.Is(err, checkpoint.ErrNone) {
@@ -402,10 +409,17 @@ func (c *commits) whole(cmd *cobra.Command, d checkpoint.Dir, number int64) (*ch
 		return nil, err
 	}
 	s := all[0]
-	if s.record == nil {
+	if s.record != nil {
+		if err := d.Verify(s.record); cmd.Context().Err() != nil {
+			return nil, cmd.Context().Err()
+		} else if err != nil {
+			s.failed(err)
+		}
+	}
+	if s.State != commitComplete {
 		return nil, fmt.Errorf("commit %d of %s is %s: %s; elasticdl checkpoint ls %[2]s shows others", s.Number, c.name, s.State, strings.Join(s.Problems, "; "))
 	}
-	return s.record, d.Verify(s.record)
+	return s.record, nil
 }
 
 // interruptible is files of which nothing is read or written any more when a context has ended.

@@ -28,7 +28,7 @@ func commitTable(all []commitState, now time.Time) string {
 			row[7] = since(*s.Time, now)
 		}
 		rows = append(rows, row)
-		if s.State == commitDamaged {
+		if s.State == commitDamaged || s.State == commitUnreadable {
 			fmt.Fprintf(&notes, "commit %d: %s\n", s.Number, strings.Join(s.Problems, "; "))
 		}
 	}

@@ -27,6 +27,7 @@ import (
 	"gocloud.dev/gcerrors"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/data"
 )
 
 // partSize is how much of a file is uploaded at a time. S3 takes 10,000 parts, so that the largest file is 160 GB.
@@ -183,13 +184,19 @@ func (f files) remove(key string) error {
 	return explain(err)
 }
 
-// explain says what to do about an error of a store.
+// explain says what to do about an error of a store, and makes those that may be over later errors of storage.
 func explain(err error) error {
-	switch gcerrors.Code(err) {
-	case gcerrors.NotFound:
+	switch code := gcerrors.Code(err); {
+	case err == nil, errors.Is(err, context.Canceled), code == gcerrors.Canceled, code == gcerrors.InvalidArgument, code == gcerrors.Unimplemented:
+		return err
+	case code == gcerrors.NotFound:
 		return fmt.Errorf("there is no such bucket, or not in this region: %w", err)
-	case gcerrors.PermissionDenied:
+	case code == gcerrors.PermissionDenied:
 		return fmt.Errorf("access denied; expected permission to list the bucket, and to read, write and delete its objects: %w", err)
+	case strings.Contains(err.Error(), "get credentials: "): // as S3's client says it; there is no type for it
+		err = fmt.Errorf("no credentials; expected AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile, or the identity of the pod or the machine: %w", err)
+	case strings.Contains(err.Error(), "endpoint rule error, ") && strings.Contains(err.Error(), "region"):
+		return fmt.Errorf("no region; expected ?region=REGION after the bucket's name, or AWS_REGION: %w", err)
 	}
-	return err
+	return &data.StorageError{Err: err}
 }

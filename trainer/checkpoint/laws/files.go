@@ -101,12 +101,9 @@ func fileAppearsWhole(t *testing.T, p Place) {
 	}
 }
 
-func random(n int, seed uint64) []byte {
+func random(n int, seed byte) []byte {
 	b := make([]byte, n)
-	source := rand.NewPCG(seed, seed)
-	for i := range b {
-		b[i] = byte(source.Uint64())
-	}
+	rand.NewChaCha8([32]byte{seed}).Read(b)
 	return b
 }
 
