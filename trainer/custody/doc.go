@@ -11,8 +11,13 @@
 //	  │   (a joined one:   └──── the life is raised ─────────────────┘
 //	  │    the life is raised)
 //
-// There is no replica and no commit: the values of a server that is gone are gone, and so are the training steps that were
-// made with them. All servers begin a new life then, from the initial values, and the shell restarts its books.
+// There is no replica: the values of a server that is gone are gone, and so are the training steps that were made with them. All
+// servers begin a new life then, with a [Base], which is the last checkpoint that is at rest, or the initial values; and the shell
+// rewinds its books to that.
+//
+// A checkpoint is an aligned cut ([Cut]): each holder says what it has and takes nothing new, all come to the union of that, copy
+// it, and go on; the copies are written meanwhile. It is given up when a gradient of the union does not come to all in time, and tried
+// again later. A ring's members have the same state after each round: there one of them copies it between two rounds.
 //
 // [Ring] is of a job whose workers hold the whole model each. Nothing is lost there as long as one lives who has it. But what is
 // credited must be in the state of whoever survives: a world is safe when no death of its members can take back what it
@@ -29,10 +34,18 @@
 //     due again when what is observed is not as ordered.
 //  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
 //
+//  6. A life begins with what was kept when it began, and with nothing else.
+//
+// Laws of Cut:
+//
+//  7. What all copy has the same records, those that any of them had when the cut began, and no others.
+//  8. A cut is done when every holder has written its copy, each under the cut's number; a word of another number changes nothing.
+//  9. Nobody is held up for longer than Hold, which doubles up to HoldMost each time that it was too short.
+//
 // Laws of Ring:
 //
-//  6. The life rises when the last member that had the model is gone, if anything was trained on, and never else.
-//  7. The training leases of a worker that is gone are taken back when a world without it is safe, and credited with exactly
+//  10. The life rises when the last member that had the model is gone, if anything was trained on, and never else.
+//  11. The training leases of a worker that is gone are taken back when a world without it is safe, and credited with exactly
 //     what that world began with.
-//  8. What a member says of a model that is lost does not count.
+//  12. What a member says of a model that is lost does not count.
 package custody

@@ -3,11 +3,13 @@
 //	workers, servers ──gRPC──> service ─┐   one mutex    ┌─ task.Queue            which records are whose
 //	runtime ────────pod.Event─> loop ───┼────────────────┼─ pod.Table             who lives, who is replaced
 //	timer ──────────────────────────────┘   (advance)    ├─ evaluation.Schedule   what is measured when
-//	                                            │        ├─ custody.Servers       who holds the model
+//	                                            │        ├─ custody.Servers, Ring who holds the model
+//	                                            │        ├─ custody.Cut           when it is copied
 //	                                            │        └─ rendezvous.Rendezvous who is in the ring
 //	     executor: create and delete pods  <────┤ actions, performed outside the mutex
 //	     links:    tell and ask the servers <───┤
-//	     seats:    worlds and recalls       <───┘
+//	     seats:    worlds and recalls       <───┤
+//	     records of checkpoints             <───┘
 //
 // Whatever happens, a call, an event or the timer, steps a machine under the
 // mutex and then calls advance, which looks at where the job stands and does
@@ -19,7 +21,7 @@
 //	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
 //	   ^ │                            (validation data) (--output)    ^
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
-//	   └──── the model, or a part of it, is lost: a new life of it, from the beginning (also out of measuring and exporting)
+//	   └──── the model, or a part of it, is lost: a new life of it, with the last checkpoint (also out of measuring and exporting)
 //
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go).
 //
@@ -42,14 +44,17 @@
 //     away does not count. Of a ring that stands still one worker is replaced at a time.
 //     A worker that was asked to go gets nothing new to do, and has a successor at once. Its leases are somebody
 //     else's when it hands them back, when the ring has let it go, or when its pod has ended, whichever is first.
-//  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of the model begins: nothing is
-//     credited any more, no lease of before is held, no evaluation of before counts, and no word of before about the model is
-//     believed. The status says why it began.
+//  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of the model begins, with the newest
+//     checkpoint that can be read, or with the initial values if there is none. Exactly what is in that is credited then, no lease of
+//     before is held, no evaluation of a later version counts, and no word of before about the model is believed. The status says why
+//     it began.
 //  7. A worker whose stream broke keeps its leases as long as its pod lives.
 //  8. Who calls is a living launch of one of the job's pods, and speaks of itself; a user, who may look, scale and stop, has calls of
 //     his own, and only where they are served.
 //  9. A job without a pod that runs waits for one without end, and its status says what for.
 //  10. The master listens before it indexes its data, which may take hours: a pod that calls meanwhile is told "not yet" and comes
 //     again, nobody is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
-//  11. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
+//  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the life that is on. A job with checkpoints
+//     succeeds when the trained model is one, or is exported and could not be made one. (checkpoint.go, base.go)
+//  12. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
 package master

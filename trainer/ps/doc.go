@@ -19,8 +19,13 @@
 // # Lives of the model
 //
 // A server makes the initial values itself, from the model and the job's seed. What it has is of one life of the model. Where
-// a server is lost, the master raises the life: each server drops all that it has, and begins again from the initial values.
-// It serves nobody who works in another life than its own, and says both.
+// a server is lost, the master raises the life: each server drops all that it has, and begins again from the initial values, or with
+// its elements of a checkpoint, whoever wrote them (life.go). It serves nobody who works in another life than its own, and says both.
+//
+// # Checkpoints
+//
+// On the master's order a server takes nothing new, says what it has, takes what it lacks of what the others have, copies its values
+// and slots, and goes on while it writes the copy (cut.go). [custody.Cut] is the other side.
 //
 // # The rule
 //
@@ -53,7 +58,9 @@
 //  9. An order of the master says how things are to be, so a repeat changes nothing, and neither does an older one that comes late.
 //  10. No memory is taken for a peer before it has said who it is, and a sender that holds others up has a deadline for all of
 //     its values.
-//  11. A synchronous pull waits only while the worker's own gradient is gathered
+//  11. A server's part of a checkpoint has exactly the records that the master said, its values, slots and version after them. Who pushes
+//     anything else meanwhile waits, timing.HoldLimit at most, and loses nothing.
+//  12. A synchronous pull waits only while the worker's own gradient is gathered
 //     and not yet applied, so nobody waits for an update that will not come.
 //
 // # Memory
@@ -61,5 +68,6 @@
 // In floats per parameter: 1 for the values, 1 for the push that is being
 // received (one at a time; the others wait in their sockets), the optimizer's
 // slots (SGD 0, Momentum and Adagrad 1, Adam 2); with wait > 1 one for the sum,
-// and with evaluation one for the snapshot. So 2 with SGD, 4 with Adam.
+// and with evaluation one for the snapshot. So 2 with SGD, 4 with Adam. With checkpoints a copy of values and slots more, from the first
+// one on: 3 and 7.
 package ps

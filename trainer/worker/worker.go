@@ -27,6 +27,7 @@
 //     else's, uncharged. (leave.go)
 //  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
+//  7. What a member copies for a checkpoint is the state between two rounds, with its ledger. It is written beside the rounds. (copy.go)
 package worker
 
 import (
