@@ -28,10 +28,14 @@
 //  1. The life rises when a server that had joined is gone, or another process joins in its place, and never else. It
 //     never falls. Another process is another incarnation, or, where a cluster restarts a container in its pod
 //     (--restart_policy), the same one.
+//
 //  2. An incarnation that is older than one that has joined is refused, and nothing it says counts.
+//
 //  3. Nothing that was said or acknowledged in another life counts: no version, no snapshot, no order.
+//
 //  4. An order is a level: it stays due until the server has acknowledged exactly it, in the incarnation that is there, and is
 //     due again when what is observed is not as ordered.
+//
 //  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
 //
 //  6. A life begins with what was kept when it began, and with nothing else.
