@@ -17,11 +17,19 @@ var ErrNone = errors.New("there is no checkpoint")
 // may pass: the storage cannot be read now.
 var ErrDamaged = errors.New("the checkpoint is damaged")
 
+// damage is an error that is ErrDamaged, and says what is wrong.
+type damage struct{ error }
+
+func (damage) Is(target error) bool { return target == ErrDamaged }
+func (d damage) Unwrap() error      { return d.error }
+
+func damaged(format string, args ...any) error { return damage{fmt.Errorf(format, args...)} }
+
 // ReadCommit reads the record of a commit. It looks at no shard.
 func (d Dir) ReadCommit(number int64) (*Commit, error) {
 	f, size, closer, err := d.Open(commitDir(number) + "/" + recordFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("read checkpoint: %w: %s is not there", ErrDamaged, d.Path(number, recordFile))
+		return nil, damaged("read checkpoint: %s is not there", d.Path(number, recordFile))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read checkpoint: %w", err)
@@ -29,7 +37,7 @@ func (d Dir) ReadCommit(number int64) (*Commit, error) {
 	defer closer.Close()
 	const most = 1 << 30
 	if size > most {
-		return nil, fmt.Errorf("read checkpoint: %w: %s has %d bytes", ErrDamaged, d.Path(number, recordFile), size)
+		return nil, damaged("read checkpoint: %s has %d bytes", d.Path(number, recordFile), size)
 	}
 	record := make([]byte, size)
 	if n, err := f.ReadAt(record, 0); int64(n) < size {
@@ -40,7 +48,7 @@ func (d Dir) ReadCommit(number int64) (*Commit, error) {
 		err = fmt.Errorf("it is of commit %d", c.Number)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read checkpoint: %w: %s: %w", ErrDamaged, d.Path(number, recordFile), err)
+		return nil, damaged("read checkpoint: %s: %w", d.Path(number, recordFile), err)
 	}
 	return c, nil
 }
@@ -92,21 +100,21 @@ func (d Dir) Verify(c *Commit) error {
 func (d Dir) verify(c *Commit, s Shard) error {
 	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: it is not there", ErrDamaged)
+		return damaged("it is not there")
 	}
 	if err != nil {
 		return err
 	}
 	defer closer.Close()
 	if size != s.Bytes {
-		return fmt.Errorf("%w: it has %d bytes, expected %d", ErrDamaged, size, s.Bytes)
+		return damaged("it has %d bytes, expected %d", size, s.Bytes)
 	}
 	crc := crc32.New(castagnoli)
 	if _, err := io.CopyBuffer(crc, io.NewSectionReader(f, 0, size), make([]byte, 1<<20)); err != nil {
 		return err
 	}
 	if is := checksum(crc.Sum32()); is != s.CRC {
-		return fmt.Errorf("%w: its checksum is %s, expected %s", ErrDamaged, is, s.CRC)
+		return damaged("its checksum is %s, expected %s", is, s.CRC)
 	}
 	return nil
 }
@@ -129,7 +137,7 @@ func (d Dir) Restore(c *Commit, p Part) error {
 // not are an error; p has none where only the values are wanted.
 func (d Dir) Read(c *Commit, p Part) error {
 	if len(p.Slots) > c.Slots {
-		return fmt.Errorf("read checkpoint: %w: commit %d has %d slots (%s), expected %d", ErrDamaged, c.Number, c.Slots, c.Optimizer, len(p.Slots))
+		return damaged("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
 	}
 	end := p.Start + len(p.Values)
 	if layout := c.ParamLayout(); p.Start < 0 || end > layout.Len() {

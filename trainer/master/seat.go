@@ -33,11 +33,6 @@ type seat struct {
 	left    chan struct{}    // closed when the stream ends
 }
 
-// member is who sits there.
-func (s *seat) member() rendezvous.Member {
-	return rendezvous.Member{Worker: s.worker, Session: s.session, Address: s.arrival.GetAddress()}
-}
-
 // say has a word sent. It does not wait.
 func (s *seat) say(word *wire.Assembly) {
 	s.words = append(s.words, word)

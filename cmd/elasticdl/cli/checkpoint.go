@@ -99,7 +99,7 @@ func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
 	const expected = "expected the directory of a job's commits, its --checkpoint_dir"
 	if name := path.Base(c.name); strings.HasPrefix(name, "commit-") {
 		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %s",
-			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), strings.TrimLeft(name, "commit-0"))
+			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), strings.TrimLeft(strings.TrimPrefix(name, "commit-"), "0"))
 	}
 	if !strings.Contains(c.location, "://") {
 		info, err := os.Stat(c.location)
