@@ -91,10 +91,12 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 	}
 	if j := s.Job; j != nil {
 		j.Namespace = cmp.Or(j.Namespace, s.Platform.Namespace)
-		j.Settle(func(flag string) bool {
+		flag := func(flag string) bool {
 			f := job.Find(flag)
 			return f != nil && f.Field() != "" && given("job."+f.Field())
-		})
+		}
+		j.Settle(flag)
+		j.SettleCheckpoints(j.ClaimDir(), flag)
 		if s.Image != nil {
 			s.Image.Name = cmp.Or(s.Image.Name, j.Name)
 		}

@@ -177,6 +177,7 @@ func (j *Job) ValidateCluster() error {
 	j.checkImages(&p)
 	j.checkResources(&p)
 	j.checkPlaces(&p)
+	j.checkShared(&p)
 	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), "--ttl=%v: expected whole seconds, 0 or more", j.TTL)
 	p.check(wholeSeconds(j.Deadline.Duration), "--deadline=%v: expected whole seconds, 0 or more", j.Deadline)
 	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), "--service_account=%s: expected the name of a ServiceAccount", j.ServiceAccount)

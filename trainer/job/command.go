@@ -107,6 +107,7 @@ func (c *Command) finish(p *problems) {
 		j.Image = prefix + j.Image
 	}
 	j.Settle(c.has)
+	c.settleCheckpoints(p)
 	if !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
@@ -114,6 +115,23 @@ func (c *Command) finish(p *problems) {
 	p.check(!c.Follow || !c.Detach, "--follow: contradicts --detach; drop one of the two")
 	p.check(!c.Follow || c.YAML == "" || c.Runtime == "local", "--follow: with --yaml=%s there is no job to follow; drop one of the two", c.YAML)
 	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), "--heartbeat_timeout=%v: needs --distribution_strategy=%s", j.HeartbeatTimeout, AllReduce)
+}
+
+// settleCheckpoints is where checkpoints are on a cluster. On one machine the caller knows where they are if that was not given.
+func (c *Command) settleCheckpoints(p *problems) {
+	j, dir := c.Job, "here"
+	if c.Runtime == "kubernetes" {
+		dir = j.ClaimDir()
+	}
+	j.SettleCheckpoints(dir, c.has)
+	p.check(j.CheckpointDir != "" || !c.has("keep_checkpoint_max") || j.KeepCheckpointMax <= 0, "--keep_checkpoint_max=%d: there are no checkpoints; give --checkpoint_dir, or drop it", j.KeepCheckpointMax)
+	if c.Runtime == "local" {
+		if j.CheckpointDir == "" {
+			p.check(j.CheckpointSteps <= 0, "--checkpoint_steps=%d: there are no checkpoints with --checkpoint_dir=; drop one of the two", j.CheckpointSteps)
+			p.check(j.CheckpointInterval.Duration <= 0, "--checkpoint_interval=%v: there are no checkpoints with --checkpoint_dir=; drop one of the two", j.CheckpointInterval)
+		}
+		j.SettleCheckpoints("", c.has)
+	}
 }
 
 // refuseLater refuses values that this version does not have yet.
@@ -168,9 +186,7 @@ func (c *Command) note() {
 			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
 		}
 	}
-	if out := c.Job.Output; out != "" && !strings.Contains(out, "://") && c.Runtime == "kubernetes" && !slices.ContainsFunc(c.Job.Volumes, func(v Volume) bool {
-		return strings.HasPrefix(out+"/", strings.TrimSuffix(v.MountPath, "/")+"/")
-	}) {
+	if out := c.Job.Output; out != "" && !InBucket(out) && c.Runtime == "kubernetes" && c.Job.volumeOf(out) == nil {
 		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", out))
 	}
 	if len(cluster) > 0 {

@@ -112,7 +112,7 @@ func lines(err error) int { return strings.Count(err.Error(), "\n") + 1 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
 	_, err := Parse([]string{"--job_name=Not OK", "--num_wrkers=3", "--minibatch-size=0", "--num_epochs=many", "--use_async=perhaps",
-		"--volume=host_path=/d", "--worker_resource_request=cpu=lots", "--checkpoint_steps=100", "--evaluation_steps=10",
+		"--volume=host_path=/d", "--worker_resource_request=cpu=lots", "--checkpoint_steps=-1", "--keep_checkpoint_max=-2", "--checkpoint_interval=1ms", "--checkpoint_dir_for_init=x", "--evaluation_steps=10",
 		"--yaml=x.yaml", "stray", "--runtime=moon", "--grads_to_wait"})
 	want := []string{
 		`--num_wrkers: unknown flag; did you mean --num_workers?`,
@@ -120,7 +120,7 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`--use_async=perhaps: expected true or false`,
 		`--volume=host_path=/d: volume "host_path=/d": expected a mount_path that starts with /`,
 		`--worker_resource_request=cpu=lots: cpu=lots: expected a number of cores like 2, 0.5 or 250m`,
-		`--checkpoint_steps: not available in this version yet`,
+		`--checkpoint_dir_for_init: not available in this version yet`,
 		`unexpected argument "stray": expected --name=value`,
 		`--grads_to_wait needs a value`,
 		`--runtime=moon: expected kubernetes or local`,
@@ -129,6 +129,9 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`--training_data is missing: name a RecordIO directory or a .csv file`,
 		`--evaluation_steps=10 needs --validation_data`,
 		`--minibatch_size=0: expected 1 or more`,
+		`--checkpoint_steps=-1: expected 0 or more`,
+		`--keep_checkpoint_max=-2: expected 0 or more`,
+		`--checkpoint_interval=1ms: expected 1s or more, or 0`,
 	}
 	if err == nil || err.Error() != strings.Join(want, "\n") {
 		t.Errorf("got:\n%v\nwant:\n%s", err, strings.Join(want, "\n"))
@@ -208,6 +211,15 @@ func TestRefused(t *testing.T) {
 		"--cluster_spec_json=[1]":                                      "expected a JSON object",
 		"--populate_env_names=(":                                       "expected a regular expression",
 		"--aux_params=disable_relaunch=True":                           "--relaunch_on_worker_failure=0",
+		"--checkpoint_dir= --checkpoint_steps=5":                       "--checkpoint_steps=5: there are no checkpoints with --checkpoint_dir=",
+		"--checkpoint_dir= --checkpoint_interval=5s":                   "--checkpoint_interval=5s: there are no checkpoints with --checkpoint_dir=",
+		"--checkpoint_dir= --keep_checkpoint_max=5":                    "--keep_checkpoint_max=5: there are no checkpoints; give --checkpoint_dir",
+		"--checkpoint_dir=c --checkpoint_steps=0":                      "--checkpoint_dir=c: no checkpoint would be made",
+		"--checkpoint_dir=d/c":                                         "--checkpoint_dir=d/c: it is in --training_data=d, of which every file is read",
+		"--validation_data=. --checkpoint_dir=c":                       "--checkpoint_dir=c: it is in --validation_data=., of which every file is read",
+		"--validation_data=/v/ --checkpoint_dir=/v/c":                  "--checkpoint_dir=/v/c: it is in --validation_data=/v/, of which every file is read",
+		"--checkpoint_dir=ftp://b/p":                                   "--checkpoint_dir=ftp://b/p: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
+		"--checkpoint_interval=-1s":                                    "--checkpoint_interval=-1s: expected 1s or more, or 0",
 		"--job_command=sh":                                             "--job_command: not available",
 		"--prediction_data=x":                                          "--prediction_data: not available",
 		"--image_pull_policy=Sometimes":                                "expected Always, IfNotPresent, Never",

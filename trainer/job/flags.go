@@ -101,9 +101,10 @@ var flags = append([]Flag{
 	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a task is given to another worker after this, or 3 times the longest one so far", bind: func(c *Command) value { return duration(&c.Job.TaskTimeout) }},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a worker of a ring that is silent for so long is replaced", bind: func(c *Command) value { return duration(&c.Job.HeartbeatTimeout) }},
 
-	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Later, Usage: "directory for checkpoints", bind: func(c *Command) value { return place(&c.Job.CheckpointDir) }},
-	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Later, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},
-	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Later, Usage: "checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
+	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere, Usage: "a path or s3:// or gs://; if not given, on a --volume with a claim_name, or local", bind: func(c *Command) value { return place(&c.Job.CheckpointDir) }},
+	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Everywhere, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},
+	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere, Usage: "time between checkpoints; 30s if there are no steps; 0 for none", bind: func(c *Command) value { return duration(&c.Job.CheckpointInterval) }},
+	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere, Usage: "newest checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
 	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Later, Usage: "checkpoint to start from", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
 }, append(podFlags, oldFlags...)...)
 

@@ -70,7 +70,7 @@ type Job struct {
 	RelaunchOnWorkerFailure int      `json:"relaunchOnWorkerFailure"`   // --relaunch_on_worker_failure: replacements of a worker that failed by itself
 
 	// Checkpoints.
-	CheckpointDir        string   `json:"checkpointDir,omitzero"`        // --checkpoint_dir
+	CheckpointDir        string   `json:"checkpointDir,omitzero"`        // --checkpoint_dir: a path as the pods see it, s3:// or gs://; "" = no checkpoints
 	CheckpointSteps      int      `json:"checkpointSteps,omitzero"`      // --checkpoint_steps: versions between checkpoints; 0 = none by that
 	CheckpointInterval   Duration `json:"checkpointInterval,omitzero"`   // --checkpoint_interval: time between checkpoints; 0 = none by that
 	KeepCheckpointMax    int      `json:"keepCheckpointMax,omitzero"`    // --keep_checkpoint_max: newest kept; 0 = all
@@ -145,7 +145,8 @@ func Default() *Job {
 		NumEpochs: 1, MinibatchSize: 64, NumMinibatchesPerTask: 8,
 		GradsToWait: 1, GetModelSteps: 1, LogLossSteps: 100, Shuffle: true,
 		TaskTimeout: Duration{5 * time.Minute}, HeartbeatTimeout: Duration{5 * time.Second}, MaxTaskRetries: 3, RelaunchOnWorkerFailure: 1,
-		ImagePullPolicy: "Always", RestartPolicy: "Never", LogLevel: "INFO",
+		KeepCheckpointMax: 3,
+		ImagePullPolicy:   "Always", RestartPolicy: "Never", LogLevel: "INFO",
 		Master: Pod{Request: Resources{"cpu": "100m", "memory": "1024Mi"}},
 		PS:     Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},
 		Worker: Pod{Request: Resources{"cpu": "1", "memory": "4096Mi"}},

@@ -55,6 +55,7 @@ func (j *Job) Validate() error {
 	case ParameterServer:
 		j.checkServers(&p)
 	}
+	j.checkCheckpoints(&p)
 	j.checkPods(&p)
 	return errors.Join(p...)
 }
@@ -104,8 +105,6 @@ func (j *Job) checkNumbers(p *problems) {
 	p.atLeast(0, j.NumThreads, "num_threads")
 	p.atLeast(1, j.MaxTaskRetries, "max_task_retries")
 	p.atLeast(0, j.RelaunchOnWorkerFailure, "relaunch_on_worker_failure")
-	p.atLeast(0, j.CheckpointSteps, "checkpoint_steps")
-	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
 	p.check(j.TaskTimeout.Duration >= time.Second, "--task_timeout=%v: expected 1s or more", j.TaskTimeout)
 }
 

@@ -57,6 +57,13 @@ func openDir(name string) (dir, error) {
 	return dir(filepath.Join(home, "jobs", name)), nil
 }
 
+// CheckpointDir returns where a job has its checkpoints if it does not say. They are removed with the rest of the job's directory when
+// another job of that name starts.
+func CheckpointDir(name string) (string, error) {
+	d, err := openDir(name)
+	return d.path("checkpoints"), err
+}
+
 func (d dir) name() string              { return filepath.Base(string(d)) }
 func (d dir) path(file string) string   { return filepath.Join(string(d), file) }
 func (d dir) logs() string              { return d.path("logs") }

@@ -28,6 +28,7 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 			problems = append(problems, fmt.Errorf("--cluster_spec=%s: %w", c.ClusterSpec, err))
 		}
 		c.Job.ClusterSpecJSON = text
+		c.Job.SettleCheckpoints(c.Job.ClaimDir(), c.Given) // which may be mounted read-only by it
 	}
 	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: cmd.ErrOrStderr()}
 	if c.Given("namespace") {
@@ -61,7 +62,7 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command) error {
 		verb = "made, suspended"
 	}
 	fmt.Fprintf(out, "job %s %s (%s), namespace %s of %s\n", j.Name, verb, crew(j), client.Namespace(), client.Server())
-	fmt.Fprint(out, createdText(created))
+	fmt.Fprint(out, createdText(created), j.Checkpoints(), "\n")
 	if c.Follow {
 		return follow(ctx, client, j, out)
 	}
@@ -114,7 +115,7 @@ func writeManifests(j *job.Job, path string, out io.Writer) error {
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return fmt.Errorf("--yaml=%s: %w", path, err)
 	}
-	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n", path)
+	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n%[2]s\n", path, j.Checkpoints())
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
@@ -53,8 +54,11 @@ func train(cmd *cobra.Command, args []string) error {
 		var e error
 		client, e = settleCluster(cmd, c)
 		err = errors.Join(err, e)
-	case c.Runtime == "local" && !c.DryRun:
-		err = errors.Join(err, checkHere(c.Job))
+	case c.Runtime == "local":
+		err = errors.Join(err, settleHere(c))
+		if !c.DryRun {
+			err = errors.Join(err, checkHere(c.Job))
+		}
 	}
 	if err != nil {
 		return usage(err)
@@ -83,10 +87,25 @@ func trainHere(cmd *cobra.Command, c *job.Command) error {
 		return err
 	}
 	if c.Detach {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n", c.Job.Name, crew(c.Job))
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Checkpoints())
 		return err
 	}
+	fmt.Fprintln(cmd.OutOrStdout(), c.Job.Checkpoints())
 	return attend(ctx, h, c.Job, cmd.OutOrStdout())
+}
+
+// settleHere completes a command by what only this machine knows: where checkpoints are.
+func settleHere(c *job.Command) error {
+	j := c.Job
+	dir, err := local.CheckpointDir(j.Name)
+	if err != nil { // the name is none: Parse has said it
+		return nil
+	}
+	j.SettleCheckpoints(dir, c.Given)
+	if j.CheckpointDir != "" && !job.InBucket(j.CheckpointDir) {
+		j.CheckpointDir, err = filepath.Abs(j.CheckpointDir) // the job's processes may be elsewhere
+	}
+	return err
 }
 
 // crew is who trains a job.
@@ -168,7 +187,31 @@ func checkHere(j *job.Job) error {
 	if j.Output != "" {
 		add("output", j.Output, role.Writable(j.Output))
 	}
+	if dir := j.CheckpointDir; dir != "" {
+		err := role.Writable(dir)
+		if err == nil {
+			err = unused(j)
+		}
+		add("checkpoint_dir", dir, err)
+	}
 	return errors.Join(problems...)
+}
+
+// unused says that a job's directory of checkpoints is another's. What an earlier job of the name has left in its own is removed when
+// the job starts.
+func unused(j *job.Job) error {
+	if own, err := local.CheckpointDir(j.Name); err != nil || own == j.CheckpointDir {
+		return nil
+	}
+	d, err := bucket.Opener(context.Background())(j.CheckpointDir)
+	if err != nil {
+		return err
+	}
+	numbers, _, err := d.Numbers()
+	if err == nil && len(numbers) > 0 {
+		err = fmt.Errorf("it has checkpoints already, the newest is number %d; give a directory without any", numbers[0])
+	}
+	return err
 }
 
 func readable(path string, params map[string]string) error {

@@ -1,0 +1,171 @@
+package job
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+)
+
+// CheckpointEvery is the time between checkpoints of a job that has a place for them and does not say when they are made.
+const CheckpointEvery = 30 * time.Second
+
+// SettleCheckpoints sets what follows from the flags that were given, which given reports: the directory of checkpoints is dir, "" for
+// none, and they are made every [CheckpointEvery]. Steps and an interval of 0, given, are no checkpoints. It may be called again, with
+// another dir.
+func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
+	asked := given("checkpoint_steps") || given("checkpoint_interval")
+	if asked && j.CheckpointSteps == 0 && j.CheckpointInterval.Duration == 0 {
+		dir = ""
+	}
+	if !given("checkpoint_dir") {
+		j.CheckpointDir = dir
+	}
+	if !asked {
+		j.CheckpointInterval = Duration{}
+		if j.CheckpointDir != "" {
+			j.CheckpointInterval.Duration = CheckpointEvery
+		}
+	}
+}
+
+// ClaimDir returns where the job has checkpoints on a cluster if it does not say: on its first volume that is a claim and can be
+// written to, outside of its data. It is "" if there is none.
+func (j *Job) ClaimDir() string {
+	for _, v := range j.Volumes {
+		dir := path.Join(v.MountPath, "elasticdl-"+j.Name, "checkpoints")
+		if _, data := j.dataAround(dir); v.ClaimName != "" && !j.readOnly(v) && data == "" {
+			return dir
+		}
+	}
+	return ""
+}
+
+// dataAround returns the flag and the path of data that a directory is in, in which every file is read; "" if it is in none.
+func (j *Job) dataAround(dir string) (flag, data string) {
+	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
+		if d[1] != "" && path.IsAbs(d[1]) == path.IsAbs(dir) && (at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
+			return d[0], d[1]
+		}
+	}
+	return "", ""
+}
+
+// Checkpoints says in one line when the job has checkpoints and where, or what it means that it has none.
+func (j *Job) Checkpoints() string {
+	if j.CheckpointDir == "" {
+		if j.Strategy == AllReduce {
+			return "no checkpoints: if all workers are lost at once the training begins anew (give --checkpoint_dir on a --volume)"
+		}
+		return "no checkpoints: a lost parameter server begins the training anew (give --checkpoint_dir on a --volume)"
+	}
+	var when []string
+	switch {
+	case j.CheckpointSteps == 1:
+		when = append(when, "version")
+	case j.CheckpointSteps > 1:
+		when = append(when, fmt.Sprintf("%d versions", j.CheckpointSteps))
+	}
+	if j.CheckpointInterval.Duration > 0 {
+		when = append(when, j.CheckpointInterval.brief())
+	}
+	kept := fmt.Sprintf("the newest %d", j.KeepCheckpointMax)
+	switch j.KeepCheckpointMax {
+	case 0:
+		kept = "all are kept"
+	case 1:
+		kept = "the newest one"
+	}
+	return fmt.Sprintf("checkpoints: every %s in %s, %s", strings.Join(when, " or "), j.CheckpointDir, kept)
+}
+
+// brief is 1m of 1m0s.
+func (d Duration) brief() string {
+	text := d.String()
+	for _, zero := range [][2]string{{"m0s", "m"}, {"h0m", "h"}} {
+		if before, ok := strings.CutSuffix(text, zero[0]); ok {
+			text = before + zero[1]
+		}
+	}
+	return text
+}
+
+// InBucket reports whether a directory is one of an object store.
+func InBucket(dir string) bool { return strings.Contains(dir, "://") }
+
+func (j *Job) checkCheckpoints(p *problems) {
+	p.atLeast(0, j.CheckpointSteps, "checkpoint_steps")
+	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
+	p.check(j.CheckpointInterval.Duration == 0 || j.CheckpointInterval.Duration >= time.Second,
+		"--checkpoint_interval=%v: expected 1s or more, or 0", j.CheckpointInterval)
+	if j.CheckpointDir == "" {
+		return
+	}
+	p.check(j.CheckpointSteps != 0 || j.CheckpointInterval.Duration != 0,
+		"--checkpoint_dir=%s: no checkpoint would be made with --checkpoint_steps=0 and --checkpoint_interval=0; give one of them, or drop it", j.CheckpointDir)
+	flag, data := j.dataAround(j.CheckpointDir)
+	p.check(data == "" || InBucket(j.CheckpointDir), "--checkpoint_dir=%s: it is in --%s=%s, of which every file is read; give another", j.CheckpointDir, flag, data)
+	scheme, rest, _ := strings.Cut(j.CheckpointDir, "://")
+	p.check(!InBucket(j.CheckpointDir) || (scheme == "s3" || scheme == "gs") && rest != "",
+		"--checkpoint_dir=%s: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", j.CheckpointDir)
+}
+
+// checkShared refuses a directory of checkpoints that the pods of a cluster do not share.
+func (j *Job) checkShared(p *problems) {
+	dir := j.CheckpointDir
+	switch v := j.volumeOf(dir); {
+	case dir == "":
+		const needs = "needs --checkpoint_dir, or a --volume with a claim_name that can be written to"
+		p.check(j.CheckpointSteps <= 0, "--checkpoint_steps=%d: "+needs, j.CheckpointSteps)
+		p.check(j.CheckpointInterval.Duration <= 0, "--checkpoint_interval=%v: "+needs, j.CheckpointInterval)
+	case InBucket(dir):
+	case v == nil:
+		p.check(false, "--checkpoint_dir=%s: expected a path on a --volume, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", dir)
+	default:
+		p.check(!j.readOnly(*v), "--checkpoint_dir=%s: --cluster_spec mounts %s read-only; give another, or drop it", dir, v.MountPath)
+	}
+}
+
+// volumeOf returns the volume that a path is on; nil if it is on none.
+func (j *Job) volumeOf(file string) (on *Volume) {
+	file = path.Clean(file) + "/"
+	for i, v := range j.Volumes {
+		at := strings.TrimSuffix(path.Clean(v.MountPath), "/") + "/"
+		if strings.HasPrefix(file, at) && (on == nil || len(v.MountPath) > len(on.MountPath)) {
+			on = &j.Volumes[i]
+		}
+	}
+	return on
+}
+
+// readOnly reports whether the cluster spec mounts a volume so that it cannot be written to.
+func (j *Job) readOnly(v Volume) bool {
+	var spec any
+	if json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) != nil { // none, or none that is taken
+		return false
+	}
+	var find func(any) bool
+	find = func(node any) bool {
+		switch node := node.(type) {
+		case []any:
+			for _, n := range node {
+				if find(n) {
+					return true
+				}
+			}
+		case map[string]any:
+			if node["readOnly"] == true && (node["mountPath"] == v.MountPath || v.ClaimName != "" && node["claimName"] == v.ClaimName) {
+				return true
+			}
+			for _, n := range node {
+				if find(n) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	return find(spec)
+}
