@@ -37,6 +37,7 @@ const (
 type StartOptions struct {
 	Detach bool   // the job outlives this process
 	Binary string // elasticdl; "" = this program
+	resume bool
 }
 
 // Handle is a job that this process has started.
@@ -53,11 +54,6 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Binary == "" {
-		if o.Binary, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("start job %s: %w", j.Name, err)
-		}
-	}
 	lock, err := d.lock()
 	if err != nil {
 		return nil, err
@@ -66,10 +62,52 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	if err := errors.Join(d.clear(), d.identify(), d.writeJSON("job.json", j)); err != nil {
 		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
 	}
-	p, err := command{
-		binary: o.Binary, args: []string{"master", "--job_dir=" + string(d)},
-		log: d.logFile("master"), env: j.Envs, detached: o.Detach, lock: lock,
-	}.start()
+	return d.launch(ctx, j, o, lock)
+}
+
+// Resume starts a job again that has ended without success, and returns it: it goes on from its newest checkpoint. It is [ErrRunning] if the
+// job runs, [ErrNotFound] if there is none, and [ErrSucceeded] if nothing is left to do.
+func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job, error) {
+	d, err := existing(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	lock, err := d.lock()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer lock.Close()
+	var j job.Job
+	if err := d.readJSON("job.json", &j); err != nil {
+		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
+	}
+	if before, err := d.stored(); err == nil && before.State == string(job.Succeeded) {
+		return nil, nil, fmt.Errorf("job %s %w", name, ErrSucceeded)
+	}
+	if j.CheckpointDir == "" {
+		return nil, nil, fmt.Errorf("job %s %w", name, ErrNoCheckpoints)
+	}
+	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints); err != nil {
+		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
+	}
+	o.resume = true
+	h, err := d.launch(ctx, &j, o, lock)
+	return h, &j, err
+}
+
+// launch starts the master of a job whose directory is made, and returns when it listens.
+func (d dir) launch(ctx context.Context, j *job.Job, o StartOptions, lock *os.File) (*Handle, error) {
+	args := []string{"master", "--job_dir=" + string(d)}
+	if o.resume {
+		args = append(args, "--resume")
+	}
+	if o.Binary == "" {
+		var err error
+		if o.Binary, err = os.Executable(); err != nil {
+			return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+		}
+	}
+	p, err := command{binary: o.Binary, args: args, log: d.logFile("master"), env: j.Envs, detached: o.Detach, lock: lock}.start()
 	if err != nil {
 		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
 	}

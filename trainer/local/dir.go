@@ -1,6 +1,7 @@
 package local
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -16,10 +18,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// ErrRunning: a job of that name is running. ErrNotFound: there is no job of that name.
+// ErrRunning: a job of that name is running. ErrNotFound: there is no job of that name. ErrSucceeded, ErrNoCheckpoints: the job cannot be
+// resumed.
 var (
-	ErrRunning  = errors.New("is running")
-	ErrNotFound = errors.New("not found")
+	ErrRunning       = errors.New("is running")
+	ErrNotFound      = errors.New("not found")
+	ErrSucceeded     = errors.New("has succeeded: there is nothing to go on with")
+	ErrNoCheckpoints = errors.New("has no checkpoints to go on from (--checkpoint_dir)")
 )
 
 // Home is the directory that holds the state of this user's jobs.
@@ -57,11 +62,14 @@ func openDir(name string) (dir, error) {
 	return dir(filepath.Join(home, "jobs", name)), nil
 }
 
+// checkpoints is the directory of a job's checkpoints in its own.
+const checkpoints = "checkpoints"
+
 // CheckpointDir returns where a job has its checkpoints if it does not say. They are removed with the rest of the job's directory when
 // another job of that name starts.
 func CheckpointDir(name string) (string, error) {
 	d, err := openDir(name)
-	return d.path("checkpoints"), err
+	return d.path(checkpoints), err
 }
 
 func (d dir) name() string              { return filepath.Base(string(d)) }
@@ -123,19 +131,24 @@ func flock(file *os.File, how int) error {
 
 // clear removes what an earlier job of the name has left. The caller holds the lock.
 func (d dir) clear() error {
+	return cmp.Or(d.keep(), os.Mkdir(d.logs(), privateDir))
+}
+
+// keep removes all but the lock and some files and directories. The caller holds the lock.
+func (d dir) keep(names ...string) error {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
-		if e.Name() == "lock" {
+		if e.Name() == "lock" || slices.Contains(names, e.Name()) {
 			continue
 		}
 		if err := os.RemoveAll(d.path(e.Name())); err != nil {
 			return err
 		}
 	}
-	return os.Mkdir(d.logs(), privateDir)
+	return nil
 }
 
 // identify gives the job its identity: a UID that no other job has, and a secret that no other user can read.

@@ -23,9 +23,9 @@ const lockEnv = "ELASTICDL_LOCK"
 // before: who finds it free finds no process of the job.
 var lock *os.File
 
-// RunMaster is the main of a master: it runs the job of the directory --job_dir
+// RunMaster is the main of a master: it runs the job of the directory --job_dir, from its newest checkpoint on if it is to resume it,
 // and returns when every process of it is gone. It is nil if every record was done.
-func RunMaster(ctx context.Context, jobDir string, output io.Writer) error {
+func RunMaster(ctx context.Context, jobDir string, resume bool, output io.Writer) error {
 	d := dir(jobDir)
 	if lock = inherited(lockEnv); lock == nil {
 		var err error
@@ -34,7 +34,7 @@ func RunMaster(ctx context.Context, jobDir string, output io.Writer) error {
 		}
 	}
 	started := time.Now()
-	m := localMaster{dir: d, status: &wire.JobStatus{
+	m := localMaster{dir: d, resume: resume, status: &wire.JobStatus{
 		Name: d.name(), State: string(job.Pending), StartedUnixMs: started.UnixMilli(),
 	}}
 	err := m.run(ctx, output)
@@ -50,6 +50,7 @@ func RunMaster(ctx context.Context, jobDir string, output io.Writer) error {
 // localMaster is a job in its directory.
 type localMaster struct {
 	dir    dir
+	resume bool
 	status *wire.JobStatus
 }
 
@@ -89,7 +90,7 @@ func (m *localMaster) run(ctx context.Context, output io.Writer) error {
 			pods.Kill()
 		}
 	})()
-	config.Pods = pods
+	config.Pods, config.Resume = pods, m.resume
 	config.Self, config.Users = wire.NewSelf(self), true
 	config.OnStatus = func(s *wire.JobStatus) {
 		if err := m.dir.store(s); err != nil {

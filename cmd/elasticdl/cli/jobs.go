@@ -363,6 +363,29 @@ func stopCommand() *cobra.Command {
 	return cmd
 }
 
+func resumeCommand() *cobra.Command {
+	var detach bool
+	cmd := &cobra.Command{
+		Use:   "resume JOB",
+		Short: "Go on with a job of this machine that was stopped, failed or was killed, from its newest checkpoint",
+		Args:  cobra.ExactArgs(1),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			ctx, out := cmd.Context(), cmd.OutOrStdout()
+			h, j, err := local.Resume(ctx, args[0], local.StartOptions{Detach: detach})
+			if err != nil {
+				return hint(err)
+			}
+			if detach {
+				_, err := fmt.Fprintf(out, "job %s resumed (%s)\n", j.Name, crew(j))
+				return err
+			}
+			return attend(ctx, h, j, out)
+		}),
+	}
+	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the job's end")
+	return cmd
+}
+
 func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) error {
 	home, err := where.find(cmd, name)
 	if err != nil {

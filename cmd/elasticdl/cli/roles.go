@@ -18,6 +18,7 @@ import (
 
 func masterCommand() *cobra.Command {
 	var dir, name, namespace string
+	var resume bool
 	cmd := &cobra.Command{
 		Use:    "master",
 		Short:  "Run the master of a job (started by train, or by the job's pod)",
@@ -29,10 +30,11 @@ func masterCommand() *cobra.Command {
 			}
 			ctx, stop := local.Lifeline(cmd.Context())
 			defer stop()
-			return local.RunMaster(ctx, dir, cmd.ErrOrStderr())
+			return local.RunMaster(ctx, dir, resume, cmd.ErrOrStderr())
 		}),
 	}
 	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job, if it is one of this machine")
+	cmd.Flags().BoolVar(&resume, "resume", false, "go on from the newest checkpoint")
 	cmd.Flags().StringVar(&name, "job_name", "", "of a cluster's job")
 	cmd.Flags().StringVar(&namespace, "namespace", "default", "of that job")
 	cmd.MarkFlagsOneRequired("job_dir", "job_name")

@@ -98,7 +98,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(),
+		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), resumeCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
 	)
 	for _, name := range []string{"evaluate", "predict", "top"} {
