@@ -1,6 +1,9 @@
 package checkpoint
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func FuzzDecode(f *testing.F) {
 	c := Commit{
@@ -23,6 +26,28 @@ func FuzzDecode(f *testing.F) {
 		}
 		if _, err := Decode(again); err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// A place in a bucket has a bucket, and a prefix that leads nowhere else.
+func FuzzParseLocation(f *testing.F) {
+	for _, location := range []string{"ckpt", "s3://b/a/p/?region=r", "gs://b", "s3://b/%2e%2e/p", "s3://b/a%2Fp", "hdfs://b", "s3://k:s@b:1/p#f"} {
+		f.Add(location)
+	}
+	f.Fuzz(func(t *testing.T, location string) {
+		u, err := ParseLocation(location)
+		if u == nil {
+			if err == nil && strings.Contains(location, "://") {
+				t.Errorf("%q is taken for a directory", location)
+			}
+			return
+		}
+		if p := u.Path + "/"; !strings.HasPrefix(p, "/") || strings.Contains(p, "//") || strings.Contains(p, "/../") || strings.Contains(p, "/./") {
+			t.Errorf("%q: objects are below %q", location, p)
+		}
+		if u.Host == "" || strings.ContainsAny(u.Host, "/:@") {
+			t.Errorf("%q: the bucket is %q", location, u.Host)
 		}
 	})
 }

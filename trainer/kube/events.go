@@ -27,6 +27,9 @@ const component = "elasticdl-master"
 // Reasons of the events of a job.
 const (
 	reasonAnew      = "TrainingBegunAnew"
+	reasonBack      = "TrainingRolledBack"
+	reasonDamaged   = "CheckpointDamaged"
+	reasonUnsaved   = "CheckpointFailed"
 	reasonSucceeded = "TrainingSucceeded"
 	reasonFailed    = "TrainingFailed"
 	reasonStopped   = "TrainingStopped"
@@ -123,6 +126,12 @@ func (w *eventWriter) tell(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
 	case master.BegunAnew:
 		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values, in life %d of the model: %s; %d records were trained on till then", e.Life, e.Reason, e.Records)
+	case master.RolledBack:
+		return core.EventTypeWarning, reasonBack, fmt.Sprintf("the training goes back to checkpoint %d at version %d, with %d of %d records, in life %d of the model: %s", e.Checkpoint, e.Version, e.Kept, e.Records, e.Life, e.Reason)
+	case master.CheckpointDamaged:
+		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
+	case master.CheckpointFailed:
+		return core.EventTypeWarning, reasonUnsaved, fmt.Sprintf("checkpoint %d was given up, and is tried again: %s", e.Number, e.Reason)
 	case master.PodEnded:
 		text := manifest.PodName(w.job, e.ID) + ": " + e.Reason
 		switch {

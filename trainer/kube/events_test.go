@@ -55,6 +55,9 @@ func TestEventWords(t *testing.T) {
 		kind, why, says string
 	}{
 		{begunAnew, "Warning", "TrainingBegunAnew", "the training begins anew from the initial values, in life 2 of the model: server 0 was lost with its part of the model: node lost; 512 records were trained on till then"},
+		{master.RolledBack{Life: 2, Reason: "server 0 was lost", Checkpoint: 12, Version: 340, Records: 512, Kept: 384}, "Warning", "TrainingRolledBack", "the training goes back to checkpoint 12 at version 340, with 384 of 512 records, in life 2 of the model: server 0 was lost"},
+		{master.CheckpointDamaged{Number: 12, Reason: "shard-0-of-2.safetensors: its checksum is wrong"}, "Warning", "CheckpointDamaged", "checkpoint 12 cannot be used: shard-0-of-2.safetensors: its checksum is wrong"},
+		{master.CheckpointFailed{Number: 13, Reason: "no space left on device"}, "Warning", "CheckpointFailed", "checkpoint 13 was given up, and is tried again: no space left on device"},
 		{crashed, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1: no such file"},
 		{master.PodEnded{ID: worker0, Reason: "exit code 1", Charged: true, GivenUp: true}, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1; it is not replaced: --relaunch_on_worker_failure allows no more"},
 		{master.PodEnded{ID: ps0, Reason: "rejected by its node: OutOfcpu", Rejected: true}, "Warning", "PodRejected", "elasticdl-test-ps-0: rejected by its node: OutOfcpu"},
@@ -71,6 +74,7 @@ func TestEventWords(t *testing.T) {
 		{e: master.EpochFinished{Epoch: 1, Records: 512}},
 		{e: master.TrainingFinished{Version: 1}},
 		{e: master.WorldFormed{}},
+		{e: master.CheckpointWritten{Number: 1}},
 		{e: master.Evaluated{Version: 1}},
 		{e: master.EvaluationWithdrawn{Version: 1}},
 	} {

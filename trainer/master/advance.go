@@ -132,13 +132,13 @@ func (m *master) anew(life int64, reason string) {
 	case base.commit != nil:
 		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
-		m.anewFor = fmt.Sprintf("%s; back to checkpoint %d at version %d, with %d of %d records", reason, base.Number, base.version(), base.records(), stats.Done)
+		m.anewFor = fmt.Sprintf("the training went back to checkpoint %d at version %d, with %d of %d records: %s", base.Number, base.version(), base.records(), stats.Done, reason)
 		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number, Version: base.version(), Records: stats.Done, Kept: base.records()})
 	default:
 		m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
-		m.anewFor = fmt.Sprintf("%s; %d records were trained on till then", reason, stats.Done)
+		m.anewFor = fmt.Sprintf("the training began anew: %s; %d records were trained on till then", reason, stats.Done)
 		if !m.begun {
-			m.anewFor = fmt.Sprintf("%s; nothing was trained on in life %d", reason, before)
+			m.anewFor = fmt.Sprintf("the training began anew: %s; nothing was trained on in life %d", reason, before)
 		}
 		m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
 	}

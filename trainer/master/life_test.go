@@ -91,7 +91,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 			}
 		}
 		s := w.look()
-		if want := "server 0 was lost with its part of the model: it was started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
+		if want := "the training began anew: server 0 was lost with its part of the model: it was started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
 			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
 		}
 		for i := range 2 {
@@ -161,7 +161,7 @@ func TestServerLostAgain(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		s := w.look()
-		if want := "server 1 was lost with its part of the model: node lost; nothing was trained on in life 2"; s.Life != 3 || s.Anew != want {
+		if want := "the training began anew: server 1 was lost with its part of the model: node lost; nothing was trained on in life 2"; s.Life != 3 || s.Anew != want {
 			t.Errorf("life %d, %q, want %q", s.Life, s.Anew, want)
 		}
 		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "server 1") {

@@ -2128,7 +2128,7 @@ type JobStatus struct {
 	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                      // wanted
 	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                   // of the cluster; empty: of this machine
 	Life             int64                  `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`                            // of the model, from 1
-	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                             // why the training began from its beginning again, the last time; empty: it never did
+	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                             // that the training began anew, or went back to a checkpoint, and why, the last time; empty: it never did
 	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                 // none: the job has no checkpoints
 	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                  // evaluations that are complete, evaluations being the last of them
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                       // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"

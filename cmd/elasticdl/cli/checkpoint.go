@@ -62,7 +62,7 @@ func (c *commits) parse(cmd *cobra.Command, args []string, most int) error {
 	if c.name = c.location; strings.Contains(c.name, "://") {
 		c.name, _, _ = strings.Cut(c.name, "?")
 	}
-	if err := bucket.Check(c.location); err != nil {
+	if _, err := checkpoint.ParseLocation(c.location); err != nil {
 		problems = append(problems, fmt.Errorf("DIR=%w", err))
 	}
 	for _, arg := range args[1:] {
@@ -350,7 +350,7 @@ It is the newest commit that is whole, or the one that --number names. Every byt
 		if cmd.Flags().Changed("number") && number <= 0 {
 			problem = fmt.Errorf("--number=%d: expected the number of a commit, as elasticdl checkpoint ls %s shows it", number, args[0])
 		}
-		wrong := bucket.Check(out)
+		_, wrong := checkpoint.ParseLocation(out)
 		if wrong != nil {
 			wrong = fmt.Errorf("OUT=%w", wrong)
 		}

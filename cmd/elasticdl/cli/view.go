@@ -57,6 +57,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	if s.Waiting != "" {
 		lines = append(lines, "waits: "+oneLine(s.Waiting))
 	}
+	if words := saved(s, now); words != "" {
+		lines = append(lines, "checkpoint "+words)
+	}
 	if words := anew(s); words != "" {
 		lines = append(lines, words)
 	}
@@ -114,15 +117,26 @@ func learned(s *wire.JobStatus) []string {
 	return parts
 }
 
-// anew says why the training began again from its beginning, the last time; "" if it never did.
-func anew(s *wire.JobStatus) string {
-	if s.GetAnew() == "" {
+// anew says that the training began anew, or went back to a checkpoint, and why, the last time; "" if it never did.
+func anew(s *wire.JobStatus) string { return oneLine(s.GetAnew()) }
+
+// saved says which checkpoint is the newest, and where; "" if the job has none ever.
+func saved(s *wire.JobStatus, now time.Time) string {
+	c := s.GetCheckpoint()
+	if c == nil {
 		return ""
 	}
-	return "the training began anew: " + oneLine(s.Anew)
+	words := "none yet, in " + c.Dir
+	if c.Number > 0 {
+		words = fmt.Sprintf("%d (version %d, %s), %s ago, in %s", c.Number, c.Version, count(c.Records, "record"), span(c.UnixMs, 0, now), c.Dir)
+	}
+	if c.Problem != "" {
+		words += "; the last one failed: " + oneLine(c.Problem)
+	}
+	return words
 }
 
-// anewNews returns the line to say if the training has begun anew between two statuses, none if it has not.
+// anewNews returns the line to say if the training has begun anew, or gone back, between two statuses, none if it has not.
 func anewNews(before, after *wire.JobStatus) []string {
 	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
 		return []string{words}
@@ -288,6 +302,9 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	if words := anew(s); words != "" {
 		fmt.Fprintf(w, "  model\tlife %d; %s\n", s.Life, words)
 	}
+	if words := saved(s, time.UnixMilli(s.EndedUnixMs)); words != "" {
+		fmt.Fprintf(w, "  checkpoint\t%s\n", strings.Replace(words, " ago,", " before the end,", 1))
+	}
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		fmt.Fprintf(w, "  pods\t%d replaced, %s taken back\n", s.Relaunched, count(s.Requeued, "task"))
 	}
@@ -336,6 +353,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 		row("Progress", strings.Join(progress(s), ", "))
 	}
 	row("Model", strings.Join(learned(s), ", "))
+	row("Checkpoint", saved(s, now))
 	row("Note", anew(s))
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))

@@ -86,7 +86,7 @@ func clustered() *wire.JobStatus {
 
 // lost makes of s what it is after a server was lost with its part of the model.
 func lost(s *wire.JobStatus) *wire.JobStatus {
-	s.Life, s.Anew = 2, "server 1 was lost with its part of the model: node\tlost; 50000 records were trained on till then"
+	s.Life, s.Anew = 2, "the training began anew: server 1 was lost with its part of the model: node\tlost; 50000 records were trained on till then"
 	return s
 }
 
@@ -157,8 +157,38 @@ func TestNews(t *testing.T) {
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
-	larger.Life, larger.Anew = 2, "every worker was lost, and the model with them: killed; 44032 records were trained on till then"
+	larger.Life, larger.Anew = 2, "the training began anew: every worker was lost, and the model with them: killed; 44032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
+}
+
+// The newest checkpoint is shown, and why the last try came to nothing; and that the training went back is not a new beginning.
+func TestCheckpointShown(t *testing.T) {
+	s := running()
+	s.Life, s.Anew = 2, "the training went back to checkpoint 11 at version 300, with 19200 of 22000 records: server 1 was lost"
+	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200, UnixMs: after(56 * time.Second)}
+	const words = "12 (version 340, 35,200 records), 4s ago, in /data/ckpt"
+	golden(t, "status-checkpoint", statusText(s, start.Add(time.Minute)))
+	golden(t, "screen-checkpoint", screen(s, 120, 24, start.Add(time.Minute)))
+	for _, test := range []struct {
+		change func(*wire.Checkpoint)
+		want   string
+	}{
+		{func(*wire.Checkpoint) {}, words},
+		{func(c *wire.Checkpoint) { c.Problem = "no room\nleft" }, words + "; the last one failed: no room; left"},
+		{func(c *wire.Checkpoint) { c.Dir, c.Number, c.Problem = "s3://b/p", 0, "" }, "none yet, in s3://b/p"},
+	} {
+		if test.change(s.Checkpoint); saved(s, start.Add(time.Minute)) != test.want {
+			t.Errorf("got %q, want %q", saved(s, start.Add(time.Minute)), test.want)
+		}
+	}
+	if got := saved(running(), start); got != "" {
+		t.Errorf("a job without checkpoints: %q", got)
+	}
+	done := ended("Succeeded", "")
+	done.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 2, Version: 9, Records: 1, UnixMs: done.EndedUnixMs - 3000}
+	if text := summary(done, "logs", ""); !strings.Contains(text, "  checkpoint  2 (version 9, 1 record), 3s before the end, in /data/ckpt\n") {
+		t.Error(text)
+	}
 }
 
 // Each time that the training begins anew it is said, once, whoever reads it.
@@ -191,7 +221,7 @@ func TestAnew(t *testing.T) {
 		t.Fatal(err)
 	}
 	var of struct{ Life, Anew string }
-	if err := json.Unmarshal(text, &of); err != nil || of.Life != "2" || !strings.HasPrefix(of.Anew, "server 1 was lost") {
+	if err := json.Unmarshal(text, &of); err != nil || of.Life != "2" || !strings.HasPrefix(of.Anew, "the training began anew: server 1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()

@@ -410,8 +410,5 @@ func TestOpenRefuses(t *testing.T) {
 		if err != nil || f.String() != want {
 			t.Errorf("%s: %v, %v", location, f, err)
 		}
-		if err := Check(location); err != nil {
-			t.Errorf("%s: %v", location, err)
-		}
 	}
 }

@@ -2,11 +2,9 @@ package bucket
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
-	"path"
 	"strings"
 	"sync"
 
@@ -25,7 +23,7 @@ import (
 // What follows a question mark is for S3's client: region, endpoint and use_path_style=true for a store that speaks S3's
 // protocol, and others that https://pkg.go.dev/gocloud.dev/aws#V2ConfigFromURLParams lists.
 func Open(ctx context.Context, location string) (checkpoint.Files, error) {
-	u, err := parse(location)
+	u, err := checkpoint.ParseLocation(location)
 	if err != nil {
 		return nil, err
 	}
@@ -100,43 +98,4 @@ func over(ctx context.Context, b *blob.Bucket, u *url.URL) files {
 		f.prefix = prefix + "/"
 	}
 	return f
-}
-
-// Check says what is wrong with the name of a place, without a look at it.
-func Check(location string) error {
-	_, err := parse(location)
-	return err
-}
-
-// parse reads the name of a place in a bucket, whose path has no slash at its end. It returns nil for a directory's.
-func parse(location string) (*url.URL, error) {
-	const expected = "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
-	if location == "" {
-		return nil, errors.New("it is empty; " + expected)
-	}
-	scheme, _, isURL := strings.Cut(location, "://")
-	if !isURL {
-		return nil, nil
-	}
-	if scheme != "s3" && scheme != "gs" {
-		return nil, fmt.Errorf("%s: unknown kind of place %q; %s", location, scheme, expected)
-	}
-	u, err := url.Parse(location)
-	if err != nil {
-		return nil, fmt.Errorf("%w; %s", err, expected)
-	}
-	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/"), ""
-	switch {
-	case u.Host == "":
-		return nil, fmt.Errorf("%s: the bucket is missing; %s", location, expected)
-	case u.User != nil || u.Port() != "":
-		return nil, fmt.Errorf("%s: %q is no bucket; %s; the address of a store goes into ?endpoint=", location, location[len(scheme)+3:], expected)
-	case u.Fragment != "" || strings.Contains(location, "#"):
-		return nil, fmt.Errorf("%s: a # in it; %s", location, expected)
-	case u.Path != "" && path.Clean(u.Path) != u.Path:
-		return nil, fmt.Errorf("%s: %q is no prefix: empty parts, . and .. have no meaning in a bucket; %s", location, u.Path, expected)
-	case u.Query().Has("prefix"):
-		return nil, fmt.Errorf("%s: ?prefix= is not taken; write it after the bucket: %s://%s/%s", location, scheme, u.Host, u.Query().Get("prefix"))
-	}
-	return u, nil
 }
