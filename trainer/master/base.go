@@ -177,6 +177,7 @@ func (c *checkpoints) start(first kept, now time.Time) {
 	if m.ring != nil {
 		m.ring.custody = custody.NewRing(life, first.version())
 	}
+	m.resumed = first.records()
 	m.Log.Info("The model begins with a checkpoint", "number", first.Number, "directory", first.Dir, "version", first.version(), "records", first.records())
 	m.happen(Resumed{Number: first.Number, Version: first.version(), Records: first.records()})
 	m.restart(c.rewind(now))

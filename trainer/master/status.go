@@ -72,6 +72,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		RecordsPerSecond: m.speed.rate(now, stats.Done),
 		Version:          m.strategy.version(),
 		Life:             m.Self.Life(),
+		RecordsBefore:    m.resumed,
 		Anew:             m.anewFor,
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),

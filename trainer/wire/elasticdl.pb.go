@@ -2123,15 +2123,16 @@ type JobStatus struct {
 	StartedUnixMs    int64                  `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	EndedUnixMs      int64                  `protobuf:"varint,17,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
 	Strategy         string                 `protobuf:"bytes,18,opt,name=strategy,proto3" json:"strategy,omitempty"`
-	World            int64                  `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`                          // of the ring
-	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"` // workers in it
-	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                      // wanted
-	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                   // of the cluster; empty: of this machine
-	Life             int64                  `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`                            // of the model, from 1
-	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                             // that the training began anew, or went back to a checkpoint, and why, the last time; empty: it never did
-	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                 // none: the job has no checkpoints
-	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                  // evaluations that are complete, evaluations being the last of them
-	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                       // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
+	World            int64                  `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`                                      // of the ring
+	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`             // workers in it
+	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                                  // wanted
+	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                               // of the cluster; empty: of this machine
+	Life             int64                  `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`                                        // of the model, from 1
+	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                                         // that the training began anew, or went back to a checkpoint, and why, the last time; empty: it never did
+	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                             // none: the job has no checkpoints
+	RecordsBefore    int64                  `protobuf:"varint,28,opt,name=records_before,json=recordsBefore,proto3" json:"records_before,omitempty"` // of records_done: those in the checkpoint that a resumed job began with
+	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                              // evaluations that are complete, evaluations being the last of them
+	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                   // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2339,6 +2340,13 @@ func (x *JobStatus) GetCheckpoint() *Checkpoint {
 		return x.Checkpoint
 	}
 	return nil
+}
+
+func (x *JobStatus) GetRecordsBefore() int64 {
+	if x != nil {
+		return x.RecordsBefore
+	}
+	return 0
 }
 
 func (x *JobStatus) GetEvaluated() int64 {
@@ -3139,7 +3147,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc6\x06\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xed\x06\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -3171,7 +3179,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04anew\x18\x19 \x01(\tR\x04anew\x125\n" +
 	"\n" +
 	"checkpoint\x18\x1b \x01(\v2\x15.elasticdl.CheckpointR\n" +
-	"checkpoint\x12\x1c\n" +
+	"checkpoint\x12%\n" +
+	"\x0erecords_before\x18\x1c \x01(\x03R\rrecordsBefore\x12\x1c\n" +
 	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
 	"\n" +

@@ -150,6 +150,9 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 // suspect which worker was at its other end, -1 if that is not known. An error is the worker's end.
 func (r *member) live(p place) (broken bool, suspect int, err error) {
 	defer p.drop(nil)
+	if len(p.Sources) == 0 && r.changes > 0 {
+		r.changes = -1 // what it has is of a model that is lost, whether or not it comes to have another here
+	}
 	began := time.Now()
 	rank, peers := -1, make([]mesh.Peer, len(p.Members))
 	for i, m := range p.Members {

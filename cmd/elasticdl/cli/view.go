@@ -292,8 +292,8 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "  records\t%s of %s, %s", commas(s.RecordsDone), commas(s.RecordsTotal), count(int64(s.Epochs), "epoch"))
-	if s.RecordsDone > 0 && took > 0 {
-		fmt.Fprintf(w, ", %s records/s", commas(int64(float64(s.RecordsDone)/took.Seconds())))
+	if done := s.RecordsDone - s.RecordsBefore; done > 0 && took > 0 {
+		fmt.Fprintf(w, ", %s records/s", commas(int64(float64(done)/took.Seconds())))
 	}
 	fmt.Fprintln(w)
 	if n := len(s.Evaluations); n > 0 {

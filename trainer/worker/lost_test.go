@@ -1,0 +1,29 @@
+package worker
+
+import (
+	"testing"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// Who is given a world that begins without a state has none of its own any more, also if that world comes to nothing.
+func TestStateOfALostModelIsVoid(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		changes int64
+		base    *wire.Base
+		want    int64
+	}{
+		{"a model that is lost", 17, nil, -1},
+		{"a model that is lost, and a checkpoint", 17, &wire.Base{Number: 3}, -1},
+		{"the initial values", 0, nil, 0},
+		{"nothing", -1, nil, -1},
+	} {
+		r := &member{worker: &worker{}}
+		r.changes = c.changes
+		r.live(place{World: &wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}, drop: func(error) {}})
+		if r.changes != c.want {
+			t.Errorf("%s: round %d, want %d", c.name, r.changes, c.want)
+		}
+	}
+}
