@@ -309,11 +309,13 @@ func (s *simulation) checkShelf(t *testing.T) {
 	if c.Records != s.shape.records {
 		t.Errorf("checkpoint %d has %d records of %d", c.Number, c.Records, s.shape.records)
 	}
-	values := make([]float32, s.shape.Layout().Len())
-	if err := dir.Read(c, checkpoint.Part{Values: values}); err != nil {
+	layout := s.shape.Layout()
+	values, steps := make([]float32, layout.Len()), make([]float32, layout.Trainable())
+	if err := dir.Read(c, checkpoint.Part{Values: values, Slots: [][]float32{steps}}); err != nil {
 		t.Error(err)
 	}
 	s.checkOnce(t, fmt.Sprintf("checkpoint %d", c.Number), values)
+	s.checkSlots(t, c.Number, values, steps)
 	numbers, complete, err := dir.Numbers()
 	whole := 0
 	for _, n := range numbers {
@@ -326,5 +328,21 @@ func (s *simulation) checkShelf(t *testing.T) {
 	}
 	if s.stopped == 0 && s.job.Strategy == job.ParameterServer && len(c.Shards) != s.job.NumPS {
 		t.Errorf("checkpoint %d has %d shards of %d servers", c.Number, len(c.Shards), s.job.NumPS)
+	}
+}
+
+// checkSlots asserts that the optimizer remembers the step that it made with each record: what it keeps goes back with the values.
+func (s *simulation) checkSlots(t *testing.T, number int64, values, steps []float32) {
+	const least = 1e-12 // of the square of a gradient of a record
+	for part := range s.shape.parts {
+		forgotten, made := 0, s.shape.counts(steps, part)
+		for i, count := range s.shape.counts(values, part) {
+			if moved := count != start; moved != (made[i] > least) {
+				forgotten++
+			}
+		}
+		if forgotten > 0 {
+			t.Errorf("part %d of checkpoint %d has %d values whose slots are of other steps", part, number, forgotten)
+		}
 	}
 }
