@@ -406,10 +406,6 @@ func (s *simulation) exported(t *testing.T) ([]float32, int64) {
 // checkApplied reads off the exported model which records are in it: each one once, on every server.
 func (s *simulation) checkApplied(t *testing.T) {
 	values, _ := s.exported(t)
-	s.checkOnce(t, "the exported model", values)
-}
-
-func (s *simulation) checkOnce(t *testing.T, what string, values []float32) {
 	for part := range s.shape.parts {
 		missing, again := 0, 0
 		counts := s.shape.counts(values, part)
@@ -426,7 +422,7 @@ func (s *simulation) checkOnce(t *testing.T, what string, values []float32) {
 			}
 		}
 		if missing > 0 || again > 0 {
-			t.Errorf("part %d of %s lacks %d of %d records, and has %d more than once", part, what, missing, s.shape.records, again)
+			t.Errorf("part %d of the exported model lacks %d of %d records, and has %d more than once", part, missing, s.shape.records, again)
 		}
 	}
 }

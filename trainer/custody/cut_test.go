@@ -174,3 +174,37 @@ func TestCutModel(t *testing.T) {
 		})
 	})
 }
+
+// All holders are to have what any of them has, and a model that goes back is covered as far as it goes back to.
+func TestCutOfTwo(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	c := NewCut(CutPolicy{Holders: 2, Steps: 1, Hold: time.Second, Write: time.Second}, 0, now)
+	has := func(tasks ...int) (l ledger.Ledger) {
+		for _, n := range tasks {
+			l.Add(ledger.Task{Epoch: 1, Number: n}, 1, 1)
+		}
+		return l
+	}
+	c.Begin(10, now)
+	for range 2 {
+		c.Heard(0, Report{Number: 1, Phase: Held, Ledger: has(1, 2)}, now)
+		c.Heard(0, Report{Number: 1, Phase: Copied, Ledger: has(1, 2)}, now) // before it can know what all are to have
+		if o := c.Order(); o.Target != nil {
+			t.Fatalf("all are to have %v, and nobody knows what holder 1 has", o.Target)
+		}
+	}
+	c.Heard(1, Report{Number: 1, Phase: Held, Ledger: has(2, 3)}, now)
+	union := has(1, 2, 3)
+	if o := c.Order(); o.Target == nil || !o.Target.Covers(&union) || !union.Covers(o.Target) {
+		t.Fatalf("all are to have %v", o.Target)
+	}
+	for i := range 2 {
+		if done, _ := c.Heard(i, Report{Number: 1, Phase: Written}, now); (done != nil) != (i == 1) {
+			t.Fatalf("done with %d of 2 holders: %v", i+1, done)
+		}
+	}
+	c.Rewind(4, now)
+	if c.Covers(5) || !c.Covers(4) || !c.Wanted(5, now) {
+		t.Error("what is lost is covered")
+	}
+}

@@ -257,6 +257,9 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	if err := m.outlive(ctx); err != nil {
 		return nil, err
 	}
+	if err := setAside(j, m.log); err != nil { // no master of this Job was before this one
+		return nil, err
+	}
 	config, err := role.Plan(j, m.log)
 	if err != nil {
 		return nil, err

@@ -242,3 +242,25 @@ func TestDamagedBase(t *testing.T) {
 		}
 	})
 }
+
+// A gradient that is gathered, and in no update yet, is in the checkpoint: it is applied before the copy.
+func TestCheckpointOfGathered(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{Optimizer: momentum, CheckpointDir: t.TempDir(), GradsToWait: 2})
+		a := f.client(0, dense(20, 0))
+		f.init(a, filled(20, 10))
+		var pushing sync.WaitGroup
+		pushing.Go(func() { f.push(a, filled(20, 1), Gradient{Versions: Versions{0}, Epoch: 1, Task: 1, To: 4, Of: 100}) })
+		synctest.Wait()
+		if v := f.server(0).Version(); v != 0 || f.progress(0, 1) != 4 {
+			t.Fatalf("version %d, with %d records", v, f.progress(0, 1))
+		}
+		if c := f.commit(2); c.Version != 1 {
+			t.Errorf("the checkpoint is of version %d", c.Version)
+		}
+		pushing.Wait()
+		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 2})
+		values, _ := f.pull(f.client(1, f.layout), PullOptions{})
+		want(t, values, filled(20, 10-1))
+	})
+}

@@ -57,7 +57,7 @@ func TestStories(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "killpod": killPod, "noprocesses": noProcesses, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
+			"await": await, "killpod": killPod, "killworkers": killWorkers, "noprocesses": noProcesses, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
 		},
 	})
 }
@@ -91,6 +91,23 @@ func killPod(ts *testscript.TestScript, _ bool, args []string) {
 		}
 	}
 	ts.Fatalf("no %v runs:\n%s", pod, ts.ReadFile("stdout"))
+}
+
+// killWorkers is kill -9 of all workers of a job at once: killworkers JOB
+func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
+	ts.Check(ts.Exec("elasticdl", "status", args[0]))
+	killed := 0
+	for line := range strings.Lines(ts.ReadFile("stdout")) {
+		if fields := strings.Fields(line); len(fields) > 2 && strings.HasPrefix(fields[0], "worker-") && fields[1] == "Running" {
+			pid, err := strconv.Atoi(fields[2])
+			ts.Check(err)
+			ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+			killed++
+		}
+	}
+	if killed == 0 {
+		ts.Fatalf("no worker of %s runs", args[0])
+	}
 }
 
 // noProcesses checks that nothing runs that was started with this story's state directory.

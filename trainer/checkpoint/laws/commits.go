@@ -59,6 +59,13 @@ func damage(t *testing.T, p Place) {
 			t.Errorf("%s: damaged are %v", what, damaged)
 		}
 		old.holds(t, d, c, 3)
+		c, err = d.ReadCommit(2)
+		if err == nil {
+			err = d.Restore(c, checkpoint.Part{Values: make([]float32, 48)})
+		}
+		if !errors.Is(err, checkpoint.ErrDamaged) || !strings.Contains(err.Error(), "commit-00000002/"+file) {
+			t.Errorf("%s: it is restored: %v", what, err)
+		}
 	}
 	for _, file := range []string{checkpoint.ShardFile(0, 2), checkpoint.ShardFile(1, 2), "commit.json"} {
 		path := "commit-00000002/" + file

@@ -1,0 +1,56 @@
+package master
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// A checkpoint with which one member of a ring cannot begin is not used: the others, who have begun with it, have nothing either, and
+// all begin with what is left.
+func TestRingVoidRound(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		dir := t.TempDir()
+		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = dir, 1 })
+		first := w.task(0)
+		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+		p[0].says(func(r *wire.HeartbeatRequest) {
+			r.Cut = &wire.CutReport{
+				Number: 1, Phase: wire.CutPhase_WRITTEN, Version: 7, Ledger: had(1, 2), Optimizer: "SGD",
+				Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
+				File:   "shard", End: 4, Bytes: 16, Crc: "01234567",
+			}
+		})
+		time.Sleep(time.Second)
+		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 || c.Records != 2 {
+			t.Fatal(c)
+		}
+		w.kill(worker(0))
+		w.kill(worker(1))
+		next := []*peer{w.peer(2), w.peer(3)}
+		word := next[0].word()
+		if say(word) != "world 2.2 [2 3] from []" || word.GetWorld().Base.GetNumber() != 1 {
+			t.Fatal(word)
+		}
+		next[1].hears("world 2.2 [2 3] from []")
+		next[0].arrive(&wire.Arrival{Formation: 2, Round: -1, Damage: "its checksum is another"})
+		next[1].back(2, 7, 1, 2)
+		synctest.Wait()
+		var words []string
+		for word = next[1].word(); word != nil; word = next[1].word() {
+			words = append(words, say(word))
+			if base := word.GetWorld().GetBase(); base != nil {
+				t.Errorf("it begins with %v again", base)
+			}
+		}
+		if n := len(words); n == 0 || !strings.HasSuffix(words[n-1], "[2 3] from []") {
+			t.Errorf("the one that could begin hears %q", words)
+		}
+		if s := w.look(); s.RecordsDone != 0 || s.Version != 0 || s.Life != 3 || !strings.Contains(s.Anew, "checkpoint 1, with which the model was to begin, cannot be used") {
+			t.Error(s)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package worker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// holder is a member of a ring that keeps its state at rest in dir.
+func holder(t *testing.T, dir string, batch int64) *member {
+	t.Helper()
+	engine := newLesson()
+	s, err := newState(engine.Layout(), optim.Config{Name: optim.Momentum, LearningRate: 1, Momentum: 0.5}, engine.Values(), batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.restart(make([]float32, lessons))
+	w := &worker{
+		Config: Config{Job: &job.Job{CheckpointDir: dir}, Log: slog.New(logline.New(t.Output(), slog.LevelDebug))},
+		urgent: make(chan struct{}, 1),
+	}
+	return &member{worker: w, meeting: newMeeting(nil, nil), state: *s}
+}
+
+// train applies a round of n records of task 1, which has 100, from record from on.
+func (r *member) train(from, n int64) {
+	sum := slices.Repeat([]float32{float32(n)}, lessons)
+	offers := [][]offer{{{task: ledger.Task{Epoch: 2, Number: 1}, of: 100, from: from, records: n}}}
+	r.apply(agreement{offers: offers, takes: [][]int64{{n}}, records: n}, sum, func(int64) float64 { return 1 })
+}
+
+// order has the member told to make a checkpoint.
+func (r *member) order(number int64) {
+	r.hear(nil, &wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
+	r.copyState()
+}
+
+// record makes what was said of a copy the record of a commit.
+func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
+	t.Helper()
+	had, err := ledger.Parse(said.Ledger)
+	if err != nil || said.Phase != wire.CutPhase_WRITTEN {
+		t.Fatal(said, err)
+	}
+	layout, err := wire.Layout(said.Layout)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := checkpoint.Commit{
+		Format: checkpoint.Format, Number: said.Number, Life: 1, Version: said.Version, Layout: checkpoint.VariablesOf(layout),
+		Optimizer: said.Optimizer, Slots: int(said.Slots), Ledger: had,
+		Shards: []checkpoint.Shard{{File: said.File, Start: int(said.Start), End: int(said.End), Bytes: said.Bytes, CRC: said.Crc}},
+	}
+	if err := dir.WriteCommit(c); err != nil {
+		t.Fatal(err)
+	}
+	return &wire.Base{Dir: dir.String(), Number: said.Number}
+}
+
+// gated is files of which none is written before the gate opens.
+type gated struct {
+	checkpoint.Files
+	gate chan struct{}
+}
+
+func (g gated) Create(name string) (checkpoint.Writer, error) {
+	<-g.gate
+	return g.Files.Create(name)
+}
+
+// A member copies what it has between two rounds, and goes on while that is written: a checkpoint is of one moment, values, slots,
+// ledger and version. Whoever begins with it trains on as the member did from there.
+func TestCopyIsOfOneMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := t.TempDir()
+		dir := checkpoint.Dir{Files: gated{checkpoint.Local(path), make(chan struct{})}}
+		r := holder(t, path, 0)
+		r.Open = func(string) (checkpoint.Dir, error) { return dir, nil }
+		r.order(1)
+		if r.copies.told() != nil {
+			t.Error("the initial values are copied:", r.copies.told())
+		}
+		r.ledger.Settle(1)
+		r.train(0, 4)
+		r.train(4, 4)
+		r.copyState()
+		copied := r.copies.told()
+		if copied.GetPhase() != wire.CutPhase_COPIED || copied.Number != 1 || copied.Version != 2 {
+			t.Fatal(copied)
+		}
+		r.train(8, 4)
+		r.order(2)
+		if said := r.copies.told(); said.Number != 2 || said.Phase != wire.CutPhase_FAILED {
+			t.Error("another is copied while one is written:", said)
+		}
+		r.copies.report = nil
+		close(dir.Files.(gated).gate)
+		r.copies.writing.Wait()
+		base := record(t, dir, r.copies.told())
+		after := slices.Clone(r.values)
+
+		again := holder(t, path, 0)
+		if err := again.restore(t.Context(), base); err != nil {
+			t.Fatal(err)
+		}
+		task := ledger.Task{Epoch: 2, Number: 1}
+		if had, _ := again.ledger.Had(task); had != 8 || again.ledger.Settled() != 1 || again.version != 2 || again.changes != 2 || !again.touched {
+			t.Errorf("it begins with %d records, %d epochs, at %+v", had, again.ledger.Settled(), again.position)
+		}
+		again.train(8, 4)
+		if !slices.Equal(again.values, after) || again.version != r.version {
+			t.Errorf("it goes on with %v, want %v", again.values[0], after[0])
+		}
+		r.order(3)
+		r.copies.writing.Wait()
+		if said := r.copies.told(); said.Number != 3 || said.Phase != wire.CutPhase_WRITTEN || said.Version != 3 {
+			t.Error(said)
+		}
+		r.copies.heard(3)
+		r.copyState() // it was ordered, and made
+		if said := r.copies.told(); said != nil {
+			t.Error("it is told of again:", said)
+		}
+	})
+}
+
+// What was accumulated beside the values is in no checkpoint: a member waits for the update. Nor is there anything of it after one.
+func TestCopyOfAccumulated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := holder(t, t.TempDir(), 8)
+		r.train(0, 4)
+		r.order(1)
+		r.train(4, 4)
+		if said := r.copies.told(); said != nil {
+			t.Fatal("copied in the middle of an update:", said)
+		}
+		r.copyState()
+		r.copies.writing.Wait()
+		base := record(t, checkpoint.Dir{Files: checkpoint.Local(r.Job.CheckpointDir)}, r.copies.told())
+		after := slices.Clone(r.values)
+		r.train(8, 4)
+		if err := r.restore(t.Context(), base); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(r.values, after) || r.state.records != 0 || slices.Max(r.state.pending) != 0 {
+			t.Errorf("it goes back to %v, with %d records of %v beside", r.values[0], r.state.records, r.state.pending[0])
+		}
+	})
+}
+
+// A checkpoint that is damaged is not tried again. Storage that does not answer is, for some time, and what was read of it till then
+// is no state.
+func TestRestoreRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := holder(t, t.TempDir(), 0)
+		r.train(0, 4)
+		r.order(1)
+		r.copies.writing.Wait()
+		said := r.copies.told()
+		base := record(t, checkpoint.Dir{Files: checkpoint.Local(r.Job.CheckpointDir)}, said)
+
+		ailing := holder(t, r.Job.CheckpointDir, 0)
+		began, until := time.Now(), time.Now().Add(timing.Storage/2)
+		ailing.Open = func(dir string) (checkpoint.Dir, error) {
+			if time.Now().Before(until) {
+				return checkpoint.Dir{}, fmt.Errorf("open: %w", syscall.EIO)
+			}
+			return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
+		}
+		if err := ailing.restore(t.Context(), base); err != nil || time.Since(began) < timing.Storage/2 || ailing.version != 1 {
+			t.Errorf("%v after %v, at %+v", err, time.Since(began), ailing.position)
+		}
+		began, until = time.Now(), time.Now().Add(10*timing.Storage)
+		var damaged *damageError
+		err := ailing.restore(t.Context(), base)
+		if took := time.Since(began); !errors.As(err, &damaged) || took < timing.Storage || took > 2*timing.Storage {
+			t.Errorf("%v after %v", err, took)
+		}
+
+		file := filepath.Join(r.Job.CheckpointDir, "commit-00000001", said.File)
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b[len(b)-1] ^= 1
+		if err := os.WriteFile(file, b, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		began = time.Now()
+		fresh := holder(t, r.Job.CheckpointDir, 0)
+		if err := fresh.restore(t.Context(), base); !errors.As(err, &damaged) || !strings.Contains(err.Error(), said.File) || time.Since(began) > 0 {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+		if fresh.changes != -1 || !fresh.touched {
+			t.Errorf("half of a checkpoint is a state: %+v", fresh.position)
+		}
+	})
+}
