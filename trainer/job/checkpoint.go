@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 	"time"
 )
@@ -150,10 +151,8 @@ func (j *Job) readOnly(v Volume) bool {
 	find = func(node any) bool {
 		switch node := node.(type) {
 		case []any:
-			for _, n := range node {
-				if find(n) {
-					return true
-				}
+			if slices.ContainsFunc(node, find) {
+				return true
 			}
 		case map[string]any:
 			if node["readOnly"] == true && (node["mountPath"] == v.MountPath || v.ClaimName != "" && node["claimName"] == v.ClaimName) {

@@ -279,6 +279,9 @@ func (r *ring) departs(worker int) {
 	switch {
 	case r.m.over:
 		return
+	case s == nil && r.strays[worker] != nil: // it may have the model that nobody else has
+		r.do(r.meeting.Depart(worker, r.now()))
+		return
 	case s == nil: // it has not come yet
 		r.release(worker)
 		return

@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -47,7 +48,7 @@ func (r *member) train(from, n int64) {
 
 // order has the member told to make a checkpoint.
 func (r *member) order(number int64) {
-	r.hear(nil, &wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
+	r.hear(context.Background(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
 	r.copyState()
 }
 
