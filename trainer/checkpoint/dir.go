@@ -54,6 +54,21 @@ type Dir struct{ Files }
 
 func commitDir(number int64) string { return fmt.Sprintf("%s%08d", prefix, number) }
 
+// Within splits a location that may be of one commit into that of its directory and the commit's number; 0: it is of a directory.
+func Within(location string) (dir string, number int64) {
+	at := strings.TrimRight(location, "/")
+	parent, name := "", at
+	if i := strings.LastIndex(at, "/"); i >= 0 {
+		parent, name = at[:i+1], at[i+1:]
+	}
+	digits, ok := strings.CutPrefix(name, prefix)
+	n, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || n <= 0 || commitDir(n) != name {
+		return location, 0
+	}
+	return cmp.Or(parent, "."), n
+}
+
 // Path names a file of a commit to users.
 func (d Dir) Path(number int64, file string) string {
 	return strings.TrimSuffix(d.String(), "/") + "/" + commitDir(number) + "/" + file

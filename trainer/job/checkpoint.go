@@ -101,6 +101,9 @@ func (j *Job) checkCheckpoints(p *problems) {
 	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
 	p.check(j.CheckpointInterval.Duration == 0 || j.CheckpointInterval.Duration >= time.Second,
 		"--checkpoint_interval=%v: expected 1s or more, or 0", j.CheckpointInterval)
+	if from := j.CheckpointDirForInit; from != "" {
+		p.check(bucketOrPath(from), "--checkpoint_dir_for_init=%s: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", from)
+	}
 	if j.CheckpointDir == "" {
 		return
 	}
@@ -108,13 +111,20 @@ func (j *Job) checkCheckpoints(p *problems) {
 		"--checkpoint_dir=%s: no checkpoint would be made with --checkpoint_steps=0 and --checkpoint_interval=0; give one of them, or drop it", j.CheckpointDir)
 	flag, data := j.dataAround(j.CheckpointDir)
 	p.check(data == "" || InBucket(j.CheckpointDir), "--checkpoint_dir=%s: it is in --%s=%s, of which every file is read; give another", j.CheckpointDir, flag, data)
-	scheme, rest, _ := strings.Cut(j.CheckpointDir, "://")
-	p.check(!InBucket(j.CheckpointDir) || (scheme == "s3" || scheme == "gs") && rest != "",
-		"--checkpoint_dir=%s: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", j.CheckpointDir)
+	p.check(bucketOrPath(j.CheckpointDir), "--checkpoint_dir=%s: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", j.CheckpointDir)
+}
+
+// bucketOrPath reports whether a directory of an object store is of one that there is.
+func bucketOrPath(dir string) bool {
+	scheme, rest, _ := strings.Cut(dir, "://")
+	return !InBucket(dir) || (scheme == "s3" || scheme == "gs") && rest != ""
 }
 
 // checkShared refuses a directory of checkpoints that the pods of a cluster do not share.
 func (j *Job) checkShared(p *problems) {
+	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
+		p.check(j.volumeOf(from) != nil, "--checkpoint_dir_for_init=%s: expected a path on a --volume, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", from)
+	}
 	dir := j.CheckpointDir
 	switch v := j.volumeOf(dir); {
 	case dir == "":

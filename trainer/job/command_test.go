@@ -120,7 +120,6 @@ func TestAllProblemsAtOnce(t *testing.T) {
 		`--use_async=perhaps: expected true or false`,
 		`--volume=host_path=/d: volume "host_path=/d": expected a mount_path that starts with /`,
 		`--worker_resource_request=cpu=lots: cpu=lots: expected a number of cores like 2, 0.5 or 250m`,
-		`--checkpoint_dir_for_init: not available in this version yet`,
 		`unexpected argument "stray": expected --name=value`,
 		`--grads_to_wait needs a value`,
 		`--runtime=moon: expected kubernetes or local`,

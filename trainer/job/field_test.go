@@ -107,12 +107,12 @@ func TestAvailable(t *testing.T) {
 		t.Errorf("what nobody asked for: %v", err)
 	}
 	j := Default()
-	j.CheckpointDirForInit, j.PredictionData, j.Loss = "/data/checkpoints", "/data/p", "my_loss"
+	j.PredictionData, j.Loss = "/data/p", "my_loss"
 	err := j.Available()
 	if err == nil {
 		t.Fatal("available")
 	}
-	for _, want := range []string{"--checkpoint_dir_for_init=/data/checkpoints: not available", "--prediction_data=/data/p: not available", "--loss=my_loss: not available"} {
+	for _, want := range []string{"--prediction_data=/data/p: not available", "--loss=my_loss: not available"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("no %q in %v", want, err)
 		}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -121,16 +118,9 @@ func (c *checkpoints) tryLoad() (first kept, err error) {
 	return kept{}, nil
 }
 
-// oneCommit is how the directory of one checkpoint is named.
-var oneCommit = regexp.MustCompile(`^commit-0*([1-9][0-9]*)$`)
-
 // initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is.
 func (c *checkpoints) initial(path string) (kept, error) {
-	number := int64(0)
-	if one := oneCommit.FindStringSubmatch(filepath.Base(path)); one != nil {
-		number, _ = strconv.ParseInt(one[1], 10, 64)
-		path = filepath.Dir(path)
-	}
+	path, number := checkpoint.Within(path)
 	dir, err := c.m.open(path)
 	if err != nil {
 		return kept{}, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -102,8 +104,10 @@ func settleHere(c *job.Command) error {
 		return nil
 	}
 	j.SettleCheckpoints(dir, c.Given)
-	if j.CheckpointDir != "" && !job.InBucket(j.CheckpointDir) {
-		j.CheckpointDir, err = filepath.Abs(j.CheckpointDir) // the job's processes may be elsewhere
+	for _, dir := range []*string{&j.CheckpointDir, &j.CheckpointDirForInit} {
+		if *dir != "" && !job.InBucket(*dir) && err == nil {
+			*dir, err = filepath.Abs(*dir) // the job's processes may be elsewhere
+		}
 	}
 	return err
 }
@@ -194,7 +198,24 @@ func checkHere(j *job.Job) error {
 		}
 		add("checkpoint_dir", dir, err)
 	}
+	if from := j.CheckpointDirForInit; from != "" {
+		add("checkpoint_dir_for_init", from, hasCheckpoint(from))
+	}
 	return errors.Join(problems...)
+}
+
+// hasCheckpoint says why a job cannot start from a directory, as far as its names tell.
+func hasCheckpoint(location string) error {
+	dir, number := checkpoint.Within(location)
+	d, err := bucket.Opener(context.Background())(dir)
+	if err != nil {
+		return err
+	}
+	_, complete, err := d.Numbers()
+	if err == nil && !complete[number] && (number > 0 || !slices.Contains(slices.Collect(maps.Values(complete)), true)) {
+		err = fmt.Errorf("%w in %s; expected the directory of a job's checkpoints, or of one of them", checkpoint.ErrNone, location)
+	}
+	return err
 }
 
 // unused says that a job's directory of checkpoints is another's. What an earlier job of the name has left in its own is removed when
