@@ -22,7 +22,8 @@ import (
 
 // disk is the storage of a job's checkpoints, which all pods see, and which goes wrong.
 type disk struct {
-	pace time.Duration // what a write or a read takes
+	pace    time.Duration // what a write or a read takes
+	network *network
 
 	mu     sync.Mutex
 	random *rand.Rand
@@ -32,9 +33,9 @@ type disk struct {
 	rotten bool      // a byte of a file was changed
 }
 
-func newDisk(seed uint64) *disk {
+func newDisk(seed uint64, n *network) *disk {
 	r := rand.New(rand.NewPCG(seed, 5))
-	return &disk{random: r, files: make(map[string][]byte), pace: []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond}[r.IntN(3)]}
+	return &disk{network: n, random: r, files: make(map[string][]byte), pace: []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond}[r.IntN(3)]}
 }
 
 // open opens the directory of checkpoints from a host, or another, which is one of this machine. What a dead host writes is nowhere.
@@ -59,16 +60,20 @@ func (m mount) String() string { return m.dir }
 // works takes the time of an operation, and says whether it can be.
 func (m mount) works() error {
 	time.Sleep(m.disk.pace)
+	dead := m.dead()
 	m.disk.mu.Lock()
 	defer m.disk.mu.Unlock()
 	switch {
-	case m.host != nil && m.host.dead:
+	case dead:
 		return errors.New("the process is killed")
 	case time.Now().Before(m.disk.sick) && m.disk.random.IntN(3) == 0:
 		return syscall.EIO
 	}
 	return nil
 }
+
+// dead reports whether the host is.
+func (m mount) dead() bool { return m.host != nil && m.disk.network.isDead(m.host) }
 
 func (m mount) Create(name string) (checkpoint.Writer, error) {
 	if err := m.works(); err != nil {
@@ -162,9 +167,10 @@ func (f *draft) Commit() error {
 }
 
 func (f *draft) Abort() {
+	dead := f.dead()
 	f.disk.mu.Lock()
 	defer f.disk.mu.Unlock()
-	if f.host == nil || !f.host.dead {
+	if !dead {
 		delete(f.disk.files, f.temporary)
 	}
 }
@@ -233,7 +239,7 @@ const checkpointDir = "ckpt"
 
 // drawCheckpoints draws whether the job has checkpoints, how often, and how many are kept.
 func (s *simulation) drawCheckpoints(seed uint64) {
-	s.disk = newDisk(seed)
+	s.disk = newDisk(seed, s.network)
 	r := rand.New(rand.NewPCG(seed, 6))
 	if r.IntN(4) == 0 {
 		return

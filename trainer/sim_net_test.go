@@ -143,6 +143,13 @@ func hash(words ...string) uint64 {
 }
 
 // kill cuts everything of a host, for good.
+// isDead reports whether a host was killed.
+func (n *network) isDead(h *host) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return h.dead
+}
+
 func (n *network) kill(h *host) {
 	n.mu.Lock()
 	h.dead = true

@@ -44,16 +44,23 @@ func (k kept) version() int64 {
 	return k.commit.Version
 }
 
+// loaded is what the first life begins with.
+type loaded struct {
+	first   kept
+	last    int64                 // the highest number in the job's directory
+	lineage []checkpoint.Ancestor // of the model
+}
+
 // load finds what the first life begins with: the newest checkpoint of a job that is resumed, or the one that the job starts from.
-// It reads all of it, which may take long: the mutex is not held, and nobody else uses c yet. Storage that cannot be read is tried
-// again for some time.
-func (c *checkpoints) load(ctx context.Context) (first kept, err error) {
+// It reads all of it, which may take long: the mutex is not held, and nothing is changed. Storage that cannot be read is tried again for
+// some time.
+func (c *checkpoints) load(ctx context.Context) (l loaded, err error) {
 	began := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, timing.StoragePause) {
-		first, err = c.tryLoad()
+		l, err = c.tryLoad()
 		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
 			ctx.Err() != nil || time.Since(began) >= timing.Storage {
-			return first, err
+			return l, err
 		}
 		c.m.Log.Warn("Checkpoints cannot be read; trying again", "error", err)
 		pause(ctx, wait)
@@ -63,59 +70,63 @@ func (c *checkpoints) load(ctx context.Context) (first kept, err error) {
 // errUnfit is of a directory that is not as the job needs it.
 var errUnfit = errors.New("it cannot be used")
 
-// number goes on after the checkpoints that are in the job's directory. Unless the job is resumed there may be none.
-func (c *checkpoints) number() error {
+func (c *checkpoints) tryLoad() (l loaded, err error) {
+	if l.last, err = c.highest(); err != nil {
+		return l, err
+	}
+	switch from := c.m.Job.CheckpointDirForInit; {
+	case c.m.Resume && c.on():
+		l.first, err = c.newestOwn()
+		if l.first.commit != nil {
+			l.lineage = l.first.commit.Lineage
+			if uid := c.m.Self.Header().Job; l.first.commit.Job != uid {
+				l.lineage = append(slices.Clone(l.lineage), checkpoint.Ancestor{Job: l.first.commit.Job, Number: l.first.Number})
+			}
+		}
+	case from != "":
+		if l.first, err = c.initial(from); err != nil {
+			return l, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", from, err)
+		}
+		l.lineage = append(slices.Clone(l.first.commit.Lineage), checkpoint.Ancestor{Job: l.first.commit.Job, Number: l.first.Number})
+	}
+	return l, err
+}
+
+// highest returns the highest number of a checkpoint in the job's directory. Unless the job is resumed there may be none.
+func (c *checkpoints) highest() (int64, error) {
 	if !c.on() {
-		return nil
+		return 0, nil
 	}
 	numbers, _, err := c.dir.Numbers()
 	if err != nil || len(numbers) == 0 {
-		return err
+		return 0, err
 	}
 	if !c.m.Resume {
-		return fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
+		return 0, fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
 			c.m.Job.CheckpointDir, errUnfit, numbers[0])
 	}
-	c.cut = custody.NewCut(c.policy, numbers[0], c.m.clock(time.Now()))
-	return nil
+	return numbers[0], nil
 }
 
-func (c *checkpoints) tryLoad() (first kept, err error) {
-	if err := c.number(); err != nil {
+// newestOwn returns the job's newest checkpoint; none, if it has made none.
+func (c *checkpoints) newestOwn() (kept, error) {
+	dir := c.m.Job.CheckpointDir
+	commit, err := c.newestOf(c.dir)
+	switch {
+	case errors.Is(err, checkpoint.ErrNone):
+		c.m.Log.Warn("There is no checkpoint to go on from: the training begins from its beginning", "directory", dir)
+		return kept{}, nil
+	case err != nil:
 		return kept{}, err
 	}
-	j := c.m.Job
-	switch {
-	case c.m.Resume && c.on():
-		commit, err := c.newestOf(c.dir)
-		if errors.Is(err, checkpoint.ErrNone) {
-			c.m.Log.Warn("There is no checkpoint to go on from: the training begins from its beginning", "directory", j.CheckpointDir)
-			break
-		}
-		if err != nil {
-			return kept{}, err
-		}
-		if is := c.records(); commit.Cut != is {
-			return kept{}, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
-				errUnfit, commit.Number, j.CheckpointDir, commit.Cut, is)
-		}
-		if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
-			return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, j.CheckpointDir, err)
-		}
-		c.lineage = commit.Lineage
-		if uid := c.m.Self.Header().Job; commit.Job != uid {
-			c.lineage = append(slices.Clone(commit.Lineage), checkpoint.Ancestor{Job: commit.Job, Number: commit.Number})
-		}
-		return kept{custody.Base{Dir: j.CheckpointDir, Number: commit.Number}, commit}, nil
-	case j.CheckpointDirForInit != "":
-		first, err := c.initial(j.CheckpointDirForInit)
-		if err != nil {
-			return kept{}, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", j.CheckpointDirForInit, err)
-		}
-		c.lineage = append(slices.Clone(first.commit.Lineage), checkpoint.Ancestor{Job: first.commit.Job, Number: first.Number})
-		return first, nil
+	if is := c.records(); commit.Cut != is {
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
+			errUnfit, commit.Number, dir, commit.Cut, is)
 	}
-	return kept{}, nil
+	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
+	}
+	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, nil
 }
 
 // initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is.
@@ -152,8 +163,11 @@ func (c *checkpoints) newestOf(dir checkpoint.Dir) (*checkpoint.Commit, error) {
 }
 
 // start has the first life begin with what was loaded. No pod has joined.
-func (c *checkpoints) start(first kept, now time.Time) {
-	m := c.m
+func (c *checkpoints) start(l loaded, now time.Time) {
+	m, first := c.m, l.first
+	if c.lineage = l.lineage; c.on() {
+		c.cut = custody.NewCut(c.policy, l.last, now)
+	}
 	if first.commit == nil {
 		return
 	}

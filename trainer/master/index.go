@@ -67,18 +67,18 @@ func (m *master) begin(ctx context.Context) {
 }
 
 // prepare does what may take long before pods are started.
-func (m *master) prepare(ctx context.Context) (first kept, err error) {
+func (m *master) prepare(ctx context.Context) (first loaded, err error) {
 	if m.Data != nil {
 		began := time.Now()
 		training, validation, err := m.Data.Index(ctx)
 		if err != nil {
-			return kept{}, err
+			return loaded{}, err
 		}
 		m.mu.Lock()
 		err = m.plan(training, validation)
 		m.mu.Unlock()
 		if err != nil {
-			return kept{}, err
+			return loaded{}, err
 		}
 		m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", time.Since(began).Round(time.Millisecond))
 	}
