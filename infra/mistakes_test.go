@@ -275,7 +275,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.worker.request", value: "{cpus: 1}", want: "unknown resource"},
 	{cloud: "gke", path: "job.volumes", value: "[{claimName: a, hostPath: /b, mountPath: /c}]", want: "expected either claim_name or host_path"},
 	{cloud: "gke", path: "job.volumes", value: "[{claimName: efs-claim, mountPath: /c}]", at: "job.volumes[0].claimName", want: "efs-claim: that claim is of eks.efs, which this stack has not"},
-	{cloud: "gke", path: "job.checkpointDirForInit", value: "/data/checkpoints", want: "/data/checkpoints: not available in this version yet"},
+	{cloud: "gke", path: "job.checkpointDirForInit", value: "/tmp/checkpoints", want: "/tmp/checkpoints: expected a path on a volumes, s3://BUCKET/PREFIX"},
 	{cloud: "gke", path: "job.checkpointDir", value: "/tmp/checkpoints", want: "/tmp/checkpoints: expected a path on a volumes, s3://BUCKET/PREFIX"},
 	{cloud: "gke", path: "job.checkpointInterval", value: "10ms", want: "10ms: expected 1s or more, or 0"},
 	{cloud: "gke", path: "job.loss", value: "my_loss", want: "my_loss: not available in this version yet"},
