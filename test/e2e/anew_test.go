@@ -3,6 +3,8 @@
 package e2e
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -24,6 +26,42 @@ func (j *submitted) begunAnew(epochs int64) {
 	}
 	if !j.told("Warning", "TrainingBegunAnew") {
 		j.t.Errorf("no event says that the training began anew:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
+	}
+	if n := len(s.Evaluations); n == 0 {
+		j.t.Error("nothing was evaluated")
+	} else {
+		accurate(j.t, s.Evaluations[n-1].Metrics["accuracy"])
+	}
+}
+
+// checkpoints is flags of a job whose pods have a volume for its checkpoints.
+func (ns *namespace) checkpoints() []string {
+	dir, err := os.MkdirTemp(filepath.Dir(digits), "checkpoints-")
+	if err == nil {
+		ns.t.Cleanup(func() { os.RemoveAll(dir) })
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	return []string{"--volume=host_path=" + digits + ",mount_path=/data;host_path=" + dir + ",mount_path=/ckpt", "--checkpoint_dir=/ckpt/model", "--checkpoint_steps=200"}
+}
+
+// rolledBack checks that a job which lost a part of its model went on from a checkpoint, and says so everywhere.
+func (j *submitted) rolledBack(epochs int64) {
+	j.t.Helper()
+	s := j.ends(epochs)
+	if s.Life < 2 || !strings.Contains(s.Anew, "went back to checkpoint") {
+		j.t.Errorf("life %d of the model, %q: the status does not say that the training went back to a checkpoint", s.Life, s.Anew)
+	}
+	if log := j.log("master"); len(grep(log, "The training goes back to a checkpoint")) == 0 || len(grep(log, "The training begins anew")) > 0 {
+		j.t.Error("the master's log does not say that the training went back to a checkpoint, and only that")
+	}
+	if !j.told("Warning", "TrainingRolledBack") {
+		j.t.Errorf("no event says that the training went back:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
+	}
+	if want := epochs * trainingDigits; s.Checkpoint.GetRecords() != want {
+		j.t.Errorf("the newest checkpoint is %v, want one of all %d records", s.Checkpoint, want)
 	}
 	if n := len(s.Evaluations); n == 0 {
 		j.t.Error("nothing was evaluated")
@@ -55,9 +93,9 @@ func TestAllButTheMasterDeleted(t *testing.T) {
 
 // onBoth submits a job as spread does, and moves server 1 to node-1, so that each node has a server and two workers. That alone
 // begins a new life of the model.
-func (ns *namespace) onBoth(job, epochs string) *submitted {
+func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
-	j := ns.spread(job, epochs)
+	j := ns.spread(job, epochs, more...)
 	ns.kubectl("cordon", "node-0")
 	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-0") })
 	before := j.uids("ps-1")[0]
@@ -74,11 +112,11 @@ func (ns *namespace) onBoth(job, epochs string) *submitted {
 	return j
 }
 
-// A node is lost with a server and workers.
+// A node is lost with a server and workers. The job has checkpoints on a volume that both nodes have: it goes back to the newest.
 func TestNodeLossWithServer(t *testing.T) {
 	const epochs = 80
 	ns := newNamespace(t)
-	j := ns.onBoth("halved", "80")
+	j := ns.onBoth("halved", "80", ns.checkpoints()...)
 	back := killed(t, "node-1")
 	began := time.Now()
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
@@ -87,7 +125,7 @@ func TestNodeLossWithServer(t *testing.T) {
 	})
 	took(t, "node killed with a server to the server replaced", began)
 	back()
-	j.begunAnew(epochs)
+	j.rolledBack(epochs)
 }
 
 // The kubelet of a node dies, and the network is whole: a server that the cluster takes for lost goes on beside its successor.

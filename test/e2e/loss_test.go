@@ -38,13 +38,13 @@ func killed(t *testing.T, parts ...string) (start func()) {
 }
 
 // spread submits a job of four workers, two on each node, with the master and the servers on node-0.
-func (ns *namespace) spread(job, epochs string) *submitted {
+func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
 	slots(ns.t, map[string]int{"node-0": 2, "node-1": 2})
 	ns.kubectl("cordon", "node-1")
 	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
 	j := ns.train(job, slices.Concat(slotted, []string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
-		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+		"--minibatch_size=64", "--num_minibatches_per_task=4"}, more)...)
 	j.runs("master", "ps-0", "ps-1")
 	j.awaits("2 workers on node-0", patience, func() bool { return len(j.workers((*object).running)) == 2 })
 	ns.kubectl("uncordon", "node-1")
