@@ -52,6 +52,17 @@ type Writer interface {
 // Dir is a directory of commits.
 type Dir struct{ Files }
 
+// Opener opens a directory of commits by its name. nil opens those of this machine.
+type Opener func(dir string) (Dir, error)
+
+// Open opens a directory.
+func (o Opener) Open(dir string) (Dir, error) {
+	if o == nil {
+		return Dir{Local(dir)}, nil
+	}
+	return o(dir)
+}
+
 func commitDir(number int64) string { return fmt.Sprintf("%s%08d", prefix, number) }
 
 // Within splits a location that may be of one commit into that of its directory and the commit's number; 0: it is of a directory.

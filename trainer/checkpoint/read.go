@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 
+	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 )
 
@@ -49,6 +50,24 @@ func (d Dir) ReadCommit(number int64) (*Commit, error) {
 	}
 	if err != nil {
 		return nil, damaged("read checkpoint: %s: %w", d.Path(number, recordFile), err)
+	}
+	return c, nil
+}
+
+// ReadFitting reads the record of a commit for a model with that layout, nil if it is not known yet, and an optimizer. The error of
+// one that is of another model is [ErrDamaged], too: it is of no use.
+func (d Dir) ReadFitting(number int64, layout param.Layout, optimizer string) (*Commit, error) {
+	c, err := d.ReadCommit(number)
+	if err != nil {
+		return nil, err
+	}
+	if layout != nil {
+		if err := layout.Match(c.ParamLayout()); err != nil {
+			return nil, damaged("read checkpoint: %s: it is of another model: %w", d.Path(number, recordFile), err)
+		}
+	}
+	if c.Optimizer != optimizer {
+		return nil, damaged("read checkpoint: %s: it is of a training with %s, and the model has %s", d.Path(number, recordFile), c.Optimizer, optimizer)
 	}
 	return c, nil
 }

@@ -123,7 +123,7 @@ func bucketOrPath(dir string) bool {
 // checkShared refuses a directory of checkpoints that the pods of a cluster do not share.
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
-		p.check(j.volumeOf(from) != nil, "--checkpoint_dir_for_init=%s: expected a path on a --volume, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", from)
+		p.check(j.volumeOf(from) != nil, "--checkpoint_dir_for_init=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", from)
 	}
 	dir := j.CheckpointDir
 	switch v := j.volumeOf(dir); {
@@ -133,7 +133,7 @@ func (j *Job) checkShared(p *problems) {
 		p.check(j.CheckpointInterval.Duration <= 0, "--checkpoint_interval=%v: "+needs, j.CheckpointInterval)
 	case InBucket(dir):
 	case v == nil:
-		p.check(false, "--checkpoint_dir=%s: expected a path on a --volume, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", dir)
+		p.check(false, "--checkpoint_dir=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", dir)
 	default:
 		p.check(!j.readOnly(*v), "--checkpoint_dir=%s: --cluster_spec mounts %s read-only; give another, or drop it", dir, v.MountPath)
 	}

@@ -70,10 +70,10 @@ func TestSettleCheckpointsAgain(t *testing.T) {
 func TestCheckpointsAreShared(t *testing.T) {
 	const readOnly = `--cluster_spec_json={"ps_pod_spec":{"containers":[{"volumeMounts":[{"mountPath":"/data","readOnly":true}]}]}}`
 	for args, want := range map[string]string{
-		"--checkpoint_dir=/tmp/c":                                                     "--checkpoint_dir=/tmp/c: expected a path on a --volume, s3://BUCKET/PREFIX or gs://",
-		"--checkpoint_dir=c --volume=claim_name=c,mount_path=/c":                      "--checkpoint_dir=c: expected a path on a --volume",
-		"--checkpoint_dir=/database --volume=claim_name=c,mount_path=/data":           "--checkpoint_dir=/database: expected a path on a --volume",
-		"--checkpoint_dir=/data/../c --volume=claim_name=c,mount_path=/data":          "--checkpoint_dir=/data/../c: expected a path on a --volume",
+		"--checkpoint_dir=/tmp/c":                                                     "--checkpoint_dir=/tmp/c: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://",
+		"--checkpoint_dir=c --volume=claim_name=c,mount_path=/c":                      "--checkpoint_dir=c: expected a path that is mounted (--volume)",
+		"--checkpoint_dir=/database --volume=claim_name=c,mount_path=/data":           "--checkpoint_dir=/database: expected a path that is mounted (--volume)",
+		"--checkpoint_dir=/data/../c --volume=claim_name=c,mount_path=/data":          "--checkpoint_dir=/data/../c: expected a path that is mounted (--volume)",
 		"--checkpoint_steps=100":                                                      "--checkpoint_steps=100: needs --checkpoint_dir, or a --volume with a claim_name",
 		"--checkpoint_interval=10s":                                                   "--checkpoint_interval=10s: needs --checkpoint_dir, or a --volume with a claim_name",
 		"--keep_checkpoint_max=10":                                                    "--keep_checkpoint_max=10: there are no checkpoints; give --checkpoint_dir",

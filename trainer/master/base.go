@@ -132,7 +132,7 @@ func (c *checkpoints) newestOwn() (kept, error) {
 // initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is.
 func (c *checkpoints) initial(path string) (kept, error) {
 	path, number := checkpoint.Within(path)
-	dir, err := c.m.open(path)
+	dir, err := c.m.Open.Open(path)
 	if err != nil {
 		return kept{}, err
 	}

@@ -47,7 +47,7 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 		return c, nil
 	}
 	var err error
-	if c.dir, err = m.open(j.CheckpointDir); err != nil {
+	if c.dir, err = m.Open.Open(j.CheckpointDir); err != nil {
 		return nil, fmt.Errorf("--checkpoint_dir=%s: %w", j.CheckpointDir, err)
 	}
 	p := custody.CutPolicy{
@@ -60,14 +60,6 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 	c.policy = p
 	c.cut = custody.NewCut(p, 0, time.Now())
 	return c, nil
-}
-
-// open opens a directory of checkpoints.
-func (c Config) open(dir string) (checkpoint.Dir, error) {
-	if c.Open == nil {
-		return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
-	}
-	return c.Open(dir)
 }
 
 // on reports whether the job has checkpoints.

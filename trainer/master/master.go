@@ -68,7 +68,7 @@ type Config struct {
 	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
 	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
 	// Open opens a directory of checkpoints; nil: on this machine.
-	Open func(dir string) (checkpoint.Dir, error)
+	Open checkpoint.Opener
 	// Dial opens the connections to the servers; nil: TCP.
 	Dial wire.Dialer
 	// OnStatus is given the job's status each second, and at the end; nil: nobody.

@@ -180,7 +180,7 @@ func (s *Server) write(r custody.Report, life int64) {
 }
 
 func (s *Server) writeShard(number int64, file string) (checkpoint.Shard, error) {
-	dir, err := s.config.open(s.config.CheckpointDir)
+	dir, err := s.config.Open.Open(s.config.CheckpointDir)
 	if err != nil {
 		return checkpoint.Shard{}, err
 	}

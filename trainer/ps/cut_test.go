@@ -64,7 +64,7 @@ func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 		c.Version = max(c.Version, r.Version)
 		c.Shards = append(c.Shards, checkpoint.Shard{File: s.File, Start: s.Start, End: s.End, Bytes: s.Bytes, CRC: s.CRC})
 	}
-	dir := must(f.config.open(f.config.CheckpointDir))
+	dir := must(f.config.Open.Open(f.config.CheckpointDir))
 	if err := dir.WriteCommit(c); err != nil {
 		f.t.Fatal(err)
 	}

@@ -91,23 +91,15 @@ func (s *Server) fill(life int64) error {
 // restore makes the server one that has what a checkpoint has of its elements, in that life.
 func (s *Server) restore(life int64, base custody.Base) error {
 	s.empty()
-	dir, err := s.config.open(base.Dir)
+	dir, err := s.config.Open.Open(base.Dir)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", base.Dir, err)
 	}
-	c, err := dir.ReadCommit(base.Number)
+	c, err := dir.ReadFitting(base.Number, s.layout, s.config.Optimizer.Name)
 	if err != nil {
 		return err
 	}
 	layout := c.ParamLayout()
-	if s.layout != nil {
-		if err := s.layout.Match(layout); err != nil {
-			return fmt.Errorf("%w: checkpoint %s: %w", checkpoint.ErrDamaged, dir.Path(base.Number, ""), err)
-		}
-	}
-	if is := s.config.Optimizer.Name; c.Optimizer != is {
-		return fmt.Errorf("%w: checkpoint %s is of a training with %s, and the model has %s", checkpoint.ErrDamaged, dir.Path(base.Number, ""), c.Optimizer, is)
-	}
 	span := s.spanOf(layout)
 	s.store.begin(layout, span, make([]float32, span.Len()), c.Version)
 	if err := dir.Restore(c, s.store.part()); err != nil {

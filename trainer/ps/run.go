@@ -36,7 +36,7 @@ type Config struct {
 	// Initial makes the model's layout and initial values; nil: those of the model and the job's seed.
 	Initial func() (param.Layout, []float32, error)
 	// Open opens a directory of checkpoints; nil: on this machine.
-	Open func(dir string) (checkpoint.Dir, error)
+	Open checkpoint.Opener
 	// Dial opens the connection to the master; nil: TCP.
 	Dial wire.Dialer
 	// Abandoned is how long the master may be away until the server ends; 0: for ever.

@@ -45,20 +45,12 @@ type ServerConfig struct {
 	CheckpointDir string       // where a copy of what the server has is written when the master orders it
 	OnCut         func()       // called when there is news of such a copy; must not block
 	// Open opens a directory of checkpoints; nil: on this machine.
-	Open func(dir string) (checkpoint.Dir, error)
+	Open checkpoint.Opener
 
 	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
 	OnSnapshot      func(version int64) // called when one was taken; must not block
 
 	Log *slog.Logger // nil: none
-}
-
-// open opens a directory of checkpoints.
-func (c ServerConfig) open(dir string) (checkpoint.Dir, error) {
-	if c.Open == nil {
-		return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
-	}
-	return c.Open(dir)
 }
 
 // workers returns how many workers' gradients an update averages.

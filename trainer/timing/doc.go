@@ -35,4 +35,6 @@
 //  11. Storage that fails for longer than any part of the job itself may be away is tried many times, and a worker that waits
 //     for it has given its lease back before that may stand still by default: Call < Storage, 4·StoragePause ≤ Storage <
 //     --task_timeout.
+//  12. A server that holds pushes for a checkpoint whose master is gone lets them in before a worker gives it up:
+//     Hold ≤ HoldMost < HoldLimit < Patience.
 package timing

@@ -35,6 +35,9 @@ func TestLaws(t *testing.T) {
 		{11, "Call < Storage", Call < Storage},
 		{11, "4·StoragePause <= Storage", 4*StoragePause <= Storage},
 		{11, "Storage < --task_timeout", Storage < job.Default().TaskTimeout.Duration},
+		{12, "Hold <= HoldMost", Hold <= HoldMost},
+		{12, "HoldMost < HoldLimit", HoldMost < HoldLimit},
+		{12, "HoldLimit < Patience", HoldLimit < Patience},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)

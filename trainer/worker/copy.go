@@ -49,7 +49,7 @@ func (r *member) copyState() {
 // write writes the copy.
 func (r *member) write(copied *wire.CutReport) {
 	said := &wire.CutReport{Number: copied.Number, Phase: wire.CutPhase_WRITTEN, Version: copied.Version, Ledger: copied.Ledger}
-	dir, err := r.openDir(r.Job.CheckpointDir)
+	dir, err := r.Open.Open(r.Job.CheckpointDir)
 	var shard checkpoint.Shard
 	if err == nil {
 		shard, err = checkpoint.WriteShard(dir, copied.Number, checkpoint.ShardFile(0, 1), r.copies.part)
@@ -90,14 +90,6 @@ func (c *copies) told() *wire.CutReport {
 	return c.report
 }
 
-// openDir opens a directory of checkpoints.
-func (w *worker) openDir(dir string) (checkpoint.Dir, error) {
-	if w.Open == nil {
-		return checkpoint.Dir{Files: checkpoint.Local(dir)}, nil
-	}
-	return w.Open(dir)
-}
-
 // damageError is why a world cannot begin with the checkpoint that it is to begin with.
 type damageError struct{ error }
 
@@ -126,19 +118,13 @@ func (r *member) restore(ctx context.Context, base *wire.Base) error {
 }
 
 func (r *member) tryRestore(base *wire.Base) error {
-	dir, err := r.openDir(base.Dir)
+	dir, err := r.Open.Open(base.Dir)
 	if err != nil {
 		return fmt.Errorf("open %s: %w", base.Dir, err)
 	}
-	c, err := dir.ReadCommit(base.Number)
+	c, err := dir.ReadFitting(base.Number, r.layout, r.optimizer.Config().Name)
 	if err != nil {
 		return err
-	}
-	if err := r.layout.Match(c.ParamLayout()); err != nil {
-		return fmt.Errorf("%w: checkpoint %s: %w", checkpoint.ErrDamaged, dir.Path(base.Number, ""), err)
-	}
-	if is := r.optimizer.Config().Name; c.Optimizer != is {
-		return fmt.Errorf("%w: checkpoint %s is of a training with %s, and the model has %s", checkpoint.ErrDamaged, dir.Path(base.Number, ""), c.Optimizer, is)
 	}
 	r.touched, r.changes = true, -1 // until all of it is there
 	if err := dir.Restore(c, checkpoint.Part{Values: r.values, Slots: r.slots}); err != nil {

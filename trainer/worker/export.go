@@ -17,7 +17,7 @@ func (w *worker) export(ctx context.Context, lease, version int64) error {
 		JobName: w.Job.Name, ModelDef: w.Job.ModelDef, Version: version, Layout: w.Engine.Layout(),
 		Fill: func(from int, dst []float32) error { copy(dst, values[from:]); return nil },
 	}
-	out, err := w.openDir(w.Job.Output)
+	out, err := w.Open.Open(w.Job.Output)
 	if err != nil {
 		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
 	}

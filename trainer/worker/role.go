@@ -39,7 +39,7 @@ type Options struct {
 	// Abandoned is how long the master may be away; 0: for ever.
 	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
-	Open func(dir string) (checkpoint.Dir, error)
+	Open checkpoint.Opener
 	Log  *slog.Logger
 }
 

@@ -88,7 +88,7 @@ type Config struct {
 	Leave      <-chan struct{} // closed when the worker is asked to leave; nil: it is not
 	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
-	Open func(dir string) (checkpoint.Dir, error)
+	Open checkpoint.Opener
 	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's formation and
 	// the model's version. It must not block; nil: nobody listens.
 	OnUpdate func(formation, version int64)

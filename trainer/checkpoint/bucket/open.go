@@ -42,7 +42,7 @@ func Open(ctx context.Context, location string) (checkpoint.Files, error) {
 }
 
 // Opener returns a function that opens directories of commits by their names as [Open] does, each one once.
-func Opener(ctx context.Context) func(location string) (checkpoint.Dir, error) {
+func Opener(ctx context.Context) checkpoint.Opener {
 	var mu sync.Mutex
 	opened := make(map[string]checkpoint.Files)
 	return func(location string) (checkpoint.Dir, error) {
