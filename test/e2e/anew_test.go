@@ -34,7 +34,7 @@ func (j *submitted) begunAnew(epochs int64) {
 	}
 }
 
-// checkpoints is flags of a job whose pods have a volume for its checkpoints.
+// checkpoints returns the flags of a job whose pods have a volume for its checkpoints.
 func (ns *namespace) checkpoints() []string {
 	dir, err := os.MkdirTemp(filepath.Dir(digits), "checkpoints-")
 	if err == nil {

@@ -17,7 +17,7 @@ import (
 
 // Everything here is a function of a commit's record and the time.
 
-// commitTable is commits for `elasticdl checkpoint ls`.
+// commitTable returns commits for `elasticdl checkpoint ls`.
 func commitTable(all []commitState, now time.Time) string {
 	rows := [][]string{{"NUMBER", "STATE", "VERSION", "RECORDS", "LIFE", "SHARDS", "SIZE", "AGE"}}
 	var notes strings.Builder
@@ -35,7 +35,7 @@ func commitTable(all []commitState, now time.Time) string {
 	return table(rows) + notes.String()
 }
 
-// verdictOf is a commit for `elasticdl checkpoint verify`.
+// verdictOf returns a commit for `elasticdl checkpoint verify`.
 func verdictOf(s commitState) string {
 	if s.State == commitComplete {
 		return fmt.Sprintf("commit %d is whole: %s, %s\n", s.Number, count(int64(s.Shards), "shard"), bytesText(s.Bytes))
@@ -77,7 +77,7 @@ func epochsOf(l *ledger.Ledger) epochs {
 	return e
 }
 
-// commitText is a commit for `elasticdl checkpoint inspect`.
+// commitText returns a commit for `elasticdl checkpoint inspect`.
 func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -160,10 +160,10 @@ func yes(b bool) string {
 	return "no"
 }
 
-// since is how long ago a time was; nothing is younger than new.
+// since returns how long ago a time was; nothing is younger than new.
 func since(t, now time.Time) string { return short(max(0, now.Sub(t))) }
 
-// bytesText is a size for people: 612 B, 4.2 kB, 14.7 MB.
+// bytesText returns a size for people: 612 B, 4.2 kB, 14.7 MB.
 func bytesText(n int64) string {
 	if n < 1000 {
 		return fmt.Sprintf("%d B", n)

@@ -93,7 +93,7 @@ func killPod(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no %v runs:\n%s", pod, ts.ReadFile("stdout"))
 }
 
-// killWorkers is kill -9 of all workers of a job at once: killworkers JOB
+// killWorkers ends all workers of a job at once, as kill -9 does: killworkers JOB
 func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(ts.Exec("elasticdl", "status", args[0]))
 	killed := 0
