@@ -55,7 +55,7 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 		Hold: timing.Hold, HoldMost: timing.HoldMost, Write: timing.Write, Pause: checkpointPause,
 	}
 	if j.Strategy == job.AllReduce {
-		p.Holders, p.Hold = 1, timing.Write // nobody waits: the member copies between two rounds, however long those are
+		p.Holders, p.Hold = 1, timing.Write // nobody is held up: the member copies between two rounds, however long those are
 	}
 	c.policy = p
 	c.cut = custody.NewCut(p, 0, time.Now())
