@@ -74,22 +74,31 @@ func (c *checkpoints) tryLoad() (l loaded, err error) {
 	if l.last, err = c.highest(); err != nil {
 		return l, err
 	}
-	switch from := c.m.Job.CheckpointDirForInit; {
-	case c.m.Resume && c.on():
-		l.first, err = c.newestOwn()
-		if l.first.commit != nil {
-			l.lineage = l.first.commit.Lineage
-			if uid := c.m.Self.Header().Job; l.first.commit.Job != uid {
-				l.lineage = append(slices.Clone(l.lineage), checkpoint.Ancestor{Job: l.first.commit.Job, Number: l.first.Number})
-			}
+	if c.m.Resume && c.on() {
+		if l.first, err = c.newestOwn(); err != nil || l.first.commit != nil {
+			l.lineage = c.lineageOf(l.first.commit)
+			return l, err
 		}
-	case from != "":
+	}
+	if from := c.m.Job.CheckpointDirForInit; from != "" {
 		if l.first, err = c.initial(from); err != nil {
 			return l, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", from, err)
 		}
-		l.lineage = append(slices.Clone(l.first.commit.Lineage), checkpoint.Ancestor{Job: l.first.commit.Job, Number: l.first.Number})
+		l.lineage = c.lineageOf(l.first.commit)
 	}
-	return l, err
+	return l, nil
+}
+
+// lineageOf returns what a model goes back to that begins with a commit: that of the commit, and the commit itself if another job has
+// made it.
+func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor {
+	switch {
+	case commit == nil:
+		return nil
+	case commit.Job == c.m.Self.Header().Job:
+		return commit.Lineage
+	}
+	return append(slices.Clone(commit.Lineage), checkpoint.Ancestor{Job: commit.Job, Number: commit.Number})
 }
 
 // highest returns the highest number of a checkpoint in the job's directory. Unless the job is resumed there may be none.
@@ -114,7 +123,7 @@ func (c *checkpoints) newestOwn() (kept, error) {
 	commit, err := c.newestOf(c.dir)
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
-		c.m.Log.Warn("There is no checkpoint to go on from: the training begins from its beginning", "directory", dir)
+		c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its beginning", "directory", dir)
 		return kept{}, nil
 	case err != nil:
 		return kept{}, err
