@@ -88,6 +88,7 @@ func parseHeader(b []byte) (header, error) {
 // agreement is what all ranks make of the headers of a round, each for itself and all the same.
 type agreement struct {
 	takes   [][]int64 // by rank: records of each of its offers that are in the round, a prefix of them
+	barred  []int     // by rank: from which of its offers on none can be taken, as another rank offers that task
 	offers  [][]offer
 	records int64 // of all
 	recall  bool
@@ -95,11 +96,29 @@ type agreement struct {
 	release int64
 }
 
+// bar finds the tasks that two ranks offer: only the first of them gives its records, whatever the master has leased to whom, as no record
+// is to be in the state twice.
+func bar(headers []header) []int {
+	by := make(map[ledger.Task]int)
+	barred := make([]int, len(headers))
+	for rank, h := range headers {
+		barred[rank] = len(h.offers)
+		for i, o := range h.offers {
+			if first, ok := by[o.task]; ok && first != rank {
+				barred[rank] = i
+				break
+			}
+			by[o.task] = rank
+		}
+	}
+	return barred
+}
+
 // agree plans a round. It takes the ranks' minibatches one after the other, each rank's first ones
 // first, until there are need records; the last one may be taken in part. Need 0: all of them. With each
 // round another rank is the first, lest some wait for ever where few records are needed.
 func agree(headers []header, need int64) (agreement, error) {
-	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release}
+	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release, barred: bar(headers)}
 	for rank, h := range headers {
 		if h.round != headers[0].round {
 			return a, fmt.Errorf("rank %d is at round %d, rank 0 at round %d", rank, h.round, headers[0].round)
@@ -116,7 +135,7 @@ func agree(headers []header, need int64) (agreement, error) {
 		for turn := range size {
 			rank := (headers[0].round + turn) % size
 			h := headers[rank]
-			if i >= len(h.offers) || need > 0 && a.records == need {
+			if i >= a.barred[rank] || need > 0 && a.records == need {
 				continue
 			}
 			n := h.offers[i].records

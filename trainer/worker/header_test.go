@@ -13,7 +13,7 @@ import (
 func offerGen() *rapid.Generator[offer] {
 	return rapid.Custom(func(t *rapid.T) offer {
 		return offer{
-			task: ledger.Task{Epoch: rapid.IntRange(1, 9).Draw(t, "epoch"), Number: rapid.IntRange(0, 1000).Draw(t, "number")},
+			task: ledger.Task{Epoch: rapid.IntRange(1, 2).Draw(t, "epoch"), Number: rapid.IntRange(0, 12).Draw(t, "number")},
 			of:   1 << 41, from: rapid.Int64Range(0, 1<<40).Draw(t, "from"),
 			records: rapid.Int64Range(1, 100).Draw(t, "records"),
 		}
@@ -84,7 +84,19 @@ func TestAgreement(t *testing.T) {
 		}
 		var offered, taken int64
 		recall, flush := false, int64(0)
+		of := make(map[ledger.Task]int) // the only rank that gives records of a task
 		for rank, h := range headers {
+			for i, o := range h.offers {
+				if first, ok := of[o.task]; ok && first != rank {
+					h.offers = h.offers[:i]
+					break
+				}
+				of[o.task] = rank
+			}
+			if len(a.takes[rank]) > len(h.offers) {
+				t.Errorf("rank %d gives %d minibatches, and may %d of %+v", rank, len(a.takes[rank]), len(h.offers), headers)
+			}
+			headers[rank] = h
 			recall = recall || h.recall
 			flush = max(flush, h.flush)
 			for i, o := range h.offers {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/data"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -107,9 +108,31 @@ func (r *member) drop(lease int64) {
 	})
 }
 
-// header says what this rank brings: the minibatches that are next in its hand.
+// tidy has what is next in hand begin where the state's ledger of its task ends, whatever was leased: what is in the state is not brought
+// again, and what would leave a gap is not brought.
+func (r *member) tidy(ctx context.Context) error {
+	for len(r.hand) > 0 && r.hand[0].trains() {
+		p := r.hand[0]
+		switch had := r.had(p.task); {
+		case had == p.from():
+			return nil
+		case had > p.from():
+			r.reconcile()
+		default:
+			gap := fmt.Errorf("it goes on at record %d, and the model has %d of the task", p.from(), had)
+			if err := r.fail(ctx, p.task, gap); err != nil {
+				return err
+			}
+			r.drop(p.task.Lease)
+		}
+	}
+	return nil
+}
+
+// header says what this rank brings: the minibatches that are next in its hand, as far as they follow what the state has of their tasks.
 func (r *member) header(in *world) header {
 	h := header{round: r.changes}
+	next := make(map[ledger.Task]int64)
 	h.recall, h.flush = r.heard(in.Formation)
 	r.mu.Lock()
 	h.release = r.release
@@ -118,7 +141,16 @@ func (r *member) header(in *world) header {
 		if !p.trains() {
 			break
 		}
-		h.offers = append(h.offers, p.offer(int64(p.batch.Size-p.taken)))
+		o := p.offer(int64(p.batch.Size - p.taken))
+		begin, ok := next[o.task]
+		if !ok {
+			begin = r.had(p.task)
+		}
+		if o.from != begin {
+			break
+		}
+		next[o.task] = o.from + o.records
+		h.offers = append(h.offers, o)
 	}
 	return h
 }
@@ -185,6 +217,9 @@ func (r *member) round(in *world) (agreement, error) {
 	for len(r.ready) > 0 {
 		<-r.ready
 	}
+	if err := r.tidy(in.ctx); err != nil {
+		return agreement{}, err
+	}
 	h := r.header(in)
 	c := r.start(in, h)
 	var mine []int64
@@ -201,6 +236,9 @@ func (r *member) round(in *world) (agreement, error) {
 	}
 	if err == nil {
 		err = r.confirm(in)
+	}
+	if barred := h.offers[min(a.barred[in.rank], len(h.offers)):]; err == nil && len(barred) > 0 {
+		err = r.yield(in, barred[0], len(mine) > a.barred[in.rank])
 	}
 	if err == nil && mine == nil {
 		if mine = a.takes[in.rank]; len(mine) > 0 {
@@ -222,6 +260,23 @@ func (r *member) round(in *world) (agreement, error) {
 	}
 	r.finish(in, a, losses)
 	return a, nil
+}
+
+// yield drops what is in hand of a task that an earlier rank offers, too. If its gradient was computed already, so that it would be in the
+// sum, the round is made again.
+func (r *member) yield(in *world, o offer, computed bool) error {
+	r.Log.Warn("Another worker brings the same records: its lease is given up", "task", o.task, "from", o.from)
+	for _, p := range r.hand {
+		if p.trains() && key(p.task) == o.task {
+			r.leases.abandon(p.task.Lease)
+			r.drop(p.task.Lease)
+			break
+		}
+	}
+	if computed {
+		return fmt.Errorf("%v is brought by another rank", o.task)
+	}
+	return nil
 }
 
 // conclude sums what is left when the backward pass has ended. With nothing else to do this goroutine does so: it has a
