@@ -418,6 +418,14 @@ func (m *master) contact(id pod.ID) *contact {
 	return c
 }
 
+// hear notes that a pod was heard. From its first word on its silence is judged: the timer may be set to later than that.
+func (m *master) hear(c *contact, now time.Time) {
+	if c.heard.IsZero() {
+		signal(m.poke)
+	}
+	c.heard = now
+}
+
 // wake makes every waiting call look again.
 func (m *master) wake() {
 	close(m.changed)

@@ -158,7 +158,7 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 		return
 	}
 	s.arrival, s.waits = a, true
-	r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).heard = r.now()
+	r.m.hear(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
 		return // it is told so by GetTask
 	}

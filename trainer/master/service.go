@@ -254,7 +254,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	}
 	now := time.Now()
 	c := m.contact(id)
-	c.heard = m.clock(now)
+	m.hear(c, m.clock(now))
 	life := wire.Caller(ctx).Life
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.over {
