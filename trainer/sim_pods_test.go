@@ -127,6 +127,8 @@ func (p *pods) restart(id pod.ID, delay time.Duration) bool {
 }
 
 // Delete kills, a worker after its grace.
+func (p *pods) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+
 func (p *pods) Delete(_ context.Context, id pod.ID) error {
 	if p.grace == 0 || !p.ask(id, pod.Exit{Deleted: true}, p.grace, true) {
 		p.end(id, nil, pod.Exit{Code: 137, Signal: 9, Deleted: true})

@@ -191,6 +191,9 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	}
 }
 
+// Adopt implements master.Pods.
+func (r *Runtime) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+
 // Delete asks a pod to go, however long the API server does not answer. One that is gone is no error;
 // a token that is not good any more, as that of a pod which was deleted is, makes [master.ErrDisowned].
 func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {

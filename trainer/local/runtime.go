@@ -161,6 +161,9 @@ func (r *Runtime) send(e pod.Event) {
 	}
 }
 
+// Adopt implements master.Pods.
+func (r *Runtime) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+
 // Delete asks a pod to end, and kills it if it has not after the grace. A pod that is gone is no error.
 func (r *Runtime) Delete(_ context.Context, id pod.ID) error {
 	r.mu.Lock()

@@ -220,6 +220,8 @@ type refusing struct {
 	refused chan pod.ID
 }
 
+func (p refusing) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+
 func (p refusing) Delete(ctx context.Context, id pod.ID) error {
 	select {
 	case p.refused <- id:

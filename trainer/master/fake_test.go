@@ -261,6 +261,8 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 	return nil
 }
 
+func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+
 func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 	if p.disowned {
 		return fmt.Errorf("%w: Unauthorized", ErrDisowned)

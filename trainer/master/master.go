@@ -48,6 +48,10 @@ type Pods interface {
 	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event. A pod that
 	// can never be deleted for [ErrDisowned] is told to leave.
 	Delete(ctx context.Context, id pod.ID) error
+	// Adopt takes over the pods that the masters before have created, and returns one event for each that there is, an ended one that is
+	// still known of included: which pod and launch it is, and how it is. What becomes of them from then on is told by Events. It is
+	// called at most once, before any other call, by a master that comes back, once the master before can create no more pods.
+	Adopt(ctx context.Context) ([]pod.Event, error)
 	// Events is what becomes of the pods. Each pod's end is told once. It is never closed.
 	Events() <-chan pod.Event
 }
@@ -55,10 +59,14 @@ type Pods interface {
 // Config is a job and what it runs on.
 type Config struct {
 	Job        *job.Job
-	Resume     bool         // go on from the newest checkpoint of the job
-	Data       Data         // finds Training and Validation, while the master listens; nil: they are known
-	Training   []task.Shard // of --training_data
-	Validation []task.Shard // of --validation_data, nil without
+	Resume     bool          // go on from the newest checkpoint of the job
+	Former     []byte        // the last record of the masters before; nil: this is the first one. Self has a higher incarnation than theirs
+	Memory     Memory        // nil: nobody comes after this master
+	Notices    <-chan Notice // nil: none comes
+	Grace      time.Duration // what a checkpoint may take after a notice; 0: half of what Kubernetes gives a pod
+	Data       Data          // finds Training and Validation, while the master listens; nil: they are known
+	Training   []task.Shard  // of --training_data
+	Validation []task.Shard  // of --validation_data, nil without
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
 	Metric   func(name string, state []float64) float64
 	Listener net.Listener // of the master's service; Run closes it

@@ -73,6 +73,8 @@ func (s *stage) connect(self *wire.Self) (*grpc.ClientConn, error) {
 	return wire.Connect("master", func(ctx context.Context, _ string) (net.Conn, error) { return s.master.DialContext(ctx) }, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 }
 
+func (s *stage) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+
 func (s *stage) Delete(_ context.Context, id pod.ID) error {
 	s.kill(id)
 	return nil
