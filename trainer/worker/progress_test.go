@@ -10,6 +10,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -79,4 +80,36 @@ func TestSnapshotThatIsGone(t *testing.T) {
 			t.Errorf("report %v", r)
 		}
 	})
+}
+
+// In a ring one waits for the others: for its turn where few records make an update, and until what it brought is safe. It says that a
+// round has come to its end, or it would be taken for a straggler; one that has brought nothing does not.
+func TestRoundShowsProgress(t *testing.T) {
+	r, _ := loner(t)
+	r.batch, r.state.pending, r.hand = 2, make([]float32, lessons), []piece{minibatch(training(5, 0, 4, 0), 1)}
+	r.leases.hold(5, 0)
+	for _, c := range []struct {
+		what      string
+		mine      []int64
+		idle      bool
+		told      int64
+		confirmed int64
+	}{
+		{what: "a round of others' records", told: 1},
+		{what: "a round of a part of its minibatch", mine: []int64{1}, told: 2},
+		{what: "a round of the rest", mine: []int64{1}, told: 3},
+		{what: "a round to which it brings nothing", idle: true, told: 3, confirmed: 2},
+	} {
+		if err := r.confirm(&world{place: place{World: &wire.World{}, ctx: t.Context()}}); err != nil {
+			t.Fatal(err)
+		}
+		a := agreement{records: 2, takes: [][]int64{{2}, c.mine}, offers: [][]offer{{{task: ledger.Task{Epoch: 1, Number: 9}, of: 100, records: 2}}, nil}}
+		if !c.idle {
+			a.offers[1] = []offer{r.hand[0].offer(1)}
+		}
+		r.finish(&world{place: place{World: &wire.World{}}, rank: 1, size: 2}, a, []float32{1})
+		if told := r.leases.progress()[0]; told.Effort != c.told || told.Done != c.confirmed {
+			t.Errorf("after %s it tells of %d rounds and %d records, want %d and %d", c.what, told.Effort, told.Done, c.told, c.confirmed)
+		}
+	}
 }

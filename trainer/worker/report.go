@@ -39,7 +39,7 @@ type lease struct {
 	done      int64 // records that are in the model for good
 	abandoned bool  // failed: what the feeder has read of it is dropped
 	resting   bool  // it waits for storage that fails, until the next attempt
-	effort    int64 // heartbeats that have told so
+	effort    int64 // heartbeats in which it rested, and rounds that its records were brought to
 }
 
 func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
@@ -66,6 +66,15 @@ func (l *leases) rest(id int64, rests bool) {
 	defer l.mu.Unlock()
 	if h := l.held[id]; h != nil {
 		h.resting = rests
+	}
+}
+
+// turn notes that a round has come to its end that records of a lease were brought to, whether or not it took them.
+func (l *leases) turn(id int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if h := l.held[id]; h != nil {
+		h.effort++
 	}
 }
 
