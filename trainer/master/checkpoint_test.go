@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -13,24 +14,7 @@ import (
 // all begin with what is left.
 func TestRingVoidRound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		dir := t.TempDir()
-		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = dir, 1 })
-		first := w.task(0)
-		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
-		p[0].says(func(r *wire.HeartbeatRequest) {
-			r.Cut = &wire.CutReport{
-				Number: 1, Phase: wire.CutPhase_WRITTEN, Version: 7, Ledger: had(1, 2), Optimizer: "SGD",
-				Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
-				File:   "shard", End: 4, Bytes: 16, Crc: "01234567",
-			}
-		})
-		time.Sleep(time.Second)
-		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 || c.Records != 2 {
-			t.Fatal(c)
-		}
-		w.kill(worker(0))
-		w.kill(worker(1))
-		next := []*peer{w.peer(2), w.peer(3)}
+		w, next := beginsAgain(t, nil)
 		word := next[0].word()
 		if say(word) != "world 2.2 [2 3] from []" || word.GetWorld().Base.GetNumber() != 1 {
 			t.Fatal(word)
@@ -53,4 +37,62 @@ func TestRingVoidRound(t *testing.T) {
 			t.Error(s)
 		}
 	})
+}
+
+// beginsAgain runs a job of a ring whose two workers are lost after a checkpoint. The next two are in world 2.2, which begins with that.
+func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
+	t.Helper()
+	dir := t.TempDir()
+	w, p := startRing(t, func(c *Config) {
+		c.Job.CheckpointDir, c.Job.CheckpointSteps = dir, 1
+		if change != nil {
+			change(c)
+		}
+	})
+	first := w.task(0)
+	p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+	p[0].says(func(r *wire.HeartbeatRequest) {
+		r.Cut = &wire.CutReport{
+			Number: 1, Phase: wire.CutPhase_WRITTEN, Version: 7, Ledger: had(1, 2), Optimizer: "SGD",
+			Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
+			File:   "shard", End: 4, Bytes: 16, Crc: "01234567",
+		}
+	})
+	time.Sleep(time.Second)
+	if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 || c.Records != 2 {
+		t.Fatal(c)
+	}
+	w.kill(worker(0))
+	w.kill(worker(1))
+	return w, []*peer{w.peer(2), w.peer(3)}
+}
+
+// Members of a ring that read the checkpoint that it begins with are not stragglers, nor are those that wait for one whose storage
+// does not answer: until one has told of a round, or has had the time to give up.
+func TestNobodyIsBlamedForStorage(t *testing.T) {
+	for name, works := range map[string]bool{"a round": true, "nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, p := beginsAgain(t, func(c *Config) { c.Job.TaskTimeout.Duration = 5 * time.Second })
+				w.task(2)
+				w.task(3)
+				before := len(w.pods.ended())
+				wait := timing.Storage
+				if works {
+					wait = time.Minute
+				}
+				time.Sleep(wait)
+				if d := w.pods.ended(); len(d) > before {
+					t.Fatalf("%v deleted", d[before:])
+				}
+				if works {
+					p[1].says(func(r *wire.HeartbeatRequest) { r.Formation = 2 })
+				}
+				time.Sleep(2*timing.StoragePause + time.Second)
+				if d := w.pods.ended(); len(d) != before+1 {
+					t.Errorf("%v deleted, want one", d[before:])
+				}
+			})
+		})
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -31,6 +32,7 @@ type ring struct {
 	expected int       // workers, as the rendezvous was told
 	turned   time.Time // by clock: the last world was formed, or called back at once
 	called   bool      // back at once, since then
+	rounds   int64     // formation of the newest world that has made a round
 
 	copier int    // worker that makes the checkpoint that is being made
 	void   int64  // what comes from this formation or an older one has no state: the checkpoint that it began with is damaged
@@ -215,6 +217,7 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 
 // heard takes a worker's word of its state.
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+	r.rounds = max(r.rounds, beat.Formation)
 	snapshot, settled := r.custody.Heard(custody.State{Formation: beat.Formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
 	if snapshot > 0 {
 		r.m.snapshot(0, snapshot)
@@ -323,8 +326,13 @@ func (r *ring) reclaim(worker int, charge string) {
 	}
 }
 
-// away says that the ring waits for nobody but its members.
-func (r *ring) away() bool { return false }
+// away says that the members of the world read the checkpoint that it begins with: whose storage does not answer tries again for some
+// time, and the others wait for it. Else the ring waits for nobody but its members.
+func (r *ring) away() bool {
+	w := r.custody.World()
+	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.m.checkpoints.base.Number > 0 && r.rounds < w.Formation
+	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
+}
 
 // stragglers is one member at most while the ring works: its members wait for one another, so any of them may be the
 // cause. Without that one the others meet. If it was another who kept them waiting, that one does not come. Nobody

@@ -29,7 +29,7 @@ type strategy interface {
 	gone(id pod.ID, launch int, reason string)
 	// takeBack takes the leases of a worker that has ended, when it is known what of them is in the model.
 	takeBack(ctx context.Context, worker int, charge string)
-	// away says that what workers wait for is not there: a server. Nobody is a straggler meanwhile.
+	// away says that what workers wait for is not there: a server, or the storage that they begin from. Nobody is a straggler meanwhile.
 	away() bool
 	// stragglers is those of the workers without progress who may be the cause of it.
 	stragglers(overdue []int) []int
