@@ -36,6 +36,7 @@ type world struct {
 	pods    *fakePods
 	servers []*fakeServer
 	cancel  context.CancelFunc
+	end     context.CancelCauseFunc // of Run's context
 
 	ended  chan struct{} // Run has returned
 	status *wire.JobStatus
@@ -80,8 +81,9 @@ func start(t *testing.T, change func(*Config)) *world {
 	}
 	lis := memnet.Listen(1 << 16)
 	c.Listener = lis
-	ctx, cancel := context.WithCancel(t.Context())
-	w.cancel = cancel
+	ctx, end := context.WithCancelCause(t.Context())
+	cancel := func() { end(nil) }
+	w.cancel, w.end = cancel, end
 	go func() {
 		defer close(w.ended)
 		w.status, w.err = Run(ctx, c)

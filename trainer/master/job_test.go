@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -210,6 +211,25 @@ func TestStop(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A master after which another has begun ends at once, and touches no pod.
+func TestSuperseded(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, nil)
+		w.join()
+		w.task(0)
+		before := len(w.pods.running())
+		begin := time.Now()
+		w.end(fmt.Errorf("%w: master-b", ErrSuperseded))
+		<-w.ended
+		if !errors.Is(w.err, ErrSuperseded) || w.status.State != "Running" || elapsed(begin) > time.Second {
+			t.Errorf("error %v, state %s, after %v", w.err, w.status.State, elapsed(begin))
+		}
+		if live := w.pods.running(); len(live) != before || before == 0 {
+			t.Errorf("%d pods are left of %d", len(live), before)
+		}
+	})
 }
 
 // Pods that do not end are not waited for without end.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -143,7 +144,8 @@ type contact struct {
 
 // Run runs the job and returns its last status when every pod is gone. The error is nil if and
 // only if every record of every epoch was trained on; a job that was stopped, by
-// Stop or by the end of ctx, has one too.
+// Stop or by the end of ctx, has one too. If ctx ends with the cause [ErrSuperseded], Run stops nothing and returns it at once:
+// the pods are the next master's.
 func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	m, err := newMaster(c)
 	if err != nil {
@@ -169,8 +171,12 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	}
 	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
 	m.background.Go(func() { m.begin(lasting) })
-	m.loop(ctx)
+	superseded := m.loop(ctx)
 
+	if superseded != nil {
+		cancel()
+		srv.Stop()
+	}
 	force := time.AfterFunc(time.Second, srv.Stop)
 	srv.GracefulStop()
 	force.Stop()
@@ -180,6 +186,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		l.close()
 	}
 	status := m.status(time.Now())
+	if superseded != nil {
+		return status, superseded
+	}
 	if m.OnStatus != nil {
 		m.OnStatus(status)
 	}
@@ -226,8 +235,8 @@ func (m *master) schedule() *evaluation.Schedule {
 	return evaluation.New(evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()})
 }
 
-// loop takes the pods' events and the timer until every pod is gone.
-func (m *master) loop(ctx context.Context) {
+// loop takes the pods' events and the timer until every pod is gone, or another master has begun, which is its error.
+func (m *master) loop(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	done := ctx.Done()
@@ -235,6 +244,9 @@ func (m *master) loop(ctx context.Context) {
 		select {
 		case <-done:
 			done = nil
+			if cause := context.Cause(ctx); errors.Is(cause, ErrSuperseded) {
+				return cause
+			}
 			m.stop(job.Stopped, fmt.Errorf("stopped: %w", context.Cause(ctx)))
 		case e := <-m.Pods.Events():
 			m.observe(e)
@@ -247,6 +259,7 @@ func (m *master) loop(ctx context.Context) {
 		case <-m.poke:
 		}
 	}
+	return nil
 }
 
 // rearm sets the timer to the next deadline. False: there is nothing left to wait for.
