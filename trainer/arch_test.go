@@ -65,7 +65,7 @@ var packages = map[string]struct {
 	"data":         {shell, "recordio task timing"},
 	"data/dataset": {shell, "data data/example recordio"},
 	"mesh":         {shell, "identity pod ring timing"},
-	"ps":           {shell, "checkpoint custody identity job ledger nn/kernel optim param pod timing wire zoo"},
+	"ps":           {shell, "checkpoint custody data identity job ledger nn/kernel optim param pod timing wire zoo"},
 	"master":       {shell, "checkpoint custody evaluation identity job ledger pod rendezvous task timing wire"},
 	"worker":       {shell, "checkpoint data job ledger mesh nn/kernel optim param ps ring task timing wire zoo"},
 	"role":         {shell, "checkpoint/bucket data identity job logline master pod ps task timing wire worker zoo"},

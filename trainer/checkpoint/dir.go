@@ -65,19 +65,27 @@ func (o Opener) Open(dir string) (Dir, error) {
 
 func commitDir(number int64) string { return fmt.Sprintf("%s%08d", prefix, number) }
 
+// split takes the last name of a location apart, and what follows a question mark in the name of a bucket.
+func split(location string) (parent, name, query string) {
+	if at := strings.Index(location, "?"); at >= 0 && strings.Contains(location[:at], "://") {
+		location, query = location[:at], location[at:]
+	}
+	location = strings.TrimRight(location, "/")
+	if i := strings.LastIndex(location, "/"); i >= 0 {
+		return location[:i+1], location[i+1:], query
+	}
+	return "./", location, query
+}
+
 // Within splits a location that may be of one commit into that of its directory and the commit's number; 0: it is of a directory.
 func Within(location string) (dir string, number int64) {
-	at := strings.TrimRight(location, "/")
-	parent, name := "", at
-	if i := strings.LastIndex(at, "/"); i >= 0 {
-		parent, name = at[:i+1], at[i+1:]
-	}
+	parent, name, query := split(location)
 	digits, ok := strings.CutPrefix(name, prefix)
 	n, err := strconv.ParseInt(digits, 10, 64)
 	if !ok || err != nil || n <= 0 || commitDir(n) != name {
 		return location, 0
 	}
-	return cmp.Or(parent, "."), n
+	return parent + query, n
 }
 
 // Path names a file of a commit to users.

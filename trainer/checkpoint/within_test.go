@@ -10,8 +10,9 @@ func TestWithin(t *testing.T) {
 		{"ckpt", "ckpt", 0},
 		{"/data/ckpt/commit-00000042", "/data/ckpt/", 42},
 		{"/data/ckpt/commit-00000042/", "/data/ckpt/", 42},
-		{"commit-00000042", ".", 42},
+		{"commit-00000042", "./", 42},
 		{"s3://bucket/ckpt/commit-123456789", "s3://bucket/ckpt/", 123456789},
+		{"s3://bucket/ckpt/commit-00000007?region=eu", "s3://bucket/ckpt/?region=eu", 7},
 		{"commit-42", "commit-42", 0},             // another's
 		{"commit-00000000", "commit-00000000", 0}, // none has it
 		{"ckpt/commit-", "ckpt/commit-", 0},

@@ -105,7 +105,7 @@ var flags = append([]Flag{
 	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Everywhere, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},
 	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere, Usage: "time between checkpoints; 30s if there are no steps; 0 for none", bind: func(c *Command) value { return duration(&c.Job.CheckpointInterval) }},
 	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere, Usage: "newest checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
-	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "start with the model of another job's checkpoints, or of one of them", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
+	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "start with the model of another job's checkpoints, of one of them, or with an exported model", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
 }, append(podFlags, oldFlags...)...)
 
 var podFlags = []Flag{

@@ -74,7 +74,7 @@ type Job struct {
 	CheckpointSteps      int      `json:"checkpointSteps,omitzero"`      // --checkpoint_steps: versions between checkpoints; 0 = none by that
 	CheckpointInterval   Duration `json:"checkpointInterval,omitzero"`   // --checkpoint_interval: time between checkpoints; 0 = none by that
 	KeepCheckpointMax    int      `json:"keepCheckpointMax,omitzero"`    // --keep_checkpoint_max: newest kept; 0 = all
-	CheckpointDirForInit string   `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: of another job; or of one of its commits
+	CheckpointDirForInit string   `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
 
 	// The pods.
 	Image            string            `json:"image,omitzero"`            // --image_name

@@ -120,7 +120,8 @@ func (c *checkpoints) highest() (int64, error) {
 // newestOwn returns the job's newest checkpoint; none, if it has made none.
 func (c *checkpoints) newestOwn() (kept, error) {
 	dir := c.m.Job.CheckpointDir
-	commit, err := c.newestOf(c.dir)
+	commit, damages, err := checkpoint.Source{Dir: c.dir}.Commit()
+	c.tell(c.dir, damages)
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its beginning", "directory", dir)
@@ -138,37 +139,33 @@ func (c *checkpoints) newestOwn() (kept, error) {
 	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, nil
 }
 
-// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is.
-func (c *checkpoints) initial(path string) (kept, error) {
-	path, number := checkpoint.Within(path)
-	dir, err := c.m.Open.Open(path)
+// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is. With an exported
+// model it is none: that one's values are the initial ones.
+func (c *checkpoints) initial(location string) (kept, error) {
+	from, err := c.m.Open.Find(location)
 	if err != nil {
 		return kept{}, err
 	}
-	var commit *checkpoint.Commit
-	if number > 0 {
-		if commit, err = dir.ReadCommit(number); err == nil {
-			err = dir.Verify(commit)
+	if from.File != "" {
+		if err := from.Check(nil); err != nil {
+			return kept{}, err
 		}
-	} else {
-		commit, err = c.newestOf(dir)
+		c.m.Log.Info("The model begins with the values of an exported one", "file", from.Path())
+		return kept{}, nil
 	}
+	commit, damages, err := from.Commit()
+	c.tell(from.Dir, damages)
 	if err != nil {
 		return kept{}, err
 	}
-	return kept{custody.Base{Dir: path, Number: commit.Number, Fresh: true}, commit}, nil
+	return kept{custody.Base{Dir: from.Location, Number: commit.Number, Fresh: true}, commit}, nil
 }
 
-// newestOf returns the newest checkpoint of a directory that is whole.
-func (c *checkpoints) newestOf(dir checkpoint.Dir) (*checkpoint.Commit, error) {
-	commit, damaged, err := dir.Newest()
-	for _, d := range damaged {
+// tell says which checkpoints of a directory are of no use.
+func (c *checkpoints) tell(dir checkpoint.Dir, damages []checkpoint.Damage) {
+	for _, d := range damages {
 		c.m.Log.Error("A checkpoint cannot be used", "number", d.Number, "directory", dir.String(), "error", d.Err)
 	}
-	if len(damaged) > 0 && errors.Is(err, checkpoint.ErrNone) { // to begin from the beginning is not what was asked for
-		return nil, fmt.Errorf("none of the checkpoints in %v can be used; the newest: %w", dir, damaged[0].Err)
-	}
-	return commit, err
 }
 
 // start has the first life begin with what was loaded. No pod has joined.

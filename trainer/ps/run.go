@@ -69,7 +69,7 @@ func Run(ctx context.Context, c Config) error {
 		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
 	taken := make(chan struct{}, 1)
-	config, err := configOf(j, c)
+	config, err := configOf(ctx, j, c)
 	if err != nil {
 		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
@@ -136,7 +136,7 @@ func join(ctx context.Context, master wire.MasterClient, c Config) (j *job.Job, 
 }
 
 // configOf returns what the job says of its servers.
-func configOf(j *job.Job, c Config) (ServerConfig, error) {
+func configOf(ctx context.Context, j *job.Job, c Config) (ServerConfig, error) {
 	model := c.Model
 	if model == nil {
 		var err error
@@ -160,7 +160,7 @@ func configOf(j *job.Job, c Config) (ServerConfig, error) {
 		Log:                   c.Log,
 	}
 	if config.Initial == nil {
-		config.Initial = func() (param.Layout, []float32, error) { return model.Initial(j.Seed) }
+		config.Initial = func() (param.Layout, []float32, error) { return Initial(ctx, j, model, c.Open, c.Log) }
 	}
 	if j.Evaluates() {
 		config.EvaluationSteps = j.EvaluationSteps

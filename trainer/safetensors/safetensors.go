@@ -204,6 +204,9 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 	return &File{metadata, layout, 8 + int64(n), r}, nil
 }
 
+// Layout returns the tensors in the order in which they lie.
+func (f *File) Layout() param.Layout { return f.layout }
+
 // ReadTensor fills dst with the elements of a tensor from the one numbered from on.
 func (f *File) ReadTensor(name string, from int, dst []float32) error {
 	at := 0

@@ -103,9 +103,16 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 	}
 	open = append(open, closer(engine.Close))
 	cfg = Config{Model: model, Engine: engine, Open: o.Open, Initial: func() ([]float32, error) {
-		_, values, err := model.Initial(j.Seed)
+		_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
 		return values, err
 	}}
+	if j.Strategy == job.AllReduce && j.CheckpointDirForInit != "" { // servers have them, else
+		values, err := cfg.Initial()
+		if err != nil {
+			return cfg, nil, cmp.Or(context.Cause(ctx), err)
+		}
+		copy(engine.Values(), values)
+	}
 	for _, d := range []struct {
 		path   string
 		reader *data.Reader

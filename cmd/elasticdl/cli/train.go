@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -199,23 +197,26 @@ func checkHere(j *job.Job) error {
 		add("checkpoint_dir", dir, err)
 	}
 	if from := j.CheckpointDirForInit; from != "" {
-		add("checkpoint_dir_for_init", from, hasCheckpoint(from))
+		add("checkpoint_dir_for_init", from, hasModel(j))
 	}
 	return errors.Join(problems...)
 }
 
-// hasCheckpoint says why a job cannot start from a directory, as far as its names tell.
-func hasCheckpoint(location string) error {
-	dir, number := checkpoint.Within(location)
-	d, err := bucket.Opener(context.Background())(dir)
+// hasModel says why a job cannot start from a model, as far as names and an exported model's own header tell.
+func hasModel(j *job.Job) error {
+	from, err := bucket.Opener(context.Background()).Find(j.CheckpointDirForInit)
+	if err != nil || from.File == "" {
+		return err
+	}
+	model, err := zoo.Lookup(j.ModelDef)
+	if err != nil { // said before
+		return nil
+	}
+	layout, _, err := model.Initial(j.Seed)
 	if err != nil {
 		return err
 	}
-	_, complete, err := d.Numbers()
-	if err == nil && !complete[number] && (number > 0 || !slices.Contains(slices.Collect(maps.Values(complete)), true)) {
-		err = fmt.Errorf("%w in %s; expected the directory of a job's checkpoints, or of one of them", checkpoint.ErrNone, location)
-	}
-	return err
+	return from.Check(layout)
 }
 
 // unused says that a job's directory of checkpoints is another's. What an earlier job of the name has left in its own is removed when
