@@ -40,8 +40,9 @@
 //     gets first what it was granted and does not know of.
 //  5. A pod that is unknown or was replaced is told to leave. One that has sent a heartbeat since it joined and is
 //     silent for --task_timeout, timing.Silence at least, a worker of a ring for --heartbeat_timeout, or shows no progress for as
-//     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was
-//     away does not count. Of a ring that stands still one worker is replaced at a time.
+//     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was away, or what they wait for, does
+//     not count: a server, the storage under the checkpoint that a ring begins with. Of a ring that stands still one worker is
+//     replaced at a time.
 //     A worker that was asked to go gets nothing new to do, and has a successor at once. Its leases are somebody
 //     else's when it hands them back, when the ring has let it go, or when its pod has ended, whichever is first.
 //  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of the model begins, with the newest
