@@ -76,6 +76,7 @@ type kubeMaster struct {
 	env    map[string]string
 	log    *slog.Logger
 	state  *recorder
+	resume bool         // the job goes on from its own checkpoints
 	events *eventWriter // once what the job is is known
 }
 
@@ -169,7 +170,8 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	if j.Name != m.Job {
 		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob, spec.Name, j.Name)
 	}
-	j.Namespace = m.Namespace
+	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == "true"
+	j.Output = cmp.Or(j.Output, j.ResultDir())
 	if n, err := workers(spec); err == nil {
 		j.NumWorkers = n
 	} else {
@@ -257,8 +259,10 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	if err := m.outlive(ctx); err != nil {
 		return nil, err
 	}
-	if err := setAside(j, m.log); err != nil { // no master of this Job was before this one
-		return nil, err
+	if !m.resume {
+		if err := setAside(j, m.log); err != nil { // no master of this Job was before this one
+			return nil, err
+		}
 	}
 	config, err := role.Plan(j, m.log)
 	if err != nil {
@@ -277,6 +281,7 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	defer pods.Close()
 	scale := make(chan int, 1)
 	config.Self = wire.NewSelf(identity.Header{Job: m.env[job.EnvUID], Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1})
+	config.Resume = m.resume
 	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
 	config.OnEvent = m.events.hear
 
