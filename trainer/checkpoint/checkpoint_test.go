@@ -23,7 +23,7 @@ func TestReadRefuses(t *testing.T) {
 		"has 1 slots (Adam), expected 2": {Slots: make([][]float32, 2)},
 		"commit 1, which has 48":         {Start: 40, Values: make([]float32, 9)},
 	} {
-		if err := d.Read(c, p); err == nil || !strings.Contains(err.Error(), want) {
+		if err := d.Restore(c, p); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %q", err, want)
 		}
 	}

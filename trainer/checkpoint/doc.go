@@ -12,7 +12,7 @@
 //
 // Whoever holds a stretch of the model writes its shard ([WriteShard]); the master writes the record ([Commit]) when all of
 // them are there. A shard is a safetensors file of flat tensors: "values", and "slot/0" and so on of the trainable elements. As
-// the record says which elements are where, a commit is read by any number of holders ([Dir.Read]), each its own stretch.
+// the record says which elements are where, a commit is read by any number of holders ([Dir.Restore]), each its own stretch.
 //
 // Laws:
 //

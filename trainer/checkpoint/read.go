@@ -1,11 +1,12 @@
 package checkpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"io/fs"
+	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
@@ -109,14 +110,36 @@ func (d Dir) Newest() (*Commit, []Damage, error) {
 func (d Dir) Verify(c *Commit) error {
 	var problems []error
 	for _, s := range c.Shards {
-		if err := d.verify(c, s); err != nil {
+		if err := d.read(c, s, Part{}); err != nil {
 			problems = append(problems, fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err))
 		}
 	}
 	return errors.Join(problems...)
 }
 
-func (d Dir) verify(c *Commit, s Shard) error {
+// Restore fills a part of the model, of any stretch, from the shards of a commit, each of which it reads and verifies in one go: after an
+// error nothing of the part is of use. Slots of p that the commit has not are an error; p has none where only the values are wanted.
+func (d Dir) Restore(c *Commit, p Part) error {
+	if len(p.Slots) > c.Slots {
+		return damaged("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
+	}
+	end := p.Start + len(p.Values)
+	if layout := c.ParamLayout(); p.Start < 0 || end > layout.Len() {
+		return fmt.Errorf("read checkpoint: elements [%d, %d) of commit %d, which has %d", p.Start, end, c.Number, layout.Len())
+	}
+	for _, s := range c.Shards {
+		if max(s.Start, p.Start) >= min(s.End, end) {
+			continue
+		}
+		if err := d.read(c, s, p); err != nil {
+			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err)
+		}
+	}
+	return nil
+}
+
+// read reads every byte of a shard, and fills those elements of p that are in it, if there are any.
+func (d Dir) read(c *Commit, s Shard, p Part) error {
 	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
 	if errors.Is(err, fs.ErrNotExist) {
 		return damaged("it is not there")
@@ -128,74 +151,44 @@ func (d Dir) verify(c *Commit, s Shard) error {
 	if size != s.Bytes {
 		return damaged("it has %d bytes, expected %d", size, s.Bytes)
 	}
-	crc := crc32.New(castagnoli)
-	if _, err := io.CopyBuffer(crc, io.NewSectionReader(f, 0, size), make([]byte, 1<<20)); err != nil {
+	wanted, problem := stretches(f, size, s, p) // of a header that is damaged: the checksum tells
+	crc, err := pass(f, size, wanted)
+	if err != nil {
 		return err
 	}
-	if is := checksum(crc.Sum32()); is != s.CRC {
+	if is := checksum(crc); is != s.CRC {
 		return damaged("its checksum is %s, expected %s", is, s.CRC)
 	}
-	return nil
+	return problem
 }
 
-// Restore fills a part of the model, as [Dir.Read] does, of a commit that nobody has verified: the bytes of the shards that
-// have to do with the part are.
-func (d Dir) Restore(c *Commit, p Part) error {
-	for _, s := range c.Shards {
-		if max(s.Start, p.Start) >= min(s.End, p.Start+len(p.Values)) {
-			continue
-		}
-		if err := d.verify(c, s); err != nil {
-			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err)
-		}
+// stretches returns where in a shard's file the elements of p lie that are in it.
+func stretches(f io.ReaderAt, size int64, s Shard, p Part) ([]stretch, error) {
+	from, end := max(s.Start, p.Start), min(s.End, p.Start+len(p.Values))
+	if from >= end {
+		return nil, nil
 	}
-	return d.Read(c, p)
-}
-
-// Read fills a part of the model, of any stretch, from the shards of a commit that is verified. Slots of p that the commit has
-// not are an error; p has none where only the values are wanted.
-func (d Dir) Read(c *Commit, p Part) error {
-	if len(p.Slots) > c.Slots {
-		return damaged("read checkpoint: commit %d has %d slots (%s), expected %d", c.Number, c.Slots, c.Optimizer, len(p.Slots))
-	}
-	end := p.Start + len(p.Values)
-	if layout := c.ParamLayout(); p.Start < 0 || end > layout.Len() {
-		return fmt.Errorf("read checkpoint: elements [%d, %d) of commit %d, which has %d", p.Start, end, c.Number, layout.Len())
-	}
-	for _, s := range c.Shards {
-		from, to := max(s.Start, p.Start), min(s.End, end)
-		if from >= to {
-			continue
-		}
-		if err := d.read(c, s, p, from, to); err != nil {
-			return fmt.Errorf("read checkpoint: %s: %w", d.Path(c.Number, s.File), err)
-		}
-	}
-	return nil
-}
-
-// read fills the elements [from, to) of p, which are in a shard.
-func (d Dir) read(c *Commit, s Shard, p Part, from, to int) error {
-	f, size, closer, err := d.Open(commitDir(c.Number) + "/" + s.File)
-	if err != nil {
-		return err
-	}
-	defer closer.Close()
 	file, err := safetensors.Open(f, size)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := file.ReadTensor(valuesName, from-s.Start, p.Values[from-p.Start:to-p.Start]); err != nil {
-		return err
-	}
-	for i, slot := range p.Slots {
-		to := min(to, p.Start+len(slot)) // only trainable elements have slots
+	var wanted []stretch
+	want := func(tensor string, of []float32) error {
+		to := min(end, p.Start+len(of)) // only trainable elements have slots
 		if from >= to {
-			continue
+			return nil
 		}
-		if err := file.ReadTensor(slotName(i), from-s.Start, slot[from-p.Start:to-p.Start]); err != nil {
-			return err
-		}
+		at, err := file.Offset(tensor, from-s.Start, to-from)
+		wanted = append(wanted, stretch{at, of[from-p.Start : to-p.Start]})
+		return err
 	}
-	return nil
+	err = want(valuesName, p.Values)
+	for i := 0; i < len(p.Slots) && err == nil; i++ {
+		err = want(slotName(i), p.Slots[i])
+	}
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(wanted, func(a, b stretch) int { return cmp.Compare(a.at, b.at) })
+	return wanted, nil
 }

@@ -1,14 +1,10 @@
 package checkpoint
 
 import (
-	"bufio"
+	"errors"
 	"fmt"
-	"hash"
 	"hash/crc32"
-	"io"
-	"runtime"
 	"strconv"
-	"sync"
 
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 )
@@ -18,35 +14,6 @@ type Part struct {
 	Start  int
 	Values []float32
 	Slots  [][]float32 // of the trainable ones among them, which come first
-}
-
-// Copy makes dst a copy of src, in the memory that dst has if that is of the same size.
-func Copy(dst *Part, src Part) {
-	dst.Start = src.Start
-	dst.Values = copyFloats(dst.Values, src.Values)
-	slots := make([][]float32, len(src.Slots))
-	copy(slots, dst.Slots)
-	for i, slot := range src.Slots {
-		slots[i] = copyFloats(slots[i], slot)
-	}
-	dst.Slots = slots
-}
-
-// atOnce is how many elements one processor copies while others copy others.
-const atOnce = 1 << 20
-
-func copyFloats(dst, src []float32) []float32 {
-	if len(dst) != len(src) {
-		dst = make([]float32, len(src))
-	}
-	var copying sync.WaitGroup
-	each := max(atOnce, (len(src)+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	for a := 0; a < len(src); a += each {
-		b := min(a+each, len(src))
-		copying.Go(func() { copy(dst[a:b], src[a:b]) })
-	}
-	copying.Wait()
-	return dst
 }
 
 // valuesName and slotName name the tensors of a shard.
@@ -66,8 +33,6 @@ func WriteShard(d Dir, number int64, file string, p Part) (Shard, error) {
 		return Shard{}, fmt.Errorf("write checkpoint: %s: %w", d.Path(number, file), err)
 	}
 	defer f.Abort()
-	sum := &summed{w: f, crc: crc32.New(castagnoli)}
-	buffered := bufio.NewWriterSize(sum, 1<<20)
 	tensors := []safetensors.Tensor{{Name: valuesName, Shape: []int{len(p.Values)}, Values: p.Values}}
 	for i, slot := range p.Slots {
 		if len(slot) > 0 {
@@ -75,29 +40,17 @@ func WriteShard(d Dir, number int64, file string, p Part) (Shard, error) {
 		}
 	}
 	metadata := map[string]string{"commit": strconv.FormatInt(number, 10), "start": strconv.Itoa(p.Start)}
-	if err = safetensors.WriteTensors(buffered, tensors, metadata); err == nil {
-		err = buffered.Flush()
-	}
-	if err == nil {
+	crc := crc32.New(castagnoli)
+	summed := make(chan error)
+	go func() { summed <- safetensors.WriteTensors(crc, tensors, metadata) }() // beside the writing
+	written := &told{w: f}
+	err = safetensors.WriteTensors(written, tensors, metadata)
+	if err = errors.Join(err, <-summed); err == nil {
 		err = f.Commit()
 	}
 	if err != nil {
 		return Shard{}, fmt.Errorf("write checkpoint: %s: %w", d.Path(number, file), err)
 	}
-	s.Bytes, s.CRC = sum.n, checksum(sum.crc.Sum32())
+	s.Bytes, s.CRC = written.bytes, checksum(crc.Sum32())
 	return s, nil
-}
-
-// summed counts and sums what is written.
-type summed struct {
-	w   io.Writer
-	crc hash.Hash32
-	n   int64
-}
-
-func (s *summed) Write(b []byte) (int, error) {
-	n, err := s.w.Write(b)
-	s.crc.Write(b[:n])
-	s.n += int64(n)
-	return n, err
 }

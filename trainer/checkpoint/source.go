@@ -93,7 +93,7 @@ func (s Source) Load(layout param.Layout, values []float32) error {
 	if err := layout.Match(c.ParamLayout()); err != nil {
 		return damaged("read checkpoint: %s: it is of another model: %w", s.Dir.Path(c.Number, recordFile), err)
 	}
-	return s.Dir.Read(c, Part{Values: values})
+	return s.Dir.Restore(c, Part{Values: values})
 }
 
 // Check reads what an exported model says of itself, and returns what is wrong with it. A layout that is not nil is that of the model

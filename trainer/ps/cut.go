@@ -144,7 +144,7 @@ func (s *Server) copyCut() {
 	if gathered {
 		s.update()
 	}
-	checkpoint.Copy(&s.copy, s.store.part())
+	s.copy.Take(s.store.part())
 	updates := s.store.updates
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,5 +184,5 @@ func (s *Server) writeShard(number int64, file string) (checkpoint.Shard, error)
 	if err != nil {
 		return checkpoint.Shard{}, err
 	}
-	return checkpoint.WriteShard(dir, number, file, s.copy)
+	return checkpoint.WriteShard(dir, number, file, s.copy.Part)
 }

@@ -83,6 +83,11 @@ func TestCheckpoint(t *testing.T) {
 		layout := dense(50, 7)
 		a, b := f.client(0, layout), f.client(1, layout)
 		f.init(a, filled(57, 10))
+		for i := range f.servers {
+			if c := &f.server(i).copy; len(c.Values) == 0 || len(c.Slots) != 1 {
+				t.Error("no memory is prepared for a copy")
+			}
+		}
 		f.push(a, filled(57, 1), Gradient{Versions: Versions{0, 0}, Epoch: 1, Task: 1, To: 4, Of: 100})
 		p := a.servers[1] // the worker is lost in the middle of a push
 		must(p.call(t.Context(), &p.push, request{op: opPush, version: 1, epoch: 1, task: 1, from: 4, to: 8, of: 100}, p.part(filled(57, 1)), nil))

@@ -9,6 +9,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
@@ -191,7 +192,7 @@ func (d *dataConn) receive(x []float32) (bad string, err error) {
 // drain reads a payload that has no effect.
 func (d *dataConn) drain(length uint64) error {
 	for length > 0 {
-		b := raw(d.scratch)
+		b := param.Bytes(d.scratch)
 		b = b[:min(length, uint64(len(b)))]
 		d.conn.SetReadDeadline(time.Now().Add(stall))
 		if _, err := io.ReadFull(d.conn, b); err != nil {
@@ -249,17 +250,15 @@ func (d *dataConn) send(snapshot int64) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(raw(d.scratch)[:0])
+	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(d.scratch)[:0])
 	for a := 0; ; a += chunk {
 		b := min(a+chunk, n)
-		if !s.store.read(d.scratch[replySize/4:][:b-a], a, snapshot, begun) {
+		part := d.scratch[replySize/4:][:b-a]
+		if !s.store.read(part, a, snapshot, begun) {
 			return fmt.Errorf("send snapshot %d of life %d: gone meanwhile", snapshot, d.life)
 		}
-		values := raw(d.scratch)[replySize:][:4*(b-a)]
-		if !littleEndian {
-			swap(values)
-		}
-		out = out[:len(out)+len(values)]
+		param.Decode(part) // to the order of the wire is the same turn
+		out = out[:len(out)+4*len(part)]
 		if b == n {
 			end, updating := s.moment()
 			torn = snapshot == 0 && (torn || updating || begin != end)
@@ -272,7 +271,7 @@ func (d *dataConn) send(snapshot int64) error {
 		if b == n {
 			return nil
 		}
-		out = raw(d.scratch)[replySize:replySize]
+		out = param.Bytes(d.scratch)[replySize:replySize]
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -148,7 +149,7 @@ func TestCutMidPush(t *testing.T) {
 		for _, length := range []int{0, 1, 4*n - 1} {
 			conn := f.open(c)
 			conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1, of: 1000}.appendTo(nil))
-			conn.Write(raw(filled(n, 1))[:length])
+			conn.Write(param.Bytes(filled(n, 1))[:length])
 			conn.Close()
 			got, v := f.pull(c, PullOptions{})
 			want(t, got, filled(n, 5))
@@ -177,7 +178,7 @@ func TestStalledPusher(t *testing.T) {
 		f.init(a, filled(n, 5))
 		conn := f.open(a)
 		conn.Write(request{op: opPush, length: 4 * n, epoch: 1, task: 1, to: 1, of: 1000}.appendTo(nil))
-		conn.Write(raw(filled(n, 1))[:n])
+		conn.Write(param.Bytes(filled(n, 1))[:n])
 		synctest.Wait()
 		start := time.Now()
 		f.push(b, filled(n, 2), Gradient{Versions: Versions{0}, Epoch: 1, Task: 2, To: 1, Of: 1000})

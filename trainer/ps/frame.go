@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
-	"slices"
-	"unsafe"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
@@ -187,44 +185,15 @@ func parseTrailer(b []byte) (trailer, error) {
 	return trailer{torn == 1, version}, nil
 }
 
-// littleEndian tells whether float32s lie in memory as they do on the wire. It
-// is a variable for the test of the other case.
-var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
-
 // chunk is how many float32s are read, written, copied or updated at a time: 256
 // KB, which stay in the second-level cache from one use to the next.
 const chunk = 64 << 10
 
-// raw returns the memory of x.
-func raw(x []float32) []byte {
-	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
-}
-
-// swap turns float32s between the order of the wire and of this machine.
-func swap(b []byte) {
-	for i := 0; i+4 <= len(b); i += 4 {
-		slices.Reverse(b[i : i+4])
-	}
-}
-
 // readFloats fills x from r, which gives it in the order of the wire.
 func readFloats(r io.Reader, x []float32) error {
-	_, err := io.ReadFull(r, raw(x))
-	if !littleEndian {
-		swap(raw(x))
-	}
+	_, err := io.ReadFull(r, param.Bytes(x))
+	param.Decode(x)
 	return err
-}
-
-// wireBytes returns x in the order of the wire: the memory of x itself where it lies
-// in that order.
-func wireBytes(x []float32) []byte {
-	b := raw(x)
-	if !littleEndian {
-		b = slices.Clone(b)
-		swap(b)
-	}
-	return b
 }
 
 // notFinite returns which of x, the layout's elements from offset on, is NaN or infinite; "": none.

@@ -117,7 +117,8 @@ func (s *Server) spanOf(layout param.Layout) param.Range {
 	return param.Partition(layout.Len(), s.config.Servers)[s.config.Index]
 }
 
-// enterLife makes what is in the store that of a life, at a version, with what the ledger says in it.
+// enterLife makes what is in the store that of a life, at a version, with what the ledger says in it. The caller has the turn, or is the
+// only one to know the server.
 func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,6 +129,9 @@ func (s *Server) enterLife(life int64, layout param.Layout, had *ledger.Ledger, 
 	s.rule.had, s.rule.version = had.Clone(), version
 	s.self.SetLife(life)
 	s.releaseCut(custody.Report{})
+	if s.config.CheckpointDir != "" { // gradients wait for the first copy, too
+		s.copy.Prepare(s.store.part(), nil)
+	}
 }
 
 // empty drops all that the server has, and the connections of workers, which have yet to hear of it.

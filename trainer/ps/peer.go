@@ -325,14 +325,14 @@ func exchange(conn net.Conn, req request, out, in []float32) (answer, error) {
 	deadline()
 	head := req.appendTo(make([]byte, 0, requestSize))
 	first := out[:min(len(out), stride)]
-	buffers := net.Buffers{head, wireBytes(first)} // one system call for both
+	buffers := net.Buffers{head, param.Encoded(first)} // one system call for both
 	if _, err := buffers.WriteTo(conn); err != nil {
 		return answer{}, fmt.Errorf("send: %w", err)
 	}
 	for rest := out[len(first):]; len(rest) > 0; {
 		part := rest[:min(len(rest), stride)]
 		deadline()
-		if _, err := conn.Write(wireBytes(part)); err != nil {
+		if _, err := conn.Write(param.Encoded(part)); err != nil {
 			return answer{}, fmt.Errorf("send: %w", err)
 		}
 		rest = rest[len(part):]

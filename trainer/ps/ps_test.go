@@ -58,10 +58,10 @@ func TestPushPull(t *testing.T) {
 }
 
 func TestByteOrder(t *testing.T) {
-	defer func(was bool) { littleEndian = was }(littleEndian)
-	littleEndian = !littleEndian
+	defer func(was bool) { param.LittleEndian = was }(param.LittleEndian)
+	param.LittleEndian = !param.LittleEndian
 	x := []float32{1, -2.5}
-	if got := wireBytes(x); !bytes.Equal(got[:4], []byte{0x3f, 0x80, 0, 0}) && !bytes.Equal(got[:4], []byte{0, 0, 0x80, 0x3f}) || bytes.Equal(got, raw(x)) {
+	if got := param.Encoded(x); !bytes.Equal(got[:4], []byte{0x3f, 0x80, 0, 0}) && !bytes.Equal(got[:4], []byte{0, 0, 0x80, 0x3f}) || bytes.Equal(got, param.Bytes(x)) {
 		t.Fatalf("% x", got)
 	}
 	want(t, x, []float32{1, -2.5})

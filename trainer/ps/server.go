@@ -85,7 +85,7 @@ type Server struct {
 	order    int64 // the newest that the master gave
 	cut      copying
 	lastCut  int64           // the highest number of a checkpoint that was ordered
-	copy     checkpoint.Part // of what is in the store; used with the turn, and by who writes it
+	copy     checkpoint.Copy // of what is in the store; used with the turn, and by who writes it
 	copyBusy bool            // it is being written
 	failed   failure
 	rule     *rule

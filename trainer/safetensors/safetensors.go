@@ -17,7 +17,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -76,13 +75,13 @@ func WriteFrom(w io.Writer, layout param.Layout, fill func(from int, dst []float
 		return fmt.Errorf("write safetensors: %w", err)
 	}
 	n := layout.Len()
-	values, buf := make([]float32, min(chunk, n)), make([]byte, 4*min(chunk, n))
+	values := make([]float32, min(chunk, n))
 	for from := 0; from < n; from += chunk {
 		part := values[:min(chunk, n-from)]
 		if err := fill(from, part); err != nil {
 			return fmt.Errorf("write safetensors: %w", err)
 		}
-		if err := writeValues(w, part, buf); err != nil {
+		if _, err := w.Write(param.Encoded(part)); err != nil {
 			return fmt.Errorf("write safetensors: %s: %w", layout.At(from), err)
 		}
 	}
@@ -98,10 +97,9 @@ func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) err
 	if err := writeHeader(w, entries, metadata); err != nil {
 		return fmt.Errorf("write safetensors: %w", err)
 	}
-	buf := make([]byte, 4*chunk)
 	for _, t := range tensors {
-		for part := range slices.Chunk(t.Values, chunk) {
-			if err := writeValues(w, part, buf); err != nil {
+		for part := range slices.Chunk(t.Values, atOnce) {
+			if _, err := w.Write(param.Encoded(part)); err != nil {
 				return fmt.Errorf("write safetensors: tensor %q: %w", t.Name, err)
 			}
 		}
@@ -109,18 +107,11 @@ func WriteTensors(w io.Writer, tensors []Tensor, metadata map[string]string) err
 	return nil
 }
 
-// chunk is how many elements are written or read at a time.
+// chunk is how many elements a writer asks for at a time.
 const chunk = 64 << 10
 
-// writeValues writes no more values than buf has room for.
-func writeValues(w io.Writer, values []float32, buf []byte) error {
-	b := buf[:4*len(values)]
-	for i, v := range values {
-		binary.LittleEndian.PutUint32(b[4*i:], math.Float32bits(v))
-	}
-	_, err := w.Write(b)
-	return err
-}
+// atOnce is how many elements that are at hand are written at a time.
+const atOnce = 1 << 20
 
 // entryOf is a tensor whose values are not at hand.
 type entryOf struct {
@@ -169,7 +160,7 @@ func read(r io.ReaderAt, size int64) (param.Layout, []float32, map[string]string
 		return nil, nil, nil, err
 	}
 	values := make([]float32, f.layout.Len())
-	if err := f.read(values, 0); err != nil {
+	if err := f.read(values, f.offset(0)); err != nil {
 		return nil, nil, nil, err
 	}
 	return f.layout, values, f.Metadata, nil
@@ -207,35 +198,40 @@ func Open(r io.ReaderAt, size int64) (*File, error) {
 // Layout returns the tensors in the order in which they lie.
 func (f *File) Layout() param.Layout { return f.layout }
 
-// ReadTensor fills dst with the elements of a tensor from the one numbered from on.
-func (f *File) ReadTensor(name string, from int, dst []float32) error {
+// Offset returns where in the file n elements of a tensor lie, from one on.
+func (f *File) Offset(name string, from, n int) (int64, error) {
 	at := 0
 	for _, v := range f.layout {
 		if v.Name == name {
-			if from < 0 || from+len(dst) > v.Len() {
-				return fmt.Errorf("read elements [%d, %d) of tensor %q, which has %d", from, from+len(dst), name, v.Len())
+			if from < 0 || n < 0 || from+n > v.Len() {
+				return 0, fmt.Errorf("read elements [%d, %d) of tensor %q, which has %d", from, from+n, name, v.Len())
 			}
-			return f.read(dst, at+from)
+			return f.offset(at + from), nil
 		}
 		at += v.Len()
 	}
-	return fmt.Errorf("there is no tensor %q", name)
+	return 0, fmt.Errorf("there is no tensor %q", name)
 }
 
-// read fills dst with the elements of the payload from one on.
-func (f *File) read(dst []float32, from int) error {
-	buf := make([]byte, 4*min(chunk, len(dst)))
-	at := f.payload + 4*int64(from)
-	for part := range slices.Chunk(dst, chunk) {
-		b := buf[:4*len(part)]
-		if n, err := f.r.ReadAt(b, at); n < len(b) {
-			return fmt.Errorf("payload: %w", err)
-		}
-		for i := range part {
-			part[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
-		}
-		at += int64(len(b))
+// offset returns where an element of the payload lies.
+func (f *File) offset(element int) int64 { return f.payload + 4*int64(element) }
+
+// ReadTensor fills dst with the elements of a tensor from the one numbered from on.
+func (f *File) ReadTensor(name string, from int, dst []float32) error {
+	at, err := f.Offset(name, from, len(dst))
+	if err != nil {
+		return err
 	}
+	return f.read(dst, at)
+}
+
+// read fills dst with what lies at an offset.
+func (f *File) read(dst []float32, at int64) error {
+	b := param.Bytes(dst)
+	if n, err := f.r.ReadAt(b, at); n < len(b) {
+		return fmt.Errorf("payload: %w", err)
+	}
+	param.Decode(dst)
 	return nil
 }
 

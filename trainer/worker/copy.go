@@ -16,19 +16,24 @@ import (
 // not be one that no death can take back: it is whole, and says itself what is in it.
 type copies struct {
 	ordered int64 // the newest number that was followed
-	part    checkpoint.Part
+	copy    checkpoint.Copy
 	writing sync.WaitGroup
 
 	mu     sync.Mutex
-	busy   bool            // part is being written
+	busy   bool            // copy is being written
 	report *wire.CutReport // nil: nothing to tell
 }
 
-// copyState follows the master's order to make a checkpoint, if there is one, and nothing is accumulated beside the values.
+// copyState follows the master's order to make a checkpoint, if there is one, there is memory for it, and nothing is accumulated beside the
+// values.
 func (r *member) copyState() {
 	number := r.cut()
 	c := &r.copies
 	if number <= c.ordered || r.state.records > 0 || r.changes <= 0 {
+		return
+	}
+	part := checkpoint.Part{Values: r.values, Slots: r.slots}
+	if !c.copy.Prepare(part, r.stir) { // the others would wait for the memory, too
 		return
 	}
 	c.mu.Lock()
@@ -40,7 +45,7 @@ func (r *member) copyState() {
 		c.say(r, &wire.CutReport{Number: number, Phase: wire.CutPhase_FAILED, Error: "the checkpoint before is still being written"}, true)
 		return
 	}
-	checkpoint.Copy(&c.part, checkpoint.Part{Values: r.values, Slots: r.slots})
+	c.copy.Take(part)
 	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version, Ledger: r.ledger.Append(nil)}
 	c.say(r, report, true)
 	c.writing.Go(func() { r.write(report) })
@@ -52,7 +57,7 @@ func (r *member) write(copied *wire.CutReport) {
 	dir, err := r.Open.Open(r.Job.CheckpointDir)
 	var shard checkpoint.Shard
 	if err == nil {
-		shard, err = checkpoint.WriteShard(dir, copied.Number, checkpoint.ShardFile(0, 1), r.copies.part)
+		shard, err = checkpoint.WriteShard(dir, copied.Number, checkpoint.ShardFile(0, 1), r.copies.copy.Part)
 	}
 	if err != nil {
 		r.Log.Error("A checkpoint was not written", "number", copied.Number, "error", err)

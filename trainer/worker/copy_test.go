@@ -141,6 +141,25 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 	})
 }
 
+// A member of a large model goes on while the memory for its copy is made, and follows the order when it is there, be it idle.
+func TestCopyWaitsForMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := holder(t, t.TempDir(), 0)
+		r.train(0, 4)
+		r.values = make([]float32, 3<<20)
+		r.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_Cut{Cut: 1}})
+		<-r.wake
+		if r.copyState(); r.copies.told() == nil {
+			<-r.wake
+			r.copyState()
+		}
+		if said := r.copies.told(); said.GetPhase() < wire.CutPhase_COPIED || said.Number != 1 {
+			t.Error(said)
+		}
+		r.copies.writing.Wait()
+	})
+}
+
 // What was accumulated beside the values is in no checkpoint: a member waits for the update. Nor is there anything of it after one.
 func TestCopyOfAccumulated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

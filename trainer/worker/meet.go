@@ -151,6 +151,11 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 	case *wire.Assembly_Cut:
 		m.ordered = max(m.ordered, word.Cut)
 	}
+	m.stir()
+}
+
+// stir has an idle rank look what there is to do.
+func (m *meeting) stir() {
 	select {
 	case m.wake <- struct{}{}:
 	default:

@@ -272,7 +272,8 @@ func TestRefusedUpload(t *testing.T) {
 		if r.URL.Query().Get("partNumber") != "2" {
 			return nil
 		}
-		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body) // else the connection may be reset before the answer is read
 			w.WriteHeader(http.StatusForbidden)
 			io.WriteString(w, "<Error><Code>AccessDenied</Code><Message>no</Message></Error>")
 		})

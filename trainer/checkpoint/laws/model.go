@@ -88,7 +88,7 @@ func (m model) holds(t interface{ Fatalf(string, ...any) }, d checkpoint.Dir, c 
 	for i := range n {
 		want := m.part(i, n)
 		got := roomFor(want)
-		if err := d.Read(c, got); err != nil {
+		if err := d.Restore(c, got); err != nil {
 			t.Fatalf("read part %d of %d: %v", i, n, err)
 		}
 		if !slices.Equal(got.Values, want.Values) || !slices.EqualFunc(got.Slots, want.Slots, slices.Equal[[]float32]) {
