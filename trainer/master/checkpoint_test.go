@@ -1,11 +1,13 @@
 package master
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -95,4 +97,37 @@ func TestNobodyIsBlamedForStorage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The record of a checkpoint has the newest version of a server's, as the job's is, and knows that an epoch is complete when the next is
+// begun, whether or not the servers have heard so.
+func TestCheckpointOfServers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) {
+			c.Job.NumPS, c.Job.NumEpochs = 2, 2
+			c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 6
+		})
+		w.join()
+		for range 2 {
+			w.done(0, w.task(0))
+		}
+		w.task(0)
+		var all ledger.Ledger
+		for n := range 2 {
+			all.Add(ledger.Task{Epoch: 1, Number: n}, 4, 4)
+		}
+		all.Add(ledger.Task{Epoch: 2}, 3, 4)
+		for _, phase := range []wire.CutPhase{wire.CutPhase_NONE, wire.CutPhase_HELD, wire.CutPhase_COPIED, wire.CutPhase_WRITTEN} {
+			for i := range int64(2) {
+				w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i), Version: 7 - i, Cut: &wire.CutReport{
+					Number: 1, Phase: phase, Version: 7 - i, Ledger: all.Append(nil), Optimizer: "SGD",
+					Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
+					File:   fmt.Sprint("shard-", i), Start: 2 * i, End: 2*i + 2, Bytes: 8, Crc: "01234567",
+				}})
+			}
+		}
+		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 || c.Records != 8+3 || c.Problem != "" {
+			t.Errorf("%v", c)
+		}
+	})
 }

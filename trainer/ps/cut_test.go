@@ -47,7 +47,7 @@ func (f *fleet) written(number int64, target *ledger.Ledger) checkpoint.Commit {
 	f.t.Helper()
 	c := checkpoint.Commit{
 		Format: checkpoint.Format, Number: number, Life: 1, Layout: checkpoint.VariablesOf(f.layout),
-		Optimizer: f.config.Optimizer.Name, Slots: 1, Ledger: target.Clone(),
+		Optimizer: f.config.Optimizer.Name, Slots: len(must(optim.New(f.config.Optimizer)).NewSlots(1)), Ledger: target.Clone(),
 	}
 	for i := range f.servers {
 		var r custody.Report
@@ -267,5 +267,53 @@ func TestCheckpointOfGathered(t *testing.T) {
 		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 2})
 		values, _ := f.pull(f.client(1, f.layout), PullOptions{})
 		want(t, values, filled(20, 10-1))
+	})
+}
+
+// A copy waits for the turn, as whoever changes the values does: it is never of half an update.
+func TestCopyTakesTheTurn(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{CheckpointDir: t.TempDir()})
+		f.of(dense(20, 0))
+		s := f.server(0)
+		if err := s.takeTurn(t.Context()); err != nil { // as one who receives a gradient
+			t.Fatal(err)
+		}
+		var copying sync.WaitGroup
+		copying.Go(func() {
+			if err := s.checkpoint(t.Context(), &wire.ControlRequest{Cut: 1, Target: new(ledger.Ledger).Append(nil)}); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		if r := s.Report(); r.Number != 0 {
+			t.Errorf("while another has the turn: %+v", r)
+		}
+		s.yieldTurn()
+		copying.Wait()
+		if r := s.Report(); r.Phase < custody.Copied {
+			t.Errorf("afterwards: %+v", r)
+		}
+	})
+}
+
+// Who begins with a checkpoint goes on bit for bit as who made it: how far a step of Adam goes depends on how many there were before.
+func TestCheckpointKeepsTheStep(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		f := newFleet(t, 1, ServerConfig{Optimizer: optim.Config{Name: optim.Adam, LearningRate: 0.5}, CheckpointDir: t.TempDir()})
+		a := f.client(0, dense(20, 0))
+		f.init(a, filled(20, 10))
+		push := func(c *Client, n int64) []float32 {
+			f.push(c, filled(20, 1/float32(n+1)), Gradient{Versions: Versions{n}, Epoch: 1, Task: 1, From: 4 * n, To: 4*n + 4, Of: 100})
+			values, _ := f.pull(c, PullOptions{})
+			return values
+		}
+		for n := range int64(3) {
+			push(a, n)
+		}
+		f.commit(1)
+		goesOn := push(a, 3)
+		f.anew(custody.Base{Dir: f.config.CheckpointDir, Number: 1})
+		want(t, push(f.client(1, f.layout), 3), goesOn)
 	})
 }
