@@ -185,12 +185,10 @@ func TestNothingIsLeftOfARing(t *testing.T) {
 				t.Errorf("the job is %s, want Stopped", s.State)
 			}
 		},
-		"master killed, a worker stopped": func(t *testing.T, j *launched) {
+		"launcher killed, a worker stopped": func(t *testing.T, j *launched) {
 			j.halt(pod(j.status(), wire.Role_WORKER, 2))
-			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			j.end(1)
+			j.cmd.Process.Kill()
+			j.wait()
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

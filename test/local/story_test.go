@@ -87,18 +87,17 @@ func TestNothingIsLeft(t *testing.T) {
 			j.cmd.Process.Kill()
 			j.wait()
 		},
-		"master killed, a worker stopped": func(t *testing.T, j *launched) {
+		"launcher killed, a worker stopped": func(t *testing.T, j *launched) {
 			j.halt(pod(j.status(), wire.Role_WORKER, 2))
-			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
-			j.end(1)
+			j.cmd.Process.Kill()
+			j.wait()
 		},
-		"master killed": func(t *testing.T, j *launched) {
+		"interrupt, the master killed": func(t *testing.T, j *launched) {
 			if err := syscall.Kill(j.master(), syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if s := j.end(1); s.State != "Failed" || s.Reason != "master died" {
+			j.cmd.Process.Signal(os.Interrupt)
+			if s := j.end(130); s.State != "Stopped" {
 				t.Errorf("the job is %s: %s", s.State, s.Reason)
 			}
 		},

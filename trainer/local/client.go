@@ -17,7 +17,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -37,17 +36,19 @@ const (
 type StartOptions struct {
 	Detach bool   // the job outlives this process
 	Binary string // elasticdl; "" = this program
-	resume bool
+
+	resume   bool
+	restarts restarts
 }
 
 // Handle is a job that this process has started.
 type Handle struct {
 	dir      dir
-	detached bool
-	ended    chan struct{} // closed when the master has ended
+	launcher *launcher     // nil if the job is detached
+	ended    chan struct{} // closed when the launcher has ended
 }
 
-// Start starts the master of a job and returns when it listens. It is
+// Start starts a job and returns when its master listens. This process is the job's launcher unless it is detached. It is
 // [ErrRunning] if a job of that name runs; an ended one is replaced.
 func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	d, err := openDir(j.Name)
@@ -58,8 +59,8 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close() // the master has inherited it
 	if err := errors.Join(d.clear(), d.identify(), d.writeJSON("job.json", j)); err != nil {
+		lock.Close()
 		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
 	}
 	return d.launch(ctx, j, o, lock)
@@ -76,52 +77,91 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 	if err != nil {
 		return nil, nil, err
 	}
-	defer lock.Close()
-	var j job.Job
-	if err := d.readJSON("job.json", &j); err != nil {
-		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
-	}
-	if before, err := d.stored(); err == nil && before.State == string(job.Succeeded) {
-		return nil, nil, fmt.Errorf("job %s %w", name, ErrSucceeded)
-	}
-	if j.CheckpointDir == "" {
-		return nil, nil, fmt.Errorf("job %s %w", name, ErrNoCheckpoints)
-	}
-	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints); err != nil {
-		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
+	j, err := d.reopen()
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
 	}
 	o.resume = true
-	h, err := d.launch(ctx, &j, o, lock)
-	return h, &j, err
+	h, err := d.launch(ctx, j, o, lock)
+	return h, j, err
 }
 
-// launch starts the master of a job whose directory is made, and returns when it listens.
+// reopen makes the directory of a job that has ended one of a job that goes on from its newest checkpoint. The caller holds the lock.
+func (d dir) reopen() (*job.Job, error) {
+	var j job.Job
+	if err := d.readJSON("job.json", &j); err != nil {
+		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+	}
+	if before, err := d.stored(); err == nil && before.State == string(job.Succeeded) {
+		return nil, fmt.Errorf("job %s %w", d.name(), ErrSucceeded)
+	}
+	if j.CheckpointDir == "" {
+		return nil, fmt.Errorf("job %s %w", d.name(), ErrNoCheckpoints)
+	}
+	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints); err != nil {
+		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
+	}
+	return &j, nil
+}
+
+// launch starts the launcher of a job whose directory is made, takes over its lock, and returns when the master listens.
 func (d dir) launch(ctx context.Context, j *job.Job, o StartOptions, lock *os.File) (*Handle, error) {
-	args := []string{"master", "--job_dir=" + string(d)}
+	start := d.attach
+	if o.Detach {
+		start = d.detach
+	}
+	h, kill, err := start(j, o, lock)
+	if err == nil {
+		if err = h.ready(ctx); err == nil {
+			return h, nil
+		}
+		kill()
+		<-h.ended
+	}
+	return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+}
+
+// attach makes this process the launcher of a job.
+func (d dir) attach(j *job.Job, o StartOptions, lock *os.File) (h *Handle, kill func(), err error) {
+	l, err := newLauncher(d, j, o, lock)
+	if err != nil {
+		lock.Close()
+		return nil, nil, err
+	}
+	go l.run()
+	return &Handle{dir: d, launcher: l, ended: l.ended}, l.kill, nil
+}
+
+// detach starts a process that is the launcher of a job.
+func (d dir) detach(_ *job.Job, o StartOptions, lock *os.File) (h *Handle, kill func(), err error) {
+	defer lock.Close() // the launcher has inherited it
+	args := []string{"launcher", "--job_dir=" + string(d)}
 	if o.resume {
 		args = append(args, "--resume")
 	}
 	if o.Binary == "" {
-		var err error
 		if o.Binary, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+			return nil, nil, err
 		}
 	}
-	p, err := command{binary: o.Binary, args: args, log: d.logFile("master"), env: j.Envs, detached: o.Detach, lock: lock}.start()
+	p, err := command{binary: o.Binary, args: args, log: d.logFile("master"), detached: true, inherit: []inheritance{{lockEnv, lock}}}.start()
 	if err != nil {
-		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
+		return nil, nil, err
 	}
-	h := &Handle{dir: d, detached: o.Detach, ended: make(chan struct{})}
+	h = &Handle{dir: d, ended: make(chan struct{})}
 	go func() {
 		defer close(h.ended)
 		p.wait()
 	}()
-	if err := h.ready(ctx); err != nil {
-		p.signal(syscall.SIGKILL)
-		<-h.ended
-		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
-	}
-	return h, nil
+	return h, func() {
+		p.cmd.Process.Signal(syscall.SIGTERM)
+		select {
+		case <-h.ended:
+		case <-time.After(2 * termGrace):
+			p.signal(syscall.SIGKILL)
+		}
+	}, nil
 }
 
 // ready waits until the master listens.
@@ -137,9 +177,6 @@ func (h *Handle) ready(ctx context.Context) error {
 			status, err := h.dir.stored()
 			if err != nil {
 				return err
-			}
-			if status.Reason == "" { // it could not write one
-				return fmt.Errorf("master died: %s", role.Brief(lastLine(h.dir.logFile("master"))))
 			}
 			return errors.New(status.Reason)
 		}
@@ -159,13 +196,10 @@ func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
 	select {
 	case <-h.ended:
 	case <-ctx.Done():
-		if h.detached {
+		if h.launcher == nil {
 			return nil, context.Cause(ctx)
 		}
-		reason := context.Cause(ctx).Error()
-		if err := h.dir.stop(context.WithoutCancel(ctx), reason); err != nil {
-			return nil, err
-		}
+		h.launcher.stop(context.Cause(ctx).Error())
 		<-h.ended
 	}
 	return h.dir.stored()
@@ -183,33 +217,41 @@ func Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return d.stored()
 }
 
-// Status is how a job is: its master's answer while that lives, and what it
-// left behind after that. It is [ErrNotFound] if there is no such job.
+// Status is how a job is: its master's answer while that lives, and what was written last
+// while it does not. It is [ErrNotFound] if there is no such job.
 func Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	d, err := existing(name)
 	if err != nil {
 		return nil, err
 	}
-	if d.alive() {
-		var status *wire.JobStatus
-		err := d.call(ctx, answerLimit, func(ctx context.Context, m wire.JobClient) (err error) {
-			status, err = m.Status(ctx, &wire.StatusRequest{})
-			return err
-		})
-		if err == nil {
-			return d.withMaster(status), nil
+	if !d.alive() {
+		return d.stored()
+	}
+	var status *wire.JobStatus
+	err = d.ask(ctx, func(ctx context.Context, m wire.JobClient) (err error) {
+		status, err = m.Status(ctx, &wire.StatusRequest{})
+		return err
+	})
+	if err != nil {
+		if status, err = d.stored(); err != nil || job.State(status.State).Ended() {
+			return status, err
 		}
 	}
-	return d.stored()
+	return d.withMaster(status), nil
 }
 
-// withMaster adds the living master to the pods of its status, which are those that it has started.
+// withMaster adds the master to the pods of the status of a living job, which are those that it has started.
 func (d dir) withMaster(status *wire.JobStatus) *wire.JobStatus {
 	var at address
 	if d.readJSON("master.json", &at) == nil {
-		status.Pods = append(status.Pods, &wire.PodStatus{
-			Role: wire.Role_MASTER, State: pod.Running.String(), Pid: int32(at.PID), Address: at.Address, StartedUnixMs: status.StartedUnixMs,
-		})
+		p := &wire.PodStatus{
+			Role: wire.Role_MASTER, State: pod.Running.String(), Launch: int32(at.Launch), Pid: int32(at.PID), Address: at.Address,
+			StartedUnixMs: at.StartedUnixMs,
+		}
+		if at.dead() {
+			p.State, p.Pid, p.Reason = pod.Pending.String(), 0, "it died, and is started again"
+		}
+		status.Pods = append(status.Pods, p)
 	}
 	return status
 }
@@ -273,28 +315,24 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 }
 
 // Stop ends a job with all its processes and returns when they are gone. The
-// master is asked, then told by SIGTERM, then killed. A job that has ended is left as it is.
+// master is asked, then the launcher told by SIGTERM, then killed. A job that has ended is left as it is.
 func Stop(ctx context.Context, name string) error {
 	d, err := existing(name)
 	if err != nil {
 		return err
 	}
-	return d.stop(ctx, "by the user")
-}
-
-func (d dir) stop(ctx context.Context, reason string) error {
+	const reason = "by the user"
+	if own, ok := launchers.Load(d); ok {
+		own.(*launcher).stop(reason)
+		return nil
+	}
 	measures := []struct {
 		grace time.Duration
 		take  func() error
 	}{
-		{stopGrace, func() error {
-			return d.call(ctx, answerLimit, func(ctx context.Context, m wire.JobClient) error {
-				_, err := m.Stop(ctx, &wire.StopRequest{Reason: reason})
-				return err
-			})
-		}},
-		{termGrace, func() error { return d.kill(syscall.SIGTERM) }},
-		{termGrace, func() error { return d.kill(syscall.SIGKILL) }},
+		{stopGrace, func() error { return d.ask(ctx, stopping(reason)) }},
+		{stopGrace + 2*termGrace, func() error { return d.signal(syscall.SIGTERM) }},
+		{termGrace, func() error { return d.signal(syscall.SIGKILL) }},
 	}
 	var failed error
 	for _, m := range measures {
@@ -317,16 +355,24 @@ func (d dir) stop(ctx context.Context, reason string) error {
 	return nil
 }
 
-// kill signals the group of the master, which holds the lock: its pid is its own.
-func (d dir) kill(s syscall.Signal) error {
-	var at address
-	if err := d.readJSON("master.json", &at); err != nil {
+// stopping asks a master to stop its job.
+func stopping(reason string) func(context.Context, wire.JobClient) error {
+	return func(ctx context.Context, m wire.JobClient) error {
+		_, err := m.Stop(ctx, &wire.StopRequest{Reason: reason})
 		return err
 	}
-	return syscall.Kill(-at.PID, s)
 }
 
-// awaitEnd returns when no master holds the lock.
+// signal reaches the launcher of a living job, stopped or not: its death ends the job.
+func (d dir) signal(s syscall.Signal) error {
+	var at address
+	if err := d.readJSON("launcher.json", &at); err != nil {
+		return err
+	}
+	return errors.Join(syscall.Kill(at.PID, s), syscall.Kill(at.PID, syscall.SIGCONT))
+}
+
+// awaitEnd returns when no process holds the lock.
 func (d dir) awaitEnd(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval / 2)
 	defer tick.Stop()
@@ -340,14 +386,23 @@ func (d dir) awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// call asks the living master.
-func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Context, wire.JobClient) error) error {
+// ask asks the master for what it answers soon if it lives.
+func (d dir) ask(ctx context.Context, f func(context.Context, wire.JobClient) error) error {
 	var at address
 	if err := d.readJSON("master.json", &at); err != nil {
 		return err
 	}
-	if at.Address == "" {
-		return fmt.Errorf("master of job %s does not listen yet", d.name())
+	if at.dead() {
+		return fmt.Errorf("master of job %s died, and is started again", d.name())
+	}
+	return d.call(ctx, answerLimit, f)
+}
+
+// call asks the master, or the next one if that is dead.
+func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Context, wire.JobClient) error) error {
+	var at address
+	if err := d.readJSON("master.json", &at); err != nil {
+		return err
 	}
 	self, err := d.identity(identity.User)
 	if err != nil {
@@ -372,10 +427,10 @@ func existing(name string) (dir, error) {
 	return d, err
 }
 
-// stored is the last status that a master has written. What it lacks is made up for:
-// a master that has written none is starting, or has died.
+// stored is the last status that was written. What it lacks is made up for: a job without one
+// is starting, or its launcher has died.
 func (d dir) stored() (*wire.JobStatus, error) {
-	alive := d.alive() // asked first: a master writes its last status before it lets go
+	alive := d.alive() // asked first: the last status is written before the lock is let go
 	status := &wire.JobStatus{Name: d.name(), State: string(job.Pending)}
 	written, _ := os.Stat(d.path("status.json"))
 	text, err := os.ReadFile(d.path("status.json"))
@@ -387,17 +442,24 @@ func (d dir) stored() (*wire.JobStatus, error) {
 		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
 	}
 	if !alive && !job.State(status.State).Ended() {
-		status.State, status.Reason, status.RecordsPerSecond = string(job.Failed), "master died", 0
+		at := time.UnixMilli(0)
 		if written != nil {
-			status.EndedUnixMs = written.ModTime().UnixMilli() // a second before it died, or less
+			at = written.ModTime() // a second before it died, or less
 		}
-		for _, p := range status.Pods {
-			if pod.Running.Is(p.State) || pod.Pending.Is(p.State) {
-				p.State, p.Reason, p.EndedUnixMs = pod.Deleted.String(), "master died", status.EndedUnixMs
-			}
-		}
+		conclude(status, job.Failed, "launcher died", at)
 	}
 	return status, nil
+}
+
+// conclude ends a job in a status that says that it goes on.
+func conclude(status *wire.JobStatus, state job.State, reason string, at time.Time) {
+	status.State, status.Reason, status.RecordsPerSecond = string(state), reason, 0
+	status.EndedUnixMs = at.UnixMilli()
+	for _, p := range status.Pods {
+		if pod.Running.Is(p.State) || pod.Pending.Is(p.State) || pod.Leaving.Is(p.State) {
+			p.State, p.Reason, p.EndedUnixMs = pod.Deleted.String(), reason, status.EndedUnixMs
+		}
+	}
 }
 
 // store writes status.json.

@@ -10,14 +10,13 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
-	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // useHome gives the test a state directory of its own.
 func useHome(t *testing.T) {
 	t.Setenv("ELASTICDL_HOME", t.TempDir())
-	t.Setenv(helperEnv, "master") // of the processes that the test starts
+	t.Setenv(helperEnv, "job") // of the processes that the test starts
 }
 
 func named(name string) *job.Job {
@@ -112,7 +111,7 @@ func TestStartSaysWhyAMasterDoesNotListen(t *testing.T) {
 	if s, err := Status(t.Context(), "broken"); err != nil || s.State != "Failed" {
 		t.Errorf("status: %v, %v", s, err)
 	}
-	if _, err := Start(t.Context(), named("panics"), StartOptions{}); err == nil || err.Error() != "start job panics: master died: panic: no kernels" {
+	if _, err := Start(t.Context(), named("panics"), StartOptions{}); err == nil || err.Error() != "start job panics: master died: exit code 2: panic: no kernels" {
 		t.Errorf("start: %v", err)
 	}
 }
@@ -146,25 +145,33 @@ func TestStopKillsAMasterThatDoesNotAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.gone(t)
-	if s, err := h.Wait(t.Context()); err != nil || s.State != "Failed" || s.Reason != "master died" {
+	if s, err := h.Wait(t.Context()); err != nil || s.State != "Stopped" || s.Reason != "stopped: by the user" {
 		t.Errorf("final status: %v, %v", s, err)
 	}
 }
 
-func TestStatusOfADeadMaster(t *testing.T) {
+func TestStatusOfADeadLauncher(t *testing.T) {
 	useHome(t)
-	newLife(t)
+	l := newLife(t)
 	for _, name := range []string{"killed", "vanished"} {
-		h := startJob(t, name)
-		syscall.Kill(masterPID(t, name), syscall.SIGKILL)
-		h.Wait(t.Context())
+		t.Setenv(childEnv, name)
+		starter := startHelper(t, "starter")
+		awaitMaster(t, name)
+		starter.signal(syscall.SIGKILL)
+		starter.wait()
+	}
+	l.gone(t)
+	for _, name := range []string{"killed", "vanished"} {
+		if _, err := Wait(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
 	}
 	jobs, err := List(t.Context())
 	if err != nil || len(jobs) != 2 {
 		t.Fatalf("list: %v, %v", jobs, err)
 	}
 	for _, s := range jobs {
-		if s.State != "Failed" || s.Reason != "master died" {
+		if s.State != "Failed" || s.Reason != "launcher died" {
 			t.Errorf("status of %s: %v", s.Name, s)
 		}
 		if ended := s.EndedUnixMs > 0; ended != (s.Name == "killed") || s.EndedUnixMs > time.Now().UnixMilli() {
@@ -172,42 +179,9 @@ func TestStatusOfADeadMaster(t *testing.T) {
 		}
 		for _, p := range s.Pods {
 			if p.State != "Deleted" || p.EndedUnixMs != s.EndedUnixMs {
-				t.Errorf("pod of a dead master: %v", p)
+				t.Errorf("pod of a dead launcher: %v", p)
 			}
 		}
-	}
-}
-
-func TestLauncherAndItsJob(t *testing.T) {
-	for _, name := range []string{"foreground", "detached"} {
-		t.Run(name, func(t *testing.T) {
-			useHome(t)
-			t.Setenv(childEnv, name)
-			l := newLife(t)
-			launcher := startHelper(t, "launcher")
-			l.begun(t)
-			awaitMaster(t, name)
-			syscall.Kill(launcher.pid(), syscall.SIGKILL)
-			launcher.wait()
-			if name == "detached" {
-				if s, err := Status(t.Context(), name); err != nil || s.State != "Running" {
-					t.Errorf("status: %v, %v", s, err)
-				}
-				if err := Stop(t.Context(), name); err != nil {
-					t.Fatal(err)
-				}
-			}
-			l.gone(t)
-			s, err := Wait(t.Context(), name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			late := name == "foreground" && s.State == "Failed" && s.Reason == "master died" // an orphan has a second only
-			want := map[string]string{"foreground": role.ErrOrphaned.Error(), "detached": "by the user"}[name]
-			if !late && (s.State != "Stopped" || s.Reason != want) {
-				t.Errorf("final status: %v", s)
-			}
-		})
 	}
 }
 

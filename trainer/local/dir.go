@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -77,7 +78,7 @@ func (d dir) path(file string) string   { return filepath.Join(string(d), file) 
 func (d dir) logs() string              { return d.path("logs") }
 func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".log") }
 
-// lock takes the job for a master, or says ErrRunning. Closing the file gives
+// lock takes the job for a launcher, or says ErrRunning. Closing the file gives
 // it back, and so does the death of every process that has inherited it.
 func (d dir) lock() (*os.File, error) {
 	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
@@ -110,7 +111,7 @@ func (d dir) lock() (*os.File, error) {
 	}
 }
 
-// alive tells whether a master holds the lock.
+// alive tells whether a process of the job holds the lock.
 func (d dir) alive() bool {
 	file, err := os.Open(d.path("lock"))
 	if err != nil {
@@ -172,10 +173,30 @@ func (d dir) identity(of pod.Role) (identity.Header, error) {
 	return h, nil
 }
 
-// address is where a master is found: master.json.
+// address is where a process is found: master.json, written by each master when it listens, and launcher.json.
 type address struct {
-	PID     int    `json:"pid"`
-	Address string `json:"address"`
+	PID           int    `json:"pid"`
+	Address       string `json:"address,omitempty"`
+	Launch        int    `json:"launch,omitempty"` // the master's incarnation
+	StartedUnixMs int64  `json:"started_unix_ms,omitempty"`
+}
+
+// dead reports that the process is gone. That of another user, or one that has got its pid since, counts as alive.
+func (a address) dead() bool { return errors.Is(syscall.Kill(a.PID, 0), syscall.ESRCH) }
+
+// launched returns the incarnation of the last master that has listened, 0 for none.
+func (d dir) launched() int {
+	var at address
+	if d.readJSON("master.json", &at) != nil {
+		return 0
+	}
+	return at.Launch
+}
+
+// storedSince reports whether a status was written since a time.
+func (d dir) storedSince(t time.Time) bool {
+	written, err := os.Stat(d.path("status.json"))
+	return err == nil && written.ModTime().After(t)
 }
 
 // readJSON decodes a file of the directory; fs.ErrNotExist if there is none.

@@ -3,60 +3,88 @@
 //
 // # Roles
 //
-// The launcher (elasticdl train --runtime=local) starts the master, the master
-// starts the rest. The role commands are hidden; their flags are
+// The launcher owns a job: it starts the master, and whatever servers and workers the master asks it for. It is the process of
+// elasticdl train --runtime=local itself, or, with --detach, one of its own. The other commands are hidden; their flags are
 //
-//	elasticdl master --job_dir=DIR                                   [RunMaster]
-//	elasticdl ps     --master_address=HOST:PORT --index=I            [role.RunPS]
-//	                 [--launch=1] [--address=HOST:PORT] [--log_level=INFO]
-//	elasticdl worker --master_address=HOST:PORT --index=N            [role.RunWorker]
-//	                 [--launch=1] [--threads=N] [--log_level=INFO]
+//	elasticdl launcher --job_dir=DIR [--resume]                      [RunLauncher]
+//	elasticdl master   --job_dir=DIR [--launch=1] [--resume]         [RunMaster]
+//	elasticdl ps       --master_address=HOST:PORT --index=I          [role.RunPS]
+//	                   [--launch=1] [--address=HOST:PORT] [--log_level=INFO]
+//	elasticdl worker   --master_address=HOST:PORT --index=N          [role.RunWorker]
+//	                   [--launch=1] [--threads=N] [--log_level=INFO]
 //
 // A master reads its job from DIR/job.json; servers and workers get it from
 // the master's JoinReply. --address is where a server listens, 127.0.0.1:0 if
 // it is empty; a server that is replaced gets the address of the one before.
 // A worker of a ring listens for the others on a port of 127.0.0.1 that the kernel chooses.
 // A role writes its log to standard error, which is its log file, and exits 0
-// when its work is done and 1 otherwise. Each role command starts with
+// when its work is done and 1 otherwise. Servers and workers start with
 //
 //	ctx, stop := local.Lifeline(cmd.Context())
 //	defer stop()
 //
 // # Who ends whom
 //
-//	launcher ──lifeline──> master ──lifeline──> ps-0 … worker-0 …
+//	               ┌─────────────── launcher ───────────────┐
+//	               │ lifeline          │ lifeline           │ lifeline
+//	               v    create, delete v                    v
+//	[session] ── master ─ ─ ─ ─ ─ ─> ps-0 …              worker-0 …
 //
 // A lifeline is a pipe: the child holds the read end, its parent alone the
 // write end. However the parent dies, kill -9 included, the kernel closes the
-// write end, the child reads the end of the file, cancels its context with
-// [role.ErrOrphaned] and is gone a second later at most. The master of a detached
-// job has no lifeline; only the end of its job or [Stop] ends it.
+// write end, and the child reads the end of the file. A server or worker then cancels its context with
+// [role.ErrOrphaned] and is gone a second later at most; a master ends at once. The launcher of a detached
+// job has no lifeline; only the end of its job, a signal or [Stop] ends it.
 //
 // Every role leads a process group of its own, so that whatever it starts ends
-// with it, and so that Ctrl-C reaches the launcher alone, which stops the job.
+// with it, and so that Ctrl-C reaches the launcher alone, which stops the job. A launcher that is stopped (Ctrl-Z) starts and ends
+// nothing meanwhile.
+//
+// # The master comes back
+//
+// A master that dies, by a signal or by a panic, before it has written the end of the job is started again: at once, and after a pause that
+// doubles from 100 ms to 10 s if it dies again and again. The servers and workers go on meanwhile.
+//
+//	launcher:  incarnation + 1 on the disk ──> start the master, with      --launch  its incarnation
+//	                                                                       a session, new for each
+//	                                                                       the listening socket, the same for all
+//	master:    Former = DIR/record, Pods.Adopt ──────────────────────────> master.Run
+//
+// The launcher opened the socket that the masters listen on, so their address stays, and who connects between two of them waits for the
+// next. A session is a pair of connected sockets with net/rpc on it: the master asks for pods, as that of a cluster asks the API server,
+// and hears what becomes of them. Adopt lists the pods that all masters before have created. A master that died without a record
+// leaves pods that nobody knows: they are killed.
+//
+// The job is Failed if its first master dies before it listens, or ten in a row before they run the job. SIGTERM of a master stops the job,
+// as that of a launcher does.
 //
 // # State
 //
 // The state of a job is a directory, $ELASTICDL_HOME/jobs/NAME, where
 // ELASTICDL_HOME is by default $XDG_STATE_HOME/elasticdl or ~/.local/state/elasticdl:
 //
-//	lock          held (flock) by the master from its start to its death
-//	job.json      job.Job, written by the launcher
-//	uid, secret   the identity of the job, written by the launcher before the master starts
-//	master.json   pid and address, written by the master when it listens
-//	status.json   wire.JobStatus, written by the master each second and at the end
-//	logs/         master.log, ps-0.log, worker-0.log … ; a replaced server appends
+//	lock           held (flock) by the launcher and by each process that it has started
+//	job.json       job.Job, written by the command that starts the job
+//	uid, secret    the identity of the job, written by that command too
+//	launcher.json  pid of the launcher, written by it
+//	incarnation    how many masters were started, written by the launcher before it starts the next
+//	record         what the next master has to know, written by each master: [master.Memory]
+//	master.json    pid, address and incarnation, written by each master when it listens
+//	status.json    wire.JobStatus, written by the master each second and at the end; the end, by the launcher if no master could
+//	logs/          master.log, ps-0.log, worker-0.log … ; who is started again appends, and the launcher to the master's
 //
-// The directory and all that is in it is readable by its user only. The master passes UID and secret on to servers and
+// The directory and all that is in it is readable by its user only. The launcher passes UID and secret on to servers and
 // workers by their environment (ELASTICDL_JOB_UID, ELASTICDL_JOB_SECRET), never as an argument; --launch says which start of its
-// index a process is. Files are replaced whole (written aside, then renamed), so no reader sees half of one.
+// index a process is. Files are replaced whole (written aside, then renamed), so no reader sees half of one. The incarnation and the
+// record are on the disk (fsync) before anybody hears of them. Resume begins with neither: nobody is left of the masters before.
 //
 // Laws:
 //
-//  1. A job is alive if and only if its lock is held: no pid is trusted that was
-//     not written by the holder of the lock, so the reuse of a pid harms nobody.
+//  1. A job is alive if and only if its lock is held, and while it is not, no process of the job is there: a job that
+//     is started or resumed meets none of the one before.
 //  2. One job of a name lives at a time; an ended one is replaced by the next of its name.
-//  3. A process that was started has an owner that waits for it, and that ends it when
-//     it ends itself. Its end is told once, after its whole group was killed.
-//  4. A job whose master died before it wrote a final state is Failed: "master died".
+//  3. A process that was started has an owner that waits for it, the launcher, and that ends it when
+//     it ends itself. Its end is told to the master that lives, or to the next one, and once to each; before that its whole group was killed.
+//  4. One master lives at a time. What a dead one has asked for and the launcher has not done yet is not done any more.
+//  5. A job whose launcher died before a final state was written is Failed: "launcher died".
 package local

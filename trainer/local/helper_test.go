@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -40,8 +41,8 @@ func TestMain(m *testing.M) {
 
 // helper is the main of the test program as another program.
 func helper(what string) int {
-	if len(os.Args) > 1 && os.Args[1] == "master" {
-		what = "master"
+	if len(os.Args) > 1 && what == "job" {
+		what = os.Args[1]
 	}
 	switch what {
 	case "exit": // with --index as its code
@@ -73,17 +74,29 @@ func helper(what string) int {
 			return 0
 		}
 		select {}
-	case "launcher": // the job's name is what its child would be
+	case "starter": // the job's name is what its child would be
 		j := job.Default()
-		j.Name = os.Getenv(childEnv)
-		h, err := Start(context.Background(), j, StartOptions{Detach: j.Name == "detached"})
+		j.Name, _ = strings.CutPrefix(os.Getenv(childEnv), "detached ")
+		os.Setenv(helperEnv, "job") // of the processes of the job
+		h, err := Start(context.Background(), j, StartOptions{Detach: j.Name != os.Getenv(childEnv)})
 		if err != nil {
 			panic(err)
 		}
 		h.Wait(context.Background())
 		return 0
+	case "launcher":
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		defer stop()
+		if err := RunLauncher(ctx, strings.TrimPrefix(os.Args[2], "--job_dir="), false); err != nil {
+			panic(err)
+		}
+		return 0
+	case "worker": // of a job of the fake master
+		what = "stubborn"
 	case "master":
-		return fakeMaster(strings.TrimPrefix(os.Args[2], "--job_dir="))
+		_, launch, _ := strings.Cut(os.Args[3], "=")
+		incarnation, _ := strconv.Atoi(launch)
+		return fakeMaster(dir(strings.TrimPrefix(os.Args[2], "--job_dir=")), incarnation)
 	}
 	if what == "deaf" {
 		signal.Ignore(syscall.SIGTERM)
@@ -112,53 +125,91 @@ func holdLife() *os.File {
 	return file
 }
 
-// fakeMaster does what RunMaster does, as its job's name says, but for the job.
-func fakeMaster(jobDir string) int {
-	d := dir(jobDir)
-	defer inherited(lockEnv).Close()
-	if d.name() == "broken" {
+// fakeMaster does what RunMaster does, as its job's name says, but for the job. Two workers are all that the first incarnation of a keeper
+// has, and the next ones go on with them.
+func fakeMaster(d dir, incarnation int) int {
+	lock = inherited(lockEnv)
+	endWithParent()
+	switch {
+	case d.name() == "broken":
 		d.store(&wire.JobStatus{Name: d.name(), State: "Failed", Reason: "no such file: /data"})
 		return 1
-	}
-	if d.name() == "panics" {
+	case d.name() == "panics", d.name() == "crashes" && incarnation > 1:
 		panic("no kernels")
 	}
 	holdLife()
-	ctx, stop := Lifeline(context.Background())
+	h, err := inherit(d, incarnation)
+	if err != nil {
+		panic(err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	if d.name() == "hung" {
 		signal.Ignore(syscall.SIGTERM)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		panic(err)
-	}
 	m := &masterService{dir: d, stop: make(chan string, 1)}
-	self, err := d.identity(pod.Master)
-	if err != nil {
-		panic(err)
-	}
-	server := wire.NewServer(wire.NewSelf(self))
+	server := wire.NewServer(wire.NewSelf(h.self))
 	wire.RegisterJobServer(server, m)
-	go server.Serve(listener)
+	go server.Serve(h.listener)
 	if d.name() != "vanished" {
 		d.store(&wire.JobStatus{Name: d.name(), State: "Running", Pods: []*wire.PodStatus{{State: "Running"}}})
 	}
-	d.writeJSON("master.json", address{PID: os.Getpid(), Address: listener.Addr().String()})
+	h.ready()
 	fmt.Fprintln(os.Stderr, "listening")
-	final := &wire.JobStatus{Name: d.name(), State: "Succeeded"}
+	final := &wire.JobStatus{Name: d.name(), State: "Stopped"}
 	switch d.name() {
 	case "quick":
-	default:
-		final.State = "Stopped"
-		select {
-		case <-ctx.Done():
-			final.Reason = context.Cause(ctx).Error()
-		case final.Reason = <-m.stop:
-		}
+		final.State = "Succeeded"
+		d.store(final)
+		return 0
+	case "crashes":
+		fmt.Fprintln(os.Stderr, "no luck")
+		return 3
+	case "keeper":
+		go m.keep(h)
+	}
+	select {
+	case <-ctx.Done():
+		final.Reason = "terminated"
+	case final.Reason = <-m.stop:
 	}
 	d.store(final)
 	return 0
+}
+
+// keep does what a master does with its pods, and notes what it learns of them.
+func (m *masterService) keep(h *heir) {
+	m.learn(fmt.Sprintf("incarnation %d after %q", h.self.Incarnation, h.former))
+	ctx := context.Background()
+	if h.former == nil {
+		if err := (memory{m.dir}).Write(ctx, fmt.Appendf(nil, "of incarnation %d", h.self.Incarnation)); err != nil {
+			panic(err)
+		}
+		for i := range 2 {
+			if err := h.pods.Create(ctx, master.Pod{ID: pod.ID{Role: pod.Worker, Index: i}, Launch: 1}); err != nil {
+				panic(err)
+			}
+		}
+	} else {
+		all, err := h.pods.Adopt(ctx)
+		if err != nil {
+			panic(err)
+		}
+		for _, e := range all {
+			m.learn("there is " + describe(e))
+		}
+	}
+	for e := range h.pods.Events() {
+		m.learn(describe(e))
+	}
+}
+
+func describe(e pod.Event) string {
+	text := fmt.Sprintf("%v.%d %v", e.ID, e.Launch, e.Phase)
+	if e.Phase.Ended() || e.Phase == pod.Leaving {
+		text += ": " + e.Exit.String()
+	}
+	return text
 }
 
 type masterService struct {
@@ -167,10 +218,21 @@ type masterService struct {
 	stop chan string
 
 	workers atomic.Int32
+
+	mu      sync.Mutex
+	learned []string
+}
+
+func (m *masterService) learn(what string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.learned = append(m.learned, what)
 }
 
 func (m *masterService) Status(context.Context, *wire.StatusRequest) (*wire.JobStatus, error) {
-	return &wire.JobStatus{Name: m.dir.name(), State: "Running", Reason: "says the master"}, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return &wire.JobStatus{Name: m.dir.name(), State: "Running", Reason: "says the master", Waiting: strings.Join(m.learned, "\n")}, nil
 }
 
 func (m *masterService) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleReply, error) {

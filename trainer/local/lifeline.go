@@ -12,8 +12,19 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// lifelineEnv announces the descriptor of a child's lifeline.
-const lifelineEnv = "ELASTICDL_LIFELINE"
+// What a child inherits: each announces a descriptor.
+const (
+	lifelineEnv = "ELASTICDL_LIFELINE" // of the child
+	lockEnv     = "ELASTICDL_LOCK"     // of the job
+	listenerEnv = "ELASTICDL_LISTENER" // of the master's service
+	sessionEnv  = "ELASTICDL_SESSION"  // of a master with the launcher
+)
+
+var inheritances = []string{lifelineEnv, lockEnv, listenerEnv, sessionEnv}
+
+// lock is of the job of this process. The death of the process gives it back, and nothing before: who finds it free finds no process of
+// the job.
+var lock *os.File
 
 // orphanGrace is how long an orphan may take to leave in good order.
 const orphanGrace = time.Second
@@ -23,6 +34,7 @@ const orphanGrace = time.Second
 // stop function was called before. Without a lifeline from the parent the context
 // ends with ctx or stop only.
 func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
+	lock = inherited(lockEnv)
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
 	stop := sync.OnceFunc(func() {
@@ -44,6 +56,19 @@ func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, stop
+}
+
+// endWithParent ends this process as soon as its parent dies.
+func endWithParent() {
+	line := inherited(lifelineEnv)
+	if line == nil {
+		return
+	}
+	go func() {
+		line.Read(make([]byte, 1))
+		fmt.Fprintln(os.Stderr, "elasticdl:", role.ErrOrphaned)
+		os.Exit(1)
+	}()
 }
 
 // inherited is the file whose descriptor the parent announced in the environment

@@ -183,3 +183,12 @@ func lastLine(path string) string {
 	}
 	return lines[len(lines)-1]
 }
+
+// logSize returns how long a log is.
+func logSize(path string) int64 {
+	info, err := os.Stat(path)
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}

@@ -3,12 +3,13 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
-	"runtime"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -16,97 +17,111 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// lockEnv announces the descriptor of the job's lock.
-const lockEnv = "ELASTICDL_LOCK"
-
-// lock is of the job whose master this process is. The death of the process gives it back, and nothing
-// before: who finds it free finds no process of the job.
-var lock *os.File
-
-// RunMaster is the main of a master: it runs the job of the directory --job_dir, from its newest checkpoint on if it is to resume it,
-// and returns when every process of it is gone. It is nil if every record was done.
-func RunMaster(ctx context.Context, jobDir string, resume bool, output io.Writer) error {
-	d := dir(jobDir)
-	if lock = inherited(lockEnv); lock == nil {
-		var err error
-		if lock, err = d.lock(); err != nil {
-			return err
-		}
-	}
-	started := time.Now()
-	m := localMaster{dir: d, resume: resume, status: &wire.JobStatus{
-		Name: d.name(), State: string(job.Pending), StartedUnixMs: started.UnixMilli(),
-	}}
-	err := m.run(ctx, output)
-	if !job.State(m.status.State).Ended() {
-		m.status.State, m.status.EndedUnixMs = string(job.Failed), time.Now().UnixMilli()
-		if err != nil {
-			m.status.Reason = err.Error()
-		}
-	}
-	return errors.Join(err, d.store(m.status))
+// MasterConfig is the command of a master, which its launcher has started.
+type MasterConfig struct {
+	JobDir string    // --job_dir
+	Launch int       // --launch: the incarnation, from 1
+	Resume bool      // --resume: the job begins with its newest checkpoint
+	Log    io.Writer // standard error
 }
 
-// localMaster is a job in its directory.
-type localMaster struct {
-	dir    dir
-	resume bool
-	status *wire.JobStatus
-}
-
-func (m *localMaster) run(ctx context.Context, output io.Writer) error {
-	if err := m.dir.writeJSON("master.json", address{PID: os.Getpid()}); err != nil {
-		return err
-	}
-	var j job.Job
-	if err := m.dir.readJSON("job.json", &j); err != nil {
-		return err
-	}
-	self, err := m.dir.identity(pod.Master)
+// RunMaster is the main of a master: it runs the job of the directory, from the record of the masters before it on, and returns when every
+// pod of it is gone. It is nil if every record was done.
+func RunMaster(ctx context.Context, c MasterConfig) error {
+	lock = inherited(lockEnv)
+	endWithParent()
+	h, err := inherit(dir(c.JobDir), c.Launch)
 	if err != nil {
-		return err
+		return fmt.Errorf("run the master of %s: %w", c.JobDir, err)
 	}
-	m.status.Strategy, m.status.Workers = string(j.Strategy), int32(j.NumWorkers)
-	log := role.Logger(output, j.LogLevel)
+	defer h.close()
+	status, err := h.dir.stored()
+	if err != nil || c.Launch == 1 {
+		status = &wire.JobStatus{Name: h.dir.name(), State: string(job.Pending), StartedUnixMs: time.Now().UnixMilli()}
+	}
+	final, err := h.run(ctx, c, status)
+	if final != nil {
+		status = final
+	}
+	if !job.State(status.State).Ended() {
+		status.State, status.EndedUnixMs = string(job.Failed), time.Now().UnixMilli()
+		if err != nil {
+			status.Reason = err.Error()
+		}
+	}
+	return errors.Join(err, h.dir.store(status))
+}
+
+// heir is what a master has from its launcher, and from the masters before it.
+type heir struct {
+	dir      dir
+	self     identity.Header
+	listener net.Listener // the same for all masters of a job
+	pods     *pods
+	former   []byte // their last record; nil: this is the first one
+}
+
+// inherit takes what the launcher has passed on to this process.
+func inherit(d dir, launch int) (*heir, error) {
+	var err error
+	h := &heir{dir: d}
+	listener, session := inherited(listenerEnv), inherited(sessionEnv)
+	if listener == nil || session == nil {
+		return nil, errors.New("it was not started by a launcher; use elasticdl train --runtime=local")
+	}
+	if h.self, err = d.identity(pod.Master); err != nil {
+		return nil, err
+	}
+	h.self.Incarnation = launch
+	if h.former, err = d.record(); err != nil {
+		return nil, err
+	}
+	if h.listener, err = net.FileListener(listener); err != nil {
+		return nil, err
+	}
+	listener.Close()
+	conn, err := connection(session)
+	if err != nil {
+		return nil, err
+	}
+	h.pods = newPods(conn)
+	return h, nil
+}
+
+// ready tells where the master is: it listens.
+func (h *heir) ready() error {
+	return h.dir.writeJSON("master.json", address{
+		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Incarnation, StartedUnixMs: time.Now().UnixMilli(),
+	})
+}
+
+func (h *heir) close() {
+	h.listener.Close()
+	h.pods.close()
+}
+
+// run runs the job. The status is nil if it could not begin to.
+func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) (*wire.JobStatus, error) {
+	var j job.Job
+	if err := h.dir.readJSON("job.json", &j); err != nil {
+		return nil, err
+	}
+	before.Strategy, before.Workers = string(j.Strategy), int32(j.NumWorkers)
+	log := role.Logger(c.Log, j.LogLevel)
 	config, err := role.Plan(&j, log)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if config.Listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-		return err
-	}
-	defer config.Listener.Close()
-	at := config.Listener.Addr().String()
-	pods, err := NewRuntime(RuntimeConfig{
-		Master: at, Job: self.Job, Secret: self.Secret, Logs: m.dir.logs(), LogLevel: j.LogLevel, Threads: threads(&j), Env: j.Envs,
-	})
-	if err != nil {
-		return err
-	}
-	defer pods.Close()
-	// An orphan has a second: what would be asked to leave is killed.
-	defer context.AfterFunc(ctx, func() {
-		if context.Cause(ctx) == role.ErrOrphaned {
-			pods.Kill()
-		}
-	})()
-	config.Pods, config.Resume = pods, m.resume
-	config.Self, config.Users = wire.NewSelf(self), true
+	config.Listener, config.Pods = h.listener, h.pods
+	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.dir}
+	config.Self, config.Users = wire.NewSelf(h.self), true
 	config.OnStatus = func(s *wire.JobStatus) {
-		if err := m.dir.store(s); err != nil {
+		if err := h.dir.store(s); err != nil {
 			log.Error("Write the job's status", "error", err)
 		}
 	}
-	if err := m.dir.writeJSON("master.json", address{PID: os.Getpid(), Address: at}); err != nil {
-		return err
+	if err := h.ready(); err != nil {
+		return nil, err
 	}
-	final, err := master.Run(ctx, config)
-	if final != nil {
-		m.status = final
-	}
-	return err
+	return master.Run(ctx, config)
 }
-
-// threads is what a worker computes with, if the job does not say: its part of this machine. It stays
-// so if the job is scaled, as an engine's threads are given to it when it is made.
-func threads(j *job.Job) int { return max(1, runtime.NumCPU()/max(1, j.NumWorkers)) }

@@ -17,7 +17,13 @@ type command struct {
 	log      string            // appended to; created before the process is
 	env      map[string]string // beside this process's own
 	detached bool              // a session of its own and no lifeline
-	lock     *os.File          // inherited, nil for none
+	inherit  []inheritance
+}
+
+// inheritance is a file that a child gets, and the environment variable that tells it the descriptor.
+type inheritance struct {
+	env  string
+	file *os.File
 }
 
 // process is a child, the leader of its process group.
@@ -35,19 +41,13 @@ func (c command) start() (*process, error) {
 	cmd := exec.Command(c.binary, c.args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { // what this process inherited
-		return strings.HasPrefix(v, lifelineEnv+"=") || strings.HasPrefix(v, lockEnv+"=")
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(inheritances, name)
 	})
 	for name, value := range c.env {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: !c.detached, Setsid: c.detached}
-	inherit := func(env string, file *os.File) {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", env, 3+len(cmd.ExtraFiles)))
-		cmd.ExtraFiles = append(cmd.ExtraFiles, file)
-	}
-	if c.lock != nil {
-		inherit(lockEnv, c.lock)
-	}
 	p := &process{cmd: cmd}
 	if !c.detached {
 		// Both ends are closed in every child but for the one that is handed over here.
@@ -56,7 +56,11 @@ func (c command) start() (*process, error) {
 			return nil, err
 		}
 		defer end.Close()
-		inherit(lifelineEnv, end)
+		c.inherit = append(slices.Clone(c.inherit), inheritance{lifelineEnv, end})
+	}
+	for _, i := range c.inherit {
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%d", i.env, 3+len(cmd.ExtraFiles)))
+		cmd.ExtraFiles = append(cmd.ExtraFiles, i.file)
 	}
 	if err := cmd.Start(); err != nil {
 		p.letGo()

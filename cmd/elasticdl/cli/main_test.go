@@ -75,8 +75,17 @@ func await(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Fatalf("no %s in a minute, but:\n%s", args[0], ts.ReadFile("stdout"))
 }
 
-// killPod is kill -9 of a pod's process, of the first worker that runs if none is named: killpod JOB [POD]
+// killPod is kill -9 of a pod's process, of the first worker that runs if none is named, or of the launcher: killpod JOB [POD|launcher]
 func killPod(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) > 1 && args[1] == "launcher" {
+		for pid, command := range processesOf(ts.Getenv("ELASTICDL_HOME")) {
+			if args := strings.Split(command, "\x00"); len(args) > 1 && args[1] == "launcher" {
+				ts.Check(syscall.Kill(pid, syscall.SIGKILL))
+				return
+			}
+		}
+		ts.Fatalf("no launcher runs")
+	}
 	pod := regexp.MustCompile(`^worker-\d+$`)
 	if len(args) > 1 {
 		pod = regexp.MustCompile("^" + args[1] + "$")

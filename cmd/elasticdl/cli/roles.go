@@ -16,25 +16,44 @@ import (
 
 // The roles of a job, of this machine or of a cluster. Packages local and kube start them and say what their flags mean.
 
-func masterCommand() *cobra.Command {
-	var dir, name, namespace string
+func launcherCommand() *cobra.Command {
+	var dir string
 	var resume bool
 	cmd := &cobra.Command{
+		Use:    "launcher",
+		Short:  "Run a job of this machine that outlives its command (started by train --detach)",
+		Hidden: true,
+		Args:   cobra.NoArgs,
+		RunE:   does(func(cmd *cobra.Command, _ []string) error { return local.RunLauncher(cmd.Context(), dir, resume) }),
+	}
+	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job")
+	cmd.Flags().BoolVar(&resume, "resume", false, "go on from the newest checkpoint")
+	cmd.MarkFlagRequired("job_dir")
+	return cmd
+}
+
+func masterCommand() *cobra.Command {
+	var name, namespace string
+	var here local.MasterConfig
+	cmd := &cobra.Command{
 		Use:    "master",
-		Short:  "Run the master of a job (started by train, or by the job's pod)",
+		Short:  "Run the master of a job (started by its launcher, or by the job's pod)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			if name != "" {
 				return kube.RunMaster(cmd.Context(), kube.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: cmd.ErrOrStderr()})
 			}
-			ctx, stop := local.Lifeline(cmd.Context())
-			defer stop()
-			return local.RunMaster(ctx, dir, resume, cmd.ErrOrStderr())
+			if here.Launch < 1 {
+				return fmt.Errorf("--launch=%d: expected 1 or more", here.Launch)
+			}
+			here.Log = cmd.ErrOrStderr()
+			return local.RunMaster(cmd.Context(), here)
 		}),
 	}
-	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job, if it is one of this machine")
-	cmd.Flags().BoolVar(&resume, "resume", false, "go on from the newest checkpoint")
+	cmd.Flags().StringVar(&here.JobDir, "job_dir", "", "state directory of the job, if it is one of this machine")
+	cmd.Flags().IntVar(&here.Launch, "launch", 1, "which start of that job's master this is, from 1")
+	cmd.Flags().BoolVar(&here.Resume, "resume", false, "go on from the newest checkpoint")
 	cmd.Flags().StringVar(&name, "job_name", "", "of a cluster's job")
 	cmd.Flags().StringVar(&namespace, "namespace", "default", "of that job")
 	cmd.MarkFlagsOneRequired("job_dir", "job_name")

@@ -99,7 +99,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), resumeCommand(),
-		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
+		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
 	)
 	for _, name := range []string{"evaluate", "predict", "top"} {
 		root.AddCommand(laterCommand(name))

@@ -374,7 +374,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 
 // podTable is a job's pods: processes here, or what nodes have.
 func podTable(s *wire.JobStatus, now time.Time) string {
-	rows := [][]string{{"POD", "STATE", "PID", "AGE", "ADDRESS", "REASON"}}
+	rows := [][]string{{"POD", "STATE", "PID", "LAUNCH", "AGE", "ADDRESS", "REASON"}}
 	if s.Namespace != "" {
 		rows[0] = []string{"POD", "STATE", "NODE", "LAUNCH", "AGE", "REASON"}
 	}
@@ -388,7 +388,7 @@ func podTable(s *wire.JobStatus, now time.Time) string {
 		if p.EndedUnixMs == 0 {
 			pid = number(p.Pid)
 		}
-		rows = append(rows, []string{podName(p), p.State, pid, age, p.Address, reason(p)})
+		rows = append(rows, []string{podName(p), p.State, pid, number(p.Launch), age, p.Address, reason(p)})
 	}
 	return table(rows)
 }

@@ -52,11 +52,11 @@ func running() *wire.JobStatus {
 		},
 		Pods: []*wire.PodStatus{
 			{Role: wire.Role_WORKER, Index: 4, State: "Pending"},
-			{Role: wire.Role_WORKER, Index: 1, State: "Running", Pid: 1204, StartedUnixMs: after(2 * time.Second)},
-			{Role: wire.Role_WORKER, Index: 0, State: "Failed", Reason: "killed by signal 9", Pid: 1203, StartedUnixMs: after(2 * time.Second), EndedUnixMs: after(33 * time.Second)},
-			{Role: wire.Role_PS, Index: 1, State: "Running", Pid: 1202, Address: "127.0.0.1:40002", StartedUnixMs: after(time.Second)},
-			{Role: wire.Role_PS, Index: 0, State: "Running", Pid: 1201, Address: "127.0.0.1:40001", StartedUnixMs: after(time.Second)},
-			{Role: wire.Role_MASTER, State: "Running", Pid: 1200, Address: "127.0.0.1:40000", StartedUnixMs: after(0)},
+			{Role: wire.Role_WORKER, Index: 1, State: "Running", Launch: 1, Pid: 1204, StartedUnixMs: after(2 * time.Second)},
+			{Role: wire.Role_WORKER, Index: 0, State: "Failed", Launch: 1, Reason: "killed by signal 9", Pid: 1203, StartedUnixMs: after(2 * time.Second), EndedUnixMs: after(33 * time.Second)},
+			{Role: wire.Role_PS, Index: 1, State: "Running", Launch: 2, Pid: 1202, Address: "127.0.0.1:40002", StartedUnixMs: after(time.Second)},
+			{Role: wire.Role_PS, Index: 0, State: "Running", Launch: 1, Pid: 1201, Address: "127.0.0.1:40001", StartedUnixMs: after(time.Second)},
+			{Role: wire.Role_MASTER, State: "Running", Launch: 3, Pid: 1200, Address: "127.0.0.1:40000", StartedUnixMs: after(0)},
 		},
 	}
 }

@@ -13,24 +13,55 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-func newRuntime(t *testing.T, helper string) *Runtime {
+// crew is the processes of a job, and the master's end of a session with them.
+type crew struct {
+	*processes
+	*pods
+	*session
+}
+
+func newCrew(t *testing.T, helper string) *crew {
 	t.Helper()
 	grace := time.Minute // SIGTERM is enough, however long it takes
 	if helper == "deaf" {
 		grace = 50 * time.Millisecond
 	}
-	r, err := NewRuntime(RuntimeConfig{
-		Binary: os.Args[0], Master: "127.0.0.1:1", Job: "uid-1", Secret: "s3cret", Logs: t.TempDir(), Grace: grace,
-		Env: map[string]string{helperEnv: helper},
-	})
+	none, err := os.Open(os.DevNull)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(r.Kill)
-	return r
+	c := &crew{processes: newProcesses(podConfig{
+		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1", Secret: "s3cret", Logs: t.TempDir(), Grace: grace,
+		Env: map[string]string{helperEnv: helper},
+	})}
+	c.nextMaster(t)
+	t.Cleanup(func() {
+		c.processes.close()
+		c.pods.close()
+		none.Close()
+	})
+	return c
 }
 
-func create(t *testing.T, r *Runtime, role pod.Role, index int) (pid int) {
+// nextMaster opens a session, and ends the one before.
+func (c *crew) nextMaster(t *testing.T) {
+	t.Helper()
+	if c.session != nil {
+		c.pods.close()
+		c.session.end()
+	}
+	ours, theirs, err := socketpair()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := connection(theirs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.session, c.pods = c.serve(ours), newPods(conn)
+}
+
+func create(t *testing.T, r *crew, role pod.Role, index int) (pid int) {
 	t.Helper()
 	id := pod.ID{Role: role, Index: index}
 	if err := r.Create(t.Context(), master.Pod{ID: id, Launch: 7}); err != nil {
@@ -43,31 +74,30 @@ func create(t *testing.T, r *Runtime, role pod.Role, index int) (pid int) {
 	return e.PID
 }
 
-func TestRuntimeTellsHowPodsEnd(t *testing.T) {
+func TestHowPodsEndIsTold(t *testing.T) {
 	for _, tt := range []struct {
 		helper string
 		index  int
-		end    func(r *Runtime, id pod.ID, pid int)
+		end    func(r *crew, id pod.ID, pid int)
 		phase  pod.Phase
 		exit   pod.Exit
 	}{
 		{"exit", 0, nil, pod.Succeeded, pod.Exit{}},
 		{"exit", 3, nil, pod.Failed, pod.Exit{Code: 3, Reason: "the last word"}},
-		{"hang", 0, func(_ *Runtime, _ pod.ID, pid int) { syscall.Kill(pid, syscall.SIGKILL) },
+		{"hang", 0, func(_ *crew, _ pod.ID, pid int) { syscall.Kill(pid, syscall.SIGKILL) },
 			pod.Failed, pod.Exit{Code: 137, Signal: 9}},
-		{"hang", 1, func(r *Runtime, id pod.ID, _ int) { r.Delete(t.Context(), id) },
+		{"hang", 1, func(r *crew, id pod.ID, _ int) { r.Delete(t.Context(), id) },
 			pod.Deleted, pod.Exit{Code: 143, Signal: 15, Deleted: true}},
-		{"hang", 2, func(r *Runtime, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
+		{"hang", 2, func(r *crew, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
 			pod.Deleted, pod.Exit{Code: 143, Signal: 15, Deleted: true}},
-		{"deaf", 0, func(r *Runtime, id pod.ID, _ int) { r.Delete(t.Context(), id) },
+		{"deaf", 0, func(r *crew, id pod.ID, _ int) { r.Delete(t.Context(), id) },
 			pod.Deleted, pod.Exit{Code: 137, Signal: 9, Deleted: true}},
-		{"deaf", 1, func(r *Runtime, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
+		{"deaf", 1, func(r *crew, id pod.ID, pid int) { syscall.Kill(pid, syscall.SIGSTOP); r.Delete(t.Context(), id) },
 			pod.Deleted, pod.Exit{Code: 137, Signal: 9, Deleted: true}},
 	} {
 		t.Run(tt.helper+"/"+tt.phase.String(), func(t *testing.T) {
 			l := newLife(t)
-			r := newRuntime(t, tt.helper)
-			defer r.Close()
+			r := newCrew(t, tt.helper)
 			pid := create(t, r, pod.Worker, tt.index)
 			id := pod.ID{Role: pod.Worker, Index: tt.index}
 			if tt.end != nil {
@@ -85,12 +115,11 @@ func TestRuntimeTellsHowPodsEnd(t *testing.T) {
 	}
 }
 
-func TestRuntimeKillsWhatAPodLeavesBehind(t *testing.T) {
+func TestWhatAPodLeavesBehindIsKilled(t *testing.T) {
 	for _, parent := range []string{"family", "leaver"} {
 		t.Run(parent, func(t *testing.T) {
 			l := newLife(t)
-			r := newRuntime(t, parent)
-			defer r.Close()
+			r := newCrew(t, parent)
 			pid := create(t, r, pod.PS, 0)
 			if parent == "family" {
 				l.begun(t)
@@ -103,9 +132,9 @@ func TestRuntimeKillsWhatAPodLeavesBehind(t *testing.T) {
 	}
 }
 
-func TestRuntimeCloseKillsEverybody(t *testing.T) {
+func TestCloseKillsEverybody(t *testing.T) {
 	l := newLife(t)
-	r := newRuntime(t, "deaf")
+	r := newCrew(t, "deaf")
 	for i := range 3 {
 		create(t, r, pod.Worker, i)
 	}
@@ -113,22 +142,21 @@ func TestRuntimeCloseKillsEverybody(t *testing.T) {
 	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 1}}); err == nil || !strings.Contains(err.Error(), "worker-1") {
 		t.Errorf("creating a pod that runs: %v", err)
 	}
-	r.Close()
+	r.processes.close()
 	l.gone(t)
 	if err := r.Create(t.Context(), master.Pod{ID: pod.ID{Role: pod.Worker, Index: 4}}); err == nil {
 		t.Error("a pod was created after Close")
 	}
 }
 
-func TestRuntimeAppendsToLogs(t *testing.T) {
+func TestLogsAreAppendedTo(t *testing.T) {
 	newLife(t)
-	r := newRuntime(t, "exit")
-	defer r.Close()
+	r := newCrew(t, "exit")
 	for range 2 {
 		create(t, r, pod.PS, 1)
 		<-r.Events()
 	}
-	text, err := os.ReadFile(filepath.Join(r.config.Logs, "ps-1.log"))
+	text, err := os.ReadFile(filepath.Join(r.processes.config.Logs, "ps-1.log"))
 	if want := "the last word\nthe last word\n"; err != nil || string(text) != want {
 		t.Errorf("log is %q (%v), want %q", text, err, want)
 	}
@@ -144,7 +172,7 @@ func TestPodsAreToldWhoTheyAre(t *testing.T) {
 		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --threads=1 of uid-1 s3cret",
 	} {
 		t.Setenv(job.EnvSecret, "another's") // of whoever started the launcher
-		r := newRuntime(t, "who")
+		r := newCrew(t, "who")
 		create(t, r, role, 4)
 		if e := <-r.Events(); e.Exit.Reason != want {
 			t.Errorf("%v was told %q, expected %q", role, e.Exit.Reason, want)

@@ -1,0 +1,302 @@
+package local
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// launcher owns a job: its lock, its master's address, and all its processes.
+type launcher struct {
+	dir      dir
+	job      *job.Job
+	options  StartOptions
+	lock     *os.File
+	listener net.Listener // of the masters; nothing is accepted here
+	socket   *os.File     // the same, to be passed on
+	pods     *processes
+	output   io.WriteCloser
+	log      *slog.Logger
+
+	stopping chan struct{} // closed when the job is to end
+	ended    chan struct{} // closed when nothing of the job is left
+
+	mu     sync.Mutex
+	reason string   // why the job is to end
+	master *process // nil while none lives
+}
+
+// launchers are those of this process, by [dir].
+var launchers sync.Map
+
+// RunLauncher is the main of the launcher of a detached job: it runs the job of the directory, from its newest checkpoint on if it is to
+// resume it, and returns when every process of it is gone. The end of ctx stops the job.
+func RunLauncher(ctx context.Context, jobDir string, resume bool) error {
+	d := dir(jobDir)
+	lock := inherited(lockEnv)
+	if lock == nil {
+		return errors.New("run a launcher: it was not started by elasticdl train --runtime=local --detach")
+	}
+	var j job.Job
+	err := d.readJSON("job.json", &j)
+	if err == nil {
+		var l *launcher
+		if l, err = newLauncher(d, &j, StartOptions{resume: resume}, lock); err == nil {
+			defer context.AfterFunc(ctx, func() { l.stop(context.Cause(ctx).Error()) })()
+			l.run()
+			return nil
+		}
+	}
+	return errors.Join(err, d.store(&wire.JobStatus{Name: d.name(), State: string(job.Failed), Reason: err.Error()}))
+}
+
+// newLauncher makes the launcher of a job whose directory is made. It takes the lock over, unless it returns an error.
+func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, error) {
+	l := &launcher{dir: d, job: j, options: o, lock: lock, stopping: make(chan struct{}), ended: make(chan struct{})}
+	if o.Binary == "" {
+		var err error
+		if l.options.Binary, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
+	self, err := d.identity(pod.Master)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.writeJSON("launcher.json", address{PID: os.Getpid()}); err != nil {
+		return nil, err
+	}
+	output, err := os.OpenFile(d.logFile("master"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, private)
+	if err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		output.Close()
+		return nil, err
+	}
+	if l.socket, err = listener.(*net.TCPListener).File(); err != nil {
+		output.Close()
+		listener.Close()
+		return nil, err
+	}
+	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
+	l.pods = newProcesses(podConfig{
+		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: self.Job, Secret: self.Secret, Logs: d.logs(),
+		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs,
+	})
+	launchers.Store(d, l)
+	return l, nil
+}
+
+// threads is what a worker computes with, if the job does not say: its part of this machine. It stays
+// so if the job is scaled, as an engine's threads are given to it when it is made.
+func threads(j *job.Job) int { return max(1, runtime.NumCPU()/max(1, j.NumWorkers)) }
+
+// run has the job done: it starts its master, and again when that dies, until the end of the job is written.
+func (l *launcher) run() {
+	defer close(l.ended)
+	defer launchers.CompareAndDelete(l.dir, l)
+	defer l.lock.Close()
+	state, reason := l.masters()
+	l.pods.close()
+	l.listener.Close()
+	l.socket.Close()
+	if state != "" {
+		l.finish(state, reason)
+	}
+	l.output.Close()
+}
+
+// masters runs one master after the other. It returns how the job has ended if no master has written that.
+func (l *launcher) masters() (job.State, string) {
+	restarts := l.options.restarts
+	for first := true; ; first = false {
+		began := time.Now()
+		launch, exit := l.runMaster()
+		status, err := l.dir.stored()
+		if err == nil && job.State(status.State).Ended() {
+			return "", ""
+		}
+		if reason, stopping := l.stopped(); stopping {
+			return job.Stopped, "stopped: " + reason
+		}
+		if first && l.dir.launched() != launch { // it has never listened: nobody depends on it yet, and who started the job waits
+			return job.Failed, fmt.Sprintf("master died: %v", exit)
+		}
+		running := err == nil && status.State == string(job.Running) && l.dir.storedSince(began)
+		pause, ok := restarts.next(time.Since(began), running)
+		if !ok {
+			return job.Failed, fmt.Sprintf("master died %d times in a row: %v", restarts.early, exit)
+		}
+		l.log.Warn("The master died and is started again", "reason", exit, "incarnation", launch+1, "after", pause)
+		select {
+		case <-time.After(pause):
+		case <-l.stopping:
+		}
+	}
+}
+
+// runMaster runs a master from its start to its end, and returns which incarnation it was, and how it ended.
+func (l *launcher) runMaster() (launch int, exit pod.Exit) {
+	launch, err := l.dir.raise()
+	if err != nil {
+		return launch, pod.Exit{Code: 1, Reason: err.Error()}
+	}
+	if record, err := l.dir.record(); err == nil && record == nil {
+		l.pods.forget() // no master knows what they do
+	}
+	log := logSize(l.dir.logFile("master"))
+	p, s, err := l.startMaster(launch)
+	if err != nil {
+		return launch, pod.Exit{Code: 1, Reason: err.Error()}
+	}
+	_, exit = ending(p.wait(), false)
+	l.mu.Lock()
+	l.master = nil
+	l.mu.Unlock()
+	s.end()
+	if exit.Signal == 0 && logSize(l.dir.logFile("master")) > log {
+		exit.Reason = role.Brief(lastLine(l.dir.logFile("master")))
+	}
+	return launch, exit
+}
+
+// startMaster starts a master, and serves it.
+func (l *launcher) startMaster(launch int) (*process, *session, error) {
+	ours, theirs, err := socketpair()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.Close()
+	args := []string{"master", "--job_dir=" + string(l.dir), fmt.Sprintf("--launch=%d", launch)}
+	if l.options.resume {
+		args = append(args, "--resume")
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.reason != "" {
+		ours.Close()
+		return nil, nil, errors.New("the job is stopped")
+	}
+	p, err := command{
+		binary: l.options.Binary, args: args, log: l.dir.logFile("master"), env: l.job.Envs,
+		inherit: []inheritance{{lockEnv, l.lock}, {listenerEnv, l.socket}, {sessionEnv, theirs}},
+	}.start()
+	if err != nil {
+		ours.Close()
+		return nil, nil, err
+	}
+	l.master = p
+	return p, l.pods.serve(ours), nil
+}
+
+// finish writes the end of a job that no master has written.
+func (l *launcher) finish(state job.State, reason string) {
+	status, err := l.dir.stored()
+	if err != nil {
+		status = &wire.JobStatus{Name: l.dir.name()}
+	}
+	conclude(status, state, reason, time.Now())
+	if err := l.dir.store(status); err != nil {
+		l.log.Error("Write the job's status", "error", err)
+	}
+}
+
+// stopped returns why the job is to end, if it is.
+func (l *launcher) stopped() (reason string, is bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reason, l.reason != ""
+}
+
+// stop ends the job, and returns when nothing of it is left. The master is asked, then told by SIGTERM, then killed.
+func (l *launcher) stop(reason string) {
+	l.mu.Lock()
+	if l.reason == "" {
+		l.reason = cmp.Or(reason, "stopped")
+		close(l.stopping)
+	}
+	l.mu.Unlock()
+	if l.dir.ask(context.Background(), stopping(reason)) == nil && l.endsIn(stopGrace) {
+		return
+	}
+	l.signal(syscall.SIGTERM)
+	if !l.endsIn(termGrace) {
+		l.kill()
+	}
+}
+
+// kill ends the job with whatever its master is at.
+func (l *launcher) kill() {
+	l.mu.Lock()
+	if l.reason == "" {
+		l.reason = "killed"
+		close(l.stopping)
+	}
+	l.mu.Unlock()
+	l.signal(syscall.SIGKILL)
+	<-l.ended
+}
+
+// signal reaches the group of the master that lives.
+func (l *launcher) signal(s syscall.Signal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.master != nil {
+		l.master.signal(s)
+	}
+}
+
+// endsIn waits for the end of the job, and reports whether it has ended in time.
+func (l *launcher) endsIn(grace time.Duration) bool {
+	select {
+	case <-l.ended:
+		return true
+	case <-time.After(grace):
+		return false
+	}
+}
+
+// restarts decides when a master that died is started again.
+type restarts struct {
+	least, longest time.Duration // between two starts, from the second in a row on; 0: 100 ms, 10 s
+	pause          time.Duration // before the next one
+	early          int           // how many died in a row before they were ready
+}
+
+const (
+	steady    = 10 * time.Second // a master that lived so long starts the count anew
+	mostEarly = 10               // masters that die in a row before they are ready, until the job is given up
+)
+
+// next takes how long a master has lived, and whether it was ready, and returns how long to wait until the next one. ok is false if
+// there is no use in one.
+func (r *restarts) next(lived time.Duration, ready bool) (pause time.Duration, ok bool) {
+	switch {
+	case ready || lived >= steady:
+		r.early = 0
+	default:
+		r.early++
+	}
+	if lived >= steady {
+		r.pause = 0
+	}
+	pause = r.pause
+	r.pause = min(max(2*pause, cmp.Or(r.least, 100*time.Millisecond)), cmp.Or(r.longest, 10*time.Second))
+	return pause, r.early < mostEarly
+}

@@ -1,0 +1,247 @@
+package local
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/role"
+)
+
+// deleteGrace is what a pod has between SIGTERM and SIGKILL.
+const deleteGrace = 5 * time.Second
+
+// podConfig is where and how pods are started.
+type podConfig struct {
+	Binary   string            // elasticdl
+	Lock     *os.File          // of the job, which each pod holds too
+	Master   string            // address of the master
+	Job      string            // UID of the job
+	Secret   string            // of the job
+	Logs     string            // directory of <pod>.log
+	LogLevel string            // of the pods; "" = INFO
+	Threads  int               // of each worker's engine; 0: one
+	Env      map[string]string // beside the environment of this process
+	Grace    time.Duration     // from SIGTERM to SIGKILL; 0: five seconds
+}
+
+// processes are the servers and workers of one job, which a launcher starts and ends for the master that lives. They outlast it.
+type processes struct {
+	config  podConfig
+	watches sync.WaitGroup
+
+	mu      sync.Mutex
+	closed  bool
+	live    map[pod.ID]*running
+	known   map[pod.ID]pod.Event // how each pod is, ended ones included
+	news    []pod.Event          // what no master has been told
+	changed chan struct{}        // closed when there is news
+}
+
+// running is a pod that has not ended.
+type running struct {
+	*process
+	deleted bool
+	killer  *time.Timer // after a deletion
+}
+
+// newProcesses makes the processes of a job, none of them started. Its owner closes it.
+func newProcesses(config podConfig) *processes {
+	config.Grace = cmp.Or(config.Grace, deleteGrace)
+	return &processes{
+		config: config, live: make(map[pod.ID]*running), known: make(map[pod.ID]pod.Event), changed: make(chan struct{}),
+	}
+}
+
+// create starts a pod for a master. Its end, however early, is an event.
+func (r *processes) create(s *session, p master.Pod) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case s.ended:
+		return errEnded
+	case r.closed:
+		return fmt.Errorf("create %v: the job is ending", p.ID)
+	case r.live[p.ID] != nil:
+		return fmt.Errorf("create %v: it is running", p.ID)
+	}
+	log := filepath.Join(r.config.Logs, p.ID.String()+".log")
+	started, err := command{
+		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(), inherit: []inheritance{{lockEnv, r.config.Lock}},
+	}.start()
+	if err != nil {
+		return fmt.Errorf("create %v: %w", p.ID, err)
+	}
+	it := &running{process: started}
+	r.live[p.ID] = it
+	r.tell(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(), Address: p.Address})
+	r.watches.Go(func() { r.watch(p, it, log) })
+	return nil
+}
+
+// env is what a pod finds in its environment: the job's variables, and its identity, which only this user's processes can read there.
+func (c podConfig) env() map[string]string {
+	env := map[string]string{}
+	maps.Copy(env, c.Env)
+	env[job.EnvUID], env[job.EnvSecret] = c.Job, c.Secret
+	return env
+}
+
+// args is the command of a pod.
+func (c podConfig) args(p master.Pod) []string {
+	args := []string{
+		p.ID.Role.String(), "--master_address=" + c.Master, fmt.Sprintf("--index=%d", p.ID.Index), fmt.Sprintf("--launch=%d", p.Launch),
+		"--log_level=" + cmp.Or(c.LogLevel, "INFO"),
+	}
+	if p.ID.Role == pod.Worker {
+		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)))
+	}
+	if p.Address != "" {
+		args = append(args, "--address="+p.Address)
+	}
+	return args
+}
+
+// watch owns a pod from its start to its end.
+func (r *processes) watch(p master.Pod, it *running, log string) {
+	state := it.wait()
+	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.live, p.ID)
+	if it.killer != nil {
+		it.killer.Stop()
+	}
+	e.Phase, e.Exit = ending(state, it.deleted)
+	if e.Phase == pod.Failed && e.Exit.Signal == 0 {
+		e.Exit.Reason = role.Brief(lastLine(log))
+	}
+	r.tell(e)
+}
+
+// ending is what a process state says about a pod.
+func ending(state *os.ProcessState, deleted bool) (pod.Phase, pod.Exit) {
+	e := pod.Exit{Code: state.ExitCode(), Deleted: deleted}
+	if status := state.Sys().(syscall.WaitStatus); status.Signaled() {
+		e.Signal = int(status.Signal())
+		e.Code = 128 + e.Signal
+	}
+	switch {
+	case e.Code == 0:
+		return pod.Succeeded, e
+	case deleted:
+		return pod.Deleted, e
+	}
+	return pod.Failed, e
+}
+
+// tell notes what became of a pod, for the master that lives or the next one. The mutex is held.
+func (r *processes) tell(e pod.Event) {
+	r.known[e.ID] = e
+	r.news = append(r.news, e)
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// next returns what became of pods since the call before, or since adopt, as soon as there is something.
+func (r *processes) next(s *session) ([]pod.Event, error) {
+	for {
+		r.mu.Lock()
+		news, changed, ended := r.news, r.changed, s.ended
+		if !ended {
+			r.news = nil
+		}
+		r.mu.Unlock()
+		switch {
+		case ended:
+			return nil, errEnded
+		case len(news) > 0:
+			return news, nil
+		}
+		select {
+		case <-changed:
+		case <-s.over:
+		}
+	}
+}
+
+// adopt returns how each pod is that any master has created, ended ones included. What becomes of them from then on is for next.
+func (r *processes) adopt(s *session) ([]pod.Event, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s.ended {
+		return nil, errEnded
+	}
+	r.news = nil
+	all := slices.SortedFunc(maps.Values(r.known), func(a, b pod.Event) int {
+		return cmp.Or(cmp.Compare(a.ID.Role, b.ID.Role), cmp.Compare(a.ID.Index, b.ID.Index))
+	})
+	for i, e := range all {
+		if it := r.live[e.ID]; it != nil && it.deleted {
+			all[i].Phase, all[i].Exit = pod.Leaving, pod.Exit{Deleted: true}
+		}
+	}
+	return all, nil
+}
+
+// remove asks a pod to end, and kills it if it has not after the grace. A pod that is gone is no error.
+func (r *processes) remove(s *session, id pod.ID) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	it := r.live[id]
+	switch {
+	case s.ended:
+		return errEnded
+	case it == nil || it.deleted:
+		return nil
+	}
+	it.deleted = true
+	// The leader alone: what is left of its group is killed after it. If it is stopped it goes on, to its end.
+	it.cmd.Process.Signal(syscall.SIGTERM)
+	it.cmd.Process.Signal(syscall.SIGCONT)
+	it.killer = time.AfterFunc(r.config.Grace, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.live[id] == it {
+			it.signal(syscall.SIGKILL)
+		}
+	})
+	return nil
+}
+
+// kill kills every pod.
+func (r *processes) kill() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, it := range r.live {
+		it.signal(syscall.SIGKILL)
+	}
+}
+
+// forget kills every pod, and returns when none of them is there or known. No master lives.
+func (r *processes) forget() {
+	r.kill()
+	r.watches.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.news = nil
+	clear(r.known)
+}
+
+// close kills every pod that is left and returns when all are gone. No pod can be created after it.
+func (r *processes) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.kill()
+	r.watches.Wait()
+}

@@ -1,0 +1,178 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/rpc"
+	"os"
+	"sync"
+	"syscall"
+
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// errEnded refuses what a master has asked for that is dead.
+var errEnded = errors.New("the master has ended")
+
+// socketpair returns both ends of a connection that has no name in the file system.
+func socketpair() (ours net.Conn, theirs *os.File, err error) {
+	syscall.ForkLock.RLock()
+	ends, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(ends[0])
+		syscall.CloseOnExec(ends[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	theirs = os.NewFile(uintptr(ends[1]), sessionEnv)
+	if ours, err = connection(os.NewFile(uintptr(ends[0]), sessionEnv)); err != nil {
+		theirs.Close()
+	}
+	return ours, theirs, err
+}
+
+// connection makes a connection of a file, which it takes over.
+func connection(file *os.File) (net.Conn, error) {
+	defer file.Close()
+	return net.FileConn(file)
+}
+
+// session is what a launcher does for one master. Its exported methods are the calls.
+type session struct {
+	pods   *processes
+	conn   net.Conn
+	over   chan struct{} // closed when the master is dead
+	served chan struct{} // closed when no call is left
+
+	ended bool // guarded by the mutex of pods
+}
+
+// serve does what a master asks for at the other end of conn, until the session is ended.
+func (r *processes) serve(conn net.Conn) *session {
+	s := &session{pods: r, conn: conn, over: make(chan struct{}), served: make(chan struct{})}
+	server := rpc.NewServer()
+	if err := server.RegisterName("Pods", calls{s}); err != nil {
+		panic(fmt.Sprintf("local: %v", err)) // the methods are below
+	}
+	go func() {
+		defer close(s.served)
+		server.ServeConn(conn)
+	}()
+	return s
+}
+
+// end ends the session of a master that is dead: what it asked for and is not done yet is not done any more.
+func (s *session) end() {
+	s.pods.mu.Lock()
+	s.ended = true
+	s.pods.mu.Unlock()
+	close(s.over)
+	s.conn.Close()
+	<-s.served
+}
+
+// calls are what a master may ask for, in the form of net/rpc.
+type calls struct{ s *session }
+
+// Nothing is what a call takes or returns that takes or returns nothing.
+type Nothing struct{}
+
+// Create starts a pod.
+func (c calls) Create(p master.Pod, _ *Nothing) error { return c.s.pods.create(c.s, p) }
+
+// Delete ends a pod.
+func (c calls) Delete(id pod.ID, _ *Nothing) error { return c.s.pods.remove(c.s, id) }
+
+// Adopt lists the pods.
+func (c calls) Adopt(_ Nothing, all *[]pod.Event) (err error) {
+	*all, err = c.s.pods.adopt(c.s)
+	return err
+}
+
+// Events waits for what becomes of the pods.
+func (c calls) Events(_ Nothing, news *[]pod.Event) (err error) {
+	*news, err = c.s.pods.next(c.s)
+	return err
+}
+
+// pods asks the launcher for servers and workers: the master's end of a session.
+type pods struct {
+	client *rpc.Client
+	events chan pod.Event
+	closed chan struct{}
+	listen func() // begins to, once
+}
+
+var _ master.Pods = (*pods)(nil)
+
+// newPods makes the master's end of a session. Its owner closes it.
+func newPods(conn net.Conn) *pods {
+	p := &pods{client: rpc.NewClient(conn), events: make(chan pod.Event), closed: make(chan struct{})}
+	// Not before the first call: what Adopt lists is not told by Events too.
+	p.listen = sync.OnceFunc(func() { go p.follow() })
+	return p
+}
+
+// follow tells what becomes of the pods until the launcher is gone, which ends this process too.
+func (p *pods) follow() {
+	for {
+		var news []pod.Event
+		if err := p.client.Call("Pods.Events", Nothing{}, &news); err != nil {
+			return
+		}
+		for _, e := range news {
+			select {
+			case p.events <- e:
+			case <-p.closed:
+				return
+			}
+		}
+	}
+}
+
+// call waits for the launcher's answer, or for the end of ctx.
+func (p *pods) call(ctx context.Context, name string, args, reply any) error {
+	call := p.client.Go("Pods."+name, args, reply, make(chan *rpc.Call, 1))
+	select {
+	case <-call.Done:
+		return call.Error
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Create implements [master.Pods]: it starts a process.
+func (p *pods) Create(ctx context.Context, pod master.Pod) error {
+	p.listen()
+	return p.call(ctx, "Create", pod, new(Nothing))
+}
+
+// Delete implements [master.Pods]: SIGTERM, and after a grace SIGKILL.
+func (p *pods) Delete(ctx context.Context, id pod.ID) error {
+	p.listen()
+	return p.call(ctx, "Delete", id, new(Nothing))
+}
+
+// Adopt implements [master.Pods]. The master before is dead.
+func (p *pods) Adopt(ctx context.Context) ([]pod.Event, error) {
+	var all []pod.Event
+	if err := p.call(ctx, "Adopt", Nothing{}, &all); err != nil {
+		return nil, fmt.Errorf("ask the launcher for the job's pods: %w", err)
+	}
+	p.listen()
+	return all, nil
+}
+
+// Events implements [master.Pods]: that a pod runs, with its pid, and how it ended.
+func (p *pods) Events() <-chan pod.Event { return p.events }
+
+// close ends the master's end of the session.
+func (p *pods) close() {
+	close(p.closed)
+	p.client.Close()
+}
