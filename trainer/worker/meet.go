@@ -28,7 +28,8 @@ type meeting struct {
 	recalled int64 // formation that it is recalled from
 	drop     context.CancelCauseFunc
 	current  int64 // formation of the world that drop drops
-	flush    int64
+	life     int64 // of the model, in the newest world
+	flush    int64 // the newest order of that life
 	ordered  int64 // the newest checkpoint
 }
 
@@ -130,8 +131,8 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 			m.drop(errRecalled) // the one before, which the others may have left
 		}
 		m.current, m.drop = p.Formation, p.drop
-		if len(p.Sources) == 0 {
-			m.flush = 0 // it was of another model
+		if p.Life != m.life { // also if its first world was missed
+			m.life, m.flush = p.Life, 0
 		}
 		select {
 		case <-m.worlds:
