@@ -18,12 +18,15 @@ const placeholder = "image.of.the.stack/is-not-built:yet"
 // checkJob asks the job's own packages, and looks at what they do not know: the stack around it.
 func (s *Settings) checkJob(p *problems) {
 	j := s.Job
-	p.check(j.Type == job.Train, "job.type", "%s: expected train", j.Type)
+	if j.Type != job.Train { // other jobs have other fields
+		p.add("job.type", fmt.Sprintf("%s: expected train", j.Type))
+		return
+	}
 	p.check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job is in the stack's own, platform.namespace, %s: drop this", j.Namespace, s.Platform.Namespace)
 	p.check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
 	p.check(j.Image != "" || s.Image != nil, "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
 	is := *j
-	is.Type, is.TTL = job.Train, nil
+	is.TTL = nil
 	if s.Image != nil {
 		is.Image = placeholder
 	}

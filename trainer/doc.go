@@ -54,6 +54,7 @@
 //
 //	checkpoint/   the model at rest: commits in a directory, exports; checkpoint/bucket/ opens the directory by its name, in
 //	              object stores too; checkpoint/laws/ tests a kind of place
+//	prediction/   what was predicted, at rest: parts, and the file that they make
 //	data/         readers of training data; data/dataset/ makes it
 //	master/       the machines behind gRPC
 //	ps/           a parameter server, and the client to all of them
@@ -70,7 +71,7 @@
 // Each pure package states its own in its doc and has them as tests. Together they say:
 //
 //  1. No record is lost or silently skipped: each record of an epoch is credited once, and
-//     the job succeeds only if all of them were. (task, master)
+//     the job succeeds only if all of them were. What is predicted of a record is written once. (task, master, prediction)
 //  2. No death of a worker or server ends a job by itself; who fails over and over again by its own
 //     fault does, and is named. (pod)
 //  3. Whoever is alive goes on: nobody waits for a pod that is gone, and no survivor is restarted. (ps, rendezvous, master)

@@ -16,7 +16,7 @@ import (
 // aJob is what flags make of one that has all that is needed.
 func aJob(t *testing.T, flags ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(append(strings.Fields(`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
+	c, err := job.Parse(job.Train, append(strings.Fields(`--job_name=j --image_name=i --model_def=m.f --training_data=/data/train --namespace=research`), flags...))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -77,6 +77,12 @@ func split(location string) (parent, name, query string) {
 	return "./", location, query
 }
 
+// Split splits the location of a file into that of its directory and its name.
+func Split(location string) (dir, name string) {
+	parent, name, query := split(location)
+	return parent + query, name
+}
+
 // Within splits a location that may be of one commit into that of its directory and the commit's number; 0: it is of a directory.
 func Within(location string) (dir string, number int64) {
 	parent, name, query := split(location)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -94,6 +95,22 @@ func (s Source) Load(layout param.Layout, values []float32) error {
 		return damaged("read checkpoint: %s: it is of another model: %w", s.Dir.Path(c.Number, recordFile), err)
 	}
 	return s.Dir.Restore(c, Part{Values: values})
+}
+
+// Version returns the model's version. That of an exported model is the one that it was exported with, 0 if it does not say.
+func (s Source) Version() (version int64, err error) {
+	if s.File == "" {
+		c, err := s.Dir.ReadCommit(s.Number)
+		if err != nil {
+			return 0, err
+		}
+		return c.Version, nil
+	}
+	err = s.exported(func(f *safetensors.File) error {
+		version, _ = strconv.ParseInt(f.Metadata["version"], 10, 64) // of another program's file there is none
+		return nil
+	})
+	return version, err
 }
 
 // Check reads what an exported model says of itself, and returns what is wrong with it. A layout that is not nil is that of the model

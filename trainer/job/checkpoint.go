@@ -63,6 +63,9 @@ func (j *Job) dataAround(dir string) (flag, data string) {
 
 // Checkpoints says in one line when the job has checkpoints and where, or what it means that it has none.
 func (j *Job) Checkpoints() string {
+	if !j.Trains() {
+		return "no checkpoints: nothing is trained; the model is that of " + j.CheckpointDirForInit
+	}
 	if j.CheckpointDir == "" {
 		if j.Strategy == AllReduce {
 			return "no checkpoints: if all workers are lost at once the training begins anew (give --checkpoint_dir on a --volume)"
@@ -127,10 +130,15 @@ func bucketOrPath(dir string) bool {
 	return !InBucket(dir) || (scheme == "s3" || scheme == "gs") && rest != ""
 }
 
-// checkShared refuses a directory of checkpoints that the pods of a cluster do not share.
+// checkShared refuses a directory of checkpoints, or a place for predictions, that the pods of a cluster do not share.
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
 		p.check(j.volumeOf(from) != nil, "--checkpoint_dir_for_init=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", from)
+	}
+	if out := j.PredictionOutputs; out != "" && !InBucket(out) {
+		v := j.volumeOf(out)
+		p.check(v != nil, "--prediction_outputs=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", out)
+		p.check(v == nil || !j.readOnly(*v), "--prediction_outputs=%s: --cluster_spec mounts it read-only; give another", out)
 	}
 	dir := j.CheckpointDir
 	switch v := j.volumeOf(dir); {

@@ -34,7 +34,7 @@ func TestCheckpoints(t *testing.T) {
 		{here + " --checkpoint_steps=7", "", 7, 0, none},
 		{here + " --checkpoint_dir=c", "c", 0, 30 * time.Second, "every 30s in c, the newest 3"},
 	} {
-		c, err := Parse(append(strings.Fields(test.args), "--job_name=j", "--model_def=m", "--training_data=d"))
+		c, err := Parse(Train, append(strings.Fields(test.args), "--job_name=j", "--model_def=m", "--training_data=d"))
 		if err != nil {
 			t.Errorf("%s: %v", test.args, err)
 			continue
@@ -48,7 +48,7 @@ func TestCheckpoints(t *testing.T) {
 
 // A default that is known later, as a runtime's own directory, gives way to what was given; and it may change.
 func TestSettleCheckpointsAgain(t *testing.T) {
-	c, err := Parse([]string{"--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"})
+	c, err := Parse(Train, []string{"--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestSettleCheckpointsAgain(t *testing.T) {
 			t.Errorf("%q: got %q every %v", dir, got.CheckpointDir, got.CheckpointInterval)
 		}
 	}
-	if c, _ = Parse([]string{"--runtime=local", "--checkpoint_dir=mine", "--checkpoint_steps=5"}); c != nil {
+	if c, _ = Parse(Train, []string{"--runtime=local", "--checkpoint_dir=mine", "--checkpoint_steps=5"}); c != nil {
 		c.Job.SettleCheckpoints("/state/j", c.Given)
 		if c.Job.CheckpointDir != "mine" || c.Job.CheckpointInterval.Duration != 0 {
 			t.Errorf("got %q every %v", c.Job.CheckpointDir, c.Job.CheckpointInterval)
@@ -80,7 +80,7 @@ func TestCheckpointsAreShared(t *testing.T) {
 		"--checkpoint_dir=/data/c --volume=claim_name=c,mount_path=/data " + readOnly: "--checkpoint_dir=/data/c: --cluster_spec mounts /data read-only",
 		"--checkpoint_steps=3 --volume=claim_name=c,mount_path=/data " + readOnly:     "--checkpoint_steps=3: needs --checkpoint_dir, or a --volume with a claim_name that can be written to",
 	} {
-		_, err := Parse(append(strings.Fields(args), "--job_name=j", "--model_def=m", "--training_data=d", "--image_name=i"))
+		_, err := Parse(Train, append(strings.Fields(args), "--job_name=j", "--model_def=m", "--training_data=d", "--image_name=i"))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want one problem with %q", args, err, want)
 		}

@@ -14,7 +14,7 @@ func onCluster(args string) []string {
 
 func TestTutorialsOnKubernetes(t *testing.T) {
 	for name, command := range map[string]string{"cloud": cloud, "older cloud": cloudOld, "minikube": minikube, "AllReduce": allReduce, "elastic": elastic} {
-		c, err := Parse(strings.Fields(command))
+		c, err := Parse(Train, strings.Fields(command))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -26,8 +26,8 @@ func TestTutorialsOnKubernetes(t *testing.T) {
 }
 
 func TestClusterFlags(t *testing.T) {
-	c, err := Parse(onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend --service_account=elasticdl --node-selector=disktype=ssd,example.com/zone=a" +
-		" --tolerations=key=nvidia.com/gpu,operator=Exists;key=k,value=v,effect=NoExecute,seconds=60 --yaml=- --context=c --kubeconfig=k" +
+	c, err := Parse(Train, onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend --service_account=elasticdl --node-selector=disktype=ssd,example.com/zone=a"+
+		" --tolerations=key=nvidia.com/gpu,operator=Exists;key=k,value=v,effect=NoExecute,seconds=60 --yaml=- --context=c --kubeconfig=k"+
 		" --cluster_spec=f.yaml --output=/out --volume=claim_name=c,mount_path=/out/"))
 	if err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestClusterNotes(t *testing.T) {
 		"--runtime=local --output=/out --max_memory=8Gi --tolerations=operator=Exists --node_selector=a=b --service_account=s --ttl=1 --deadline=1 --suspend --yaml=- --follow --context=c --kubeconfig=k": "no effect with --runtime=local: " +
 			"--image_name, --max_memory, --tolerations, --node_selector, --service_account, --ttl, --deadline, --suspend, --yaml, --follow, --context, --kubeconfig",
 	} {
-		c, err := Parse(onCluster(args))
+		c, err := Parse(Train, onCluster(args))
 		if got := strings.Join(c.Notes, "\n"); err != nil || got != want {
 			t.Errorf("%s: notes %q, %v; want %q", args, got, err, want)
 		}
@@ -102,7 +102,7 @@ func TestClusterRefused(t *testing.T) {
 		"--follow --detach":                                 "--follow: contradicts --detach",
 		"--follow --yaml=-":                                 "--follow: with --yaml=- there is no job to follow",
 	} {
-		_, err := Parse(onCluster(args))
+		_, err := Parse(Train, onCluster(args))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want one problem with %q", args, err, want)
 		}
@@ -117,7 +117,7 @@ func TestLimitsBelowDefaults(t *testing.T) {
 		"--worker_memory_limit=1Gi --worker_cpu_request=2":                              "cpu=2,memory=1Gi",
 		"--worker_resource_limit=cpu=8,memory=8Gi --worker_resource_request=memory=6Gi": "memory=6Gi",
 	} {
-		c, err := Parse(onCluster(args))
+		c, err := Parse(Train, onCluster(args))
 		if err != nil || c.Job.Worker.Request.String() != want {
 			t.Errorf("%s: %v, %v; want %s", args, c.Job.Worker.Request, err, want)
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Command is what `elasticdl train` was asked to do.
+// Command is what `elasticdl train`, evaluate or predict was asked to do.
 type Command struct {
 	Job     *Job
 	Runtime string   // "kubernetes" or "local"
@@ -27,17 +27,19 @@ type Command struct {
 	given          []*Flag // in the order of the command line
 	recordsPerTask int     // --record_per_task
 	repository     string  // --repository
+	processor      string  // --prediction_outputs_processor
 }
 
 func newCommand() *Command {
-	return &Command{Job: Default(), Runtime: "kubernetes"}
+	return &Command{Job: Default(), Runtime: "kubernetes", processor: "PredictionOutputsProcessor"}
 }
 
-// Parse reads the arguments of `elasticdl train`: --name=value or --name value,
+// Parse reads the arguments of the command for a type of job: --name=value or --name value,
 // dashes as good as underscores, --name alone for true. It reports all problems,
 // those of Validate included, joined; the Command beside an error has what was right.
-func Parse(args []string) (*Command, error) {
+func Parse(t Type, args []string) (*Command, error) {
 	c := newCommand()
+	c.Job.Type = t
 	var p problems
 	c.readAll(args, &p)
 	c.finish(&p)
@@ -68,7 +70,7 @@ func (c *Command) readAll(args []string, p *problems) {
 		}
 		switch {
 		case f == nil:
-			p.check(false, "--%s: unknown flag%s", name, suggest(name))
+			p.check(false, "--%s: unknown flag%s", name, suggest(c.Job.Type, name))
 		case !hasValue && takes:
 			p.check(false, "--%s needs a value", name)
 		default:
@@ -108,7 +110,7 @@ func (c *Command) finish(p *problems) {
 	}
 	j.Settle(c.has)
 	c.settleCheckpoints(p)
-	if !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
+	if j.Trains() && !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
 	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", "--cluster_spec=%s: --cluster_spec_json says the same; drop one of the two", c.ClusterSpec)
@@ -120,6 +122,10 @@ func (c *Command) finish(p *problems) {
 // settleCheckpoints is where checkpoints are on a cluster. On one machine the caller knows where they are if that was not given.
 func (c *Command) settleCheckpoints(p *problems) {
 	j, dir := c.Job, "here"
+	if !j.Trains() {
+		j.SettleCheckpoints("", c.has)
+		return
+	}
 	if c.Runtime == "kubernetes" {
 		dir = j.ClaimDir()
 	}
@@ -137,6 +143,9 @@ func (c *Command) settleCheckpoints(p *problems) {
 // refuseLater refuses values that this version does not have yet.
 func (c *Command) refuseLater(p *problems) {
 	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", "--runtime=%s: expected kubernetes or local", c.Runtime)
+	if !c.Job.Trains() {
+		return
+	}
 	switch c.Job.Strategy {
 	case "Local", "":
 		p.check(false, "--distribution_strategy=%s: not available in this version yet; give %s or %s", c.Job.Strategy, ParameterServer, AllReduce)
@@ -177,9 +186,13 @@ func flagOf(problem error) string {
 
 // note says which of the given flags do nothing here.
 func (c *Command) note() {
-	var cluster, gone []string
+	var cluster, gone, idle []string
 	for _, f := range c.given {
 		switch {
+		case !f.With(c.Job.Type):
+			if f.Kind() != "PATH" { // Validate refuses those
+				idle = append(idle, "--"+f.Name)
+			}
 		case f.Effect == Cluster && c.Runtime == "local":
 			cluster = append(cluster, "--"+f.Name)
 		case f.Effect == Gone:
@@ -188,6 +201,9 @@ func (c *Command) note() {
 	}
 	if out := c.Job.Output; out != "" && !InBucket(out) && c.Runtime == "kubernetes" && c.Job.volumeOf(out) == nil {
 		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", out))
+	}
+	if len(idle) > 0 {
+		c.Notes = append(c.Notes, fmt.Sprintf("no effect with %s: %s", c.Job.Type, strings.Join(idle, ", ")))
 	}
 	if len(cluster) > 0 {
 		c.Notes = append(c.Notes, "no effect with --runtime=local: "+strings.Join(cluster, ", "))
@@ -216,7 +232,7 @@ func Find(name string) *Flag {
 }
 
 // suggest is "; did you mean --x?" for the flag nearest to an unknown name, or nothing.
-func suggest(name string) string {
+func suggest(t Type, name string) string {
 	name = strings.ReplaceAll(name, "-", "_")
 	best, nearest := max(2, len(name)/3)+1, ""
 	for i := range flags {
@@ -231,7 +247,7 @@ func suggest(name string) string {
 		}
 	}
 	if nearest == "" {
-		return "; see elasticdl train --help"
+		return fmt.Sprintf("; see elasticdl %s --help", t)
 	}
 	return "; did you mean --" + nearest + "?"
 }

@@ -3,6 +3,8 @@ package job
 import (
 	"encoding/json"
 	"reflect"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -45,7 +47,7 @@ func local(command string) []string {
 
 func TestTutorials(t *testing.T) {
 	for name, command := range map[string]string{"cloud": cloud, "older cloud": cloudOld} {
-		c, err := Parse(local(command))
+		c, err := Parse(Train, local(command))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -69,7 +71,7 @@ func TestTutorials(t *testing.T) {
 }
 
 func TestTutorialMinikube(t *testing.T) {
-	c, err := Parse(local(minikube))
+	c, err := Parse(Train, local(minikube))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,19 +81,19 @@ func TestTutorialMinikube(t *testing.T) {
 	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--volume") {
 		t.Errorf("notes %q, want one that names --volume", c.Notes)
 	}
-	if c, err = Parse(local(allReduce)); err != nil {
+	if c, err = Parse(Train, local(allReduce)); err != nil {
 		t.Fatal(err)
 	}
 	if c.Job.Strategy != AllReduce || c.Job.NumPS != 0 || c.Job.NumWorkers != 2 || c.Job.HeartbeatTimeout.Seconds() != 5 {
 		t.Errorf("AllReduce: %+v", c.Job)
 	}
-	if c, err := Parse(strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" || len(c.Notes) > 0 {
+	if c, err := Parse(Train, strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" || len(c.Notes) > 0 {
 		t.Errorf("without --runtime: %+v, %v; want Kubernetes without notes", c, err)
 	}
 }
 
 func TestTutorialElastic(t *testing.T) {
-	c, err := Parse(local(elastic))
+	c, err := Parse(Train, local(elastic))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +113,7 @@ func TestTutorialElastic(t *testing.T) {
 func lines(err error) int { return strings.Count(err.Error(), "\n") + 1 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
-	_, err := Parse([]string{"--job_name=Not OK", "--num_wrkers=3", "--minibatch-size=0", "--num_epochs=many", "--use_async=perhaps",
+	_, err := Parse(Train, []string{"--job_name=Not OK", "--num_wrkers=3", "--minibatch-size=0", "--num_epochs=many", "--use_async=perhaps",
 		"--volume=host_path=/d", "--worker_resource_request=cpu=lots", "--checkpoint_steps=-1", "--keep_checkpoint_max=-2", "--checkpoint_interval=1ms", "--checkpoint_dir_for_init=x", "--evaluation_steps=10",
 		"--yaml=x.yaml", "stray", "--runtime=moon", "--grads_to_wait"})
 	want := []string{
@@ -167,7 +169,7 @@ func TestParseForms(t *testing.T) {
 		{"--worker_image=w", func(c *Command) bool { return c.Job.Worker.Image == "w" && c.Job.PS.Image == "w" }},
 		{"--worker_cpu_request=2", func(c *Command) bool { return c.Job.Worker.Request.String() == "cpu=2,memory=4096Mi" }},
 	} {
-		c, err := Parse(append(base[:len(base):len(base)], strings.Fields(test.args)...))
+		c, err := Parse(Train, append(base[:len(base):len(base)], strings.Fields(test.args)...))
 		if err != nil || !test.ok(c) {
 			t.Errorf("%s: %+v, %v", test.args, c, err)
 		}
@@ -220,7 +222,8 @@ func TestRefused(t *testing.T) {
 		"--checkpoint_dir=ftp://b/p":                                   "--checkpoint_dir=ftp://b/p: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
 		"--checkpoint_interval=-1s":                                    "--checkpoint_interval=-1s: expected 1s or more, or 0",
 		"--job_command=sh":                                             "--job_command: not available",
-		"--prediction_data=x":                                          "--prediction_data: not available",
+		"--prediction_data=x":                                          "--prediction_data=x: goes with predict, not with train: drop it",
+		"--prediction_outputs=x.csv":                                   "--prediction_outputs=x.csv: goes with predict, not with train: drop it; --output is for the trained model",
 		"--image_pull_policy=Sometimes":                                "expected Always, IfNotPresent, Never",
 		"--log_level=LOUD":                                             "expected DEBUG, INFO",
 		"--task_timeout=0":                                             "expected 1s or more",
@@ -230,7 +233,7 @@ func TestRefused(t *testing.T) {
 		"--num_ps_pod 3":                                               "did you mean --num_ps_pods?",
 		"--training-dta=x":                                             "did you mean --training_data?",
 	} {
-		_, err := Parse(append(strings.Fields(args), "--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"))
+		_, err := Parse(Train, append(strings.Fields(args), "--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want one problem with %q", args, err, want)
 		}
@@ -241,7 +244,7 @@ func TestRefused(t *testing.T) {
 func TestJSON(t *testing.T) {
 	for _, command := range []string{cloud, minikube, allReduce, elastic,
 		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", "--job_name=j --model_def=m --training_data=d --num_ps_pods=0 --scale_learning_rate", cloud + ` --envs=A=b=c,D=e --cluster_spec_json={"a":1} --sync_version_tolerance=0 --data_reader_params=k=v`} {
-		c, err := Parse(local(command))
+		c, err := Parse(Train, local(command))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -311,16 +314,74 @@ func TestFlagTable(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	help := Help()
-	for _, f := range Flags() {
-		if want := f.Effect != Later; strings.Contains(help, "--"+f.Name) != want {
-			t.Errorf("--%s in the help text: %t, want %t", f.Name, !want, want)
+	for _, kind := range []Type{Train, Evaluate, Predict} {
+		help := Help(kind)
+		for _, f := range Flags() {
+			if want := f.Effect != Later && f.With(kind); regexp.MustCompile("--"+f.Name+"\\b").MatchString(help) != want {
+				t.Errorf("--%s in the help text of %s: %t, want %t", f.Name, kind, !want, want)
+			}
+		}
+		for line := range strings.Lines(help) {
+			if len(line) > 141 {
+				t.Errorf("%s: a line of %d characters: %s", kind, len(line), line)
+			}
 		}
 	}
-	for line := range strings.Lines(help) {
-		if len(line) > 141 {
-			t.Errorf("a line of %d characters: %s", len(line), line)
+	for name := range goesWith {
+		if Find(name) == nil {
+			t.Errorf("--%s is limited, and is no flag", name)
 		}
+	}
+}
+
+// A job that trains nothing: what it needs, what has no effect in it, and what is refused.
+func TestFixedJobs(t *testing.T) {
+	const evaluate = "--job_name=j --model_def=m --checkpoint_dir_for_init=/ckpt --validation_data=/data/test"
+	const predict = "--job_name=j --model_def=m --checkpoint_dir_for_init=/ckpt --prediction_data=/data/new --prediction_outputs=/out/out.csv"
+	for _, c := range []struct {
+		kind Type
+		args string
+		want string // of the only problem; "": none
+	}{
+		{Evaluate, "--runtime=local " + evaluate, ""},
+		{Predict, "--runtime=local " + predict, ""},
+		{Predict, "--runtime=local " + predict + " --distribution_strategy=AllreduceStrategy --num_epochs=5 --heartbeat_timeout=9s --checkpoint_steps=4", ""},
+		{Predict, "--runtime=local " + predict + " --num_ps_pods=0 --evaluation_steps=5 --grads_to_wait=3 --get_model_steps=3", ""},
+		{Predict, "--image_name=i --volume=claim_name=c,mount_path=/data;claim_name=d,mount_path=/out;claim_name=e,mount_path=/ckpt " + predict, ""},
+		{Predict, "--image_name=i --checkpoint_dir_for_init=s3://b/c --prediction_outputs=s3://b/o.csv --job_name=j --model_def=m --prediction_data=/d", ""},
+		{Predict, "--image_name=i --volume=claim_name=e,mount_path=/ckpt " + predict, "--prediction_outputs=/out/out.csv: expected a path that is mounted (--volume)"},
+		{Evaluate, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c", "--validation_data is missing"},
+		{Evaluate, "--runtime=local --job_name=j --model_def=m --validation_data=c", "--checkpoint_dir_for_init is missing: name the checkpoints"},
+		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c --prediction_outputs=o", "--prediction_data is missing"},
+		{Predict, "--runtime=local --job_name=j --model_def=m --checkpoint_dir_for_init=c --prediction_data=o", "--prediction_outputs is missing: name a .csv file"},
+		{Predict, "--runtime=local " + predict + " --training_data=x", "--training_data=x: goes with train, not with predict: drop it"},
+		{Predict, "--runtime=local " + predict + " --validation_data=x", "--validation_data=x: goes with train, not with predict: drop it"},
+		{Predict, "--runtime=local " + predict + " --output=x", "--output=x: goes with train, not with predict: drop it; --prediction_outputs is"},
+		{Evaluate, "--runtime=local " + evaluate + " --checkpoint_dir=x", "--checkpoint_dir=x: goes with train, not with evaluate: drop it; --checkpoint_dir_for_init names the model"},
+		{Predict, "--runtime=local " + predict + " --prediction_outputs=/data/new/o.csv", "--prediction_outputs=/data/new/o.csv: it is in --prediction_data=/data/new, of which every file is read"},
+		{Predict, "--runtime=local " + predict + " --prediction_outputs=ftp://o.csv", "--prediction_outputs=ftp://o.csv: expected a .csv file or a directory, s3://"},
+		{Predict, "--runtime=local " + predict + " --prediction_outputs_processor=mine", "--prediction_outputs_processor=mine: not available"},
+		{Evaluate, "--runtime=local " + evaluate + " --num_wrkers=3", "did you mean --num_workers?"},
+		{Evaluate, "--runtime=local " + evaluate + " --frobnicate=3", "see elasticdl evaluate --help"},
+	} {
+		got, err := Parse(c.kind, strings.Fields(c.args))
+		if c.want != "" {
+			if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%s %s: %v, want one problem with %q", c.kind, c.args, err, c.want)
+			}
+			continue
+		}
+		if err != nil {
+			t.Errorf("%s %s: %v", c.kind, c.args, err)
+			continue
+		}
+		if j := got.Job; j.Type != c.kind || j.Strategy != "" || j.NumPS != 0 || j.CheckpointDir != "" || j.CheckpointInterval.Duration != 0 {
+			t.Errorf("%s %s: %+v", c.kind, c.args, j)
+		}
+	}
+	got, _ := Parse(Predict, strings.Fields("--runtime=local --num_epochs=5 --num_ps_pods=2 --num_workers=3 --seed=4 "+predict))
+	if want := []string{"no effect with predict: --num_epochs, --num_ps_pods, --seed"}; !slices.Equal(got.Notes, want) {
+		t.Errorf("notes %q, expected %q", got.Notes, want)
 	}
 }
 
@@ -332,7 +393,7 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Add(strings.Join(onCluster("--max_memory=8Gi --ttl=0 --deadline=1h --suspend --tolerations=key=k,effect=NoExecute,seconds=60 --node_selector=a=b --worker_resource_limit=gpu=1"), "\n"))
 	f.Fuzz(func(t *testing.T, text string) {
-		c, err := Parse(strings.Split(text, "\n"))
+		c, err := Parse(Train, strings.Split(text, "\n"))
 		if err != nil {
 			return
 		}

@@ -62,7 +62,8 @@ func ByField(problem error) (field, text string) {
 // version does not have.
 func (j *Job) Available() error {
 	var p problems
-	c := &Command{Job: j}
+	c := newCommand()
+	c.Job = j
 	for i := range flags {
 		f := &flags[i]
 		if v := f.bind(c); f.Effect == Later || v.only {
@@ -73,10 +74,13 @@ func (j *Job) Available() error {
 }
 
 // Settle makes what was not given fit what was, as --flags of the command line do: no servers are the AllReduce
-// strategy, and the other way round; and what pods ask for by default is no more than their limits. Given tells
+// strategy, and the other way round; a job that trains nothing has neither; and what pods ask for by default is no more than their limits. Given tells
 // whether a flag was.
 func (j *Job) Settle(given func(flag string) bool) {
-	if !given("distribution_strategy") && given("num_ps_pods") && j.NumPS == 0 {
+	if !j.Trains() {
+		j.Strategy, j.NumPS = "", 0
+	}
+	if j.Trains() && !given("distribution_strategy") && given("num_ps_pods") && j.NumPS == 0 {
 		j.Strategy = AllReduce
 	}
 	if j.Strategy == AllReduce && !given("num_ps_pods") {
@@ -94,5 +98,5 @@ func (j *Job) Settle(given func(flag string) bool) {
 
 // Elastic tells whether the job goes on when some of its workers are taken away: a ring of fewer than MinWorkers waits.
 func (j *Job) Elastic() bool {
-	return j.Strategy == ParameterServer || max(1, j.MinWorkers) < j.NumWorkers
+	return j.Strategy != AllReduce || max(1, j.MinWorkers) < j.NumWorkers
 }

@@ -1,6 +1,8 @@
 package job
 
-// Flag is one flag of `elasticdl train`.
+import "slices"
+
+// Flag is one flag of `elasticdl train`, evaluate or predict.
 type Flag struct {
 	Name    string   // as ElasticDL spells it
 	Topic   Topic    // heading in the help text
@@ -35,6 +37,26 @@ const (
 	Later             // not in this version: refused
 )
 
+// With reports whether the flag has its effect in jobs of a type.
+func (f *Flag) With(t Type) bool {
+	types, limited := goesWith[f.Name]
+	return !limited || slices.Contains(types, t)
+}
+
+// goesWith is the types of job that a flag has its effect in. One that is not in here has it in all.
+var goesWith = map[string][]Type{
+	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate}, "shuffle": {Train}, "seed": {Train},
+	"prediction_data": {Predict}, "prediction_outputs": {Predict}, "prediction_outputs_processor": {Predict}, "eval_metrics_fn": {Train, Evaluate},
+	"loss": {Train, Evaluate}, "optimizer": {Train}, "callbacks": {Train},
+
+	"distribution_strategy": {Train}, "num_ps_pods": {Train}, "num_epochs": {Train}, "global_batch_size": {Train}, "scale_learning_rate": {Train},
+	"max_step": {Train}, "evaluation_steps": {Train}, "grads_to_wait": {Train}, "use_async": {Train}, "sync_version_tolerance": {Train},
+	"lr_staleness_modulation": {Train}, "get_model_steps": {Train}, "log_loss_steps": {Train}, "heartbeat_timeout": {Train},
+
+	"checkpoint_dir": {Train}, "checkpoint_steps": {Train}, "checkpoint_interval": {Train}, "keep_checkpoint_max": {Train},
+	"ps_resource_request": {Train}, "ps_resource_limit": {Train}, "ps_pod_priority": {Train},
+}
+
 // TakesValue tells whether the flag needs one; booleans do not.
 func (f *Flag) TakesValue() bool { return f.Kind() != "" }
 
@@ -67,11 +89,12 @@ var flags = append([]Flag{
 	{Name: "eval_metrics_fn", Topic: Model, Effect: Everywhere, Usage: "the model's metrics function", bind: func(c *Command) value { return only(&c.Job.EvalMetricsFn) }},
 	{Name: "custom_data_reader", Topic: Model, Effect: Everywhere, Usage: "the model's data reader function", bind: func(c *Command) value { return only(&c.Job.CustomDataReader) }},
 	{Name: "output", Topic: Model, Effect: Everywhere, Usage: "directory for the trained model, or s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", bind: func(c *Command) value { return place(&c.Job.Output) }},
-	{Name: "prediction_outputs_processor", Topic: Model, Effect: Later, Usage: "the model's function that takes predictions", bind: toNowhere},
+	{Name: "prediction_outputs_processor", Topic: Model, Effect: Everywhere, Usage: "the model's function from outputs to rows", bind: func(c *Command) value { return only(&c.processor) }},
 
 	{Name: "training_data", Topic: Data, Effect: Everywhere, Aliases: []string{"train_data_dir"}, Usage: "RecordIO directory or file, or .csv file (required)", bind: func(c *Command) value { return place(&c.Job.TrainingData) }},
-	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"}, Usage: "likewise, to evaluate on", bind: func(c *Command) value { return place(&c.Job.ValidationData) }},
-	{Name: "prediction_data", Topic: Data, Effect: Later, Usage: "likewise, to predict on", bind: func(c *Command) value { return place(&c.Job.PredictionData) }},
+	{Name: "validation_data", Topic: Data, Effect: Everywhere, Aliases: []string{"evaluation_data_dir"}, Usage: "the same, to evaluate on (required by evaluate)", bind: func(c *Command) value { return place(&c.Job.ValidationData) }},
+	{Name: "prediction_data", Topic: Data, Effect: Everywhere, Usage: "RecordIO directory or file, or .csv file, to predict on (required)", bind: func(c *Command) value { return place(&c.Job.PredictionData) }},
+	{Name: "prediction_outputs", Topic: Data, Effect: Everywhere, Usage: "FILE.csv, in the order of the data, or a directory for parts of it; also s3://, gs:// (required)", bind: func(c *Command) value { return place(&c.Job.PredictionOutputs) }},
 	{Name: "data_reader_params", Topic: Data, Effect: Everywhere, Usage: "parameters of the data reader", bind: func(c *Command) value { return params(&c.Job.DataReaderParams) }},
 	{Name: "shuffle", Topic: Data, Effect: Everywhere, Usage: "another order of tasks and records in each epoch", bind: func(c *Command) value { return boolean(&c.Job.Shuffle) }},
 	{Name: "seed", Topic: Data, Effect: Everywhere, Usage: "seed of initial values, order and dropout", bind: func(c *Command) value { return seed(&c.Job.Seed) }},
@@ -105,7 +128,7 @@ var flags = append([]Flag{
 	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Everywhere, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},
 	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere, Usage: "time between checkpoints; 30s if there are no steps; 0 for none", bind: func(c *Command) value { return duration(&c.Job.CheckpointInterval) }},
 	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere, Usage: "newest checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
-	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "start with the model of another job's checkpoints, of one of them, or with an exported model", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
+	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "begin with the model of another job's checkpoints, of one of them, or with an exported model", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
 }, append(podFlags, oldFlags...)...)
 
 var podFlags = []Flag{

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Help is the flags of `elasticdl train` by topic. The older ones are one paragraph.
-func Help() string {
+// Help is the flags of the command for a type of job, by topic. The older ones are one paragraph.
+func Help(t Type) string {
 	var b strings.Builder
 	var topic Topic
 	var old []string
 	for i := range flags {
 		f := &flags[i]
-		if f.Effect == Later {
+		if f.Effect == Later || !f.With(t) {
 			continue
 		}
 		if f.Topic == Remnants {

@@ -35,13 +35,14 @@ type Job struct {
 	DataReaderParams map[string]string `json:"dataReaderParams,omitzero"` // --data_reader_params
 
 	// Where data comes from and where the result goes: paths as the pods see them.
-	TrainingData   string `json:"trainingData,omitzero"`   // --training_data: RecordIO directory or file, or .csv
-	ValidationData string `json:"validationData,omitzero"` // --validation_data: likewise; "" = no evaluation
-	PredictionData string `json:"predictionData,omitzero"` // --prediction_data: likewise
-	Output         string `json:"output,omitzero"`         // --output: directory or bucket for the trained model; "" = none
+	TrainingData      string `json:"trainingData,omitzero"`      // --training_data: RecordIO directory or file, or .csv
+	ValidationData    string `json:"validationData,omitzero"`    // --validation_data: likewise; "" = no evaluation
+	PredictionData    string `json:"predictionData,omitzero"`    // --prediction_data: likewise
+	Output            string `json:"output,omitzero"`            // --output: directory or bucket for the trained model; "" = none
+	PredictionOutputs string `json:"predictionOutputs,omitzero"` // --prediction_outputs: a .csv file, or a directory for parts of it
 
 	// How it is trained.
-	Strategy              Strategy `json:"strategy"`                       // --distribution_strategy
+	Strategy              Strategy `json:"strategy,omitzero"`              // --distribution_strategy; "" = nothing is trained
 	NumWorkers            int      `json:"numWorkers"`                     // --num_workers: workers wanted
 	MinWorkers            int      `json:"minWorkers,omitzero"`            // --min_workers: a ring of fewer does not train; 0 = 1
 	MaxWorkers            int      `json:"maxWorkers,omitzero"`            // --max_workers: the job is not scaled beyond; 0 = no limit
@@ -169,6 +170,9 @@ func (j *Job) MaxRecords() int64 { return int64(j.MaxStep) * int64(j.MinibatchSi
 func (j *Job) Synchronous() bool {
 	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
 }
+
+// Trains reports whether the job trains a model. One that does not evaluates a model, or predicts with it, which does not change.
+func (j *Job) Trains() bool { return j.Type == Train }
 
 // Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }

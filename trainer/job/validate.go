@@ -76,7 +76,9 @@ func (j *Job) checkNames(p *problems) {
 	default:
 		p.check(modelDef.MatchString(j.ModelDef), "--model_def=%s: expected names joined by dots, as mnist.mnist_functional_api.custom_model", j.ModelDef)
 	}
-	p.oneOf(string(j.Strategy), "distribution_strategy", string(ParameterServer), string(AllReduce))
+	if j.Trains() {
+		p.oneOf(string(j.Strategy), "distribution_strategy", string(ParameterServer), string(AllReduce))
+	}
 	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
 
@@ -84,14 +86,40 @@ func (j *Job) checkData(p *problems) {
 	switch j.Type {
 	case Train:
 		p.check(j.TrainingData != "", "--training_data is missing: name a RecordIO directory or a .csv file")
-		p.check(j.PredictionData == "", "--prediction_data=%s: goes with predict, not with train", j.PredictionData)
 		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "", "--evaluation_steps=%d needs --validation_data", j.EvaluationSteps)
 	case Evaluate:
-		p.check(j.ValidationData != "", "--validation_data is missing")
+		p.check(j.ValidationData != "", "--validation_data is missing: name a RecordIO directory or a .csv file")
 	case Predict:
-		p.check(j.PredictionData != "", "--prediction_data is missing")
+		p.check(j.PredictionData != "", "--prediction_data is missing: name a RecordIO directory or a .csv file")
+		p.check(j.PredictionOutputs != "", "--prediction_outputs is missing: name a .csv file, or a directory for parts of it")
 	default:
 		p.check(false, "job type %q: expected %s, %s or %s", j.Type, Train, Evaluate, Predict)
+		return
+	}
+	for _, f := range []struct{ flag, value, instead string }{
+		{"training_data", j.TrainingData, ""},
+		{"validation_data", j.ValidationData, ""},
+		{"prediction_data", j.PredictionData, ""},
+		{"prediction_outputs", j.PredictionOutputs, "; --output is for the trained model"},
+		{"output", j.Output, "; --prediction_outputs is for what predict writes, --checkpoint_dir_for_init names the model"},
+		{"checkpoint_dir", j.CheckpointDir, "; --checkpoint_dir_for_init names the model"},
+	} {
+		types := goesWith[f.flag]
+		p.check(f.value == "" || slices.Contains(types, j.Type), "--%s=%s: goes with %s, not with %s: drop it%s", f.flag, f.value, types[0], j.Type, f.instead)
+	}
+	if !j.Trains() {
+		j.checkFixed(p)
+	}
+}
+
+// checkFixed refuses what a job that trains nothing cannot do.
+func (j *Job) checkFixed(p *problems) {
+	p.check(j.Strategy == "" && j.NumPS == 0, "--distribution_strategy=%s: a job to %s has no strategy and no parameter servers", j.Strategy, j.Type)
+	p.check(j.CheckpointDirForInit != "", "--checkpoint_dir_for_init is missing: name the checkpoints of the job that has trained the model, one of them, or an exported model")
+	if out := j.PredictionOutputs; out != "" {
+		p.check(bucketOrPath(out), "--prediction_outputs=%s: expected a .csv file or a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", out)
+		flag, data := j.dataAround(out)
+		p.check(data == "" || InBucket(out), "--prediction_outputs=%s: it is in --%s=%s, of which every file is read; give another", out, flag, data)
 	}
 }
 

@@ -213,7 +213,7 @@ func (o *objects) status() *wire.JobStatus {
 	if s.EndedUnixMs == 0 && o.spec != nil {
 		var j job.Job
 		if json.Unmarshal([]byte(o.spec.Data[manifest.KeyJob]), &j) == nil {
-			s.Strategy = string(j.Strategy)
+			s.Strategy, s.Type = string(j.Strategy), string(j.Type)
 			s.Workers = int32(cmp.Or(s.Workers, int32(j.NumWorkers)))
 		}
 		if n, err := strconv.Atoi(o.spec.Data[manifest.KeyNumWorkers]); err == nil && n > 0 {

@@ -115,7 +115,7 @@ func (m *kubeMaster) run(ctx context.Context) error {
 	}
 	m.log = role.Logger(m.Output, j.LogLevel)
 	status := &wire.JobStatus{
-		Name: m.Job, State: string(job.Pending), Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
+		Name: m.Job, State: string(job.Pending), Type: string(j.Type), Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
 	}
 	var former string
 	var left *wire.JobStatus

@@ -42,7 +42,7 @@ const (
 
 func parse(t testing.TB, command string, more ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(append(strings.Fields(command), more...))
+	c, err := job.Parse(job.Train, append(strings.Fields(command), more...))
 	if err != nil {
 		t.Fatal(err)
 	}

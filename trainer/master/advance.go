@@ -50,6 +50,11 @@ func (m *master) passBarriers() {
 		return
 	}
 	m.trained = true
+	if m.fixed != nil {
+		m.fixed.begin()
+		m.wake()
+		return
+	}
 	version := m.strategy.version()
 	m.Log.Info("Training finished", "version", version)
 	m.happen(TrainingFinished{Version: version})
@@ -57,7 +62,7 @@ func (m *master) passBarriers() {
 		m.evals.Final(version)
 	}
 	if m.Job.Output != "" {
-		m.queue.Export(version)
+		m.queue.Export(version, 0)
 	}
 	m.wake()
 }
@@ -174,9 +179,8 @@ func (m *master) finish(now time.Time) {
 			}
 			return
 		}
-		stats := m.queue.Stats()
-		if stats.Done != stats.Total {
-			m.end(job.Failed, fmt.Errorf("%d records of %d were trained on", stats.Done, stats.Total), now)
+		if done, total := m.counted(); done != total {
+			m.end(job.Failed, fmt.Errorf("%d records of %d were %s", done, total, m.did()), now)
 			return
 		}
 		m.end(job.Succeeded, nil, now)
@@ -196,7 +200,8 @@ func (m *master) end(state job.State, err error, now time.Time) {
 		}
 		m.Log.Error("Job "+string(state), "reason", err)
 	} else {
-		m.Log.Info("Job "+string(state), "records", m.queue.Stats().Done, "evaluations", m.evaluated)
+		done, _ := m.counted()
+		m.Log.Info("Job "+string(state), "records", done, "evaluations", m.evaluated)
 	}
 	m.over, m.err, m.state, m.ended = true, err, state, now
 	m.happen(Ended{State: state, Err: err})
@@ -205,9 +210,12 @@ func (m *master) end(state job.State, err error, now time.Time) {
 	signal(m.poke)
 }
 
-// undone names what of the training was not done; nil if nothing.
+// undone names what of the job was not done; nil if nothing.
 func (m *master) undone() error {
 	stats := m.queue.Stats()
+	if done, total := m.counted(); m.fixed != nil && done < total {
+		return fmt.Errorf("%d of %d records were %s", done, total, m.did())
+	}
 	first, tasks := m.queue.Remaining()
 	if m.trained || tasks == 0 {
 		return nil

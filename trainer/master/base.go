@@ -47,6 +47,7 @@ func (k kept) version() int64 {
 // loaded is what the first life begins with.
 type loaded struct {
 	first   kept
+	model   model                 // of a job that trains nothing
 	last    int64                 // the highest number in the job's directory
 	lineage []checkpoint.Ancestor // of the model
 }
@@ -71,6 +72,10 @@ func (c *checkpoints) load(ctx context.Context) (l loaded, err error) {
 var errUnfit = errors.New("it cannot be used")
 
 func (c *checkpoints) tryLoad() (l loaded, err error) {
+	if c.m.fixed != nil {
+		l.model, err = c.m.fixed.find()
+		return l, err
+	}
 	if l.last, err = c.highest(); err != nil {
 		return l, err
 	}
@@ -171,6 +176,10 @@ func (c *checkpoints) tell(dir checkpoint.Dir, damages []checkpoint.Damage) {
 // start has the first life begin with what was loaded. No pod has joined.
 func (c *checkpoints) start(l loaded, now time.Time) {
 	m, first := c.m, l.first
+	if m.fixed != nil {
+		m.fixed.start(l.model)
+		return
+	}
 	if c.lineage = l.lineage; c.on() {
 		c.cut = custody.NewCut(c.policy, l.last, now)
 	}

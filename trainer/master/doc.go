@@ -23,12 +23,14 @@
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
 //	   └──── the model, or a part of it, is lost: a new life of it, with the last checkpoint (also out of measuring and exporting)
 //
-// Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go).
+// Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go). A job that trains nothing has a model that
+// does not change (fixed.go): it begins where the training is done, with the evaluation, or with the prediction and the task that puts its
+// parts together.
 //
 // Laws:
 //
-//  1. A job succeeds if and only if every record of every epoch was credited. Otherwise
-//     Run's error says why, and names what was not done.
+//  1. A job succeeds if and only if every record of every epoch was credited; one that trains nothing, if every record was measured
+//     or predicted. Otherwise Run's error says why, and names what was not done.
 //  2. The leases of a pod that is gone stay held until the servers were asked how much of
 //     them they have, for timing.Account at most; the least that any of them has is credited.
 //     In a ring they stay held until a world without the pod is formed; what the state that it

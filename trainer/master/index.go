@@ -17,7 +17,7 @@ import (
 
 // Data is what a job reads.
 type Data interface {
-	// Index finds what records there are. It may take long; the end of ctx ends it.
+	// Index finds what records there are, of a job that predicts as validation. It may take long; the end of ctx ends it.
 	Index(ctx context.Context) (training, validation []task.Shard, err error)
 	// Indexed returns how many bytes Index has looked at, and how many there are. It may be called meanwhile.
 	Indexed() (bytes, of int64)

@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
@@ -67,7 +68,8 @@ type Config struct {
 	Grace      time.Duration // what a checkpoint may take after a notice; 0: half of what Kubernetes gives a pod
 	Data       Data          // finds Training and Validation, while the master listens; nil: they are known
 	Training   []task.Shard  // of --training_data
-	Validation []task.Shard  // of --validation_data, nil without
+	Validation []task.Shard  // of --validation_data, nil without; of a job that predicts, of --prediction_data
+	Layout     param.Layout  // of the model, of a job that trains nothing
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
 	Metric   func(name string, state []float64) float64
 	Listener net.Listener // of the master's service; Run closes it
@@ -105,7 +107,8 @@ type master struct {
 	checkpoints *checkpoints
 	servers     *servers // none in a ring
 	ring        *ring    // nil without
-	strategy    strategy // one of them
+	fixed       *fixed   // nil in a job that trains
+	strategy    strategy // one of the three
 	pods        map[pod.ID]*contact
 	actions     []pod.Action  // not performed yet
 	changed     chan struct{} // closed when a waiting call should look again
@@ -185,6 +188,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	for _, l := range m.servers.lines {
 		l.close()
 	}
+	if m.fixed != nil {
+		m.fixed.tidy()
+	}
 	status := m.status(time.Now())
 	if superseded != nil {
 		return status, superseded
@@ -212,7 +218,11 @@ func newMaster(c Config) (*master, error) {
 	}
 	m.servers = newServers(m)
 	m.strategy = m.servers
-	if c.Job.Strategy == job.AllReduce {
+	switch {
+	case !c.Job.Trains():
+		m.fixed = &fixed{m: m}
+		m.strategy = m.fixed
+	case c.Job.Strategy == job.AllReduce:
 		m.ring = newRing(m)
 		m.strategy = m.ring
 	}

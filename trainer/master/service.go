@@ -26,6 +26,7 @@ var kinds = map[task.Kind]wire.TaskKind{
 	task.Training:   wire.TaskKind_TRAINING,
 	task.Evaluation: wire.TaskKind_EVALUATION,
 	task.Export:     wire.TaskKind_EXPORT,
+	task.Prediction: wire.TaskKind_PREDICTION,
 }
 
 // podID is the pod that a caller says it is.
@@ -180,7 +181,10 @@ func (m *master) task(l task.Lease) *wire.Task {
 	t := &wire.Task{
 		Kind: kinds[l.Kind], Lease: l.ID,
 		Number: int64(l.Number), Shard: l.Shard, Start: l.Start, End: l.End, Done: l.Done, Epoch: int32(l.Epoch),
-		Blocks: m.blocks(l.Task),
+		Blocks: m.blocks(l.Task), Of: int64(l.Of),
+	}
+	if l.Kind == task.Prediction {
+		t.Version = l.Version
 	}
 	if run, ok := m.evals.Running(); ok && l.Kind == task.Evaluation && l.Version == run.Version {
 		t.Version = run.Snapshot
@@ -197,7 +201,8 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 	}
 	now := time.Now()
 	err := m.settle(r, wire.Caller(ctx).Life, m.clock(now))
-	m.speed.add(now, m.queue.Stats().Done)
+	done, _ := m.counted()
+	m.speed.add(now, done)
 	m.advance(now)
 	if errors.Is(err, task.ErrStale) {
 		return nil, status.Errorf(codes.FailedPrecondition, "lease %d of worker %d: %v", r.Lease, r.Worker, err)
@@ -222,6 +227,10 @@ func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) er
 		if err != nil {
 			r.Error = err.Error()
 		}
+	}
+	if r.Error == "" && t.Kind == task.Prediction && r.Version != t.Version {
+		r.Error = fmt.Sprintf("it was predicted with version %d of the model, and the job is to have version %d: has --checkpoint_dir_for_init=%s changed?",
+			r.Version, t.Version, m.Job.CheckpointDirForInit)
 	}
 	if t.Kind != task.Training {
 		defer m.wake() // the export waits for the evaluations
@@ -275,7 +284,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}
-		m.speed.add(now, m.queue.Stats().Done)
+		done, _ := m.counted()
+		m.speed.add(now, done)
 	}
 	m.strategy.heard(id, life, r, reply)
 	if r.Leave != wire.Leave_STAYS {

@@ -61,15 +61,17 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	stats := m.queue.Stats()
+	done, total := m.counted()
 	s := &wire.JobStatus{
 		Name:             m.Job.Name,
 		State:            string(m.state),
 		Strategy:         string(m.Job.Strategy),
+		Type:             string(m.Job.Type),
 		Epoch:            int32(stats.Epoch),
 		Epochs:           int32(stats.Epochs),
-		RecordsDone:      stats.Done,
-		RecordsTotal:     stats.Total,
-		RecordsPerSecond: m.speed.rate(now, stats.Done),
+		RecordsDone:      done,
+		RecordsTotal:     total,
+		RecordsPerSecond: m.speed.rate(now, done),
 		Version:          m.strategy.version(),
 		Life:             m.Self.Life(),
 		RecordsBefore:    m.resumed,

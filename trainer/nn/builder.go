@@ -107,8 +107,13 @@ type Params struct {
 	vars []*Param
 }
 
-// Build lays out what was declared, trainable variables first, and fills in the initial values.
-func (b *Builder) Build() (*Params, error) {
+// Layout returns what was declared, trainable variables first. It makes no values.
+func (b *Builder) Layout() (param.Layout, error) {
+	p, err := b.layOut()
+	return p.Layout, err
+}
+
+func (b *Builder) layOut() (*Params, error) {
 	p := &Params{}
 	for _, trainable := range []bool{true, false} {
 		for _, v := range b.declared {
@@ -118,7 +123,13 @@ func (b *Builder) Build() (*Params, error) {
 			}
 		}
 	}
-	if err := p.Layout.Validate(); err != nil {
+	return p, p.Layout.Validate()
+}
+
+// Build lays out what was declared, as [Builder.Layout] does, and fills in the initial values.
+func (b *Builder) Build() (*Params, error) {
+	p, err := b.layOut()
+	if err != nil {
 		return nil, err
 	}
 	n := p.Layout.Len()

@@ -11,7 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
+	"github.com/elasticdl/elasticdl/trainer/prediction"
 )
+
+// WritableOutputs returns why predictions cannot be written to a file or directory. Nothing is written for that.
+func WritableOutputs(outputs string) error {
+	if info, err := os.Stat(outputs); err == nil && info.IsDir() != (prediction.Dir(outputs) == outputs) {
+		if info.IsDir() {
+			return errors.New("it is a directory; expected a name for a file, or one without .csv")
+		}
+		return errors.New("it is a file; expected a name that ends in .csv, or a directory")
+	}
+	return Writable(prediction.Dir(outputs))
+}
 
 // Writable returns why a directory cannot be written to, or made, or why a bucket cannot be reached. Nothing is written for that.
 func Writable(dir string) error {

@@ -27,7 +27,10 @@ func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
 		return config, err
 	}
 	config.Metric = results(model)
-	return config, nil
+	if !j.Trains() {
+		config.Layout, err = model.Layout()
+	}
+	return config, err
 }
 
 // records is the data of a job. It implements [master.Data].
@@ -39,12 +42,19 @@ type records struct {
 	read map[task.Kind]*data.Files // by what is done with them
 }
 
-// Index implements [master.Data]. That there is a place for the model is found before.
+// Index implements [master.Data]. That there is a place for the model, or for what is predicted, is found before.
 func (r *records) Index(ctx context.Context) (training, validation []task.Shard, err error) {
-	if out := r.job.Output; out != "" { // the model is written there when all is done, which is too late to find out
-		err := data.Patience{Log: r.log}.Reach(ctx, func() error { return data.Storage(Writable(out)) })
+	for _, out := range []struct {
+		flag, path string
+		check      func(string) error
+	}{{"output", r.job.Output, Writable}, {"prediction_outputs", r.job.PredictionOutputs, WritableOutputs}} {
+		if out.path == "" {
+			continue
+		}
+		// It is written to when much is done, which is too late to find out.
+		err := data.Patience{Log: r.log}.Reach(ctx, func() error { return data.Storage(out.check(out.path)) })
 		if err != nil {
-			return nil, nil, fmt.Errorf("--output=%s: %w", out, err)
+			return nil, nil, fmt.Errorf("--%s=%s: %w", out.flag, out.path, err)
 		}
 	}
 	if training, err = r.shards(ctx, task.Training, r.job.TrainingData); err != nil {
@@ -52,6 +62,11 @@ func (r *records) Index(ctx context.Context) (training, validation []task.Shard,
 	}
 	if validation, err = r.shards(ctx, task.Evaluation, r.job.ValidationData); err != nil {
 		return nil, nil, fmt.Errorf("--validation_data: %w", err)
+	}
+	if r.job.Type == job.Predict {
+		if validation, err = r.shards(ctx, task.Prediction, r.job.PredictionData); err != nil {
+			return nil, nil, fmt.Errorf("--prediction_data: %w", err)
+		}
 	}
 	return training, validation, nil
 }

@@ -40,7 +40,7 @@
 //     often fails the queue, which names it; no task is ever dropped. So does one that was given back too often in a row,
 //     with no progress between, as its data could not be reached; nothing is charged for that.
 //  5. Progress within a lease is monotone, stays within the task, and outlives the lease:
-//     who gets the task next begins after it. Evaluation is measured whole or not at all: its
+//     who gets the task next begins after it. Evaluation is measured, and prediction written, whole or not at all: their
 //     progress, and that of the export, keeps a worker from being overdue, and is not credited. Nor is the effort of who waits
 //     for the storage of the data.
 //  6. The next epoch opens only after the last lease of this one is settled.

@@ -320,6 +320,15 @@ func (m *model) Evaluate(t *rapid.T) {
 	}
 }
 
+func (m *model) Predict(t *rapid.T) {
+	m.version++
+	shards := []Shard{{"new", 0, 4}}
+	n := m.q.Predict(m.version, shards)
+	if m.twin.Predict(m.version, shards) != n || int64(n) != (3+m.policy.RecordsPerTask)/m.policy.RecordsPerTask {
+		t.Fatalf("%d prediction tasks", n)
+	}
+}
+
 func (m *model) withdrawn(version int64) {
 	for _, l := range m.leases {
 		if l.Kind == Evaluation && l.Version == version {
@@ -345,7 +354,7 @@ func (m *model) Export(t *rapid.T) {
 	if m.exports++; m.exports > 1 {
 		t.Skip("once")
 	}
-	m.both(func(q *Queue) error { q.Export(0); return nil })
+	m.both(func(q *Queue) error { q.Export(0, 0); return nil })
 }
 
 // saved is a model that somebody has kept: what is in it.

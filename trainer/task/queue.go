@@ -21,7 +21,7 @@ type Queue struct {
 	err    error
 
 	training    *todo   // this epoch's
-	evaluations []*todo // by version, in the order in which they were asked for
+	evaluations []*todo // and predictions, by version, in the order in which they were asked for
 	exports     todo
 
 	leases  map[int64]*Lease
@@ -110,7 +110,7 @@ func (q *Queue) open() {
 	q.stats.Settled = 0
 }
 
-// Lease gives worker the next task: evaluation before training, so that a snapshot is held
+// Lease gives worker the next task: evaluation and prediction before training, so that a snapshot is held
 // no longer than needed, and the export when all else is settled. False: nothing to do now.
 func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
 	t, ok := q.next()
@@ -154,7 +154,7 @@ func (q *Queue) next() (Task, bool) {
 		return t, true
 	case q.training.len() > 0:
 		return q.training.pop(), true
-	case q.exports.len() > 0 && q.closed && q.leased[Evaluation] == 0:
+	case q.exports.len() > 0 && q.closed && q.leased[Evaluation]+q.leased[Prediction] == 0:
 		return q.exports.pop(), true
 	}
 	return Task{}, false
@@ -314,8 +314,11 @@ func (q *Queue) credit(l *Lease, done int64) {
 }
 
 func (q *Queue) settle(l *Lease) {
-	if l.Kind == Training {
+	switch l.Kind {
+	case Training:
 		q.stats.Settled++
+	case Evaluation, Prediction:
+		q.stats.Measured += l.Records()
 	}
 }
 
@@ -343,20 +346,20 @@ func (q *Queue) todo(l *Lease) *todo {
 	switch l.Kind {
 	case Export:
 		return &q.exports
-	case Evaluation:
-		return q.evaluation(l.Version)
+	case Evaluation, Prediction:
+		return q.evaluation(l.Kind, l.Version)
 	}
 	return q.training
 }
 
-// evaluation returns what waits of the evaluation of a version.
-func (q *Queue) evaluation(version int64) *todo {
+// evaluation returns what waits of the evaluation of a version, or of its prediction.
+func (q *Queue) evaluation(kind Kind, version int64) *todo {
 	for _, t := range q.evaluations {
-		if t.like.Version == version {
+		if t.like.Kind == kind && t.like.Version == version {
 			return t
 		}
 	}
-	t := &todo{like: Task{Kind: Evaluation, Version: version}}
+	t := &todo{like: Task{Kind: kind, Version: version}}
 	q.evaluations = append(q.evaluations, t)
 	return t
 }
@@ -477,7 +480,7 @@ func (q *Queue) Finished() bool {
 }
 
 func (q *Queue) evaluating() int {
-	n := q.exports.len() + q.leased[Evaluation] + q.leased[Export]
+	n := q.exports.len() + q.leased[Evaluation] + q.leased[Prediction] + q.leased[Export]
 	for _, t := range q.evaluations {
 		n += t.len()
 	}
@@ -492,9 +495,24 @@ func (q *Queue) Err() error { return q.err }
 // that is. What is measured is the shell's business: Done settles the task,
 // the report that came with it is then the only one for its records.
 func (q *Queue) Evaluate(version int64, shards []Shard) int {
+	return q.apply(Task{Kind: Evaluation, Version: version}, shards)
+}
+
+// Predict queues the prediction of shards with a version of the model, and returns how many tasks that is. What a worker writes
+// for a task is there whole when it is Done; who does a task again writes the same.
+func (q *Queue) Predict(version int64, shards []Shard) int {
+	return q.apply(Task{Kind: Prediction, Version: version}, shards)
+}
+
+// apply queues tasks like one, of all records of shards.
+func (q *Queue) apply(like Task, shards []Shard) int {
 	c := cutUp(shards, q.policy.RecordsPerTask)
+	if like.Kind == Prediction {
+		like.Of = c.tasks
+	}
+	q.stats.Measured, q.stats.ToMeasure = 0, c.records
 	if c.tasks > 0 {
-		t := newTodo(c, plain(c.tasks), Task{Kind: Evaluation, Version: version})
+		t := newTodo(c, plain(c.tasks), like)
 		q.recall(t)
 		q.evaluations = append(q.evaluations, t)
 	}
@@ -503,7 +521,8 @@ func (q *Queue) Evaluate(version int64, shards []Shard) int {
 
 // Withdraw forgets the evaluation of a version, leased or not: the snapshot is gone.
 func (q *Queue) Withdraw(version int64, now time.Time) {
-	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool { return t.like.Version == version })
+	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool { return t.like.Kind == Evaluation && t.like.Version == version })
+	q.stats.Measured, q.stats.ToMeasure = 0, 0
 	for _, l := range q.leases {
 		if l.Kind == Evaluation && l.Version == version {
 			q.drop(l, now)
@@ -511,9 +530,10 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 	}
 }
 
-// Export queues the one task that writes the model. It is leased when all else is settled.
-func (q *Queue) Export(version int64) {
-	q.exports.like = Task{Kind: Export, Version: version}
+// Export queues the one task that writes the model, or, of so many parts, the one that puts what was predicted together. It is
+// leased when all else is settled.
+func (q *Queue) Export(version int64, parts int) {
+	q.exports.like = Task{Kind: Export, Version: version, Of: parts}
 	q.exports.later = append(q.exports.later, q.exports.like)
 	q.recall(&q.exports)
 }

@@ -96,12 +96,12 @@ func (s *Snapshot) validate() error {
 	for _, limits := range []map[Kind]int{s.Slow, s.Before} {
 		for _, kind := range slices.Sorted(maps.Keys(limits)) {
 			n := limits[kind]
-			check(kind >= Training && kind <= Export && n >= 0 && n <= maxSlow, "a limit of %v that was doubled %d times", kind, n)
+			check(kind >= Training && kind <= Prediction && n >= 0 && n <= maxSlow, "a limit of %v that was doubled %d times", kind, n)
 		}
 	}
 	check(len(s.Tried) <= mostTried, "%d tried tasks, more than %d", len(s.Tried), mostTried)
 	for _, t := range s.Tried[:min(len(s.Tried), mostTried)] {
-		check(t.Kind >= Training && t.Kind <= Export && t.Number >= 0 && t.Attempts >= 0 && t.Returned >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
+		check(t.Kind >= Training && t.Kind <= Prediction && t.Number >= 0 && t.Attempts >= 0 && t.Returned >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
 			"a tried task that cannot be: %+v", t)
 	}
 	return errors.Join(problems...)

@@ -14,7 +14,8 @@ type Kind int
 const (
 	Training   Kind = iota + 1
 	Evaluation      // measure the model on them
-	Export          // write the model; such a task has no records
+	Export          // write the model, or put the parts of a prediction together; such a task has no records
+	Prediction      // write the model's outputs for them
 )
 
 func (k Kind) String() string {
@@ -25,6 +26,8 @@ func (k Kind) String() string {
 		return "evaluation"
 	case Export:
 		return "export"
+	case Prediction:
+		return "prediction"
 	}
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
@@ -44,11 +47,12 @@ type Block struct{ First, Records, Offset, Size int64 }
 type Task struct {
 	Kind       Kind
 	Number     int // in the unshuffled cut of all the shards, from 0: the same in every epoch
+	Of         int // prediction: how many tasks there are; export: how many parts are to be put together, 0 to write the model
 	Shard      string
 	Start, End int64
 	Done       int64 // records, in that order, that are credited already: begin after them
 	Epoch      int   // from 1; training only
-	Version    int64 // evaluation and export: which version of the model, 0 as it stands
+	Version    int64 // evaluation, prediction and export: which version of the model, 0 as it stands
 	Attempts   int   // leases of it that failed and were charged
 	Slow       int   // how often a worker was overdue with it; each time doubles the limit
 	Returned   int   // how often in a row, without progress, it was given back as its data could not be reached
@@ -61,8 +65,8 @@ func (t Task) String() string {
 	switch t.Kind {
 	case Export:
 		return "export"
-	case Evaluation:
-		return fmt.Sprintf("evaluation[v=%d] of records [%d, %d) of %s", t.Version, t.Start, t.End, t.Shard)
+	case Evaluation, Prediction:
+		return fmt.Sprintf("%v[v=%d] of records [%d, %d) of %s", t.Kind, t.Version, t.Start, t.End, t.Shard)
 	}
 	return fmt.Sprintf("%v on records [%d, %d) of %s, epoch %d", t.Kind, t.Start, t.End, t.Shard, t.Epoch)
 }
@@ -119,7 +123,7 @@ func (p Policy) validate() error {
 // Order returns the indices of the task's records, all of them, in the order in which
 // a worker takes them; a worker begins at [t.Done:]. It depends on Shuffle, Seed
 // and the task's epoch, shard and range only, so whoever gets the rest of a lost
-// lease goes on where the other one was. Evaluation is never shuffled.
+// lease goes on where the other one was. Only training is shuffled.
 func (p Policy) Order(t Task) []int64 {
 	order := make([]int64, t.Records())
 	for i := range order {
@@ -145,9 +149,12 @@ type Stats struct {
 
 	Todo, Leased, Settled int // training tasks of this epoch; their sum is constant within it
 
-	Evaluating int // evaluation and export tasks that are waiting or leased
-	Requeued   int // leases taken back from lost workers and stragglers, and those that were given back
-	Failed     int // leases that failed and were charged
+	Evaluating int // evaluation, prediction and export tasks that are waiting or leased
+
+	Measured, ToMeasure int64 // records of the last evaluation or prediction: done, and all of them
+
+	Requeued int // leases taken back from lost workers and stragglers, and those that were given back
+	Failed   int // leases that failed and were charged
 }
 
 func (s Stats) String() string {

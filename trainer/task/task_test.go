@@ -277,7 +277,7 @@ func TestReserveIsNotSlow(t *testing.T) {
 func TestEvaluationFirstExportLast(t *testing.T) {
 	q := newQueue(t, 20, Policy{RecordsPerTask: 10, Epochs: 1})
 	test := []Shard{{"test", 0, 15}}
-	q.Export(0)
+	q.Export(0, 0)
 	training := lease(t, q, 0, start)
 	if n := q.Evaluate(50, test); n != 2 {
 		t.Fatalf("%d evaluation tasks", n)
@@ -320,6 +320,44 @@ func TestEvaluationFirstExportLast(t *testing.T) {
 		t.Fatalf("leased %v", export)
 	}
 	must(t, q.Done(export.ID, 5, start))
+	if !q.Finished() {
+		t.Error(q.Stats())
+	}
+}
+
+// What is predicted is told as tasks of so many, and counted when they are done; the parts are put together when all of them are.
+func TestPrediction(t *testing.T) {
+	q, err := New(nil, Policy{RecordsPerTask: 10})
+	must(t, err)
+	if n := q.Predict(7, []Shard{{"a", 0, 12}, {"b", 0, 5}}); n != 3 {
+		t.Fatalf("%d tasks", n)
+	}
+	q.Export(7, 3)
+	var all []Lease
+	for i, want := range []string{"prediction[v=7] of records [0, 10) of a", "prediction[v=7] of records [10, 12) of a", "prediction[v=7] of records [0, 5) of b"} {
+		l := lease(t, q, i, start)
+		if l.String() != want || l.Number != i || l.Of != 3 {
+			t.Errorf("leased %v as number %d of %d, expected %s", l, l.Number, l.Of, want)
+		}
+		all = append(all, l)
+	}
+	must(t, q.Touch(all[0].ID, 0, 9, start))
+	q.Lose(0, nil, "", start) // with the part that it has not written
+	must(t, q.Done(all[1].ID, 1, start))
+	must(t, q.Done(all[2].ID, 2, start))
+	again := lease(t, q, 1, start)
+	if s := q.Stats(); again.Start != 0 || again.Done != 0 || again.Of != 3 || s.Measured != 7 || s.ToMeasure != 17 || s.Evaluating != 2 {
+		t.Fatalf("leased again: %+v; %v", again, s)
+	}
+	if l, ok := q.Lease(3, start); ok {
+		t.Fatalf("leased %v before every part is there", l)
+	}
+	must(t, q.Done(again.ID, 1, start))
+	merge := lease(t, q, 2, start)
+	if merge.Kind != Export || merge.Of != 3 || q.Stats().Measured != 17 {
+		t.Fatalf("leased %+v; %v", merge, q.Stats())
+	}
+	must(t, q.Done(merge.ID, 2, start))
 	if !q.Finished() {
 		t.Error(q.Stats())
 	}
@@ -374,7 +412,7 @@ func TestRewindToTheBeginning(t *testing.T) {
 		}
 	}
 	q.Evaluate(7, []Shard{{"test", 0, 3}})
-	q.Export(7)
+	q.Export(7, 0)
 	measured := lease(t, q, 1, at(2))
 	must(t, q.Rewind(new(ledger.Ledger)))
 	if s := q.Stats(); q.TrainingDone() || q.Finished() || s.Done != 0 || s.Epoch != 1 || s.Todo != 2 || s.Evaluating != 0 || s.Requeued != 1 {
@@ -398,7 +436,7 @@ func TestRewindToTheBeginning(t *testing.T) {
 
 	empty, err := New(nil, Policy{RecordsPerTask: 10})
 	must(t, err)
-	empty.Export(0)
+	empty.Export(0, 0)
 	must(t, empty.Rewind(new(ledger.Ledger)))
 	if !empty.TrainingDone() || !empty.Finished() {
 		t.Errorf("nothing to train on, and nothing asked for: %v", empty.Stats())
@@ -464,7 +502,7 @@ func TestSlowExportEnds(t *testing.T) {
 	for life := range 3 {
 		must(t, q.Done(lease(t, q, life, now).ID, life, now))
 		q.NextEpoch()
-		q.Export(1)
+		q.Export(1, 0)
 		l := lease(t, q, life, now)
 		at, ok := q.Deadline()
 		if limit := at.Sub(now); !ok || l.Kind != Export || limit != 10*time.Second<<life {
@@ -500,7 +538,7 @@ func TestProgressWithoutCredit(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10, Timeout: 10 * time.Second})
 	must(t, err)
 	q.Evaluate(7, []Shard{{"test", 0, 10}})
-	q.Export(7)
+	q.Export(7, 0)
 	for _, kind := range []Kind{Evaluation, Export} {
 		l := lease(t, q, 0, at(0))
 		if l.Kind != kind {

@@ -85,9 +85,10 @@ const (
 	TaskKind_TASK_KIND_UNSPECIFIED TaskKind = 0
 	TaskKind_TRAINING              TaskKind = 1
 	TaskKind_EVALUATION            TaskKind = 2
-	TaskKind_EXPORT                TaskKind = 3 // write the trained model to --output
+	TaskKind_EXPORT                TaskKind = 3 // write the trained model to --output, or what was predicted to --prediction_outputs
 	TaskKind_WAIT                  TaskKind = 4 // nothing now: ask again
 	TaskKind_DONE                  TaskKind = 5 // the job has ended: leave
+	TaskKind_PREDICTION            TaskKind = 6 // write the outputs of the model for the records
 )
 
 // Enum value maps for TaskKind.
@@ -99,6 +100,7 @@ var (
 		3: "EXPORT",
 		4: "WAIT",
 		5: "DONE",
+		6: "PREDICTION",
 	}
 	TaskKind_value = map[string]int32{
 		"TASK_KIND_UNSPECIFIED": 0,
@@ -107,6 +109,7 @@ var (
 		"EXPORT":                3,
 		"WAIT":                  4,
 		"DONE":                  5,
+		"PREDICTION":            6,
 	}
 )
 
@@ -513,6 +516,7 @@ type Task struct {
 	Epoch         int32                  `protobuf:"varint,7,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	Version       int64                  `protobuf:"varint,8,opt,name=version,proto3" json:"version,omitempty"` // evaluation: the snapshot to evaluate; 0 is the model as it stands
 	Number        int64                  `protobuf:"varint,9,opt,name=number,proto3" json:"number,omitempty"`   // of the task, from 0, in the epoch's unshuffled cut; with the epoch it names what is trained on
+	Of            int64                  `protobuf:"varint,11,opt,name=of,proto3" json:"of,omitempty"`          // prediction: how many tasks there are; export: how many parts are to be put together, 0: write the model
 	Blocks        []*Block               `protobuf:"bytes,10,rep,name=blocks,proto3" json:"blocks,omitempty"`   // where its records are, in order; none: the worker has to look for them
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -607,6 +611,13 @@ func (x *Task) GetVersion() int64 {
 func (x *Task) GetNumber() int64 {
 	if x != nil {
 		return x.Number
+	}
+	return 0
+}
+
+func (x *Task) GetOf() int64 {
+	if x != nil {
+		return x.Of
 	}
 	return 0
 }
@@ -843,7 +854,7 @@ type ReportTaskRequest struct {
 	Error         string                 `protobuf:"bytes,3,opt,name=error,proto3" json:"error,omitempty"` // empty: every record of the task is done
 	Done          int64                  `protobuf:"varint,5,opt,name=done,proto3" json:"done,omitempty"`  // with an error: records at the task's start that are in the model; the others are done again
 	Metrics       []*Metric              `protobuf:"bytes,4,rep,name=metrics,proto3" json:"metrics,omitempty"`
-	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"` // evaluation: which version of the model the metrics are of
+	Version       int64                  `protobuf:"varint,6,opt,name=version,proto3" json:"version,omitempty"` // evaluation, prediction: which version of the model that is of
 	Storage       bool                   `protobuf:"varint,7,opt,name=storage,proto3" json:"storage,omitempty"` // with an error: of the storage under the data or the output, which failed too long; nothing is wrong with the task
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2110,7 +2121,7 @@ type JobStatus struct {
 	Reason           string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Epoch            int32                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"` // from 1
 	Epochs           int32                  `protobuf:"varint,5,opt,name=epochs,proto3" json:"epochs,omitempty"`
-	RecordsDone      int64                  `protobuf:"varint,6,opt,name=records_done,json=recordsDone,proto3" json:"records_done,omitempty"`
+	RecordsDone      int64                  `protobuf:"varint,6,opt,name=records_done,json=recordsDone,proto3" json:"records_done,omitempty"`    // trained on; measured or predicted, if nothing is trained
 	RecordsTotal     int64                  `protobuf:"varint,7,opt,name=records_total,json=recordsTotal,proto3" json:"records_total,omitempty"` // over all epochs
 	RecordsPerSecond float64                `protobuf:"fixed64,8,opt,name=records_per_second,json=recordsPerSecond,proto3" json:"records_per_second,omitempty"`
 	Version          int64                  `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
@@ -2122,7 +2133,7 @@ type JobStatus struct {
 	Pods             []*PodStatus           `protobuf:"bytes,15,rep,name=pods,proto3" json:"pods,omitempty"`
 	StartedUnixMs    int64                  `protobuf:"varint,16,opt,name=started_unix_ms,json=startedUnixMs,proto3" json:"started_unix_ms,omitempty"`
 	EndedUnixMs      int64                  `protobuf:"varint,17,opt,name=ended_unix_ms,json=endedUnixMs,proto3" json:"ended_unix_ms,omitempty"`
-	Strategy         string                 `protobuf:"bytes,18,opt,name=strategy,proto3" json:"strategy,omitempty"`
+	Strategy         string                 `protobuf:"bytes,18,opt,name=strategy,proto3" json:"strategy,omitempty"`                                 // empty: nothing is trained
 	World            int64                  `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`                                      // of the ring
 	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`             // workers in it
 	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                                  // wanted
@@ -2132,6 +2143,7 @@ type JobStatus struct {
 	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                             // none: the job has no checkpoints
 	RecordsBefore    int64                  `protobuf:"varint,28,opt,name=records_before,json=recordsBefore,proto3" json:"records_before,omitempty"` // of records_done: those in the checkpoint that a resumed job began with
 	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                              // evaluations that are complete, evaluations being the last of them
+	Type             string                 `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`                                         // of the job: train, evaluate, predict
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                   // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
@@ -2354,6 +2366,13 @@ func (x *JobStatus) GetEvaluated() int64 {
 		return x.Evaluated
 	}
 	return 0
+}
+
+func (x *JobStatus) GetType() string {
+	if x != nil {
+		return x.Type
+	}
+	return ""
 }
 
 func (x *JobStatus) GetWaiting() string {
@@ -3016,7 +3035,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05fresh\x18\x03 \x01(\bR\x05fresh\"D\n" +
 	"\x06Server\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\x89\x02\n" +
+	"\vincarnation\x18\x02 \x01(\x05R\vincarnation\"\x99\x02\n" +
 	"\x04Task\x12'\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x13.elasticdl.TaskKindR\x04kind\x12\x14\n" +
 	"\x05lease\x18\x02 \x01(\x03R\x05lease\x12\x14\n" +
@@ -3026,7 +3045,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x06 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\a \x01(\x05R\x05epoch\x12\x18\n" +
 	"\aversion\x18\b \x01(\x03R\aversion\x12\x16\n" +
-	"\x06number\x18\t \x01(\x03R\x06number\x12(\n" +
+	"\x06number\x18\t \x01(\x03R\x06number\x12\x0e\n" +
+	"\x02of\x18\v \x01(\x03R\x02of\x12(\n" +
 	"\x06blocks\x18\n" +
 	" \x03(\v2\x10.elasticdl.BlockR\x06blocks\"c\n" +
 	"\x05Block\x12\x14\n" +
@@ -3147,7 +3167,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xed\x06\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x81\a\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -3181,7 +3201,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"checkpoint\x18\x1b \x01(\v2\x15.elasticdl.CheckpointR\n" +
 	"checkpoint\x12%\n" +
 	"\x0erecords_before\x18\x1c \x01(\x03R\rrecordsBefore\x12\x1c\n" +
-	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x18\n" +
+	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x12\n" +
+	"\x04type\x18\x1d \x01(\tR\x04type\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
@@ -3230,7 +3251,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06MASTER\x10\x01\x12\x06\n" +
 	"\x02PS\x10\x02\x12\n" +
 	"\n" +
-	"\x06WORKER\x10\x03*c\n" +
+	"\x06WORKER\x10\x03*s\n" +
 	"\bTaskKind\x12\x19\n" +
 	"\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bTRAINING\x10\x01\x12\x0e\n" +
@@ -3239,7 +3260,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
 	"\x06EXPORT\x10\x03\x12\b\n" +
 	"\x04WAIT\x10\x04\x12\b\n" +
-	"\x04DONE\x10\x05*C\n" +
+	"\x04DONE\x10\x05\x12\x0e\n" +
+	"\n" +
+	"PREDICTION\x10\x06*C\n" +
 	"\bCutPhase\x12\b\n" +
 	"\x04NONE\x10\x00\x12\b\n" +
 	"\x04HELD\x10\x01\x12\n" +

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -20,11 +21,12 @@ const ahead = 2
 
 // item is one minibatch of a lease, or why the rest of the lease cannot be read.
 type item struct {
-	task  *wire.Task
-	batch *zoo.Batch // nil with an error, and for the export
-	done  int64      // records of the task that are done when this is
-	last  bool
-	err   error
+	task    *wire.Task
+	batch   *zoo.Batch // nil with an error, and for the export
+	records [][]byte   // prediction: of the batch
+	done    int64      // records of the task that are done when this is
+	last    bool
+	err     error
 }
 
 // feeder turns leases into minibatches. Batches go round: items carries full
@@ -64,7 +66,7 @@ func (f *feeder) run(ctx context.Context) error {
 			close(f.done)
 			close(f.items)
 			return nil
-		case wire.TaskKind_TRAINING, wire.TaskKind_EVALUATION:
+		case wire.TaskKind_TRAINING, wire.TaskKind_EVALUATION, wire.TaskKind_PREDICTION:
 			f.leases.hold(t.Lease, t.Done)
 			err = f.read(ctx, t)
 		case wire.TaskKind_EXPORT:
@@ -91,8 +93,11 @@ func (f *feeder) lease(ctx context.Context) (*wire.Task, error) {
 // read sends the minibatches of a task, the records that are done already left out.
 func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	reader, mode := f.Training, zoo.Training
-	if t.Kind == wire.TaskKind_EVALUATION {
+	switch t.Kind {
+	case wire.TaskKind_EVALUATION:
 		reader, mode = f.Validation, zoo.Evaluation
+	case wire.TaskKind_PREDICTION:
+		reader, mode = f.Prediction, zoo.Prediction
 	}
 	order := f.order(t)[t.Done:]
 	if len(order) == 0 { // lost after its last push, before its report
@@ -117,6 +122,9 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 			return func() error { return f.fill(reader, mode, b, t.Shard, order[at:at+n]) }
 		}
 		it.err = patience.Reach(ctx, fill(it.batch))
+		if t.Kind == wire.TaskKind_PREDICTION {
+			it.records = slices.Clone(f.records)
+		}
 		if err := f.send(ctx, it); err != nil || it.err != nil && !data.IsStorage(it.err) {
 			return err
 		}
@@ -150,8 +158,8 @@ func (w *worker) patience(lease int64) data.Patience {
 // order is the indices of a task's records within its shard, as they are taken.
 func (f *feeder) order(t *wire.Task) []int64 {
 	kind := task.Training
-	if t.Kind == wire.TaskKind_EVALUATION {
-		kind = task.Evaluation
+	if t.Kind != wire.TaskKind_TRAINING {
+		kind = task.Evaluation // or the like: as they lie
 	}
 	policy := task.Policy{Shuffle: f.Job.Shuffle, Seed: f.Job.Seed}
 	return policy.Order(task.Task{Kind: kind, Number: int(t.Number), Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
@@ -185,6 +193,27 @@ func (f *feeder) send(ctx context.Context, it item) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// each calls work with one item after the other, until there are no more, or the worker is asked to leave: that is [ErrLeft].
+func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) error {
+	for {
+		if w.leaving() {
+			return ErrLeft
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-w.asked:
+		case it, ok := <-feed.items:
+			if !ok {
+				return nil
+			}
+			if err := work(it); err != nil {
+				return err
+			}
+		}
 	}
 }
 

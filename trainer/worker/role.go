@@ -52,7 +52,7 @@ func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare)
 func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job) (Config, func(), error)) error {
 	setup, stop := o.setup(ctx)
 	defer stop()
-	j, servers, err := join(setup, o)
+	j, servers, base, err := join(setup, o)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,14 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 	defer done()
 	cfg.Index, cfg.Self, cfg.Job, cfg.Master = o.Self.Header().Index, o.Self, j, o.Master
 	cfg.Leave, cfg.Abandoned, cfg.Log = o.Leave, o.Abandoned, o.Log
-	if j.Strategy != job.AllReduce {
+	switch {
+	case !j.Trains():
+		if err := o.load(setup, &cfg, base); err != nil {
+			return err
+		}
+		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "version", cfg.Version)
+		return o.serve(ctx, setup, cfg, nil)
+	case j.Strategy != job.AllReduce:
 		o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "servers", len(servers))
 		return o.serve(ctx, setup, cfg, servers)
 	}
@@ -102,7 +109,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		return cfg, nil, fmt.Errorf("build model %s: %w", j.ModelDef, err)
 	}
 	open = append(open, closer(engine.Close))
-	cfg = Config{Model: model, Engine: engine, Open: o.Open, Initial: func() ([]float32, error) {
+	cfg = Config{Model: model, Engine: engine, Predict: engine.Predict, Open: o.Open, Initial: func() ([]float32, error) {
 		_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
 		return values, err
 	}}
@@ -116,7 +123,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 	for _, d := range []struct {
 		path   string
 		reader *data.Reader
-	}{{j.TrainingData, &cfg.Training}, {j.ValidationData, &cfg.Validation}} {
+	}{{j.TrainingData, &cfg.Training}, {j.ValidationData, &cfg.Validation}, {j.PredictionData, &cfg.Prediction}} {
 		if d.path == "" {
 			continue
 		}
@@ -151,15 +158,19 @@ func (o Options) waits(w ps.Wait) {
 	o.Log.Warn("Waiting for a parameter server", "server", w.Server, "address", w.Address, "error", w.Err)
 }
 
-// serve works beside parameter servers, through all lives of the model: where one ends, what the worker holds is of no use,
+// serve works beside parameter servers, or none, through all lives of the model: where one ends, what the worker holds is of no use,
 // and it begins again with its engine and its data alone.
 func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
 	for {
 		var err error
-		cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, OnWait: o.waits})
+		if cfg.Job.Trains() {
+			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, OnWait: o.waits})
+		}
 		if err == nil {
 			err = Run(ctx, cfg)
-			cfg.Servers.Close()
+			if cfg.Servers != nil {
+				cfg.Servers.Close()
+			}
 		} else if setup.Err() != nil {
 			err = context.Cause(setup)
 		}
@@ -172,7 +183,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 		case <-setup.Done():
 			return context.Cause(setup)
 		}
-		if _, servers, err = join(setup, o); err != nil {
+		if _, servers, _, err = join(setup, o); err != nil {
 			return err
 		}
 	}
@@ -194,13 +205,14 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// join asks the master for the job until it answers, with every server's address if there are servers. The worker works in
-// the life of the model that the master tells.
-func join(ctx context.Context, o Options) (*job.Job, []ps.Address, error) {
+// join asks the master for the job until it answers, with every server's address if there are servers, and what the model begins with. The
+// worker works in the life of the model that the master tells.
+func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var j *job.Job
 	var servers []ps.Address
+	var base *wire.Base
 	answered := time.Now()
 	err := retry(ctx, func() error {
 		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
@@ -219,13 +231,14 @@ func join(ctx context.Context, o Options) (*job.Job, []ps.Address, error) {
 		for _, s := range reply.Servers {
 			servers = append(servers, ps.Address{Address: s.Address, Incarnation: int(s.Incarnation)})
 		}
-		if len(servers) == 0 && j.Strategy != job.AllReduce {
+		if len(servers) == 0 && j.Trains() && j.Strategy != job.AllReduce {
 			return errNoServers
 		}
+		base = reply.Base
 		o.Self.SetLife(reply.Life)
 		return nil
 	})
-	return j, servers, err
+	return j, servers, base, err
 }
 
 var errNoServers = errors.New("the parameter servers have not all joined yet")

@@ -86,23 +86,11 @@ func newServers(w *worker) (*servers, error) {
 // run implements strategy.
 func (w *servers) run(ctx context.Context, feed *feeder) error {
 	defer w.awaitPush()
-	for {
-		if w.leaving() {
-			return cmp.Or(w.settlePush(ctx, feed), ErrLeft)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-w.asked:
-		case it, ok := <-feed.items:
-			if !ok {
-				return nil
-			}
-			if err := w.work(ctx, it, feed); err != nil {
-				return err
-			}
-		}
+	err := w.each(ctx, feed, func(it item) error { return w.work(ctx, it, feed) })
+	if errors.Is(err, ErrLeft) {
+		return cmp.Or(w.settlePush(ctx, feed), err)
 	}
+	return err
 }
 
 func (w *servers) beat(*wire.HeartbeatRequest) {}

@@ -1,9 +1,10 @@
-// Package worker trains: it leases records, reads them, steps, and reports.
+// Package worker trains, or runs a trained model: it leases records, reads them, steps, and reports.
 //
 //	feeder ── minibatches ──> strategy ── reports ──> reporter
 //	(leases, reads ahead)         │       (settles leases, retries)
 //	                 servers: pull, step, push
 //	                 ring:    step, all-reduce, update
+//	                 fixed:   nothing is trained: evaluate, or predict and write
 //
 // The feeder is a few minibatches ahead of the strategy and leases the next task
 // while the last one is still in it, so a worker holds two leases at times and
@@ -28,6 +29,7 @@
 //  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
 //  7. What a member copies for a checkpoint is the state between two rounds, with its ledger. It is written beside the rounds. (copy.go)
+//  8. A lease of a prediction is reported done when all of what was predicted of it is written. (fixed.go)
 package worker
 
 import (
@@ -43,6 +45,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
+	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -85,8 +88,12 @@ type Config struct {
 	Initial    func() ([]float32, error) // the engine's values as they were
 	Training   data.Reader               // nil if the job has no such data
 	Validation data.Reader
-	Leave      <-chan struct{} // closed when the worker is asked to leave; nil: it is not
-	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
+	Prediction data.Reader
+	Version    int64 // of the model that is in the engine, of a job that trains nothing
+	// Predict returns what the engine makes of a minibatch, valid until the next call; of a job that predicts.
+	Predict   func(*zoo.Batch) (nn.Array, error)
+	Leave     <-chan struct{} // closed when the worker is asked to leave; nil: it is not
+	Abandoned time.Duration   // a master that was away for so long does not come back; 0: it always may
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
 	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's formation and
@@ -171,7 +178,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 // looked returns how many bytes the worker has read to find records.
 func (w *worker) looked() (bytes int64) {
-	for _, reader := range []data.Reader{w.Training, w.Validation} {
+	for _, reader := range []data.Reader{w.Training, w.Validation, w.Prediction} {
 		if reader != nil {
 			bytes += reader.Looked()
 		}
@@ -180,7 +187,10 @@ func (w *worker) looked() (bytes int64) {
 }
 
 func (w *worker) strategy() (strategy, error) {
-	if w.Job.Strategy == job.AllReduce {
+	switch {
+	case !w.Job.Trains():
+		return newFixed(w)
+	case w.Job.Strategy == job.AllReduce:
 		return newRing(w)
 	}
 	return newServers(w)
@@ -206,7 +216,10 @@ func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error
 // settle reports that a lease is done. Nothing of it is in flight by then.
 func (w *worker) settle(ctx context.Context, task *wire.Task) error {
 	report := &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease}
-	if task.Kind == wire.TaskKind_EVALUATION {
+	switch task.Kind {
+	case wire.TaskKind_PREDICTION:
+		report.Version = w.Version
+	case wire.TaskKind_EVALUATION:
 		report.Version = w.on
 		for i, m := range w.metrics {
 			report.Metrics = append(report.Metrics, &wire.Metric{Name: m.Name, State: w.states[i]})

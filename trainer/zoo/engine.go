@@ -45,6 +45,17 @@ func NewEngine(m *Model, threads int, seed uint64) (*Engine, error) {
 	return e, nil
 }
 
+// Layout returns m's layout without making its values.
+func (m *Model) Layout() (param.Layout, error) {
+	b := nn.NewBuilder(0)
+	m.New(b)
+	layout, err := b.Layout()
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", m.Name, err)
+	}
+	return layout, nil
+}
+
 // Initial makes m's layout and initial values, those of an engine with that seed.
 func (m *Model) Initial(seed uint64) (param.Layout, []float32, error) {
 	b := nn.NewBuilder(seed)

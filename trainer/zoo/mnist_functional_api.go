@@ -29,6 +29,7 @@ var mnistFunctional = &Model{
 	Optimizer: digitsOptimizer,
 	Feed:      digitPictures.feed,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
+	Processor: Classes(),
 }
 
 // digitsOptimizer: the last layer sums 9216 features of variance 1, so that SGD with a rate that

@@ -24,4 +24,5 @@ var mnistMLP = &Model{
 	Optimizer: func() optim.Config { return optim.Config{Name: optim.Adam, LearningRate: 0.001} },
 	Feed:      digitPictures.feed,
 	Metrics:   func() []Metric { return []Metric{Accuracy(), Loss()} },
+	Processor: Classes(),
 }

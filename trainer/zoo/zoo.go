@@ -46,6 +46,19 @@ type Model struct {
 	// workers is whose gradients one update averages: in a ring those of all that it has at the time, with
 	// synchronous parameter servers --grads_to_wait, with asynchronous ones 1.
 	LearningRate func(version int64, workers int) float64
+	// Processor says what elasticdl predict writes of the outputs; nil: all of them, as [Outputs] does. It is ElasticDL's
+	// PredictionOutputsProcessor.
+	Processor *Processor
+}
+
+// Processor makes a row of a CSV file of what a model puts out for a record. What it makes follows from its arguments alone: a record whose
+// worker was lost is processed again, and its row is then written in place of the other one.
+type Processor struct {
+	// Header returns the names of the fields, of a model that puts out so many numbers for a record; nil: the file has no header.
+	Header func(outputs int) []string
+	// Row appends the fields of a record's row to fields. The outputs are valid until it returns; the record is as it was read, and must
+	// not be changed.
+	Row func(fields []string, outputs []float32, record []byte) ([]string, error)
 }
 
 // Def is the model's --model_def.

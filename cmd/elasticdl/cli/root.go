@@ -98,10 +98,10 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		trainCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), resumeCommand(),
+		trainCommand(), evaluateCommand(), predictCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), resumeCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
 	)
-	for _, name := range []string{"evaluate", "predict", "top"} {
+	for _, name := range []string{"top"} {
 		root.AddCommand(laterCommand(name))
 	}
 	return root

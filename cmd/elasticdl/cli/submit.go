@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	case !errors.Is(err, kube.ErrNoCluster):
 		problems = append(problems, err)
 	case !c.DryRun && c.YAML == "":
-		problems = append(problems, fmt.Errorf("%w; give --kubeconfig=FILE, or --runtime=local to train on this machine", err))
+		problems = append(problems, fmt.Errorf("%w; give --kubeconfig=FILE, or --runtime=local to %s on this machine", err, c.Job.Type))
 	}
 	return client, errors.Join(problems...)
 }
@@ -149,7 +150,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		seen.State, seen.Reason, seen.EndedUnixMs = last.State, last.Reason, last.EndedUnixMs
 		last = seen
 	}
-	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags(), j.Output)); err != nil {
+	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags(), cmp.Or(j.Output, j.PredictionOutputs))); err != nil {
 		return err
 	}
 	return outcome(ctx, last)

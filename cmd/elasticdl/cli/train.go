@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -26,28 +27,43 @@ import (
 // refresh is how often a job is looked at.
 const refresh = 250 * time.Millisecond
 
-// trainCommand takes its flags from the table in package job, which reports all problems at once.
 func trainCommand() *cobra.Command {
+	return jobCommand(job.Train, "train --job_name=NAME --model_def=MODEL --training_data=PATH [flags]", "Train a model")
+}
+
+func evaluateCommand() *cobra.Command {
+	return jobCommand(job.Evaluate, "evaluate --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH --validation_data=PATH [flags]",
+		"Measure a trained model")
+}
+
+func predictCommand() *cobra.Command {
+	return jobCommand(job.Predict, "predict --job_name=NAME --model_def=MODEL --checkpoint_dir_for_init=PATH --prediction_data=PATH --prediction_outputs=FILE.csv [flags]",
+		"Write what a trained model makes of records")
+}
+
+// jobCommand takes its flags from the table in package job, which reports all problems at once.
+func jobCommand(t job.Type, use, short string) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:                "train --job_name=NAME --model_def=MODEL --training_data=PATH [flags]",
-		Short:              "Train a model",
+		Use:                use,
+		Short:              short,
 		DisableFlagParsing: true,
-		ValidArgsFunction:  completeFlags,
+		ValidArgsFunction:  completeFlags(t),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
 				return cmd.Help()
 			}
-			return train(cmd, args)
+			return startJob(cmd, t, args)
 		}),
 	}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  elasticdl %s\n%s", cmd.Short, cmd.Use, job.Help())
+		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  elasticdl %s\n%s", cmd.Short, cmd.Use, job.Help(t))
 	})
 	return cmd
 }
 
-func train(cmd *cobra.Command, args []string) error {
-	c, err := job.Parse(args)
+// startJob starts a job of a type.
+func startJob(cmd *cobra.Command, t job.Type, args []string) error {
+	c, err := job.Parse(t, args)
 	var client *kube.Client
 	switch {
 	case c.Runtime == "kubernetes":
@@ -74,11 +90,11 @@ func train(cmd *cobra.Command, args []string) error {
 	case c.Runtime == "kubernetes":
 		return submit(cmd, client, c)
 	}
-	return trainHere(cmd, c)
+	return startHere(cmd, c)
 }
 
-// trainHere runs a job on this machine.
-func trainHere(cmd *cobra.Command, c *job.Command) error {
+// startHere runs a job on this machine.
+func startHere(cmd *cobra.Command, c *job.Command) error {
 	ctx := cmd.Context()
 	h, err := local.Start(ctx, c.Job, local.StartOptions{Detach: c.Detach})
 	if errors.Is(err, local.ErrRunning) {
@@ -101,8 +117,10 @@ func settleHere(c *job.Command) error {
 	if err != nil { // the name is none: Parse has said it
 		return nil
 	}
-	j.SettleCheckpoints(dir, c.Given)
-	for _, dir := range []*string{&j.CheckpointDir, &j.CheckpointDirForInit} {
+	if j.Trains() {
+		j.SettleCheckpoints(dir, c.Given)
+	}
+	for _, dir := range []*string{&j.CheckpointDir, &j.CheckpointDirForInit, &j.PredictionOutputs} {
 		if *dir != "" && !job.InBucket(*dir) && err == nil {
 			*dir, err = filepath.Abs(*dir) // the job's processes may be elsewhere
 		}
@@ -110,9 +128,9 @@ func settleHere(c *job.Command) error {
 	return err
 }
 
-// crew is who trains a job.
+// crew is who does a job.
 func crew(j *job.Job) string {
-	parts := []string{string(j.Strategy), count(int64(j.NumWorkers), "worker")}
+	parts := []string{cmp.Or(string(j.Strategy), string(j.Type)), count(int64(j.NumWorkers), "worker")}
 	if j.NumPS > 0 {
 		parts = append(parts, count(int64(j.NumPS), "server"))
 	}
@@ -150,7 +168,7 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 			if home, err := local.Home(); err == nil {
 				logs = filepath.Join(home, "jobs", j.Name, "logs")
 			}
-			if _, err := io.WriteString(out, summary(e.status, logs, j.Output)); err != nil {
+			if _, err := io.WriteString(out, summary(e.status, logs, cmp.Or(j.Output, j.PredictionOutputs))); err != nil {
 				return err
 			}
 			return outcome(ctx, e.status)
@@ -181,13 +199,16 @@ func checkHere(j *job.Job) error {
 		_, err := zoo.Lookup(j.ModelDef)
 		add("model_def", j.ModelDef, err)
 	}
-	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}} {
+	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		if d[1] != "" {
 			add(d[0], d[1], readable(d[1], j.DataReaderParams))
 		}
 	}
 	if j.Output != "" {
 		add("output", j.Output, role.Writable(j.Output))
+	}
+	if out := j.PredictionOutputs; out != "" {
+		add("prediction_outputs", out, role.WritableOutputs(out))
 	}
 	if dir := j.CheckpointDir; dir != "" {
 		err := role.Writable(dir)
@@ -212,7 +233,7 @@ func hasModel(j *job.Job) error {
 	if err != nil { // said before
 		return nil
 	}
-	layout, _, err := model.Initial(j.Seed)
+	layout, err := model.Layout()
 	if err != nil {
 		return err
 	}
@@ -254,7 +275,13 @@ func printJSON(w io.Writer, v any) error {
 }
 
 // completeFlags offers the flags, and paths after the '='.
-func completeFlags(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+func completeFlags(t job.Type) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return complete(t, word)
+	}
+}
+
+func complete(t job.Type, word string) ([]string, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
 		return nil, cobra.ShellCompDirectiveDefault
 	}
@@ -267,7 +294,7 @@ func completeFlags(_ *cobra.Command, _ []string, word string) ([]string, cobra.S
 		if f.TakesValue() {
 			name += "="
 		}
-		if f.Topic != job.Remnants && f.Effect != job.Later && strings.HasPrefix("--"+name, word) {
+		if f.Topic != job.Remnants && f.Effect != job.Later && f.With(t) && strings.HasPrefix("--"+name, word) {
 			found = append(found, "--"+name+"\t"+f.Usage)
 		}
 	}

@@ -102,11 +102,17 @@ func progress(s *wire.JobStatus) []string {
 	return parts
 }
 
+// trains reports whether a job trains a model, as all do that do not say.
+func trains(s *wire.JobStatus) bool { return s.Type == "" || s.Type == string(job.Train) }
+
 // learned is how good the model is so far, in words.
 func learned(s *wire.JobStatus) []string {
 	var parts []string
 	if s.Version > 0 {
-		parts = append(parts, fmt.Sprintf("loss %.4g", s.Loss), fmt.Sprintf("version %d", s.Version))
+		if trains(s) {
+			parts = append(parts, fmt.Sprintf("loss %.4g", s.Loss))
+		}
+		parts = append(parts, fmt.Sprintf("version %d", s.Version))
 	}
 	if s.Rejected > 0 {
 		parts = append(parts, count(s.Rejected, "stale gradient"))
@@ -208,7 +214,10 @@ func podLines(s *wire.JobStatus, width int) []string {
 
 // progressLine is the live view for a log: one line.
 func progressLine(s *wire.JobStatus, now time.Time) string {
-	parts := []string{fmt.Sprintf("epoch %d/%d", s.Epoch, s.Epochs)}
+	parts := []string{s.Type}
+	if trains(s) {
+		parts = []string{fmt.Sprintf("epoch %d/%d", s.Epoch, s.Epochs)}
+	}
 	parts = append(append(parts, progress(s)...), learned(s)...)
 	return fmt.Sprintf("[%s] %s", age(s, now), strings.Join(parts, "  "))
 }
@@ -291,7 +300,10 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	}
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "  records\t%s of %s, %s", commas(s.RecordsDone), commas(s.RecordsTotal), count(int64(s.Epochs), "epoch"))
+	fmt.Fprintf(w, "  records\t%s of %s", commas(s.RecordsDone), commas(s.RecordsTotal))
+	if trains(s) {
+		fmt.Fprintf(w, ", %s", count(int64(s.Epochs), "epoch"))
+	}
 	if done := s.RecordsDone - s.RecordsBefore; done > 0 && took > 0 {
 		fmt.Fprintf(w, ", %s records/s", commas(int64(float64(done)/took.Seconds())))
 	}
@@ -342,6 +354,9 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("State", s.State)
 	row("Reason", oneLine(s.Reason))
 	row("Waits for", oneLine(s.Waiting))
+	if !trains(s) {
+		row("Type", s.Type)
+	}
 	row("Strategy", s.Strategy)
 	row("Ring", ring(s))
 	if s.Workers > 0 && s.EndedUnixMs == 0 {
@@ -349,7 +364,9 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	}
 	row("Age", age(s, now))
 	if s.RecordsTotal > 0 {
-		row("Epoch", fmt.Sprintf("%d of %d", s.Epoch, s.Epochs))
+		if trains(s) {
+			row("Epoch", fmt.Sprintf("%d of %d", s.Epoch, s.Epochs))
+		}
 		row("Progress", strings.Join(progress(s), ", "))
 	}
 	row("Model", strings.Join(learned(s), ", "))
@@ -413,7 +430,7 @@ func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 		if s.Workers > 0 && s.EndedUnixMs == 0 {
 			workers += fmt.Sprintf("/%d", s.Workers)
 		}
-		if s.Strategy == string(job.AllReduce) {
+		if s.Strategy == string(job.AllReduce) || !trains(s) {
 			servers = "-"
 		}
 		if s.Epochs > 0 {
@@ -423,7 +440,7 @@ func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 		if s.Namespace != "" {
 			runtime = "kubernetes"
 		}
-		row := []string{s.Name, s.State, strings.TrimSuffix(s.Strategy, "Strategy"), percent(s), epoch, workers, servers, age(s, now), runtime}
+		row := []string{s.Name, s.State, cmp.Or(strings.TrimSuffix(s.Strategy, "Strategy"), s.Type), percent(s), epoch, workers, servers, age(s, now), runtime}
 		if namespaces {
 			row = append(row, s.Namespace)
 		}

@@ -1,0 +1,148 @@
+package master
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/prediction"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// fixed is the strategy of a job that trains nothing: it evaluates a model, or predicts with it. The master finds the model once, and
+// every worker reads it by itself. Nothing of the job needs to outlive its master: a task that is done again gives the same.
+type fixed struct {
+	m     *master
+	model model
+}
+
+// model is which one it is.
+type model struct {
+	from checkpoint.Source // of a commit it has the number
+	at   int64             // version
+}
+
+// find looks for the model.
+func (f *fixed) find() (found model, err error) {
+	from := f.m.Job.CheckpointDirForInit
+	found.from, err = f.m.Open.Find(from)
+	switch {
+	case err != nil:
+	case found.from.File != "":
+		err = found.from.Check(f.m.Layout)
+	default:
+		var commit *checkpoint.Commit
+		var damages []checkpoint.Damage
+		commit, damages, err = found.from.Commit()
+		f.m.checkpoints.tell(found.from.Dir, damages)
+		if err == nil {
+			found.from.Number = commit.Number
+			err = f.fits(found, commit)
+		}
+	}
+	if err == nil {
+		found.at, err = found.from.Version()
+	}
+	if err != nil {
+		return found, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", from, err)
+	}
+	return found, nil
+}
+
+// fits compares a commit with the model of the job.
+func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
+	if err := f.m.Layout.Match(commit.ParamLayout()); err != nil {
+		return fmt.Errorf("%w: checkpoint %d of %v is of another model, %s: %w", errUnfit, commit.Number, found.from.Dir, commit.ModelDef, err)
+	}
+	return nil
+}
+
+// start tells the workers which model it is. No pod has joined.
+func (f *fixed) start(found model) {
+	f.model = found
+	from := found.from
+	f.m.servers.custody.Start(f.m.Self.Life(), custody.Base{Dir: from.Location, Number: from.Number, Fresh: true})
+	if from.File != "" {
+		f.m.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
+		return
+	}
+	f.m.Log.Info("The model is that of a checkpoint", "number", from.Number, "directory", from.Dir, "version", found.at)
+}
+
+// begin asks for what the job is for.
+func (f *fixed) begin() {
+	version := f.model.at
+	if f.m.Job.Type == job.Evaluate {
+		f.m.evals.Final(version)
+		return
+	}
+	f.m.queue.Export(version, f.m.queue.Predict(version, f.m.Validation))
+	f.m.Log.Info("Prediction started", "version", version)
+}
+
+// tidy removes the parts of a prediction that is over: they are put together, or of no use.
+func (f *fixed) tidy() {
+	if f.m.Job.Type != job.Predict || !f.m.state.Ended() {
+		return
+	}
+	place, err := prediction.Open(f.m.Open, f.m.Job.PredictionOutputs, f.m.Self.Header().Job)
+	if err == nil {
+		err = place.Tidy()
+	}
+	if err != nil {
+		f.m.Log.Warn("The parts of the prediction could not be removed", "error", err)
+	}
+}
+
+func (f *fixed) version() int64           { return f.model.at }
+func (f *fixed) applied(int) bool         { return true }
+func (f *fixed) whole() bool              { return true }
+func (f *fixed) there() bool              { return false } // nobody makes checkpoints of it
+func (f *fixed) copy(custody.CutOrder)    {}
+func (f *fixed) kept(custody.Base)        {}
+func (f *fixed) gone(pod.ID, int, string) {}
+func (f *fixed) away() bool               { return false }
+func (f *fixed) update()                  {}
+
+func (f *fixed) heard(pod.ID, int64, *wire.HeartbeatRequest, *wire.HeartbeatReply) {}
+
+func (f *fixed) stragglers(overdue []int) []int { return overdue }
+
+// takeBack takes the leases of a worker that has ended. Nothing of them counts.
+func (f *fixed) takeBack(_ context.Context, worker int, charge string) {
+	f.m.mu.Lock()
+	defer f.m.mu.Unlock()
+	if f.m.over {
+		return
+	}
+	f.m.lose(worker, nil, charge)
+	f.m.advance(time.Now())
+}
+
+func (f *fixed) silence(pod.Role) time.Duration {
+	return max(f.m.Job.TaskTimeout.Duration, silenceLeast)
+}
+
+// counted returns how many records are done, and how many there are: trained on, or measured or predicted where nothing is trained.
+func (m *master) counted() (done, total int64) {
+	stats := m.queue.Stats()
+	if m.fixed != nil {
+		return stats.Measured, stats.ToMeasure
+	}
+	return stats.Done, stats.Total
+}
+
+// did is what the job does with records, in the passive.
+func (m *master) did() string {
+	switch m.Job.Type {
+	case job.Evaluate:
+		return "measured"
+	case job.Predict:
+		return "predicted"
+	}
+	return "trained on"
+}
