@@ -39,17 +39,19 @@
 //  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
 //
 //  6. A life begins with what was kept when it began, and with nothing else.
+//  7. The life of a master that has come back goes on if every server joins with its values; else the one that begins is later than
+//     any that a server knows of. Until that is known nothing is ordered.
 //
 // Laws of Cut:
 //
-//  7. What all copy has the same records, those that any of them had when the cut began, and no others.
-//  8. A cut is done when every holder has written its copy, each under the cut's number; a word of another number changes nothing.
-//  9. Nobody is held up for longer than Hold, which doubles up to HoldMost each time that it was too short.
+//  8. What all copy has the same records, those that any of them had when the cut began, and no others.
+//  9. A cut is done when every holder has written its copy, each under the cut's number; a word of another number changes nothing.
+//  10. Nobody is held up for longer than Hold, which doubles up to HoldMost each time that it was too short.
 //
 // Laws of Ring:
 //
-//  10. The life rises when the last member that had the model is gone, if anything was trained on, and never else.
-//  11. The training leases of a worker that is gone are taken back when a world without it is safe, and credited with exactly
+//  11. The life rises when the last member that had the model is gone, if anything was trained on, and never else.
+//  12. The training leases of a worker that is gone are taken back when a world without it is safe, and credited with exactly
 //     what that world began with.
-//  12. What a member says of a model that is lost does not count.
+//  13. What a member says of a model that is lost does not count.
 package custody

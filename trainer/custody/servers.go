@@ -31,6 +31,7 @@ type Servers struct {
 	base Base // what the next life begins with
 	want Order
 	all  []server
+	asks bool // a master has come back: the servers have yet to say what they hold
 }
 
 // server is what is known of one of them.
@@ -39,6 +40,7 @@ type server struct {
 	process     uint64 // of that incarnation: the last that has joined
 	here        bool   // it has not left since
 	address     string
+	holds       int64 // the life whose values it had when it joined, 0: none
 	knows       bool  // told is acknowledged
 	told        Order // the last that was acknowledged
 	version     int64 // in this life
@@ -55,13 +57,45 @@ func (s *Servers) Start(life int64, base Base) {
 	s.life, s.base, s.want = life, base, Order{Life: life, Base: base}
 }
 
+// Recover makes it the custody of a master that has come back, in the life that the one before was in. Until [Servers.Recovered] nothing is
+// lost, and no order is due: the servers join, and say what they hold. No server may have joined.
+func (s *Servers) Recover(life int64, base Base) {
+	s.Start(life, base)
+	s.asks = true
+}
+
+// Recovered ends that, and reports whether the life goes on: every server is there and has its values, with which so many epochs are settled.
+// If not, a new life begins, with base. It is later than any that a server knows of.
+func (s *Servers) Recovered(settled int, base Base) bool {
+	s.asks, s.base = false, base
+	if s.Holds() {
+		s.want.Settled = settled
+		return true
+	}
+	for _, it := range s.all {
+		s.life = max(s.life, it.holds)
+	}
+	s.anew()
+	return false
+}
+
+// Holds reports whether every server is there, and has joined with the values of this life.
+func (s *Servers) Holds() bool {
+	for _, it := range s.all {
+		if !it.here || it.holds != s.life {
+			return false
+		}
+	}
+	return true
+}
+
 // Life returns the life of the model.
 func (s *Servers) Life() int64 { return s.life }
 
-// Join notes that a process of an incarnation of a server listens at address. It reports whether values were lost with the
-// one that it replaces, which may have been of the same incarnation; then a new life has begun. [ErrReplaced]: a later
-// incarnation is there.
-func (s *Servers) Join(index, incarnation int, process uint64, address string) (lost bool, err error) {
+// Join notes that a process of an incarnation of a server listens at address, and has the values of a life, 0: none. It reports whether
+// values were lost with the one that it replaces, which may have been of the same incarnation; then a new life has begun. [ErrReplaced]: a
+// later incarnation is there.
+func (s *Servers) Join(index, incarnation int, process uint64, address string, holds int64) (lost bool, err error) {
 	it := &s.all[index]
 	switch {
 	case incarnation < it.incarnation, incarnation == it.incarnation && !it.here:
@@ -70,8 +104,8 @@ func (s *Servers) Join(index, incarnation int, process uint64, address string) (
 		it.address = address
 		return false, nil
 	}
-	lost = it.here
-	*it = server{incarnation: incarnation, process: process, here: true, address: address}
+	lost = it.here && !s.asks
+	*it = server{incarnation: incarnation, process: process, here: true, address: address, holds: holds}
 	if lost {
 		s.anew()
 	}
@@ -85,7 +119,7 @@ func (s *Servers) Leave(index, incarnation int) (lost bool) {
 	if incarnation < it.incarnation {
 		return false
 	}
-	lost = it.here
+	lost = it.here && !s.asks
 	*it = server{incarnation: incarnation, address: it.address}
 	if lost {
 		s.anew()
@@ -141,7 +175,7 @@ func (s *Servers) Want(contributors, settled int, release int64, cut CutOrder) {
 // Due returns the order that a server has not acknowledged; ok is false if there is none, or no server.
 func (s *Servers) Due(index int) (o Order, incarnation int, ok bool) {
 	it := s.all[index]
-	return s.want, it.incarnation, it.here && !(it.knows && it.told == s.want)
+	return s.want, it.incarnation, it.here && !s.asks && !(it.knows && it.told == s.want)
 }
 
 // Told notes that an incarnation has acknowledged an order, and is at a version.

@@ -31,7 +31,7 @@ func TestServersModel(t *testing.T) {
 				started[i]++
 				processes++
 				last[i] = processes
-				lost, err := s.Join(i, started[i], last[i], "a")
+				lost, err := s.Join(i, started[i], last[i], "a", 0)
 				if err != nil || lost != there[i].here {
 					t.Fatalf("launch %d of %d joins: lost %v, %v; there was %+v", started[i], i, lost, err, there[i])
 				}
@@ -47,7 +47,7 @@ func TestServersModel(t *testing.T) {
 					t.Skip()
 				}
 				old := rapid.IntRange(1, started[i]).Draw(t, "launch")
-				lost, err := s.Join(i, old, last[i], "a")
+				lost, err := s.Join(i, old, last[i], "a", 0)
 				if known := old == there[i].incarnation && there[i].here; lost || (err == nil) != known || err != nil && !errors.Is(err, ErrReplaced) {
 					t.Fatalf("launch %d of %d joins again: lost %v, %v; there is %+v", old, i, lost, err, there[i])
 				}
@@ -59,7 +59,7 @@ func TestServersModel(t *testing.T) {
 				}
 				processes++
 				last[i] = processes
-				lost, err := s.Join(i, there[i].incarnation, last[i], "a")
+				lost, err := s.Join(i, there[i].incarnation, last[i], "a", 0)
 				if err != nil || !lost {
 					t.Fatalf("another process of launch %d of %d joins: lost %v, %v", there[i].incarnation, i, lost, err)
 				}
@@ -152,7 +152,7 @@ func TestServersModel(t *testing.T) {
 func TestNewLifeForgets(t *testing.T) {
 	s := NewServers(2)
 	for i := range 2 {
-		s.Join(i, 1, 1, "a")
+		s.Join(i, 1, 1, "a", 0)
 		o, _, _ := s.Due(i)
 		s.Told(i, 1, o, 0)
 		s.Heard(i, 1, 1, 9, 8)
@@ -168,7 +168,7 @@ func TestNewLifeForgets(t *testing.T) {
 	if !ok || o.Life != 2 || o.Settled != 0 || o.Release != 0 || o.Cut.Number != 0 {
 		t.Fatal(o, ok)
 	}
-	s.Join(0, 2, 2, "a")
+	s.Join(0, 2, 2, "a", 0)
 	s.Told(0, 2, o, 0)
 	if s.Current() || s.Applied(0) {
 		t.Fatal("server 1 has acknowledged an order of the life before only")

@@ -41,7 +41,7 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 	return &wire.DeclareReply{Version: s.rule.version}, nil
 }
 
-// Progress returns how much of some tasks this server has.
+// Progress returns how much of some tasks this server has, and all that it has if that is asked for.
 func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.ProgressReply, error) {
 	s := c.server
 	s.mu.Lock()
@@ -49,6 +49,9 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 	reply := &wire.ProgressReply{}
 	for _, t := range req.Tasks {
 		reply.Done = append(reply.Done, s.rule.done(ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)}))
+	}
+	if req.All {
+		reply.Ledger = s.rule.had.Append(nil)
 	}
 	return reply, nil
 }

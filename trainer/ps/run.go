@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/custody"
@@ -61,7 +62,8 @@ func Run(ctx context.Context, c Config) error {
 	}
 	defer conn.Close()
 	master := wire.NewMasterClient(conn)
-	j, life, base, err := join(ctx, master, c)
+	request := joining(c)
+	j, life, base, err := join(ctx, master, c, request)
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -96,20 +98,24 @@ func Run(ctx context.Context, c Config) error {
 		served <- err
 	}()
 	c.Log.Info("Parameter server started", "index", c.Self.Header().Index, "of", config.Servers, "optimizer", config.Optimizer.Name)
-	err = heartbeats(ctx, master, s, c, taken)
+	err = heartbeats(ctx, master, s, c, request, taken)
 	s.Stop()
 	return cmp.Or(<-served, err)
 }
 
-// join asks the master for the job until it answers, and for the life of the model, and what that begins with.
-func join(ctx context.Context, master wire.MasterClient, c Config) (j *job.Job, life int64, base custody.Base, err error) {
+// joining is how the server introduces itself to the master, and to each that follows it.
+func joining(c Config) *wire.JoinRequest {
 	address := c.Advertise
 	if address == "" {
 		address = c.Listener.Addr().String()
 	}
-	req := &wire.JoinRequest{
+	return &wire.JoinRequest{
 		Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Address: address, Pid: int32(os.Getpid()), Process: 1 + rand.Uint64N(math.MaxUint64),
 	}
+}
+
+// join asks the master for the job until it answers, and for the life of the model, and what that begins with.
+func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.JoinRequest) (j *job.Job, life int64, base custody.Base, err error) {
 	began := time.Now()
 	for pause := firstPause; ; pause = min(2*pause, longPause) {
 		reply, err := master.Join(ctx, req)
@@ -185,8 +191,9 @@ func (s *Server) cutReport() *wire.CutReport {
 }
 
 // heartbeats tells the master the version, each beat and when there is news of a snapshot or a checkpoint, until ctx ends or the master does
-// not know this server. The error is that it was away for too long.
-func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, taken <-chan struct{}) error {
+// not know this server. A master that has come back is told where the server listens, and what it holds. The error is that the master was
+// away for too long.
+func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest, taken <-chan struct{}) error {
 	ticker := time.NewTicker(timing.Beat)
 	defer ticker.Stop()
 	answered, missed := time.Now(), 0
@@ -207,6 +214,9 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 				c.Log.Info("The master is back")
 			}
 			answered, missed = time.Now(), 0
+			if reply.Join {
+				rejoin(ctx, master, s, c, request)
+			}
 		default:
 			if missed++; missed == 1 {
 				c.Log.Warn("The master is away", "error", err)
@@ -223,4 +233,18 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 		case <-ticker.C:
 		}
 	}
+}
+
+// rejoin tells a master that has come back where the server listens, and of which life it has the values. If that fails, the next heartbeat is
+// answered with the same wish.
+func rejoin(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest) {
+	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
+	defer cancel()
+	again := proto.CloneOf(request)
+	again.Holds, _, _ = s.standing()
+	if _, err := master.Join(wire.InLife(ctx, again.Holds), again); err != nil {
+		c.Log.Warn("The master that has come back could not be joined", "error", err)
+		return
+	}
+	c.Log.Info("Joined the master that has come back", "life", again.Holds)
 }

@@ -252,6 +252,7 @@ type JoinRequest struct {
 	Address       string                 `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"` // where a server listens
 	Pid           int32                  `protobuf:"varint,4,opt,name=pid,proto3" json:"pid,omitempty"`
 	Process       uint64                 `protobuf:"varint,5,opt,name=process,proto3" json:"process,omitempty"` // of a server: tells one that did not hear the answer from one that was started again in its pod, not 0
+	Holds         int64                  `protobuf:"varint,6,opt,name=holds,proto3" json:"holds,omitempty"`     // server: the life of the model whose values it has, 0: none
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -317,6 +318,13 @@ func (x *JoinRequest) GetPid() int32 {
 func (x *JoinRequest) GetProcess() uint64 {
 	if x != nil {
 		return x.Process
+	}
+	return 0
+}
+
+func (x *JoinRequest) GetHolds() int64 {
+	if x != nil {
+		return x.Holds
 	}
 	return 0
 }
@@ -979,6 +987,8 @@ type LeaseProgress struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Lease         int64                  `protobuf:"varint,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	Done          int64                  `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`     // records, counted from the task's start; evaluation: measured; export: bytes written
+	Epoch         int32                  `protobuf:"varint,4,opt,name=epoch,proto3" json:"epoch,omitempty"`   // training: of the task
+	Number        int64                  `protobuf:"varint,5,opt,name=number,proto3" json:"number,omitempty"` // training: of the task in that epoch
 	Effort        int64                  `protobuf:"varint,3,opt,name=effort,proto3" json:"effort,omitempty"` // rises while the worker waits for storage that fails, or looks for the records, in any unit
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1024,6 +1034,20 @@ func (x *LeaseProgress) GetLease() int64 {
 func (x *LeaseProgress) GetDone() int64 {
 	if x != nil {
 		return x.Done
+	}
+	return 0
+}
+
+func (x *LeaseProgress) GetEpoch() int32 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *LeaseProgress) GetNumber() int64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -1314,6 +1338,7 @@ type HeartbeatReply struct {
 	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
 	Life            int64                  `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model now: who works with another one drops what it holds, and joins again
 	Settled         int32                  `protobuf:"varint,5,opt,name=settled,proto3" json:"settled,omitempty"`                                        // worker of a ring: epochs that are settled
+	Join            bool                   `protobuf:"varint,7,opt,name=join,proto3" json:"join,omitempty"`                                              // server: the master has come back and does not know where it listens: join again
 	Cut             int64                  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // worker of a ring: checkpoints up to this number are made, or given up; no report of them is wanted
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1375,6 +1400,13 @@ func (x *HeartbeatReply) GetSettled() int32 {
 		return x.Settled
 	}
 	return 0
+}
+
+func (x *HeartbeatReply) GetJoin() bool {
+	if x != nil {
+		return x.Join
+	}
+	return false
 }
 
 func (x *HeartbeatReply) GetCut() int64 {
@@ -2783,6 +2815,7 @@ func (x *TaskKey) GetNumber() int64 {
 type ProgressRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Tasks         []*TaskKey             `protobuf:"bytes,1,rep,name=tasks,proto3" json:"tasks,omitempty"`
+	All           bool                   `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"` // answer with the ledger
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2824,9 +2857,17 @@ func (x *ProgressRequest) GetTasks() []*TaskKey {
 	return nil
 }
 
+func (x *ProgressRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
 type ProgressReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Done          []int64                `protobuf:"varint,1,rep,packed,name=done,proto3" json:"done,omitempty"` // records from each task's start, in the order of the request
+	Ledger        []byte                 `protobuf:"bytes,2,opt,name=ledger,proto3" json:"ledger,omitempty"`     // of all that it has, as trainer/ledger writes it
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2864,6 +2905,13 @@ func (*ProgressReply) Descriptor() ([]byte, []int) {
 func (x *ProgressReply) GetDone() []int64 {
 	if x != nil {
 		return x.Done
+	}
+	return nil
+}
+
+func (x *ProgressReply) GetLedger() []byte {
+	if x != nil {
+		return x.Ledger
 	}
 	return nil
 }
@@ -3017,13 +3065,14 @@ var File_elasticdl_proto protoreflect.FileDescriptor
 
 const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
-	"\x0felasticdl.proto\x12\telasticdl\"\x8e\x01\n" +
+	"\x0felasticdl.proto\x12\telasticdl\"\xa4\x01\n" +
 	"\vJoinRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x18\n" +
-	"\aprocess\x18\x05 \x01(\x04R\aprocess\"\x83\x01\n" +
+	"\aprocess\x18\x05 \x01(\x04R\aprocess\x12\x14\n" +
+	"\x05holds\x18\x06 \x01(\x03R\x05holds\"\x83\x01\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12+\n" +
 	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
@@ -3070,10 +3119,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x04 \x03(\v2\x11.elasticdl.MetricR\ametrics\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\x03R\aversion\x12\x18\n" +
 	"\astorage\x18\a \x01(\bR\astorage\"\x11\n" +
-	"\x0fReportTaskReply\"Q\n" +
+	"\x0fReportTaskReply\"\x7f\n" +
 	"\rLeaseProgress\x12\x14\n" +
 	"\x05lease\x18\x01 \x01(\x03R\x05lease\x12\x12\n" +
-	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x16\n" +
+	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
+	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
+	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
 	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\x83\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
@@ -3103,12 +3154,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\x95\x01\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\xa9\x01\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
 	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
-	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x10\n" +
+	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x12\n" +
+	"\x04join\x18\a \x01(\bR\x04join\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x85\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
@@ -3229,11 +3281,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aversion\x18\x01 \x01(\x03R\aversion\"7\n" +
 	"\aTaskKey\x12\x14\n" +
 	"\x05epoch\x18\x01 \x01(\x05R\x05epoch\x12\x16\n" +
-	"\x06number\x18\x02 \x01(\x03R\x06number\";\n" +
+	"\x06number\x18\x02 \x01(\x03R\x06number\"M\n" +
 	"\x0fProgressRequest\x12(\n" +
-	"\x05tasks\x18\x01 \x03(\v2\x12.elasticdl.TaskKeyR\x05tasks\"#\n" +
+	"\x05tasks\x18\x01 \x03(\v2\x12.elasticdl.TaskKeyR\x05tasks\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\";\n" +
 	"\rProgressReply\x12\x12\n" +
-	"\x04done\x18\x01 \x03(\x03R\x04done\"\xf4\x01\n" +
+	"\x04done\x18\x01 \x03(\x03R\x04done\x12\x16\n" +
+	"\x06ledger\x18\x02 \x01(\fR\x06ledger\"\xf4\x01\n" +
 	"\x0eControlRequest\x12\"\n" +
 	"\fcontributors\x18\x01 \x01(\x05R\fcontributors\x12\x18\n" +
 	"\asettled\x18\x02 \x01(\x05R\asettled\x12)\n" +

@@ -67,10 +67,10 @@ func (f *feeder) run(ctx context.Context) error {
 			close(f.items)
 			return nil
 		case wire.TaskKind_TRAINING, wire.TaskKind_EVALUATION, wire.TaskKind_PREDICTION:
-			f.leases.hold(t.Lease, t.Done)
+			f.leases.hold(t)
 			err = f.read(ctx, t)
 		case wire.TaskKind_EXPORT:
-			f.leases.hold(t.Lease, 0)
+			f.leases.hold(t)
 			err = f.send(ctx, item{task: t, last: true})
 		}
 		if err != nil {

@@ -55,7 +55,7 @@ func TestExportShowsProgress(t *testing.T) {
 	b := &bench{engine: &counter{values: make([]float32, 1)}}
 	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
 	w.Job.Output = t.TempDir()
-	w.leases.hold(4, 0)
+	w.leases.hold(&wire.Task{Lease: 4})
 	if err := w.export(t.Context(), 4, 3); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -36,20 +37,26 @@ type leases struct {
 }
 
 type lease struct {
-	done      int64 // records that are in the model for good
-	abandoned bool  // failed: what the feeder has read of it is dropped
-	resting   bool  // it waits for storage that fails, until the next attempt
-	effort    int64 // heartbeats in which it rested, and rounds that its records were brought to
+	task      ledger.Task // of training; else none
+	done      int64       // records that are in the model for good
+	abandoned bool        // failed: what the feeder has read of it is dropped
+	resting   bool        // it waits for storage that fails, until the next attempt
+	effort    int64       // heartbeats in which it rested, and rounds that its records were brought to
 }
 
 func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
 
-func (l *leases) hold(id, done int64) {
+func (l *leases) hold(t *wire.Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if id >= l.floor { // or the grant was overtaken by the news that it is void
-		l.held[id] = &lease{done: done}
+	if t.Lease < l.floor { // the grant was overtaken by the news that it is void
+		return
 	}
+	h := &lease{done: t.Done}
+	if t.Kind == wire.TaskKind_TRAINING {
+		h.task = ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)}
+	}
+	l.held[t.Lease] = h
 }
 
 func (l *leases) advance(id, done int64) {
@@ -129,7 +136,9 @@ func (l *leases) progress() []*wire.LeaseProgress {
 		if h.resting {
 			h.effort++
 		}
-		all = append(all, &wire.LeaseProgress{Lease: id, Done: h.done, Effort: h.effort + looked})
+		all = append(all, &wire.LeaseProgress{
+			Lease: id, Done: h.done, Epoch: int32(h.task.Epoch), Number: int64(h.task.Number), Effort: h.effort + looked,
+		})
 	}
 	slices.SortFunc(all, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
 	return all

@@ -20,8 +20,8 @@ import (
 func TestGrantOvertakenByFloor(t *testing.T) {
 	l := newLeases()
 	l.void(61)
-	l.hold(60, 0)
-	l.hold(61, 0)
+	l.hold(&wire.Task{Lease: 60})
+	l.hold(&wire.Task{Lease: 61})
 	if !l.abandoned(60) {
 		t.Error("a lease below the floor is held")
 	}
@@ -63,7 +63,7 @@ func TestConfirmIsCutShort(t *testing.T) {
 func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, node := loner(t)
-		r.leases.hold(5, 0)
+		r.leases.hold(&wire.Task{Lease: 5})
 		r.hand = []piece{{item: item{task: training(5, 0, 2, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
 		r.restart(r.values)
 		links, err := node.Connect(t.Context(), mesh.World{Formation: 3, Peers: []mesh.Peer{{Address: "0"}}})
@@ -136,7 +136,7 @@ func TestReconcile(t *testing.T) {
 func TestWorldVoidsLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := loner(t)
-		r.leases.hold(5, 0)
+		r.leases.hold(&wire.Task{Lease: 5})
 		r.hand = []piece{{item: item{task: training(5, 0, 4, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2}}}
 		ctx, drop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { drop(errRecalled) })
@@ -185,7 +185,7 @@ func atHand(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
 	w.Engine, w.Log = newLesson(), slog.New(slog.DiscardHandler)
 	r := &member{worker: w, feed: &feeder{worker: w, items: make(chan item), free: make(chan *zoo.Batch, 4)}, hand: pieces}
 	for _, p := range pieces {
-		w.leases.hold(p.task.Lease, 0)
+		w.leases.hold(&wire.Task{Lease: p.task.Lease})
 	}
 	return r, w.reports
 }

@@ -264,7 +264,7 @@ func TestWorkerWaitsForItsData(t *testing.T) {
 // Only who waits for storage tells of effort: one that hangs in a read does not.
 func TestEffortIsOfWaiting(t *testing.T) {
 	l := newLeases()
-	l.hold(1, 0)
+	l.hold(&wire.Task{Lease: 1})
 	for i, c := range []struct {
 		rests bool
 		want  int64
@@ -281,7 +281,7 @@ func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	r, reports := atHand()
 	r.asked = make(chan struct{})
 	close(r.asked)
-	r.leases.hold(1, 4)
+	r.leases.hold(&wire.Task{Lease: 1, Done: 4})
 	if err := r.fail(t.Context(), &wire.Task{Lease: 1}, &data.StorageError{Err: syscall.EIO}); err != nil {
 		t.Fatal(err)
 	}
