@@ -39,6 +39,7 @@
 //  5. An epoch is applied when every server has acknowledged, in this life, that it is settled.
 //
 //  6. A life begins with what was kept when it began, and with nothing else.
+//
 //  7. The life of a master that has come back goes on if every server joins with its values; else the one that begins is later than
 //     any that a server knows of. Until that is known nothing is ordered.
 //

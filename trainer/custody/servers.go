@@ -79,6 +79,9 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 	return false
 }
 
+// Renew ends that too, in a life in which nothing was trained on: whoever does not have its values yet is told what it begins with.
+func (s *Servers) Renew() { s.asks = false }
+
 // Holds reports whether every server is there, and has joined with the values of this life.
 func (s *Servers) Holds() bool {
 	for _, it := range s.all {

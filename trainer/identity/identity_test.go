@@ -3,6 +3,7 @@ package identity
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -91,7 +92,7 @@ func TestSameLife(t *testing.T) {
 func TestAnotherProtocolIsNamed(t *testing.T) {
 	h := self
 	h.Protocol = Protocol + 1
-	if _, err := Parse(h.Append(nil)); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "protocol 3, this program 2") {
+	if _, err := Parse(h.Append(nil)); !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), fmt.Sprintf("protocol %d, this program %d", Protocol+1, Protocol)) {
 		t.Error(err)
 	}
 }

@@ -3,6 +3,7 @@ package master
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +54,9 @@ func (m *master) doom(actions []pod.Action) {
 func (m *master) forget(id pod.ID, launch int, reason string) {
 	m.rejected += m.contact(id).rejected
 	delete(m.pods, id)
+	if id.Role == pod.Worker {
+		m.announced(id.Index)
+	}
 	m.strategy.gone(id, launch, reason)
 }
 
@@ -68,7 +72,15 @@ func (m *master) execute(ctx context.Context) {
 		m.mu.Lock()
 		actions := m.actions
 		m.actions = nil
+		creates := slices.ContainsFunc(actions, func(a pod.Action) bool { return a.Verb == pod.Create })
+		number, ok := int64(0), false
+		if creates {
+			number, ok = m.record()
+		}
 		m.mu.Unlock()
+		if ok && m.scribe.wait(ctx, number) != nil { // no number is given out twice
+			return
+		}
 		for _, a := range actions {
 			e.take(ctx, a)
 		}

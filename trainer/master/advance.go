@@ -19,10 +19,14 @@ func (m *master) advance(now time.Time) {
 	}
 	if !m.over {
 		m.strategy.update()
-		m.passBarriers()
-		m.evaluate()
-		m.checkpoints.begin(m.clock(now))
+		m.gather()
+		if !m.gathering && !m.over {
+			m.passBarriers()
+			m.evaluate()
+			m.checkpoints.begin(m.clock(now))
+		}
 		m.finish(now)
+		m.goes(now)
 	}
 	if m.ring != nil && !m.over {
 		if at, ok := m.ring.deadline(); ok && (m.armed.IsZero() || at.Add(m.away).Before(m.armed)) {
@@ -127,27 +131,41 @@ func (m *master) snapshot(server int, version int64) {
 // something was, in this life or before, the training goes back with it.
 func (m *master) anew(life int64, reason string) {
 	before, stats := m.Self.Life(), m.queue.Stats()
+	if m.gathering {
+		stats.Done = max(stats.Done, m.former.Done)
+	}
 	began := m.checkpoints.base.records()
 	base := m.checkpoints.rewind(m.clock(time.Now()))
+	begun := m.begun
+	fresh := !begun && m.anewFor == "" && stats.Done == began
+	if !fresh {
+		m.anewFor = backWhy(base, stats.Done, before, begun, reason)
+	}
 	m.Self.SetLife(life)
-	fresh := !m.begun && m.anewFor == "" && stats.Done == began
+	m.restart(base)
+	m.remember() // before anybody hears of it
 	switch {
 	case fresh:
 		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
 	case base.commit != nil:
 		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
-		m.anewFor = fmt.Sprintf("the training went back to checkpoint %d at version %d, with %d of %d records: %s", base.Number, base.version(), base.records(), stats.Done, reason)
 		m.happen(RolledBack{Life: life, Reason: reason, Checkpoint: base.Number, Version: base.version(), Records: stats.Done, Kept: base.records()})
 	default:
 		m.Log.Warn("The training begins anew", "reason", reason, "life", life, "records", stats.Done)
-		m.anewFor = fmt.Sprintf("the training began anew: %s; %d records were trained on till then", reason, stats.Done)
-		if !m.begun {
-			m.anewFor = fmt.Sprintf("the training began anew: %s; nothing was trained on in life %d", reason, before)
-		}
 		m.happen(BegunAnew{Life: life, Reason: reason, Records: stats.Done})
 	}
-	m.restart(base)
+}
+
+// backWhy says what was lost with a life of the model in which something was trained on, or nothing.
+func backWhy(base kept, done, before int64, begun bool, reason string) string {
+	switch {
+	case base.commit != nil:
+		return fmt.Sprintf("the training went back to checkpoint %d at version %d, with %d of %d records: %s", base.Number, base.version(), base.records(), done, reason)
+	case begun:
+		return fmt.Sprintf("the training began anew: %s; %d records were trained on till then", reason, done)
+	}
+	return fmt.Sprintf("the training began anew: %s; nothing was trained on in life %d", reason, before)
 }
 
 // restart begins the training where a checkpoint is.
@@ -163,7 +181,7 @@ func (m *master) restart(base kept) {
 		panic(err) // it was of this cut when the checkpoint was written, and the beginning is of every cut
 	}
 	m.begun, m.trained, m.speed = false, false, speed{}
-	m.evals = m.schedule()
+	m.evals = evaluation.New(m.evaluationPolicy())
 	m.wake()
 }
 
@@ -205,7 +223,9 @@ func (m *master) end(state job.State, err error, now time.Time) {
 	}
 	m.over, m.err, m.state, m.ended = true, err, state, now
 	m.happen(Ended{State: state, Err: err})
-	m.do(m.table.End(grace, now))
+	actions := m.table.End(grace, now)
+	m.remember() // before anybody hears of it
+	m.do(actions)
 	m.wake()
 	signal(m.poke)
 }

@@ -79,7 +79,7 @@ func (c *checkpoints) tryLoad() (l loaded, err error) {
 	if l.last, err = c.highest(); err != nil {
 		return l, err
 	}
-	if c.m.Resume && c.on() {
+	if c.resumes() && c.on() {
 		if l.first, err = c.newestOwn(); err != nil || l.first.commit != nil {
 			l.lineage = c.lineageOf(l.first.commit)
 			return l, err
@@ -106,6 +106,9 @@ func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor
 	return append(slices.Clone(commit.Lineage), checkpoint.Ancestor{Job: commit.Job, Number: commit.Number})
 }
 
+// resumes reports whether the job may have checkpoints already.
+func (c *checkpoints) resumes() bool { return c.m.Resume || c.m.former != nil }
+
 // highest returns the highest number of a checkpoint in the job's directory. Unless the job is resumed there may be none.
 func (c *checkpoints) highest() (int64, error) {
 	if !c.on() {
@@ -115,7 +118,7 @@ func (c *checkpoints) highest() (int64, error) {
 	if err != nil || len(numbers) == 0 {
 		return 0, err
 	}
-	if !c.m.Resume {
+	if !c.resumes() {
 		return 0, fmt.Errorf("--checkpoint_dir=%s: %w: it has checkpoints already, the newest is number %d; expected a directory without any, or elasticdl resume",
 			c.m.Job.CheckpointDir, errUnfit, numbers[0])
 	}
@@ -129,7 +132,9 @@ func (c *checkpoints) newestOwn() (kept, error) {
 	c.tell(c.dir, damages)
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
-		c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its beginning", "directory", dir)
+		if c.m.former == nil {
+			c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its beginning", "directory", dir)
+		}
 		return kept{}, nil
 	case err != nil:
 		return kept{}, err
@@ -202,20 +207,40 @@ func (c *checkpoints) start(l loaded, now time.Time) {
 	m.restart(c.rewind(now))
 }
 
+// restore takes what was loaded for a master that has come back. The life goes on, or the next one begins with the newest checkpoint.
+func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
+	c.lineage = l.lineage
+	if l.first.commit != nil {
+		c.kept = []kept{l.first}
+		if !l.first.Fresh {
+			c.last = l.first.commit
+		}
+	}
+	if c.base = (kept{Base: r.Base}); c.newest() == r.Base {
+		c.base = c.newestKept()
+	}
+	if c.on() {
+		c.cut = custody.NewCut(c.policy, max(l.last, r.Cut), now)
+		c.cut.Rewind(c.covered(), now)
+	}
+}
+
+// newestKept is what the next life begins with.
+func (c *checkpoints) newestKept() kept {
+	if n := len(c.kept); n > 0 {
+		return c.kept[n-1]
+	}
+	return kept{}
+}
+
 // covered is the version of the newest checkpoint.
 func (c *checkpoints) covered() int64 {
-	if n := len(c.kept); n > 0 {
-		return c.kept[n-1].version()
-	}
-	return 0
+	return c.newestKept().version()
 }
 
 // rewind notes that a life begins, and returns what with: the newest checkpoint.
 func (c *checkpoints) rewind(now time.Time) kept {
-	c.base = kept{}
-	if n := len(c.kept); n > 0 {
-		c.base = c.kept[n-1]
-	}
+	c.base = c.newestKept()
 	if c.on() {
 		c.cut.Rewind(c.covered(), now)
 	}
@@ -237,8 +262,5 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 
 // newest names what the next life begins with.
 func (c *checkpoints) newest() custody.Base {
-	if n := len(c.kept); n > 0 {
-		return c.kept[n-1].Base
-	}
-	return custody.Base{}
+	return c.newestKept().Base
 }

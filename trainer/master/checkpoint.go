@@ -81,6 +81,14 @@ func (c *checkpoints) ended() int64 {
 	return c.cut.Ended()
 }
 
+// highestGiven is the highest number that was given to one.
+func (c *checkpoints) highestGiven() int64 {
+	if !c.on() {
+		return 0
+	}
+	return max(c.cut.Ended(), c.cut.Order().Number)
+}
+
 // begin begins a checkpoint if one is due. It is the strategy's to tell the holders.
 func (c *checkpoints) begin(now time.Time) {
 	if !c.on() || c.writing || !c.m.begun && !c.m.trained || !c.m.strategy.there() {
@@ -88,11 +96,15 @@ func (c *checkpoints) begin(now time.Time) {
 	}
 	version := c.m.strategy.version()
 	due := c.cut.Due(version, now)
-	if c.m.trained {
+	if c.m.trained || c.m.going != 0 {
 		due = c.cut.Wanted(version, now)
 	}
 	if due {
 		c.cut.Begin(version, now)
+		if c.m.remember() != nil { // its number must not be given out twice
+			c.giveUp("its number could not be written", now)
+			return
+		}
 		c.m.Log.Debug("Checkpoint begun", "number", c.cut.Order().Number, "version", version)
 		c.m.strategy.copy(c.cut.Order())
 	}

@@ -108,6 +108,9 @@ type CheckpointDamaged struct {
 	Reason string
 }
 
+// MasterBack tells that this master has taken the place of another one.
+type MasterBack struct{ Incarnation int }
+
 // Evaluated tells the metrics of an evaluation that is complete.
 type Evaluated struct {
 	Version int64
@@ -142,6 +145,7 @@ func (Resumed) event()             {}
 func (CheckpointWritten) event()   {}
 func (CheckpointFailed) event()    {}
 func (CheckpointDamaged) event()   {}
+func (MasterBack) event()          {}
 func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (Ended) event()               {}

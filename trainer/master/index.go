@@ -9,6 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -48,56 +49,85 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 // begin finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers its probes,
 // its users, and pods that are there already; it is stopped by the end of ctx.
 func (m *master) begin(ctx context.Context) {
-	first, err := m.prepare(ctx)
+	first, observed, err := m.prepare(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
 	if m.over {
 		return
 	}
+	switch {
+	case err != nil:
+	case m.former != nil && m.former.State.Ended():
+		err = m.restoreEnd(observed, now)
+	case m.former != nil:
+		err = m.restore(first, observed, now)
+	default:
+		m.planned = true
+		m.checkpoints.start(first, m.clock(now))
+		m.do(m.table.Start(now))
+	}
 	if err != nil {
 		m.end(job.Failed, err, now)
 		return
 	}
-	m.planned = true
-	m.checkpoints.start(first, m.clock(now))
-	m.do(m.table.Start(now))
+	m.remember()
 	m.advance(now)
+	for _, e := range m.unheard {
+		m.note(e)
+	}
+	m.unheard = nil
 	signal(m.poke)
 }
 
-// prepare does what may take long before pods are started.
-func (m *master) prepare(ctx context.Context) (first loaded, err error) {
+// prepare does what may take long before pods are started. A master that comes back finds what pods there are.
+func (m *master) prepare(ctx context.Context) (first loaded, observed []pod.Event, err error) {
+	if m.former == nil || !m.former.State.Ended() {
+		if err = m.index(ctx); err == nil {
+			first, err = m.checkpoints.load(ctx)
+		}
+	}
+	if err == nil && m.former != nil {
+		observed, err = m.adoptPods(ctx)
+	}
+	return first, observed, err
+}
+
+// index finds the data, if it is not known.
+func (m *master) index(ctx context.Context) error {
 	if m.Data != nil {
 		began := time.Now()
 		training, validation, err := m.Data.Index(ctx)
 		if err != nil {
-			return loaded{}, err
+			return err
 		}
 		m.mu.Lock()
 		err = m.plan(training, validation)
 		m.mu.Unlock()
 		if err != nil {
-			return loaded{}, err
+			return err
 		}
 		m.Log.Info("Data indexed", "training", len(training), "validation", len(validation), "took", time.Since(began).Round(time.Millisecond))
 	}
-	return m.checkpoints.load(ctx)
+	return nil
 }
 
 // begins has the job begin with so many workers. No pod was started yet.
 func (m *master) begins(workers int) {
-	j := m.Job
 	m.workers = workers
-	m.table = pod.New(pod.Policy{Servers: j.NumPS, Workers: workers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs})
+	m.table = pod.New(m.podPolicy())
 }
 
-// plan makes the machines that follow from the data.
-func (m *master) plan(training, validation []task.Shard) (err error) {
+// podPolicy says how many pods there are to be, and what becomes of those that end.
+func (m *master) podPolicy() pod.Policy {
 	j := m.Job
-	m.Training = training
-	m.Validation = slices.DeleteFunc(slices.Clone(validation), func(s task.Shard) bool { return s.Count == 0 })
-	if m.queue, err = task.New(training, task.Policy{
+	return pod.Policy{Servers: j.NumPS, Workers: m.workers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs}
+}
+
+// taskPolicy says how the records are cut into tasks.
+func (m *master) taskPolicy() task.Policy {
+	j := m.Job
+	return task.Policy{
 		RecordsPerTask: j.RecordsPerTask(),
 		Epochs:         j.NumEpochs,
 		MaxAttempts:    j.MaxTaskRetries,
@@ -105,10 +135,17 @@ func (m *master) plan(training, validation []task.Shard) (err error) {
 		Shuffle:        j.Shuffle,
 		Seed:           j.Seed,
 		MaxRecords:     j.MaxRecords(),
-	}); err != nil {
+	}
+}
+
+// plan makes the machines that follow from the data.
+func (m *master) plan(training, validation []task.Shard) (err error) {
+	m.Training = training
+	m.Validation = slices.DeleteFunc(slices.Clone(validation), func(s task.Shard) bool { return s.Count == 0 })
+	if m.queue, err = task.New(training, m.taskPolicy()); err != nil {
 		return fmt.Errorf("plan the job: %w", err)
 	}
-	m.evals = m.schedule()
+	m.evals = evaluation.New(m.evaluationPolicy())
 	return nil
 }
 

@@ -206,7 +206,7 @@ func TestHungServerHoldsNobody(t *testing.T) {
 			s.gone(ps(0), 1, "killed")
 			return nil
 		},
-		"another has joined": func(s *servers) error { return s.join(0, 2, 2, "elsewhere:1") },
+		"another has joined": func(s *servers) error { return s.join(0, 2, &wire.JoinRequest{Process: 2, Address: "elsewhere:1"}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestHungServerHoldsNobody(t *testing.T) {
 				m.mu.Lock()
 				defer m.background.Wait()
 				defer m.mu.Unlock()
-				if err := m.servers.join(0, 1, 1, server.address); err != nil {
+				if err := m.servers.join(0, 1, &wire.JoinRequest{Process: 1, Address: server.address}); err != nil {
 					t.Fatal(err)
 				}
 				conn := m.servers.lines[0].conn

@@ -115,6 +115,20 @@ type master struct {
 	armed       time.Time     // what the timer is set to
 	away        time.Duration // see clock
 
+	scribe      *scribe         // nil: nobody comes after this master
+	lasting     context.Context // ends when Run returns
+	former      *record         // what the master before has left; nil: this is the first
+	unheard     []pod.Event     // what came before that was taken up
+	gathering   bool            // it is not known yet what is in the model: nobody is given anything to do
+	unannounced map[int]bool    // workers that have yet to say what leases of the master before they hold; nil: none
+	specified   int             // workers, by the job's specification
+	going       Notice          // what the master was told; 0: nothing
+	goingBy     time.Time       // then it goes, whether or not there is a checkpoint
+	goingAt     int64           // version that is to be in that
+	rests       bool            // the job is suspended
+	sealed      bool            // no record is written any more
+	left        error           // the master goes, and leaves the pods
+
 	workers int    // to begin with
 	planned bool   // the data is known, and with it what is to be done: until then who calls is told to come again
 	begun   bool   // in this life of the model somebody was given something to do with it
@@ -156,6 +170,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		return nil, err
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
+	m.lasting = lasting
 	srv := wire.NewServer(c.Self)
 	wire.RegisterMasterServer(srv, m)
 	if c.Users {
@@ -167,6 +182,10 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 			m.stop(job.Failed, fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))
 		}
 	})
+	if m.scribe != nil {
+		m.background.Go(func() { m.write(lasting) })
+		m.background.Go(func() { m.hint(lasting) })
+	}
 	m.background.Go(func() { m.execute(lasting) })
 	m.background.Go(func() { m.publish(lasting) })
 	for _, l := range m.servers.lines {
@@ -174,9 +193,9 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	}
 	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
 	m.background.Go(func() { m.begin(lasting) })
-	superseded := m.loop(ctx)
+	m.loop(ctx)
 
-	if superseded != nil {
+	if m.left != nil {
 		cancel()
 		srv.Stop()
 	}
@@ -192,13 +211,10 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		m.fixed.tidy()
 	}
 	status := m.status(time.Now())
-	if superseded != nil {
-		return status, superseded
-	}
-	if m.OnStatus != nil {
+	if m.OnStatus != nil && m.left == nil {
 		m.OnStatus(status)
 	}
-	return status, m.err
+	return status, cmp.Or(m.left, m.err)
 }
 
 func newMaster(c Config) (*master, error) {
@@ -210,8 +226,15 @@ func newMaster(c Config) (*master, error) {
 	m := &master{
 		Config: c, spec: spec, state: job.Pending, started: time.Now(),
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: make(map[pod.ID]*contact),
+		pods: make(map[pod.ID]*contact), lasting: context.Background(),
 	}
+	if m.former, err = readRecord(c.Former); err != nil {
+		return nil, err
+	}
+	if c.Memory != nil {
+		m.scribe = newScribe(c.Memory)
+	}
+	m.specified = c.Job.NumWorkers
 	m.begins(c.Job.NumWorkers)
 	if m.checkpoints, err = newCheckpoints(m); err != nil {
 		return nil, err
@@ -232,8 +255,8 @@ func newMaster(c Config) (*master, error) {
 	return m, m.plan(nil, nil) // nothing, until it is known
 }
 
-// schedule is of the evaluations, none of them done.
-func (m *master) schedule() *evaluation.Schedule {
+// evaluationPolicy says when to evaluate, in the life that is now.
+func (m *master) evaluationPolicy() evaluation.Policy {
 	steps := int64(m.Job.EvaluationSteps)
 	if len(m.Validation) == 0 {
 		steps = 0
@@ -242,11 +265,11 @@ func (m *master) schedule() *evaluation.Schedule {
 	if m.ring != nil {
 		holders = 1 // of the one snapshot that every worker has
 	}
-	return evaluation.New(evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()})
+	return evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()}
 }
 
-// loop takes the pods' events and the timer until every pod is gone, or another master has begun, which is its error.
-func (m *master) loop(ctx context.Context) error {
+// loop takes the pods' events and the timer until every pod is gone, or the master leaves them.
+func (m *master) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	done := ctx.Done()
@@ -255,12 +278,16 @@ func (m *master) loop(ctx context.Context) error {
 		case <-done:
 			done = nil
 			if cause := context.Cause(ctx); errors.Is(cause, ErrSuperseded) {
-				return cause
+				m.superseded(cause)
+			} else {
+				m.stop(job.Stopped, fmt.Errorf("stopped: %w", cause))
 			}
-			m.stop(job.Stopped, fmt.Errorf("stopped: %w", context.Cause(ctx)))
 		case e := <-m.Pods.Events():
 			m.observe(e)
+		case n := <-m.Notices:
+			m.notice(n)
 		case n := <-m.Config.Scale:
+			m.specify(n)
 			if _, err := m.scale(n); err != nil {
 				m.Log.Warn("Not scaled", "error", status.Convert(err).Message())
 			}
@@ -269,7 +296,6 @@ func (m *master) loop(ctx context.Context) error {
 		case <-m.poke:
 		}
 	}
-	return nil
 }
 
 // rearm sets the timer to the next deadline. False: there is nothing left to wait for.
@@ -277,6 +303,9 @@ func (m *master) rearm(timer *time.Timer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
+	if m.left != nil {
+		return false
+	}
 	if m.over && (m.table.Gone() || !now.Before(m.ended.Add(endLimit))) {
 		return false
 	}
@@ -324,6 +353,7 @@ func (m *master) deadline(now time.Time) time.Time {
 		sooner(m.ended.Add(endLimit), true)
 		return first
 	}
+	sooner(m.goingBy, m.going != 0)
 	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
 	present(m.queue.Deadline())
 	present(m.checkpoints.deadline(m.clock(now)))
@@ -416,6 +446,10 @@ func (m *master) observe(e pod.Event) {
 
 // note takes a pod's event. The mutex is held.
 func (m *master) note(e pod.Event) {
+	if m.former != nil && !m.planned && !m.over {
+		m.unheard = append(m.unheard, e) // nothing is known of the pods yet
+		return
+	}
 	before, known := m.table.Get(e.ID)
 	now := time.Now()
 	m.do(m.table.Observe(e, now))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
@@ -43,14 +44,20 @@ type ring struct {
 }
 
 func newRing(m *master) *ring {
-	j := m.Job
-	return &ring{
+	r := &ring{
 		m:       m,
 		custody: custody.NewRing(1, 0),
-		meeting: rendezvous.New(rendezvous.Policy{Min: j.MinWorkers, Max: j.MaxWorkers}),
 		seats:   make(map[int]*seat),
 		strays:  make(map[int]*seat),
+		session: m.firstNumber(),
 	}
+	r.meeting = rendezvous.New(r.policy())
+	return r
+}
+
+// policy says how large a world is.
+func (r *ring) policy() rendezvous.Policy {
+	return rendezvous.Policy{Min: r.m.Job.MinWorkers, Max: r.m.Job.MaxWorkers}
 }
 
 // do performs actions of the rendezvous, in order; performing one may ask for others.
@@ -91,6 +98,14 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	state, had, version := r.start(w)
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
+	if r.m.gathering {
+		if err := r.m.restoreQueue(&had); err != nil { // it is not of this training
+			r.m.end(job.Failed, err, time.Now())
+			return
+		}
+		r.m.gathered(state)
+	}
+	r.m.remember() // before anybody is in that world
 	r.settle(r.custody.Formed(w, had, version))
 	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
 	if len(w.Sources) == 0 {
@@ -172,9 +187,14 @@ func (r *ring) anew(reason string) {
 	if r.damage != "" {
 		why = r.damage
 	}
-	gone := r.custody.Lost(r.m.queue.Stats().Done > began || r.damage != "", r.m.checkpoints.covered())
+	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.gathering && r.m.begun
+	gone := r.custody.Lost(begun, r.m.checkpoints.covered())
 	r.damage = ""
-	if now := r.custody.Life(); now != life {
+	switch now := r.custody.Life(); {
+	case now != life && r.m.gathering:
+		r.m.lostMeanwhile(now, why)
+		return
+	case now != life:
 		r.m.anew(now, why)
 		return
 	}

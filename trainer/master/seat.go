@@ -91,7 +91,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		before, stray.waits = stray, false // it has yet to arrive again
 	}
 	delete(r.strays, s.worker)
-	if before != nil && before.process == s.process && s.process != 0 {
+	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
 		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
 		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // that word may be lost
 			s.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})

@@ -31,6 +31,7 @@ type servers struct {
 	m       *master
 	custody *custody.Servers
 	lines   []*line
+	asking  bool // what they have, for a master that has come back
 }
 
 // line is the master's connection to one of them. The master's mutex guards all but index and wake.
@@ -46,13 +47,14 @@ type line struct {
 func newServers(m *master) *servers {
 	s := &servers{m: m, custody: custody.NewServers(m.Job.NumPS)}
 	for i := range m.Job.NumPS {
-		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1)})
+		s.lines = append(s.lines, &line{index: i, wake: make(chan struct{}, 1), orders: m.firstNumber()})
 	}
 	return s
 }
 
-// join takes a server's process that listens at address.
-func (s *servers) join(index, incarnation int, process uint64, address string) error {
+// join takes a server's process, which says where it listens.
+func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
+	address := r.Address
 	l := s.lines[index]
 	reason := "another has taken its place"
 	if l.incarnation == incarnation {
@@ -66,7 +68,7 @@ func (s *servers) join(index, incarnation int, process uint64, address string) e
 		s.disconnect(l)
 		l.incarnation, l.conn, l.client = incarnation, conn, wire.NewParameterServerClient(conn)
 	}
-	lost, err := s.custody.Join(index, incarnation, process, address)
+	lost, err := s.custody.Join(index, incarnation, r.Process, address, r.Holds)
 	if err != nil {
 		return status.Error(codes.NotFound, err.Error())
 	}
@@ -150,11 +152,13 @@ func (s *servers) applied(epoch int) bool {
 // whole says that there is a model: with nothing to train on it is the servers' as it stands.
 func (s *servers) whole() bool { return s.custody.Current() }
 
-// heard takes a server's word of its version and snapshot.
-func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, _ *wire.HeartbeatReply) {
+// heard takes a server's word of its version and snapshot. One that only the master before knew is asked to join again.
+func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	if id.Role != pod.PS {
 		return
 	}
+	_, _, here := s.custody.At(id.Index)
+	reply.Join = !here
 	if p, ok := s.m.table.Get(id); ok && s.custody.Heard(id.Index, p.Launch, life, r.Version, r.Snapshot) {
 		s.m.snapshot(id.Index, r.Snapshot)
 		s.m.checkpoints.heard(id.Index, r.Cut, s.m.clock(time.Now()))

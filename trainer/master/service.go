@@ -108,7 +108,7 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 		if r.Address == "" {
 			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
 		}
-		if err := m.servers.join(id.Index, incarnation, r.Process, r.Address); err != nil {
+		if err := m.servers.join(id.Index, incarnation, r); err != nil {
 			return err
 		}
 	}
@@ -138,6 +138,9 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if err := m.known(ctx); err != nil {
 			return false, err
 		}
+		if m.gathering {
+			return false, nil
+		}
 		if err := identity.SameLife(m.Self.Header(), wire.Caller(ctx)); err != nil { // it has begun while the call waited
 			return false, wire.Refusal(err)
 		}
@@ -165,7 +168,10 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	now := time.Now()
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
-		m.begun = true
+		if !m.begun { // a life in which somebody was given something to do cannot be begun again
+			m.begun = true
+			m.remember()
+		}
 		m.Log.Debug("Task leased", "lease", lease.ID, "worker", worker, "task", lease.Task)
 		m.happen(Leased{lease})
 		if m.state == job.Pending {
@@ -196,7 +202,7 @@ func (m *master) task(l task.Lease) *wire.Task {
 func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wire.ReportTaskReply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err := m.early(); err != nil {
+	if err := m.unready(); err != nil {
 		return nil, err
 	}
 	now := time.Now()
@@ -273,10 +279,13 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	if id.Role == pod.Worker {
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		for _, l := range r.Leases {
-			if life != m.Self.Life() {
-				break // what it has done is in a model that is lost
+			if life != m.Self.Life() || m.gathering {
+				break // what it has done is in a model that is lost, or it is not known yet
 			}
 			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
+			if errors.Is(err, task.ErrStale) {
+				err = m.adopt(id.Index, l, c.heard)
+			}
 			if err == nil {
 				err = m.queue.Work(l.Lease, id.Index, l.Effort, c.heard)
 			}
@@ -286,6 +295,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		}
 		done, _ := m.counted()
 		m.speed.add(now, done)
+		m.announced(id.Index)
 	}
 	m.strategy.heard(id, life, r, reply)
 	if r.Leave != wire.Leave_STAYS {

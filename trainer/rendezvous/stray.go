@@ -24,6 +24,12 @@ func (r *Rendezvous) Stray(worker int, session int64, reason string, now time.Ti
 	return r.step(now)
 }
 
+// Knows reports whether a process of that session is here, as a member or not, and has not left.
+func (r *Rendezvous) Knows(worker int, session int64) bool {
+	p := r.known[worker]
+	return p != nil && p.Session == session && p.place != gone
+}
+
 // Strays reports whether a process that has strayed can come back as a member.
 func (r *Rendezvous) Strays(worker int, session int64) bool {
 	return slices.ContainsFunc(r.strays, func(p *process) bool { return p.Worker == worker && p.Session == session })

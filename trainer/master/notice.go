@@ -1,0 +1,135 @@
+package master
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+)
+
+// noticeGrace is what a checkpoint may take after a notice by default: half of what Kubernetes gives a pod.
+const noticeGrace = 15 * time.Second
+
+// notice has the master go, as soon as there is a checkpoint of what is in the model now.
+func (m *master) notice(n Notice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.over || m.left != nil || n != Leave && n != Suspend {
+		return
+	}
+	now := time.Now()
+	if m.going == 0 {
+		m.goingBy, m.goingAt = now.Add(cmp.Or(m.Grace, noticeGrace)), m.strategy.version()
+	}
+	m.going = n
+	m.Log.Info("The master was asked to go", "pods", map[Notice]string{Leave: "they work on", Suspend: "they are ended"}[n], "checkpoint", m.checkpoints.on())
+	m.advance(now)
+	signal(m.poke)
+}
+
+// goes leaves the job, if that is due: there is a checkpoint of what was in the model when the notice came, or there will be none in time.
+func (m *master) goes(now time.Time) {
+	c := m.checkpoints
+	switch {
+	case m.going == 0 || m.over || m.left != nil:
+		return
+	case c.on() && m.planned && (m.begun || m.gathering) && (c.covered() < m.goingAt || m.gathering) && now.Before(m.goingBy):
+		return
+	case c.on() && c.covered() < m.goingAt:
+		m.Log.Warn("No checkpoint could be made in time", "version", m.goingAt, "newest", c.covered())
+	}
+	if m.going == Leave {
+		m.quit(ErrLeft)
+		return
+	}
+	m.rests = m.planned
+	m.remember()
+	m.sealed = true
+	m.over, m.err, m.state, m.ended = true, ErrSuspended, job.Suspended, now
+	m.Log.Info("Job Suspended", "records", m.queue.Stats().Done, "checkpoint", c.newest().Number)
+	m.do(m.table.End(0, now))
+	m.wake()
+	signal(m.poke)
+}
+
+// quit ends Run, and leaves the pods as they are. The mutex is held.
+func (m *master) quit(err error) {
+	if m.left != nil {
+		return
+	}
+	m.remember()
+	m.left, m.sealed = err, true
+	m.Log.Info("The master leaves", "reason", err)
+	m.wake()
+	signal(m.poke)
+}
+
+// write writes what the next master has to know, and ends this one if another has begun.
+func (m *master) write(ctx context.Context) {
+	err := m.scribe.run(ctx, func(err error) {
+		m.Log.Warn("What the next master has to know could not be written; trying again", "error", err)
+	})
+	if err != nil {
+		m.superseded(err)
+	}
+}
+
+// superseded ends this master, as another has begun: the pods are that one's.
+func (m *master) superseded(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sealed = true
+	m.quit(err)
+}
+
+// hint has the master's state written now and then.
+func (m *master) hint(ctx context.Context) {
+	for pause(ctx, recordEvery); ctx.Err() == nil; pause(ctx, recordEvery) {
+		m.mu.Lock()
+		m.record()
+		m.mu.Unlock()
+	}
+}
+
+// specify notes how many workers the job's specification asks for.
+func (m *master) specify(n int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.specified = n
+}
+
+// adoptPods finds what pods the masters before have left. It is tried until it is known.
+func (m *master) adoptPods(ctx context.Context) ([]pod.Event, error) {
+	for wait := recordPause; ; wait = min(2*wait, recordMost) {
+		observed, err := m.Pods.Adopt(ctx)
+		if err == nil {
+			return observed, nil
+		}
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		m.Log.Warn("The pods could not be listed; trying again", "error", err)
+		pause(ctx, wait)
+	}
+}
+
+// restoreEnd takes the place of a master that has ended the job: what pods are left are ended.
+func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
+	r := m.former
+	table, actions, err := pod.Restore(m.podPolicy(), r.Pods, observed, now)
+	if err != nil {
+		return err
+	}
+	m.table, m.over, m.state, m.ended, m.started, m.evaluated = table, true, r.State, now, r.Started, r.Evaluated
+	if r.State != job.Succeeded {
+		m.err = fmt.Errorf("%s", cmp.Or(r.Reason, "the master before does not say why"))
+	}
+	m.Log.Info("The job is over, as the master before has written", "state", r.State)
+	m.do(actions)
+	m.do(table.End(0, now))
+	signal(m.poke)
+	return nil
+}

@@ -1,0 +1,107 @@
+package master
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/task"
+)
+
+// recordFormat is the version of what a record means.
+const recordFormat = 1
+
+// record is what a master leaves for the next one. The first part is written before anybody hears of it: numbers that were given out, the life
+// of the model, the world of a ring, the end. The rest is hints, which may be old. What is in the model is asked of those who hold it.
+type record struct {
+	Format int          `json:"format"`
+	Life   int64        `json:"life"`
+	Base   custody.Base `json:"base,omitzero"` // what that life began with
+	Cut    int64        `json:"cut,omitempty"` // the highest number of a checkpoint that was begun
+	Pods   pod.Snapshot `json:"pods"`
+	Ring   *savedRing   `json:"ring,omitempty"`
+	State  job.State    `json:"state,omitempty"`  // of a job that is over,
+	Reason string       `json:"reason,omitempty"` // why it did not succeed,
+	Ended  time.Time    `json:"ended,omitzero"`   // and when that was
+	Rests  bool         `json:"rests,omitempty"`  // it was suspended: its pods were ended, and the model is in the newest checkpoint
+
+	Spec      int                     `json:"spec"` // workers that the job was to have as it was submitted, or its spec said last
+	Begun     bool                    `json:"begun,omitempty"`
+	Started   time.Time               `json:"started"`
+	Done      int64                   `json:"done,omitempty"`    // records
+	Resumed   int64                   `json:"resumed,omitempty"` // those that were done before the job was resumed
+	Rejected  int64                   `json:"rejected,omitempty"`
+	Anew      string                  `json:"anew,omitempty"` // why the training went back, the last time
+	Tasks     task.Snapshot           `json:"tasks"`
+	Measures  evaluation.Saved        `json:"measures"`
+	Results   []checkpoint.Evaluation `json:"results,omitempty"` // the last ones
+	Evaluated int64                   `json:"evaluated,omitempty"`
+}
+
+// savedRing is what is known of a ring.
+type savedRing struct {
+	Meeting   rendezvous.Snapshot `json:"meeting"`
+	Custody   custody.SavedRing   `json:"custody"`
+	Processes map[int]uint64      `json:"processes,omitempty"` // of the members, by worker
+}
+
+// keptResults is how many results of evaluations a record has at most.
+const keptResults = 50
+
+// memoir writes the record. The mutex is held.
+func (m *master) memoir() ([]byte, error) {
+	r := record{
+		Format: recordFormat, Life: m.Self.Life(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
+		Pods: m.table.Snapshot(), Rests: m.rests,
+		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
+		Anew: m.anewFor, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
+	}
+	if m.gathering { // nothing newer is known
+		r.Tasks, r.Done = m.former.Tasks, m.former.Done
+	}
+	if m.state.Ended() {
+		r.State, r.Ended = m.state, m.ended
+		if m.err != nil {
+			r.Reason = m.err.Error()
+		}
+	}
+	for _, e := range m.evaluations[max(0, len(m.evaluations)-keptResults):] {
+		r.Results = append(r.Results, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
+	}
+	if m.ring != nil {
+		r.Ring = m.ring.save()
+	}
+	text, err := json.Marshal(r)
+	if err == nil && len(text) > MostRecord {
+		r.Tasks, r.Measures, r.Results = task.Snapshot{}, evaluation.Saved{}, nil
+		text, err = json.Marshal(r)
+	}
+	if err == nil && len(text) > MostRecord {
+		err = fmt.Errorf("it has %d bytes, more than %d", len(text), MostRecord)
+	}
+	return text, err
+}
+
+// readRecord reads what the master before has left; nil if there was none.
+func readRecord(text []byte) (*record, error) {
+	if len(text) == 0 {
+		return nil, nil
+	}
+	r := new(record)
+	if err := json.Unmarshal(text, r); err != nil {
+		return nil, fmt.Errorf("read what the master before has left: %w", err)
+	}
+	switch {
+	case r.Format != recordFormat:
+		return nil, fmt.Errorf("read what the master before has left: it has format %d, expected %d: masters of one job are of one version of this program", r.Format, recordFormat)
+	case r.Life < 1 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Spec < 0:
+		return nil, fmt.Errorf("read what the master before has left: life %d, checkpoint %d, %d records, %d evaluations, %d workers cannot be", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
+	}
+	return r, nil
+}

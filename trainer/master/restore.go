@@ -1,0 +1,288 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/custody"
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// numbers is how many numbers of a kind a master gives out at most: each incarnation has its own.
+const numbers = 1 << 32
+
+// firstNumber is what the numbers of this master follow.
+func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
+
+// formationGap is how many formations a record may be behind, which is written before each but while it cannot be written.
+const formationGap = 1000
+
+// restore takes the place of the master before. What it has left says which pods there were and in which life the model was; the holders of
+// the model say what is in it. Until they have, nobody is given anything to do. The mutex is held, and no pod was heard.
+func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
+	r := m.former
+	m.Self.SetLife(r.Life)
+	m.started, m.resumed, m.anewFor, m.rejected, m.evaluated = r.Started, r.Resumed, r.Anew, r.Rejected, r.Evaluated
+	for _, e := range r.Results {
+		m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
+	}
+	if m.begun = r.Begun; m.begun {
+		m.state = job.Running
+	}
+	m.checkpoints.restore(l, r, m.clock(now))
+	if err := m.restoreQueue(m.checkpoints.newestKept().had()); err != nil {
+		return err
+	}
+	if m.evals, err = evaluation.Restore(m.evaluationPolicy(), r.Measures); err != nil {
+		return err
+	}
+	m.servers.custody.Recover(r.Life, m.checkpoints.base.Base)
+	if m.ring != nil {
+		if err := m.ring.restore(r.Ring, r.Life, m.clock(now)); err != nil {
+			return err
+		}
+	}
+	table, actions, err := pod.Restore(m.podPolicy(), r.Pods, observed, now)
+	if err != nil {
+		return err
+	}
+	m.table, m.planned, m.gathering = table, true, true
+	m.unannounced = make(map[int]bool)
+	for _, p := range table.List() {
+		if p.Phase == pod.Running || p.Phase == pod.Leaving {
+			m.contact(p.ID).heard = m.clock(now) // from now on its silence is judged
+			if p.ID.Role == pod.Worker {
+				m.unannounced[p.ID.Index] = true
+			}
+		}
+	}
+	m.Log.Info("The master has come back", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
+	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation})
+	m.do(actions)
+	if m.specified != r.Spec { // it was changed while nobody heard it
+		m.doom(m.table.Scale(m.specified, now))
+	}
+	m.gather()
+	return nil
+}
+
+// restoreQueue makes the queue of a model that has what a ledger says.
+func (m *master) restoreQueue(had *ledger.Ledger) (err error) {
+	m.queue, err = task.Restore(m.Training, m.taskPolicy(), had, m.former.Tasks, m.Self.Header().Incarnation)
+	return err
+}
+
+// gather goes on to ask who has the model. The mutex is held.
+func (m *master) gather() {
+	switch {
+	case !m.gathering || m.over:
+	case m.ring == nil:
+		m.servers.gather()
+	default:
+		if _, met := m.ring.meeting.World(); !met {
+			m.gathered("no worker had the model")
+		}
+	}
+}
+
+// gathered notes that it is known what is in the model, and that the training goes on from there. The mutex is held.
+func (m *master) gathered(how string) {
+	m.gathering = false
+	m.Log.Info("The training goes on: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
+	m.announced()
+	m.wake()
+}
+
+// unready refuses a call as long as it is not known what is in the model. The mutex is held.
+func (m *master) unready() error {
+	if err := m.early(); err != nil || !m.gathering || m.over {
+		return err
+	}
+	return status.Error(codes.Unavailable, "not yet: the master has come back, and asks who has the model")
+}
+
+// adopt takes a worker's word that it works on a lease of the master before.
+func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
+	if l.Epoch == 0 || m.former == nil {
+		return task.ErrStale
+	}
+	lease, err := m.queue.Adopt(l.Lease, worker, ledger.Task{Epoch: int(l.Epoch), Number: int(l.Number)}, l.Done, now)
+	if err != nil {
+		return err
+	}
+	m.Log.Debug("Lease of the master before goes on", "lease", lease.ID, "worker", worker, "task", lease.Task)
+	m.happen(Leased{lease})
+	return nil
+}
+
+// announced tells the queue when every worker that lives has said what it works on. The mutex is held.
+func (m *master) announced(workers ...int) {
+	if m.unannounced == nil || m.gathering {
+		return
+	}
+	for _, w := range workers {
+		delete(m.unannounced, w)
+	}
+	if len(m.unannounced) == 0 {
+		m.unannounced = nil
+		m.queue.Announced()
+	}
+}
+
+// gather asks the servers what they have, as soon as each has joined or is gone with its values.
+func (s *servers) gather() {
+	if s.asking {
+		return
+	}
+	switch {
+	case !s.m.begun: // nobody has anything that is not in what the life begins with
+		s.custody.Renew()
+		s.m.gathered("nothing was trained on in this life of the model")
+		return
+	case s.awaited():
+		return
+	case !s.custody.Holds():
+		s.recovered(nil)
+		return
+	}
+	s.asking = true
+	clients := make([]wire.ParameterServerClient, len(s.lines))
+	for i, l := range s.lines {
+		clients[i] = l.client
+	}
+	s.m.background.Go(func() {
+		had, err := ledgers(s.m.Self.Life(), clients)
+		if err != nil {
+			s.m.Log.Debug("A server does not say what it has", "error", err)
+			pause(s.m.lasting, controlPause)
+		}
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		s.asking = false
+		if err == nil && s.m.gathering && !s.m.over {
+			s.recovered(had)
+		}
+		s.m.advance(time.Now())
+	})
+}
+
+// awaited reports whether a server lives that has yet to join, and may have values.
+func (s *servers) awaited() bool {
+	for i := range s.lines {
+		p, ok := s.m.table.Get(pod.ID{Role: pod.PS, Index: i})
+		if _, _, here := s.custody.At(i); !here && ok && (p.Phase == pod.Running || p.Phase == pod.Leaving) {
+			return true
+		}
+	}
+	return false
+}
+
+// ledgers asks every server for all that it has, and returns what all have.
+func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, error) {
+	ctx, cancel := context.WithTimeout(wire.InLife(context.Background(), life), progressLimit)
+	defer cancel()
+	all, errs := make([]ledger.Ledger, len(clients)), make([]error, len(clients))
+	var asked sync.WaitGroup
+	for i, client := range clients {
+		asked.Go(func() {
+			reply, err := client.Progress(ctx, &wire.ProgressRequest{All: true}, grpc.WaitForReady(true))
+			if err == nil {
+				all[i], err = ledger.Parse(reply.Ledger)
+			}
+			if err != nil {
+				errs[i] = fmt.Errorf("server %d: %w", i, err)
+			}
+		})
+	}
+	asked.Wait()
+	for i := range all[1:] {
+		all[0].Intersect(&all[1+i])
+	}
+	return &all[0], errors.Join(errs...)
+}
+
+// recovered goes on with what all servers have; nil: the values of one are lost, and a new life begins.
+func (s *servers) recovered(had *ledger.Ledger) {
+	m := s.m
+	settled := 0
+	if had != nil {
+		settled = had.Settled()
+	}
+	if s.custody.Recovered(settled, m.checkpoints.newest()) && had != nil {
+		if err := m.restoreQueue(had); err != nil {
+			m.end(job.Failed, err, time.Now())
+			return
+		}
+		m.gathered("the servers have the model")
+	} else {
+		m.lostMeanwhile(s.custody.Life(), "a server was lost with its part of the model while the master was away")
+	}
+	for _, l := range s.lines {
+		signal(l.wake)
+	}
+}
+
+// lostMeanwhile begins a life of the model, which was lost while no master was there, and goes on from its beginning.
+func (m *master) lostMeanwhile(life int64, reason string) {
+	if m.former.Rests {
+		base := m.checkpoints.newestKept()
+		m.resumed = base.records()
+		m.Self.SetLife(life)
+		m.happen(Resumed{Number: base.Number, Version: base.version(), Records: base.records()})
+		m.restart(m.checkpoints.rewind(m.clock(time.Now())))
+	} else {
+		m.anew(life, reason)
+	}
+	m.gathered("from checkpoint or beginning")
+	m.remember()
+}
+
+// restore takes the rendezvous of the master before: the members of its world arrive again, or are gone.
+func (r *ring) restore(saved *savedRing, life int64, now time.Time) (err error) {
+	if saved == nil {
+		return errors.New("what the master before has left says nothing of a ring")
+	}
+	s := saved.Meeting
+	if s.Formation > 0 {
+		s.Formation += formationGap
+	}
+	if r.meeting, err = rendezvous.Restore(r.policy(), s, now); err != nil {
+		return err
+	}
+	world, _ := r.meeting.World()
+	r.custody = custody.RestoreRing(life, world, saved.Custody)
+	r.expected, r.turned = s.Expected, now
+	for _, it := range s.Members {
+		if it.Left {
+			continue
+		}
+		process := saved.Processes[it.Worker]
+		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session, given: s.Formation, spoken: make(chan struct{}, 1), left: make(chan struct{})}
+		r.m.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
+	}
+	return nil
+}
+
+// save returns what restore takes.
+func (r *ring) save() *savedRing {
+	s := &savedRing{Meeting: r.meeting.Snapshot(), Custody: r.custody.Save(), Processes: make(map[int]uint64)}
+	for _, it := range s.Meeting.Members {
+		if seat := r.seats[it.Worker]; seat != nil && seat.session == it.Session {
+			s.Processes[it.Worker] = seat.process
+		}
+	}
+	return s
+}
