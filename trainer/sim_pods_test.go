@@ -20,7 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// pods runs roles as goroutines: a master.Pods whose pods are easily killed.
+// pods runs roles as goroutines, for a master at a time: its pods are easily killed.
 type pods struct {
 	network *network
 	start   func(p master.Pod) (delay time.Duration, refused error) // what becomes of a creation
@@ -41,16 +41,11 @@ type process struct {
 	cancel context.CancelFunc
 	leave  chan struct{} // closed when it is asked to leave
 	asked  bool
+	runs   bool // it was told that it does
 }
 
 func newPods(n *network) *pods {
 	return &pods{network: n, events: make(chan pod.Event, 4096), live: make(map[pod.ID]*process), closing: make(chan struct{})}
-}
-
-func (p *pods) Events() <-chan pod.Event {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.events
 }
 
 // over is closed when the job is over.
@@ -84,7 +79,12 @@ func (p *pods) Create(_ context.Context, c master.Pod) error {
 	if p.live[c.ID] != nil {
 		panic(fmt.Sprintf("%v is created twice", c.ID))
 	}
-	p.begin(c, delay, func(it *process) { p.tell(it, pod.Event{Phase: pod.Running}) })
+	p.begin(c, delay, func(it *process) {
+		p.mu.Lock()
+		it.runs = true
+		p.mu.Unlock()
+		p.tell(it, pod.Event{Phase: pod.Running})
+	})
 	return nil
 }
 
@@ -127,8 +127,6 @@ func (p *pods) restart(id pod.ID, delay time.Duration) bool {
 }
 
 // Delete kills, a worker after its grace.
-func (p *pods) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
-
 func (p *pods) Delete(_ context.Context, id pod.ID) error {
 	if p.grace == 0 || !p.ask(id, pod.Exit{Deleted: true}, p.grace, true) {
 		p.end(id, nil, pod.Exit{Code: 137, Signal: 9, Deleted: true})

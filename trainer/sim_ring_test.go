@@ -54,6 +54,7 @@ func newRingSimulation(seed uint64, output string) *simulation {
 	s.ring = newRingWatch(s)
 	s.draw(r, inRing)
 	s.drawCheckpoints(seed)
+	s.drawMasters(seed, inRing)
 	return s
 }
 

@@ -87,6 +87,7 @@ type simulation struct {
 	happened []string
 	watch
 	shelf
+	masters
 }
 
 // limit is the virtual time within which every job must end.
@@ -129,6 +130,7 @@ func newSimulation(seed uint64, output string) *simulation {
 	s.shape = shape{parts: j.NumPS, columns: columns, records: s.training.total * int64(j.NumEpochs)}
 	s.draw(r, besideServers)
 	s.drawCheckpoints(seed)
+	s.drawMasters(seed, besideServers)
 	return s
 }
 
@@ -270,18 +272,12 @@ func (s *simulation) resume() {
 	})
 }
 
-// runOnce runs a master until the job has ended, or ctx.
+// runOnce runs masters until the job has ended, or ctx.
 func (s *simulation) runOnce(ctx context.Context, resume bool) (*wire.JobStatus, error) {
-	node := &host{name: "master"}
-	status, err := master.Run(ctx, master.Config{
-		Self: wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}), Users: true,
-		Job: s.job, Resume: resume, Training: s.training.shards, Validation: s.validation.shards,
-		Metric:   metric,
-		Listener: s.network.listen(node, masterAddress), Pods: s.pods, Dial: s.network.dial(node), Log: s.log("master"),
-		OnEvent: s.hear, Open: s.disk.open(node),
-	})
+	s.note(func() { s.record = nil })
+	status, err := s.reigns(ctx, resume)
 	s.pods.close()
-	s.network.kill(node)
+	s.zombie.Wait()
 	return status, err
 }
 

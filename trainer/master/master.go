@@ -100,7 +100,7 @@ type master struct {
 	acting     chan struct{} // there are actions
 	background sync.WaitGroup
 
-	mu          sync.Mutex
+	mu          turn
 	queue       *task.Queue
 	table       *pod.Table
 	evals       *evaluation.Schedule
@@ -146,6 +146,12 @@ type master struct {
 	loss           float32
 	rejected       int64 // by those that are gone
 }
+
+// turn is a mutex under which something may be waited for: what is to be written before it is told.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
 
 // contact is what a pod told of itself.
 type contact struct {
@@ -226,7 +232,7 @@ func newMaster(c Config) (*master, error) {
 	m := &master{
 		Config: c, spec: spec, state: job.Pending, started: time.Now(),
 		poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}),
-		pods: make(map[pod.ID]*contact), lasting: context.Background(),
+		pods: make(map[pod.ID]*contact), lasting: context.Background(), mu: make(turn, 1),
 	}
 	if m.former, err = readRecord(c.Former); err != nil {
 		return nil, err

@@ -92,11 +92,19 @@ func (m *master) gather() {
 	case m.ring == nil:
 		m.servers.gather()
 	default:
-		if _, met := m.ring.meeting.World(); !met {
+		if _, met := m.ring.meeting.World(); met {
+			break
+		}
+		if m.untouched() {
 			m.gathered("no worker had the model")
+		} else {
+			m.ring.anew("the master was lost before the workers met")
 		}
 	}
 }
+
+// untouched reports whether nothing was trained on in this life of the model, and what it begins with is known.
+func (m *master) untouched() bool { return !m.begun && m.former.Base == m.checkpoints.newest() }
 
 // gathered notes that it is known what is in the model, and that the training goes on from there. The mutex is held.
 func (m *master) gathered(how string) {
@@ -148,7 +156,7 @@ func (s *servers) gather() {
 		return
 	}
 	switch {
-	case !s.m.begun: // nobody has anything that is not in what the life begins with
+	case s.m.untouched(): // nobody has anything that is not in what the life begins with
 		s.custody.Renew()
 		s.m.gathered("nothing was trained on in this life of the model")
 		return

@@ -187,7 +187,7 @@ func (r *ring) anew(reason string) {
 	if r.damage != "" {
 		why = r.damage
 	}
-	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.gathering && r.m.begun
+	begun := r.m.queue.Stats().Done > began || r.damage != "" || r.m.gathering && !r.m.untouched()
 	gone := r.custody.Lost(begun, r.m.checkpoints.covered())
 	r.damage = ""
 	switch now := r.custody.Life(); {

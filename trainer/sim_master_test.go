@@ -1,0 +1,217 @@
+package trainer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// masters is the masters of a job, one after the other, and what they leave for the next one. The simulation's mutex guards it.
+type masters struct {
+	reign  *reign        // the present one, nil while there is none
+	number int           // of the last
+	record []byte        // of the last
+	deaf   time.Time     // until then nothing can be written
+	away   time.Duration // what passes until the next one
+	lost   int           // so many were
+	zombie sync.WaitGroup
+}
+
+// reign is one master: its view of what outlives it.
+type reign struct {
+	*simulation
+	number int
+	host   *host
+	dead   chan struct{} // closed when the next one is to follow
+	events chan pod.Event
+}
+
+// errDead is what a master hears that is not the present one.
+var errDead = errors.New("this master is not the job's any more")
+
+// is reports whether the reign is the present one.
+func (r *reign) is() (present bool) {
+	r.note(func() { present = r.reign == r })
+	return present
+}
+
+// Write implements master.Memory.
+func (r *reign) Write(_ context.Context, record []byte) (err error) {
+	r.note(func() {
+		switch {
+		case r.reign != r:
+			err = master.ErrSuperseded
+		case time.Now().Before(r.deaf):
+			err = errors.New("the API server does not answer")
+		default:
+			r.record = record
+		}
+	})
+	return err
+}
+
+func (r *reign) Create(ctx context.Context, p master.Pod) error {
+	if !r.is() {
+		return errDead
+	}
+	return r.pods.Create(ctx, p)
+}
+
+func (r *reign) Delete(ctx context.Context, id pod.ID) error {
+	if !r.is() {
+		return errDead
+	}
+	return r.pods.Delete(ctx, id)
+}
+
+// Adopt implements master.Pods.
+func (r *reign) Adopt(context.Context) ([]pod.Event, error) { return r.pods.adopt(r.events), nil }
+
+func (r *reign) Events() <-chan pod.Event { return r.events }
+
+// adopt lists the pods that live, and tells whoever hears at events of them from then on.
+func (p *pods) adopt(events chan pod.Event) (all []pod.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.events = events
+	for _, it := range p.live {
+		e := pod.Event{ID: it.ID, Launch: it.Launch, Phase: pod.Pending}
+		switch {
+		case it.asked:
+			e.Phase = pod.Leaving
+		case it.runs:
+			e.Phase = pod.Running
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// dethrone has the present master be followed by another, after a while. Whether it is killed, or goes on for as long as it does not find out,
+// it can write and create nothing any more.
+func (s *simulation) dethrone(kill bool, after time.Duration) bool {
+	var r *reign
+	s.note(func() {
+		if r = s.reign; r != nil && !s.ending {
+			s.reign, s.away = nil, after
+			s.lost++
+		} else {
+			r = nil
+		}
+	})
+	if r == nil {
+		return false
+	}
+	s.pods.adopt(make(chan pod.Event, 4096)) // nobody hears
+	if kill {
+		s.network.kill(r.host)
+	}
+	close(r.dead)
+	return true
+}
+
+// reigns runs masters until the job has ended, or ctx.
+func (s *simulation) reigns(ctx context.Context, resume bool) (*wire.JobStatus, error) {
+	for {
+		r := &reign{simulation: s, dead: make(chan struct{}), events: make(chan pod.Event, 4096)}
+		var former []byte
+		s.note(func() {
+			s.number++
+			r.number, former, s.reign = s.number, s.record, r
+			r.host = &host{name: "master", launch: s.number}
+		})
+		if len(former) == 0 {
+			s.pods.adopt(r.events)
+		}
+		var status *wire.JobStatus
+		var err error
+		ended := make(chan struct{})
+		s.zombie.Go(func() {
+			defer close(ended)
+			status, err = r.run(ctx, former, resume)
+		})
+		select {
+		case <-ended:
+			if errors.Is(err, master.ErrSuperseded) {
+				break
+			}
+			return status, err
+		case <-r.dead:
+		}
+		<-r.dead
+		var away time.Duration
+		s.note(func() { away = s.away })
+		s.say(fmt.Sprintf("master %d is followed after %v", r.number, away))
+		time.Sleep(away)
+	}
+}
+
+// run is the master itself.
+func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobStatus, error) {
+	defer r.network.kill(r.host)
+	return master.Run(ctx, master.Config{
+		Self: wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: r.number, Life: 1}), Users: true,
+		Job: r.job, Resume: resume, Training: r.training.shards, Validation: r.validation.shards,
+		Former: former, Memory: r, Metric: metric,
+		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host), Log: r.log(fmt.Sprintf("master-%d", r.number)),
+		OnEvent: func(e master.Event) {
+			if r.is() {
+				r.hear(e)
+			}
+		},
+		Open: r.disk.open(r.host),
+	})
+}
+
+// coups is what goes wrong with masters.
+var coups = []fault{
+	{name: "kill the master", rare: 6, do: func(s *simulation) string {
+		return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
+	}},
+	{name: "another master begins", rare: 12, do: func(s *simulation) string {
+		return said(s.dethrone(false, s.any(time.Millisecond, time.Second)), "another master begins, and the one before does not know")
+	}},
+	{name: "kill the master at a formation", rare: 4, where: inRing, do: func(s *simulation) string { return s.ambush(formation, s.killMaster) }},
+	{name: "kill the master at a lease", rare: 4, do: func(s *simulation) string { return s.ambush(leased, s.killMaster) }},
+	{name: "kill the master at an epoch's end", rare: 4, do: func(s *simulation) string { return s.ambush(epochEnd, s.killMaster) }},
+	{name: "kill the master at the end", rare: 4, do: func(s *simulation) string { return s.ambush(trainingEnd, s.killMaster) }},
+	{name: "kill the master and another", rare: 12, do: func(s *simulation) string {
+		ok := s.dethrone(true, s.any(10*time.Millisecond, time.Minute))
+		id, some := s.pick(pod.Worker)
+		if server, there := s.pick(pod.PS); there && s.random.IntN(2) == 0 {
+			id = server
+		}
+		return said(ok && some && s.pods.kill(id, killed), "kill the master and %v", id)
+	}},
+	{name: "nothing can be written", rare: 6, do: func(s *simulation) string {
+		d := s.any(100*time.Millisecond, 20*time.Second)
+		s.note(func() { s.deaf = time.Now().Add(d) })
+		return fmt.Sprintf("nothing of the master can be written for %v", d)
+	}},
+}
+
+func (s *simulation) killMaster() func(string) string {
+	after := s.any(10*time.Millisecond, 30*time.Second)
+	return func(string) string { return said(s.dethrone(true, after), "kill the master") }
+}
+
+// drawMasters draws what goes wrong with the masters of a job.
+func (s *simulation) drawMasters(seed uint64, of where) {
+	r := rand.New(rand.NewPCG(seed, 9))
+	if s.calm || s.gentle || r.IntN(2) == 0 {
+		return
+	}
+	for _, f := range coups {
+		if (f.where == both || f.where == of) && r.IntN(2) == 0 {
+			s.faults = append(s.faults, f)
+		}
+	}
+}
