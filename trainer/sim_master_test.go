@@ -163,8 +163,12 @@ func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobS
 		Former: former, Memory: r, Metric: metric,
 		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host), Log: r.log(fmt.Sprintf("master-%d", r.number)),
 		OnEvent: func(e master.Event) {
-			if r.is() {
+			lease, ok := e.(master.Leased)
+			switch {
+			case r.is():
 				r.hear(e)
+			case ok: // it is so, whoever gave it
+				r.note(func() { r.noteLease(lease.Lease.Task) })
 			}
 		},
 		Open: r.disk.open(r.host),

@@ -224,14 +224,15 @@ const notice = 2 * time.Second
 func (w *ringWatch) mute(name string, d time.Duration) {
 	limit := w.job.HeartbeatTimeout.Duration + notice
 	var heard bool
-	w.note(func() { heard = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat })
+	var lost int
+	w.note(func() { heard, lost = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat, w.lost })
 	if !heard || d <= limit {
 		return
 	}
 	time.AfterFunc(limit, func() {
 		asked := w.pods.isAsked(name)
 		w.note(func() {
-			if w.members[name] && !w.ending && !asked {
+			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil {
 				w.complain("%s was silent for %v, and it is not replaced", name, limit)
 			}
 		})
@@ -246,7 +247,7 @@ func (w *ringWatch) part(a, b string, d time.Duration) {
 	var formed, struck int
 	var looks bool
 	undisturbed := func() bool {
-		return w.members[a] && w.members[b] && !w.trained && !w.ending && w.network.undisturbed() && time.Now().After(w.garbled)
+		return w.reign != nil && w.members[a] && w.members[b] && !w.trained && !w.ending && w.network.undisturbed() && time.Now().After(w.garbled)
 	}
 	w.note(func() {
 		formed, struck = w.formed, w.struck

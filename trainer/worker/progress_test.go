@@ -87,7 +87,7 @@ func TestSnapshotThatIsGone(t *testing.T) {
 func TestRoundShowsProgress(t *testing.T) {
 	r, _ := loner(t)
 	r.batch, r.state.pending, r.hand = 2, make([]float32, lessons), []piece{minibatch(training(5, 0, 4, 0), 1)}
-	r.leases.hold(5, 0)
+	r.leases.hold(&wire.Task{Lease: 5, Done: 0})
 	for _, c := range []struct {
 		what      string
 		mine      []int64
