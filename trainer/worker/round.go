@@ -513,7 +513,7 @@ func (r *member) confirm(in *world) error {
 
 // finish brings a round that is complete into the state.
 func (r *member) finish(in *world, a agreement, losses []float32) {
-	if len(a.offers[in.rank]) > 0 { // nobody is a straggler whose turn is later, or whose records are not safe yet: what it waits for are the others
+	if len(a.offers[in.rank]) > 0 && len(r.hand) > 0 { // nobody is a straggler whose turn is later, or whose records are not safe yet: what it waits for are the others
 		r.leases.turn(r.hand[0].task.Lease)
 	}
 	updated := r.apply(a, r.sum, func(version int64) float64 { return r.rate(version, in.size) })
