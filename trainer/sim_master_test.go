@@ -181,6 +181,9 @@ var coups = []fault{
 		return said(s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
 	}},
 	{name: "another master begins", rare: 12, do: func(s *simulation) string {
+		for _, id := range s.pods.all() { // they may go on to speak to the one before
+			s.strike(id.String())
+		}
 		return said(s.dethrone(false, s.any(time.Millisecond, time.Second)), "another master begins, and the one before does not know")
 	}},
 	{name: "kill the master at a formation", rare: 4, where: inRing, do: func(s *simulation) string { return s.ambush(formation, s.killMaster) }},

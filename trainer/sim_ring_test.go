@@ -225,6 +225,7 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	limit := w.job.HeartbeatTimeout.Duration + notice
 	var heard bool
 	var lost int
+	since := time.Now()
 	w.note(func() { heard, lost = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat, w.lost })
 	if !heard || d <= limit {
 		return
@@ -232,7 +233,7 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	time.AfterFunc(limit, func() {
 		asked := w.pods.isAsked(name)
 		w.note(func() {
-			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil {
+			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil && w.deaf.Before(since) {
 				w.complain("%s was silent for %v, and it is not replaced", name, limit)
 			}
 		})

@@ -50,6 +50,7 @@ type loaded struct {
 	model   model                 // of a job that trains nothing
 	last    int64                 // the highest number in the job's directory
 	lineage []checkpoint.Ancestor // of the model
+	damaged []checkpoint.Damage   // what of the job's own cannot be used
 }
 
 // load finds what the first life begins with: the newest checkpoint of a job that is resumed, or the one that the job starts from.
@@ -80,7 +81,7 @@ func (c *checkpoints) tryLoad() (l loaded, err error) {
 		return l, err
 	}
 	if c.resumes() && c.on() {
-		if l.first, err = c.newestOwn(); err != nil || l.first.commit != nil {
+		if l.first, l.damaged, err = c.newestOwn(); err != nil || l.first.commit != nil {
 			l.lineage = c.lineageOf(l.first.commit)
 			return l, err
 		}
@@ -125,28 +126,32 @@ func (c *checkpoints) highest() (int64, error) {
 	return numbers[0], nil
 }
 
-// newestOwn returns the job's newest checkpoint; none, if it has made none.
-func (c *checkpoints) newestOwn() (kept, error) {
+// newestOwn returns the job's newest checkpoint, and those that cannot be used; none, if it has made none. A master that comes back needs none
+// as long as the model lives.
+func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	dir := c.m.Job.CheckpointDir
-	commit, damages, err := checkpoint.Source{Dir: c.dir}.Commit()
-	c.tell(c.dir, damages)
+	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Commit()
+	c.tell(c.dir, damaged)
+	if errors.Is(err, checkpoint.ErrDamaged) && c.m.former != nil {
+		err = checkpoint.ErrNone
+	}
 	switch {
 	case errors.Is(err, checkpoint.ErrNone):
 		if c.m.former == nil {
 			c.m.Log.Warn("The job has no checkpoint to go on from: the training begins from its beginning", "directory", dir)
 		}
-		return kept{}, nil
+		return kept{}, damaged, nil
 	case err != nil:
-		return kept{}, err
+		return kept{}, nil, err
 	}
 	if is := c.records(); commit.Cut != is {
-		return kept{}, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
+		return kept{}, nil, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
 			errUnfit, commit.Number, dir, commit.Cut, is)
 	}
 	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
-		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
+		return kept{}, nil, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
 	}
-	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, nil
+	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, damaged, nil
 }
 
 // initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is. With an exported
@@ -209,6 +214,9 @@ func (c *checkpoints) start(l loaded, now time.Time) {
 
 // restore takes what was loaded for a master that has come back. The life goes on, or the next one begins with the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
+	for _, d := range l.damaged {
+		c.m.happen(CheckpointDamaged{Number: d.Number, Reason: d.Err.Error()})
+	}
 	c.lineage = l.lineage
 	if l.first.commit != nil {
 		c.kept = []kept{l.first}

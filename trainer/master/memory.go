@@ -55,7 +55,8 @@ type scribe struct {
 	next    []byte
 	number  int64 // of next
 	written int64
-	changed chan struct{} // closed when written or err has changed
+	changed chan struct{} // closed when written, fails or err has changed
+	fails   time.Time     // since when nothing could be written; zero: it can
 	err     error         // nothing is written any more
 }
 
@@ -79,10 +80,10 @@ func (s *scribe) wait(ctx context.Context, number int64) error {
 		s.mu.Lock()
 		written, err, changed := s.written, s.err, s.changed
 		s.mu.Unlock()
-		if written >= number {
+		switch {
+		case written >= number:
 			return nil
-		}
-		if err != nil {
+		case err != nil:
 			return err
 		}
 		select {
@@ -106,6 +107,14 @@ func (s *scribe) run(ctx context.Context, complain func(error)) error {
 		record, number := s.next, s.number
 		s.mu.Unlock()
 		err := s.memory.Write(ctx, record)
+		s.mu.Lock()
+		switch {
+		case err == nil:
+			s.fails = time.Time{}
+		case s.fails.IsZero():
+			s.fails = time.Now()
+		}
+		s.mu.Unlock()
 		if err == nil {
 			s.note(number, nil)
 			pausing = recordPause
@@ -125,6 +134,16 @@ func (s *scribe) run(ctx context.Context, complain func(error)) error {
 	}
 }
 
+// failing returns for how long nothing could be written.
+func (s *scribe) failing() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails.IsZero() {
+		return 0
+	}
+	return time.Since(s.fails)
+}
+
 func (s *scribe) note(written int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,14 +152,16 @@ func (s *scribe) note(written int64, err error) {
 	s.changed = make(chan struct{})
 }
 
-// remember has the master's state written, and returns when it is, or cannot be for some time, which is an error: then what is told next may
-// be unknown to the next master, which goes back to a checkpoint then. The mutex is held.
+// remember has the master's state written, and returns when it is, or could not be for some time, which is an error: then what is told next may
+// be unknown to the next master, which goes back to a checkpoint then. While the master waits nobody is answered, so it waits once, not each
+// time that something is to be written. The mutex is held.
 func (m *master) remember() error {
 	number, ok := m.record()
 	if !ok {
 		return nil
 	}
-	ctx, cancel := context.WithTimeoutCause(context.Background(), recordLimit, fmt.Errorf("not written for %v", recordLimit))
+	most := max(0, recordLimit-m.scribe.failing())
+	ctx, cancel := context.WithTimeoutCause(context.Background(), most, fmt.Errorf("it was tried for %v", recordLimit))
 	defer cancel()
 	err := m.scribe.wait(ctx, number)
 	if err != nil {

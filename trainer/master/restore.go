@@ -49,7 +49,11 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if m.evals, err = evaluation.Restore(m.evaluationPolicy(), r.Measures); err != nil {
 		return err
 	}
-	m.servers.custody.Recover(r.Life, m.checkpoints.base.Base)
+	if m.fixed != nil {
+		m.fixed.start(l.model)
+	} else {
+		m.servers.custody.Recover(r.Life, m.checkpoints.base.Base)
+	}
 	if m.ring != nil {
 		if err := m.ring.restore(r.Ring, r.Life, m.clock(now)); err != nil {
 			return err
@@ -89,6 +93,8 @@ func (m *master) restoreQueue(had *ledger.Ledger) (err error) {
 func (m *master) gather() {
 	switch {
 	case !m.gathering || m.over:
+	case m.fixed != nil:
+		m.gathered("its model is at rest")
 	case m.ring == nil:
 		m.servers.gather()
 	default:
@@ -254,7 +260,7 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 	} else {
 		m.anew(life, reason)
 	}
-	m.gathered("from checkpoint or beginning")
+	m.gathered("from its newest checkpoint, or from its beginning")
 	m.remember()
 }
 
