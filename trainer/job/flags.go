@@ -136,7 +136,7 @@ var podFlags = []Flag{
 	{Name: "worker_image", Topic: Pods, Effect: Cluster, Usage: "image of workers and parameter servers", bind: func(c *Command) value { return both(text(&c.Job.Worker.Image), text(&c.Job.PS.Image)) }},
 	{Name: "namespace", Topic: Pods, Effect: Cluster, Usage: "namespace of the cluster", bind: func(c *Command) value { return text(&c.Job.Namespace) }},
 	{Name: "master_resource_request", Topic: Pods, Effect: Cluster, Usage: "as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value { return resources(&c.Job.Master.Request) }},
-	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster, Usage: "likewise; as requested if not given", bind: func(c *Command) value { return resources(&c.Job.Master.Limit) }},
+	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster, Usage: "likewise; if not given as requested, with cpu=1 at least", bind: func(c *Command) value { return resources(&c.Job.Master.Limit) }},
 	{Name: "ps_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a parameter server", bind: func(c *Command) value { return resources(&c.Job.PS.Request) }},
 	{Name: "ps_resource_limit", Topic: Pods, Effect: Cluster, Usage: "of a parameter server", bind: func(c *Command) value { return resources(&c.Job.PS.Limit) }},
 	{Name: "worker_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a worker", bind: func(c *Command) value { return resources(&c.Job.Worker.Request) }},

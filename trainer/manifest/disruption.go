@@ -12,15 +12,15 @@ import (
 // doNotDisrupt is read by Karpenter: a node with a pod that says "true" is not consolidated, nor replaced for its age.
 const doNotDisrupt = "karpenter.sh/do-not-disrupt"
 
-// disruption keeps drains and autoscalers off the master and the servers: all of them are to be available, since a job does
-// not outlive its master, and a server that moves stops every worker meanwhile. Workers may go at any time. A pod that is
-// not ready protects nothing, and may be evicted always.
+// disruption lets drains and autoscalers take one at a time of the master and the servers: a master comes back and the pods work on
+// meanwhile, but while it is away no server may be evicted, and no two servers at once. Workers may go at any time. A pod
+// that is not ready protects nothing, and may be evicted always.
 func disruption(j *job.Job) *policy.PodDisruptionBudget {
-	all := intstr.FromInt32(int32(j.NumPS) + 1)
+	least := intstr.FromInt32(int32(j.NumPS))
 	return &policy.PodDisruptionBudget{
 		TypeMeta: kind("policy/v1", "PodDisruptionBudget"), ObjectMeta: object(j, SpecName(j.Name)),
 		Spec: policy.PodDisruptionBudgetSpec{
-			MinAvailable: &all,
+			MinAvailable: &least,
 			Selector: &meta.LabelSelector{
 				MatchLabels: map[string]string{LabelApp: App, LabelJob: j.Name},
 				MatchExpressions: []meta.LabelSelectorRequirement{{

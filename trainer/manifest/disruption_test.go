@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// No drain takes the master or a server, also when all are ready; each of them may be evicted once it is not. Workers go.
+// A drain takes the master or a server only if all the others of them are ready; who is not ready may be evicted always. Workers go.
 func TestDisruption(t *testing.T) {
 	for _, servers := range []int{0, 2} {
 		j := parse(t, little)
@@ -49,7 +49,7 @@ func TestDisruption(t *testing.T) {
 		if selector.Matches(labels.Set(other)) {
 			t.Error("it protects the servers of another job")
 		}
-		if b.Spec.MinAvailable.IntValue() != servers+1 || *b.Spec.UnhealthyPodEvictionPolicy != "AlwaysAllow" || b.OwnerReferences[0].UID != types.UID("u") {
+		if b.Spec.MinAvailable.IntValue() != servers || *b.Spec.UnhealthyPodEvictionPolicy != "AlwaysAllow" || b.OwnerReferences[0].UID != types.UID("u") {
 			t.Errorf("with %d servers: %+v", servers, b)
 		}
 	}

@@ -80,8 +80,8 @@ func (s *clusterSpec) taken() []error {
 			}
 		}
 	}
-	if p := s.Master.RestartPolicy; p != "" && p != core.RestartPolicyNever {
-		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s", core.RestartPolicyNever))
+	if p := s.Master.RestartPolicy; p != "" && p != core.RestartPolicyOnFailure {
+		problems = append(problems, fmt.Errorf("master_pod_spec.restartPolicy: expected %s", core.RestartPolicyOnFailure))
 	}
 	return problems
 }

@@ -26,7 +26,7 @@ func TestHooksRefused(t *testing.T) {
 		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`:              "service_spec.labels.elasticdl-job-name: what is a job's is found by this label",
 		`{"job_spec":{"labels":{"app":"x"}}}`:                                 "job_spec.labels.app: what is a job's is found by this label",
 		`{"job_spec":{"backoffLimit":3}}`:                                     `unknown field "job_spec.backoffLimit"`,
-		`{"master_pod_spec":{"restartPolicy":"Always"}}`:                      "master_pod_spec.restartPolicy: expected Never",
+		`{"master_pod_spec":{"restartPolicy":"Always"}}`:                      "master_pod_spec.restartPolicy: expected OnFailure",
 		`{"worker_pod_spec":{"containers":null}}`:                             "worker_pod_spec.containers: the container worker is gone",
 	} {
 		_, err := Submit(parse(t, little, "--cluster_spec_json="+spec))
@@ -126,7 +126,7 @@ func FuzzHooks(f *testing.F) {
 				t.Errorf("%s: labels %v", object, labels)
 			}
 		}
-		if s.Job.Spec.Template.Spec.RestartPolicy != core.RestartPolicyNever {
+		if s.Job.Spec.Template.Spec.RestartPolicy != core.RestartPolicyOnFailure {
 			t.Errorf("%s: the master restarts %s", object, s.Job.Spec.Template.Spec.RestartPolicy)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 
@@ -107,8 +108,9 @@ func kind(version, name string) meta.TypeMeta {
 	return meta.TypeMeta{APIVersion: version, Kind: name}
 }
 
-// masterJob is the root. Exit code 1 of the master is the job's end; a disruption of its pod is not charged; any
-// other end of it is the one failure that there may be.
+// masterJob is the root. Whatever ends the master, it comes back, in its pod or in another one, and a job fails by its own
+// word only: its master sets the backoff limit to 0 then. There is no pod failure policy, as with one a pod on a dead node, which
+// never ends, is not replaced.
 func masterJob(j *job.Job) (*batch.Job, error) {
 	template, err := masterTemplate(j)
 	if err != nil {
@@ -116,15 +118,7 @@ func masterJob(j *job.Job) (*batch.Job, error) {
 	}
 	o := &batch.Job{TypeMeta: kind("batch/v1", "Job"), ObjectMeta: podObject(j, pod.ID{Role: pod.Master})}
 	o.Spec = batch.JobSpec{
-		Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(0)), Suspend: new(j.Suspend),
-		PodFailurePolicy: &batch.PodFailurePolicy{Rules: []batch.PodFailurePolicyRule{
-			{Action: batch.PodFailurePolicyActionFailJob, OnExitCodes: &batch.PodFailurePolicyOnExitCodesRequirement{
-				ContainerName: new(pod.Master.String()), Operator: batch.PodFailurePolicyOnExitCodesOpIn, Values: []int32{1},
-			}},
-			{Action: batch.PodFailurePolicyActionIgnore, OnPodConditions: []batch.PodFailurePolicyOnPodConditionsPattern{
-				{Type: core.DisruptionTarget, Status: core.ConditionTrue},
-			}},
-		}},
+		Parallelism: new(int32(1)), Completions: new(int32(1)), BackoffLimit: new(int32(math.MaxInt32)), Suspend: new(j.Suspend),
 		Template: *template,
 	}
 	if j.TTL != nil {
@@ -159,8 +153,9 @@ func hash(j *job.Job) (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(text)), nil
 }
 
-// service is how a master or server is found, also while it is not ready: who asks waits for it then. It has an address of
-// its own, so that a server that is launched anew is found at once, and not when a name is looked up again.
+// service is how a master or server is found. It has an address of its own, so that one that is launched anew is found at once, and
+// not when a name is looked up again. A server is found also while it is not ready: who asks waits for it then. Of a master only
+// the one that is ready is: its predecessor's pod may stay for long on a node that is dead.
 func service(j *job.Job, id pod.ID) (*core.Service, error) {
 	name, port := "grpc", int32(PSPort)
 	if id.Role == pod.Master {
@@ -169,7 +164,7 @@ func service(j *job.Job, id pod.ID) (*core.Service, error) {
 	o := &core.Service{TypeMeta: kind("v1", "Service"), ObjectMeta: podObject(j, id), Spec: core.ServiceSpec{
 		Selector:                 PodLabels(j.Name, id),
 		Ports:                    []core.ServicePort{{Name: name, Port: port, TargetPort: intstr.FromInt32(port), Protocol: core.ProtocolTCP}},
-		PublishNotReadyAddresses: true,
+		PublishNotReadyAddresses: id.Role != pod.Master,
 	}}
 	return o, applyToService(j, o)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,15 +26,26 @@ type PodSpec struct {
 	Environ []string // the master's environment, as NAME=value, of which --populate_env_names takes over
 }
 
-// lostAfter is how many seconds a server or worker outlives the word of its node.
+// lostAfter is how many seconds a pod outlives the word of its node.
 const lostAfter = 5
 
 // grace is how many seconds a pod has to hand back its work once it is asked to go, and masterGrace those that a
-// master has to end its job: the pods have theirs meanwhile.
+// master has: half of them for a checkpoint, see [Grace], and then as many as the pods have, in case they are to end.
 const (
 	grace       = 30
-	masterGrace = 60
+	masterGrace = 90
 )
+
+// EnvMemory is how much memory a Go program uses before it collects garbage at any cost.
+const EnvMemory = "GOMEMLIMIT"
+
+// memoryShare is how many hundredths of its limit a Go program may count on. The kernel charges a container with more than that: pages
+// of files, stacks of threads, sockets.
+const memoryShare = 90
+
+// masterCPU is the least limit of a master whose limits the job does not name. A thousand workers keep it busy with a fifth of a
+// processor; while it begins, and comes back, it needs more.
+const masterCPU = "1"
 
 func graceOf(r pod.Role) int64 {
 	if r == pod.Master {
@@ -84,6 +96,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if err := applyToPod(j, p.ID.Role, t); err != nil {
 		return nil, err
 	}
+	limitMemory(t, p.ID.Role)
 	t.OwnerReferences = []meta.OwnerReference{owner}
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
@@ -91,7 +104,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 // masterTemplate is the master's pod.
 func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	id := pod.ID{Role: pod.Master}
-	t, err := template(j, id, j.Master, 0, []string{"master", "--job_name=" + j.Name, "--namespace=" + j.Namespace})
+	t, err := template(j, id, roomy(j.Master), 0, []string{"master", "--job_name=" + j.Name, "--namespace=" + j.Namespace})
 	if err != nil {
 		return nil, err
 	}
@@ -102,12 +115,42 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	}
 	t.Annotations = map[string]string{safeToEvict: "false", doNotDisrupt: "true", AnnotationSpec: sum}
 	t.Spec.PriorityClassName = j.Master.Priority.Class
-	t.Spec.RestartPolicy = core.RestartPolicyNever // the pod failure policy needs it
+	t.Spec.RestartPolicy = core.RestartPolicyOnFailure
+	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
 	c.Env = append(c.Env, field(job.EnvUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
 	c.Env = append(c.Env, given(j.Envs)...)
 	listens(c, MasterPort)
-	return t, applyToPod(j, id.Role, t)
+	if err := applyToPod(j, id.Role, t); err != nil {
+		return nil, err
+	}
+	limitMemory(t, id.Role)
+	return t, nil
+}
+
+// Grace returns how long the master of a job may take to have a checkpoint made once it is told to go.
+func Grace(j *job.Job) (time.Duration, error) {
+	t, err := masterTemplate(j)
+	if err != nil {
+		return 0, err
+	}
+	whole := int64(core.DefaultTerminationGracePeriodSeconds)
+	if own := t.Spec.TerminationGracePeriodSeconds; own != nil {
+		whole = *own
+	}
+	return time.Duration(whole) * time.Second / 2, nil
+}
+
+// limitMemory tells the container of a role how much of its limit it may use, unless the job says so itself.
+func limitMemory(t *core.PodTemplateSpec, role pod.Role) {
+	for i := range t.Spec.Containers {
+		c := &t.Spec.Containers[i]
+		limit, limited := c.Resources.Limits[core.ResourceMemory]
+		given := slices.ContainsFunc(c.Env, func(v core.EnvVar) bool { return v.Name == EnvMemory })
+		if c.Name == role.String() && limited && !given {
+			c.Env = append(c.Env, core.EnvVar{Name: EnvMemory, Value: strconv.FormatInt(limit.Value()/100*memoryShare, 10)})
+		}
+	}
 }
 
 // template is what the pods of all roles have in common.
@@ -138,8 +181,9 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 	return t, nil
 }
 
-// listens gives a container a port of gRPC, with its health service as probes. A machine under load is no reason to be
-// killed. A master answers before it looks at its data.
+// listens gives a container a port of gRPC, with its health service as probes: whether it has started, and whether others
+// are to find it. There is none of its being alive: its silence is the master's to judge, and a machine under load, or a master that
+// reads its data or a checkpoint, is no reason to be killed.
 func listens(c *core.Container, port int32) {
 	probe := func(period, failures int32) *core.Probe {
 		return &core.Probe{
@@ -148,7 +192,7 @@ func listens(c *core.Container, port int32) {
 		}
 	}
 	c.Ports = []core.ContainerPort{{Name: "grpc", ContainerPort: port, Protocol: core.ProtocolTCP}}
-	c.StartupProbe, c.ReadinessProbe, c.LivenessProbe = probe(1, 600), probe(5, 3), probe(20, 6)
+	c.StartupProbe, c.ReadinessProbe = probe(1, 600), probe(5, 3)
 }
 
 // downward is what a pod is told about itself.
@@ -192,7 +236,7 @@ func inherited(j *job.Job, environ []string) []core.EnvVar {
 	envs := make(map[string]string)
 	for _, text := range environ {
 		name, value, _ := strings.Cut(text, "=")
-		if _, mine := j.Envs[name]; mine || job.ReservedEnv(name) || !matches(name) {
+		if _, mine := j.Envs[name]; mine || job.ReservedEnv(name) || name == EnvMemory || !matches(name) {
 			continue
 		}
 		envs[name] = strings.ReplaceAll(value, "$", "$$") // it was expanded once

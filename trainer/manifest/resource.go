@@ -38,6 +38,17 @@ func requirements(of job.Pod, ooms int, most string) (core.ResourceRequirements,
 	return core.ResourceRequirements{Requests: requests, Limits: limits}, err
 }
 
+// roomy returns what a master asks for, with a limit of at least masterCPU if the job names no limits.
+func roomy(of job.Pod) job.Pod {
+	asked, err := resource.ParseQuantity(of.Request["cpu"])
+	if of.Limit != nil || err != nil || asked.Cmp(resource.MustParse(masterCPU)) >= 0 {
+		return of
+	}
+	of.Limit = maps.Clone(of.Request)
+	of.Limit["cpu"] = masterCPU
+	return of
+}
+
 func isDevice(name core.ResourceName) bool { return strings.Contains(string(name), "/") }
 
 func list(r job.Resources, ooms int, most string) (core.ResourceList, error) {
