@@ -10,8 +10,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// allowed uses once what a master may do to hear of its pods and of its spec. What watches them goes on half deaf without
-// a permission, as well as it can; a job that lacks one is to fail and name it instead.
+// allowed uses once what a master may do to hear of its pods and of its spec, and what it needs at its end. What watches them goes on
+// half deaf without a permission, as well as it can; a job that lacks one is to fail and name it instead.
 func (m *kubeMaster) allowed(ctx context.Context) error {
 	pods, maps := m.Client.CoreV1().Pods(m.Namespace), m.Client.CoreV1().ConfigMaps(m.Namespace)
 	of := meta.ListOptions{LabelSelector: manifest.LabelJob + "=" + m.Job, Limit: 1}
@@ -26,6 +26,11 @@ func (m *kubeMaster) allowed(ctx context.Context) error {
 		{"watch pods", func(ctx context.Context) error {
 			return glance(pods.Watch(ctx, meta.ListOptions{LabelSelector: of.LabelSelector}))
 		}},
+		{"read the Job", func(ctx context.Context) error {
+			_, err := m.Client.BatchV1().Jobs(m.Namespace).Get(ctx, manifest.MasterName(m.Job), meta.GetOptions{})
+			return err
+		}},
+		{"patch the Job", func(ctx context.Context) error { return m.patchJob(ctx, "{}") }}, // which changes nothing
 		{"watch what the job is", func(ctx context.Context) error {
 			return glance(maps.Watch(ctx, meta.ListOptions{FieldSelector: named(manifest.SpecName(m.Job))}))
 		}},

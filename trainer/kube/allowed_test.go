@@ -6,7 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	batch "k8s.io/api/batch/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -18,13 +20,15 @@ func TestAllowed(t *testing.T) {
 	for _, lacks := range []struct{ verb, resource, says string }{
 		{"", "", ""},
 		{"list", "pods", "list pods: "},
+		{"get", "jobs", "read the Job: "},
+		{"patch", "jobs", "patch the Job: "},
 		{"watch", "pods", "watch pods: "},
 		{"watch", "configmaps", "watch what the job is: "},
 	} {
-		set := fake.NewClientset()
+		set := fake.NewClientset(&batch.Job{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-j-master", Namespace: "n"}})
 		forbidden := api.NewForbidden(schema.GroupResource{Resource: lacks.resource}, "", errors.New("cannot "+lacks.verb))
-		if lacks.verb == "list" {
-			set.PrependReactor("list", lacks.resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden })
+		if lacks.verb != "" && lacks.verb != "watch" {
+			set.PrependReactor(lacks.verb, lacks.resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, forbidden })
 		} else if lacks.verb != "" {
 			set.PrependWatchReactor(lacks.resource, func(clienttesting.Action) (bool, watch.Interface, error) { return true, nil, forbidden })
 		}

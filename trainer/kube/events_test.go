@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -65,7 +66,7 @@ func TestEventWords(t *testing.T) {
 		{master.PodRefused{ID: worker0, Reason: "exceeded quota"}, "Warning", "FailedCreate", "elasticdl-test-worker-0: exceeded quota"},
 		{master.Ended{State: job.Succeeded}, "Normal", "TrainingSucceeded", "every record of every epoch was trained on"},
 		{master.Ended{State: job.Failed, Err: errors.New("no\ndata")}, "Warning", "TrainingFailed", "no data"},
-		{master.Ended{State: job.Stopped, Err: errTold}, "Warning", "TrainingStopped", errTold.Error()},
+		{master.Ended{State: job.Stopped, Err: errDeleted}, "Warning", "TrainingStopped", errDeleted.Error()},
 		{master.Ended{State: job.Failed, Err: errors.New(strings.Repeat("é", 1000))}, "Warning", "TrainingFailed", strings.Repeat("é", 510) + "…"},
 		{e: master.Leased{}},
 		{e: master.TakenBack{}},
@@ -269,8 +270,9 @@ func TestMasterTellsEvents(t *testing.T) {
 	c.await("it trains", func() bool { return c.statusLocked().RecordsDone > 0 })
 	c.change("elasticdl-test-ps-0", preempted)
 	c.await("an event", func() bool { return len(c.events) > 0 })
+	c.root(func(o *batch.Job) { o.DeletionTimestamp = new(meta.Now()) })
 	cancel()
-	if err := <-end; !errors.Is(err, errTold) {
+	if err := <-end; !errors.Is(err, errDeleted) {
 		t.Error(err)
 	}
 	if told := c.told(); !slices.Equal(told, []string{"Warning TrainingBegunAnew", "Warning TrainingStopped"}) {
@@ -305,7 +307,7 @@ func TestMasterMayTellNoEvents(t *testing.T) {
 	}
 }
 
-// TestMasterTellsWhyItFails: what cannot begin says why by an event, too, and so does the successor of a master that was lost.
+// TestMasterTellsWhyItFails: what cannot begin says why by an event, too.
 func TestMasterTellsWhyItFails(t *testing.T) {
 	told := func(c *nodes) string {
 		c.apiServer.mu.Lock()
@@ -322,13 +324,5 @@ func TestMasterTellsWhyItFails(t *testing.T) {
 	}
 	if text := told(c); !strings.HasPrefix(text, "TrainingFailed: --validation_data: ") {
 		t.Errorf("no data: %q", text)
-	}
-	c = newNodes(t, nil)
-	c.edit("elasticdl-test-state", map[string]string{keyMaster: "master-a on node-0"})
-	if err := <-c.begin(t.Context(), "master-b"); err == nil {
-		t.Error("it has not failed")
-	}
-	if text := told(c); text != "TrainingFailed: the master's pod was lost (master-a on node-0), and its state is not kept yet" {
-		t.Errorf("lost: %q", text)
 	}
 }

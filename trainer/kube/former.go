@@ -45,7 +45,7 @@ func (m *kubeMaster) outlive(ctx context.Context) error {
 		case <-patient.Done():
 		}
 		if ctx.Err() != nil {
-			return errTold
+			return context.Cause(ctx)
 		}
 		m.log.Warn("Pods of a former job of this name are left", "pods", strings.Join(left, " "), "error", err)
 		return nil

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -34,21 +33,10 @@ import (
 
 const (
 	applyLimit = 2 * time.Minute  // within which everything of a job is there
+	applyTries = 5                // before what is not there is worth a word
 	lastLimit  = 5 * time.Minute  // what the last requests of a job may take,
 	leaveLimit = 10 * time.Second // and those of a master that has to leave
 )
-
-// errTold ends the job of a master that is told to go.
-var errTold = errors.New("the master's pod was told to go, and its state is not kept yet")
-
-// lastly bounds what is done when the job is over, whether or not ctx is.
-func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
-	stop := context.AfterFunc(ctx, func() {
-		time.AfterFunc(leaveLimit, cancel)
-	})
-	return last, func() { stop(); cancel() }
-}
 
 // MasterConfig is the place of a master in its cluster.
 type MasterConfig struct {
@@ -59,8 +47,9 @@ type MasterConfig struct {
 	Output         io.Writer            // log
 }
 
-// RunMaster is the main of the pod of a job's master. It returns when every pod of the job has ended or was told to, nil
-// if every record was done. The end of ctx stops the job.
+// RunMaster is the main of the pod of a job's master. It returns nil if every record was done, and that is written for every master
+// after it; every pod of the job has ended then, or was told to. At the end of ctx the Job says whether the job is stopped, suspended,
+// or left to the next master.
 func RunMaster(ctx context.Context, c MasterConfig) error {
 	m, err := newKubeMaster(c)
 	if err == nil {
@@ -76,12 +65,14 @@ type kubeMaster struct {
 	env    map[string]string
 	log    *slog.Logger
 	state  *recorder
-	resume bool         // the job goes on from its own checkpoints
-	events *eventWriter // once what the job is is known
+	resume bool            // the job goes on from its own checkpoints
+	status *wire.JobStatus // until the training has one
+	events *eventWriter
+	runs   func(context.Context, master.Config) (*wire.JobStatus, error) // master.Run
 }
 
 func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
-	m := &kubeMaster{MasterConfig: c, env: make(map[string]string)}
+	m := &kubeMaster{MasterConfig: c, env: make(map[string]string), runs: master.Run}
 	for _, text := range c.Environ {
 		name, value, _ := strings.Cut(text, "=")
 		m.env[name] = value
@@ -109,46 +100,29 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 }
 
 func (m *kubeMaster) run(ctx context.Context) error {
-	j, err := m.spec(ctx)
-	if err != nil {
-		return err
-	}
-	m.log = role.Logger(m.Output, j.LogLevel)
-	status := &wire.JobStatus{
-		Name: m.Job, State: string(job.Pending), Type: string(j.Type), Strategy: string(j.Strategy), Workers: int32(j.NumWorkers), StartedUnixMs: time.Now().UnixMilli(),
-	}
-	var former string
-	var left *wire.JobStatus
-	err = m.eventually(ctx, func() (err error) {
-		former, left, err = m.state.begin(ctx, status)
-		return err
-	})
-	if err != nil {
-		return err
-	}
+	m.status = &wire.JobStatus{Name: m.Job, State: string(job.Pending), StartedUnixMs: time.Now().UnixMilli()}
 	m.events = newEventWriter(m.Client.CoreV1().Events(m.Namespace), m.Namespace, m.Job, m.env[job.EnvUID], m.env[manifest.EnvPodName], m.env[manifest.EnvNodeName], m.log)
 	m.events.start()
 	defer m.events.end() // the state goes before them
-	if former != "" {
-		return m.bury(ctx, j, former, left)
+	var before past
+	err := m.eventually(ctx, func() (err error) {
+		before, err = m.state.begin(ctx, m.status)
+		return err
+	})
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return m.left(ctx, m.status)
+	case err != nil:
+		return fmt.Errorf("begin job %s: %w", m.Job, err)
+	case before.ended():
+		return m.conclude(ctx, before.status)
 	}
-	final, err := m.train(ctx, j)
-	if final == nil {
-		final = status
+	m.status = cmp.Or(before.status, m.status)
+	if before.incarnation > 0 {
+		m.log.Info("The master of this job comes back", "incarnation", m.state.incarnation, "before", before.master)
 	}
-	if !job.State(final.State).Ended() {
-		final.State, final.EndedUnixMs = string(job.Failed), time.Now().UnixMilli()
-		if err != nil {
-			final.Reason = err.Error()
-		}
-		m.events.hear(master.Ended{State: job.Failed, Err: err})
-	}
-	last, cancel := lastly(ctx)
-	defer cancel()
-	if unwritten := m.state.finish(last, final); unwritten != nil { // the exit code says it, too
-		m.log.Error("The job's last status could not be written", "error", unwritten)
-	}
-	return err
+	final, err := m.train(ctx, before)
+	return m.settle(ctx, cmp.Or(final, m.status), err)
 }
 
 // spec reads what the job is.
@@ -199,10 +173,13 @@ func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
 	defer cancel()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	for {
+	for tries := 1; ; tries++ {
 		err := do()
 		if err == nil || !absentYet(err) {
 			return err
+		}
+		if tries == applyTries {
+			m.log.Warn("Waiting for what is not there yet, or not allowed yet", "error", err)
 		}
 		select {
 		case <-tick.C:
@@ -212,25 +189,6 @@ func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
 	}
 }
 
-// bury ends a job that another master began: it is lost, and with it what it knew. What it has left in the cluster is
-// ended, whatever it has said last.
-func (m *kubeMaster) bury(ctx context.Context, j *job.Job, former string, left *wire.JobStatus) error {
-	pods := m.runtime(j)
-	defer pods.Close()
-	m.sweep(ctx, pods)
-	switch job.State(left.State) {
-	case job.Succeeded: // it was lost after that
-		return nil
-	case job.Failed:
-		return errors.New(left.Reason)
-	}
-	err := fmt.Errorf("the master's pod was lost (%s), and its state is not kept yet", former)
-	m.log.Error("Job Failed", "reason", err)
-	m.events.hear(master.Ended{State: job.Failed, Err: err})
-	left.Name, left.State, left.Reason, left.EndedUnixMs = m.Job, string(job.Failed), err.Error(), time.Now().UnixMilli()
-	return errors.Join(err, m.state.takeOver(ctx, left))
-}
-
 func (m *kubeMaster) runtime(j *job.Job) *Runtime {
 	return NewRuntime(RuntimeConfig{
 		Client: m.Client, Job: j, Environ: m.Environ, Log: m.log,
@@ -238,17 +196,14 @@ func (m *kubeMaster) runtime(j *job.Job) *Runtime {
 	})
 }
 
-// sweep sees to it that no pod outlives the job.
-func (m *kubeMaster) sweep(ctx context.Context, pods *Runtime) {
-	ctx, cancel := lastly(ctx)
-	defer cancel()
-	if err := pods.Sweep(ctx); err != nil {
-		m.log.Error("Pods are left", "error", err)
+// train runs the job, from where the masters before have left it.
+func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, error) {
+	j, err := m.spec(ctx)
+	if err != nil {
+		return nil, err
 	}
-}
-
-// train runs the job.
-func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, error) {
+	m.log = role.Logger(m.Output, j.LogLevel)
+	m.status.Type, m.status.Strategy, m.status.Workers = string(j.Type), string(j.Strategy), int32(j.NumWorkers)
 	if err := m.eventually(ctx, func() error { return m.allowed(ctx) }); err != nil {
 		return nil, err
 	}
@@ -256,11 +211,14 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	if err != nil {
 		return nil, err
 	}
-	if err := m.outlive(ctx); err != nil {
-		return nil, err
-	}
-	if !m.resume {
-		if err := setAside(j, m.log); err != nil { // no master of this Job was before this one
+	if before.record == nil { // nothing of this Job is begun: what there is is of a Job before
+		if err := m.outlive(ctx); err != nil {
+			return nil, err
+		}
+		if !m.resume {
+			err = setAside(j, m.log)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -268,8 +226,10 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 	if err != nil {
 		return nil, err
 	}
-	grown, err := growth(j)
-	if err != nil {
+	if config.MaxOOMs, err = growth(j); err != nil {
+		return nil, err
+	}
+	if config.Grace, err = manifest.Grace(j); err != nil {
 		return nil, err
 	}
 	listen := cmp.Or(m.Listen, ":"+strconv.Itoa(manifest.MasterPort))
@@ -277,29 +237,43 @@ func (m *kubeMaster) train(ctx context.Context, j *job.Job) (*wire.JobStatus, er
 		return nil, err
 	}
 	defer config.Listener.Close()
-	pods := m.runtime(j)
-	defer pods.Close()
-	scale := make(chan int, 1)
-	config.Self = wire.NewSelf(identity.Header{Job: m.env[job.EnvUID], Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1})
-	config.Resume = m.resume
-	config.Pods, config.Scale, config.MaxOOMs, config.OnStatus = pods, scale, grown, m.state.note
-	config.OnEvent = m.events.hear
+	config.Self = wire.NewSelf(identity.Header{Job: m.env[job.EnvUID], Secret: secret, Role: pod.Master, Incarnation: m.state.incarnation, Life: 1})
+	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
+	config.OnStatus, config.OnEvent = m.state.note, m.events.hear
+	return m.attend(ctx, config)
+}
 
+// attend runs the master, and tells it what comes from outside.
+func (m *kubeMaster) attend(ctx context.Context, config master.Config) (*wire.JobStatus, error) {
+	pods := m.runtime(config.Job)
+	defer pods.Close()
+	scale, notices := make(chan int, 1), make(chan master.Notice, 1)
+	config.Pods, config.Scale, config.Notices = pods, scale, notices
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancel(nil)
-	defer context.AfterFunc(ctx, func() { cancel(errTold) })()
 	lasting, end := context.WithCancel(klogTo(context.WithoutCancel(ctx), m.log))
 	var aside sync.WaitGroup
-	aside.Go(func() { m.followSpec(lasting, j.NumWorkers, scale) })
+	aside.Go(func() { m.followSpec(lasting, config.Job.NumWorkers, scale) })
 	aside.Go(func() {
 		if err := m.state.run(lasting); err != nil {
 			cancel(err)
 		}
 	})
-	final, err := master.Run(running, config)
+	aside.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-lasting.Done():
+			return
+		}
+		if notice, stop := m.asked(lasting); stop != nil {
+			cancel(stop)
+		} else {
+			notices <- notice
+		}
+	})
+	final, err := m.runs(running, config)
 	end()
 	aside.Wait()
-	m.sweep(ctx, pods)
 	return final, err
 }
 

@@ -50,6 +50,7 @@ type RuntimeConfig struct {
 // Runtime is the pods of one job in a cluster: a [master.Pods]. Of those that have failed it keeps a few, the newest.
 type Runtime struct {
 	config   RuntimeConfig
+	started  sync.Once
 	pods     typed.PodInterface
 	rate     flowcontrol.RateLimiter
 	broken   time.Duration
@@ -79,7 +80,7 @@ type known struct {
 
 var _ master.Pods = (*Runtime)(nil)
 
-// NewRuntime makes a runtime, which its owner closes. It hears of pods from now on.
+// NewRuntime makes a runtime, which its owner closes. It hears of pods from its first Create or Adopt on: there are none before.
 func NewRuntime(config RuntimeConfig) *Runtime {
 	config.Rate = cmp.Or(config.Rate, podRate)
 	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
@@ -93,9 +94,15 @@ func NewRuntime(config RuntimeConfig) *Runtime {
 		last:   make(map[pod.ID]types.UID),
 	}
 	r.ctx, r.cancel = context.WithCancel(klogTo(context.Background(), config.Log))
-	r.routines.Go(func() { r.watch(r.ctx) })
-	r.routines.Go(func() { r.overlook(r.ctx) })
 	return r
+}
+
+// start begins to hear of pods.
+func (r *Runtime) start() {
+	r.started.Do(func() {
+		r.routines.Go(func() { r.watch(r.ctx) })
+		r.routines.Go(func() { r.overlook(r.ctx) })
+	})
 }
 
 // klogTo makes what Kubernetes' packages log go to a job's log.
@@ -116,6 +123,7 @@ func (r *Runtime) Events() <-chan pod.Event { return r.events }
 // of quota ([master.ErrFull]) or by its rules, is an error, and what it fails to do for brokenLimit; what it will
 // always refuse is [master.ErrHopeless].
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
+	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
 		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
 	}, r.config.Owner)
@@ -191,8 +199,29 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	}
 }
 
-// Adopt implements master.Pods.
-func (r *Runtime) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+// Adopt implements [master.Pods]. What is told here of a pod is not told again by Events, and what becomes of it between the list
+// and the watch is.
+func (r *Runtime) Adopt(ctx context.Context) ([]pod.Event, error) {
+	list, err := r.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var events []pod.Event
+	for _, p := range list.Items {
+		events = append(events, r.seen(&p, time.Now())...)
+	}
+	r.start()
+	return events, nil
+}
+
+// list returns every pod of a job of the name, as it is now.
+func (r *Runtime) list(ctx context.Context) (list *core.PodList, err error) {
+	err = r.insist(ctx, "list pods", func(ctx context.Context) (err error) {
+		list, err = r.pods.List(ctx, meta.ListOptions{LabelSelector: r.selector()})
+		return err
+	})
+	return list, err
+}
 
 // Delete asks a pod to go, however long the API server does not answer. One that is gone is no error;
 // a token that is not good any more, as that of a pod which was deleted is, makes [master.ErrDisowned].
@@ -232,11 +261,7 @@ func (r *Runtime) remove(ctx context.Context, name string, uid types.UID, grace 
 
 // Sweep deletes every pod of the job that has not ended, also those of a master before.
 func (r *Runtime) Sweep(ctx context.Context) error {
-	var list *core.PodList
-	err := r.insist(ctx, "list pods", func(ctx context.Context) (err error) {
-		list, err = r.pods.List(ctx, meta.ListOptions{LabelSelector: r.selector()})
-		return err
-	})
+	list, err := r.list(ctx)
 	if err != nil {
 		return err
 	}

@@ -11,19 +11,21 @@ import (
 	"sync"
 	"testing"
 
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// apiServer is the pods, ConfigMaps, Secrets and events of the namespace "default". The test is its kubelet.
+// apiServer is the Jobs, pods, ConfigMaps, Secrets and events of the namespace "default". The test is its kubelet.
 type apiServer struct {
 	*testing.T
 	http *httptest.Server
@@ -31,6 +33,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	version int
 	oldest  int // watches cannot begin before it
+	jobs    map[string]*batch.Job
 	pods    map[string]*core.Pod
 	maps    map[string]*core.ConfigMap
 	secrets map[string]*core.Secret
@@ -54,7 +57,7 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{
-		T: t, version: 1, pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
+		T: t, version: 1, jobs: make(map[string]*batch.Job), pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
 		changed: make(chan struct{}), cut: make(chan struct{}),
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -175,7 +178,8 @@ func (s *apiServer) await(what string, ok func() bool) {
 }
 
 func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
-	kind, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/v1/namespaces/default/"), "/")
+	_, path, _ := strings.Cut(r.URL.Path, "/namespaces/default/")
+	kind, name, _ := strings.Cut(path, "/")
 	s.mu.Lock()
 	down, refuse, after := s.down, s.refuse, s.after
 	s.mu.Unlock()
@@ -238,6 +242,9 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 		s.add(p)
 		return p, nil
 	case "GET pods":
+		if r.URL.Query().Get("resourceVersion") == "0" {
+			s.Errorf("asked for the pods that the server happens to remember, which may be older than what was told")
+		}
 		list := &core.PodList{ListMeta: version}
 		for _, p := range s.pods {
 			if selects(p) {
@@ -281,6 +288,27 @@ func (s *apiServer) answer(r *http.Request, kind, name string) (any, error) {
 			}
 		}
 		return list, nil
+	case "GET jobs":
+		if o := s.jobs[name]; o != nil {
+			return o, nil
+		}
+		return nil, api.NewNotFound(resource, name)
+	case "PATCH jobs":
+		o, patch := s.jobs[name].DeepCopy(), new(batch.Job)
+		if err := json.NewDecoder(r.Body).Decode(patch); err != nil {
+			return nil, api.NewBadRequest(err.Error())
+		}
+		switch {
+		case o == nil:
+			return nil, api.NewNotFound(resource, name)
+		case patch.UID != o.UID:
+			return nil, api.NewInvalid(schema.GroupKind{Kind: "Job"}, name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), patch.UID, "field is immutable")})
+		case patch.Spec.BackoffLimit != nil:
+			o.Spec.BackoffLimit = patch.Spec.BackoffLimit
+		}
+		s.jobs[name] = o
+		s.wake()
+		return o, nil
 	case "GET secrets":
 		if o := s.secrets[name]; o != nil {
 			return o, nil

@@ -37,6 +37,9 @@ func (r *Runtime) watch(ctx context.Context) {
 	follow(ctx, r.config.Client, &core.Pod{}, mirror{r}, "pods of "+r.config.Job.Name, &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o meta.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = r.selector()
+			if o.ResourceVersion == "0" { // whatever the server happens to remember, which may be older than what was told already
+				o.ResourceVersion, o.ResourceVersionMatch = "", ""
+			}
 			return r.pods.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o meta.ListOptions) (watch.Interface, error) {

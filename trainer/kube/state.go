@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -19,70 +20,124 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Keys of the state that name the master which writes it, as "POD on NODE", and its Job, by its UID: what was made with
-// kubectl apply is there still when another Job of that name is.
+// Keys of the state beside the status.
 const (
-	keyMaster = "master"
-	keyUID    = "uid"
+	keyUID         = "uid"         // of the Job: what was made with kubectl apply is there still when another Job of that name is
+	keyIncarnation = "incarnation" // of the newest master, from 1: whoever has another number is locked out
+	keyMaster      = "master"      // the newest master, as "POD on NODE"
+	keyRecord      = "record.json" // what the next master has to know: see [master.Memory]
 )
 
 const (
-	stateEvery = 2 * time.Second // the state is not written more often,
+	stateEvery = 2 * time.Second // the status is not written more often,
 	stateGrain = 64 << 10        // and a large one less often: a second more for so many bytes
-	stateLimit = 768 << 10       // bytes, with which a ConfigMap is not too large
+	stateLimit = 512 << 10       // bytes of it, with which, beside a record, a ConfigMap is not too large
 )
 
-// errSuperseded ends a master that finds another one's name in the state.
-var errSuperseded = errors.New("another master has begun this job")
-
-// recorder writes the state ConfigMap of a job: the status, for whoever asks.
+// recorder writes the state ConfigMap of a job, as one incarnation of its master: the status, for whoever asks, and the record, for
+// the next one. It implements [master.Memory].
 type recorder struct {
-	maps      typed.ConfigMapInterface
-	job       string
-	namespace string
-	uid       string // of the Job
-	me        string
-	log       *slog.Logger
+	maps        typed.ConfigMapInterface
+	job         string
+	namespace   string
+	uid         string // of the Job
+	me          string
+	incarnation int // 0: not begun
+	log         *slog.Logger
 
-	wrote *wire.JobStatus // what the state holds
+	turn  chan struct{}   // of whoever writes
+	last  *core.ConfigMap // the state as this master wrote it last; nil: it is to be read. Whoever has the turn has it
+	wrote *wire.JobStatus // the status that the state holds
 	fresh chan struct{}   // there is a status that was not looked at
 
 	mu     sync.Mutex
 	status *wire.JobStatus // the newest
 }
 
+var _ master.Memory = (*recorder)(nil)
+
 func newRecorder(maps typed.ConfigMapInterface, namespace, job, uid, me string, log *slog.Logger) *recorder {
-	return &recorder{maps: maps, job: job, namespace: namespace, uid: uid, me: me, log: log, wrote: new(wire.JobStatus), fresh: make(chan struct{}, 1)}
-}
-
-// begin puts this master's name into the state. If another's is there already, that is returned with the status that it
-// left behind, and nothing is changed. What the master of a Job before has left is nobody's.
-func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (former string, left *wire.JobStatus, err error) {
-	err = r.change(ctx, func(m *core.ConfigMap) error {
-		if former = m.Data[keyMaster]; former != "" && former != r.me && !ofAnother(m, r.uid) {
-			left = new(wire.JobStatus)
-			if text := m.Data[manifest.KeyStatus]; text != "" {
-				if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), left); err != nil {
-					return fmt.Errorf("read the status that %s left: %w", former, err)
-				}
-			}
-			return errSuperseded
-		}
-		former = ""
-		return r.fill(m, status)
-	})
-	if errors.Is(err, errSuperseded) {
-		return former, left, nil
+	return &recorder{
+		maps: maps, job: job, namespace: namespace, uid: uid, me: me, log: log,
+		turn: make(chan struct{}, 1), wrote: new(wire.JobStatus), fresh: make(chan struct{}, 1),
 	}
-	return "", nil, err
 }
 
-// takeOver writes a status whatever master wrote the last one.
-func (r *recorder) takeOver(ctx context.Context, status *wire.JobStatus) error {
-	return r.change(ctx, func(m *core.ConfigMap) error { return r.fill(m, status) })
+// past is what the masters of a Job before have left in its state. The zero value stands for none.
+type past struct {
+	incarnation int             // of the last of them
+	master      string          // the last of them, as "POD on NODE"
+	record      []byte          // nil: none was written, so that nothing of the job is begun
+	status      *wire.JobStatus // nil: none was written
+}
+
+// ended reports whether the job is over.
+func (p past) ended() bool { return p.status != nil && job.State(p.status.State).Ended() }
+
+// pastOf reads a state. That of another Job than the one with that UID says nothing.
+func pastOf(state *core.ConfigMap, uid string) (p past, err error) {
+	data := state.Data
+	if ofAnother(state, uid) {
+		return p, nil
+	}
+	if text := data[keyIncarnation]; text != "" {
+		if p.incarnation, err = strconv.Atoi(text); err != nil || p.incarnation < 0 || p.incarnation >= mostIncarnations {
+			return past{}, fmt.Errorf("%s=%q of ConfigMap %s: expected a number, as a master writes it: stop the job, and submit it again", keyIncarnation, role.Brief(text), state.Name)
+		}
+	}
+	p.master = data[keyMaster]
+	if text := data[keyRecord]; text != "" {
+		p.record = []byte(text)
+	}
+	if text := data[manifest.KeyStatus]; text != "" {
+		p.status = new(wire.JobStatus)
+		if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), p.status); err != nil {
+			return past{}, fmt.Errorf("%s of ConfigMap %s: %w: expected a status, as a master writes it: stop the job, and submit it again", manifest.KeyStatus, state.Name, err)
+		}
+	}
+	return p, nil
+}
+
+// mostIncarnations is more than there can be: a number must fit into a header.
+const mostIncarnations = 1 << 30
+
+// begin raises the incarnation of the job's master, which locks out the master before, and returns what was left of those before.
+// The status is written if there is none.
+func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (p past, err error) {
+	err = r.update(ctx, func(m *core.ConfigMap) error {
+		if p, err = pastOf(m, r.uid); err != nil {
+			return err
+		}
+		if ofAnother(m, r.uid) {
+			delete(m.Data, keyRecord)
+		}
+		m.Data[keyUID], m.Data[keyMaster], m.Data[keyIncarnation] = r.uid, r.me, strconv.Itoa(p.incarnation+1)
+		if p.status == nil {
+			return r.fill(m, status)
+		}
+		return nil
+	})
+	if err != nil {
+		return past{}, err
+	}
+	r.incarnation = p.incarnation + 1
+	return p, nil
+}
+
+// Write implements [master.Memory].
+func (r *recorder) Write(ctx context.Context, record []byte) error {
+	if len(record) > master.MostRecord {
+		return fmt.Errorf("write what the next master has to know: %d bytes, at most %d fit into ConfigMap %s", len(record), master.MostRecord, manifest.StateName(r.job))
+	}
+	return r.change(ctx, func(m *core.ConfigMap) error {
+		m.Data[keyRecord] = string(record)
+		return nil
+	})
 }
 
 // note takes the newest status. It does not wait for it to be written.
@@ -96,8 +151,8 @@ func (r *recorder) note(status *wire.JobStatus) {
 	}
 }
 
-// run writes what is noted, at once when that is the end of the job, until ctx ends or another master
-// has begun the job, which is its error.
+// run writes the statuses that are noted, at once when that is the end of the job, until ctx ends or another master
+// has begun, which is its error.
 func (r *recorder) run(ctx context.Context) error {
 	for {
 		select {
@@ -110,7 +165,7 @@ func (r *recorder) run(ctx context.Context) error {
 			continue
 		}
 		err := r.write(ctx, status)
-		if errors.Is(err, errSuperseded) {
+		if errors.Is(err, master.ErrSuperseded) {
 			return err
 		} else if err != nil && ctx.Err() == nil {
 			r.log.Warn("The job's status could not be written", "error", err)
@@ -157,34 +212,52 @@ func (r *recorder) finish(ctx context.Context, status *wire.JobStatus) error {
 }
 
 func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {
-	err := r.change(ctx, func(m *core.ConfigMap) error {
-		if m.Data[keyMaster] != r.me {
-			return fmt.Errorf("%w: %s", errSuperseded, m.Data[keyMaster])
-		}
-		return r.fill(m, status)
-	})
+	err := r.change(ctx, func(m *core.ConfigMap) error { return r.fill(m, status) })
 	if err == nil {
 		r.wrote = status
 	}
 	return err
 }
 
-// change reads the state, changes it and writes it back, until nobody else has written meanwhile.
+// change changes the state as long as no other master has begun: [master.ErrSuperseded].
 func (r *recorder) change(ctx context.Context, how func(*core.ConfigMap) error) error {
-	return insist(ctx, r.log, "write the job's status", func(ctx context.Context) error {
-		m, err := r.maps.Get(ctx, manifest.StateName(r.job), meta.GetOptions{})
-		if err != nil {
-			return err
+	return r.update(ctx, func(m *core.ConfigMap) error {
+		if m.Data[keyUID] != r.uid || m.Data[keyIncarnation] != strconv.Itoa(r.incarnation) {
+			return fmt.Errorf("%w: %s", master.ErrSuperseded, m.Data[keyMaster])
 		}
-		m.Data = maps.Clone(m.Data)
+		return how(m)
+	})
+}
+
+// update reads the state, changes it and writes it back, until nobody else has written meanwhile. What this master has written last is
+// not read again: if another has written since, the API server refuses the update.
+func (r *recorder) update(ctx context.Context, how func(*core.ConfigMap) error) error {
+	return insist(ctx, r.log, "write the job's state", func(ctx context.Context) (err error) {
+		select {
+		case r.turn <- struct{}{}:
+			defer func() { <-r.turn }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		m := r.last
+		r.last = nil
+		if m == nil {
+			if m, err = r.maps.Get(ctx, manifest.StateName(r.job), meta.GetOptions{}); err != nil {
+				return err
+			}
+		}
+		m = &core.ConfigMap{TypeMeta: m.TypeMeta, ObjectMeta: m.ObjectMeta, Data: maps.Clone(m.Data), BinaryData: m.BinaryData, Immutable: m.Immutable}
 		if m.Data == nil {
 			m.Data = make(map[string]string)
 		}
 		if err := how(m); err != nil {
 			return err
 		}
-		_, err = r.maps.Update(ctx, m, meta.UpdateOptions{})
-		return err
+		if m, err = r.maps.Update(ctx, m, meta.UpdateOptions{}); err != nil {
+			return err
+		}
+		r.last = m
+		return nil
 	})
 }
 
@@ -194,7 +267,7 @@ func (r *recorder) fill(m *core.ConfigMap, status *wire.JobStatus) error {
 	if err != nil {
 		return err
 	}
-	m.Data[keyUID], m.Data[keyMaster], m.Data[manifest.KeyStatus] = r.uid, r.me, string(text)
+	m.Data[manifest.KeyStatus] = string(text)
 	return nil
 }
 

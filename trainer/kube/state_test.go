@@ -1,0 +1,165 @@
+package kube
+
+import (
+	"errors"
+	"log/slog"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"github.com/elasticdl/elasticdl/trainer/manifest"
+	"github.com/elasticdl/elasticdl/trainer/master"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+func emptyState() *core.ConfigMap {
+	return &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-state", Namespace: "default"}}
+}
+
+// testRecorders are masters of one job, not begun.
+func testRecorders(t *testing.T, n int) (*apiServer, []*recorder) {
+	s := newAPIServer(t)
+	s.put(emptyState())
+	var all []*recorder
+	for range n {
+		all = append(all, newRecorder(s.client().CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master on node-1", slog.New(slog.DiscardHandler)))
+	}
+	return s, all
+}
+
+// Of masters that begin at once each has a number of its own, and only the last may write.
+func TestIncarnationsAreSwapped(t *testing.T) {
+	s, all := testRecorders(t, 4)
+	var began sync.WaitGroup
+	for _, r := range all {
+		began.Go(func() {
+			if _, err := r.begin(t.Context(), &wire.JobStatus{State: "Pending"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	began.Wait()
+	numbers := make(map[int]*recorder)
+	for _, r := range all {
+		numbers[r.incarnation] = r
+	}
+	for n := 1; n <= len(all); n++ {
+		r := numbers[n]
+		if r == nil {
+			t.Fatalf("incarnations %v", numbers)
+		}
+		err := errors.Join(r.Write(t.Context(), []byte("{}")), r.write(t.Context(), &wire.JobStatus{State: "Running"}))
+		if (n == len(all)) != (err == nil) || err != nil && !errors.Is(err, master.ErrSuperseded) {
+			t.Errorf("incarnation %d writes: %v", n, err)
+		}
+	}
+	if p, err := pastOf(s.maps["elasticdl-test-state"], "the-job"); err != nil || p.incarnation != 4 || string(p.record) != "{}" || p.status.State != "Running" {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
+
+// A master that has written before, and knows the state by heart, does not write over what another has written since.
+func TestSupersededWriterWritesNothing(t *testing.T) {
+	s, all := testRecorders(t, 2)
+	first, second := all[0], all[1]
+	if _, err := first.begin(t.Context(), &wire.JobStatus{State: "Pending"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(first.Write(t.Context(), []byte(`"one"`)), first.write(t.Context(), &wire.JobStatus{State: "Running", RecordsDone: 1})); err != nil {
+		t.Fatal(err)
+	}
+	p, err := second.begin(t.Context(), &wire.JobStatus{State: "Pending"})
+	if err != nil || p.incarnation != 1 || string(p.record) != `"one"` || p.status.RecordsDone != 1 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if err := second.Write(t.Context(), []byte(`"two"`)); err != nil {
+		t.Fatal(err)
+	}
+	before := maps.Clone(s.maps["elasticdl-test-state"].Data)
+	if err := first.Write(t.Context(), []byte(`"three"`)); !errors.Is(err, master.ErrSuperseded) {
+		t.Errorf("a record: %v", err)
+	}
+	if err := first.write(t.Context(), &wire.JobStatus{State: "Succeeded"}); !errors.Is(err, master.ErrSuperseded) {
+		t.Errorf("a status: %v", err)
+	}
+	if now := s.maps["elasticdl-test-state"].Data; !maps.Equal(now, before) {
+		t.Errorf("it wrote: %v, was %v", now, before)
+	}
+}
+
+// What the next master has to know does not wait for the next status, and is there when the call returns.
+func TestRecordsAreNotPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := fake.NewClientset(emptyState())
+		maps := set.CoreV1().ConfigMaps("default")
+		r := newRecorder(maps, "default", "test", "the-job", "master", slog.New(slog.DiscardHandler))
+		if _, err := r.begin(t.Context(), &wire.JobStatus{State: "Pending"}); err != nil {
+			t.Fatal(err)
+		}
+		go r.run(t.Context())
+		r.note(&wire.JobStatus{State: "Running", RecordsDone: 1})
+		synctest.Wait()
+		began := time.Now()
+		for _, record := range []string{"1", "2", "3"} {
+			r.note(&wire.JobStatus{State: "Running", RecordsDone: 2})
+			if err := r.Write(t.Context(), []byte(record)); err != nil {
+				t.Fatal(err)
+			}
+			there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{})
+			if err != nil || there.Data[keyRecord] != record || !strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone":"1"`) && !strings.Contains(there.Data[manifest.KeyStatus], `"recordsDone": "1"`) {
+				t.Errorf("%v, %v", there, err)
+			}
+		}
+		if d := time.Since(began); d > 0 {
+			t.Errorf("written within %v", d)
+		}
+		time.Sleep(2 * stateEvery)
+		if there, err := maps.Get(t.Context(), "elasticdl-test-state", meta.GetOptions{}); err != nil || there.Data[keyRecord] != "3" || !strings.Contains(there.Data[manifest.KeyStatus], `"2"`) {
+			t.Errorf("%v, %v", there, err)
+		}
+	})
+}
+
+// The largest record fits beside the largest status, and a larger one is refused before it is sent.
+func TestRecordFits(t *testing.T) {
+	set := fake.NewClientset(emptyState())
+	r := newRecorder(set.CoreV1().ConfigMaps("default"), "default", "test", "the-job", "master", slog.New(slog.DiscardHandler))
+	if _, err := r.begin(t.Context(), &wire.JobStatus{State: "Pending"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Write(t.Context(), make([]byte, master.MostRecord+1)); err == nil || !strings.Contains(err.Error(), "elasticdl-test-state") {
+		t.Errorf("%v", err)
+	}
+	if master.MostRecord+stateLimit > 950_000 { // of 2^20 that a ConfigMap may have
+		t.Errorf("%d bytes are too much", master.MostRecord+stateLimit)
+	}
+}
+
+// FuzzPast: whatever is in a state, it is read as a master left it, or refused with a name.
+func FuzzPast(f *testing.F) {
+	f.Add("the-job", "3", "a on b", "{}", `{"state":"Running"}`)
+	f.Add("another", "3", "a on b", "{}", `{"state":"Succeeded"}`)
+	f.Add("", "", "", "", "")
+	f.Add("the-job", "-1", "", "", "{")
+	f.Add("the-job", "9999999999", "", "", "{")
+	f.Fuzz(func(t *testing.T, uid, incarnation, me, record, status string) {
+		state := emptyState()
+		state.Data = map[string]string{keyUID: uid, keyIncarnation: incarnation, keyMaster: me, keyRecord: record, manifest.KeyStatus: status}
+		p, err := pastOf(state, "the-job")
+		switch {
+		case err != nil && !strings.Contains(err.Error(), state.Name):
+			t.Errorf("%v", err)
+		case err == nil && (p.incarnation < 0 || p.incarnation+1 > mostIncarnations):
+			t.Errorf("incarnation %d", p.incarnation)
+		case uid == "another" && (p.incarnation != 0 || p.record != nil || p.status != nil):
+			t.Errorf("that of another job: %+v", p)
+		}
+	})
+}
