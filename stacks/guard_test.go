@@ -214,7 +214,7 @@ func TestRunningJob(t *testing.T) {
 	e.set("elasticdl:job.numWorkers", 3)
 	quiet("another number of workers")
 	e.set("elasticdl:job.suspend", true)
-	loud("suspend", "job.suspend: true: job test-mnist has been running for 2h0m0s", "would be ended by that")
+	loud("suspend", "job.suspend: true: job test-mnist has been running for 2h0m0s", "its pods would be ended by that")
 	e.set("elasticdl:job.suspend", nil)
 	e.set("elasticdl:job.numEpochs", 7)
 	loud("more epochs", "job test-mnist has been running for 2h0m0s", "ended and begun anew", "job.numEpochs (7, was ")

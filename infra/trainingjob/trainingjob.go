@@ -156,6 +156,7 @@ func (t *TrainingJob) register(ctx *pulumi.Context, name string, s *manifest.Sub
 	if err != nil {
 		return err
 	}
-	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true), rails)
+	// The backoff limit is the master's to write, when the job fails.
+	_, err = register(s.Job, pulumi.DependsOn(needed), pulumi.DeleteBeforeReplace(true), pulumi.IgnoreChanges([]string{"spec.backoffLimit"}), rails)
 	return err
 }

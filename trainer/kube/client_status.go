@@ -237,15 +237,20 @@ func (o *objects) settle(s *wire.JobStatus) {
 		o.fail(s, failure(o.job), master)
 	case suspended(o.job):
 		s.State, s.Reason = string(job.Suspended), "by --suspend, or by who admits jobs to this cluster"
-	case master == nil:
-		s.State, s.Reason = string(job.Pending), o.events[string(o.job.UID)]
-	case master.Status.Phase == core.PodPending:
-		s.State, s.Reason = string(job.Pending), o.why(master)
-		if s.Reason != "" {
-			s.Reason = "master: " + s.Reason
+	case master == nil || master.Status.Phase == core.PodPending:
+		why := o.events[string(o.job.UID)]
+		if master != nil {
+			if why = o.why(master); why != "" {
+				why = "master: " + why
+			}
 		}
-	case s.State == "":
-		s.State = string(job.Pending) // the master begins
+		if s.State == string(job.Running) { // the pods work on meanwhile
+			s.Waiting = cmp.Or(why, "its master comes back")
+			break
+		}
+		s.State, s.Reason = string(job.Pending), why
+	case s.State == "", s.State == string(job.Suspended):
+		s.State = string(job.Pending) // the master begins, or comes back
 	}
 	if s.EndedUnixMs > 0 || s.State == string(job.Stopping) {
 		s.RecordsPerSecond = 0
@@ -264,8 +269,6 @@ func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Po
 		s.Reason = "it has run for longer than its --deadline"
 	case master != nil:
 		s.Reason = "master: " + exit(master).String()
-	case c.Reason == batch.JobReasonBackoffLimitExceeded:
-		s.Reason = "the master's pod was lost, and its state is not kept yet"
 	}
 	s.EndedUnixMs = c.LastTransitionTime.UnixMilli()
 }

@@ -91,14 +91,18 @@ func TestStatus(t *testing.T) {
 		{"master begins", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, nil, "Pending"},
 		{"training", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, training, "Running"},
 		{"succeeded", conditioned(batch.JobComplete, "", ""), []*core.Pod{podOf(master, core.PodSucceeded, nil)}, &wire.JobStatus{State: "Succeeded"}, "Succeeded"},
-		{"failed by its own word", conditioned(batch.JobFailed, "PodFailurePolicy", "Container master failed with exit code 1"),
+		{"failed by its own word", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
 			[]*core.Pod{podOf(master, core.PodFailed, exited(1, "Error", "bye"))}, &wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
+		{"failed by its own word, and its pod is gone", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
+			nil, &wire.JobStatus{State: "Failed", Reason: "worker-0 failed"}, "Failed: worker-0 failed"},
+		{"the master moves", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, training, "Running, waiting: master: Unschedulable: 0/2 nodes are available"},
+		{"resumed", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, &wire.JobStatus{State: "Suspended"}, "Pending"},
 		{"master out of memory", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"),
 			[]*core.Pod{podOf(master, core.PodFailed, exited(137, "OOMKilled", ""))}, training, "Failed: master: out of memory"},
 		{"deadline", conditioned(batch.JobFailed, batch.JobReasonDeadlineExceeded, "Job was active longer than specified deadline"),
 			nil, &wire.JobStatus{State: "Failed", Reason: "terminated"}, "Failed: it has run for longer than its --deadline"},
 		{"master gone", conditioned(batch.JobFailed, "BackoffLimitExceeded", "Job has reached the specified backoff limit"), nil, training,
-			"Failed: the master's pod was lost, and its state is not kept yet"},
+			"Failed: Job has reached the specified backoff limit"},
 		{"being deleted", func(j *batch.Job) { j.DeletionTimestamp, j.Finalizers = &morning, []string{"f"} },
 			[]*core.Pod{podOf(master, core.PodRunning, func(p *core.Pod) { p.DeletionTimestamp, p.Finalizers = &morning, []string{"f"} })}, training, "Stopping"},
 	} {
@@ -125,6 +129,9 @@ func TestStatus(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", test.name, err)
 			continue
+		}
+		if s.Waiting != "" {
+			s.Reason, s.State = s.Waiting, s.State+", waiting"
 		}
 		if got := strings.TrimSuffix(s.State+": "+s.Reason, ": "); got != test.want {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
