@@ -52,6 +52,40 @@ func (c *nodes) never(context.Context, master.Config) (*wire.JobStatus, error) {
 	return &wire.JobStatus{}, errors.New("trained again")
 }
 
+// A master that moves finds its pods at work, and the job ends as if nothing had been.
+func TestMasterComesBackToItsPods(t *testing.T) {
+	const epochs = 60
+	c := newNodes(t, func(j *job.Job) { j.NumEpochs = epochs })
+	ctx, cancel := context.WithCancel(t.Context())
+	end := c.begin(ctx, "master-a")
+	c.await("its workers run", func() bool {
+		for _, name := range []string{"elasticdl-test-worker-0", "elasticdl-test-worker-1"} {
+			if c.pods[name] == nil || c.pods[name].Status.Phase != core.PodRunning {
+				return false
+			}
+		}
+		return true
+	})
+	before := c.get("elasticdl-test-worker-0").UID
+	cancel()
+	if err := <-end; !errors.Is(err, master.ErrLeft) {
+		t.Fatal(err)
+	}
+	if s := c.status(); job.State(s.State).Ended() {
+		t.Errorf("it leaves a job that is %s", s.State)
+	}
+	if err := <-c.begin(t.Context(), "master-b"); err != nil {
+		t.Fatal(err)
+	}
+	s := c.status()
+	if s.State != "Succeeded" || s.RecordsDone != epochs*512 || s.Relaunched != 0 || s.Life != 1 || c.state()[keyIncarnation] != "2" {
+		t.Errorf("%v", s)
+	}
+	if p := c.get("elasticdl-test-worker-0"); p == nil || p.UID != before {
+		t.Errorf("a worker was replaced: %v", p)
+	}
+}
+
 // A job that is over is not trained again, whatever its master was doing when it was lost.
 func TestEndedJobIsNotTrainedAgain(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -38,9 +38,10 @@ type nodes struct {
 	*apiServer
 	roles sync.WaitGroup
 
-	mu     sync.Mutex
-	master string // address, once it listens
-	leaves map[types.UID]context.CancelFunc
+	mu       sync.Mutex
+	master   string // address, once it
+	listened bool
+	leaves   map[types.UID]context.CancelFunc
 }
 
 // newNodes has a job of 2 workers and a server, as the user's side submits it.
@@ -183,7 +184,7 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 func (c *nodes) Write(line []byte) (int, error) {
 	if found := listens.FindSubmatch(line); found != nil {
 		c.mu.Lock()
-		c.master = string(found[1])
+		c.master, c.listened = string(found[1]), true
 		c.mu.Unlock()
 	}
 	return c.Output().Write(line)
@@ -220,8 +221,14 @@ func (c *nodes) begin(ctx context.Context, name string) <-chan error {
 // beginWith starts a master that runs the job as run does.
 func (c *nodes) beginWith(ctx context.Context, name string, run func(context.Context, master.Config) (*wire.JobStatus, error)) <-chan error {
 	c.Helper()
+	listen := "127.0.0.1:0"
+	c.mu.Lock()
+	if c.listened {
+		listen = c.master // where the pods look for it
+	}
+	c.mu.Unlock()
 	m, err := newKubeMaster(MasterConfig{
-		Job: "test", Namespace: "default", Client: c.client(), Listen: "127.0.0.1:0", Output: c,
+		Job: "test", Namespace: "default", Client: c.client(), Listen: listen, Output: c,
 		Environ: []string{"POD_NAME=" + name, job.EnvUID + "=the-job", "NODE_NAME=node-1"},
 	})
 	if err != nil {
