@@ -2,6 +2,7 @@ package master
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -224,7 +225,10 @@ func (m *master) end(state job.State, err error, now time.Time) {
 	m.over, m.err, m.state, m.ended = true, err, state, now
 	m.happen(Ended{State: state, Err: err})
 	actions := m.table.End(grace, now)
-	m.remember() // before anybody hears of it
+	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before anybody hears of it
+		m.quit(err)
+		return
+	}
 	m.do(actions)
 	m.wake()
 	signal(m.poke)

@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -67,7 +68,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.unannounced = make(map[int]bool)
 	for _, p := range table.List() {
 		if p.Phase == pod.Running || p.Phase == pod.Leaving {
-			m.contact(p.ID).heard = m.clock(now) // from now on its silence is judged
+			m.contact(p.ID).heard = m.clock(now).Add(timing.Return) // it has yet to find this master
 			if p.ID.Role == pod.Worker {
 				m.unannounced[p.ID.Index] = true
 			}

@@ -37,4 +37,6 @@
 //     --task_timeout.
 //  12. A server that holds pushes for a checkpoint whose master is gone lets them in before a worker gives it up:
 //     Hold ≤ HoldMost < HoldLimit < Patience.
+//  13. A pod finds a master that has come back before it is held for silent: it pauses, connects, and sends its heartbeat:
+//     3/2·Reconnect + Connect < Return.
 package timing

@@ -33,6 +33,10 @@ const (
 	// a cluster's node learns of a service's new endpoint may take a minute to be answered, and the next attempt's is
 	// at once.
 	Connect = 3 * time.Second
+	// Reconnect is the longest pause between two attempts to connect, but for jitter of half of it.
+	Reconnect = time.Second
+	// Return is how long a pod may take to find a master that has come back, before its silence is judged.
+	Return = 5 * time.Second
 	// Greeting is how long who was accepted may take to say who it is.
 	Greeting = 5 * time.Second
 

@@ -38,6 +38,7 @@ func TestLaws(t *testing.T) {
 		{12, "Hold <= HoldMost", Hold <= HoldMost},
 		{12, "HoldMost < HoldLimit", HoldMost < HoldLimit},
 		{12, "HoldLimit < Patience", HoldLimit < Patience},
+		{13, "3/2·Reconnect + Connect < Return", Reconnect*3/2+Connect < Return},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)

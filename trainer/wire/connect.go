@@ -35,7 +35,7 @@ func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.Clie
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: time.Second},
+			Backoff:           backoff.Config{BaseDelay: 10 * time.Millisecond, Multiplier: 2, Jitter: 0.5, MaxDelay: timing.Reconnect},
 			MinConnectTimeout: timing.Connect,
 		}),
 		grpc.WithInitialWindowSize(window),
