@@ -264,7 +264,7 @@ func parseStep(line []byte) (s step, ok bool) {
 		return s, false
 	}
 	var err error
-	if s.at, err = time.ParseInLocation("2006-01-02 15:04:05,000", string(m[1]), time.Local); err != nil {
+	if s.at, err = time.ParseInLocation(stamp, string(m[1]), time.Local); err != nil {
 		return s, false
 	}
 	var numbers [4]int64

@@ -56,7 +56,8 @@ type benchmark struct {
 	run  func(ctx context.Context, b *bench) error
 }
 
-var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), jobBenchmarks(), recoveryBenchmarks(), goodputBenchmarks(), scalingBenchmarks())
+var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), jobBenchmarks(), recoveryBenchmarks(), goodputBenchmarks(), scalingBenchmarks(),
+	checkpointBenchmarks(), comebackBenchmarks())
 
 // bench collects the results of a run.
 type bench struct {
@@ -73,6 +74,10 @@ func (b *bench) add(r Result) {
 }
 
 func main() {
+	if err := beElasticdl(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
 	only := flag.String("only", "", "regular expression: which benchmarks to run")
 	out := flag.String("out", "build/bench.json", "where the results go")
 	binary := flag.String("binary", "build/elasticdl", "the elasticdl to measure")

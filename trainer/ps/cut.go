@@ -23,6 +23,7 @@ import (
 type copying struct {
 	report custody.Report // what the master is told; Number 0: nothing of any
 	target *ledger.Ledger // nil: not told
+	since  time.Time      // the hold's beginning
 	end    *time.Timer    // of the hold
 }
 
@@ -59,7 +60,7 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	case o.Number > s.lastCut:
 		s.lastCut = o.Number
 		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.had.Clone()}
-		c.target = nil
+		c.target, c.since = nil, time.Now()
 		number := o.Number
 		c.end = time.AfterFunc(timing.HoldLimit, func() { s.tooLate(number) })
 		s.tell()
@@ -152,6 +153,7 @@ func (s *Server) copyCut() {
 		return
 	}
 	r := custody.Report{Number: s.cut.report.Number, Phase: custody.Copied, Version: updates}
+	s.log.Debug("Copied for a checkpoint", "number", r.Number, "version", updates, "waited", time.Since(s.cut.since))
 	s.releaseCut(r)
 	s.copyBusy = true
 	life := s.life

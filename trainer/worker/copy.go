@@ -45,7 +45,9 @@ func (r *member) copyState() {
 		c.say(r, &wire.CutReport{Number: number, Phase: wire.CutPhase_FAILED, Error: "the checkpoint before is still being written"}, true)
 		return
 	}
+	began := time.Now()
 	c.copy.Take(part)
+	r.Log.Debug("Copied for a checkpoint", "number", number, "version", r.version, "waited", time.Since(began))
 	report := &wire.CutReport{Number: number, Phase: wire.CutPhase_COPIED, Version: r.version, Ledger: r.ledger.Append(nil)}
 	c.say(r, report, true)
 	c.writing.Go(func() { r.write(report) })

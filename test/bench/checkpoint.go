@@ -1,0 +1,279 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/param"
+)
+
+func checkpointBenchmarks() []benchmark {
+	return []benchmark{
+		{"checkpoint/server", func(ctx context.Context, b *bench) error {
+			return besideTraining(ctx, b, "server", job.ParameterServer, 1)
+		}},
+		{"checkpoint/ring", func(ctx context.Context, b *bench) error {
+			return besideTraining(ctx, b, "ring's worker", job.AllReduce, 2)
+		}},
+		{"checkpoint/disk", besideDisk},
+	}
+}
+
+// pace is the time between two checkpoints, and calm the part of it at its end in which nothing is left of the one before.
+const (
+	pace = 30 * time.Second
+	calm = 15 * time.Second
+)
+
+// publishedStall is how long DLRover's training waits for a checkpoint, in seconds, by its own figures.
+const publishedStall = 0.2
+
+// besideTraining has a job of a model of 1 GB, values and slots, make a checkpoint every 30 s: how long the training waits for it, what
+// the training loses by it, and by how much the process that copies grows.
+func besideTraining(ctx context.Context, b *bench, who string, strategy job.Strategy, workers int) error {
+	const checkpoints = 5
+	without, _, err := b.largeJob(ctx, strategy, workers, 0)
+	if err != nil {
+		return fmt.Errorf("without checkpoints: %w", err)
+	}
+	with, t, err := b.largeJob(ctx, strategy, workers, checkpoints)
+	if err != nil {
+		return err
+	}
+	first := t.waited[0]
+	all := slices.Sorted(slices.Values(t.waited))
+	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s, median of %d", who, len(all)), Unit: "s", Threads: 2,
+		PeerName: "DLRover's published", Target: "<= 1", Ours: median(all), OursMedian: median(all), Peer: publishedStall, PeerMedian: publishedStall})
+	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s, the first one of the job", who), Unit: "s", Threads: 2,
+		PeerName: "DLRover's published", Target: "<= 1", Ours: first, OursMedian: first, Peer: publishedStall, PeerMedian: publishedStall})
+	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB every %v, %s, mean of %d", pace, who, len(t.whole)), Unit: "records/s", Threads: 2,
+		PeerName: "between them", Target: ">= 0.98", Ours: mean(t.whole), OursMedian: median(slices.Sorted(slices.Values(t.whole))),
+		Peer: mean(t.calm), PeerMedian: median(slices.Sorted(slices.Values(t.calm)))})
+	extra := with - without
+	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB, extra memory of a %s", who), Unit: "MB", Threads: 2,
+		PeerName: "values and slots", Target: "<= 1.1", Ours: extra, OursMedian: extra, Peer: largeBytes / 1e6, PeerMedian: largeBytes / 1e6})
+	return nil
+}
+
+// beside is what the logs of a job say of its checkpoints, in order.
+type beside struct {
+	waited      []float64 // seconds that the training waited for each
+	whole, calm []float64 // records per second from one to the next, and in the last part of that
+}
+
+var copiedLine = regexp.MustCompile(`(?m)^\[([0-9-]{10} [0-9:]{8},\d{3})\] .* Copied for a checkpoint number=\d+ version=\d+ waited=(\S+)`)
+
+// largeJob trains the model of 1 GB until so many checkpoints are made, and for a while after each. It returns the most memory that a
+// process of those has had that have the model to copy.
+func (b *bench) largeJob(ctx context.Context, strategy job.Strategy, workers, checkpoints int) (mb float64, t beside, err error) {
+	l, err := b.startLive(ctx, gigabyte, strategy, workers, func(j *job.Job) {
+		if checkpoints > 0 {
+			j.CheckpointDir, j.CheckpointInterval.Duration, j.KeepCheckpointMax = filepath.Join(b.dir, "ckpt-large"), pace, 1
+		}
+	})
+	if err != nil {
+		return 0, t, err
+	}
+	defer os.RemoveAll(filepath.Join(b.dir, "ckpt-large"))
+	defer l.stop(ctx)
+	if checkpoints == 0 {
+		if err := l.await(ctx, "15 s of steps", func() bool { return len(l.steps()) > 0 && time.Since(l.steps()[0].at) > calm }); err != nil {
+			return 0, t, err
+		}
+		mb, err = l.memory(ctx)
+		return mb, t, err
+	}
+	var found []copied
+	err = l.await(ctx, fmt.Sprintf("%d checkpoints", checkpoints), func() bool {
+		found = l.copied()
+		return len(found) > checkpoints // of the last one only its beginning
+	})
+	if err != nil {
+		return 0, t, err
+	}
+	mb, err = l.memory(ctx)
+	steps := l.steps()
+	for i, c := range found[:checkpoints] {
+		t.waited = append(t.waited, c.waited)
+		next := found[i+1].at.Add(-time.Second) // before the next one begins
+		t.whole = append(t.whole, rate(steps, c.at.Add(-time.Second), next))
+		t.calm = append(t.calm, rate(steps, next.Add(-calm), next))
+	}
+	return mb, t, err
+}
+
+// rate is the records per second that were trained on between two moments. What is between two steps is a part of the later one.
+func rate(steps []step, from, to time.Time) float64 {
+	done := func(t time.Time) float64 {
+		sum := 0.0
+		for i, s := range steps {
+			if !s.at.After(t) {
+				sum += float64(s.records)
+			} else {
+				if i > 0 {
+					before := steps[i-1].at
+					sum += float64(s.records) * t.Sub(before).Seconds() / s.at.Sub(before).Seconds()
+				}
+				break
+			}
+		}
+		return sum
+	}
+	return (done(to) - done(from)) / to.Sub(from).Seconds()
+}
+
+// besideDisk writes 1 GB as a checkpoint's shard, and restores it, beside a file of as many bytes that is written in large pieces and synced,
+// and read. What is read is on the disk only.
+func besideDisk(_ context.Context, b *bench) error {
+	dir := filepath.Join(b.dir, "disk")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	const turns = 7
+	d := checkpoint.Dir{Files: checkpoint.Local(dir)}
+	model := largePart()
+	plain := filepath.Join(dir, "plain")
+	c := checkpoint.Commit{
+		Format: checkpoint.Format, Number: 1, Life: 1, Optimizer: "Adam", Slots: 2,
+		Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{len(model.Values)}, Trainable: true}}),
+	}
+	file := checkpoint.ShardFile(0, 1)
+	written, err := Result{Name: "checkpoint/write of 1 GB", PeerName: "plain write and fsync", Unit: "GB/s", Threads: 2, Target: ">= 0.8"}.turns(turns,
+		func() (float64, error) {
+			os.Remove(d.Path(1, file))
+			return throughput(func() error {
+				s, err := checkpoint.WriteShard(d, 1, file, model)
+				c.Shards = []checkpoint.Shard{s}
+				return err
+			})
+		},
+		func() (float64, error) {
+			os.Remove(plain)
+			return throughput(func() error { return plainWrite(plain, model) })
+		})
+	if err != nil {
+		return err
+	}
+	b.add(written)
+	read, err := Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", PeerName: "plain read", Unit: "GB/s", Threads: 2, Target: ">= 0.8"}.turns(turns,
+		func() (float64, error) {
+			if err := onDiskOnly(d.Path(1, file)); err != nil {
+				return 0, err
+			}
+			n := len(model.Values)
+			into := checkpoint.Part{Values: make([]float32, n), Slots: [][]float32{make([]float32, n), make([]float32, n)}}
+			gbs, err := throughput(func() error { return d.Restore(&c, into) })
+			if err == nil && (into.Values[n-1] != model.Values[n-1] || into.Slots[1][n/2] != model.Slots[1][n/2]) {
+				err = errors.New("what was restored is something else")
+			}
+			return gbs, err
+		},
+		func() (float64, error) {
+			if err := onDiskOnly(plain); err != nil {
+				return 0, err
+			}
+			return throughput(func() error { return plainRead(plain) })
+		})
+	if err != nil {
+		return err
+	}
+	b.add(read)
+	return nil
+}
+
+// largePart is a model of 1 GB, values and slots.
+func largePart() checkpoint.Part {
+	array := func() []float32 {
+		values := make([]float32, largeBytes/3/4)
+		for i := range values {
+			values[i] = float32(i)
+		}
+		return values
+	}
+	return checkpoint.Part{Values: array(), Slots: [][]float32{array(), array()}}
+}
+
+// throughput is the rate of what moves 1 GB.
+func throughput(move func() error) (float64, error) {
+	start := time.Now()
+	err := move()
+	return largeBytes / time.Since(start).Seconds() / 1e9, err
+}
+
+// pieces is how much is written or read at once without us.
+const pieces = 8 << 20
+
+func plainWrite(path string, p checkpoint.Part) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for _, array := range append([][]float32{p.Values}, p.Slots...) {
+		for part := range slices.Chunk(array, pieces/4) {
+			if _, err := f.Write(param.Bytes(part)); err != nil {
+				return err
+			}
+		}
+	}
+	return f.Sync()
+}
+
+func plainRead(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for b := make([]byte, pieces); ; {
+		if _, err := f.Read(b); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+}
+
+// onDiskOnly has the kernel forget what it keeps of a file.
+func onDiskOnly(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return errors.Join(f.Sync(), unix.Fadvise(int(f.Fd()), 0, 0, unix.FADV_DONTNEED))
+}
+
+// copied is a copy for a checkpoint, as a process says it in its log.
+type copied struct {
+	at     time.Time
+	waited float64
+}
+
+// copied returns what the logs say of copies so far.
+func (l *live) copied() []copied {
+	var all []copied
+	for _, path := range l.paths("*.log") {
+		text, _ := os.ReadFile(path)
+		for _, m := range copiedLine.FindAllSubmatch(text, -1) {
+			at, _ := time.ParseInLocation(stamp, string(m[1]), time.Local)
+			if waited, err := time.ParseDuration(string(m[2])); err == nil {
+				all = append(all, copied{at, waited.Seconds()})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b copied) int { return a.at.Compare(b.at) })
+	return all
+}
