@@ -117,7 +117,8 @@ func jobComesBack(ctx context.Context, b *bench) error {
 
 // masterComesBack kills the master of a job of 100,000 tasks: from the start of the next one's process until it has leased a task.
 func masterComesBack(ctx context.Context, b *bench) error {
-	dir, err := b.manyRecords(ctx, 100_000)
+	const tasks = 100_000 // of one record
+	dir, err := b.manyRecords(ctx, tasks)
 	if err != nil {
 		return err
 	}
@@ -158,6 +159,13 @@ func masterComesBack(ctx context.Context, b *bench) error {
 			return err
 		}
 		took = append(took, leased[0].Sub(started).Seconds())
+	}
+	status, err := local.Status(ctx, l.job.Name)
+	if err != nil {
+		return err
+	}
+	if each := status.RecordsTotal / int64(l.job.NumEpochs); each < tasks || status.Life != 1 {
+		return fmt.Errorf("%d tasks, and life %d of the model; expected %d, and the first", each, status.Life, tasks)
 	}
 	slices.Sort(took)
 	b.within("comeback/a master's start to its first lease, kill -9 of the one before, 100,000 tasks", took, 2, 2)
