@@ -55,51 +55,6 @@ func TestQuota(t *testing.T) {
 	j.ends(epochs)
 }
 
-// Until its state is kept, a job whose master is lost fails and says so; nothing of it runs on.
-func TestMasterLost(t *testing.T) {
-	ns := newNamespace(t)
-	for how, lose := range map[string]func(pod, node string){
-		"killed": func(pod, _ string) { ns.kubectl("delete", "pod", pod, "--grace-period=0", "--force") },
-		"evicted": func(_, node string) {
-			t.Cleanup(func() { command("kubectl", "uncordon", node) })
-			drain := func(limit string) error {
-				return command("kubectl", "drain", node, "--pod-selector=elasticdl-job-name=evicted,elasticdl-replica-type=master", "--force", "--timeout="+limit)
-			}
-			if err := drain("10s"); err == nil {
-				t.Fatal("a drain evicts a master, in spite of its PodDisruptionBudget")
-			}
-			ns.kubectl("delete", "poddisruptionbudget", "elasticdl-evicted") // as who must have the node does, or time: GKE waits for an hour
-			if err := drain("90s"); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
-		t.Run(how, func(t *testing.T) {
-			ns.t = t
-			j := ns.train(how, slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
-			j.trains(0.0001)
-			var pod, node string
-			j.awaits("master", patience, func() bool {
-				if o := j.pod("master"); o != nil {
-					pod, node = o.Metadata.Name, o.Spec.NodeName
-				}
-				return pod != ""
-			})
-			began := time.Now()
-			lose(pod, node)
-			ns.kubectl("wait", "--for=condition=failed", "job/elasticdl-"+how+"-master", "--timeout=90s")
-			took(t, "to the job failed", began)
-			out := ns.elasticdl("status", how)
-			t.Log(out)
-			if len(grep(out, `State: *Failed`)) == 0 || len(grep(out, `Reason: .*master`)) == 0 {
-				t.Error("elasticdl status does not say what was lost")
-			}
-			j.alone()
-		})
-	}
-	ns.t = t
-}
-
 // alone waits until no pod of the job runs.
 func (j *submitted) alone() {
 	j.t.Helper()

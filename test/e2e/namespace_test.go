@@ -183,17 +183,18 @@ func (j *submitted) told(kind, reason string) bool {
 	return err == nil && strings.HasPrefix(out, "event/")
 }
 
-// pod is the pod of the job with that name, as "worker-0"; nil if there is none. The master's is its Job's newest.
+// pod is the pod of the job with that name, as "worker-0"; nil if there is none. The master's is the one that works, if one does.
 func (j *submitted) pod(name string) *object {
 	if name != "master" {
 		return j.now[pods]["elasticdl-"+j.job+"-"+name]
 	}
+	var found *object
 	for podName, o := range j.now[pods] {
-		if strings.HasPrefix(podName, "elasticdl-"+j.job+"-master-") {
-			return o
+		if strings.HasPrefix(podName, "elasticdl-"+j.job+"-master-") && (found == nil || o.running() && !o.leaving()) {
+			found = o
 		}
 	}
-	return nil
+	return found
 }
 
 // workers are the job's workers that are as wanted.

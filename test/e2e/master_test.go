@@ -1,0 +1,126 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// succeeded waits until another master than that one works, and the training with it.
+func (j *submitted) succeeded(before string, what string) (uid string) {
+	j.t.Helper()
+	began := time.Now()
+	j.awaits("another master", patience, func() bool {
+		o := j.pod("master")
+		return o.running() && o.Metadata.UID != before
+	})
+	took(j.t, what+" to another master running", began)
+	j.goesOn(trainingDigits / 10)
+	took(j.t, what+" to further training", began)
+	return j.uids("master")[0]
+}
+
+// undisturbed checks that the masters' deaths cost no pod and no life of the model.
+func (j *submitted) undisturbed(s *wire.JobStatus, kept []string, names ...string) {
+	j.t.Helper()
+	if now := j.uids(names...); !slices.Equal(now, kept) {
+		j.t.Errorf("%v were disturbed: %v, before %v", names, now, kept)
+	}
+	if s.Life != 1 || s.Anew != "" {
+		j.t.Errorf("life %d of the model, %q: the model was lost with a master", s.Life, s.Anew)
+	}
+	if n := len(s.Evaluations); n == 0 {
+		j.t.Error("nothing was evaluated")
+	} else {
+		accurate(j.t, s.Evaluations[n-1].Metrics["accuracy"])
+	}
+}
+
+// A master is killed, evicted, and lost with its node. The servers and workers go on, and the job loses nothing.
+func TestMasterComesBack(t *testing.T) {
+	const epochs = 200
+	ns := newNamespace(t)
+	ns.kubectl("cordon", "node-1")
+	t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
+	j := ns.train("heir", slices.Concat(small, []string{mlp, "--num_epochs=200", "--num_ps_pods=2", "--num_workers=2",
+		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	others := []string{"ps-0", "ps-1", "worker-0", "worker-1"}
+	j.runs(slices.Concat([]string{"master"}, others)...)
+	j.trains(0.01)
+	kept, master := j.uids(others...), j.uids("master")[0]
+
+	ns.kubectl("delete", "pod", j.pod("master").Metadata.Name, "--grace-period=0", "--force")
+	master = j.succeeded(master, "master killed")
+
+	ns.kubectl("uncordon", "node-1")
+	ns.kubectl("cordon", "node-0")
+	t.Cleanup(func() { command("kubectl", "uncordon", "node-0") })
+	drain := func(limit string) error {
+		return command("kubectl", "drain", "node-0", "--pod-selector=elasticdl-job-name=heir,elasticdl-replica-type=master", "--force", "--timeout="+limit)
+	}
+	if err := drain("5s"); err == nil {
+		t.Fatal("a drain evicts a master, in spite of its PodDisruptionBudget")
+	}
+	ns.kubectl("delete", "poddisruptionbudget", "elasticdl-heir") // as who must have the node does, or time: GKE waits for an hour
+	if err := drain("90s"); err != nil {
+		t.Fatal(err)
+	}
+	master = j.succeeded(master, "master evicted")
+	if node := j.pod("master").Spec.NodeName; node != "node-1" {
+		t.Fatalf("the master is on %s", node)
+	}
+	ns.kubectl("uncordon", "node-0")
+
+	back := killed(t, "node-1")
+	j.succeeded(master, "the master's node killed")
+	back()
+	j.undisturbed(j.ends(epochs), kept, others...)
+	if log := j.log("master"); len(grep(log, "The master has come back")) == 0 {
+		t.Error("the last master's log does not say that it has come back")
+	}
+}
+
+// The workers of a ring keep the model while their master is away. The job is suspended then, and goes on from its checkpoint.
+func TestRingOutlivesMaster(t *testing.T) {
+	const epochs = 120
+	ns := newNamespace(t)
+	j := ns.train("orphans", slices.Concat(small, ns.checkpoints(), []string{mlp, "--distribution_strategy=AllreduceStrategy", "--num_epochs=120", "--num_workers=3",
+		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
+	others := []string{"worker-0", "worker-1", "worker-2"}
+	j.runs(slices.Concat([]string{"master"}, others)...)
+	j.trains(0.01)
+	kept, master := j.uids(others...), j.uids("master")[0]
+	ns.kubectl("delete", "pod", j.pod("master").Metadata.Name, "--grace-period=0", "--force")
+	j.succeeded(master, "master killed")
+	if s := j.status(); s.Life != 1 {
+		t.Errorf("life %d of the model: it was lost with a master", s.Life)
+	}
+	if now := j.uids(others...); !slices.Equal(now, kept) {
+		t.Errorf("%v were disturbed: %v, before %v", others, now, kept)
+	}
+
+	done := j.done()
+	began := time.Now()
+	ns.kubectl("patch", "job", "elasticdl-orphans-master", "--type=merge", "-p", `{"spec":{"suspend":true}}`)
+	j.alone()
+	took(t, "job suspended to the end of all pods", began)
+	if out := ns.elasticdl("status", "orphans"); len(grep(out, `State: *Suspended`)) == 0 {
+		t.Errorf("elasticdl status does not say that the job is suspended:\n%s", out)
+	}
+	began = time.Now()
+	ns.kubectl("patch", "job", "elasticdl-orphans-master", "--type=merge", "-p", `{"spec":{"suspend":false}}`)
+	j.goesOn(trainingDigits / 10)
+	took(t, "job resumed to further training", began)
+	if now := j.done(); now < done {
+		t.Errorf("%d records are done after the suspension, %d before", now, done)
+	}
+	s := j.ends(epochs)
+	if strings.Contains(s.Anew, "anew") || s.RecordsBefore < done {
+		t.Errorf("%q, with %d records of before: the job did not go on with what it had, %d records", s.Anew, s.RecordsBefore, done)
+	}
+}
