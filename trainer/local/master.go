@@ -106,7 +106,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	if err := h.dir.readJSON("job.json", &j); err != nil {
 		return nil, err
 	}
-	before.Strategy, before.Workers = string(j.Strategy), int32(j.NumWorkers)
+	before.Type, before.Strategy, before.Workers = string(j.Type), string(j.Strategy), int32(j.NumWorkers)
 	log := role.Logger(c.Log, j.LogLevel)
 	config, err := role.Plan(&j, log)
 	if err != nil {

@@ -142,7 +142,7 @@ func (r *ring) start(w rendezvous.World) (state string, had ledger.Ledger, versi
 
 // wireBase is what a life begins with, as holders are told; nil: the initial values.
 func wireBase(b custody.Base) *wire.Base {
-	if b == (custody.Base{}) {
+	if b.Number == 0 {
 		return nil
 	}
 	return &wire.Base{Dir: b.Dir, Number: b.Number, Fresh: b.Fresh}

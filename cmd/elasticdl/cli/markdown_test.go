@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -124,7 +125,7 @@ func TestMarkdownCommands(t *testing.T) {
 					continue
 				}
 				known := command.Flags().Lookup(name) != nil || command.InheritedFlags().Lookup(name) != nil
-				if command.Name() == "train" { // whose flags are those of a job
+				if slices.Contains([]string{"train", "evaluate", "predict"}, command.Name()) { // whose flags are those of a job
 					known = job.Find(name) != nil
 				}
 				if !known {
