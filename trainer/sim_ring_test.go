@@ -374,7 +374,7 @@ func (s *simulation) checkCalm(t *testing.T, status *wire.JobStatus) {
 	}
 	n, perUpdate := s.job.NumWorkers, 1.5
 	if s.job.GlobalBatchSize > 0 {
-		perUpdate = 2 * math.Ceil(float64(s.job.GlobalBatchSize)/float64(n*s.job.MinibatchSize))
+		perUpdate = 3 * math.Ceil(float64(s.job.GlobalBatchSize)/float64(n*s.job.MinibatchSize))
 	}
 	rounds := int(perUpdate*float64(len(s.ring.marks))) + 5*(1+len(status.Evaluations)+s.job.NumEpochs)
 	each := 0 // writes in a round, of those that dialled
