@@ -138,6 +138,9 @@ func (c *Cut) Rewind(version int64, now time.Time) {
 	c.covered = version
 }
 
+// Copied reports whether all have copied the cut that is made: who writes its copy need not be a holder any more.
+func (c *Cut) Copied() bool { return c.copied }
+
 // Order returns what all holders are to know.
 func (c *Cut) Order() CutOrder { return CutOrder{c.number, c.target} }
 

@@ -73,6 +73,9 @@ func (c *checkpoints) order() custody.CutOrder {
 	return c.cut.Order()
 }
 
+// copied reports whether a checkpoint is made, and all that is left is to write it.
+func (c *checkpoints) copied() bool { return c.on() && c.cut.Copied() }
+
 // ended is up to which number nothing more is to be said of checkpoints.
 func (c *checkpoints) ended() int64 {
 	if !c.on() {

@@ -112,6 +112,62 @@ func TestRingPartsFromWhoLeaves(t *testing.T) {
 	})
 }
 
+// Who leaves while it writes a checkpoint stays until that is made, or cannot be; the others go on without it, with what it had leased.
+func TestLeaverWritesItsCheckpoint(t *testing.T) {
+	for phase, number := range map[wire.CutPhase]int64{wire.CutPhase_WRITTEN: 1, wire.CutPhase_FAILED: 0} {
+		t.Run(phase.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, p := startRing(t, func(c *Config) {
+					c.Job.NumWorkers, c.Job.CheckpointDir, c.Job.CheckpointSteps = 3, t.TempDir(), 1
+				})
+				lease := w.task(0)
+				writes := func(phase wire.CutPhase) func(*wire.HeartbeatRequest) {
+					return func(r *wire.HeartbeatRequest) {
+						r.Version, r.Formation = 7, 1
+						r.Cut = &wire.CutReport{
+							Number: 1, Phase: phase, Version: 7, Ledger: had(1, 2), Optimizer: "SGD",
+							Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
+							File:   "shard", End: 4, Bytes: 16, Crc: "01234567",
+						}
+					}
+				}
+				p[0].says(writes(wire.CutPhase_NONE))
+				p[0].says(writes(wire.CutPhase_COPIED))
+				asked := func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED }
+				p[0].says(asked)
+				for _, x := range p {
+					x.back(1, 7, lease.Lease, 2)
+				}
+				p[1].hears("world 1.1 [0 1 2] from []", "recall 1", "world 2.2 [1 2] from [0 1]")
+				w.wantTask(w.task(1), lease.Start, 2)
+				if p[0].says(asked).Unknown {
+					t.Fatal("its checkpoint goes with it")
+				}
+				p[0].says(writes(phase))
+				if !p[0].says(asked).Unknown {
+					t.Error("it is still needed")
+				}
+				if c := w.look().Checkpoint; c.Number != number {
+					t.Errorf("%v", c)
+				}
+			})
+		})
+	}
+}
+
+// Where all were asked to leave, one of them makes the checkpoint.
+func TestLeaverMakesACheckpoint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, p := startRing(t, func(c *Config) {
+			c.Job.NumWorkers, c.Job.CheckpointDir, c.Job.CheckpointSteps = 1, t.TempDir(), 1
+		})
+		p[0].w.task(0)
+		p[0].says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
+		p[0].says(func(r *wire.HeartbeatRequest) { r.Version, r.Formation = 7, 1 })
+		p[0].hears("world 1.1 [0] from []", "cut:1")
+	})
+}
+
 // The only worker that has the model stays until its successor has it.
 func TestLastOfARingStays(t *testing.T) {
 	bubble(t, func(t *testing.T) {

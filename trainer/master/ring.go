@@ -36,6 +36,7 @@ type ring struct {
 	rounds   int64     // formation of the newest world that has made a round
 
 	copier int    // worker that makes the checkpoint that is being made
+	writer int    // worker that is released when the checkpoint is made that it writes; -1: none
 	void   int64  // what comes from this formation or an older one has no state: the checkpoint that it began with is damaged
 	damage string // why, until the next life
 
@@ -46,6 +47,7 @@ type ring struct {
 func newRing(m *master) *ring {
 	r := &ring{
 		m:       m,
+		writer:  -1,
 		custody: custody.NewRing(1, 0),
 		seats:   make(map[int]*seat),
 		strays:  make(map[int]*seat),
@@ -253,22 +255,32 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 // there says that there is a world whose members have the model.
 func (r *ring) there() bool { return r.works() }
 
-// copy has a member of the world copy what it has.
+// copy has a member of the world copy what it has: one that was asked to leave, if all were.
 func (r *ring) copy(o custody.CutOrder) {
+	var copier *seat
 	for _, member := range r.custody.World().Members {
-		if s := r.seats[member.Worker]; s != nil && s.session == member.Session && !r.m.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves {
-			r.copier = member.Worker
-			s.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: o.Number}})
-			return
+		leaves := r.m.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
+		if r.here(member) && (copier == nil || !leaves) {
+			if copier = r.seats[member.Worker]; !leaves {
+				break
+			}
 		}
 	}
-	r.m.checkpoints.giveUp("no worker has the model", r.now())
+	if copier == nil {
+		r.m.checkpoints.giveUp("no worker has the model", r.now())
+		return
+	}
+	r.copier = copier.worker
+	copier.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: o.Number}})
 }
 
 func (r *ring) kept(custody.Base) {}
 
 // bereft gives up the checkpoint that a worker makes that is gone.
 func (r *ring) bereft(worker int) {
+	if worker == r.writer {
+		r.writer = -1
+	}
 	if worker == r.copier {
 		r.m.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, is gone", worker), r.now())
 	}
@@ -315,8 +327,13 @@ func (r *ring) departs(worker int) {
 	}
 }
 
-// release lets a worker go that was asked to.
+// release lets a worker go that was asked to: when the checkpoint is made that it writes, if it does. What it has leased is not waited for.
 func (r *ring) release(worker int) {
+	if worker == r.copier && r.m.checkpoints.copied() {
+		r.writer = worker
+		r.reclaim(worker, "")
+		return
+	}
 	r.m.Log.Info("Worker released", "worker", worker)
 	r.m.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
 }
@@ -384,6 +401,10 @@ func (r *ring) silence(role pod.Role) time.Duration {
 }
 
 func (r *ring) update() {
+	if writer := r.writer; writer >= 0 && !r.m.checkpoints.copied() {
+		r.writer = -1
+		r.release(writer)
+	}
 	if n := r.m.table.Workers(); n != r.expected {
 		r.expected = n
 		r.do(r.meeting.Expect(n, r.now()))
