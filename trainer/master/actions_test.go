@@ -201,7 +201,7 @@ func TestServersHaveRoom(t *testing.T) {
 
 // A deletion that was refused is not repeated on the next launch of the pod.
 func TestDeletionIsOfOneLaunch(t *testing.T) {
-	m := &master{table: pod.New(pod.Policy{Servers: 1})}
+	m := &master{mu: make(turn, 1), table: pod.New(pod.Policy{Servers: 1})}
 	id, now := pod.ID{Role: pod.PS, Index: 0}, time.Now()
 	m.table.Start(now)
 	m.table.Observe(pod.Event{ID: id, Phase: pod.Running}, now)

@@ -426,7 +426,7 @@ func TestLeast(t *testing.T) {
 
 func TestWaitEndsWithItsContext(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		m := &master{changed: make(chan struct{})}
+		m := &master{mu: make(turn, 1), changed: make(chan struct{})}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err := m.wait(ctx, func() (bool, error) { return false, nil })
