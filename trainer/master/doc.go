@@ -59,5 +59,24 @@
 //     again, nobody is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
 //  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the life that is on. A job with checkpoints
 //     succeeds when the trained model is one, or is exported and could not be made one. (checkpoint.go, base.go)
-//  12. When Run returns, every pod is gone, or the runtime did not say so for endLimit.
+//  12. When Run returns, every pod is gone, or the runtime did not say so for endLimit. A master that was asked to leave, and one that
+//     another has followed, leave the pods as they are.
+//  13. What the next master has to know is written before anybody hears of it: the life of the model and that something was trained on in
+//     it, the number of a pod before its creation and of a checkpoint before its order, a ring's world before its members, the end before
+//     the pods. What cannot be written for recordLimit is told all the same, but no pod is created, and no checkpoint begun; should
+//     the master die then, the job may go back to a checkpoint, and nothing worse. (memory.go, record.go)
+//  14. Exactly what the holders of the model have is credited by a master that comes back: what all servers have, or what the state has
+//     that a ring goes on with. Nobody is given anything to do before that is known. If one of the holders is gone, a new life begins,
+//     as by law 6. (restore.go)
+//  15. A number that a master gave out, of a pod, a lease, a session, an order, a formation or a checkpoint, is given out by no other.
+//
+// # A master that comes back
+//
+//	record of the master before ──┐
+//	pods, as the runtime lists ───┼─> life, pods, world ──> gathering ── all servers have said what they hold ──> the training goes on
+//	newest checkpoint ────────────┘                             │        a ring's members have arrived, or are gone
+//	                                                            └─ values are lost ──> a new life, with the newest checkpoint
+//
+// Workers and servers work on what they hold meanwhile. A worker's next heartbeat says which leases it works on, and they are its own
+// again; a server is asked to join again.
 package master

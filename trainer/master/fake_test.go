@@ -20,6 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -71,14 +72,7 @@ func start(t *testing.T, change func(*Config)) *world {
 	for i := range c.Job.NumPS {
 		w.servers = append(w.servers, newFakeServer(w, i))
 	}
-	c.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-		for _, s := range w.servers {
-			if s.address == addr {
-				return s.lis.DialContext(ctx)
-			}
-		}
-		return nil, fmt.Errorf("nobody listens at %s", addr)
-	}
+	c.Dial = w.dialer()
 	lis := memnet.Listen(1 << 16)
 	c.Listener = lis
 	ctx, end := context.WithCancelCause(t.Context())
@@ -96,6 +90,18 @@ func start(t *testing.T, change func(*Config)) *world {
 	})
 	time.Sleep(time.Minute) // old enough for a replacement at once
 	return w
+}
+
+// dialer leads to the servers.
+func (w *world) dialer() wire.Dialer {
+	return func(ctx context.Context, addr string) (net.Conn, error) {
+		for _, s := range w.servers {
+			if s.address == addr {
+				return s.lis.DialContext(ctx)
+			}
+		}
+		return nil, fmt.Errorf("nobody listens at %s", addr)
+	}
 }
 
 // dial connects whoever the test speaks for, call by call: the pod that a request names, in its last launch and in the
@@ -263,7 +269,19 @@ func (p *fakePods) Create(ctx context.Context, c Pod) error {
 	return nil
 }
 
-func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }
+// Adopt implements Pods: another master has begun.
+func (p *fakePods) Adopt(context.Context) ([]pod.Event, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.events) > 0 { // they were for the one before
+		<-p.events
+	}
+	var all []pod.Event
+	for id, launch := range p.live {
+		all = append(all, pod.Event{ID: id, Launch: launch, Phase: pod.Running})
+	}
+	return all, nil
+}
 
 func (p *fakePods) Delete(_ context.Context, id pod.ID) error {
 	if p.disowned {
@@ -361,6 +379,7 @@ type fakeServer struct {
 	orders   []*wire.ControlRequest
 	away     chan struct{} // not nil: calls wait until it is closed
 	progress []int64       // of the first tasks that are asked for
+	had      ledger.Ledger // of all
 	version  int64
 }
 
@@ -410,6 +429,9 @@ func (s *fakeServer) Progress(ctx context.Context, r *wire.ProgressRequest) (*wi
 	defer s.mu.Unlock()
 	reply := &wire.ProgressReply{Done: make([]int64, len(r.Tasks))}
 	copy(reply.Done, s.progress)
+	if r.All {
+		reply.Ledger = s.had.Append(nil)
+	}
 	return reply, nil
 }
 

@@ -1,0 +1,320 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// memory keeps the last record that a master has written.
+type memory struct {
+	mu     sync.Mutex
+	record []byte
+	err    error // of whoever writes
+	pods   *fakePods
+	ahead  []int // how many pods had been created at each write
+}
+
+func (m *memory) Write(_ context.Context, record []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.err != nil {
+		return m.err
+	}
+	m.record = record
+	if m.pods != nil {
+		m.ahead = append(m.ahead, len(m.pods.running()))
+	}
+	return nil
+}
+
+func (m *memory) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.err = err
+}
+
+// reigned is a job whose masters follow each other.
+type reigned struct {
+	*world
+	memory  *memory
+	config  Config
+	notices chan Notice
+}
+
+// reign starts the first master of a job with a server and two workers.
+func reign(t *testing.T, change func(*Config)) *reigned {
+	t.Helper()
+	r := &reigned{memory: new(memory), notices: make(chan Notice, 1)}
+	r.world = start(t, func(c *Config) {
+		c.Memory, c.Notices = r.memory, r.notices
+		if change != nil {
+			change(c)
+		}
+		r.config = *c
+	})
+	r.config.Dial = r.world.dialer()
+	return r
+}
+
+// ends gives the master a notice, and returns when it has gone.
+func (r *reigned) ends(n Notice, want error) {
+	r.Helper()
+	r.notices <- n
+	<-r.ended
+	if !errors.Is(r.err, want) {
+		r.Fatalf("the master ends with %v, want %v", r.err, want)
+	}
+}
+
+// follow starts the next master.
+func (r *reigned) follow() {
+	r.Helper()
+	h := r.self.Header()
+	c := r.config
+	c.Former, c.Self = r.memory.record, wire.NewSelf(identity.Header{Job: h.Job, Secret: h.Secret, Role: pod.Master, Incarnation: h.Incarnation + 1, Life: 1})
+	lis := memnet.Listen(1 << 16)
+	c.Listener = lis
+	r.self, r.ended = c.Self, make(chan struct{})
+	ctx, cancel := context.WithCancel(r.Context())
+	ended := r.ended
+	go func() {
+		defer close(ended)
+		r.status, r.err = Run(ctx, c)
+	}()
+	conn := r.dial(lis)
+	r.MasterClient, r.JobClient = wire.NewMasterClient(conn), wire.NewJobClient(conn)
+	r.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	synctest.Wait()
+}
+
+// rejoin makes the server join again as it is asked to, with the values of a life.
+func (r *reigned) rejoin(holds int64) {
+	r.Helper()
+	if reply := r.beat(&wire.HeartbeatRequest{Role: wire.Role_PS}); !reply.Join {
+		r.Error("a server that only the master before knew is not asked to join again")
+	}
+	if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: r.servers[0].address, Holds: holds, Process: 1}); err != nil {
+		r.Fatal(err)
+	}
+	synctest.Wait()
+}
+
+// The next master knows the pods, asks the server what is in the model, and gives out the rest; a lease that a worker announces is its own.
+func TestMasterComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, nil)
+		r.join()
+		first, second := r.task(0), r.task(1)
+		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 0, Leases: []*wire.LeaseProgress{{Lease: first.Lease, Done: 1}}})
+		r.ends(Leave, ErrLeft)
+		created := len(r.pods.created)
+		if n := len(r.pods.running()); n != 3 {
+			t.Fatalf("%d pods run that the master has left, want 3", n)
+		}
+
+		r.servers[0].had.Add(ledger.Task{Epoch: 1, Number: int(first.Number)}, 3, 4)
+		r.follow()
+		_, err := r.ReportTask(t.Context(), &wire.ReportTaskRequest{Worker: 1, Lease: second.Lease})
+		wantCode(t, err, codes.Unavailable)
+		if task := r.task(1); task.Kind != wire.TaskKind_WAIT {
+			t.Errorf("a worker is given %v before it is known what is in the model", task)
+		}
+		r.rejoin(1)
+		if s := r.look(); s.RecordsDone != 3 || s.Life != 1 || s.Anew != "" {
+			t.Errorf("the master has come back to %v", s)
+		}
+		beat := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: 1, Leases: []*wire.LeaseProgress{
+			{Lease: second.Lease, Done: 2, Epoch: 1, Number: second.Number},
+		}}
+		r.beat(beat)
+		if s := r.look(); s.RecordsDone != 5 {
+			t.Errorf("%d records are done, want 3 of one task and 2 of the other", s.RecordsDone)
+		}
+		rest := r.task(0)
+		if rest.Number != first.Number || rest.Done != 3 || rest.Lease <= second.Lease {
+			t.Errorf("worker 0 is given %v, want what is left of %v under another number", rest, first)
+		}
+		r.done(1, second)
+		r.done(0, rest)
+		r.leave()
+		if r.err != nil || r.status.RecordsDone != 8 || len(r.pods.created) != created {
+			t.Errorf("the job ends with %v, %d records, %d pods created instead of %d", r.err, r.status.RecordsDone, len(r.pods.created), created)
+		}
+	})
+}
+
+// A server that is lost, or started again, while no master is there has taken its values with it: a new life begins.
+func TestServerLostWithoutMaster(t *testing.T) {
+	for name, lose := range map[string]func(r *reigned){
+		"gone": func(r *reigned) {
+			r.pods.end(ps(0), pod.Exit{Code: 137})
+			r.follow()
+			time.Sleep(time.Minute)
+			r.join()
+		},
+		"started again in its pod": func(r *reigned) {
+			r.follow()
+			r.rejoin(0)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, nil)
+				r.join()
+				r.done(0, r.task(0))
+				r.ends(Leave, ErrLeft)
+				r.servers[0].had.Add(ledger.Task{Epoch: 1}, 4, 4)
+				lose(r)
+				if s := r.look(); s.Life != 2 || s.RecordsDone != 0 || !strings.Contains(s.Anew, "lost") {
+					t.Errorf("the values of a server are lost, and the job is at %v", s)
+				}
+				if o := r.servers[0].last(); o.Life != 2 {
+					t.Errorf("the server is told of life %d", o.Life)
+				}
+			})
+		})
+	}
+}
+
+// Where nothing was trained on yet, servers that have values and those that have none begin together, in the same life.
+func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, nil)
+		r.join()
+		r.ends(Leave, ErrLeft)
+		r.follow()
+		r.rejoin(0)
+		if s := r.look(); s.Life != 1 || s.Anew != "" || r.servers[0].last().Life != 1 {
+			t.Errorf("the job is at %v, the server is told %v", s, r.servers[0].last())
+		}
+	})
+}
+
+// No number of a pod is used that is not written, whatever that takes.
+func TestPodsAreWrittenBeforeTheyAre(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, func(c *Config) { c.Memory.(*memory).err = errors.New("no API server") })
+		time.Sleep(10 * time.Minute)
+		if n := len(r.pods.created); n > 0 {
+			t.Errorf("%d pods were created, and the next master would not know of them", n)
+		}
+		r.memory.fail(nil)
+		time.Sleep(time.Minute)
+		if n := len(r.pods.running()); n == 0 {
+			t.Error("no pod is created when the master can write again")
+		}
+	})
+}
+
+// A master that another has followed ends, and leaves the pods alone, whatever it was about to do.
+func TestSupersededMasterEndsNothing(t *testing.T) {
+	for name, act := range map[string]func(r *reigned){
+		"by itself":      func(*reigned) {},
+		"at a job's end": func(r *reigned) { r.JobClient.Stop(r.Context(), &wire.StopRequest{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, nil)
+				r.join()
+				r.memory.fail(ErrSuperseded)
+				act(r)
+				<-r.ended
+				if n := len(r.pods.running()); !errors.Is(r.err, ErrSuperseded) || n != 3 || len(r.pods.ended()) > 0 {
+					t.Errorf("%v, and %d pods are left of 3", r.err, n)
+				}
+			})
+		})
+	}
+}
+
+// A job that was suspended ends its pods; it rests until the next master, which makes others.
+func TestSuspension(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, nil)
+		r.join()
+		r.done(0, r.task(0))
+		r.ends(Suspend, ErrSuspended)
+		if n := len(r.pods.running()); n != 0 || r.status.State != "Suspended" {
+			t.Errorf("%d pods are left of a suspended job, which is %s", n, r.status.State)
+		}
+		r.follow()
+		time.Sleep(time.Minute)
+		if ids := r.pods.running(); !slices.Contains(ids, ps(0)) || slices.Contains(ids, worker(0)) || slices.Contains(ids, worker(1)) {
+			t.Errorf("the job has %v when it goes on, want a server, and other workers", ids)
+		}
+		r.join()
+		if s := r.look(); s.Life != 2 {
+			t.Errorf("the job is at %v: it has no checkpoint, and its model is gone", s)
+		}
+	})
+}
+
+// What the masters before have ended stays ended.
+func TestEndIsKept(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, nil)
+		r.join()
+		r.pods.beStubborn()
+		r.JobClient.Stop(t.Context(), &wire.StopRequest{Reason: "enough"})
+		synctest.Wait()
+		former := slices.Clone(r.memory.record)
+		r.memory.fail(ErrSuperseded)
+		<-r.ended
+		r.memory.fail(nil)
+		r.memory.record = former
+		r.pods.stubborn = false
+		r.follow()
+		<-r.ended
+		if n := len(r.pods.running()); n > 0 || r.status.State != "Stopped" || r.err == nil || !strings.Contains(r.err.Error(), "enough") {
+			t.Errorf("%d pods are left; %v, %v", n, r.status.State, r.err)
+		}
+	})
+}
+
+// Whatever a record says, a master that reads it either begins or says what is wrong.
+func FuzzRecord(f *testing.F) {
+	f.Add([]byte(`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
+	f.Add([]byte(`{"format":2}`))
+	f.Add([]byte(`{"format":1,"life":1,"ring":{"meeting":{"id":1,"formation":1,"members":[{"w":0,"s":1}]}}}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		r, err := readRecord(text)
+		if err != nil || r == nil {
+			return
+		}
+		m := &master{Config: Config{Job: config(t).Job, Self: wire.NewSelf(identity.Header{Incarnation: 2, Life: 1}), Log: config(t).Log}, former: r, mu: make(turn, 1),
+			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}), pods: make(map[pod.ID]*contact)}
+		m.Job.EvaluationSteps = 0
+		m.specified = m.Job.NumWorkers
+		m.begins(m.Job.NumWorkers)
+		if m.checkpoints, err = newCheckpoints(m); err != nil {
+			t.Fatal(err)
+		}
+		m.servers = newServers(m)
+		m.strategy = m.servers
+		if r.Ring != nil {
+			m.ring = newRing(m)
+			m.strategy = m.ring
+		}
+		if err := m.plan(config(t).Training, nil); err != nil {
+			t.Fatal(err)
+		}
+		m.restore(loaded{}, nil, time.Unix(1e9, 0))
+	})
+}
