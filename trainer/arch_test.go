@@ -72,7 +72,7 @@ var packages = map[string]struct {
 	"role":         {shell, "checkpoint/bucket data identity job logline master pod prediction ps task timing wire worker zoo"},
 	"local":        {shell, "identity job master pod role wire"},
 	"manifest":     {pure, "job pod"},
-	"kube":         {shell, "identity job manifest master pod role wire"},
+	"kube":         {shell, "checkpoint identity job manifest master pod role wire"},
 	"image":        {shell, ""},
 
 	"checkpoint/bucket": {shell, "checkpoint data"},

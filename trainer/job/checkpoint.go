@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -36,8 +37,13 @@ func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 func (j *Job) ClaimDir() string { return j.onClaim("checkpoints") }
 
 // ResultDir returns where the trained model is on a cluster if the job does not say (--output): beside its checkpoints, as
-// [Job.ClaimDir] has them. It is "" if there is no such place.
-func (j *Job) ResultDir() string { return j.onClaim("model") }
+// [Job.ClaimDir] has them. It is "" if there is no such place, or no model is trained.
+func (j *Job) ResultDir() string {
+	if !j.Trains() {
+		return ""
+	}
+	return j.onClaim("model")
+}
 
 // onClaim names a directory of the job on a claim.
 func (j *Job) onClaim(name string) string {
@@ -90,6 +96,21 @@ func (j *Job) Checkpoints() string {
 		kept = "the newest one"
 	}
 	return fmt.Sprintf("checkpoints: every %s in %s, %s", strings.Join(when, " or "), j.CheckpointDir, kept)
+}
+
+// Places says in a line each where the job's checkpoints and its trained model are to be.
+func (j *Job) Places() string {
+	lines := j.Checkpoints()
+	switch out := cmp.Or(j.Output, j.ResultDir()); {
+	case !j.Trains():
+	case out != "":
+		lines += "\nmodel: in " + out + " when the job has succeeded"
+	case j.CheckpointDir != "":
+		lines += "\nmodel: in the last checkpoint only (give --output, or a --volume with a claim_name)"
+	default:
+		lines += "\nmodel: nowhere when the job has ended (give --output, or a --volume with a claim_name)"
+	}
+	return lines
 }
 
 // brief is 1m of 1m0s.
@@ -164,6 +185,16 @@ func (j *Job) volumeOf(file string) (on *Volume) {
 		}
 	}
 	return on
+}
+
+// OnClaim returns the claim that a path of the pods is on, and where it is there.
+func (j *Job) OnClaim(file string) (claim, at string, ok bool) {
+	v := j.volumeOf(file)
+	if v == nil || v.ClaimName == "" {
+		return "", "", false
+	}
+	rel := strings.TrimPrefix(path.Clean(file), strings.TrimSuffix(path.Clean(v.MountPath), "/"))
+	return v.ClaimName, strings.Trim(path.Join(v.SubPath, rel), "/"), true
 }
 
 // readOnly reports whether the cluster spec mounts a volume so that it cannot be written to.

@@ -38,7 +38,7 @@ type Job struct {
 	TrainingData      string `json:"trainingData,omitzero"`      // --training_data: RecordIO directory or file, or .csv
 	ValidationData    string `json:"validationData,omitzero"`    // --validation_data: likewise; "" = no evaluation
 	PredictionData    string `json:"predictionData,omitzero"`    // --prediction_data: likewise
-	Output            string `json:"output,omitzero"`            // --output: directory or bucket for the trained model; "" = none
+	Output            string `json:"output,omitzero"`            // --output: directory or bucket for the trained model; "" = that of [Job.ResultDir]
 	PredictionOutputs string `json:"predictionOutputs,omitzero"` // --prediction_outputs: a .csv file, or a directory for parts of it
 
 	// How it is trained.

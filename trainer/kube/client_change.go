@@ -46,14 +46,19 @@ func (c *Client) notFound(name string) error {
 	return fmt.Errorf("job %s %w in namespace %s", name, ErrNotFound, c.namespace)
 }
 
-// Wait returns the status of a job when it has ended; one that is deleted before was stopped.
-func (c *Client) Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
+// Wait returns the status of a job when it has ended; one that is deleted before was stopped. A suspended one is waited for; rests is
+// called when it is found to be.
+func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	last, err := c.Status(ctx, name)
 	if err != nil {
 		return nil, err
 	}
 	j, err := c.job(ctx, name)
-	for ; err == nil && j != nil && !ended(j) && j.DeletionTimestamp == nil; j, err = c.next(ctx, j) {
+	for rested := false; err == nil && j != nil && !ended(j) && j.DeletionTimestamp == nil; j, err = c.next(ctx, j) {
+		if suspended(j) && !rested {
+			rests()
+		}
+		rested = suspended(j)
 	}
 	if err != nil {
 		return nil, err

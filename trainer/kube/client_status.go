@@ -214,6 +214,7 @@ func (o *objects) status() *wire.JobStatus {
 		var j job.Job
 		if json.Unmarshal([]byte(o.spec.Data[manifest.KeyJob]), &j) == nil {
 			s.Strategy, s.Type = string(j.Strategy), string(j.Type)
+			s.Output = cmp.Or(j.Output, j.PredictionOutputs, j.ResultDir())
 			s.Workers = int32(cmp.Or(s.Workers, int32(j.NumWorkers)))
 		}
 		if n, err := strconv.Atoi(o.spec.Data[manifest.KeyNumWorkers]); err == nil && n > 0 {
@@ -236,7 +237,7 @@ func (o *objects) settle(s *wire.JobStatus) {
 	case failure(o.job) != nil:
 		o.fail(s, failure(o.job), master)
 	case suspended(o.job):
-		s.State, s.Reason = string(job.Suspended), "by --suspend, or by who admits jobs to this cluster"
+		o.rest(s)
 	case master == nil || master.Status.Phase == core.PodPending:
 		why := o.events[string(o.job.UID)]
 		if master != nil {
@@ -250,10 +251,27 @@ func (o *objects) settle(s *wire.JobStatus) {
 		}
 		s.State, s.Reason = string(job.Pending), why
 	case s.State == "", s.State == string(job.Suspended):
-		s.State = string(job.Pending) // the master begins, or comes back
+		s.State, s.Reason = string(job.Pending), "" // the master begins, or comes back
 	}
-	if s.EndedUnixMs > 0 || s.State == string(job.Stopping) {
+	if s.State == string(job.Pending) {
+		s.EndedUnixMs = 0 // it may have been suspended
+	}
+	if s.EndedUnixMs > 0 || s.State == string(job.Suspended) || s.State == string(job.Stopping) {
 		s.RecordsPerSecond = 0
+	}
+}
+
+// rest says why a job is suspended.
+func (o *objects) rest(s *wire.JobStatus) {
+	began := s.RecordsTotal > 0
+	s.State, s.EndedUnixMs = string(job.Suspended), 0
+	switch {
+	case slices.ContainsFunc(o.pods, func(p core.Pod) bool { return !observe(&p).Phase.Ended() }):
+		s.Reason = "its pods are ending, after a checkpoint"
+	case began:
+		s.Reason = "it goes on from its newest checkpoint with elasticdl resume " + o.name
+	default:
+		s.Reason = "by --suspend, or by who admits jobs to this cluster"
 	}
 }
 

@@ -87,6 +87,11 @@ func TestStatus(t *testing.T) {
 	}{
 		{"just made", nil, nil, nil, "Pending: FailedCreate: exceeded quota"},
 		{"suspended", func(j *batch.Job) { j.Spec.Suspend = new(true) }, nil, nil, "Suspended: by --suspend, or by who admits jobs to this cluster"},
+		{"suspended while it ran", func(j *batch.Job) { j.Spec.Suspend = new(true) }, nil,
+			&wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Suspended: it goes on from its newest checkpoint with elasticdl resume test"},
+		{"its pods end", func(j *batch.Job) { j.Spec.Suspend = new(true) }, []*core.Pod{podOf(master, core.PodRunning, nil)}, training, "Suspended: its pods are ending, after a checkpoint"},
+		{"resumed", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, &wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Pending"},
+		{"resumed, without a pod yet", nil, nil, &wire.JobStatus{State: "Suspended", RecordsTotal: 100, Workers: 2, EndedUnixMs: 1}, "Pending: FailedCreate: exceeded quota"},
 		{"no room for the master", nil, []*core.Pod{podOf(master, core.PodPending, unschedulable)}, nil, "Pending: master: Unschedulable: 0/2 nodes are available"},
 		{"master begins", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, nil, "Pending"},
 		{"training", nil, []*core.Pod{podOf(master, core.PodRunning, nil)}, training, "Running"},
@@ -316,7 +321,7 @@ func TestWait(t *testing.T) {
 						events.Modify(root)
 					}
 				}()
-				s, err := c.Wait(t.Context(), "test")
+				s, err := c.Wait(t.Context(), "test", func() {})
 				if took := time.Since(began); err != nil || s.State != test.want || s.EndedUnixMs == 0 || took < time.Minute || took > time.Minute+2*endEvery {
 					t.Errorf("watched %t: %v, %v after %v, want %s", watched, s, err, took, test.want)
 				}
@@ -337,7 +342,7 @@ func TestWaitUntilDeleted(t *testing.T) {
 		change(root)
 		say(t, objects[2].(*core.ConfigMap), &wire.JobStatus{State: "Succeeded", EndedUnixMs: 1, RecordsDone: 7})
 		c, _ := testClient(objects...)
-		if s, err := c.Wait(t.Context(), "test"); err != nil || s.State != want || s.EndedUnixMs == 0 || s.RecordsDone != 7 {
+		if s, err := c.Wait(t.Context(), "test", func() {}); err != nil || s.State != want || s.EndedUnixMs == 0 || s.RecordsDone != 7 {
 			t.Errorf("%v, %v, want %s", s, err, want)
 		}
 	}

@@ -122,13 +122,19 @@ func missing(err error, problem string, args ...any) error {
 	return nil // of another error the creation tells
 }
 
-// Submit creates a job and starts it, unless it is suspended, and says what was created, as "configmap/elasticdl-j". If
-// not all of it can be created, nothing stays.
+// Submit creates a job and starts it, unless it is suspended, or the cluster suspends it, whose queue starts it then. It says what was
+// created, as "configmap/elasticdl-j". If not all of it can be created, nothing stays.
 func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err error) {
 	s, err := manifest.Submit(j)
 	if err != nil {
 		return nil, err
 	}
+	return c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) { return c.createRest(ctx, s, uid) })
+}
+
+// start creates the Job of a job, suspended until rest has made all else that it needs, and starts it.
+func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, rest func(context.Context, types.UID) ([]string, error)) (created []string, err error) {
+	withheld := !j.Suspend && c.withheld(ctx, s.Job)
 	s.Job.Spec.Suspend = new(true) // until all is there
 	root, err := c.createRoot(ctx, j.Name, s.Job)
 	if err != nil {
@@ -144,24 +150,32 @@ func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err 
 			err = fmt.Errorf("%w; and what was created is still there: %w", err, e)
 		}
 	}()
-	s.OwnedBy(root.UID)
-	for i, o := range s.Objects() {
+	if created, err = rest(ctx, root.UID); err != nil {
+		return nil, err
+	}
+	created = append([]string{"job/" + root.Name}, created...)
+	switch {
+	case j.Suspend:
+		return created, nil
+	case withheld:
+		c.note("the cluster suspends job %s: whoever admits jobs there, as a queue, starts it", j.Name)
+		return created, nil
+	}
+	return created, c.setSuspend(ctx, j.Name, false)
+}
+
+// createRest creates what a Job owns.
+func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner types.UID) (created []string, err error) {
+	s.OwnedBy(owner)
+	for _, o := range s.Objects()[1:] { // the first is the Job
 		name := o.(meta.Object).GetName()
 		kind := strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)
-		if i > 0 { // the first is the Job
-			if err := c.create(ctx, kind+" "+name, o); err != nil {
-				return nil, err
-			}
+		if err := c.create(ctx, kind+" "+name, o); err != nil {
+			return nil, err
 		}
 		created = append(created, kind+"/"+name)
 	}
-	if j.Suspend {
-		return created, nil
-	}
-	_, err = ask(ctx, c, "start job "+j.Name, func(ctx context.Context) (*batch.Job, error) {
-		return c.set.BatchV1().Jobs(c.namespace).Patch(ctx, root.Name, types.MergePatchType, []byte(`{"spec":{"suspend":false}}`), meta.PatchOptions{})
-	})
-	return created, err
+	return created, nil
 }
 
 // annotationSubmission tells the Job of one submission from that of another.

@@ -24,8 +24,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// A directory is copied to a claim through a pod that mounts it: of the image of a job, whose hidden command receive
-// takes the files from the stream of an exec. Neither tar nor a shell is needed in the image.
+// A directory is copied to a claim, or from it, through a pod that mounts it: of the image of a job, whose hidden commands receive
+// and send are the other end of the stream of an exec. Neither tar nor a shell is needed in the image.
 
 const (
 	claimMount   = "/claim"         // where the pod has the claim
@@ -39,11 +39,12 @@ const (
 	lookSeldom = 5 * time.Second
 )
 
-// Copy says what is copied to a PersistentVolumeClaim.
+// Copy says what is copied to a PersistentVolumeClaim, or from one.
 type Copy struct {
-	From  string // directory on this machine
+	From  string // directory on this machine, or on the claim: "mnist"
 	Claim string
-	To    string // directory on the claim, which is not there yet, or holds the same files: "mnist"
+	To    string // directory on the other side, which is not there yet, or holds the same files
+	Model bool   // of what is copied from a claim: the model that is there, exported or as a checkpoint, and nothing else
 	Image string // of ElasticDL
 	Pull  string // its pull policy; "": the cluster's choice
 }
@@ -68,11 +69,19 @@ func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream, progres
 	if err != nil {
 		return false, err
 	}
-	if err := c.checkClaim(ctx, what.Claim); err != nil {
+	step := "copy to claim " + what.Claim
+	return c.throughPod(ctx, what, from.total(), "--to=", step, progress, func(ctx context.Context, pod string) (bool, error) {
+		return from.send(ctx, pod, path.Join(claimMount, what.To), run, func(done int64) { progress(CopyProgress{step, done, from.total()}) })
+	})
+}
+
+// throughPod copies through a pod that mounts the claim, which flag has named.
+func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, flag, step string, progress func(CopyProgress), do func(ctx context.Context, pod string) (bool, error)) (existed bool, err error) {
+	if err := c.checkClaim(ctx, flag, what.Claim); err != nil {
 		return false, err
 	}
 	progress(CopyProgress{Step: "start a pod that mounts claim " + what.Claim})
-	p := copyPod(what, from.total())
+	p := copyPod(what, bytes)
 	defer func() { err = errors.Join(err, c.deletePod(ctx, p.Name)) }()
 	if _, err := ask(ctx, c, "create pod "+p.Name, func(ctx context.Context) (*core.Pod, error) {
 		return c.set.CoreV1().Pods(c.namespace).Create(ctx, p, meta.CreateOptions{})
@@ -82,11 +91,7 @@ func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream, progres
 	if err := c.awaitRunning(ctx, p.Name); err != nil {
 		return false, err
 	}
-	step := "copy to claim " + what.Claim
-	send := func(ctx context.Context) (bool, error) {
-		return from.send(ctx, p.Name, path.Join(claimMount, what.To), run, func(done int64) { progress(CopyProgress{step, done, from.total()}) })
-	}
-	existed, err = c.whileRunning(ctx, p.Name, send)
+	existed, err = c.whileRunning(ctx, p.Name, func(ctx context.Context) (bool, error) { return do(ctx, p.Name) })
 	if end, ended := errors.AsType[exec.CodeExitError](err); ended {
 		return false, fmt.Errorf("%s: %s", step, strings.ReplaceAll(end.Error(), claimMount+"/", "claim:"+what.Claim+"/"))
 	}
@@ -136,7 +141,7 @@ func (c *Client) watchEnd(ctx context.Context, name string, cancel context.Cance
 }
 
 // checkClaim says that a claim is not there; one that may not be looked at is taken to be.
-func (c *Client) checkClaim(ctx context.Context, claim string) error {
+func (c *Client) checkClaim(ctx context.Context, flag, claim string) error {
 	_, err := ask(ctx, c, "get claim "+claim, func(ctx context.Context) (*core.PersistentVolumeClaim, error) {
 		return c.set.CoreV1().PersistentVolumeClaims(c.namespace).Get(ctx, claim, meta.GetOptions{})
 	})
@@ -144,7 +149,7 @@ func (c *Client) checkClaim(ctx context.Context, claim string) error {
 	case api.IsForbidden(err):
 		return nil
 	case api.IsNotFound(err):
-		return fmt.Errorf("--to=claim:%s: namespace %s has no such PersistentVolumeClaim", claim, c.namespace)
+		return fmt.Errorf("%sclaim:%s: namespace %s has no such PersistentVolumeClaim", flag, claim, c.namespace)
 	}
 	return err
 }
@@ -191,7 +196,7 @@ func (c *Client) awaitRunning(ctx context.Context, name string) error {
 		case p.Status.Phase == core.PodRunning:
 			return nil
 		case p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded:
-			return fmt.Errorf("pod %s ended before it could receive: %s; is its image one of elasticdl zoo build?", name, exit(p).Reason)
+			return fmt.Errorf("pod %s ended before anything was copied: %s; is its image one of elasticdl zoo build?", name, exit(p).Reason)
 		case hopeless || never:
 			return fmt.Errorf("pod %s cannot run: %s", name, why)
 		case time.Since(began) > startLimit:

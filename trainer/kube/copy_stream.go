@@ -144,7 +144,7 @@ func (c *counter) Write(p []byte) (int, error) {
 // Receive takes a stream of files and makes a directory of them: all of them with the sums that were announced, or
 // none. A directory that has them already is left as it is. The sender is told on w how it went.
 func Receive(r io.Reader, w io.Writer, dir string) error {
-	answer, err := receive(r, dir)
+	answer, err := receive(r, dir, func(done, total int64) {})
 	if err != nil {
 		answer = failed + role.Brief(err.Error())
 	}
@@ -155,7 +155,7 @@ func Receive(r io.Reader, w io.Writer, dir string) error {
 	return err
 }
 
-func receive(r io.Reader, dir string) (answer string, err error) {
+func receive(r io.Reader, dir string, progress func(done, total int64)) (answer string, err error) {
 	stream := bufio.NewReaderSize(r, 1<<20)
 	sent, err := readHeader(stream)
 	if err != nil {
@@ -177,8 +177,9 @@ func receive(r io.Reader, dir string) (answer string, err error) {
 		return "", err
 	}
 	defer os.RemoveAll(partial)
+	counted := &counter{w: io.Discard, progress: func(done int64) { progress(done, sent.total()) }}
 	for _, f := range sent.List {
-		if err := f.take(stream, filepath.Join(partial, filepath.FromSlash(f.Name))); err != nil {
+		if err := f.take(io.TeeReader(stream, counted), filepath.Join(partial, filepath.FromSlash(f.Name))); err != nil {
 			return "", fmt.Errorf("receive %s: %w", f.Name, err)
 		}
 	}

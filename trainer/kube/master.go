@@ -144,7 +144,7 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	if j.Name != m.Job {
 		return nil, fmt.Errorf("read job %s: %s of ConfigMap %s is of job %q", m.Job, manifest.KeyJob, spec.Name, j.Name)
 	}
-	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == "true"
+	j.Namespace, m.resume = m.Namespace, spec.Data[manifest.KeyResume] == m.env[job.EnvUID]
 	j.Output = cmp.Or(j.Output, j.ResultDir())
 	if n, err := workers(spec); err == nil {
 		j.NumWorkers = n

@@ -28,8 +28,8 @@ func TestMasterResumes(t *testing.T) {
 		aside        bool
 	}{
 		{"", 1, 0, 512, false},
-		{"true", 2, 512, 1024, false},
-		{"", 1, 0, 512, true},
+		{"the-job", 2, 512, 1024, false},
+		{"the-job-before", 1, 0, 512, true},
 	} {
 		j.NumEpochs = run.epochs
 		text, err := json.Marshal(j)

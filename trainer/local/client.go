@@ -49,7 +49,7 @@ type Handle struct {
 }
 
 // Start starts a job and returns when its master listens. This process is the job's launcher unless it is detached. It is
-// [ErrRunning] if a job of that name runs; an ended one is replaced.
+// [job.ErrRunning] if a job of that name runs, and [ErrSuspended] if one is suspended; an ended one is replaced.
 func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	d, err := openDir(j.Name)
 	if err != nil {
@@ -59,6 +59,10 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	if err != nil {
 		return nil, err
 	}
+	if d.rests() {
+		lock.Close()
+		return nil, fmt.Errorf("job %s %w", j.Name, ErrSuspended)
+	}
 	if err := errors.Join(d.clear(), d.identify(), d.writeJSON("job.json", j)); err != nil {
 		lock.Close()
 		return nil, fmt.Errorf("start job %s: %w", j.Name, err)
@@ -66,8 +70,8 @@ func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	return d.launch(ctx, j, o, lock)
 }
 
-// Resume starts a job again that has ended without success, and returns it: it goes on from its newest checkpoint. It is [ErrRunning] if the
-// job runs, [ErrNotFound] if there is none, and [ErrSucceeded] if nothing is left to do.
+// Resume starts a job again that has ended without success, and returns it: it goes on from its newest checkpoint. The error says why a
+// job cannot be resumed: [job.ErrRunning], [ErrNotFound], [job.ErrSucceeded], [job.ErrNoCheckpoints].
 func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job, error) {
 	d, err := existing(name)
 	if err != nil {
@@ -93,13 +97,14 @@ func (d dir) reopen() (*job.Job, error) {
 	if err := d.readJSON("job.json", &j); err != nil {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
-	if before, err := d.stored(); err == nil && before.State == string(job.Succeeded) {
-		return nil, fmt.Errorf("job %s %w", d.name(), ErrSucceeded)
+	ended := job.Failed
+	if before, err := d.stored(); err == nil {
+		ended = job.State(before.State)
 	}
-	if j.CheckpointDir == "" {
-		return nil, fmt.Errorf("job %s %w", d.name(), ErrNoCheckpoints)
+	if err := j.Resumable(ended); err != nil {
+		return nil, err
 	}
-	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints); err != nil {
+	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints, result); err != nil {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
 	return &j, nil
@@ -205,16 +210,31 @@ func (h *Handle) Wait(ctx context.Context) (*wire.JobStatus, error) {
 	return h.dir.stored()
 }
 
-// Wait returns the final status of a job, whoever started it.
-func Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
+// Wait returns the final status of a job, whoever started it. A suspended one is waited for; rests is called when it is found to be.
+func Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	d, err := existing(name)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.awaitEnd(ctx); err != nil {
-		return nil, err
+	for rested := false; ; {
+		if err := d.awaitEnd(ctx); err != nil {
+			return nil, err
+		}
+		s, err := d.stored()
+		if err != nil || s.State != string(job.Suspended) {
+			return s, err
+		}
+		if !rested {
+			rests()
+		}
+		for rested = true; rested && d.rests(); rested = d.rests() {
+			select {
+			case <-ctx.Done():
+				return nil, context.Cause(ctx)
+			case <-time.After(pollInterval / 2):
+			}
+		}
 	}
-	return d.stored()
 }
 
 // Status is how a job is: its master's answer while that lives, and what was written last
@@ -290,6 +310,16 @@ func List(ctx context.Context) ([]*wire.JobStatus, error) {
 	return jobs, nil
 }
 
+// Job returns what a job is, as it was started.
+func Job(name string) (*job.Job, error) {
+	d, err := existing(name)
+	if err != nil {
+		return nil, err
+	}
+	j := new(job.Job)
+	return j, d.readJSON("job.json", j)
+}
+
 // Scale changes how many workers a living job wants, and says how many it wanted before.
 func Scale(ctx context.Context, name string, workers int) (before int, err error) {
 	d, err := existing(name)
@@ -300,6 +330,9 @@ func Scale(ctx context.Context, name string, workers int) (before int, err error
 		last, err := d.stored()
 		if err != nil {
 			return 0, err
+		}
+		if d.rests() {
+			return 0, fmt.Errorf("scale job %s: it is suspended; resume it first", name)
 		}
 		return 0, fmt.Errorf("scale job %s: it has ended: %s", name, last.State)
 	}
@@ -333,6 +366,9 @@ func Stop(ctx context.Context, name string) error {
 		{stopGrace, func() error { return d.ask(ctx, stopping(reason)) }},
 		{stopGrace + 2*termGrace, func() error { return d.signal(syscall.SIGTERM) }},
 		{termGrace, func() error { return d.signal(syscall.SIGKILL) }},
+	}
+	if !d.alive() && d.rests() {
+		return d.end(job.Stopped, "stopped: "+reason)
 	}
 	var failed error
 	for _, m := range measures {
@@ -441,7 +477,7 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
 	}
-	if !alive && !job.State(status.State).Ended() {
+	if !alive && !job.State(status.State).Ended() && status.State != string(job.Suspended) {
 		at := time.UnixMilli(0)
 		if written != nil {
 			at = written.ModTime() // a second before it died, or less

@@ -52,7 +52,7 @@ func TestJobFromStartToStop(t *testing.T) {
 	useHome(t)
 	newLife(t)
 	h := startJob(t, "a")
-	if _, err := Start(t.Context(), named("a"), StartOptions{}); !errors.Is(err, ErrRunning) {
+	if _, err := Start(t.Context(), named("a"), StartOptions{}); !errors.Is(err, job.ErrRunning) {
 		t.Errorf("a second start: %v, want ErrRunning", err)
 	}
 	if s, err := Status(t.Context(), "a"); err != nil || s.Reason != "says the master" {
@@ -63,7 +63,7 @@ func TestJobFromStartToStop(t *testing.T) {
 	}
 	for _, status := range []func(context.Context) (*wire.JobStatus, error){
 		h.Wait,
-		func(ctx context.Context) (*wire.JobStatus, error) { return Wait(ctx, "a") },
+		func(ctx context.Context) (*wire.JobStatus, error) { return Wait(ctx, "a", nil) },
 		func(ctx context.Context) (*wire.JobStatus, error) { return Status(ctx, "a") },
 	} {
 		if s, err := status(t.Context()); err != nil || s.State != "Stopped" || s.Reason != "by the user" {
@@ -162,7 +162,7 @@ func TestStatusOfADeadLauncher(t *testing.T) {
 	}
 	l.gone(t)
 	for _, name := range []string{"killed", "vanished"} {
-		if _, err := Wait(t.Context(), name); err != nil {
+		if _, err := Wait(t.Context(), name, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

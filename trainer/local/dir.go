@@ -15,18 +15,13 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// ErrRunning: a job of that name is running. ErrNotFound: there is no job of that name. ErrSucceeded, ErrNoCheckpoints: the job cannot be
-// resumed.
-var (
-	ErrRunning       = errors.New("is running")
-	ErrNotFound      = errors.New("not found")
-	ErrSucceeded     = errors.New("has succeeded: there is nothing to go on with")
-	ErrNoCheckpoints = errors.New("has no checkpoints to go on from (--checkpoint_dir)")
-)
+// ErrNotFound is returned where there is no job of a name.
+var ErrNotFound = errors.New("not found")
 
 // Home is the directory that holds the state of this user's jobs.
 func Home() (string, error) {
@@ -73,12 +68,22 @@ func CheckpointDir(name string) (string, error) {
 	return d.path(checkpoints), err
 }
 
+// result is the directory of a job's trained model in its own.
+const result = "model"
+
+// ResultDir returns where a job has its trained model if it does not say. That of an earlier job of the name is there until the new
+// job's is complete.
+func ResultDir(name string) (string, error) {
+	d, err := openDir(name)
+	return d.path(result), err
+}
+
 func (d dir) name() string              { return filepath.Base(string(d)) }
 func (d dir) path(file string) string   { return filepath.Join(string(d), file) }
 func (d dir) logs() string              { return d.path("logs") }
 func (d dir) logFile(pod string) string { return filepath.Join(d.logs(), pod+".log") }
 
-// lock takes the job for a launcher, or says ErrRunning. Closing the file gives
+// lock takes the job for a launcher, or says [job.ErrRunning]. Closing the file gives
 // it back, and so does the death of every process that has inherited it.
 func (d dir) lock() (*os.File, error) {
 	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
@@ -103,7 +108,7 @@ func (d dir) lock() (*os.File, error) {
 		switch {
 		case errors.Is(err, syscall.EWOULDBLOCK):
 			file.Close()
-			return nil, fmt.Errorf("job %s %w", d.name(), ErrRunning)
+			return nil, fmt.Errorf("job %s %w", d.name(), job.ErrRunning)
 		case err != nil:
 			file.Close()
 			return nil, fmt.Errorf("lock %s: %w", file.Name(), err)
@@ -130,9 +135,9 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// clear removes what an earlier job of the name has left. The caller holds the lock.
+// clear removes what an earlier job of the name has left, but for its trained model. The caller holds the lock.
 func (d dir) clear() error {
-	return cmp.Or(d.keep(), os.Mkdir(d.logs(), privateDir))
+	return cmp.Or(d.keep(result), os.Mkdir(d.logs(), privateDir))
 }
 
 // keep removes all but the lock and some files and directories. The caller holds the lock.

@@ -129,7 +129,7 @@ func (l *launcher) masters() (job.State, string) {
 		began := time.Now()
 		launch, exit := l.runMaster()
 		status, err := l.dir.stored()
-		if err == nil && job.State(status.State).Ended() {
+		if err == nil && (job.State(status.State).Ended() || status.State == string(job.Suspended)) {
 			return "", ""
 		}
 		if reason, stopping := l.stopped(); stopping {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -152,7 +153,7 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 		{"its starter", "detached keeper", func(t *testing.T, starter *process) {
 			syscall.Kill(starter.pid(), syscall.SIGKILL)
 			starter.wait()
-			if _, err := Start(t.Context(), named("keeper"), StartOptions{}); !errors.Is(err, ErrRunning) {
+			if _, err := Start(t.Context(), named("keeper"), StartOptions{}); !errors.Is(err, job.ErrRunning) {
 				t.Errorf("a second start: %v, want ErrRunning", err)
 			}
 			before := location(t, "keeper")
@@ -175,7 +176,7 @@ func TestLauncherIsTheLifeline(t *testing.T) {
 			learned(t, "keeper", 3)
 			tt.kill(t, starter)
 			l.gone(t)
-			if s, err := Wait(t.Context(), "keeper"); err != nil || s.State != tt.state || s.Reason != tt.reason {
+			if s, err := Wait(t.Context(), "keeper", nil); err != nil || s.State != tt.state || s.Reason != tt.reason {
 				t.Errorf("final status: %v, %v", s, err)
 			}
 		})

@@ -43,7 +43,7 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 	if final != nil {
 		status = final
 	}
-	if !job.State(status.State).Ended() {
+	if !job.State(status.State).Ended() && !errors.Is(err, master.ErrSuspended) {
 		status.State, status.EndedUnixMs = string(job.Failed), time.Now().UnixMilli()
 		if err != nil {
 			status.Reason = err.Error()
@@ -120,6 +120,14 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 			log.Error("Write the job's status", "error", err)
 		}
 	}
+	notices := make(chan master.Notice, 1)
+	config.Notices = notices
+	defer onSuspend(func() {
+		select {
+		case notices <- master.Suspend:
+		default: // it was told already
+		}
+	})()
 	if err := h.ready(); err != nil {
 		return nil, err
 	}

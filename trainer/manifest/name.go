@@ -39,7 +39,7 @@ const (
 const (
 	KeyJob        = "job.json"    // of the spec: the job.Job
 	KeyNumWorkers = "numWorkers"  // of the spec: workers wanted now; goes before the job's own
-	KeyResume     = "resume"      // of the spec: "true" if the job goes on from the checkpoints in its own directory
+	KeyResume     = "resume"      // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
 	KeyStatus     = "status.json" // of the state: the wire.JobStatus
 	KeySecret     = "secret"      // of the identity: what the processes of the job know each other by
 )

@@ -64,6 +64,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	done, total := m.counted()
 	s := &wire.JobStatus{
 		Name:             m.Job.Name,
+		Output:           cmp.Or(m.Job.Output, m.Job.PredictionOutputs),
 		State:            string(m.state),
 		Strategy:         string(m.Job.Strategy),
 		Type:             string(m.Job.Type),

@@ -2175,6 +2175,7 @@ type JobStatus struct {
 	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                             // none: the job has no checkpoints
 	RecordsBefore    int64                  `protobuf:"varint,28,opt,name=records_before,json=recordsBefore,proto3" json:"records_before,omitempty"` // of records_done: those in the checkpoint that a resumed job began with
 	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                              // evaluations that are complete, evaluations being the last of them
+	Output           string                 `protobuf:"bytes,30,opt,name=output,proto3" json:"output,omitempty"`                                     // where the result is when the job has succeeded: the trained model, or what was predicted; empty: nowhere
 	Type             string                 `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`                                         // of the job: train, evaluate, predict
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                   // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
@@ -2398,6 +2399,13 @@ func (x *JobStatus) GetEvaluated() int64 {
 		return x.Evaluated
 	}
 	return 0
+}
+
+func (x *JobStatus) GetOutput() string {
+	if x != nil {
+		return x.Output
+	}
+	return ""
 }
 
 func (x *JobStatus) GetType() string {
@@ -3219,7 +3227,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x81\a\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x99\a\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -3253,7 +3261,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"checkpoint\x18\x1b \x01(\v2\x15.elasticdl.CheckpointR\n" +
 	"checkpoint\x12%\n" +
 	"\x0erecords_before\x18\x1c \x01(\x03R\rrecordsBefore\x12\x1c\n" +
-	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x12\n" +
+	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x16\n" +
+	"\x06output\x18\x1e \x01(\tR\x06output\x12\x12\n" +
 	"\x04type\x18\x1d \x01(\tR\x04type\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
 	"\n" +

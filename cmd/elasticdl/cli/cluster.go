@@ -60,9 +60,10 @@ func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
 // home is where a job runs.
 type home interface {
 	Status(ctx context.Context, name string) (*wire.JobStatus, error)
-	Wait(ctx context.Context, name string) (*wire.JobStatus, error)
+	Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error)
 	Scale(ctx context.Context, name string, workers int) (before int, err error)
 	Stop(ctx context.Context, name string, progress func(pods int)) error
+	Suspend(ctx context.Context, name string, progress func(pods int)) error
 	Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error
 }
 
@@ -106,8 +107,8 @@ func (here) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	return local.Status(ctx, name)
 }
 
-func (here) Wait(ctx context.Context, name string) (*wire.JobStatus, error) {
-	return local.Wait(ctx, name)
+func (here) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
+	return local.Wait(ctx, name, rests)
 }
 
 func (here) Scale(ctx context.Context, name string, workers int) (int, error) {
@@ -115,6 +116,10 @@ func (here) Scale(ctx context.Context, name string, workers int) (int, error) {
 }
 
 func (here) Stop(ctx context.Context, name string, _ func(int)) error { return local.Stop(ctx, name) }
+
+func (here) Suspend(ctx context.Context, name string, _ func(int)) error {
+	return local.Suspend(ctx, name)
+}
 
 func (here) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
 	return local.Logs(ctx, name, o, w)

@@ -197,7 +197,7 @@ func waitCommand() *cobra.Command {
 			if err != nil {
 				return hint(err)
 			}
-			s, err := home.Wait(ctx, args[0])
+			s, err := home.Wait(ctx, args[0], func() { fmt.Fprintln(cmd.ErrOrStderr(), "note:", resting(args[0])) })
 			switch {
 			case errors.Is(err, errWaited):
 				return failure{fmt.Errorf("job %s: %w", args[0], err), exitTimeout}
@@ -360,29 +360,6 @@ func stopCommand() *cobra.Command {
 	}
 	timeout.flags(cmd)
 	where.flags(cmd)
-	return cmd
-}
-
-func resumeCommand() *cobra.Command {
-	var detach bool
-	cmd := &cobra.Command{
-		Use:   "resume JOB",
-		Short: "Go on with a job of this machine that was stopped, failed or was killed, from its newest checkpoint",
-		Args:  cobra.ExactArgs(1),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			ctx, out := cmd.Context(), cmd.OutOrStdout()
-			h, j, err := local.Resume(ctx, args[0], local.StartOptions{Detach: detach})
-			if err != nil {
-				return hint(err)
-			}
-			if detach {
-				_, err := fmt.Fprintf(out, "job %s resumed (%s)\n", j.Name, crew(j))
-				return err
-			}
-			return attend(ctx, h, j, out)
-		}),
-	}
-	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the job's end")
 	return cmd
 }
 

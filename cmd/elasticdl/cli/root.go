@@ -98,8 +98,8 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		trainCommand(), evaluateCommand(), predictCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), resumeCommand(),
-		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(),
+		trainCommand(), evaluateCommand(), predictCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(), resumeCommand(), downloadCommand(),
+		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(),
 	)
 	for _, name := range []string{"top"} {
 		root.AddCommand(laterCommand(name))

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,12 +62,12 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command) error {
 		verb = "made, suspended"
 	}
 	fmt.Fprintf(out, "job %s %s (%s), namespace %s of %s\n", j.Name, verb, crew(j), client.Namespace(), client.Server())
-	fmt.Fprint(out, createdText(created), j.Checkpoints(), "\n")
+	fmt.Fprint(out, createdText(created), j.Places(), "\n")
 	if c.Follow {
 		return follow(ctx, client, j, out)
 	}
 	if j.Suspend {
-		fmt.Fprintf(out, "start it with: kubectl patch job elasticdl-%s-master%s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
+		fmt.Fprintf(out, "start it with: elasticdl resume %[1]s%[2]s, or: kubectl patch job elasticdl-%[1]s-master%[2]s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
 	}
 	_, err = fmt.Fprintf(out, `next:
   elasticdl status %[1]s%[2]s     # how it is, and why pods are pending
@@ -116,7 +115,7 @@ func writeManifests(j *job.Job, path string, out io.Writer) error {
 	if err := os.WriteFile(path, text, 0o644); err != nil {
 		return fmt.Errorf("--yaml=%s: %w", path, err)
 	}
-	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n%[2]s\n", path, j.Checkpoints())
+	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n%[2]s\n", path, j.Places())
 	return err
 }
 
@@ -132,7 +131,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		failed     error
 	)
 	all.Go(func() { seen = showPods(watched, client, j.Name, shared) })
-	all.Go(func() { last, failed = client.Wait(ctx, j.Name) })
+	all.Go(func() { last, failed = client.Wait(ctx, j.Name, func() { fmt.Fprintln(shared, resting(j.Name)) }) })
 	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, shared)
 	if err != nil && ctx.Err() == nil {
 		fmt.Fprintf(shared, "note: no more logs: %v\n", err)
@@ -150,7 +149,7 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		seen.State, seen.Reason, seen.EndedUnixMs = last.State, last.Reason, last.EndedUnixMs
 		last = seen
 	}
-	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags(), cmp.Or(j.Output, j.PredictionOutputs))); err != nil {
+	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags())); err != nil {
 		return err
 	}
 	return outcome(ctx, last)

@@ -97,20 +97,22 @@ func startJob(cmd *cobra.Command, t job.Type, args []string) error {
 func startHere(cmd *cobra.Command, c *job.Command) error {
 	ctx := cmd.Context()
 	h, err := local.Start(ctx, c.Job, local.StartOptions{Detach: c.Detach})
-	if errors.Is(err, local.ErrRunning) {
+	if errors.Is(err, job.ErrRunning) {
 		return fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl stop %[1]s", c.Job.Name, err)
+	} else if errors.Is(err, local.ErrSuspended) {
+		return fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl resume %[1]s, or elasticdl stop %[1]s", c.Job.Name, err)
 	} else if err != nil {
 		return err
 	}
 	if c.Detach {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Checkpoints())
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Places())
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), c.Job.Checkpoints())
+	fmt.Fprintln(cmd.OutOrStdout(), c.Job.Places())
 	return attend(ctx, h, c.Job, cmd.OutOrStdout())
 }
 
-// settleHere completes a command by what only this machine knows: where checkpoints are.
+// settleHere completes a command by what only this machine knows: where checkpoints and the model are.
 func settleHere(c *job.Command) error {
 	j := c.Job
 	dir, err := local.CheckpointDir(j.Name)
@@ -119,8 +121,13 @@ func settleHere(c *job.Command) error {
 	}
 	if j.Trains() {
 		j.SettleCheckpoints(dir, c.Given)
+		if j.Output == "" {
+			if j.Output, err = local.ResultDir(j.Name); err != nil {
+				return err
+			}
+		}
 	}
-	for _, dir := range []*string{&j.CheckpointDir, &j.CheckpointDirForInit, &j.PredictionOutputs} {
+	for _, dir := range []*string{&j.Output, &j.CheckpointDir, &j.CheckpointDirForInit, &j.PredictionOutputs} {
 		if *dir != "" && !job.InBucket(*dir) && err == nil {
 			*dir, err = filepath.Abs(*dir) // the job's processes may be elsewhere
 		}
@@ -168,7 +175,7 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 			if home, err := local.Home(); err == nil {
 				logs = filepath.Join(home, "jobs", j.Name, "logs")
 			}
-			if _, err := io.WriteString(out, summary(e.status, logs, cmp.Or(j.Output, j.PredictionOutputs))); err != nil {
+			if _, err := io.WriteString(out, summary(e.status, logs)); err != nil {
 				return err
 			}
 			return outcome(ctx, e.status)

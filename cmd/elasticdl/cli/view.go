@@ -288,7 +288,7 @@ func sameLife(a, b *wire.PodStatus) bool {
 }
 
 // summary is what became of a job.
-func summary(s *wire.JobStatus, logs, output string) string {
+func summary(s *wire.JobStatus, logs string) string {
 	var b strings.Builder
 	took := time.Duration(s.EndedUnixMs-s.StartedUnixMs) * time.Millisecond
 	fmt.Fprintf(&b, "job %s %s", s.Name, s.State)
@@ -320,12 +320,32 @@ func summary(s *wire.JobStatus, logs, output string) string {
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		fmt.Fprintf(w, "  pods\t%d replaced, %s taken back\n", s.Relaunched, count(s.Requeued, "task"))
 	}
-	if output != "" && s.State == string(job.Succeeded) {
-		fmt.Fprintf(w, "  output\t%s\n", output)
+	if words := result(s); words != "" {
+		fmt.Fprintf(w, "  output\t%s\n", words)
 	}
 	fmt.Fprintf(w, "  logs\t%s\n", logs)
 	w.Flush()
 	return b.String()
+}
+
+// result says where a job's model, or what it has predicted, is or will be; "" if it has ended without any.
+func result(s *wire.JobStatus) string {
+	c := s.GetCheckpoint()
+	switch done, ended := s.State == string(job.Succeeded), job.State(s.State).Ended(); {
+	case ended && !done, !trains(s) && s.Output == "", !done && s.Output == "" && s.RecordsTotal == 0: // nobody has said it yet
+		return ""
+	case done && s.Output != "":
+		return s.Output
+	case s.Output != "":
+		return s.Output + ", when the job has succeeded"
+	case done && c.GetNumber() > 0:
+		return fmt.Sprintf("the model is in checkpoint %d only, in %s", c.Number, c.Dir)
+	case c != nil:
+		return "the model will be in the last checkpoint only"
+	case done:
+		return "the model is nowhere: the job had no --output and no --volume with a claim_name"
+	}
+	return "the model will be nowhere: the job has no --output and no --volume with a claim_name"
 }
 
 // verdict says in one line what became of a job.
@@ -336,6 +356,13 @@ func verdict(s *wire.JobStatus) string {
 	}
 	if words := anew(s); words != "" {
 		line += "; " + words
+	}
+	switch words := result(s); {
+	case s.State != string(job.Succeeded) || words == "":
+	case s.Output == "":
+		line += "; " + words
+	default:
+		line += "; output in " + words
 	}
 	return line
 }
@@ -371,6 +398,7 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	}
 	row("Model", strings.Join(learned(s), ", "))
 	row("Checkpoint", saved(s, now))
+	row("Output", result(s))
 	row("Note", anew(s))
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))

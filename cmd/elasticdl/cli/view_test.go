@@ -42,7 +42,7 @@ func after(d time.Duration) int64 { return start.Add(d).UnixMilli() }
 // running is a job that has lost worker-0 a moment ago.
 func running() *wire.JobStatus {
 	return &wire.JobStatus{
-		Name: "test-mnist", State: "Running", Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
+		Name: "test-mnist", State: "Running", Output: "/state/jobs/test-mnist/model", Strategy: "ParameterServerStrategy", StartedUnixMs: after(0),
 		Epoch: 1, Epochs: 2, RecordsDone: 44_032, RecordsTotal: 120_000, RecordsPerSecond: 8123.4,
 		Version: 688, Loss: 0.12345, Relaunched: 1, Requeued: 2, Workers: 2,
 		Evaluated: 2,
@@ -122,12 +122,12 @@ func TestViews(t *testing.T) {
 	golden(t, "list", listText([]*wire.JobStatus{ended("Succeeded", ""), running(), ringing(), begun}, false, now))
 	golden(t, "status-cluster", statusText(clustered(), now))
 	golden(t, "list-cluster", listText([]*wire.JobStatus{clustered(), ringing()}, true, now))
-	golden(t, "summary", summary(ended("Succeeded", ""), "/state/jobs/test-mnist/logs", "model"))
+	golden(t, "summary", summary(ended("Succeeded", ""), "/state/jobs/test-mnist/logs"))
 	golden(t, "screen-anew", screen(lost(running()), 130, 24, now))
 	golden(t, "status-anew", statusText(lost(running()), now))
 	golden(t, "status-cluster-anew", statusText(lost(clustered()), now))
-	golden(t, "summary-anew", summary(lost(ended("Succeeded", "")), "/state/jobs/test-mnist/logs", "model"))
-	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs", "model"))
+	golden(t, "summary-anew", summary(lost(ended("Succeeded", "")), "/state/jobs/test-mnist/logs"))
+	golden(t, "summary-failed", summary(ended("Failed", "all workers failed"), "/state/jobs/test-mnist/logs"))
 }
 
 func TestNews(t *testing.T) {
@@ -186,7 +186,7 @@ func TestCheckpointShown(t *testing.T) {
 	}
 	done := ended("Succeeded", "")
 	done.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 2, Version: 9, Records: 1, UnixMs: done.EndedUnixMs - 3000}
-	if text := summary(done, "logs", ""); !strings.Contains(text, "  checkpoint  2 (version 9, 1 record), 3s before the end, in /data/ckpt\n") {
+	if text := summary(done, "logs"); !strings.Contains(text, "  checkpoint  2 (version 9, 1 record), 3s before the end, in /data/ckpt\n") {
 		t.Error(text)
 	}
 }
@@ -207,13 +207,13 @@ func TestAnew(t *testing.T) {
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
 	}
-	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words; got != want {
+	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+"; output in /state/jobs/test-mnist/model"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	if got, want := verdict(lost(ended("Failed", "no worker\nis left"))), "job test-mnist Failed: no worker; is left; "+words; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := verdict(ended("Succeeded", "")), "job test-mnist Succeeded"; got != want {
+	if got, want := verdict(ended("Succeeded", "")), "job test-mnist Succeeded; output in /state/jobs/test-mnist/model"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	text, err := asJSON(lost(running()))
@@ -368,5 +368,24 @@ func TestCommas(t *testing.T) {
 		if got := commas(n); got != want {
 			t.Errorf("%d: %s, want %s", n, got, want)
 		}
+	}
+}
+
+// A user hears where the model is, also that it is nowhere.
+func TestResultShown(t *testing.T) {
+	for want, s := range map[string]*wire.JobStatus{
+		"/m":                             {State: "Succeeded", Output: "/m"},
+		"/m, when the job has succeeded": {State: "Suspended", Output: "/m"},
+		"the model is nowhere: the job had no --output and no --volume with a claim_name":      {State: "Succeeded", RecordsTotal: 1},
+		"the model will be nowhere: the job has no --output and no --volume with a claim_name": {State: "Running", RecordsTotal: 1},
+		"the model is in checkpoint 7 only, in s3://b/c":                                       {State: "Succeeded", Checkpoint: &wire.Checkpoint{Number: 7, Dir: "s3://b/c"}},
+		"": {State: "Failed", Output: "/m"},
+	} {
+		if got := result(s); got != want {
+			t.Errorf("%v: %q, want %q", s, got, want)
+		}
+	}
+	if got := result(&wire.JobStatus{State: "Succeeded", Type: "evaluate"}); got != "" {
+		t.Errorf("of an evaluation: %q", got)
 	}
 }

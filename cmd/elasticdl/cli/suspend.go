@@ -1,0 +1,144 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// errNotAtRest is the cause of a wait for a suspended job's pods that took too long.
+var errNotAtRest = errors.New("timed out while its pods were ending; they end in the background")
+
+func suspendCommand() *cobra.Command {
+	var (
+		where   where
+		timeout timeout
+	)
+	cmd := &cobra.Command{
+		Use:   "suspend JOB",
+		Short: "Have a job rest: it makes a checkpoint and ends its pods, until elasticdl resume",
+		Long: `Have a job rest: it makes a checkpoint and ends its pods, and goes on from there with elasticdl resume.
+
+On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A job without checkpoints begins
+anew when it is resumed.`,
+		Example:           "  elasticdl suspend test-mnist\n  elasticdl resume test-mnist",
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: where.complete,
+		PreRunE:           checks(where.check, timeout.check),
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			ctx, cancel := timeout.limit(cmd.Context(), errNotAtRest)
+			defer cancel()
+			return suspend(ctx, cmd, &where, args[0])
+		}),
+	}
+	timeout.flags(cmd)
+	where.flags(cmd)
+	return cmd
+}
+
+func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string) error {
+	home, err := where.find(cmd, name)
+	if err != nil {
+		return hint(err)
+	}
+	out := cmd.OutOrStdout()
+	if ofStack(ctx, home, name) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's, which may set that back; to keep it: pulumi config set --path job.suspend true && pulumi up\n", name)
+	}
+	err = home.Suspend(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
+	switch {
+	case errors.Is(err, errNotAtRest):
+		return failure{fmt.Errorf("job %s: %w", name, err), exitTimeout}
+	case err != nil:
+		return hint(err)
+	}
+	s, err := home.Status(ctx, name)
+	if err != nil {
+		return hint(err)
+	}
+	_, err = fmt.Fprintln(out, rested(s, time.Now()))
+	return err
+}
+
+// rested says how a job rests.
+func rested(s *wire.JobStatus, now time.Time) string {
+	if s.State != string(job.Suspended) { // it has ended meanwhile
+		return verdict(s)
+	}
+	words := "job " + s.Name + " suspended"
+	if c := s.GetCheckpoint(); c.GetNumber() > 0 {
+		return words + " at checkpoint " + saved(s, now)
+	}
+	if s.RecordsDone > 0 {
+		words += ": it has no checkpoint, and begins anew when it is resumed"
+	}
+	return words
+}
+
+// resting is what is said of a job that is waited for and suspended.
+func resting(name string) string {
+	return fmt.Sprintf("job %s is suspended; it goes on with: elasticdl resume %[1]s", name)
+}
+
+func resumeCommand() *cobra.Command {
+	var (
+		where  where
+		detach bool
+	)
+	cmd := &cobra.Command{
+		Use:   "resume JOB",
+		Short: "Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint",
+		Long: `Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint.
+
+On a cluster a suspended job is started again. Of one that has failed the same job is made anew, and goes on from the checkpoints in its
+own directory. On this machine the command shows the job until its end, unless --detach is given.`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: where.complete,
+		PreRunE:           where.check,
+		RunE: does(func(cmd *cobra.Command, args []string) error {
+			home, err := where.find(cmd, args[0])
+			if err != nil {
+				return hint(err)
+			}
+			if client, ok := home.(*kube.Client); ok {
+				return resumeThere(cmd, client, args[0])
+			}
+			return resumeHere(cmd, args[0], detach)
+		}),
+	}
+	cmd.Flags().BoolVar(&detach, "detach", false, "do not wait for the job's end; on a cluster nobody waits")
+	where.flags(cmd)
+	return cmd
+}
+
+func resumeHere(cmd *cobra.Command, name string, detach bool) error {
+	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	h, j, err := local.Resume(ctx, name, local.StartOptions{Detach: detach})
+	if err != nil {
+		return hint(err)
+	}
+	if detach {
+		_, err := fmt.Fprintf(out, "job %s resumed (%s)\n", j.Name, crew(j))
+		return err
+	}
+	return attend(ctx, h, j, out)
+}
+
+func resumeThere(cmd *cobra.Command, client *kube.Client, name string) error {
+	if err := client.Resume(cmd.Context(), name); err != nil {
+		return hint(err)
+	}
+	if client.OfStack(cmd.Context(), name) {
+		fmt.Fprintf(cmd.ErrOrStderr(), "note: job %s is a Pulumi stack's: if its configuration has job.suspend, pulumi up suspends it again; to keep it: pulumi config rm --path job.suspend\n", name)
+	}
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s resumed; see elasticdl status, logs -f and wait %[1]s%[2]s\n", name, client.Flags())
+	return err
+}

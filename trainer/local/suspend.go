@@ -1,0 +1,98 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// ErrSuspended is returned where a job is not to be replaced, as it is suspended.
+var ErrSuspended = errors.New("is suspended")
+
+// suspendSignal has a master suspend its job.
+const suspendSignal = syscall.SIGUSR1
+
+// onSuspend calls f whenever this process, a master, is told to suspend its job, until stop is called.
+func onSuspend(f func()) (stop func()) {
+	told := make(chan os.Signal, 1)
+	over := make(chan struct{})
+	signal.Notify(told, suspendSignal)
+	go func() {
+		for {
+			select {
+			case <-told:
+				f()
+			case <-over:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(told)
+		close(over)
+	}
+}
+
+// Suspend ends the processes of a job after a checkpoint, with which [Resume] goes on, and returns when they are gone. A job that has none
+// is not suspended: [job.ErrNoCheckpoints]. A job that ends meanwhile has ended.
+func Suspend(ctx context.Context, name string) error {
+	d, err := existing(name)
+	if err != nil {
+		return err
+	}
+	var j job.Job
+	if err := d.readJSON("job.json", &j); err != nil {
+		return fmt.Errorf("suspend job %s: %w", name, err)
+	}
+	if err := j.Resumable(job.Running); err != nil {
+		return err
+	}
+	if !d.alive() {
+		s, err := d.stored()
+		if err == nil && s.State != string(job.Suspended) {
+			err = fmt.Errorf("suspend job %s: it has ended: %s", name, s.State)
+		}
+		return err
+	}
+	tick := time.NewTicker(pollInterval / 2)
+	defer tick.Stop()
+	for told := 0; d.alive(); { // the next master is told, too, if one dies
+		var at address
+		if d.readJSON("master.json", &at) == nil && at.PID != told && !at.dead() && syscall.Kill(at.PID, suspendSignal) == nil {
+			told = at.PID
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+	return nil
+}
+
+// rests tells whether the job of a directory is suspended.
+func (d dir) rests() bool {
+	s, err := d.stored()
+	return err == nil && s.State == string(job.Suspended)
+}
+
+// end writes the end of a job that has no processes.
+func (d dir) end(state job.State, reason string) error {
+	lock, err := d.lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	s, err := d.stored()
+	if err != nil {
+		return err
+	}
+	conclude(s, state, reason, time.Now())
+	return d.store(s)
+}

@@ -1,0 +1,79 @@
+package local
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// resting is the directory of a job that is suspended, with a model of an earlier job of its name.
+func resting(t *testing.T) dir {
+	t.Helper()
+	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	d, err := openDir("rests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := named("rests")
+	j.CheckpointDir = d.path(checkpoints)
+	err = errors.Join(os.MkdirAll(d.logs(), privateDir), d.writeJSON("job.json", j), d.store(&wire.JobStatus{Name: "rests", State: string(job.Suspended)}),
+		os.Mkdir(d.path(result), privateDir), os.WriteFile(filepath.Join(d.path(result), "model.safetensors"), []byte("of before"), 0o600))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A suspended job is neither dead nor replaced by another, and can be stopped.
+func TestSuspendedJob(t *testing.T) {
+	d := resting(t)
+	if s, err := Status(t.Context(), "rests"); err != nil || s.State != "Suspended" {
+		t.Errorf("status: %v, %v", s, err)
+	}
+	if err := Suspend(t.Context(), "rests"); err != nil {
+		t.Errorf("suspended again: %v", err)
+	}
+	if _, err := Start(t.Context(), named("rests"), StartOptions{}); !errors.Is(err, ErrSuspended) {
+		t.Errorf("another job of the name: %v", err)
+	}
+	if _, err := d.reopen(); err != nil {
+		t.Errorf("it cannot be resumed: %v", err)
+	}
+	if d = resting(t); Stop(t.Context(), "rests") != nil {
+		t.Error("it cannot be stopped")
+	}
+	if s, err := Status(t.Context(), "rests"); err != nil || s.State != "Stopped" || s.Reason != "stopped: by the user" {
+		t.Errorf("stopped: %v, %v", s, err)
+	}
+	if err := Suspend(t.Context(), "rests"); err == nil || err.Error() != "suspend job rests: it has ended: Stopped" {
+		t.Errorf("suspended after its end: %v", err)
+	}
+	if err := d.clear(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(filepath.Join(d.path(result), "model.safetensors")); err != nil || string(text) != "of before" {
+		t.Errorf("the model of the job before is gone before there is another: %v", err)
+	}
+}
+
+// Who waits for a suspended job is told once, and waits for its end.
+func TestWaitForASuspendedJob(t *testing.T) {
+	d := resting(t)
+	synctest.Test(t, func(t *testing.T) {
+		go func() {
+			time.Sleep(time.Minute)
+			d.store(&wire.JobStatus{Name: "rests", State: string(job.Succeeded)})
+		}()
+		told := 0
+		s, err := Wait(t.Context(), "rests", func() { told++ })
+		if err != nil || s.State != "Succeeded" || told != 1 {
+			t.Errorf("%v, %v; told %d times", s, err, told)
+		}
+	})
+}
