@@ -43,7 +43,7 @@
 // # The master comes back
 //
 // A master that dies, by a signal or by a panic, before it has written the end of the job is started again: at once, and after a pause that
-// doubles from 100 ms to 10 s if it dies again and again. The servers and workers go on meanwhile.
+// doubles from 100 ms to 10 s if it crashes again and again within ten seconds; one that somebody killed is always replaced at once. The servers and workers go on meanwhile.
 //
 //	launcher:  incarnation + 1 on the disk ──> start the master, with      --launch  its incarnation
 //	                                                                       a session, new for each

@@ -139,7 +139,7 @@ func (l *launcher) masters() (job.State, string) {
 			return job.Failed, fmt.Sprintf("master died: %v", exit)
 		}
 		running := err == nil && status.State == string(job.Running) && l.dir.storedSince(began)
-		pause, ok := restarts.next(time.Since(began), running)
+		pause, ok := restarts.next(time.Since(began), running, exit.Signal != 0)
 		if !ok {
 			return job.Failed, fmt.Sprintf("master died %d times in a row: %v", restarts.early, exit)
 		}
@@ -284,19 +284,19 @@ const (
 	mostEarly = 10               // masters that die in a row before they are ready, until the job is given up
 )
 
-// next takes how long a master has lived, and whether it was ready, and returns how long to wait until the next one. ok is false if
-// there is no use in one.
-func (r *restarts) next(lived time.Duration, ready bool) (pause time.Duration, ok bool) {
-	switch {
-	case ready || lived >= steady:
+// next takes how long a master has lived, whether it was ready, and whether somebody killed it, which is not its own fault, and returns how
+// long to wait until the next one. ok is false if there is no use in one.
+func (r *restarts) next(lived time.Duration, ready, killed bool) (pause time.Duration, ok bool) {
+	r.early++
+	if ready || lived >= steady {
 		r.early = 0
-	default:
-		r.early++
 	}
-	if lived >= steady {
+	if killed || lived >= steady {
 		r.pause = 0
 	}
 	pause = r.pause
-	r.pause = min(max(2*pause, cmp.Or(r.least, 100*time.Millisecond)), cmp.Or(r.longest, 10*time.Second))
+	if !killed {
+		r.pause = min(max(2*pause, cmp.Or(r.least, 100*time.Millisecond)), cmp.Or(r.longest, 10*time.Second))
+	}
 	return pause, r.early < mostEarly
 }

@@ -210,7 +210,10 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 			if _, err := Start(t.Context(), named("crashes"), o); err != nil {
 				t.Fatal(err)
 			}
-			s := until(t, "crashes", "death of the master", func(s *wire.JobStatus) bool { return len(s.Pods) == 2 && s.Pods[1].State == "Pending" })
+			s := until(t, "crashes", "death of two masters", func(s *wire.JobStatus) bool {
+				log, _ := os.ReadFile(home(t, "crashes").logFile("master"))
+				return len(s.Pods) == 2 && s.Pods[1].State == "Pending" && strings.Contains(string(log), "incarnation=3")
+			})
 			if p := s.Pods[1]; p.Pid != 0 || p.Reason != "it died, and is started again" || s.State != "Running" {
 				t.Errorf("status: %v", s)
 			}
@@ -228,8 +231,8 @@ func TestStopWhileTheMasterIsDead(t *testing.T) {
 
 func TestRestarts(t *testing.T) {
 	type life struct {
-		lived time.Duration
-		ready bool
+		lived         time.Duration
+		ready, killed bool
 	}
 	const s = time.Second
 	young := life{ready: true}
@@ -241,7 +244,9 @@ func TestRestarts(t *testing.T) {
 	}{
 		{"once", []life{young}, []time.Duration{0}, false},
 		{"again and again", slices.Repeat([]life{young}, 10), []time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5, 10 * s, 10 * s}, false},
-		{"one was steady", []life{young, young, {10 * s, false}, young}, []time.Duration{0, s / 10, 0, s / 10}, false},
+		{"one was steady", []life{young, young, {lived: 10 * s}, young}, []time.Duration{0, s / 10, 0, s / 10}, false},
+		{"killed, and not by itself", []life{young, young, {0, true, true}, {0, true, true}, young, young}, []time.Duration{0, s / 10, 0, 0, 0, s / 10}, false},
+		{"killed before it is ready", slices.Repeat([]life{{killed: true}}, 10), slices.Repeat([]time.Duration{0}, 10), true},
 		{"never ready", slices.Repeat([]life{{}}, 10), []time.Duration{0, s / 10, s / 5, 2 * s / 5, 4 * s / 5, 8 * s / 5, 16 * s / 5, 32 * s / 5, 10 * s, 10 * s}, true},
 		{"ready between", append(slices.Repeat([]life{{}}, 9), young, life{}), nil, false},
 	} {
@@ -253,7 +258,7 @@ func TestRestarts(t *testing.T) {
 				t.Errorf("%s: given up too early", tt.name)
 			}
 			var pause time.Duration
-			pause, ok = r.next(l.lived, l.ready)
+			pause, ok = r.next(l.lived, l.ready, l.killed)
 			pauses = append(pauses, pause)
 		}
 		if ok == tt.end || tt.pauses != nil && !slices.Equal(pauses, tt.pauses) {
