@@ -85,8 +85,11 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 }
 
 // restoreQueue makes the queue of a model that has what a ledger says.
-func (m *master) restoreQueue(had *ledger.Ledger) (err error) {
-	m.queue, err = task.Restore(m.Training, m.taskPolicy(), had, m.former.Tasks, m.Self.Header().Incarnation)
+func (m *master) restoreQueue(had *ledger.Ledger) error {
+	queue, err := task.Restore(m.Training, m.taskPolicy(), had, m.former.Tasks, m.Self.Header().Incarnation)
+	if err == nil {
+		m.queue = queue
+	}
 	return err
 }
 

@@ -32,6 +32,25 @@ func cutUp(shards []Shard, each int64) *cut {
 	return c
 }
 
+// settled returns the ledger with the epochs complete of which every task is had. Who holds a model hears from the master that an epoch is
+// complete, perhaps when it is in the next one.
+func (c *cut) settled(l *ledger.Ledger) *ledger.Ledger {
+	if len(l.Epochs()) < 2 {
+		return l
+	}
+	all := l.Clone()
+	for len(all.Epochs()) > 1 {
+		epoch := all.Settled() + 1
+		for number := range c.tasks {
+			if _, whole := all.Had(ledger.Task{Epoch: epoch, Number: number}); !whole {
+				return &all
+			}
+		}
+		all.Settle(epoch)
+	}
+	return &all
+}
+
 // task returns the task of a number, which is like another but for its records.
 func (c *cut) task(number int, like Task) Task {
 	i := sort.Search(len(c.first), func(i int) bool { return c.first[i] > number }) - 1

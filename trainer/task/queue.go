@@ -405,6 +405,7 @@ func (q *Queue) Rewind(l *ledger.Ledger) error {
 
 // at makes a queue whose training is where a model is that has what the ledger says, and that holds nothing else.
 func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
+	l = q.cut.settled(l)
 	back := &Queue{policy: q.policy, cut: q.cut, epoch: l.Settled(), training: new(todo)}
 	if back.cut.records == 0 {
 		back.epoch, back.closed = 0, true

@@ -252,6 +252,28 @@ func (m *model) Replace(t *rapid.T) {
 	}
 }
 
+// TestRestoreOfAnEpochThatNobodyHasSettled holds that an epoch is complete of which all is had, whoever has heard of it, and no other.
+func TestRestoreOfAnEpochThatNobodyHasSettled(t *testing.T) {
+	shards, p := []Shard{{"train", 0, 95}}, Policy{RecordsPerTask: 10, Epochs: 9}
+	var l ledger.Ledger
+	l.Settle(2)
+	for epoch := 3; epoch <= 4; epoch++ {
+		for number := range 10 {
+			l.Add(ledger.Task{Epoch: epoch, Number: number}, 10, 10)
+		}
+	}
+	l.Add(ledger.Task{Epoch: 5, Number: 7}, 4, 10)
+	q, err := Restore(shards, p, &l, Snapshot{}, 2)
+	must(t, err)
+	if s := q.Stats(); q.SettledEpochs() != 4 || s.Epoch != 5 || s.Done != 4*95+4 || s.EpochDone != 4 {
+		t.Errorf("%d epochs are settled, %+v", q.SettledEpochs(), s)
+	}
+	l.Add(ledger.Task{Epoch: 6, Number: 0}, 10, 10)
+	if _, err := Restore(shards, p, &l, Snapshot{}, 2); err == nil || !strings.Contains(err.Error(), "something of epochs [5 6] is had, and only the first 4 are complete") {
+		t.Errorf("two epochs of which something is missing: %v", err)
+	}
+}
+
 // TestRestoreRefuses holds that nothing impossible is restored, and that who reads of it knows why.
 func TestRestoreRefuses(t *testing.T) {
 	shards, p := []Shard{{"train", 0, 100}}, Policy{RecordsPerTask: 10, Epochs: 2}
