@@ -177,6 +177,7 @@ func lastLine(path string) string {
 		switch {
 		case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
 			return line
+		case strings.HasPrefix(line, "[signal "): // of a panic that is the line above
 		case strings.HasPrefix(line, "["), strings.HasPrefix(line, "elasticdl "): // no stack
 			return lines[len(lines)-1]
 		}
