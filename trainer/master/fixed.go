@@ -30,6 +30,9 @@ type model struct {
 func (f *fixed) find() (found model, err error) {
 	from := f.m.Job.CheckpointDirForInit
 	found.from, err = f.m.Open.Find(from)
+	if r := f.m.former; r != nil && r.Base.Number > 0 { // the workers have that one, whatever came later
+		found.from.Number, found.from.File = r.Base.Number, ""
+	}
 	switch {
 	case err != nil:
 	case found.from.File != "":
@@ -65,7 +68,9 @@ func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 func (f *fixed) start(found model) {
 	f.model = found
 	from := found.from
-	f.m.servers.custody.Start(f.m.Self.Life(), custody.Base{Dir: from.Location, Number: from.Number, Fresh: true})
+	base := custody.Base{Dir: from.Location, Number: from.Number, Fresh: true}
+	f.m.checkpoints.base = kept{Base: base} // for the master that follows
+	f.m.servers.custody.Start(f.m.Self.Life(), base)
 	if from.File != "" {
 		f.m.Log.Info("The model is an exported one", "path", from.Path(), "version", found.at)
 		return

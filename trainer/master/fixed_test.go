@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -129,6 +130,34 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 		reply, err := w.Join(w.Context(), &wire.JoinRequest{Role: wire.Role_WORKER})
 		if err != nil || reply.Base.GetNumber() != 2 || !reply.Base.Fresh || reply.Base.Dir != dir || w.look().Version != 20 {
 			t.Errorf("joined %v, %v", reply, err)
+		}
+
+		// So are those of a master that comes back.
+		c := config(t)
+		fixedJob(t, job.Evaluate, "")(&c)
+		c.Job.CheckpointDirForInit = dir
+		for _, before := range []*record{nil, {Base: custody.Base{Dir: dir, Number: 2}}} {
+			m, err := newMaster(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.former = before
+			found, err := m.fixed.find()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.fixed.start(found)
+			text, err := m.memoir()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := int64(3)
+			if before != nil {
+				want = 2
+			}
+			if r, err := readRecord(text); err != nil || r.Base.Number != want || m.strategy.version() != 10*want {
+				t.Errorf("after a master with %+v: %+v, %v, version %d", before, r, err, m.strategy.version())
+			}
 		}
 	})
 }
