@@ -87,6 +87,7 @@ type ringWatch struct {
 	first    map[string]time.Time // that a member was in a world
 	holders  map[string]bool      // those of them who had the model that it begins with
 	trained  bool                 // the training is finished
+	moved    bool                 // the model was updated since it began
 	began    *trace               // what the next model begins with; nil: the initial values
 	marks    map[mark]trace
 	noise    map[int32]uint64 // of a minibatch, by its first record
@@ -136,7 +137,7 @@ func (w *ringWatch) hear(e master.Event) {
 	switch e := e.(type) {
 	case master.WorldFormed:
 		if len(e.World.Sources) == 0 {
-			w.models = append(w.models, e.World.Formation)
+			w.models, w.moved = append(w.models, e.World.Formation), false
 			if w.began != nil {
 				w.marks[mark{e.World.Formation, w.base}] = *w.began
 			}
@@ -172,12 +173,13 @@ func (w *ringWatch) forget() {
 	w.members, w.holders, w.first, w.marks = nil, nil, make(map[string]time.Time), make(map[mark]trace)
 }
 
-// bereaved hears that the model is lost. The mutex is held.
+// bereaved hears that the model is lost. The mutex is held. A master may be lost before a world hears of itself: then nobody has the
+// model that it was to begin with.
 func (w *ringWatch) bereaved(reason string) {
-	if len(w.holders) > 0 && !w.damaged {
+	if len(w.holders) > 0 && w.moved && !w.damaged {
 		w.complain("the training goes back (%s), and %v live who had its model", reason, slices.Collect(maps.Keys(w.holders)))
 	}
-	w.trained, w.began = false, nil
+	w.trained, w.moved, w.began = false, false, nil
 }
 
 // atRest is what a checkpoint has, nil if it cannot be read: then nobody begins with it.
@@ -279,6 +281,7 @@ func (w *ringWatch) model(world int64) int {
 
 // update looks at what an update left: the same on every rank, and every record in it once.
 func (w *ringWatch) update(name string, e *engine, m mark) {
+	w.moved = true
 	t := trace{print: fingerprint(e.values)}
 	for record, count := range e.counts(e.values, 0) {
 		switch times := count - start; {
