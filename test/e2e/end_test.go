@@ -75,8 +75,8 @@ func TestTheTruthIsTold(t *testing.T) {
 		t.Errorf("elasticdl status bad does not say what was wrong:\n%s", out)
 	}
 	bad.ask(func() bool {
-		if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil || s.Reason != "PodFailurePolicy" {
-			t.Errorf("the Failed condition is %v, want by the pod failure policy", s)
+		if s := bad.now[jobs]["elasticdl-bad-master"].condition("Failed"); s == nil || s.Reason != "BackoffLimitExceeded" {
+			t.Errorf("the Failed condition is %v, want by the backoff limit, which its master has set to 0", s)
 		}
 		return true
 	})

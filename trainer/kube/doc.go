@@ -22,12 +22,16 @@
 //  3. A creation whose answer is lost is done once. A deletion is of one pod, and never of the next of its name.
 //  4. Pods of another job, or of one of the same name before, are not touched.
 //  5. A pod that is not gone ten seconds after its grace is on a node that does not answer, and is taken from it.
-//  6. A job is begun once. The state names the master that began it; another one ends the job and what was left of it, and a
-//     master that finds another's name gives way. It begins when the pods of a former Job of its name are gone, which would
-//     take its master for theirs.
-//  7. The last state is written before the master's process ends, if there is any way to do so; its exit code is 0 if
-//     and only if every record was done.
-//  8. What befalls the job as a whole, and failures and refusals of its pods, are told by events of its Job: few, however often
+//  6. Of the masters of a Job one writes at a time. Each start of one raises the incarnation in the state by compare-and-swap, which
+//     locks out those before: what they write then, status or record, is refused, and they end and touch no pod. What the state of
+//     another Job of the name says is nobody's.
+//  7. A master goes on with the record of the one before. Without one nothing of the Job is begun: it begins when the pods of a former
+//     Job of its name are gone, which would take its master for theirs.
+//  8. A job whose end is written is not run again. The exit code is 0 only if it is written that every record was done. A job fails
+//     in this order: that is written, its pods are deleted, its Job may start no other master, the process ends.
+//  9. A master that is told to go does what its Job says: deleted, or over its deadline, the job stops; suspended, its pods are
+//     ended until it is resumed; else they work on, and the next master finds them ([Runtime.Adopt]).
+//  10. What befalls the job as a whole, and failures and refusals of its pods, are told by events of its Job: few, however often
 //     that happens. They are written before the master's process ends, if the API server answers. No job waits for an event
 //     while it runs, or fails for want of one.
 package kube
