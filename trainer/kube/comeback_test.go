@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -174,12 +175,13 @@ func TestMasterGoesOnAfterAnother(t *testing.T) {
 
 // noticed is a run that ends as it is told.
 func noticed(ctx context.Context, config master.Config) (*wire.JobStatus, error) {
-	config.OnStatus(&wire.JobStatus{Name: "test", State: "Running", RecordsDone: 1})
-	s := &wire.JobStatus{Name: "test", State: "Running", RecordsPerSecond: 5}
+	s := &wire.JobStatus{Name: "test", State: "Running", RecordsDone: 1, RecordsPerSecond: 5}
+	config.OnStatus(s)
 	select {
 	case n := <-config.Notices:
 		return s, map[master.Notice]error{master.Leave: master.ErrLeft, master.Suspend: master.ErrSuspended}[n]
 	case <-ctx.Done():
+		s = proto.CloneOf(s)
 		s.State, s.Reason, s.EndedUnixMs = "Stopped", context.Cause(ctx).Error(), 1
 		return s, context.Cause(ctx)
 	}

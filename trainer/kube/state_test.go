@@ -94,6 +94,27 @@ func TestSupersededWriterWritesNothing(t *testing.T) {
 	}
 }
 
+// What a Job of the name before has left is nobody's.
+func TestRecordOfAnotherJob(t *testing.T) {
+	s, all := testRecorders(t, 2)
+	for i, r := range all {
+		r.uid = []string{"the-job-before", "the-job"}[i]
+		p, err := r.begin(t.Context(), &wire.JobStatus{State: "Pending"})
+		if err != nil || p.incarnation != 0 || p.record != nil || p.status != nil || r.incarnation != 1 {
+			t.Errorf("%s: %+v, %v", r.uid, p, err)
+		}
+		if record := s.maps["elasticdl-test-state"].Data[keyRecord]; record != "" {
+			t.Errorf("%s finds %s", r.uid, record)
+		}
+		if err := errors.Join(r.Write(t.Context(), []byte("{}")), r.write(t.Context(), &wire.JobStatus{State: "Running"})); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := all[0].Write(t.Context(), []byte("{}")); !errors.Is(err, master.ErrSuperseded) {
+		t.Errorf("a master of the Job before writes: %v", err)
+	}
+}
+
 // What the next master has to know does not wait for the next status, and is there when the call returns.
 func TestRecordsAreNotPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
