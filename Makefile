@@ -107,7 +107,7 @@ bench: build ## ratios beside peers and physical limits, into build/bench.json; 
 bench-peers: ## install what the bench compares with (PyTorch, from Debian)
 	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-pthread
 
-accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; and with a worker killed every 5 s
+accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
 
 cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes, DNS, a registry; CLUSTER_FLAGS="--nodes=0 --kwok=200" needs no root
