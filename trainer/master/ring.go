@@ -107,8 +107,8 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		}
 		r.m.gathered(state)
 	}
-	r.m.remember() // before anybody is in that world
 	r.settle(r.custody.Formed(w, had, version))
+	r.m.remember() // before anybody is in that world
 	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
 	if len(w.Sources) == 0 {
 		world.Base = wireBase(r.m.checkpoints.base.Base)
