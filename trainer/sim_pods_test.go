@@ -123,6 +123,7 @@ func (p *pods) restart(id pod.ID, delay time.Duration) bool {
 	}
 	p.drop(it)
 	p.begin(it.Pod, delay, func(*process) {})
+	p.live[id].runs = true // so the cluster says still
 	return true
 }
 

@@ -228,7 +228,9 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	var heard bool
 	var lost int
 	since := time.Now()
-	w.note(func() { heard, lost = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat, w.lost })
+	w.note(func() {
+		heard, lost = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat && since.Sub(w.returned) > timing.Return+2*timing.Beat, w.lost
+	})
 	if !heard || d <= limit {
 		return
 	}

@@ -2,6 +2,7 @@ package trainer_test
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -10,18 +11,19 @@ import (
 
 // watch is what was seen of a job. The simulation's mutex guards it.
 type watch struct {
-	leased  []task.Task    // first leases of training tasks, in order, since the training began (anew)
-	epochs  int            // finished since then
-	lives   int            // how often it began anew
-	life    int64          // the last that was told
-	cause   bool           // a server ended since then
-	back    bool           // it went back to a checkpoint, and no epoch has ended since
-	follows bool           // another master has come back, and no epoch has ended since
-	again   int            // restarts of servers in place that may have yet to be noticed: the process joins late
-	struck  int            // how often something went wrong
-	ending  bool           // the job is over
-	tries   map[pod.ID]int // creations
-	wrong   []string
+	leased   []task.Task    // first leases of training tasks, in order, since the training began (anew)
+	epochs   int            // finished since then
+	lives    int            // how often it began anew
+	life     int64          // the last that was told
+	cause    bool           // a server ended since then
+	back     bool           // it went back to a checkpoint, and no epoch has ended since
+	returned time.Time      // when the last master came back
+	follows  bool           // another master has come back, and no epoch has ended since
+	again    int            // restarts of servers in place that may have yet to be noticed: the process joins late
+	struck   int            // how often something went wrong
+	ending   bool           // the job is over
+	tries    map[pod.ID]int // creations
+	wrong    []string
 }
 
 // complain says what was wrong. The mutex is held.
@@ -47,22 +49,22 @@ func (s *simulation) hear(e master.Event) {
 			switch {
 			case s.back && e.Epoch == s.epochs-1: // the checkpoint had all of its records, and its end not
 				s.epochs--
-			case s.follows && e.Epoch == s.epochs+1: // the master before died between the end and its telling
-				s.epochs++
+			case s.follows && e.Epoch > s.epochs: // a master before, which may have gone on unheard, has seen the end of the others
+				s.epochs = e.Epoch
 			}
 			s.back, s.follows = false, false
 			if e.Epoch != s.epochs || e.Records != s.training.total {
 				s.complain("epoch %d finished with %d records, want epoch %d with %d", e.Epoch, e.Records, s.epochs, s.training.total)
 			}
 		case master.TrainingFinished:
-			if s.follows && s.epochs == s.job.NumEpochs-1 {
-				s.epochs++
+			if s.follows {
+				s.epochs = s.job.NumEpochs
 			}
 			if s.epochs != s.job.NumEpochs {
 				s.complain("the training finished after %d epochs of %d", s.epochs, s.job.NumEpochs)
 			}
 		case master.MasterBack:
-			s.back, s.follows = true, true
+			s.back, s.follows, s.returned = true, true, time.Now()
 		case master.PodEnded:
 			s.cause = s.cause || e.ID.Role == pod.PS
 		case master.BegunAnew:

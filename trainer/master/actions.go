@@ -72,17 +72,13 @@ func (m *master) execute(ctx context.Context) {
 		m.mu.Lock()
 		actions := m.actions
 		m.actions = nil
-		creates := slices.ContainsFunc(actions, func(a pod.Action) bool { return a.Verb == pod.Create })
-		number, ok := int64(0), false
-		if creates {
-			number, ok = m.record()
+		var number int64 // of the record that has the numbers of these creations
+		if slices.ContainsFunc(actions, func(a pod.Action) bool { return a.Verb == pod.Create }) {
+			number, _ = m.record()
 		}
 		m.mu.Unlock()
-		if ok && m.scribe.wait(ctx, number) != nil { // no number is given out twice
-			return
-		}
 		for _, a := range actions {
-			e.take(ctx, a)
+			e.take(ctx, deed{a, number})
 		}
 	}
 }
@@ -96,14 +92,20 @@ type executor struct {
 	busy map[pod.ID]*deeds
 }
 
+// deed is an action, and the record that is to be written before it; 0: none.
+type deed struct {
+	pod.Action
+	record int64
+}
+
 // deeds is what is to be done about a pod after what is being done.
 type deeds struct {
-	next   []pod.Action
+	next   []deed
 	cancel context.CancelFunc // of what is being done
 }
 
 // take gives an action to its pod's goroutine. A deletion cancels the creation that it comes after.
-func (e *executor) take(ctx context.Context, a pod.Action) {
+func (e *executor) take(ctx context.Context, a deed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.busy[a.ID]; d != nil {
@@ -113,7 +115,7 @@ func (e *executor) take(ctx context.Context, a pod.Action) {
 		}
 		return
 	}
-	d := &deeds{next: []pod.Action{a}, cancel: func() {}}
+	d := &deeds{next: []deed{a}, cancel: func() {}}
 	e.busy[a.ID] = d
 	e.m.background.Go(func() { e.work(ctx, a.ID, d) })
 }
@@ -141,9 +143,13 @@ func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
 }
 
 // perform does one action. What may take long is done beside the others; doing ends when it is not wanted any more.
-func (e *executor) perform(ctx, doing context.Context, a pod.Action) {
+func (e *executor) perform(ctx, doing context.Context, d deed) {
+	a := d.Action
 	switch a.Verb {
 	case pod.Create:
+		if d.record > 0 && errors.Is(e.m.scribe.wait(doing, d.record), ErrSuperseded) { // no number is given out twice
+			return
+		}
 		select {
 		case e.slots <- struct{}{}:
 			defer func() { <-e.slots }()

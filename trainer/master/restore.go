@@ -201,7 +201,7 @@ func (s *servers) gather() {
 func (s *servers) awaited() bool {
 	for i := range s.lines {
 		p, ok := s.m.table.Get(pod.ID{Role: pod.PS, Index: i})
-		if _, _, here := s.custody.At(i); !here && ok && (p.Phase == pod.Running || p.Phase == pod.Leaving) {
+		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() { // a pending one may run, and not be said to yet
 			return true
 		}
 	}
