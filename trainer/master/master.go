@@ -120,6 +120,7 @@ type master struct {
 	former      *record         // what the master before has left; nil: this is the first
 	unheard     []pod.Event     // what came before that was taken up
 	gathering   bool            // it is not known yet what is in the model: nobody is given anything to do
+	announceBy  time.Time       // by clock: nothing new is given out before, or until they have
 	unannounced map[int]bool    // workers that have yet to say what leases of the master before they hold; nil: none
 	specified   int             // workers, by the job's specification
 	going       Notice          // what the master was told; 0: nothing
@@ -361,6 +362,7 @@ func (m *master) deadline(now time.Time) time.Time {
 	}
 	sooner(m.goingBy, m.going != 0)
 	present := func(at time.Time, ok bool) { sooner(at.Add(m.away), ok) }
+	present(m.announceBy, m.unannounced != nil && !m.gathering && m.clock(now).Before(m.announceBy))
 	present(m.queue.Deadline())
 	present(m.checkpoints.deadline(m.clock(now)))
 	if m.ring != nil {
@@ -384,6 +386,9 @@ func (m *master) tick() {
 	if !m.over {
 		if m.ring != nil {
 			m.ring.tick()
+		}
+		if m.unannounced != nil && !m.clock(now).Before(m.announceBy) {
+			m.wake()
 		}
 		m.checkpoints.tick(m.clock(now))
 		m.replaceStragglers(now)

@@ -118,7 +118,7 @@ func (m *master) untouched() bool { return !m.begun && m.former.Base == m.checkp
 
 // gathered notes that it is known what is in the model, and that the training goes on from there. The mutex is held.
 func (m *master) gathered(how string) {
-	m.gathering = false
+	m.gathering, m.announceBy = false, m.clock(time.Now()).Add(timing.Return)
 	m.Log.Info("The training goes on: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
 	m.announced()
 	m.wake()
@@ -157,6 +157,7 @@ func (m *master) announced(workers ...int) {
 	if len(m.unannounced) == 0 {
 		m.unannounced = nil
 		m.queue.Announced()
+		m.wake()
 	}
 }
 

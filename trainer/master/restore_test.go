@@ -147,6 +147,10 @@ func TestMasterComesBack(t *testing.T) {
 		if s := r.look(); s.RecordsDone != 5 {
 			t.Errorf("%d records are done, want 3 of one task and 2 of the other", s.RecordsDone)
 		}
+		if task := r.task(1, second.Lease); task.Kind != wire.TaskKind_WAIT {
+			t.Errorf("%v is given away, which worker 0 may be about to announce", task)
+		}
+		r.beat(&wire.HeartbeatRequest{Role: wire.Role_WORKER}) // it has nothing to announce
 		rest := r.task(0)
 		if rest.Number != first.Number || rest.Done != 3 || rest.Lease <= second.Lease {
 			t.Errorf("worker 0 is given %v, want what is left of %v under another number", rest, first)

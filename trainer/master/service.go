@@ -166,6 +166,9 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 		}
 	}
 	now := time.Now()
+	if m.unannounced != nil && m.clock(now).Before(m.announceBy) { // what they are about to announce is not given to others
+		return task.Lease{}, false
+	}
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
 		if !m.begun { // a life in which somebody was given something to do cannot be begun again
