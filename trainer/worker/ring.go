@@ -237,6 +237,7 @@ func (r *member) synchronize(in *world) error {
 		if err := r.begin(in); err != nil {
 			return err
 		}
+		r.changes += in.Formation << beginnings
 		r.reconcile()
 		return nil
 	}
@@ -256,6 +257,10 @@ func (r *member) synchronize(in *world) error {
 	r.reconcile()
 	return nil
 }
+
+// beginnings is where a round's number says with which formation the states began that it is of: so a member that
+// has such a state is told from one that has come with the state of another beginning, after as many rounds, and has got no other.
+const beginnings = 32
 
 // begin makes the state the one that the model's life begins with.
 func (r *member) begin(in *world) error {

@@ -29,7 +29,7 @@ type state struct {
 
 // position is how far a state is.
 type position struct {
-	changes int64 // rounds that changed it; -1: there is no state
+	changes int64 // rounds that changed it, and with what they began (beginnings); -1: there is no state
 	version int64 // updates
 	records int64 // in pending
 	taken   int64 // version of the snapshot, 0 if there is none
