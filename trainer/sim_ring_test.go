@@ -237,7 +237,7 @@ func (w *ringWatch) mute(name string, d time.Duration) {
 	time.AfterFunc(limit, func() {
 		asked := w.pods.isAsked(name)
 		w.note(func() {
-			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil && w.deaf.Before(since) {
+			if w.members[name] && !w.ending && !asked && w.lost == lost && w.reign != nil && w.deaf.Before(since) && w.returned.Before(since) {
 				w.complain("%s was silent for %v, and it is not replaced", name, limit)
 			}
 		})
