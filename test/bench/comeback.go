@@ -284,7 +284,7 @@ func (l *live) killAll(ctx context.Context, launcher int) error {
 			return err
 		}
 	}
-	_, err = local.Wait(ctx, l.job.Name)
+	_, err = local.Wait(ctx, l.job.Name, nil)
 	return err
 }
 

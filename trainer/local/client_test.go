@@ -34,20 +34,6 @@ func startJob(t *testing.T, name string) *Handle {
 	return h
 }
 
-// masterPID is known once a job has been started.
-func masterPID(t *testing.T, name string) int {
-	t.Helper()
-	d, err := openDir(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var at address
-	if err := d.readJSON("master.json", &at); err != nil {
-		t.Fatal(err)
-	}
-	return at.PID
-}
-
 func TestJobFromStartToStop(t *testing.T) {
 	useHome(t)
 	newLife(t)

@@ -128,7 +128,7 @@ func holdLife() *os.File {
 // fakeMaster does what RunMaster does, as its job's name says, but for the job. Two workers are all that the first incarnation of a keeper
 // has, and the next ones go on with them.
 func fakeMaster(d dir, incarnation int) int {
-	lock = inherited(lockEnv)
+	lock.Store(inherited(lockEnv))
 	endWithParent()
 	switch {
 	case d.name() == "broken":

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,7 +25,7 @@ var inheritances = []string{lifelineEnv, lockEnv, listenerEnv, sessionEnv}
 
 // lock is of the job of this process. The death of the process gives it back, and nothing before: who finds it free finds no process of
 // the job.
-var lock *os.File
+var lock atomic.Pointer[os.File]
 
 // orphanGrace is how long an orphan may take to leave in good order.
 const orphanGrace = time.Second
@@ -34,7 +35,7 @@ const orphanGrace = time.Second
 // stop function was called before. Without a lifeline from the parent the context
 // ends with ctx or stop only.
 func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
-	lock = inherited(lockEnv)
+	lock.Store(inherited(lockEnv))
 	ctx, cancel := context.WithCancelCause(ctx)
 	stopped := make(chan struct{})
 	stop := sync.OnceFunc(func() {

@@ -28,7 +28,7 @@ type MasterConfig struct {
 // RunMaster is the main of a master: it runs the job of the directory, from the record of the masters before it on, and returns when every
 // pod of it is gone. It is nil if every record was done.
 func RunMaster(ctx context.Context, c MasterConfig) error {
-	lock = inherited(lockEnv)
+	lock.Store(inherited(lockEnv))
 	endWithParent()
 	h, err := inherit(dir(c.JobDir), c.Launch)
 	if err != nil {
