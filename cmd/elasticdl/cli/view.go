@@ -555,4 +555,3 @@ func span(start, end int64, now time.Time) string {
 	}
 	return short(time.Duration(max(0, end-start)) * time.Millisecond)
 }
-
