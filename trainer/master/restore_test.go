@@ -104,14 +104,16 @@ func (r *reigned) follow() {
 	synctest.Wait()
 }
 
-// rejoin makes the server join again as it is asked to, with the values of a life.
+// rejoin makes the servers join again as they are asked to, with the values of a life.
 func (r *reigned) rejoin(holds int64) {
 	r.Helper()
-	if reply := r.beat(&wire.HeartbeatRequest{Role: wire.Role_PS}); !reply.Join {
-		r.Error("a server that only the master before knew is not asked to join again")
-	}
-	if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Address: r.servers[0].address, Holds: holds, Process: 1}); err != nil {
-		r.Fatal(err)
+	for i, s := range r.servers {
+		if reply := r.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i)}); !reply.Join {
+			r.Errorf("server %d, which only the master before knew, is not asked to join again", i)
+		}
+		if _, err := r.Join(r.Context(), &wire.JoinRequest{Role: wire.Role_PS, Index: int32(i), Address: s.address, Holds: holds, Process: 1}); err != nil {
+			r.Fatal(err)
+		}
 	}
 	synctest.Wait()
 }
@@ -160,6 +162,24 @@ func TestMasterComesBack(t *testing.T) {
 		r.leave()
 		if r.err != nil || r.status.RecordsDone != 8 || len(r.pods.created) != created {
 			t.Errorf("the job ends with %v, %d records, %d pods created instead of %d", r.err, r.status.RecordsDone, len(r.pods.created), created)
+		}
+	})
+}
+
+// What not all servers have is to be done again, whatever one of them has.
+func TestWhatAllServersHaveIsCredited(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, func(c *Config) { c.Job.NumPS = 2 })
+		r.join()
+		r.task(0)
+		r.ends(Leave, ErrLeft)
+		r.servers[0].had.Add(ledger.Task{Epoch: 1}, 3, 4)
+		r.servers[0].had.Add(ledger.Task{Epoch: 1, Number: 1}, 4, 4)
+		r.servers[1].had.Add(ledger.Task{Epoch: 1}, 1, 4)
+		r.follow()
+		r.rejoin(1)
+		if s := r.look(); s.RecordsDone != 1 || s.Life != 1 {
+			t.Errorf("%d records are done in life %d, want the one that both servers have", s.RecordsDone, s.Life)
 		}
 	})
 }
