@@ -477,7 +477,11 @@ func (d dir) stored() (*wire.JobStatus, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("status of job %s: %w", d.name(), err)
 	}
-	if !alive && !job.State(status.State).Ended() && status.State != string(job.Suspended) {
+	switch {
+	case alive:
+	case job.State(status.State).Ended(): // its master may have died while they ended
+		bury(status, "the job is over", time.UnixMilli(status.EndedUnixMs))
+	case status.State != string(job.Suspended):
 		at := time.UnixMilli(0)
 		if written != nil {
 			at = written.ModTime() // a second before it died, or less
@@ -491,9 +495,14 @@ func (d dir) stored() (*wire.JobStatus, error) {
 func conclude(status *wire.JobStatus, state job.State, reason string, at time.Time) {
 	status.State, status.Reason, status.RecordsPerSecond = string(state), reason, 0
 	status.EndedUnixMs = at.UnixMilli()
+	bury(status, reason, at)
+}
+
+// bury ends the pods in a status that says that they go on.
+func bury(status *wire.JobStatus, reason string, at time.Time) {
 	for _, p := range status.Pods {
 		if pod.Running.Is(p.State) || pod.Pending.Is(p.State) || pod.Leaving.Is(p.State) {
-			p.State, p.Reason, p.EndedUnixMs = pod.Deleted.String(), reason, status.EndedUnixMs
+			p.State, p.Reason, p.EndedUnixMs = pod.Deleted.String(), reason, at.UnixMilli()
 		}
 	}
 }
