@@ -23,6 +23,9 @@ func (m *master) notice(n Notice) {
 	now := time.Now()
 	if m.going == 0 {
 		m.goingBy, m.goingAt = now.Add(cmp.Or(m.Grace, noticeGrace)), m.strategy.version()
+		if m.begun { // there is a first version, or will be, that nobody has told of yet
+			m.goingAt = max(1, m.goingAt)
+		}
 	}
 	m.going = n
 	m.Log.Info("The master was asked to go", "pods", map[Notice]string{Leave: "they work on", Suspend: "they are ended"}[n], "checkpoint", m.checkpoints.on())
