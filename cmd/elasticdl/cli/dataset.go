@@ -24,13 +24,22 @@ func datasetCommand() *cobra.Command {
 	names := strings.Join(dataset.Names(), ", ")
 	cmd := &cobra.Command{
 		Use:   "dataset NAME OUT",
-		Short: "Write a public data set as RecordIO: " + names,
-		Long: "Write a public data set as RecordIO files, in OUT/train and OUT/test.\n\nNAME is " +
-			strings.Join(dataset.Names(), " or ") + `. Without --source it is downloaded from the public mirrors, all but cifar10.
+		Short: "Write a public data set as RecordIO or as pictures: " + names,
+		Long: "Write a public data set.\n\nNAME is " + strings.Join(dataset.Names(), " or ") + `.
+
+mnist, fashion-mnist and cifar10 are written as RecordIO files, in OUT/train and OUT/test, for the models that are built in.
+The others are written as pictures in a directory for each class, for Python scripts that read them as torchvision's ImageFolder does:
+
+  mnist-png         OUT/training/DIGIT/*.png and OUT/testing/DIGIT/*.png, of the same source as mnist
+  tiny-imagenet     OUT/train/WNID/images/*.JPEG and OUT/val/WNID/images/*.JPEG: 110,000 pictures of 200 classes, 237 MB to download
+  images-synthetic  OUT/train/CLASS/*.jpeg and OUT/val/CLASS/*.jpeg, drawn here and easy to learn, for tests
+
+Without --source a data set is downloaded from the public mirrors, all but cifar10.
 
 With --to it is copied to a PersistentVolumeClaim of a cluster, too; OUT may be left out then. A pod that lives for so
 long mounts the claim and runs --image_name. The files are there whole and checked at the end, or not at all.`,
 		Example: "  elasticdl dataset mnist data/mnist\n" +
+			"  elasticdl dataset images-synthetic data/images --classes=4 --per_class=50\n" +
 			"  elasticdl dataset mnist --to claim:fileserver-claim/mnist --image_name=REGISTRY/elasticdl:mnist",
 		ValidArgs: dataset.Names(),
 		Args:      func(cmd *cobra.Command, args []string) error { return d.check(cmd, args) },
@@ -38,7 +47,11 @@ long mounts the claim and runs --image_name. The files are there whole and check
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&d.Source, "source", "", "directory or URL of the data set's files, gzip or not")
-	flags.IntVar(&d.RecordsPerShard, "records_per_shard", 4096, "records in a file")
+	flags.IntVar(&d.RecordsPerShard, "records_per_shard", 4096, "records in a RecordIO file")
+	flags.IntVar(&d.Synthetic.Classes, "classes", 4, "images-synthetic: classes")
+	flags.IntVar(&d.Synthetic.PerClass, "per_class", 50, "images-synthetic: training images of a class; a fifth as many for validation")
+	flags.IntVar(&d.Synthetic.Size, "size", 64, "images-synthetic: width and height in pixels")
+	flags.Uint64Var(&d.Synthetic.Seed, "seed", 0, "images-synthetic: the same seed draws the same images")
 	flags.StringVar(&d.to, "to", "", "claim:NAME/PATH: copy it to that directory of a PersistentVolumeClaim")
 	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod that --to needs, as zoo push printed it")
 	flags.StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the cluster's choice if not given")
@@ -66,9 +79,7 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 	default:
 		problems = append(problems, errors.New("expected the name of a data set and a directory, as: elasticdl dataset mnist data/mnist"))
 	}
-	if d.RecordsPerShard < 1 {
-		problems = append(problems, fmt.Errorf("--records_per_shard=%d: expected 1 or more", d.RecordsPerShard))
-	}
+	problems = append(problems, d.checkSet(cmd)...)
 	if d.to == "" {
 		for _, name := range []string{"image_name", "image_pull_policy", "namespace", "context", "kubeconfig"} {
 			if f := cmd.Flags().Lookup(name); f.Changed {
@@ -91,6 +102,28 @@ func (d *datasetRun) check(cmd *cobra.Command, args []string) error {
 		problems = append(problems, fmt.Errorf("--image_pull_policy=%s: expected Always, IfNotPresent or Never", d.copy.Pull))
 	}
 	return errors.Join(problems...)
+}
+
+// checkSet checks the flags that only some data sets have.
+func (d *datasetRun) checkSet(cmd *cobra.Command) (problems []error) {
+	layout, known := dataset.LayoutOf(d.Name)
+	if !known {
+		return nil // Make names those that there are
+	}
+	for _, name := range []string{"source", "records_per_shard", "classes", "per_class", "size", "seed"} {
+		if f := cmd.Flags().Lookup(name); f.Changed && !slices.Contains(layout.Flags, name) {
+			problems = append(problems, fmt.Errorf("--%s=%s: has no effect on %s; leave it out", name, f.Value, d.Name))
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value int
+	}{{"records_per_shard", d.RecordsPerShard}, {"classes", d.Synthetic.Classes}, {"per_class", d.Synthetic.PerClass}, {"size", d.Synthetic.Size}} {
+		if f.value < 1 {
+			problems = append(problems, fmt.Errorf("--%s=%d: expected 1 or more", f.name, f.value))
+		}
+	}
+	return problems
 }
 
 func (d *datasetRun) run(cmd *cobra.Command) error {
@@ -130,8 +163,9 @@ func (d *datasetRun) run(cmd *cobra.Command) error {
 	if existed {
 		what = "there already"
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s in %s/train, %s in %[4]s/test\n",
-		d.Name, what, count(made.Train, "record"), where, count(made.Test, "record"))
+	layout, _ := dataset.LayoutOf(d.Name)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s: %s in %s/%s, %s in %[4]s/%[7]s\n",
+		d.Name, what, count(made.Train, layout.Unit), where, layout.Train, count(made.Test, layout.Unit), layout.Test)
 	return err
 }
 

@@ -1,5 +1,6 @@
 // Package dataset makes training data of public data sets: RecordIO files of
-// tf.train.Example.
+// tf.train.Example, for the models that are built in, or pictures in a directory
+// for each class, for scripts that read them as torchvision's ImageFolder does.
 //
 // Laws:
 //
@@ -7,17 +8,19 @@
 //  2. Made again from the same files, it stays as it is. What was made from
 //     others, and what this package did not make, is never touched.
 //  3. What was downloaded from the public mirrors has the published checksums.
+//  4. No file is written outside the output directory, whatever an archive has in it.
+//  5. Both parts of a set of pictures have the same classes, so that a class has
+//     the same number in both.
 package dataset
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 )
@@ -30,7 +33,7 @@ const (
 	testLabels  = "t10k-labels-idx1-ubyte"
 )
 
-// format is how the files of a data set hold its records.
+// format is how the files of a data set hold its items.
 type format struct {
 	what        string   // for errors: "the four IDX files"
 	train, test []string // the files of either part
@@ -38,7 +41,7 @@ type format struct {
 	open        func(files []input) (items, error)
 }
 
-// items are the records of a part, in their order.
+// items are the images of a part with their labels, in their order.
 type items interface {
 	total() int
 	next(image []byte) (label byte, err error)
@@ -48,31 +51,53 @@ type items interface {
 
 func (f *format) files() []string { return slices.Concat(f.train, f.test) }
 
-// set is a public data set. sums are SHA-256 of the files without gzip.
+// Layout is what the output directory of a data set holds.
+type Layout struct {
+	Unit        string   // "record" or "image"
+	Train, Test string   // the names of its two directories
+	Flags       []string // the flags of `elasticdl dataset` that have an effect on this data set
+}
+
+// set is a data set.
 type set struct {
-	*format
-	mirrors []string // none: source says where it is
+	Layout
+	what    string   // its files, for errors: "the four IDX files"
+	files   []string // it is made of; none: it is made of nothing
+	suffix  string   // of their names on a mirror
+	mirrors []string // none: source says where they are
 	source  string
-	sums    map[string]string
+	sums    map[string]string // by file, as sumOf returns them
+	fill    func(ctx context.Context, m *making) error
+}
+
+var (
+	inRecords = Layout{Unit: "record", Train: "train", Test: "test", Flags: []string{"source", "records_per_shard"}}
+	inFolders = Layout{Unit: "image", Train: "train", Test: "val", Flags: []string{"source"}}
+)
+
+var mnist = set{
+	Layout: inRecords, what: digits.what, files: digits.files(), suffix: ".gz", fill: digits.records,
+	mirrors: []string{"https://storage.googleapis.com/cvdf-datasets/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"},
+	sums: map[string]string{
+		trainImages: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+		trainLabels: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+		testImages:  "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+		testLabels:  "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+	},
 }
 
 var sets = map[string]set{
 	"cifar10": {
-		format: &cifar,
+		Layout: inRecords, what: cifar.what, files: cifar.files(), suffix: ".gz", fill: cifar.records,
 		source: "unpack cifar-10-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html and give its directory with --source",
 	},
-	"mnist": {
-		format:  &digits,
-		mirrors: []string{"https://storage.googleapis.com/cvdf-datasets/mnist", "https://ossci-datasets.s3.amazonaws.com/mnist"},
-		sums: map[string]string{
-			trainImages: "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-			trainLabels: "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-			testImages:  "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-			testLabels:  "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-		},
+	"mnist": mnist,
+	"mnist-png": {
+		Layout: Layout{Unit: "image", Train: "training", Test: "testing", Flags: []string{"source"}}, fill: digits.pictures,
+		what: mnist.what, files: mnist.files, suffix: mnist.suffix, mirrors: mnist.mirrors, sums: mnist.sums,
 	},
 	"fashion-mnist": {
-		format:  &digits,
+		Layout: inRecords, what: digits.what, files: digits.files(), suffix: ".gz", fill: digits.records,
 		mirrors: []string{"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com", "https://storage.googleapis.com/tensorflow/tf-keras-datasets"},
 		sums: map[string]string{
 			trainImages: "b0564c3eedabfbf835052cff8503ea422014ce006caf5b757f851416ee8300c7",
@@ -81,17 +106,34 @@ var sets = map[string]set{
 			testLabels:  "8d3605d196f4be44669e46906da9733c8131fef761fdbfec72c424d5222f1a05",
 		},
 	},
+	"tiny-imagenet": {
+		Layout: inFolders, what: "the archive", files: []string{tinyArchive}, fill: fillTiny,
+		// Stanford's course has it, and publishes no checksum. This one is what public loaders compare, as that of Avalanche
+		// (avalanche/benchmarks/datasets/tiny_imagenet); the archive has 248,100,043 bytes. MD5 tells damage, not malice.
+		mirrors: []string{"https://cs231n.stanford.edu", "http://cs231n.stanford.edu"},
+		sums:    map[string]string{tinyArchive: md5Sum + "90528d7ca1a48142e341f4ef8d21d0de"},
+	},
+	"images-synthetic": {
+		Layout: Layout{Unit: "image", Train: "train", Test: "val", Flags: []string{"classes", "per_class", "size", "seed"}}, fill: fillSynthetic,
+	},
 }
 
 // Names are the data sets that there are.
 func Names() []string { return slices.Sorted(maps.Keys(sets)) }
 
+// LayoutOf returns the layout of a data set by its name.
+func LayoutOf(name string) (l Layout, known bool) {
+	s, known := sets[name]
+	return s.Layout, known
+}
+
 // Options say what to make.
 type Options struct {
-	Name            string // one of Names
-	Out             string // directory; gets train, test and a manifest
-	Source          string // directory or URL of the set's files, gzip or not, in any number of records; empty: the public mirrors
-	RecordsPerShard int    // records in a file; 0: 4096
+	Name            string    // one of Names
+	Out             string    // directory; gets the two of the set's layout and a manifest
+	Source          string    // directory or URL of the set's files, gzip or not, in any number of items; empty: the public mirrors
+	RecordsPerShard int       // records in a file; 0: 4096
+	Synthetic       Synthetic // of images-synthetic
 
 	Client  *http.Client      // nil: one of its own
 	Mirrors []string          // URLs in the place of the public mirrors
@@ -101,13 +143,13 @@ type Options struct {
 // Progress tells how far one step is.
 type Progress struct {
 	Step        string // "download train-images-idx3-ubyte.gz", "write train"
-	Bytes       bool   // Done and Total are bytes, not records
+	Bytes       bool   // Done and Total are bytes, not records or images
 	Done, Total int64  // Total is 0 while it is not known
 }
 
 // Result is what the output directory holds.
 type Result struct {
-	Train, Test int64 // records
+	Train, Test int64 // records or images
 	Existed     bool  // nothing was to be done
 }
 
@@ -121,10 +163,6 @@ func Make(ctx context.Context, o Options, progress func(Progress)) (Result, erro
 		return Result{}, fmt.Errorf("data set %q: unknown; there are %s", o.Name, strings.Join(Names(), ", "))
 	case o.Out == "":
 		return Result{}, errors.New("data set " + o.Name + ": no output directory given")
-	case o.RecordsPerShard < 0:
-		return Result{}, fmt.Errorf("data set %s: %d records in a file", o.Name, o.RecordsPerShard)
-	case o.RecordsPerShard == 0:
-		o.RecordsPerShard = 4096
 	}
 	if o.Mirrors != nil {
 		s.mirrors = o.Mirrors
@@ -135,103 +173,80 @@ func Make(ctx context.Context, o Options, progress func(Progress)) (Result, erro
 	if progress == nil {
 		progress = func(Progress) {}
 	}
+	want, err := s.manifest(o)
+	if err != nil {
+		return Result{}, err
+	}
 	m, made, err := readManifest(o.Out)
 	if err != nil {
 		return Result{}, err
 	}
-	want := manifest{Name: o.Name, RecordsPerShard: o.RecordsPerShard, Sums: s.sums}
 	if made && o.Source == "" && m.sameInput(want) {
-		return m.check(o.Out)
+		return m.check(o.Out, s.Layout)
 	}
-	inputs, err := open(ctx, o, s, progress)
+	space := workspace{out: o.Out}
+	defer space.remove()
+	inputs, err := open(ctx, o, s, &space, progress)
 	if err != nil {
 		return Result{}, err
 	}
-	want.Sums = map[string]string{}
+	want.Sums = nil
 	for name, in := range inputs {
+		if want.Sums == nil {
+			want.Sums = map[string]string{}
+		}
 		want.Sums[name] = in.sum
 	}
 	if made {
 		if !m.sameInput(want) {
 			return Result{}, fmt.Errorf("make %s: it holds %s, made from other files or cut otherwise; remove it first", o.Out, m.Name)
 		}
-		return m.check(o.Out)
+		return m.check(o.Out, s.Layout)
 	}
-	return write(ctx, o.Out, want, s.format, inputs, progress)
+	return write(ctx, s, want, &space, inputs, progress)
 }
 
-// input is one file.
-type input struct {
-	name string // where it is, for errors
-	sum  string // SHA-256 without gzip
-	size int64  // bytes without gzip
-	open func() (io.ReadCloser, error)
+// manifest is that of what o asks for, made of the published files.
+func (s set) manifest(o Options) (manifest, error) {
+	m := manifest{Name: o.Name, Sums: s.sums}
+	if slices.Contains(s.Flags, "records_per_shard") {
+		if o.RecordsPerShard < 0 {
+			return m, fmt.Errorf("data set %s: %d records in a file", o.Name, o.RecordsPerShard)
+		}
+		if m.RecordsPerShard = o.RecordsPerShard; m.RecordsPerShard == 0 {
+			m.RecordsPerShard = 4096
+		}
+	}
+	if slices.Contains(s.Flags, "classes") {
+		synthetic, err := o.Synthetic.complete()
+		if err != nil {
+			return m, fmt.Errorf("data set %s: %w", o.Name, err)
+		}
+		m.Synthetic = &synthetic
+	}
+	return m, nil
 }
 
-// open finds the files and their checksums.
-func open(ctx context.Context, o Options, s set, progress func(Progress)) (map[string]input, error) {
-	if o.Source != "" && !strings.Contains(o.Source, "://") {
-		return openDir(o.Source, s.format)
-	}
-	if s.source != "" && o.Mirrors == nil {
-		return nil, fmt.Errorf("download %s: no checksums to verify it with; %s", o.Name, s.source)
-	}
-	if u, err := url.Parse(o.Source); err != nil {
-		return nil, fmt.Errorf("read source: %w", err)
-	} else if o.Source != "" && u.Scheme != "http" && u.Scheme != "https" {
-		return nil, fmt.Errorf("read source %s: want a directory, or a URL with http or https", o.Source)
-	}
-	d := downloader{client: o.Client, mirrors: s.mirrors, sums: s.sums, progress: progress}
-	if o.Source != "" {
-		d.mirrors, d.sums = []string{o.Source}, nil
-	}
-	if d.client == nil {
-		d.client = newClient()
-	}
-	inputs := map[string]input{}
-	for _, name := range s.files() {
-		in, err := d.fetch(ctx, name)
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("download %s.gz: %w", name, context.Cause(ctx))
+// workspace is a directory beside the output, of its file system. It is made when it is first needed.
+type workspace struct{ out, dir string }
+
+// path returns that of a file in it.
+func (w *workspace) path(name string) (string, error) {
+	if w.dir == "" {
+		parent := filepath.Dir(filepath.Clean(w.out))
+		err := os.MkdirAll(parent, 0o777)
+		if err == nil {
+			w.dir, err = os.MkdirTemp(parent, ".dataset-")
 		}
 		if err != nil {
-			hint := "give a directory or a URL that has it with --source"
-			if o.Source != "" {
-				hint = "give another --source"
-			}
-			return nil, fmt.Errorf("download %s.gz: %w; %s", name, err, hint)
+			return "", fmt.Errorf("make %s: %w", w.out, err)
 		}
-		inputs[name] = in
 	}
-	return inputs, nil
+	return filepath.Join(w.dir, name), nil
 }
 
-// openDir finds the files in a directory, with .gz or without.
-func openDir(dir string, f *format) (map[string]input, error) {
-	inputs := map[string]input{}
-	for _, name := range f.files() {
-		path, err := f.find(dir, name)
-		if err != nil {
-			return nil, err
-		}
-		in := input{name: path, open: func() (io.ReadCloser, error) { return os.Open(path) }}
-		if in.sum, in.size, err = sumOf(in.open); err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		inputs[name] = in
+func (w *workspace) remove() {
+	if w.dir != "" {
+		os.RemoveAll(w.dir)
 	}
-	return inputs, nil
-}
-
-func (f *format) find(dir, name string) (string, error) {
-	for _, suffix := range []string{".gz", ""} {
-		path := dir + string(os.PathSeparator) + name + suffix
-		info, err := os.Stat(path)
-		if err == nil && info.Mode().IsRegular() {
-			return path, nil
-		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return "", fmt.Errorf("read source: %w", err)
-		}
-	}
-	return "", fmt.Errorf("read source %s: no %s.gz and no %[2]s; want %s %s", dir, name, f.what, strings.Join(f.files(), ", "))
 }

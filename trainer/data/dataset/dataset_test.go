@@ -281,7 +281,7 @@ func TestBadOptions(t *testing.T) {
 		o    Options
 		want string
 	}{
-		{Options{Name: "mnists", Out: "x"}, "there are cifar10, fashion-mnist, mnist"},
+		{Options{Name: "mnists", Out: "x"}, "there are cifar10, fashion-mnist, images-synthetic, mnist, mnist-png, tiny-imagenet"},
 		{Options{Name: "mnist"}, "no output directory"},
 		{Options{Name: "mnist", Out: "x", RecordsPerShard: -1}, "-1 records"},
 		{Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "x"), Source: "/nowhere/at/all"}, "/nowhere/at/all"},
@@ -449,6 +449,32 @@ func TestResume(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Where a server knows no ranges, a file begins anew.
+func TestBeginsAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		whole := mirror(tiny())
+		f := &flaky{bytes: 100, handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			r.Header.Del("Range")
+			whole.ServeHTTP(w, r)
+		})}
+		out := filepath.Join(t.TempDir(), "out")
+		steps := func(p Progress) {
+			if f.requests%2 == 1 {
+				f.bytes = 1 << 20 // the next one comes whole
+			} else {
+				f.bytes = 100
+			}
+		}
+		if _, err := Make(t.Context(), Options{Name: "mnist", Out: out, Source: "http://mirror", Client: &http.Client{Transport: f}}, steps); err != nil {
+			t.Fatal(err)
+		}
+		checkMade(t, out, 4096)
+		if f.requests < 5 {
+			t.Errorf("%d requests", f.requests)
+		}
+	})
 }
 
 func TestGivesUp(t *testing.T) {

@@ -1,13 +1,13 @@
 package dataset
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 )
@@ -17,6 +17,7 @@ type downloader struct {
 	client   *http.Client
 	mirrors  []string
 	sums     map[string]string // nil: any will do
+	kind     string            // of the checksums
 	progress func(Progress)
 }
 
@@ -34,12 +35,12 @@ func newClient() *http.Client {
 	return &http.Client{Transport: t}
 }
 
-// fetch downloads a file and checks it.
-func (d *downloader) fetch(ctx context.Context, name string) (input, error) {
+// fetch downloads a file to a path and checks it. name is what the checksums know it by.
+func (d *downloader) fetch(ctx context.Context, file, name, path string) (input, error) {
 	var problems []string
 	for _, mirror := range d.mirrors {
-		url := strings.TrimSuffix(mirror, "/") + "/" + name + ".gz"
-		in, err := d.fetchFrom(ctx, url, name)
+		url := strings.TrimSuffix(mirror, "/") + "/" + file
+		in, err := d.fetchFrom(ctx, url, name, path)
 		if err == nil {
 			return in, nil
 		}
@@ -51,40 +52,72 @@ func (d *downloader) fetch(ctx context.Context, name string) (input, error) {
 	return input{}, errors.New(strings.Join(problems, "; "))
 }
 
-func (d *downloader) fetchFrom(ctx context.Context, url, name string) (input, error) {
-	var body bytes.Buffer
-	step := Progress{Step: "download " + name + ".gz", Bytes: true}
-	for left := attempts; ; {
-		before := body.Len()
-		again, err := d.read(ctx, url, &body, step)
-		if err == nil {
-			break
-		}
-		if left--; body.Len() > before {
-			left = attempts
-		}
-		if !again || left <= 0 {
-			return input{}, err
-		}
-		select {
-		case <-ctx.Done():
-			return input{}, context.Cause(ctx)
-		case <-time.After(pause):
-		}
+func (d *downloader) fetchFrom(ctx context.Context, url, name, path string) (in input, err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return in, err
 	}
-	in := input{name: url, open: func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body.Bytes())), nil }}
-	var err error
-	if in.sum, in.size, err = sumOf(in.open); err != nil {
+	body := &partial{file: file}
+	err = d.readAll(ctx, url, body, Progress{Step: "download " + url[strings.LastIndexByte(url, '/')+1:], Bytes: true})
+	if err = errors.Join(err, file.Close()); err != nil {
+		return in, err
+	}
+	in = input{name: url, path: path}
+	if in.sum, in.size, err = sumOf(path, d.kind); err != nil {
 		return in, fmt.Errorf("%s: %w", url, err)
 	}
 	if want := d.sums[name]; d.sums != nil && in.sum != want {
-		return in, fmt.Errorf("%s: sha256 %s, want %s", url, in.sum, want)
+		kind := "sha256 "
+		if d.kind != "" {
+			kind = ""
+		}
+		return in, fmt.Errorf("%s: %s%s, want %s", url, kind, in.sum, want)
 	}
 	return in, nil
 }
 
+// readAll goes on where a connection broke, as long as there is progress.
+func (d *downloader) readAll(ctx context.Context, url string, body *partial, step Progress) error {
+	for left := attempts; ; {
+		before := body.size
+		again, err := d.read(ctx, url, body, step)
+		if err == nil {
+			return nil
+		}
+		if left--; body.size > before {
+			left = attempts
+		}
+		if !again || left <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(pause):
+		}
+	}
+}
+
+// partial is the beginning of a file.
+type partial struct {
+	file *os.File
+	size int64
+}
+
+func (p *partial) Write(b []byte) (int, error) {
+	n, err := p.file.Write(b)
+	p.size += int64(n)
+	return n, err
+}
+
+func (p *partial) reset() error {
+	p.size = 0
+	_, err := p.file.Seek(0, io.SeekStart)
+	return errors.Join(err, p.file.Truncate(0))
+}
+
 // read appends to body what is missing of it; again says whether another attempt makes sense.
-func (d *downloader) read(ctx context.Context, url string, body *bytes.Buffer, step Progress) (again bool, err error) {
+func (d *downloader) read(ctx context.Context, url string, body *partial, step Progress) (again bool, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
@@ -92,8 +125,8 @@ func (d *downloader) read(ctx context.Context, url string, body *bytes.Buffer, s
 		return false, err
 	}
 	req.Header.Set("Accept-Encoding", "identity") // the file's own gzip is to stay
-	if body.Len() > 0 {
-		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", body.Len()))
+	if body.size > 0 {
+		req.Header.Set("Range", fmt.Sprintf("bytes=%d-", body.size))
 	}
 	resp, err := d.client.Do(req)
 	if err != nil {
@@ -103,18 +136,22 @@ func (d *downloader) read(ctx context.Context, url string, body *bytes.Buffer, s
 	defer resp.Body.Close()
 	switch {
 	case resp.StatusCode == http.StatusPartialContent &&
-		strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", body.Len())):
+		strings.HasPrefix(resp.Header.Get("Content-Range"), fmt.Sprintf("bytes %d-", body.size)):
 	case resp.StatusCode == http.StatusOK:
-		body.Reset() // from the beginning
+		if err := body.reset(); err != nil { // from the beginning
+			return false, err
+		}
 	default:
 		if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
-			body.Reset()
+			if err := body.reset(); err != nil {
+				return false, err
+			}
 			return true, fmt.Errorf("get %s: %s", url, resp.Status)
 		}
 		return resp.StatusCode >= 500 || resp.StatusCode == http.StatusTooManyRequests, fmt.Errorf("get %s: %s", url, resp.Status)
 	}
 	if resp.ContentLength >= 0 {
-		step.Total = int64(body.Len()) + resp.ContentLength
+		step.Total = body.size + resp.ContentLength
 	}
 	if step.Total > maxDownload {
 		return false, fmt.Errorf("get %s: %d bytes, want at most %d", url, step.Total, maxDownload)
@@ -125,8 +162,10 @@ func (d *downloader) read(ctx context.Context, url string, body *bytes.Buffer, s
 	for {
 		n, err := resp.Body.Read(buf)
 		watch.Reset(stalled)
-		body.Write(buf[:n])
-		step.Done = int64(body.Len())
+		if _, err := body.Write(buf[:n]); err != nil {
+			return false, err
+		}
+		step.Done = body.size
 		d.progress(step)
 		if step.Done > maxDownload {
 			return false, fmt.Errorf("get %s: more than %d bytes", url, maxDownload)

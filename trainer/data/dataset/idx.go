@@ -3,9 +3,7 @@ package dataset
 import (
 	"bufio"
 	"compress/gzip"
-	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -94,24 +92,6 @@ func ended(err error) error {
 		return io.ErrUnexpectedEOF
 	}
 	return err
-}
-
-// sumOf is the SHA-256 of a file without gzip.
-func sumOf(open func() (io.ReadCloser, error)) (sum string, size int64, err error) {
-	file, err := open()
-	if err != nil {
-		return "", 0, err
-	}
-	defer file.Close()
-	r, err := gunzip(file)
-	if err != nil {
-		return "", 0, err
-	}
-	h := sha256.New()
-	if size, err = io.Copy(h, r); err != nil {
-		return "", 0, err
-	}
-	return hex.EncodeToString(h.Sum(nil)), size, nil
 }
 
 // digits is the format of MNIST: a file of images and a file of labels.

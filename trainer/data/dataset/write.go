@@ -30,9 +30,10 @@ const (
 // do not see it: its name begins with a dot.
 type manifest struct {
 	Name            string            `json:"name"`
-	RecordsPerShard int               `json:"records_per_shard"`
-	Sums            map[string]string `json:"sha256"` // of the files without gzip
-	Train           int64             `json:"train"`  // records
+	RecordsPerShard int               `json:"records_per_shard,omitempty"`
+	Synthetic       *Synthetic        `json:"synthetic,omitempty"`
+	Sums            map[string]string `json:"sha256,omitempty"` // of the files without gzip, as sumOf returns them
+	Train           int64             `json:"train"`            // records or images
 	Test            int64             `json:"test"`
 }
 
@@ -63,24 +64,29 @@ func readManifest(out string) (m manifest, made bool, err error) {
 
 // sameInput says whether both were made from the same files in the same way.
 func (m manifest) sameInput(o manifest) bool {
-	return m.Name == o.Name && m.RecordsPerShard == o.RecordsPerShard && maps.Equal(m.Sums, o.Sums)
+	same := m.Synthetic == o.Synthetic || m.Synthetic != nil && o.Synthetic != nil && *m.Synthetic == *o.Synthetic
+	return same && m.Name == o.Name && m.RecordsPerShard == o.RecordsPerShard && maps.Equal(m.Sums, o.Sums)
 }
 
-// check looks whether the records are all still there.
-func (m manifest) check(out string) (Result, error) {
-	for part, want := range map[string]int64{"train": m.Train, "test": m.Test} {
+// check looks whether all is still there.
+func (m manifest) check(out string, l Layout) (Result, error) {
+	count := countRecords
+	if l.Unit == "image" {
+		count = countImages
+	}
+	for part, want := range map[string]int64{l.Train: m.Train, l.Test: m.Test} {
 		got, err := count(filepath.Join(out, part))
 		if err != nil {
 			return Result{}, fmt.Errorf("%w; remove %s to make it again", err, out)
 		}
 		if got != want {
-			return Result{}, fmt.Errorf("make %s: %s has %d records, had %d; remove it first", out, part, got, want)
+			return Result{}, fmt.Errorf("make %s: %s has %d %ss, had %d; remove it first", out, part, got, l.Unit, want)
 		}
 	}
 	return Result{Train: m.Train, Test: m.Test, Existed: true}, nil
 }
 
-func count(dir string) (n int64, err error) {
+func countRecords(dir string) (n int64, err error) {
 	r, err := data.Open(dir, nil)
 	if err != nil {
 		return 0, err
@@ -93,50 +99,86 @@ func count(dir string) (n int64, err error) {
 	return n, err
 }
 
+// making is a data set that is being made.
+type making struct {
+	Layout
+	manifest
+	dir      string // gets its two directories
+	inputs   map[string]input
+	progress func(Progress)
+}
+
 // write makes everything beside the output directory and then gives it its name.
-func write(ctx context.Context, out string, m manifest, f *format, inputs map[string]input, progress func(Progress)) (res Result, err error) {
-	parent := filepath.Dir(filepath.Clean(out))
-	if err := os.MkdirAll(parent, 0o777); err != nil {
-		return res, fmt.Errorf("make %s: %w", out, err)
-	}
-	temp, err := os.MkdirTemp(parent, ".dataset-")
+func write(ctx context.Context, s set, want manifest, space *workspace, inputs map[string]input, progress func(Progress)) (res Result, err error) {
+	fresh, err := space.path("out") // the workspace itself is for nobody else to read
 	if err != nil {
-		return res, fmt.Errorf("make %s: %w", out, err)
+		return res, err
 	}
-	defer os.RemoveAll(temp)
-	fresh := filepath.Join(temp, "out") // MkdirTemp's own is for nobody else to read
-	for _, part := range []struct {
-		name    string
-		files   []string
-		records *int64
-	}{{"train", f.train, &m.Train}, {"test", f.test, &m.Test}} {
-		dir := filepath.Join(fresh, part.name)
-		if err := os.MkdirAll(dir, 0o777); err != nil {
-			return res, fmt.Errorf("make %s: %w", out, err)
-		}
-		var files []input
-		for _, name := range part.files {
-			files = append(files, inputs[name])
-		}
-		p := partWriter{dir: dir, perShard: m.RecordsPerShard, step: Progress{Step: "write " + part.name}, progress: progress}
-		if *part.records, err = p.convert(ctx, f, files); err != nil {
-			return res, err
+	m := making{Layout: s.Layout, manifest: want, dir: fresh, inputs: inputs, progress: progress}
+	for _, part := range []string{s.Train, s.Test} {
+		if err := os.MkdirAll(filepath.Join(fresh, part), 0o777); err != nil {
+			return res, fmt.Errorf("make %s: %w", space.out, err)
 		}
 	}
-	b, err := json.MarshalIndent(m, "", "  ")
+	if err := s.fill(ctx, &m); err != nil {
+		return res, err
+	}
+	b, err := json.MarshalIndent(m.manifest, "", "  ")
 	if err == nil {
 		err = os.WriteFile(filepath.Join(fresh, manifestName), append(b, '\n'), 0o666)
 	}
 	if err == nil {
 		// An empty directory may be in the way; one that is not empty stays.
-		if err = os.Remove(out); errors.Is(err, os.ErrNotExist) || err == nil {
-			err = os.Rename(fresh, out)
+		if err = os.Remove(space.out); errors.Is(err, os.ErrNotExist) || err == nil {
+			err = os.Rename(fresh, space.out)
 		}
 	}
 	if err != nil {
-		return res, fmt.Errorf("make %s: %w", out, err)
+		return res, fmt.Errorf("make %s: %w", space.out, err)
 	}
-	return Result{Train: m.Train, Test: m.Test}, nil
+	return Result{Train: m.manifest.Train, Test: m.manifest.Test}, nil
+}
+
+// parts opens the items of both parts, one after the other.
+func (f *format) parts(m *making, convert func(part string, from items) error) error {
+	for _, part := range []struct {
+		name  string
+		files []string
+		count *int64
+	}{{m.Layout.Train, f.train, &m.manifest.Train}, {m.Layout.Test, f.test, &m.manifest.Test}} {
+		var files []input
+		for _, name := range part.files {
+			files = append(files, m.inputs[name])
+		}
+		from, err := f.open(files)
+		if err != nil {
+			return err
+		}
+		*part.count = int64(from.total())
+		if err = convert(part.name, from); err == nil {
+			err = from.end()
+		}
+		from.close()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// records writes the items as RecordIO.
+func (f *format) records(ctx context.Context, m *making) error {
+	image := make([]byte, f.image)
+	return f.parts(m, func(part string, from items) error {
+		p := partWriter{dir: filepath.Join(m.dir, part), perShard: m.RecordsPerShard, progress: m.progress}
+		p.step = Progress{Step: "write " + part, Total: int64(from.total())}
+		for shard := 0; p.step.Done < p.step.Total; shard++ {
+			if err := p.writeShard(ctx, shard, from, image); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // partWriter writes the files of one part.
@@ -145,23 +187,6 @@ type partWriter struct {
 	perShard int
 	step     Progress
 	progress func(Progress)
-}
-
-// convert reads the records of a part to the end and writes them in their order.
-func (p *partWriter) convert(ctx context.Context, f *format, files []input) (records int64, err error) {
-	from, err := f.open(files)
-	if err != nil {
-		return 0, err
-	}
-	defer from.close()
-	p.step.Total = int64(from.total())
-	image := make([]byte, f.image)
-	for shard := 0; p.step.Done < p.step.Total; shard++ {
-		if err := p.writeShard(ctx, shard, from, image); err != nil {
-			return 0, err
-		}
-	}
-	return p.step.Total, from.end()
 }
 
 // writeShard writes the next file.

@@ -1,0 +1,159 @@
+package dataset
+
+import (
+	"context"
+	"crypto/md5"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// input is one file.
+type input struct {
+	name string // where it came from, for errors
+	path string // where it is
+	sum  string // as sumOf returns it
+	size int64  // bytes without gzip
+}
+
+func (in input) open() (*os.File, error) { return os.Open(in.path) }
+
+// open finds the files and their checksums.
+func open(ctx context.Context, o Options, s set, space *workspace, progress func(Progress)) (map[string]input, error) {
+	if len(s.files) == 0 {
+		if o.Source != "" {
+			return nil, fmt.Errorf("read source %s: data set %s is made of nothing; leave --source out", o.Source, o.Name)
+		}
+		return nil, nil
+	}
+	if o.Source != "" && !strings.Contains(o.Source, "://") {
+		return s.openDir(o.Source)
+	}
+	if s.source != "" && o.Mirrors == nil {
+		return nil, fmt.Errorf("download %s: no checksums to verify it with; %s", o.Name, s.source)
+	}
+	if u, err := url.Parse(o.Source); err != nil {
+		return nil, fmt.Errorf("read source: %w", err)
+	} else if o.Source != "" && u.Scheme != "http" && u.Scheme != "https" {
+		return nil, fmt.Errorf("read source %s: want a directory, or a URL with http or https", o.Source)
+	}
+	d := downloader{client: o.Client, mirrors: s.mirrors, sums: s.sums, kind: s.kind(), progress: progress}
+	if o.Source != "" {
+		d.mirrors, d.sums = []string{o.Source}, nil
+		if file, ok := s.single(); ok {
+			d.mirrors[0] = strings.TrimSuffix(o.Source, "/"+file)
+		}
+	}
+	if d.client == nil {
+		d.client = newClient()
+	}
+	inputs := map[string]input{}
+	for _, name := range s.files {
+		path, err := space.path(name)
+		if err != nil {
+			return nil, err
+		}
+		in, err := d.fetch(ctx, name+s.suffix, name, path)
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("download %s: %w", name+s.suffix, context.Cause(ctx))
+		}
+		if err != nil {
+			hint := "give a directory or a URL that has it with --source"
+			if o.Source != "" {
+				hint = "give another --source"
+			}
+			return nil, fmt.Errorf("download %s: %w; %s", name+s.suffix, err, hint)
+		}
+		inputs[name] = in
+	}
+	return inputs, nil
+}
+
+// openDir finds the files in a directory, with .gz or without.
+func (s set) openDir(dir string) (map[string]input, error) {
+	inputs := map[string]input{}
+	for _, name := range s.files {
+		path, err := s.find(dir, name)
+		if err != nil {
+			return nil, err
+		}
+		in := input{name: path, path: path}
+		if in.sum, in.size, err = sumOf(path, s.kind()); err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		inputs[name] = in
+	}
+	return inputs, nil
+}
+
+// single returns the name of the file of a set that is made of one; --source may be the file itself then.
+func (s set) single() (string, bool) {
+	if len(s.files) != 1 {
+		return "", false
+	}
+	return s.files[0] + s.suffix, true
+}
+
+func (s set) find(dir, name string) (string, error) {
+	if _, ok := s.single(); ok {
+		if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
+			return dir, nil
+		}
+	}
+	want := "no " + name
+	suffixes := []string{""}
+	if s.suffix != "" {
+		want = "no " + name + s.suffix + " and no " + name
+		suffixes = []string{s.suffix, ""}
+	}
+	for _, suffix := range suffixes {
+		path := filepath.Join(dir, name+suffix)
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() {
+			return path, nil
+		} else if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return "", fmt.Errorf("read source: %w", err)
+		}
+	}
+	return "", fmt.Errorf("read source %s: %s; want %s %s", dir, want, s.what, strings.Join(s.files, ", "))
+}
+
+// md5Sum begins a checksum that is not SHA-256, for files of which only an MD5 is published.
+const md5Sum = "md5:"
+
+// kind is that of the set's checksums: md5Sum, or nothing for SHA-256.
+func (s set) kind() string {
+	for _, sum := range s.sums {
+		if strings.HasPrefix(sum, md5Sum) {
+			return md5Sum
+		}
+	}
+	return ""
+}
+
+// sumOf returns the checksum and the size of a file without gzip.
+func sumOf(path, kind string) (sum string, size int64, err error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return "", 0, err
+	}
+	defer file.Close()
+	r, err := gunzip(file)
+	if err != nil {
+		return "", 0, err
+	}
+	h := sha256.New()
+	if kind == md5Sum {
+		h = md5.New()
+	}
+	if size, err = io.Copy(h, r); err != nil {
+		return "", 0, err
+	}
+	return kind + hex.EncodeToString(h.Sum(nil)), size, nil
+}
