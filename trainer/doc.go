@@ -61,6 +61,7 @@
 //	mesh/         the connections of one world: a ring's link
 //	worker/       lease → read → step → push, or sum with the others → report
 //	role/         what every role does, wherever it runs: its main, its plan, its log, its last words
+//	program/      a user's training program: its processes on one node, as torchrun's agent runs them
 //	local/        the roles as processes of this machine
 //	kube/         the roles as pods, and the only one that talks to Kubernetes
 //	image/        container images, made and pushed without Docker

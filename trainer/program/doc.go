@@ -1,0 +1,35 @@
+// Package program runs a user's training program on one node: the processes, their environment, their output, and how they end. It does what
+// torchrun's agent does to them, so that a script which runs under torchrun runs here unchanged.
+//
+//	p, _ := program.New(program.Options{Command: []string{"main.py", "--epochs=2"}, LocalSize: 4})
+//	group, _ := p.Start(ctx, place)     // one process for each local rank
+//	for exit := range group.Exits() {   // each process once
+//		...
+//	}
+//	group.Stop(syscall.SIGTERM, grace)  // returns when none of their processes is left
+//	group, _ = p.Start(ctx, next)       // the same program with other ranks
+//
+// # How processes start
+//
+// Exec starts the interpreter for each process. Fork, the default, asks a fork server: one Python process per program that has imported
+// torch and forks a process that runs the script. That saves the import, seconds of CPU for each process. Programs that are not Python
+// scripts, and interpreters without torch, are started by Exec; so is everything once the fork server cannot be trusted, and the log
+// says why.
+//
+//	agent ──orders, stdio──> fork server ──fork──> helper ──fork──> rank 0, rank 1, …
+//	  ^                                              └ exits: the ranks become children of the agent
+//	  └────────────── waits for each rank itself ──────────────────────┘
+//
+// The agent is a subreaper, so a process that the fork server made is the agent's own child as soon as the helper has exited. The death of
+// the fork server ends nobody, and exit codes come from the kernel.
+//
+// # Laws
+//
+//  1. Each process leads a session. When it ends, all others of its process group are killed before it is reaped: a forked
+//     DataLoader worker holds the sockets of its parent.
+//  2. No process outlives the agent: leaders are killed by the kernel (PR_SET_PDEATHSIG), and a guardian, a small shell, kills their groups.
+//  3. A line of output is written whole: lines of different ranks are not mixed.
+//  4. A script finds the same world under Fork and Exec: sys.argv, sys.path, __main__, directory, environment, one thread.
+//
+// A process that starts a session of its own (a daemon) is not ended, as under torchrun.
+package program

@@ -1,0 +1,117 @@
+package program
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// environ is an environment by name.
+type environ map[string]string
+
+func parseEnviron(list []string) environ {
+	e := make(environ, len(list))
+	for _, entry := range list {
+		if name, value, ok := strings.Cut(entry, "="); ok && name != "" {
+			e[name] = value
+		}
+	}
+	return e
+}
+
+// list is the environment in the form of os.Environ, sorted.
+func (e environ) list() []string {
+	list := make([]string, 0, len(e))
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		list = append(list, name+"="+e[name])
+	}
+	return list
+}
+
+// add sets the name unless it is set.
+func (e environ) add(name, value string) {
+	if _, ok := e[name]; !ok {
+		e[name] = value
+	}
+}
+
+// base is what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
+// which libraries read when they are loaded.
+func (o *Options) base(localSize int) environ {
+	e := parseEnviron(o.Env)
+	if localSize > 1 {
+		e.add("OMP_NUM_THREADS", "1")
+	}
+	e.add("NCCL_ASYNC_ERROR_HANDLING", "1")       // of 1.13
+	e.add("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") // of 2.2 and later
+	return e
+}
+
+// environ is the environment of one process: torchrun's contract.
+func (o *Options) environ(p Place, local int, errorFile string) environ {
+	e := o.base(p.LocalSize)
+	rank := p.FirstRank + local
+	maps.Copy(e, environ{
+		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(p.WorldSize),
+		"LOCAL_RANK": strconv.Itoa(local), "LOCAL_WORLD_SIZE": strconv.Itoa(p.LocalSize),
+		"GROUP_RANK": strconv.Itoa(p.GroupRank), "GROUP_WORLD_SIZE": strconv.Itoa(p.GroupWorldSize),
+		"ROLE_RANK": strconv.Itoa(rank), "ROLE_WORLD_SIZE": strconv.Itoa(p.WorldSize), "ROLE_NAME": o.Role,
+		"MASTER_ADDR": p.MasterAddr, "MASTER_PORT": strconv.Itoa(p.MasterPort),
+		"TORCHELASTIC_RESTART_COUNT": strconv.Itoa(p.Restarts), "TORCHELASTIC_MAX_RESTARTS": strconv.Itoa(o.MaxRestarts),
+		"TORCHELASTIC_RUN_ID": o.RunID, "TORCHELASTIC_USE_AGENT_STORE": "True", "TORCHELASTIC_ERROR_FILE": errorFile,
+	})
+	if p.Interface != "" {
+		e.add("GLOO_SOCKET_IFNAME", p.Interface)
+		e.add("NCCL_SOCKET_IFNAME", p.Interface)
+	}
+	if p.Env != nil {
+		maps.Copy(e, parseEnviron(p.Env(local)))
+	}
+	return e
+}
+
+// readAtStart are the beginnings of names that the interpreter, the loader or libraries read once, when they start: the fork server must
+// have the values that its children are to have.
+var readAtStart = []string{
+	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
+	"PATH", "HOME", "LANG", "LC_",
+}
+
+// atStart is the part of the environment that is read once.
+func (e environ) atStart() environ {
+	part := environ{}
+	for name, value := range e {
+		if slices.ContainsFunc(readAtStart, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
+			part[name] = value
+		}
+	}
+	return part
+}
+
+// difference is a name whose values differ, "" if there is none.
+func (e environ) difference(other environ) string {
+	var name string
+	for _, pair := range [][2]environ{{e, other}, {other, e}} {
+		for n, value := range pair[0] {
+			if v, ok := pair[1][n]; (!ok || v != value) && (name == "" || n < name) {
+				name = n
+			}
+		}
+	}
+	return name
+}
+
+// prefix is what stands before each line of the process on the console: torchrun's, or the user's template.
+func (o *Options) prefix(env environ, rank, local int) string {
+	template := cmp.Or(env["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"], "[${role_name}${local_rank}]:")
+	values := []string{"role_name", o.Role, "local_rank", strconv.Itoa(local), "rank", strconv.Itoa(rank)}
+	pairs := []string{"$$", "$"}
+	for _, braces := range [][2]string{{"${", "}"}, {"$", ""}} {
+		for i := 0; i < len(values); i += 2 {
+			pairs = append(pairs, braces[0]+values[i]+braces[1], values[i+1])
+		}
+	}
+	return strings.NewReplacer(pairs...).Replace(template)
+}

@@ -1,0 +1,249 @@
+package program
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Exit is how one process ended.
+type Exit struct {
+	Local int
+	Rank  int
+	Pid   int
+	// Code is the exit code, or the negative number of the signal that ended the process, as in Python.
+	Code int
+	// Signal is the number of the signal that ended the process, 0 if none did.
+	Signal int
+	// At is when the agent saw the end.
+	At time.Time
+	// Stopped reports that the agent had asked the process to end before it did.
+	Stopped bool
+	// Failure is what the process wrote to its error file, nil if it wrote none.
+	Failure *Failure
+}
+
+// Failure is the content of an error file, which torch's @record writes for an exception.
+type Failure struct {
+	// File is the path of the error file.
+	File string
+	// Message is the exception's type and text.
+	Message string
+	// Traceback is Python's, "" if the file has none.
+	Traceback string
+	// Time is the second of the exception, zero if the file has none.
+	Time time.Time
+
+	content map[string]json.RawMessage
+}
+
+// maxErrorFile is how much of an error file is read: a traceback is small.
+const maxErrorFile = 4 << 20
+
+// readFailure returns what is in an error file: nil if there is none, and what is wrong with it as its message if it cannot be parsed.
+func readFailure(path string) *Failure {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, maxErrorFile+1))
+	if err != nil || len(text) == 0 {
+		return nil
+	}
+	f, err := ParseFailure(text)
+	if err != nil {
+		f = &Failure{Message: fmt.Sprintf("the error file cannot be read: %v", err)}
+	}
+	f.File = path
+	return f
+}
+
+// ParseFailure parses an error file. It knows both forms: a message with a
+// traceback and a time inside, as torch's @record writes it, and a plain text beside a time.
+func ParseFailure(text []byte) (*Failure, error) {
+	if len(text) > maxErrorFile {
+		return nil, fmt.Errorf("it has more than %d bytes", maxErrorFile)
+	}
+	f := &Failure{}
+	if err := json.Unmarshal(text, &f.content); err != nil {
+		return nil, errors.New("it is not a JSON object")
+	}
+	message, ok := f.content["message"]
+	if !ok {
+		return nil, errors.New(`it has no "message"`)
+	}
+	if json.Unmarshal(message, &f.Message) == nil {
+		f.Time = parseSecond(f.content["timestamp"])
+		return f, nil
+	}
+	var record struct {
+		Message   json.RawMessage `json:"message"`
+		ExtraInfo struct {
+			Traceback json.RawMessage `json:"py_callstack"`
+			Timestamp json.RawMessage `json:"timestamp"`
+		} `json:"extraInfo"`
+	}
+	if err := json.Unmarshal(message, &record); err != nil {
+		return nil, errors.New(`its "message" is neither text nor what torch's @record writes`)
+	}
+	json.Unmarshal(record.Message, &f.Message) // what is no text stays empty
+	json.Unmarshal(record.ExtraInfo.Traceback, &f.Traceback)
+	f.Time = parseSecond(record.ExtraInfo.Timestamp)
+	return f, nil
+}
+
+// parseSecond reads a Unix time, a number or a text that is one; zero if it is neither.
+func parseSecond(raw json.RawMessage) time.Time {
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw)
+	}
+	seconds, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil || seconds < 1 || seconds > math.MaxInt32*1000.0 {
+		return time.Time{}
+	}
+	return time.Unix(int64(seconds), 0)
+}
+
+// WithCode returns the error file with the exit code as message.errorCode, as torchrun hands it to its own
+// TORCHELASTIC_ERROR_FILE. A message that is plain text has no place for it and stays as it is.
+func (f *Failure) WithCode(code int) []byte {
+	content := f.content
+	var message map[string]json.RawMessage
+	if content == nil {
+		text, _ := json.Marshal(f.Message)
+		content = map[string]json.RawMessage{"message": text}
+	} else if json.Unmarshal(content["message"], &message) == nil && message != nil {
+		message["errorCode"] = json.RawMessage(strconv.Itoa(code))
+		inner, err := json.Marshal(message)
+		if err == nil {
+			content = map[string]json.RawMessage{"message": inner}
+			for key, value := range f.content {
+				if key != "message" {
+					content[key] = value
+				}
+			}
+		}
+	}
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false)
+	if encoder.Encode(content) != nil {
+		return nil
+	}
+	return bytes.TrimSpace(out.Bytes())
+}
+
+// Failed reports whether the process ended otherwise than with exit code 0.
+func (e Exit) Failed() bool { return e.Code != 0 }
+
+// Message tells in a line what ended the process, as torchrun does.
+func (e Exit) Message() string {
+	switch {
+	case e.Failure != nil && e.Failure.Message != "":
+		return e.Failure.Message
+	case e.Signal != 0:
+		return fmt.Sprintf("Signal %d (%s) received by PID %d", e.Signal, cmp.Or(unix.SignalName(syscall.Signal(e.Signal)), "unknown"), e.Pid)
+	}
+	return fmt.Sprintf("exit code %d", e.Code)
+}
+
+// when is the second of the failure: the error file's, or when the agent saw the end.
+func (e Exit) when() int64 {
+	if e.Failure != nil && !e.Failure.Time.IsZero() {
+		return e.Failure.Time.Unix()
+	}
+	return e.At.Unix()
+}
+
+// RootCause returns the failure with the smallest timestamp, nil if nothing failed. As in torchrun,
+// a timestamp is the error file's, or else when the end was seen, in seconds; within a second, the end that was seen first counts.
+// A process that the agent had asked to end is the root cause only if there is no other.
+func RootCause(exits []Exit) *Exit {
+	var failed []Exit
+	for _, e := range exits {
+		if e.Failed() {
+			failed = append(failed, e)
+		}
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(failed, compareFailures)
+	return &first
+}
+
+func compareFailures(a, b Exit) int {
+	if a.Stopped != b.Stopped {
+		if b.Stopped {
+			return -1
+		}
+		return 1
+	}
+	return cmp.Or(cmp.Compare(a.when(), b.when()), a.At.Compare(b.At), cmp.Compare(a.Rank, b.Rank))
+}
+
+// enableTraceback is torchrun's advice for a failure without an error file.
+const enableTraceback = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+
+// Report returns the block that torchrun ends with when a program fails: all failures, and the root cause last. It is "" if nothing failed.
+// Processes that the agent had asked to end are left out, unless there are no others.
+func Report(name, host string, exits []Exit) string {
+	root := RootCause(exits)
+	if root == nil {
+		return ""
+	}
+	title := name + " FAILED"
+	width := len(title)
+	var others []string
+	index, rootText := 0, ""
+	for _, e := range slices.SortedFunc(slices.Values(exits), func(a, b Exit) int { return cmp.Compare(a.Rank, b.Rank) }) {
+		if !e.Failed() || e.Stopped && !root.Stopped {
+			continue
+		}
+		text := e.describe(index, host)
+		index++
+		for line := range strings.SplitSeq(text, "\n") {
+			width = max(width, len(line))
+		}
+		if e.Rank == root.Rank {
+			rootText = text
+		} else {
+			others = append(others, text)
+		}
+	}
+	if len(others) == 0 {
+		others = []string{"  <NO_OTHER_FAILURES>"}
+	}
+	width = min(width, 60)
+	border, section := strings.Repeat("=", width), strings.Repeat("-", width)
+	return strings.Join([]string{
+		border, title, section, "Failures:", strings.Join(others, "\n"), section, "Root Cause (first observed failure):", rootText, border, "",
+	}, "\n")
+}
+
+func (e Exit) describe(index int, host string) string {
+	file, trace := "<N/A>", enableTraceback
+	switch {
+	case e.Failure != nil:
+		file, trace = e.Failure.File, cmp.Or(e.Failure.Traceback, e.Failure.Message, "<N/A>")
+	case e.Signal != 0:
+		trace = e.Message()
+	}
+	return fmt.Sprintf("[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n  exitcode  : %d (pid: %d)\n  error_file: %s\n  traceback : %s",
+		index, time.Unix(e.when(), 0).Format("2006-01-02_15:04:05"), host, e.Rank, e.Local, e.Code, e.Pid, file,
+		strings.ReplaceAll(trace, "\n", "\n  "))
+}

@@ -1,0 +1,124 @@
+package program
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+)
+
+const recorded = `{"message": {"message": "ValueError: bad", "extraInfo": {"py_callstack": "Traceback (most recent call last):\n  File \"x.py\"\nValueError: bad\n", "timestamp": "1700000000"}}}`
+
+func TestParseFailure(t *testing.T) {
+	at := time.Unix(1700000000, 0)
+	for text, want := range map[string]Failure{
+		recorded: {Message: "ValueError: bad", Traceback: "Traceback (most recent call last):\n  File \"x.py\"\nValueError: bad\n", Time: at},
+		`{"message": "plain", "timestamp": 1700000000}`:            {Message: "plain", Time: at},
+		`{"message": "plain", "timestamp": "1700000000"}`:          {Message: "plain", Time: at},
+		`{"message": "plain"}`:                                     {Message: "plain"},
+		`{"message": {"message": "m"}}`:                            {Message: "m"},
+		`{"message": {"message": "m", "extraInfo": null}}`:         {Message: "m"},
+		`{"message": {"extraInfo": {"timestamp": 1700000000.75}}}`: {Time: at},
+		`{"message": "m", "timestamp": "soon"}`:                    {Message: "m"},
+	} {
+		f, err := ParseFailure([]byte(text))
+		if err != nil || f.Message != want.Message || f.Traceback != want.Traceback || !f.Time.Equal(want.Time) {
+			t.Errorf("%s: %+v, %v", text, f, err)
+		}
+	}
+	for _, text := range []string{"", "[]", "null", `{"error": 1}`, `{"message": 3}`, `{"message": ["x"]}`, recorded[:40]} {
+		if _, err := ParseFailure([]byte(text)); err == nil {
+			t.Errorf("%q was parsed", text)
+		}
+	}
+}
+
+func FuzzParseFailure(f *testing.F) {
+	f.Add([]byte(recorded))
+	f.Add([]byte(`{"message": "plain", "timestamp": 1}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		failure, err := ParseFailure(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseFailure(failure.WithCode(7))
+		if err != nil || again.Message != failure.Message || !again.Time.Equal(failure.Time) {
+			t.Fatalf("%q: %+v, with a code %+v, %v", text, failure, again, err)
+		}
+		Report("x.py", "h", []Exit{{Code: 1, Failure: failure}})
+	})
+}
+
+func TestErrorCode(t *testing.T) {
+	f, _ := ParseFailure([]byte(recorded))
+	var got struct{ Message struct{ ErrorCode int } }
+	if err := json.Unmarshal(f.WithCode(-9), &got); err != nil || got.Message.ErrorCode != -9 {
+		t.Errorf("%s: %v", f.WithCode(-9), err)
+	}
+}
+
+func TestRootCause(t *testing.T) {
+	at := func(seconds float64) time.Time { return time.Unix(1700000000, 0).Add(time.Duration(seconds * 1e9)) }
+	file := func(seconds int64) *Failure { return &Failure{Message: "E", Time: time.Unix(1700000000+seconds, 0)} }
+	for name, c := range map[string]struct {
+		exits []Exit
+		rank  int // -1: none
+	}{
+		"nothing failed":                 {[]Exit{{Rank: 0}, {Rank: 1}}, -1},
+		"first seen":                     {[]Exit{{Rank: 0, Code: 1, At: at(3)}, {Rank: 1, Code: 1, At: at(2)}, {Rank: 2}}, 1},
+		"its file is older":              {[]Exit{{Rank: 0, Code: -9, At: at(3)}, {Rank: 1, Code: 1, At: at(9), Failure: file(1)}}, 1},
+		"within a second, the one seen":  {[]Exit{{Rank: 0, Code: 1, At: at(3.9)}, {Rank: 1, Code: 1, At: at(3.1)}}, 1},
+		"files of the same second":       {[]Exit{{Rank: 0, Code: 1, At: at(5), Failure: file(1)}, {Rank: 1, Code: 1, At: at(4), Failure: file(1)}}, 1},
+		"the agent ended the other":      {[]Exit{{Rank: 0, Code: -15, At: at(1), Stopped: true}, {Rank: 1, Code: 1, At: at(2)}}, 1},
+		"a file without a time":          {[]Exit{{Rank: 0, Code: 1, At: at(2), Failure: &Failure{}}, {Rank: 1, Code: 1, At: at(3)}}, 0},
+		"exit code 0 with an error file": {[]Exit{{Rank: 0, At: at(1), Failure: file(0)}, {Rank: 1, Code: 3, At: at(2)}}, 1},
+	} {
+		e := RootCause(c.exits)
+		if got := map[bool]int{true: -1}[e == nil]; e != nil && e.Rank != c.rank || e == nil && got != c.rank {
+			t.Errorf("%s: %+v, want rank %d", name, e, c.rank)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	at := time.Date(2026, 11, 22, 23, 25, 9, 0, time.Local)
+	f, _ := ParseFailure([]byte(strings.ReplaceAll(recorded, "1700000000", "4000000000"))) // later
+	f.File = "/logs/attempt_0/0/error.json"
+	got := Report("main.py", "node", []Exit{
+		{Rank: 5, Local: 1, Pid: 77, Code: -9, Signal: 9, At: at},
+		{Rank: 4, Local: 0, Pid: 76, Code: 1, At: at.Add(time.Second), Failure: f},
+		{Rank: 6, Local: 2, Pid: 78, Code: -15, Signal: 15, At: at, Stopped: true},
+		{Rank: 7, Local: 3, Pid: 79, At: at},
+	})
+	want := `============================================================
+main.py FAILED
+------------------------------------------------------------
+Failures:
+[0]:
+  time      : ` + time.Unix(4000000000, 0).Format("2006-01-02_15:04:05") + `
+  host      : node
+  rank      : 4 (local_rank: 0)
+  exitcode  : 1 (pid: 76)
+  error_file: /logs/attempt_0/0/error.json
+  traceback : Traceback (most recent call last):
+    File "x.py"
+  ValueError: bad
+  
+------------------------------------------------------------
+Root Cause (first observed failure):
+[1]:
+  time      : 2026-11-22_23:25:09
+  host      : node
+  rank      : 5 (local_rank: 1)
+  exitcode  : -9 (pid: 77)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 77
+============================================================
+`
+	// The width is the longest line's, at most 60.
+	width := len("  traceback : Signal 9 (SIGKILL) received by PID 77")
+	want = strings.ReplaceAll(strings.ReplaceAll(want, strings.Repeat("=", 60), strings.Repeat("=", width)), strings.Repeat("-", 60), strings.Repeat("-", width))
+	if got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}

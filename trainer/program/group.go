@@ -1,0 +1,303 @@
+package program
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Group is the processes of one start.
+type Group struct {
+	program   *Program
+	place     Place
+	method    StartMethod
+	processes []*process
+	exits     chan Exit
+	done      chan struct{} // closed when none is left
+}
+
+// process is one local rank.
+type process struct {
+	local, rank int
+	env         environ
+	dir         string      // of its logs
+	stdio       [2]*os.File // stdout and stderr of the child; closed here once it has them
+	copies      sync.WaitGroup
+	readers     []*os.File // the other ends of those that are pipes
+	begun       time.Time
+	guard       *guardian
+
+	mu      sync.Mutex
+	pid     int // 0 before the start
+	reaped  bool
+	stopped bool // it was asked to end
+}
+
+// newGroup opens what the processes write to.
+func (p *Program) newGroup(place Place) (*Group, error) {
+	g := &Group{program: p, place: place, exits: make(chan Exit, place.LocalSize), done: make(chan struct{})}
+	for local := range place.LocalSize {
+		it := &process{local: local, rank: place.FirstRank + local, dir: p.attempt(place.Restarts, local), guard: p.guard}
+		g.processes = append(g.processes, it)
+		if err := it.open(p, place); err != nil {
+			g.abandon()
+			return nil, fmt.Errorf("logs of local rank %d: %w", local, err)
+		}
+	}
+	return g, nil
+}
+
+// open makes the directory of logs, and the two streams.
+func (it *process) open(p *Program, place Place) error {
+	o := &p.options
+	if err := os.MkdirAll(it.dir, 0o755); err != nil {
+		return err
+	}
+	errorFile := filepath.Join(it.dir, "error.json")
+	if err := os.Remove(errorFile); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	it.env = o.environ(place, it.local, errorFile)
+	shown := len(o.LocalRanksFilter) == 0 || slices.Contains(o.LocalRanksFilter, it.local)
+	for i, std := range []Std{Stdout, Stderr} {
+		console := []io.Writer{p.console.out, p.console.err}[i]
+		tee, redirect := o.Tee.Of(it.local)&std != 0, o.Redirects.Of(it.local)&std != 0
+		var file *os.File
+		var err error
+		if tee || redirect {
+			name := []string{"stdout.log", "stderr.log"}[i]
+			if file, err = os.OpenFile(filepath.Join(it.dir, name), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644); err != nil {
+				return err
+			}
+		}
+		var to *lineWriter
+		switch {
+		case tee && shown:
+			to = p.console.lines(console, o.prefix(it.env, it.rank, it.local))
+		case !redirect && shown:
+			to = p.console.lines(console, "")
+		case file == nil: // nobody is to see it
+			if file, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
+				return err
+			}
+		}
+		if to == nil {
+			it.stdio[i] = file
+			continue
+		}
+		if err := it.copy(i, file, to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copy has a stream go through this process: to the file, if there is one, and line by line to the console.
+func (it *process) copy(stream int, file *os.File, to *lineWriter) error {
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		if file != nil {
+			file.Close()
+		}
+		return err
+	}
+	it.stdio[stream] = writer
+	it.readers = append(it.readers, reader)
+	it.copies.Go(func() {
+		defer to.finish()
+		var all io.Writer = to
+		if file != nil {
+			defer file.Close()
+			all = io.MultiWriter(to, file)
+		}
+		buffer := make([]byte, 32<<10)
+		for {
+			n, err := reader.Read(buffer)
+			all.Write(buffer[:n]) // a full disk must not end a training
+			if err != nil {
+				return
+			}
+		}
+	})
+	return nil
+}
+
+// handedOver closes this process's copies of what the child writes to.
+func (it *process) handedOver() {
+	for _, file := range it.stdio {
+		if file != nil {
+			file.Close()
+		}
+	}
+	it.stdio = [2]*os.File{}
+}
+
+// started notes the pid of the child, the leader of a session of its own.
+func (it *process) started(pid int) {
+	it.guard.watch(pid)
+	it.mu.Lock()
+	it.pid, it.begun = pid, time.Now()
+	it.mu.Unlock()
+	it.handedOver()
+}
+
+// signal reaches the whole process group, as long as its number is its own.
+func (it *process) signal(s syscall.Signal, stop bool) {
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	if it.pid == 0 || it.reaped {
+		return
+	}
+	it.stopped = it.stopped || stop
+	syscall.Kill(-it.pid, s)
+}
+
+// wait returns how the process ended, as soon as it has; its group is killed then.
+func (it *process) wait() Exit {
+	waitEnd(it.pid)
+	at := time.Now()
+	it.mu.Lock()
+	defer it.mu.Unlock()
+	syscall.Kill(-it.pid, syscall.SIGKILL)
+	e := Exit{Local: it.local, Rank: it.rank, Pid: it.pid, At: at, Stopped: it.stopped}
+	e.Code, e.Signal = reap(it.pid)
+	it.reaped = true
+	e.Failure = readFailure(filepath.Join(it.dir, "error.json"))
+	return e
+}
+
+// outputGrace is how long the last output may take to arrive once nobody of the session is left: a daemon may hold the pipe for ever.
+const outputGrace = time.Second
+
+// clear returns when nobody of the session is left and all output was passed on.
+func (it *process) clear() error {
+	err := sweep(it.pid)
+	it.guard.forget(it.pid)
+	timer := time.AfterFunc(outputGrace, it.closeReaders)
+	it.copies.Wait()
+	timer.Stop()
+	it.closeReaders()
+	return err
+}
+
+func (it *process) closeReaders() {
+	for _, reader := range it.readers {
+		reader.Close()
+	}
+}
+
+// run watches the processes, all of which were started.
+func (g *Group) run() {
+	var left sync.WaitGroup
+	for _, it := range g.processes {
+		left.Go(func() {
+			e := it.wait()
+			g.program.ended(g, it, e)
+			g.exits <- e
+			if err := it.clear(); err != nil {
+				g.program.options.Log.Error("a process of the program is left", "rank", it.rank, "error", err)
+			}
+		})
+	}
+	go func() {
+		left.Wait()
+		close(g.exits)
+		g.program.forget(g)
+		close(g.done)
+	}()
+}
+
+// abandon ends a group that was not started as a whole.
+func (g *Group) abandon() {
+	for _, it := range g.processes {
+		it.handedOver()
+		if it.pid != 0 {
+			it.signal(syscall.SIGKILL, true)
+			it.wait()
+			it.clear()
+		}
+		it.closeReaders()
+		it.copies.Wait()
+	}
+}
+
+// Exits returns a channel with the end of each process, once and at once. It is closed
+// when nothing of any of them is left and all their output was passed on.
+func (g *Group) Exits() <-chan Exit { return g.exits }
+
+// Method returns how the processes were started.
+func (g *Group) Method() StartMethod { return g.method }
+
+// Pids returns the processes by local rank.
+func (g *Group) Pids() []int {
+	var pids []int
+	for _, it := range g.processes {
+		pids = append(pids, it.pid)
+	}
+	return pids
+}
+
+// Signal sends a signal to the process group of each process that lives, and does not count as a stop.
+func (g *Group) Signal(sig syscall.Signal) {
+	for _, it := range g.processes {
+		it.signal(sig, false)
+	}
+}
+
+// Kill ends the process with that local rank: SIGTERM, and SIGKILL after the grace. It does not wait.
+func (g *Group) Kill(local int, grace time.Duration) {
+	if local < 0 || local >= len(g.processes) {
+		return
+	}
+	it := g.processes[local]
+	if grace <= 0 {
+		it.signal(syscall.SIGKILL, true)
+		return
+	}
+	it.signal(syscall.SIGTERM, true)
+	time.AfterFunc(grace, func() { it.signal(syscall.SIGKILL, true) })
+}
+
+// stopLimit is how long Stop waits after SIGKILL: a process in a driver that does not answer cannot be ended.
+const stopLimit = 30 * time.Second
+
+// Stop sends the signal to all processes, SIGKILL after the grace, and returns when nothing of them is left.
+func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
+	signal := func(s syscall.Signal) {
+		for _, it := range g.processes {
+			it.signal(s, true)
+		}
+	}
+	if grace > 0 && sig != syscall.SIGKILL {
+		signal(sig)
+		select {
+		case <-g.done:
+			return
+		case <-time.After(grace):
+		}
+	}
+	signal(syscall.SIGKILL)
+	select {
+	case <-g.done:
+	case <-time.After(stopLimit):
+		g.program.options.Log.Error("processes of the program do not end after SIGKILL: they may hold a device that does not answer", "pids", g.Pids())
+	}
+}
+
+// ended notes what the end of a process teaches.
+func (p *Program) ended(g *Group, it *process, e Exit) {
+	if e.Failure != nil {
+		p.mu.Lock()
+		p.keepLog = true
+		p.mu.Unlock()
+	}
+	if p.server != nil && g.method == Fork {
+		p.server.ended(e, e.At.Sub(it.begun))
+	}
+}

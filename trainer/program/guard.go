@@ -1,0 +1,68 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+)
+
+// guardian kills the process groups of a program when the agent dies, however it dies. It is a small shell that reads from a pipe whose only
+// write end is the agent's.
+type guardian struct {
+	mu  sync.Mutex
+	cmd *exec.Cmd
+	in  *os.File
+}
+
+const guardScript = `trap '' TERM INT HUP QUIT USR1 USR2
+all=
+while read -r op id; do
+  case $op in
+  +) all="$all $id" ;;
+  -) rest=; for i in $all; do [ "$i" = "$id" ] || rest="$rest $i"; done; all=$rest ;;
+  esac
+done
+for i in $all; do kill -9 "-$i"; done 2>/dev/null`
+
+// startGuardian returns an error where there is no shell; a nil guardian does nothing.
+func startGuardian() (*guardian, error) {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	cmd := exec.Command("sh", "-c", guardScript, "elasticdl-guardian")
+	cmd.Stdin, cmd.Dir, cmd.Env = out, "/", []string{"PATH=" + os.Getenv("PATH")}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		in.Close()
+		return nil, fmt.Errorf("start a shell that ends processes if this one is killed: %w", err)
+	}
+	return &guardian{cmd: cmd, in: in}, nil
+}
+
+// watch has the process group killed if the agent dies before forget.
+func (g *guardian) watch(group int) { g.tell('+', group) }
+
+// forget is for groups that are gone: the number may be given to another.
+func (g *guardian) forget(group int) { g.tell('-', group) }
+
+func (g *guardian) tell(op rune, group int) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	fmt.Fprintf(g.in, "%c %d\n", op, group)
+}
+
+// close ends the guardian, and what it was to watch.
+func (g *guardian) close() {
+	if g == nil {
+		return
+	}
+	g.in.Close()
+	g.cmd.Wait()
+}

@@ -1,0 +1,165 @@
+package program
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// limit is how long a test waits for what must come.
+const limit = 30 * time.Second
+
+// output is a console, or a log, that a test reads while it is written.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// bench is a program under test, and the directory that it runs in.
+type bench struct {
+	*Program
+	t        *testing.T
+	dir      string
+	out, err output
+	log      output
+}
+
+// newBench makes a program from files and options. At the test's end it is closed, and no process of it may be left.
+func newBench(t *testing.T, o Options, files map[string]string) *bench {
+	t.Helper()
+	b := &bench{t: t, dir: t.TempDir()}
+	for name, text := range files {
+		path := filepath.Join(b.dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mark := "ELASTICDL_TEST=" + b.dir
+	o.Env = append(append(os.Environ(), mark), o.Env...)
+	if o.Dir == "" {
+		o.Dir = b.dir
+	}
+	if o.LogDir == "" {
+		o.LogDir = filepath.Join(b.dir, "logs")
+	}
+	o.Stdout, o.Stderr = &b.out, &b.err
+	o.Log = slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	p, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Program = p
+	t.Cleanup(func() {
+		p.Close()
+		if left := marked(mark); len(left) > 0 {
+			t.Errorf("processes are left: %v", left)
+		}
+		if t.Failed() {
+			t.Logf("stdout:\n%s\nstderr:\n%s\nlog:\n%s", &b.out, &b.err, &b.log)
+		}
+	})
+	return b
+}
+
+// marked are the live processes with the entry in their environment, but for this one.
+func marked(entry string) []string {
+	var found []string
+	files, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil && bytes.Contains(append(text, 0), []byte(entry+"\x00")) {
+			line, _ := os.ReadFile(filepath.Join(filepath.Dir(file), "cmdline"))
+			found = append(found, filepath.Base(filepath.Dir(file))+" "+strings.ReplaceAll(string(line), "\x00", " "))
+		}
+	}
+	return found
+}
+
+// start starts n processes, a whole world.
+func (b *bench) start(n int) *Group {
+	b.t.Helper()
+	return b.place(Place{WorldSize: n, LocalSize: n, GroupWorldSize: 1, MasterAddr: "127.0.0.1", MasterPort: 1234, Interface: "lo"})
+}
+
+func (b *bench) place(p Place) *Group {
+	b.t.Helper()
+	g, err := b.Start(b.t.Context(), p)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return g
+}
+
+// ends returns all exits of a group, by local rank.
+func (b *bench) ends(g *Group) []Exit {
+	b.t.Helper()
+	exits := make([]Exit, len(g.Pids()))
+	deadline := time.After(limit)
+	for n := 0; ; n++ {
+		select {
+		case e, ok := <-g.Exits():
+			if !ok {
+				if n != len(exits) {
+					b.t.Fatalf("%d exits of %d", n, len(exits))
+				}
+				return exits
+			}
+			exits[e.Local] = e
+		case <-deadline:
+			b.t.Fatal("the group does not end")
+		}
+	}
+}
+
+// await waits until the condition holds.
+func await(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(limit); !holds(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("timed out waiting for %s", what)
+		}
+	}
+}
+
+func alive(pid int) bool {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	state, _, _, ok := parseStat(text)
+	return ok && state != 'Z' && syscall.Kill(pid, 0) == nil
+}
+
+// needPython skips where there is none; CI has it.
+func needPython(t *testing.T) {
+	t.Helper()
+	if _, err := exec.LookPath("python3"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("python3 is not installed")
+		}
+		t.Skip("python3 is not installed: apt-get install python3")
+	}
+}

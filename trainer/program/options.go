@@ -1,0 +1,228 @@
+package program
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// StartMethod is how processes are started.
+type StartMethod int
+
+const (
+	// Fork asks the fork server, and falls back to Exec.
+	Fork StartMethod = iota
+	// Exec starts the program anew for each process.
+	Exec
+)
+
+// String returns the name of the method.
+func (m StartMethod) String() string {
+	if m == Exec {
+		return "exec"
+	}
+	return "fork"
+}
+
+// Options describe a program and how it is run on this node.
+type Options struct {
+	// Command is what the user runs: a Python script or an interpreter with one ("main.py", "python3 main.py", "python3 -m pkg.mod"),
+	// or any other program, which runs as it is.
+	Command []string
+	// Module has the first word of Command be the name of a Python module, as torchrun -m.
+	Module bool
+	// NoPython runs Command as it is, even if its first word looks like a script.
+	NoPython bool
+	// Python is the interpreter of scripts that are named without one; "": PYTHON_EXEC of the environment, else python3.
+	Python string
+	// Dir is the working directory; "": this process's.
+	Dir string
+	// Env is the environment to start from, as os.Environ; nil: this process's.
+	Env []string
+	// LocalSize is how many processes a Place will have: the fork server is started with the same OMP_NUM_THREADS. 0: not known.
+	LocalSize int
+	// Role is torchrun's, "" is "default".
+	Role string
+	// RunID is TORCHELASTIC_RUN_ID, and the beginning of the name of the directory of logs.
+	RunID string
+	// MaxRestarts is TORCHELASTIC_MAX_RESTARTS.
+	MaxRestarts int
+	// LogDir is where a directory of logs is made; "": one for temporary files, removed by Close if it holds no error file or log.
+	LogDir string
+	// Redirects are the streams that go to files only.
+	Redirects Streams
+	// Tee are the streams that go to files and, with a prefix, to the console.
+	Tee Streams
+	// LocalRanksFilter are the local ranks whose lines the console shows; empty: all.
+	LocalRanksFilter []int
+	// StartMethod is Fork or Exec.
+	StartMethod StartMethod
+	// Stdout and Stderr are the console; nil: this process's.
+	Stdout, Stderr io.Writer
+	// Log is where the package tells what it does; nil: nowhere.
+	Log *slog.Logger
+}
+
+// invocation is the program's command line, understood.
+type invocation struct {
+	path    string   // executable, found
+	args    []string // all of them, the first being the name as it was given
+	python  bool
+	flags   []string // of the interpreter, without -u
+	script  string   // as it was given, "" for modules and other programs
+	module  string
+	rest    []string // after script or module
+	display string   // what reports call the program
+}
+
+// normalize fills in defaults and returns the command line; errors say what is wrong with which option.
+func (o *Options) normalize() (*invocation, error) {
+	o.Role = cmp.Or(o.Role, "default")
+	o.RunID = cmp.Or(o.RunID, "none")
+	if o.Env == nil {
+		o.Env = os.Environ()
+	}
+	if o.Stdout == nil {
+		o.Stdout = os.Stdout
+	}
+	if o.Stderr == nil {
+		o.Stderr = os.Stderr
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	dir, err := filepath.Abs(o.Dir)
+	if err != nil {
+		return nil, err
+	}
+	o.Dir = dir
+	if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("working directory %s: expected a directory that exists: create it or name another", dir)
+	}
+	switch {
+	case len(o.Command) == 0 || o.Command[0] == "":
+		return nil, errors.New("no program to run: name a script or a program after the flags")
+	case o.Module && o.NoPython:
+		return nil, errors.New("--module and --no_python exclude each other: a module needs Python")
+	case o.LocalSize < 0 || o.MaxRestarts < 0:
+		return nil, fmt.Errorf("LocalSize %d, MaxRestarts %d: expected numbers that are not negative", o.LocalSize, o.MaxRestarts)
+	}
+	return o.invocation()
+}
+
+var interpreters = regexp.MustCompile(`^python(\d+(\.\d+)*)?$`)
+
+func (o *Options) invocation() (*invocation, error) {
+	first := o.Command[0]
+	env := parseEnviron(o.Env)
+	python := cmp.Or(o.Python, env["PYTHON_EXEC"], "python3")
+	var it *invocation
+	switch {
+	case o.Module:
+		it = &invocation{args: []string{python, "-u", "-m"}, python: true, module: first, rest: o.Command[1:]}
+		it.args = append(it.args, o.Command...)
+	case !o.NoPython && interpreters.MatchString(filepath.Base(first)):
+		it = interpreted(o.Command)
+	case !o.NoPython && o.isScript(first):
+		it = &invocation{args: append([]string{python, "-u"}, o.Command...), python: true, script: first, rest: o.Command[1:]}
+	default:
+		it = &invocation{args: slices.Clone(o.Command), display: first}
+	}
+	it.display = cmp.Or(it.display, it.script, it.module, first)
+	var err error
+	if it.path, err = find(it.args[0], o.Dir, env["PATH"]); err != nil {
+		return nil, err
+	}
+	if it.script != "" {
+		if _, err := os.Stat(o.inDir(it.script)); err != nil {
+			return nil, fmt.Errorf("script %s: not found in %s: name one that exists there, or its whole path", it.script, o.Dir)
+		}
+	}
+	return it, nil
+}
+
+// isScript tells whether a name without an interpreter is for Python: by its ending, as one writes it after torchrun.
+func (o *Options) isScript(name string) bool {
+	switch filepath.Ext(name) {
+	case ".py", ".pyc", ".pyz":
+		return true
+	}
+	info, err := os.Stat(filepath.Join(o.inDir(name), "__main__.py"))
+	return err == nil && !info.IsDir()
+}
+
+func (o *Options) inDir(name string) string {
+	if filepath.IsAbs(name) {
+		return name
+	}
+	return filepath.Join(o.Dir, name)
+}
+
+// interpreted understands a command line that names the interpreter. What it does not understand runs as it is.
+func interpreted(command []string) *invocation {
+	it := &invocation{args: []string{command[0], "-u"}}
+	for i := 1; i < len(command); i++ {
+		word := command[i]
+		switch {
+		case word == "-u":
+			continue
+		case word == "-m" && i+1 < len(command):
+			it.python, it.module, it.rest = true, command[i+1], command[i+2:]
+		case (word == "-X" || word == "-W") && i+1 < len(command):
+			it.flags = append(it.flags, word, command[i+1])
+			i++
+			continue
+		case strings.HasPrefix(word, "-X") || strings.HasPrefix(word, "-W") || slices.Contains([]string{"-B", "-O", "-OO", "-b", "-bb", "-d", "-q", "-v"}, word):
+			it.flags = append(it.flags, word)
+			continue
+		case !strings.HasPrefix(word, "-"):
+			it.python, it.script, it.rest = true, word, command[i+1:]
+		}
+		break
+	}
+	it.args = append(it.args, it.flags...)
+	switch {
+	case !it.python: // -c, -, an option that changes how modules are found
+		return &invocation{args: slices.Clone(command), display: command[0]}
+	case it.module != "":
+		it.args = append(it.args, "-m", it.module)
+	default:
+		it.args = append(it.args, it.script)
+	}
+	it.args = append(it.args, it.rest...)
+	return it
+}
+
+// find looks for an executable as a shell in the directory with that PATH would.
+func find(name, dir, path string) (string, error) {
+	if strings.ContainsRune(name, filepath.Separator) {
+		full := name
+		if !filepath.IsAbs(full) {
+			full = filepath.Join(dir, full)
+		}
+		if found, err := exec.LookPath(full); err == nil {
+			return found, nil
+		}
+		if _, err := os.Stat(full); err == nil {
+			return "", fmt.Errorf("program %s: it is not executable: chmod +x it, or name its interpreter", name)
+		}
+		return "", fmt.Errorf("program %s: not found in %s: name one that exists there, or its whole path", name, dir)
+	}
+	for _, entry := range filepath.SplitList(path) {
+		if !filepath.IsAbs(entry) {
+			entry = filepath.Join(dir, entry)
+		}
+		if found, err := exec.LookPath(filepath.Join(entry, name)); err == nil {
+			return found, nil
+		}
+	}
+	return "", fmt.Errorf("program %s: not found in PATH (%s): install it, or name its whole path", name, path)
+}

@@ -1,0 +1,259 @@
+package program
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+)
+
+// Program is a user's training program on this node. Its owner closes it.
+type Program struct {
+	options Options
+	command *invocation
+	console console
+	guard   *guardian
+	server  *forkServers // nil if processes are never forked
+	logs    string       // the directory of all attempts
+	starts  chan func()  // run by the thread whose end would end the processes
+
+	ctx      context.Context // until Close
+	cancel   context.CancelFunc
+	starting sync.Mutex // held during a start
+
+	mu      sync.Mutex
+	groups  map[*Group]bool
+	warned  bool // about OMP_NUM_THREADS
+	keepLog bool // a process wrote an error file
+}
+
+// Place is where the processes of one start stand in the world.
+type Place struct {
+	// Formation is the number of the world, for the log.
+	Formation int64
+	// FirstRank is the rank of the process with local rank 0; the others follow it.
+	FirstRank int
+	WorldSize int
+	// LocalSize is how many processes are started here.
+	LocalSize int
+	// GroupRank is the node's.
+	GroupRank      int
+	GroupWorldSize int
+	// Restarts is how many failures were before this start; changes of the world do not count.
+	Restarts   int
+	MasterAddr string
+	MasterPort int
+	// Interface is the network interface for gloo and NCCL, unless the user named one; "": they choose.
+	Interface string
+	// Env adds variables for a process, as os.Environ; nil: none. They win over all others.
+	Env func(local int) []string
+}
+
+func (p Place) validate() error {
+	switch {
+	case p.LocalSize < 1:
+		return fmt.Errorf("LocalSize %d: expected at least one process", p.LocalSize)
+	case p.FirstRank < 0 || p.FirstRank+p.LocalSize > p.WorldSize:
+		return fmt.Errorf("ranks %d to %d: expected ranks of a world of %d", p.FirstRank, p.FirstRank+p.LocalSize-1, p.WorldSize)
+	}
+	return nil
+}
+
+// New validates the options, and starts the fork server in the background where the program can be forked.
+func New(options Options) (*Program, error) {
+	p := &Program{options: options, groups: make(map[*Group]bool)}
+	o := &p.options
+	var err error
+	if p.command, err = o.normalize(); err != nil {
+		return nil, err
+	}
+	if p.logs, err = o.makeLogs(); err != nil {
+		return nil, err
+	}
+	p.console = console{out: o.Stdout, err: o.Stderr}
+	if p.guard, err = startGuardian(); err != nil {
+		o.Log.Warn("only the kernel ends the program if this process is killed: children of its processes may outlive it", "error", err)
+	}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.starts = make(chan func())
+	go p.start(p.starts)
+	adopted := adopt()
+	switch {
+	case o.StartMethod == Exec:
+	case !p.command.python:
+		o.Log.Debug("processes are started by exec: the program is no Python script", "program", p.command.display)
+	case adopted != nil:
+		o.Log.Debug("processes are started by exec: this process cannot adopt what a fork server makes", "error", adopted)
+	default:
+		p.server = newForkServers(p)
+		p.server.want(o.base(o.LocalSize))
+	}
+	return p, nil
+}
+
+// makeLogs makes the directory of this run.
+func (o *Options) makeLogs() (string, error) {
+	name := strings.Map(func(r rune) rune {
+		if r == filepath.Separator || r == '*' {
+			return '_'
+		}
+		return r
+	}, o.RunID) + "_*"
+	parent := o.LogDir
+	if parent == "" {
+		name = "elasticdl_" + name
+	} else {
+		if !filepath.IsAbs(parent) {
+			parent = filepath.Join(o.Dir, parent)
+		}
+		if err := os.MkdirAll(parent, 0o755); err != nil {
+			return "", fmt.Errorf("--log_dir=%s: %w", o.LogDir, err)
+		}
+	}
+	dir, err := os.MkdirTemp(parent, name)
+	if err != nil {
+		return "", fmt.Errorf("--log_dir=%s: %w", o.LogDir, err)
+	}
+	return dir, nil
+}
+
+// Name is what reports call the program: the script as the user named it.
+func (p *Program) Name() string { return p.command.display }
+
+// LogDir is the directory of this run: attempt_<n>/<local rank>/ below it has what a process wrote.
+func (p *Program) LogDir() string { return p.logs }
+
+// start runs what starts processes, always on one thread: when the thread that started a process ends, the kernel ends the process.
+func (p *Program) start(starts <-chan func()) {
+	runtime.LockOSThread()
+	for f := range starts {
+		f()
+	}
+}
+
+// launch starts a command whose process is killed when this one dies.
+func (p *Program) launch(cmd *exec.Cmd) error {
+	done := make(chan error)
+	p.starts <- func() { done <- cmd.Start() }
+	return <-done
+}
+
+var errClosed = errors.New("the program is closed")
+
+// Start starts one process for each local rank. A Group that was started before goes on; its owner stops it first.
+func (p *Program) Start(ctx context.Context, place Place) (*Group, error) {
+	if err := place.validate(); err != nil {
+		return nil, err
+	}
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	if p.ctx.Err() != nil {
+		return nil, errClosed
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(p.ctx, func() { cancel(errClosed) })()
+	p.warnThreads(place.LocalSize)
+	g, err := p.newGroup(place)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.startGroup(ctx, g); err != nil {
+		g.abandon()
+		return nil, err
+	}
+	p.mu.Lock()
+	p.groups[g] = true
+	p.mu.Unlock()
+	g.run()
+	return g, nil
+}
+
+// startGroup starts the processes by the first method that works.
+func (p *Program) startGroup(ctx context.Context, g *Group) error {
+	if p.server != nil {
+		err := p.server.start(ctx, g)
+		if err == nil {
+			g.method = Fork
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		p.server.excuse(err)
+	}
+	g.method = Exec
+	for _, it := range g.processes {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		cmd := &exec.Cmd{
+			Path: p.command.path, Args: p.command.args, Dir: p.options.Dir, Env: it.env.list(),
+			Stdout: it.stdio[0], Stderr: it.stdio[1],
+			SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+		}
+		if err := p.launch(cmd); err != nil {
+			return fmt.Errorf("start %s: %w", p.command.display, err)
+		}
+		it.started(cmd.Process.Pid)
+		cmd.Process.Release() // the group waits for it
+	}
+	return nil
+}
+
+// warnThreads says once what torchrun says.
+func (p *Program) warnThreads(localSize int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if _, ok := parseEnviron(p.options.Env)["OMP_NUM_THREADS"]; ok || localSize < 2 || p.warned {
+		return
+	}
+	p.warned = true
+	p.options.Log.Warn("OMP_NUM_THREADS is set to 1 for each process, so that they do not overload this node: set it to tune the program")
+}
+
+func (p *Program) forget(g *Group) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.groups, g)
+}
+
+// Close kills what still runs, and ends the fork server. It returns when all of it is gone.
+func (p *Program) Close() {
+	p.cancel()
+	p.starting.Lock()
+	defer p.starting.Unlock()
+	if p.starts == nil {
+		return // it was closed before
+	}
+	p.mu.Lock()
+	var groups []*Group
+	for g := range p.groups {
+		groups = append(groups, g)
+	}
+	p.mu.Unlock()
+	for _, g := range groups {
+		g.Stop(syscall.SIGKILL, 0)
+	}
+	if p.server != nil {
+		p.server.close()
+	}
+	p.guard.close()
+	close(p.starts)
+	p.starts = nil
+	if p.options.LogDir == "" && !p.keepLog {
+		os.RemoveAll(p.logs)
+	}
+}
+
+// attempt is the directory of one start's logs of one local rank.
+func (p *Program) attempt(restarts, local int) string {
+	return filepath.Join(p.logs, "attempt_"+strconv.Itoa(restarts), strconv.Itoa(local))
+}
