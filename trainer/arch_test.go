@@ -66,6 +66,7 @@ var packages = map[string]struct {
 	"data":         {shell, "recordio task timing"},
 	"data/dataset": {shell, "data data/example recordio"},
 	"mesh":         {shell, "identity pod ring timing"},
+	"tcpstore":     {shell, ""},
 	"ps":           {shell, "checkpoint custody data identity job ledger nn/kernel optim param pod timing wire zoo"},
 	"master":       {shell, "checkpoint custody evaluation identity job ledger param pod prediction rendezvous task timing wire"},
 	"worker":       {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing wire zoo"},

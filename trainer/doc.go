@@ -59,6 +59,7 @@
 //	master/       the machines behind gRPC
 //	ps/           a parameter server, and the client to all of them
 //	mesh/         the connections of one world: a ring's link
+//	tcpstore/     PyTorch's TCPStore, by which processes of torch.distributed find each other
 //	worker/       lease → read → step → push, or sum with the others → report
 //	role/         what every role does, wherever it runs: its main, its plan, its log, its last words
 //	program/      a user's training program: its processes on one node, as torchrun's agent runs them

@@ -78,6 +78,12 @@ func (c *conn) Close() error {
 	return nil
 }
 
+// CloseWrite lets the other end read what it was sent, and then the end.
+func (c *conn) CloseWrite() error {
+	c.write.end(&c.write.finished)
+	return nil
+}
+
 func (c *conn) LocalAddr() net.Addr  { return addr{} }
 func (c *conn) RemoteAddr() net.Addr { return addr{} }
 
