@@ -22,6 +22,7 @@ type masters struct {
 	deaf   time.Time     // until then nothing can be written
 	away   time.Duration // what passes until the next one
 	lost   int           // so many were
+	lostAt time.Time     // the last
 	zombie sync.WaitGroup
 }
 
@@ -72,16 +73,28 @@ func (r *reign) Delete(ctx context.Context, id pod.ID) error {
 	return r.pods.Delete(ctx, id)
 }
 
-// Adopt implements master.Pods.
-func (r *reign) Adopt(context.Context) ([]pod.Event, error) { return r.pods.adopt(r.events), nil }
+// Adopt implements master.Pods. What becomes of the pods afterwards is told to the present master only.
+func (r *reign) Adopt(context.Context) ([]pod.Event, error) {
+	if !r.is() {
+		return r.pods.list(), nil
+	}
+	return r.pods.adopt(r.events), nil
+}
 
 func (r *reign) Events() <-chan pod.Event { return r.events }
 
 // adopt lists the pods that live, and tells whoever hears at events of them from then on.
-func (p *pods) adopt(events chan pod.Event) (all []pod.Event) {
+func (p *pods) adopt(events chan pod.Event) []pod.Event {
+	p.mu.Lock()
+	p.events = events
+	p.mu.Unlock()
+	return p.list()
+}
+
+// list lists the pods that live.
+func (p *pods) list() (all []pod.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.events = events
 	for _, it := range p.live {
 		e := pod.Event{ID: it.ID, Launch: it.Launch, Phase: pod.Pending}
 		switch {
@@ -102,7 +115,7 @@ func (s *simulation) dethrone(kill bool, after time.Duration) bool {
 	s.note(func() {
 		if r = s.reign; r != nil && !s.ending {
 			s.reign, s.away = nil, after
-			s.lost++
+			s.lost, s.lostAt = s.lost+1, time.Now()
 		} else {
 			r = nil
 		}

@@ -222,14 +222,16 @@ func (w *ringWatch) lose(id pod.ID) {
 const notice = 2 * time.Second
 
 // mute complains if a member of the world that the master cannot hear for so long is not replaced. One that was not heard yet has
-// no silence: the end of its connection is noticed, after timing.Vanish.
+// no silence: the end of its connection is noticed, after timing.Vanish. Nor has anybody as long as a master that follows another one has not
+// come back: it may be reading checkpoints still.
 func (w *ringWatch) mute(name string, d time.Duration) {
 	limit := w.job.HeartbeatTimeout.Duration + notice
 	var heard bool
 	var lost int
 	since := time.Now()
 	w.note(func() {
-		heard, lost = w.members[name] && time.Since(w.first[name]) > 2*timing.Beat && since.Sub(w.returned) > timing.Return+2*timing.Beat, w.lost
+		there := !w.returned.Before(w.lostAt) && since.Sub(w.returned) > timing.Return+2*timing.Beat
+		heard, lost = there && w.members[name] && time.Since(w.first[name]) > 2*timing.Beat, w.lost
 	})
 	if !heard || d <= limit {
 		return

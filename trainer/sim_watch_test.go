@@ -30,7 +30,7 @@ type watch struct {
 func (w *watch) complain(format string, args ...any) {
 	const most = 20
 	if len(w.wrong) < most {
-		w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
+		w.wrong = append(w.wrong, time.Now().UTC().Format("15:04:05.000: ")+fmt.Sprintf(format, args...))
 	}
 }
 
