@@ -41,7 +41,7 @@
 //  6. A life begins with what was kept when it began, and with nothing else.
 //
 //  7. The life of a master that has come back goes on if every server joins with its values; else the one that begins is later than
-//     any that a server knows of. Until that is known nothing is ordered.
+//     any that a server knows of, and than any that the master before may have begun. Until that is known nothing is ordered.
 //
 // Laws of Cut:
 //
@@ -51,7 +51,8 @@
 //
 // Laws of Ring:
 //
-//  11. The life rises when the last member that had the model is gone, if anything was trained on, and never else.
+//  11. The life rises when the last member that had the model is gone, if anything was trained on, and never else. The first one that
+//     begins after a master has come back is later than any that the one before may have begun.
 //  12. The training leases of a worker that is gone are taken back when a world without it is safe, and credited with exactly
 //     what that world began with.
 //  13. What a member says of a model that is lost does not count.

@@ -19,9 +19,10 @@ func (r *Ring) Save() SavedRing {
 }
 
 // RestoreRing makes the custody of a master that has come back, in a life, with the last world of the one before. What of the leases is in the
-// state is not known until the next world is formed, so nothing is taken back before that.
-func RestoreRing(life int64, world rendezvous.World, s SavedRing) *Ring {
+// state is not known until the next world is formed, so nothing is taken back before that. The next life is later than lives.
+func RestoreRing(life, lives int64, world rendezvous.World, s SavedRing) *Ring {
 	r := NewRing(life, s.Began)
+	r.lives = max(life, lives)
 	r.world, r.first, r.newest, r.snapshot = world, s.First, max(s.Newest, s.Began), s.Snapshot
 	r.flushing, r.flush, r.flushed = s.Flushing, s.Flush, s.Flushed
 	r.shared = true // only a world says more

@@ -13,6 +13,7 @@ import (
 // Ring is the custody of a model that every worker of a ring holds.
 type Ring struct {
 	life  int64
+	lives int64            // the highest that may have begun
 	world rendezvous.World // the last; a member may be gone
 	first int64            // formation with which this life began: what is said from before is of one that is lost
 
@@ -39,11 +40,17 @@ type Settlement struct {
 
 // NewRing makes the custody of a ring that has not met, in a life that begins with a model at a version.
 func NewRing(life, version int64) *Ring {
-	return &Ring{life: life, newest: version, began: version, lost: make(map[int]string)}
+	return &Ring{life: life, lives: life, newest: version, began: version, lost: make(map[int]string)}
 }
 
 // Life returns the life of the model.
 func (r *Ring) Life() int64 { return r.life }
+
+// Lives returns the highest life that may have begun.
+func (r *Ring) Lives() int64 { return r.lives }
+
+// Counts reports whether what a member says is of this life, as the formation tells of which it says it; 0: it was in none, and has nothing.
+func (r *Ring) Counts(formation int64) bool { return formation == 0 || formation >= r.first }
 
 // World returns the last world.
 func (r *Ring) World() rendezvous.World { return r.world }
@@ -120,7 +127,7 @@ type State struct {
 // Heard takes a member's word. The state is every member's, so the newest word counts: one that was late, or has it yet to
 // copy, takes nothing back. It returns the snapshot that is news, 0 if none, and the leases that can be taken back now.
 func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
-	if s.Formation == 0 || s.Formation >= r.first {
+	if r.Counts(s.Formation) {
 		r.newest = max(r.newest, s.Version)
 		r.flushed = max(r.flushed, s.Flushed)
 		if s.Snapshot > r.snapshot {
@@ -143,7 +150,8 @@ func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	gone, r.lost = r.lost, make(map[int]string)
 	if begun || r.newest > r.began {
 		r.newest, r.began, r.snapshot, r.flushing, r.ledger = version, version, 0, false, ledger.Ledger{}
-		r.life++
+		r.lives++
+		r.life = r.lives
 	}
 	return gone
 }

@@ -27,11 +27,12 @@ type Base struct {
 
 // Servers is the custody of a model that parameter servers hold.
 type Servers struct {
-	life int64
-	base Base // what the next life begins with
-	want Order
-	all  []server
-	asks bool // a master has come back: the servers have yet to say what they hold
+	life  int64
+	lives int64 // the highest that may have begun
+	base  Base  // what the next life begins with
+	want  Order
+	all   []server
+	asks  bool // a master has come back: the servers have yet to say what they hold
 }
 
 // server is what is known of one of them.
@@ -49,19 +50,19 @@ type server struct {
 
 // NewServers makes the custody of n servers, none of which has joined, in life 1, which begins with the initial values.
 func NewServers(n int) *Servers {
-	return &Servers{life: 1, want: Order{Life: 1}, all: make([]server, n)}
+	return &Servers{life: 1, lives: 1, want: Order{Life: 1}, all: make([]server, n)}
 }
 
 // Start makes it a life that begins with base. No server may have joined.
 func (s *Servers) Start(life int64, base Base) {
-	s.life, s.base, s.want = life, base, Order{Life: life, Base: base}
+	s.life, s.lives, s.base, s.want = life, life, base, Order{Life: life, Base: base}
 }
 
 // Recover makes it the custody of a master that has come back, in the life that the one before was in. Until [Servers.Recovered] nothing is
-// lost, and no order is due: the servers join, and say what they hold. No server may have joined.
-func (s *Servers) Recover(life int64, base Base) {
+// lost, and no order is due: the servers join, and say what they hold. No server may have joined. The next life is later than lives.
+func (s *Servers) Recover(life, lives int64, base Base) {
 	s.Start(life, base)
-	s.asks = true
+	s.lives, s.asks = max(life, lives), true
 }
 
 // Recovered ends that, and reports whether the life goes on: every server is there and has its values, with which so many epochs are settled.
@@ -73,7 +74,7 @@ func (s *Servers) Recovered(settled int, base Base) bool {
 		return true
 	}
 	for _, it := range s.all {
-		s.life = max(s.life, it.holds)
+		s.lives = max(s.lives, it.holds)
 	}
 	s.anew()
 	return false
@@ -94,6 +95,9 @@ func (s *Servers) Holds() bool {
 
 // Life returns the life of the model.
 func (s *Servers) Life() int64 { return s.life }
+
+// Lives returns the highest life that may have begun.
+func (s *Servers) Lives() int64 { return s.lives }
 
 // Join notes that a process of an incarnation of a server listens at address, and has the values of a life, 0: none. It reports whether
 // values were lost with the one that it replaces, which may have been of the same incarnation; then a new life has begun. [ErrReplaced]: a
@@ -143,7 +147,8 @@ func (s *Servers) Rebase(base Base) {
 }
 
 func (s *Servers) anew() {
-	s.life++
+	s.lives++
+	s.life = s.lives
 	s.want = Order{Life: s.life, Contributors: s.want.Contributors, Base: s.base}
 	for i := range s.all {
 		s.all[i].version, s.all[i].snapshot = 0, 0

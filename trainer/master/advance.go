@@ -144,7 +144,10 @@ func (m *master) anew(life int64, reason string) {
 	}
 	m.Self.SetLife(life)
 	m.restart(base)
-	m.remember() // before anybody hears of it
+	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before anybody hears of it
+		m.quit(err)
+		return
+	}
 	switch {
 	case fresh:
 		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)

@@ -151,6 +151,9 @@ func (m *master) plan(training, validation []task.Shard) (err error) {
 
 // early refuses a pod that calls before the job is planned: it is to come again. The mutex is held.
 func (m *master) early() error {
+	if m.left != nil {
+		return status.Error(codes.Unavailable, "another master follows this one")
+	}
 	if m.planned || m.over {
 		return nil
 	}

@@ -127,6 +127,7 @@ type master struct {
 	goingBy     time.Time       // then it goes, whether or not there is a checkpoint
 	goingAt     int64           // version that is to be in that
 	rests       bool            // the job is suspended
+	parts       bool            // this master goes, and tells nobody anything more
 	sealed      bool            // no record is written any more
 	left        error           // the master goes, and leaves the pods
 

@@ -48,7 +48,7 @@ func (m *master) goes(now time.Time) {
 		m.quit(ErrLeft)
 		return
 	}
-	m.rests = m.planned
+	m.rests, m.parts = m.planned, true
 	m.remember()
 	m.sealed = true
 	m.over, m.err, m.state, m.ended = true, ErrSuspended, job.Suspended, now
@@ -63,6 +63,7 @@ func (m *master) quit(err error) {
 	if m.left != nil {
 		return
 	}
+	m.parts = true
 	m.remember()
 	m.left, m.sealed = err, true
 	m.Log.Info("The master leaves", "reason", err)

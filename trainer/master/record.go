@@ -21,7 +21,10 @@ const recordFormat = 1
 // of the model, the world of a ring, the end. The rest is hints, which may be old. What is in the model is asked of those who hold it.
 type record struct {
 	Format int          `json:"format"`
+	By     int          `json:"by"`             // incarnation of the master that wrote it
+	Last   bool         `json:"last,omitempty"` // it went after this, and told nobody anything more
 	Life   int64        `json:"life"`
+	Lives  int64        `json:"lives"`         // the highest that may have begun
 	Base   custody.Base `json:"base,omitzero"` // what that life began with
 	Cut    int64        `json:"cut,omitempty"` // the highest number of a checkpoint that was begun
 	Pods   pod.Snapshot `json:"pods"`
@@ -57,7 +60,7 @@ const keptResults = 50
 // memoir writes the record. The mutex is held.
 func (m *master) memoir() ([]byte, error) {
 	r := record{
-		Format: recordFormat, Life: m.Self.Life(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
+		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(), Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
 		Pods: m.table.Snapshot(), Rests: m.rests,
 		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
 		Anew: m.anewFor, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
@@ -100,7 +103,7 @@ func readRecord(text []byte) (*record, error) {
 	switch {
 	case r.Format != recordFormat:
 		return nil, fmt.Errorf("read what the master before has left: it has format %d, expected %d: masters of one job are of one version of this program", r.Format, recordFormat)
-	case r.Life < 1 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Spec < 0:
+	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Spec < 0:
 		return nil, fmt.Errorf("read what the master before has left: life %d, checkpoint %d, %d records, %d evaluations, %d workers cannot be", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
 	}
 	return r, nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,8 +30,28 @@ const numbers = 1 << 32
 // firstNumber is what the numbers of this master follow.
 func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
 
-// formationGap is how many formations a record may be behind, which is written before each but while it cannot be written.
-const formationGap = 1000
+// What a record may be behind, which is written before each formation and each life, but while it cannot be written. A life costs the workers,
+// or a server, that had the one before, and no pod is created meanwhile.
+const (
+	formationGap = 1000
+	lifeGap      = 100
+)
+
+// behind returns how many masters, one after the other, may each have begun formations and lives that are not in a record.
+func (m *master) behind(r *record) int64 {
+	if r.Last {
+		return 0
+	}
+	return int64(max(1, m.Self.Header().Incarnation-r.By))
+}
+
+// lives returns the highest life of the model that may have begun.
+func (m *master) lives() int64 {
+	if m.ring != nil {
+		return m.ring.custody.Lives()
+	}
+	return m.servers.custody.Lives()
+}
 
 // restore takes the place of the master before. What it has left says which pods there were and in which life the model was; the holders of
 // the model say what is in it. Until they have, nobody is given anything to do. The mutex is held, and no pod was heard.
@@ -43,6 +65,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if m.begun = r.Begun; m.begun {
 		m.state = job.Running
 	}
+	lives := max(r.Life, r.Lives) + lifeGap*m.behind(r)
 	m.checkpoints.restore(l, r, m.clock(now))
 	if err := m.restoreQueue(m.checkpoints.newestKept().had()); err != nil {
 		return err
@@ -53,10 +76,10 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	if m.fixed != nil {
 		m.fixed.start(l.model)
 	} else {
-		m.servers.custody.Recover(r.Life, m.checkpoints.base.Base)
+		m.servers.custody.Recover(r.Life, lives, m.checkpoints.base.Base)
 	}
 	if m.ring != nil {
-		if err := m.ring.restore(r.Ring, r.Life, m.clock(now)); err != nil {
+		if err := m.ring.restore(r.Ring, r.Life, lives, m.clock(now)); err != nil {
 			return err
 		}
 	}
@@ -77,6 +100,9 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.Log.Info("The master has come back", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
 	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation})
 	m.do(actions)
+	if m.ring != nil {
+		m.do(m.ring.ended())
+	}
 	if m.specified != r.Spec { // it was changed while nobody heard it
 		m.doom(m.table.Scale(m.specified, now))
 	}
@@ -270,19 +296,19 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 }
 
 // restore takes the rendezvous of the master before: the members of its world arrive again, or are gone.
-func (r *ring) restore(saved *savedRing, life int64, now time.Time) (err error) {
+func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err error) {
 	if saved == nil {
 		return errors.New("what the master before has left says nothing of a ring")
 	}
 	s := saved.Meeting
 	if s.Formation > 0 {
-		s.Formation += formationGap
+		s.Formation += formationGap * r.m.behind(r.m.former)
 	}
 	if r.meeting, err = rendezvous.Restore(r.policy(), s, now); err != nil {
 		return err
 	}
 	world, _ := r.meeting.World()
-	r.custody = custody.RestoreRing(life, world, saved.Custody)
+	r.custody = custody.RestoreRing(life, lives, world, saved.Custody)
 	r.expected, r.turned = s.Expected, now
 	for _, it := range s.Members {
 		if it.Left {
@@ -293,6 +319,18 @@ func (r *ring) restore(saved *savedRing, life int64, now time.Time) (err error) 
 		r.m.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil
+}
+
+// ended tells the end of the members of the restored world that the table does not know. They were asked to leave, others were to follow them,
+// and no master heard of their end: they are waited for no more.
+func (r *ring) ended() (lost []pod.Action) {
+	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
+		id := pod.ID{Role: pod.Worker, Index: worker}
+		if _, ok := r.m.table.Get(id); !ok {
+			lost = append(lost, pod.Action{Verb: pod.Lost, ID: id, Launch: 1, Reason: "it left, and ended while the master was away"})
+		}
+	}
+	return lost
 }
 
 // save returns what restore takes.

@@ -64,13 +64,16 @@ func (r *ring) policy() rendezvous.Policy {
 
 // do performs actions of the rendezvous, in order; performing one may ask for others.
 func (r *ring) do(actions []rendezvous.Action) {
+	if r.m.left != nil {
+		return // the next master asks who is there
+	}
 	r.todo = append(r.todo, actions...)
 	if r.busy {
 		return
 	}
 	r.busy = true
 	defer func() { r.busy = false }()
-	for len(r.todo) > 0 {
+	for len(r.todo) > 0 && r.m.left == nil {
 		a := r.todo[0]
 		r.todo = r.todo[1:]
 		switch a.Verb {
@@ -108,7 +111,10 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		r.m.gathered(state)
 	}
 	r.settle(r.custody.Formed(w, had, version))
-	r.m.remember() // before anybody is in that world
+	if err := r.m.remember(); errors.Is(err, ErrSuperseded) { // before anybody is in that world, who is the next master's
+		r.m.quit(err)
+		return
+	}
 	world := &wire.World{Id: w.ID, Formation: w.Formation, Floor: r.m.queue.Floor(), Life: r.m.Self.Life(), Settled: int32(r.m.queue.SettledEpochs())}
 	if len(w.Sources) == 0 {
 		world.Base = wireBase(r.m.checkpoints.base.Base)

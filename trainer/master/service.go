@@ -282,7 +282,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	if id.Role == pod.Worker {
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		for _, l := range r.Leases {
-			if life != m.Self.Life() || m.gathering {
+			if life != m.Self.Life() || m.gathering || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
 				break // what it has done is in a model that is lost, or it is not known yet
 			}
 			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)

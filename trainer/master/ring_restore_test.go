@@ -1,0 +1,131 @@
+package master
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// A member that was asked to leave, and whose successor the master before has made already, may end while no master is there. The next one
+// says so, and the others do not wait for it.
+func TestMemberThatLeavesEndsUnheard(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var events []Event
+		r := reign(t, ringJob(func(c *Config) {
+			c.Job.NumWorkers = 1
+			c.OnEvent = func(e Event) { events = append(events, e) }
+		}))
+		first := r.peer(0)
+		first.hears("world 1.1 [0] from []")
+		r.done(0, r.task(0))
+		first.says(func(b *wire.HeartbeatRequest) { b.Leave = wire.Leave_ASKED })
+		time.Sleep(5 * time.Second)
+		if ids := r.pods.running(); !slices.Contains(ids, worker(1)) {
+			t.Fatalf("%v run, and none has followed the worker that leaves", ids)
+		}
+		r.ends(Leave, ErrLeft)
+		r.pods.end(worker(0), pod.Exit{Code: 137})
+		events = nil
+		r.follow()
+		back := time.Now()
+		next := r.peer(1)
+		for next.word() == nil && time.Since(back) < time.Minute {
+			time.Sleep(100 * time.Millisecond)
+		}
+		if waited := time.Since(back); waited > time.Second {
+			t.Errorf("the next worker waited for a world for %v", waited)
+		}
+		if !slices.ContainsFunc(events, func(e Event) bool { ended, ok := e.(PodEnded); return ok && ended.ID == worker(0) }) {
+			t.Errorf("%v: nobody says that worker 0 has ended", events)
+		}
+	})
+}
+
+// A life that the master before could not write has begun all the same: the next one is another.
+func TestNoLifeBeginsTwice(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, ringJob(nil))
+		r.peer(0)
+		time.Sleep(time.Second)
+		r.done(0, r.task(0))
+		r.memory.fail(errors.New("no API server"))
+		r.kill(worker(0))
+		r.peer(1)
+		time.Sleep(time.Minute)
+		unwritten := r.self.Life()
+		if unwritten != 2 {
+			t.Fatalf("life %d of the model follows the first one, which is lost", unwritten)
+		}
+		r.ends(Leave, ErrLeft)
+		r.pods.end(worker(1), pod.Exit{Code: 137})
+		r.memory.fail(nil)
+		r.follow()
+		time.Sleep(time.Minute)
+		r.peer(2)
+		time.Sleep(time.Minute)
+		if life := r.self.Life(); life <= unwritten {
+			t.Errorf("life %d of the model begins after life %d", life, unwritten)
+		}
+		before := r.self.Life()
+		r.done(2, r.task(2))
+		r.ends(Leave, ErrLeft)
+		r.pods.end(worker(2), pod.Exit{Code: 137})
+		r.follow()
+		r.peer(3)
+		time.Sleep(time.Minute)
+		if life := r.self.Life(); life != before+1 {
+			t.Errorf("life %d begins after %d, and all was written", life, before)
+		}
+	})
+}
+
+// A master that another has followed gives nobody a world: the next one does not know of it.
+func TestSupersededMasterFormsNoWorld(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, superseded := range []bool{false, true} {
+			c := config(t)
+			ringJob(func(c *Config) { c.Memory = new(memory) })(&c)
+			m, err := newMaster(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.table, m.planned = pod.New(m.podPolicy()), true
+			m.scribe.note(math.MaxInt64, nil)
+			if superseded {
+				m.scribe.written, m.scribe.err = 0, ErrSuperseded
+			}
+			s := &seat{session: 1, spoken: make(chan struct{}, 1)}
+			m.ring.seats[0] = s
+			m.ring.take(s, &wire.Arrival{Address: "worker-0:1", Round: -1})
+			if quits := m.left != nil; quits != superseded || len(s.words) > 0 != !superseded {
+				t.Errorf("superseded %v, the master goes: %v, and says %v", superseded, m.left, s.words)
+			}
+		}
+	})
+}
+
+// What a member has done in a world of a model that is lost is not done, though the life has the same number: nothing of it was credited,
+// and so the next one was not counted.
+func TestWordOfALostModel(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
+		p[0].hears("world 1.1 [0 1] from []")
+		w.kill(worker(0))
+		p[1].back(1, -1)
+		time.Sleep(time.Second)
+		p[1].hears("world 1.1 [0 1] from []", "recall 1 now", "world 2.2 [1] from []")
+		lease := w.task(1)
+		for i, want := range []int64{0, 3} {
+			formation := int64(i + 1)
+			p[1].says(func(r *wire.HeartbeatRequest) { of(lease, 3)(r); r.Formation = formation })
+			if s := w.look(); s.RecordsDone != want {
+				t.Errorf("%d records are done after a word of formation %d, want %d", s.RecordsDone, formation, want)
+			}
+		}
+	})
+}
