@@ -1,0 +1,1 @@
+"""Has what does not depend on the framework."""

@@ -1,0 +1,37 @@
+"""Keeps a training program's process and state when the world that it trains in changes.
+
+::
+
+    import elasticdl
+
+    elasticdl.init()
+    state = elasticdl.State(model=model, optimizer=optimizer)
+
+    @elasticdl.run
+    def train(state):
+        net = elasticdl.DistributedDataParallel(model)
+        for x, y in elasticdl.records(dataset, batch_size=64, epochs=2):
+            optimizer.zero_grad()
+            loss = loss_of(net(x), y)
+            loss.backward()
+            optimizer.step()
+            elasticdl.step(loss)
+
+    train(state)
+
+It needs the standard library and the torch that the script has (1.13, or 2.x). Without an agent it is a world of one.
+"""
+
+from .doubt import AGENT_GONE, DOUBT, LEFT, RESTART, Error, WorldChanged
+from .feeding import dataset, lease, records
+from .gradients import DistributedDataParallel, allreduce_gradients
+from .leases import Lease
+from .loop import init, leaving, run, step, world
+from .saving import checkpoint
+from .session import World
+from .states import State
+
+__all__ = [
+    "AGENT_GONE", "DOUBT", "LEFT", "RESTART", "DistributedDataParallel", "Error", "Lease", "State", "World", "WorldChanged",
+    "allreduce_gradients", "checkpoint", "dataset", "init", "lease", "leaving", "records", "run", "step", "world",
+]

@@ -1,0 +1,151 @@
+"""Yields the batches of a job's records, each record on one rank, and ends on all ranks together."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
+
+import torch.utils.data
+
+from .leases import DataSet, Lease
+from .rounds import ENDED, LEAVE, STRETCHES, Credit
+from .session import Session, current
+
+#: How long ranks rest that all have no records, in seconds: those of a lost rank come back, or the master does.
+REST = 0.02
+
+
+def dataset(size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
+    """Declares the job's data set, for :func:`lease`. All processes declare the same."""
+    current().book.declare(DataSet(size, epochs, shuffle, seed, records_per_task))
+
+
+def lease() -> Optional[Lease]:
+    """Returns a lease on records that no other rank trains on; None when all are in the model.
+
+    It waits while other ranks hold the rest. Use :func:`records` unless you need to be below the data loader: a rank
+    that waits here takes part in no round.
+    """
+    session = current()
+    while True:
+        got = session.book.ask(session.pending, session.ledger)
+        if got is not None or session.book.ended:
+            return got
+        session.check(False)
+        time.sleep(REST)
+
+
+class _Feed:
+    """Turns leases into batches, in this process or in the workers of a DataLoader, which keeps their order."""
+
+    def __init__(self, session: Session, data: Any, batch_size: int, workers: int, collate: Callable[[List[Any]], Any]) -> None:
+        self._session, self._data, self._size, self._collate = session, data, batch_size, collate
+        self._loader: Any = None
+        self._batches: Any = None
+        self._ahead: Deque[Tuple[int, List[Credit]]] = deque()
+        if workers:
+            self._loader = torch.utils.data.DataLoader(data, batch_sampler=_Plan(self), num_workers=workers, collate_fn=collate,
+                                                       persistent_workers=True)
+
+    def rewind(self) -> None:
+        self._batches = None
+        self._ahead.clear()
+
+    def take(self) -> Tuple[List[int], List[Credit]]:
+        return self._session.book.take(self._size, STRETCHES, self._session.pending, self._session.ledger)
+
+    def plan(self) -> Iterator[List[int]]:
+        """Yields the indices of batches as long as there are leases. The loader runs it, ahead of the training."""
+        while True:
+            indices, credits = self._first or self.take()
+            self._first: Any = None
+            if not indices:
+                return
+            self._ahead.append((len(indices), credits))
+            yield indices
+
+    def next(self) -> Optional[Tuple[Any, int, List[Credit]]]:
+        """Returns a batch, its size and what is to be credited for it; None: there are no records now."""
+        if self._loader is None:
+            indices, credits = self.take()
+            return (self.fetch(indices), len(indices), credits) if indices else None
+        while True:
+            if self._batches is None:
+                self._first = self.take()
+                if not self._first[0]:
+                    return None
+                self._batches = iter(self._loader)
+            try:
+                batch = next(self._batches)
+            except StopIteration:
+                self._batches = None
+                continue
+            n, credits = self._ahead.popleft()
+            return batch, n, credits
+
+    def fetch(self, indices: List[int]) -> Any:
+        return self._collate([self._data[i] for i in indices])
+
+    def filler(self) -> Any:
+        """Returns a batch for a rank that has none and had none: its gradients count nothing."""
+        return self.fetch(list(range(min(self._size, len(self._data)))))
+
+
+class _Plan:
+    """Is the batch sampler of a feed's DataLoader."""
+
+    def __init__(self, feed: _Feed) -> None:
+        self._feed = feed
+
+    def __iter__(self) -> Iterator[List[int]]:
+        return self._feed.plan()
+
+
+_feeds: List[Tuple[Any, _Feed]] = []  # kept from world to world, with the workers of their loaders
+
+
+def _feed(session: Session, data: Any, batch_size: int, workers: int, collate: Callable[[List[Any]], Any]) -> _Feed:
+    for (d, b, w, c), feed in _feeds:
+        if d is data and (b, w, c) == (batch_size, workers, collate):
+            return feed
+    _feeds.append(((data, batch_size, workers, collate), _Feed(session, data, batch_size, workers, collate)))
+    return _feeds[-1][1]
+
+
+def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, workers: int = 0, seed: int = 0,
+            records_per_task: int = 0, collate_fn: Optional[Callable[[List[Any]], Any]] = None) -> Iterator[Any]:
+    """Yields batches of ``data`` (with ``len`` and indices) until every record of all epochs is in the model.
+
+    Each batch belongs to the round that the next :func:`step` ends. While other ranks have records and this one has
+    none, it is handed a batch that it had before, so that it takes part; the gradient of such a batch counts nothing.
+    ``workers`` fetch batches in processes of their own.
+    """
+    if batch_size <= 0:
+        raise ValueError("batch_size=%d: it must be at least 1" % batch_size)
+    session = current()
+    session.check_ready()
+    session.book.declare(DataSet(len(data), epochs, shuffle, seed, records_per_task))
+    session.book.rewind(session.ledger)
+    feed = _feed(session, data, batch_size, workers, collate_fn or torch.utils.data.default_collate)
+    feed.rewind()
+    last: Any = None
+    while True:
+        got = feed.next()
+        if got is not None:
+            last, n, credits = got
+            session.begin(n, tuple(credits))
+            yield last
+            continue
+        header = session.gathered(session.begin(ended=session.book.ended))
+        if header.total() > 0:
+            if last is None:
+                last = feed.filler()
+            yield last
+            continue
+        session.drop()
+        if header.all(ENDED):
+            session.over = True
+            return
+        session.check(header.any(LEAVE))
+        time.sleep(REST)

@@ -1,0 +1,237 @@
+"""Averages gradients over the global batch: the sum over all records of all ranks, divided by how many they are.
+
+The ranks' batches may differ in size, and a rank that has no records counts nothing. It is made of plain all-reduces of
+buckets, without torch's DistributedDataParallel, whose reducer would have to be made anew in each world.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Union
+
+import torch
+
+from .session import Session, current
+
+#: The size of a bucket: large enough for the network, small enough to overlap with the backward pass.
+BUCKET_BYTES = 4 << 20
+
+Parameters = Union[torch.nn.Module, Iterable[torch.nn.Parameter]]
+
+
+class _Bucket:
+    """Is some parameters whose gradients travel together, and behind them for each whether a rank has one."""
+
+    def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
+        self.parameters = parameters
+        first = parameters[0]
+        kind = torch.float32 if first.dtype in (torch.float16, torch.bfloat16) else first.dtype
+        self.elements = sum(p.numel() for p in parameters)
+        self.flat = torch.zeros(self.elements + len(parameters), dtype=kind, device=first.device)
+        self.waiting = len(parameters)
+        self.work: Any = None
+
+    def launch(self, session: Session, weight: int) -> None:
+        """Sums the gradients, each times its rank's weight, over all ranks."""
+        at = 0
+        for i, p in enumerate(self.parameters):
+            part = self.flat[at:at + p.numel()]
+            has = p.grad is not None and weight > 0
+            if has:
+                part.copy_(p.grad.detach().reshape(-1)).mul_(weight)
+            else:
+                part.zero_()
+            self.flat[self.elements + i] = 1 if has else 0
+            at += p.numel()
+        if session.group.size > 1:
+            self.work = session.group.data.allreduce([self.flat])
+
+    def land(self, total: int) -> None:
+        """Waits for the sums and makes them the gradients."""
+        if self.work is not None:
+            self.work.wait()
+            self.work = None
+        had = self.flat[self.elements:].tolist()
+        at = 0
+        for i, p in enumerate(self.parameters):
+            part = self.flat[at:at + p.numel()]
+            at += p.numel()
+            if not had[i]:
+                p.grad = None  # of no rank: the optimizer leaves the parameter alone, as it would for one process
+            elif p.grad is None:
+                p.grad = part.div(total).reshape(p.shape).to(p.dtype)
+            else:
+                p.grad.copy_(part.div_(total).reshape(p.shape))
+
+
+class Reducer:
+    """Reduces the gradients of one set of parameters, bucket by bucket, in the same order on all ranks."""
+
+    def __init__(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        self.buckets: List[_Bucket] = []
+        self.of: Dict[torch.nn.Parameter, _Bucket] = {}
+        kinds: Dict[Any, List[torch.nn.Parameter]] = {}
+        for p in reversed([p for p in parameters if p.requires_grad]):
+            mates = kinds.setdefault((p.dtype, p.device), [])
+            if mates and sum(m.numel() * m.element_size() for m in mates) + p.numel() * p.element_size() > BUCKET_BYTES:
+                self._add(mates)
+                mates = kinds[p.dtype, p.device] = []
+            mates.append(p)
+        for mates in kinds.values():
+            if mates:
+                self._add(mates)
+        self.next = 0
+        self.weight: Optional[int] = None
+        self.records: Optional[int] = None
+        self.joined: Any = None
+
+    def _add(self, parameters: List[torch.nn.Parameter]) -> None:
+        bucket = _Bucket(list(parameters))
+        self.buckets.append(bucket)
+        for p in parameters:
+            self.of[p] = bucket
+
+    def open(self, session: Session) -> None:
+        """Begins a reduction; the round's header travels first."""
+        if self.weight is None:
+            self.joined = session
+            session.reducers.add(self)
+            self.weight = session.weight(self.records)
+
+    def ready(self, session: Session, p: torch.nn.Parameter) -> None:
+        """Notes that a gradient is complete and launches the buckets that are, in order."""
+        self.open(session)
+        self.of[p].waiting -= 1
+        self._launch(session, False)
+
+    def _launch(self, session: Session, all_of_them: bool) -> None:
+        assert self.weight is not None
+        while self.next < len(self.buckets) and (all_of_them or self.buckets[self.next].waiting <= 0):
+            bucket = self.buckets[self.next]
+            self.next += 1
+            try:
+                bucket.launch(session, self.weight)
+            except RuntimeError as e:
+                if session.group.size == 1:
+                    raise
+                session.lost(e)
+
+    def finish(self, session: Session) -> None:
+        """Ends the reduction: every parameter's gradient is the mean over the global batch."""
+        self.open(session)
+        self._launch(session, True)
+        total = session.weights(self.records)[1]
+        for bucket in self.buckets:
+            if total == 0:
+                total = 1  # nobody brought anything: the sums are zero
+            try:
+                bucket.land(total)
+            except RuntimeError as e:
+                if session.group.size == 1:
+                    raise
+                session.lost(e)
+        self._close()
+        session.half = True
+
+    def _close(self) -> None:
+        self.next, self.weight = 0, None
+        for bucket in self.buckets:
+            bucket.waiting, bucket.work = len(bucket.parameters), None
+
+    def reset(self) -> None:
+        """Forgets a reduction that the end of the world cut off; its buffers may still be in use by the old group."""
+        if self.weight is not None:
+            for bucket in self.buckets:
+                bucket.flat = torch.zeros_like(bucket.flat)
+            self._close()
+
+
+def _parameters(model: Parameters) -> List[torch.nn.Parameter]:
+    return list(model.parameters()) if isinstance(model, torch.nn.Module) else list(model)
+
+
+_reducers: Dict[Any, Reducer] = {}
+
+
+def allreduce_gradients(model: Parameters, records: Optional[int] = None) -> None:
+    """Replaces the gradients of ``model`` (or of a list of parameters) by their mean over the global batch.
+
+    Call it on all ranks between ``backward()`` and ``optimizer.step()``. A rank weighs as much as the records that it
+    took since the last step; without :func:`records` and :func:`lease`, as ``records``, or as the others.
+    """
+    session = current()
+    session.check_ready()
+    parameters = _parameters(model)
+    key = tuple(id(p) for p in parameters)
+    if key not in _reducers:
+        _reducers[key] = Reducer(parameters)
+    reducer = _reducers[key]
+    reducer.records = records
+    reducer.finish(session)
+
+
+class DistributedDataParallel(torch.nn.Module):
+    """Wraps a module; ``backward()`` then averages its gradients over the global batch, overlapped with computing them.
+
+    It may be made anew in each world, or once: its hooks are on the module's parameters once in either case.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        hooks = module.__dict__.get("_elasticdl_hooks")
+        if hooks is None:
+            hooks = module.__dict__["_elasticdl_hooks"] = _Hooks(module)
+        self._hooks = hooks
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Lets gradients add up: within it ``backward()`` does not average them."""
+        before, self._hooks.on = self._hooks.on, False
+        try:
+            yield
+        finally:
+            self._hooks.on = before
+
+
+class _Hooks:
+    """Has the hooks on the nodes that accumulate the gradients of a module's parameters."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        self.on = True
+        self.reducer = Reducer(parameters)
+        self._queued = False
+        self._nodes = []  # a node lives as long as something refers to it, and its hook with it
+        for p in parameters:
+            node = p.expand_as(p).grad_fn.next_functions[0][0]
+            node.register_hook(self._hook(p))
+            self._nodes.append(node)
+
+    def _hook(self, p: torch.nn.Parameter) -> Callable[..., None]:
+        def ready(*_: Any) -> None:
+            if not self.on:
+                return
+            session = current()
+            session.check_ready()
+            if self.reducer.weight is None:
+                self._queued = False
+            self.reducer.ready(session, p)
+            if not self._queued:
+                self._queued = True
+                torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+
+        return ready
+
+    def _finish(self) -> None:
+        self._queued = False
+        self.reducer.finish(current())
+
+    def __deepcopy__(self, memo: Any) -> None:
+        return None  # a copy of the module has no hooks
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a module that is wrapped is saved by its state_dict(), not whole")

@@ -1,0 +1,193 @@
+"""Makes the process group of one formation so that it can be left again whatever its peers do.
+
+What hangs otherwise: a constructor waits for a peer that died, a collective for one that is silent, a destructor for
+both. So the group is constructed in a thread that may be abandoned, its connections are cut by another thread, and its
+last references are dropped in a third.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import timedelta
+from typing import Any, Callable, Optional, Set
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d as c10d
+
+from . import cut, nccl
+
+#: How long a constructor may take, and how long a collective: connections are cut, so that the latter costs nothing.
+MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
+
+_MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
+
+
+class Group:
+    """Is the process group of one formation.
+
+    ``gloo`` has the collectives of the package's own messages, ``data`` those of the gradients: the same object,
+    unless the backend is NCCL.
+    """
+
+    def __init__(self, formation: int, rank: int, size: int, members: Set[str], keep: Set[int]) -> None:
+        self.formation, self.rank, self.size = formation, rank, size
+        self.gloo: Any = None
+        self.data: Any = None
+        self._public: Any = None  # what is torch.distributed's default group
+        self._store: Any = None
+        self._members = members
+        self._before = set(cut.sockets()) | keep
+        self._own: Optional[Set[int]] = None
+        self._condemned = False
+        self._buried = False
+        self._lock = threading.Lock()
+
+    def make(self, store: Any, backend: str, tell: Callable[[Optional[Exception]], None]) -> None:
+        """Constructs the group in a thread of its own, which calls ``tell`` when it is made or cannot be."""
+
+        def construct() -> None:
+            try:
+                made = _gloo(store, self.rank, self.size)
+                data = made
+                if backend == "nccl":
+                    data = nccl.make(dist.PrefixStore("nccl", store), self.rank, self.size)
+                with self._lock:
+                    if self._buried:
+                        return  # abandoned: nobody takes it any more, and this thread drops it
+                    self.gloo, self.data, self._store = made, data, store
+            except Exception as e:  # of C++: a RuntimeError with gloo's words
+                tell(RuntimeError(str(e)))
+                return
+            tell(None)
+
+        threading.Thread(target=construct, name="elasticdl-group", daemon=True).start()
+
+    def publish(self) -> None:
+        """Makes the group torch.distributed's default group. Main thread only."""
+        self._public = _publish(self.gloo, self.data, self._store, self.rank, self.size)
+
+    def freeze(self) -> None:
+        """Notes which connections are the group's: those that were opened since its construction began."""
+        self._own = self._candidates()
+
+    def _candidates(self) -> Set[int]:
+        tcp = cut.connections()
+        mine = (i for i in cut.sockets() if i in tcp and i not in self._before)
+        return {i for i in mine if not self._members or cut.local(tcp[i]) or tcp[i] in self._members}
+
+    def connections(self) -> Set[int]:
+        """Returns the group's connections: noted ones, and later ones to members (groups that the script made)."""
+        if self._own is None:
+            return self._candidates()
+        if self._buried:
+            return self._own
+        tcp = cut.connections()
+        later = {i for i in self._candidates() if not cut.local(tcp.get(i, "127."))}
+        return self._own | later
+
+    def condemn(self) -> None:
+        """Cuts the group's connections, again and again until it is buried: so every wait in it ends."""
+        with self._lock:
+            if self._condemned:
+                return
+            self._condemned = True
+        threading.Thread(target=self._cut, name="elasticdl-cut", daemon=True).start()
+
+    def _cut(self) -> None:
+        if self.data is not self.gloo:
+            nccl.abort(self.data)
+        after = 0  # how often it was cut since it was buried
+        while after < 10:
+            after += self._buried
+            cut.shut(self.connections())
+            time.sleep(0.02)
+
+    def bury(self) -> None:
+        """Drops the group without waiting for it. Main thread only; afterwards the object is of no use."""
+        if self._public is not None:
+            _unpublish()
+        with self._lock:
+            self._buried = True
+            if self._own is None:
+                self._own = self._candidates()  # what a later group opens is not this one's
+            grave = [self._public, self.gloo, self.data, self._store]
+            made = self.gloo is not None
+            self._public = self.data = self._store = None
+
+        def drop() -> None:
+            grave.clear()  # its destructor joins the group's threads
+
+        if made:
+            self.gloo = None
+            threading.Thread(target=drop, name="elasticdl-grave", daemon=True).start()
+
+
+def _gloo(store: Any, rank: int, size: int) -> Any:
+    """Returns gloo's group; in 1.13 the timeout of its constructor is that of all its operations."""
+    prefixed = dist.PrefixStore("gloo", store)
+    if not _MODERN:
+        return dist.ProcessGroupGloo(prefixed, rank, size, timeout=TALK)
+    made = dist.ProcessGroupGloo(prefixed, rank, size, timeout=MAKE)
+    if hasattr(made, "_set_default_timeout"):
+        made._set_default_timeout(TALK)
+    return made
+
+
+def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
+    """Registers the default group as init_process_group does, without its barrier."""
+    _unpublish()
+    store = dist.PrefixStore("default", store)
+    name = "gloo" if data is gloo else "cpu:gloo,cuda:nccl"
+    if not _MODERN:
+        if data is not gloo:
+            raise RuntimeError("init(backend=\"nccl\") needs torch 2.7 or newer; this is %s" % torch.__version__)
+        c10d._pg_map[gloo] = (name, store)
+        c10d._pg_names[gloo] = "0"
+        c10d._pg_group_ranks[gloo] = {i: i for i in range(size)}
+        c10d._group_count = 1
+        c10d._update_default_pg(gloo)
+        return gloo
+    kinds = dist.ProcessGroup.BackendType
+    public = dist.ProcessGroup(store, rank, size)
+    public._set_default_backend(kinds.GLOO if data is gloo else kinds.NCCL)
+    public._register_backend(torch.device("cpu"), kinds.GLOO, gloo)
+    public._register_backend(torch.device("cuda"), kinds.GLOO if data is gloo else kinds.NCCL, data)
+    world = c10d._world
+    if hasattr(public, "_set_group_name"):
+        public._set_group_name("0")
+    world.pg_map[public] = (name, store)
+    world.pg_names[public] = "0"
+    world.pg_group_ranks[public] = {i: i for i in range(size)}
+    if hasattr(world, "pg_backend_config"):
+        world.pg_backend_config[public] = str(c10d.BackendConfig(c10d.Backend(name)))
+    if hasattr(world, "tags_to_pg"):
+        world.tags_to_pg.setdefault("", []).append(public)
+        world.tags_to_pg.setdefault("ptd:0", []).append(public)
+        world.pg_to_tag[public] = "ptd:0"
+    if hasattr(c10d, "_register_process_group"):
+        c10d._register_process_group("0", public)
+    world.group_count = 1
+    c10d._update_default_pg(public)
+    return public
+
+
+def _unpublish() -> None:
+    """Removes all groups from torch.distributed's tables; destroy_process_group would wait for peers."""
+    c10d._update_default_pg(None)
+    if not _MODERN:
+        c10d._default_pg_init_method = None
+        c10d._pg_map.clear()
+        c10d._pg_names.clear()
+        c10d._pg_group_ranks.clear()
+        c10d._group_count = 0
+        return
+    world = c10d._world
+    for table in ("pg_map", "pg_names", "pg_group_ranks", "pg_backend_config", "pg_to_tag", "tags_to_pg",
+                  "pg_coalesce_state", "pg_flight_recorder_hooks"):
+        if hasattr(world, table):
+            getattr(world, table).clear()
+    if hasattr(c10d, "_unregister_all_process_groups"):
+        c10d._unregister_all_process_groups()
+    world.group_count = 0

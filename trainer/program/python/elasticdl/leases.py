@@ -1,0 +1,200 @@
+"""Keeps the leases of this process: which records it has been given, which it has taken, which are in the model."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional, Tuple
+
+from .doubt import Error
+from .rounds import Credit, Ledger
+
+
+def permute(i: int, size: int, seed: int) -> int:
+    """Returns where a permutation of [0, size) takes ``i``: the same on every machine and in every version.
+
+    A Feistel network over the next power of four, walked until it is in range: four applications at the most, on average.
+    """
+    half = max(1, ((size - 1).bit_length() + 1) // 2)
+    mask = (1 << half) - 1
+    while True:
+        left, right = i >> half, i & mask
+        for n in range(4):
+            x = (right + seed + n * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
+            x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+            x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+            left, right = right, left ^ ((x ^ (x >> 31)) & mask)
+        i = left << half | right
+        if i < size:
+            return i
+
+
+class DataSet:
+    """Is what the records are of, as it is declared to the master. All processes must declare the same."""
+
+    def __init__(self, size: int, epochs: int = 1, shuffle: bool = True, seed: int = 0, records_per_task: int = 0) -> None:
+        if size <= 0 or epochs <= 0:
+            raise Error("a data set of %d records for %d epochs: both must be at least 1" % (size, epochs))
+        self.size, self.epochs, self.shuffle, self.seed = size, epochs, shuffle, seed
+        self.records_per_task = records_per_task or max(1, min(4096, -(-size // 64)))
+
+    def fields(self) -> Dict[str, Any]:
+        return dict(size=self.size, epochs=self.epochs, shuffle=self.shuffle, seed=self.seed, records_per_task=self.records_per_task)
+
+    def index(self, epoch: int, at: int) -> int:
+        """Returns the index of the record at a place of an epoch."""
+        return permute(at, self.size, (self.seed << 20) ^ epoch) if self.shuffle else at
+
+
+class Lease:
+    """Is a range of records that nobody else trains on. They are taken in one order, so progress is a count."""
+
+    def __init__(self, data: DataSet, grant: Dict[str, Any], pending: List[Credit], credited: int) -> None:
+        self.id, self.epoch, self.number = int(grant["lease"]), int(grant["epoch"]), int(grant["number"])
+        self.start, self.end = int(grant["start"]), int(grant["end"])
+        self.credited = max(int(grant.get("done", 0)), credited)  # records in the model
+        self.taken = self.reported = self.credited
+        self._indices: Optional[List[int]] = grant.get("indices")
+        self._data, self._pending = data, pending
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def indices(self) -> List[int]:
+        """Returns the indices of the records that are not in the model yet, in the order in which to take them."""
+        return [self._index(i) for i in range(self.credited, len(self))]
+
+    def _index(self, i: int) -> int:
+        return self._indices[i] if self._indices is not None else self._data.index(self.epoch, self.start + i)
+
+    def take(self, n: int) -> Tuple[List[int], Credit]:
+        """Takes up to ``n`` records and returns their indices, and what is to be credited for them."""
+        first, last = self.taken, min(self.taken + n, len(self))
+        self.taken = last
+        return [self._index(i) for i in range(first, last)], Credit(self.epoch, self.number, first, last)
+
+    def done(self, n: int) -> None:
+        """Reports that the next ``n`` records are in this round. Call it before the gradients are reduced."""
+        last = self.reported + n
+        if n <= 0 or last > len(self):
+            raise Error("done(%d): the lease has %d records that are not reported" % (n, len(self) - self.reported))
+        self._pending.append(Credit(self.epoch, self.number, self.reported, last))
+        self.reported = last
+
+
+class AgentSource:
+    """Gives leases of the master, through the agent."""
+
+    def __init__(self, link: Any) -> None:
+        self._link = link
+
+    def declare(self, data: DataSet) -> None:
+        self._link.ask("dataset", **data.fields())
+
+    def grant(self) -> Dict[str, Any]:
+        return dict(self._link.ask("lease"))
+
+
+class LocalSource:
+    """Gives all records to the one process that there is."""
+
+    def __init__(self) -> None:
+        self._data: Optional[DataSet] = None
+        self._next = 0
+
+    def declare(self, data: DataSet) -> None:
+        self._data = data
+
+    def grant(self) -> Dict[str, Any]:
+        data = self._data
+        assert data is not None
+        tasks = -(-data.size // data.records_per_task)
+        epoch, number = divmod(self._next, tasks)
+        if epoch >= data.epochs:
+            return {"over": True}
+        self._next += 1
+        start = number * data.records_per_task
+        end = min(start + data.records_per_task, data.size)
+        return {"lease": self._next, "epoch": epoch, "number": number, "start": start, "end": end, "done": 0}
+
+
+class Book:
+    """Has the leases of this process, oldest first. A lease goes when all of it is in the model, or when it is void."""
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._data: Optional[DataSet] = None
+        self.held: List[Lease] = []
+        self.pending: List[Credit] = []
+        self.ledger: Ledger = {}
+        self.ended = False  # the master has no more
+        self._floor = 0
+
+    @property
+    def used(self) -> bool:
+        return self._data is not None
+
+    @property
+    def data(self) -> DataSet:
+        if self._data is None:
+            raise Error("no data set is declared: call elasticdl.records(), or elasticdl.dataset() before lease()")
+        return self._data
+
+    def declare(self, data: DataSet) -> None:
+        """Declares the data set to the master, once."""
+        if self._data is not None:
+            if self._data.fields() != data.fields():
+                raise Error("a job has one data set; it was declared with %s, and now with %s" % (self._data.fields(), data.fields()))
+            return
+        self._source.declare(data)
+        self._data = data
+
+    def ask(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
+        """Asks for a further lease; None: not now, or, if ``ended``, never."""
+        while not self.ended:
+            grant = self._source.grant()
+            if grant.get("over"):
+                self.ended = True
+                return None
+            if grant.get("wait"):
+                return None
+            lease = Lease(self.data, grant, pending, ledger.get((int(grant["epoch"]), int(grant["number"])), 0))
+            if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
+                self.held.append(lease)
+                if lease.taken < len(lease):
+                    return lease
+        return None
+
+    def take(self, n: int, stretches: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
+        """Takes up to ``n`` records in up to so many stretches. No records: there are none now, or, if ``ended``, ever."""
+        indices: List[int] = []
+        credits: List[Credit] = []
+        while len(indices) < n and len(credits) < stretches:
+            lease = next((h for h in self.held if h.taken < len(h)), None) or self.ask(pending, ledger)
+            if lease is None:
+                break
+            more, credit = lease.take(n - len(indices))
+            indices += more
+            credits.append(credit)
+        return indices, credits
+
+    def credit(self, ledger: Ledger) -> List[List[int]]:
+        """Notes what is in the model and returns the progress of leases: [id, records]. Those that are done are dropped."""
+        progress = []
+        for h in self.held:
+            done = ledger.get((h.epoch, h.number), 0)
+            if done > h.credited:
+                h.credited = done
+                progress.append([h.id, done])
+        self.held = [h for h in self.held if h.credited < len(h)]
+        return progress
+
+    def rewind(self, ledger: Ledger) -> None:
+        """Gives back to the leases what was taken and is not in the model."""
+        self.ended = False
+        self.credit(ledger)
+        for h in self.held:
+            h.taken = h.reported = h.credited
+
+    def void(self, floor: int) -> None:
+        """Drops the leases below ``floor``, which are somebody else's or nobody's."""
+        self._floor = max(self._floor, floor)
+        self.held = [h for h in self.held if h.id >= self._floor]

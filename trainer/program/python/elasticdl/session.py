@@ -1,0 +1,360 @@
+"""Holds what one process knows: its world, its round, its ledger, and what the agent has said meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from typing import Any, Callable, Dict, List, NamedTuple, NoReturn, Optional, Tuple
+
+import torch
+import torch.distributed as dist
+
+from . import cut, nccl
+from .doubt import AGENT_GONE, DOUBT, LEFT, RESTART, Error, WorldChanged, leave
+from .group import MAKE, Group
+from .leases import AgentSource, Book, LocalSource
+from .link import Link, Message
+from .rounds import ENDED, LEAVE, STRETCHES, Credit, Header, Ledger, enter
+from .store import AgentStore
+
+#: How long the agent may take to explain a broken connection, in seconds.
+EXPLAIN = 2.0
+#: The time between two heartbeats, in seconds.
+BEAT = 1.0
+
+
+class World(NamedTuple):
+    """Is the set of processes that train together, and the place of this one in it."""
+
+    rank: int = 0
+    size: int = 1
+    local_rank: int = 0
+    formation: int = 0
+    survivor: bool = False  # it brought state from an earlier world
+
+
+class Session:
+    """Is the part of one process in its job. Its methods are for the main thread; ``_hear`` runs in the link's."""
+
+    def __init__(self, backend: str, address: Optional[str]) -> None:
+        if backend not in ("gloo", "nccl"):
+            raise Error("backend %r is not known; use \"gloo\" or \"nccl\"" % backend)
+        self.backend = backend
+        self.pid = os.getpid()
+        self.world = World()
+        self.group: Any = None
+        self.round = 0            # updates that are in the state
+        self.ledger: Ledger = {}  # records that are in the state
+        self.settled = 0          # epochs that are in it whole, and of which the ledger says nothing
+        self.live = False         # there is state in memory
+        self.loaded: Optional[Callable[[], Dict[str, Any]]] = None  # reads the state on disk, which round and ledger are of
+        self.synced = False       # the state is that of this world
+        self.half = False         # gradients of a round that has not been committed were applied, perhaps
+        self.source = -1
+        self.headers: List[Header] = []
+        self.pending: List[Credit] = []
+        self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
+        self.on_commit: List[Callable[[], None]] = []
+        self.over = False         # all records are in the model
+        self._cv = threading.Condition()
+        self._pushed: Optional[Message] = None
+        self._recalled = self._asked = -1
+        self._made: Any = None
+        self._deadline: Optional[float] = None
+        self._closing = False
+        self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
+        self.book = Book(AgentSource(self.link) if self.link else LocalSource())
+        os.register_at_fork(after_in_child=self._forked)
+        if self.link:
+            self.link.start()
+            self.survives = backend != "nccl" or nccl.survives()
+            self.link.send("hello", v=1, pid=self.pid, local_rank=int(os.environ.get("LOCAL_RANK", "-1")), survives=self.survives,
+                           torch=str(torch.__version__), backend=backend, token=os.environ.get("ELASTICDL_TOKEN", ""))
+            threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
+
+    # What the agent says.
+
+    def _hear(self, m: Message) -> None:
+        op = m.get("op")
+        with self._cv:
+            if op == "world":
+                self._pushed = m
+            elif op == "recall" and m.get("now"):
+                self._recalled = max(self._recalled, int(m["formation"]))
+            elif op == "recall":
+                self._asked = max(self._asked, int(m["formation"]))
+            elif op == "leave":
+                self._deadline = float(m["deadline"])
+            self._cv.notify_all()
+        if op == "end":
+            leave(int(m.get("code", 0)), "the job has ended: " + str(m.get("why", "no reason given")))
+        if op == "recall" and m.get("now"):
+            if not self.survives:
+                leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
+            assert self.link is not None
+            self.link.cancel(int(m["formation"]))
+            group = self.group
+            if group is not None and group.formation <= int(m["formation"]):
+                group.condemn()
+
+    def _lost(self) -> None:
+        if not self._closing and os.getpid() == self.pid:
+            leave(AGENT_GONE, "the agent closed the connection")
+
+    def _beat(self) -> None:
+        while True:
+            time.sleep(BEAT)
+            assert self.link is not None
+            self.link.send("beat", round=self.round)
+
+    def _forked(self) -> None:
+        """Runs in a forked child: the connections stay the parent's alone."""
+        global _session
+        if _session is not self:
+            return
+        if self.link:
+            self.link.disown()
+        if self.group is not None:
+            cut.close(self.group.connections())
+        _session = None
+
+    def recalled(self) -> bool:
+        """Reports whether a member of this world is gone."""
+        return self._recalled >= self.world.formation > 0
+
+    def leaving(self) -> Optional[float]:
+        return self._deadline
+
+    # Worlds.
+
+    def form(self) -> None:
+        """Leaves the world, if any, and returns when the next one is formed. Its state is not yet in step: see State.sync."""
+        while True:
+            self._reset()
+            if self.link is None:
+                self._alone()
+                return
+            if self._deadline is not None:
+                self.link.send("left", round=self.round, ledger=self._stretches())
+                leave(LEFT, "left the world, as told")
+            broken = self.recalled()
+            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(),
+                           broken=broken, suspect=-1)
+            if self._enter(self._next()):
+                return
+
+    def _arrival(self) -> int:
+        """Returns the round to arrive with: -1 without state; a state in the middle of a round counts as one round older."""
+        if not self.live and self.loaded is None:
+            return -1
+        return self.round - (1 if self.half and self.round else 0)
+
+    def _stretches(self) -> List[List[int]]:
+        return [[e, n, done] for (e, n), done in sorted(self.ledger.items())]
+
+    def _reset(self) -> None:
+        self.headers, self.synced, self.over = [], False, False
+        self.pending.clear()
+        for r in list(self.reducers):
+            r.reset()
+        if self.group is not None:
+            if self.recalled():
+                self.group.condemn()
+            self.group.bury()
+            self.group = None
+
+    def _alone(self) -> None:
+        group = Group(1, 0, 1, set(), set())
+        self.world = World(formation=1, survivor=self.live)
+        self._construct(group, dist.HashStore())
+        self.source = -1
+
+    def _next(self) -> Message:
+        """Waits for a world that is newer than this one."""
+        with self._cv:
+            while self._pushed is None or int(self._pushed["formation"]) <= self.world.formation:
+                self._cv.wait()
+            m, self._pushed = self._pushed, None
+        return m
+
+    def _enter(self, m: Message) -> bool:
+        """Constructs the group of a world; False if the world is over before it is made."""
+        assert self.link is not None
+        formation = int(m["formation"])
+        self.world = World(int(m["rank"]), int(m["size"]), int(m.get("local_rank", 0)), formation, self.live)
+        self.source = int(m.get("source", -1))
+        self.settle(int(m.get("settled", 0)))
+        self.book.void(int(m.get("floor", 0)))
+        for name, value in m.get("env", {}).items():
+            os.environ[name] = str(value)
+        if self.recalled():
+            return False
+        group = Group(formation, self.world.rank, self.world.size, set(m.get("addrs", [])), {self.link.inode})
+        return self._construct(group, AgentStore(self.link, formation))
+
+    def _construct(self, group: Group, store: Any) -> bool:
+        done: List[Optional[Exception]] = []
+
+        def tell(e: Optional[Exception]) -> None:
+            with self._cv:
+                done.append(e)
+                self._cv.notify_all()
+
+        self.group = group
+        group.make(store, self.backend, tell)
+        with self._cv:
+            self._cv.wait_for(lambda: bool(done) or self.recalled(), MAKE.total_seconds() + 10)
+        if done and done[0] is None and not self.recalled():
+            group.publish()
+            group.freeze()
+            return True
+        if not self.recalled():
+            self._explain("the group of formation %d cannot be made: %s" % (group.formation, done[0] if done else "timed out"))
+        return False
+
+    def _explain(self, why: str) -> None:
+        """Returns when the agent says that the world changed; if it does not, the process ends."""
+        with self._cv:
+            if self._cv.wait_for(self.recalled, EXPLAIN):
+                return
+        self.doubt(why)
+
+    def doubt(self, why: str) -> NoReturn:
+        if self.link is not None:
+            self.link.send("doubt", why=why)
+        leave(DOUBT, why)
+        raise AssertionError
+
+    def lost(self, e: BaseException) -> NoReturn:
+        """Turns the failure of one of the package's own collectives into WorldChanged."""
+        words = "%s: %s" % (type(e).__name__, e)
+        if self.link is None:
+            raise Error("a collective failed in a world of one: " + words)
+        self._explain("a collective failed and no member is gone: " + words)
+        raise WorldChanged("formation %d is over" % self.world.formation) from None
+
+    def explains(self, e: BaseException) -> bool:
+        """Reports whether an exception of the script's is the world's doing: its own collectives fail as well."""
+        if self.link is None:
+            return False
+        text = "%s %s" % (type(e).__name__, e)
+        if not self.recalled():
+            if not any(w in text for w in _GROUP_WORDS):
+                return False
+            self._explain("the script's collective failed and no member is gone: " + text)
+        return True
+
+    # Rounds.
+
+    def begin(self, weight: int = 0, credits: Tuple[Credit, ...] = (), ended: bool = False) -> Header:
+        """Opens a round, or a further part of it, with the records that this rank brings. All ranks do it together."""
+        self.check_ready()
+        self.pending.extend(credits)
+        flags = (LEAVE if self._asked >= self.world.formation or self._deadline is not None else 0) | (ENDED if ended else 0)
+        now = self.pending[:STRETCHES]
+        del self.pending[:STRETCHES]  # more than fits is named by the round's next header, or by the next round's
+        try:
+            header = Header(self.group, flags, weight, now)
+        except RuntimeError as e:
+            self.lost(e)
+        self.headers.append(header)
+        return header
+
+    def gathered(self, header: Header) -> Header:
+        """Waits for a header."""
+        try:
+            header.rows()
+        except RuntimeError as e:
+            self.lost(e)
+        return header
+
+    def weights(self, records: Optional[int] = None) -> Tuple[int, int]:
+        """Returns how many records this rank and all ranks bring to the round, which it opens if nothing did."""
+        if not self.headers:
+            held = sum(c.last - c.first for c in self.pending)
+            self.begin(records if records is not None else held if self.book.used else 1)
+        total = sum(self.gathered(h).total() for h in self.headers)
+        return sum(h.weight for h in self.headers), total
+
+    def weight(self, records: Optional[int] = None) -> int:
+        """Returns this rank's weight, without waiting for the others."""
+        if not self.headers:
+            return self.weights(records)[0]
+        return sum(h.weight for h in self.headers)
+
+    def drop(self) -> None:
+        """Forgets a round in which nobody brought anything."""
+        self.headers = []
+
+    def commit(self, loss: Any = None) -> None:
+        """Ends a round: its records are in the model. Raises WorldChanged if the world ends with it."""
+        self.weights()
+        headers, self.headers = self.headers, []
+        own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
+        credits = [c for h in headers for c in h.credits()]
+        wrong = enter(self.ledger, credits, self.settled)
+        if wrong:
+            self.doubt(wrong)
+        self.round += 1
+        self.half = False
+        self.live = True
+        leases = self.book.credit(self.ledger)
+        if self.link is not None:
+            self.link.send("round", formation=self.world.formation, round=self.round, credits=[list(c) for c in credits], leases=leases,
+                           loss=None if loss is None or own == 0 else float(loss), records=own, total=total)
+        for done in self.on_commit:
+            done()
+        self.check(any(h.any(LEAVE) for h in headers))
+
+    def check(self, asked: bool) -> None:
+        """Raises WorldChanged if a member is gone, or all were asked to leave after this round."""
+        if self.recalled() or asked and self.link is not None:
+            if asked and not self.survives:
+                leave(RESTART, "the world changed, and %s groups are not re-formed in the process" % self.backend)
+            raise WorldChanged("formation %d is over" % self.world.formation)
+
+    def check_ready(self) -> None:
+        if self.group is None:
+            raise Error("there is no world: call elasticdl.init() first, and train in a function under @elasticdl.run")
+
+    def settle(self, epochs: int) -> None:
+        """Forgets the tasks of epochs that are in the state whole."""
+        if epochs > self.settled:
+            self.settled = epochs
+            self.ledger = {k: v for k, v in self.ledger.items() if k[0] >= epochs}
+
+    def finish(self) -> None:
+        """Tells the agent that this process needs no further world."""
+        if self.link is not None and not self._closing:
+            self._closing = True
+            self.link.send("done", round=self.round)
+
+
+#: What torch and gloo say when a peer is gone; errors of the script's own code have other words.
+_GROUP_WORDS = ("gloo", "Connection closed by peer", "Connection reset by peer", "Broken pipe", "Socket", "NCCL", "DistBackendError",
+                "DistNetworkError", "Timed out waiting", "process group", "the world changed")
+
+_session: Optional[Session] = None
+
+
+def start(backend: str) -> Session:
+    global _session
+    if _session is not None:
+        raise Error("elasticdl.init() was called before in this process")
+    if backend == "nccl":
+        nccl.prepare()
+    _session = Session(backend, os.environ.get("ELASTICDL_SOCKET") or None)
+    return _session
+
+
+def current() -> Session:
+    """Returns the session of this process."""
+    if _session is None:
+        raise Error("call elasticdl.init() first")
+    return _session
+
+
+def doubt(why: str) -> NoReturn:
+    current().doubt(why)

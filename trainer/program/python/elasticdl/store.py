@@ -1,0 +1,69 @@
+"""Gives torch.distributed a store that the agent keeps: no port, no rank that hosts it, and waits that can be cancelled."""
+
+from __future__ import annotations
+
+import base64
+from datetime import timedelta
+from typing import Any, List, Optional, Union
+
+import torch.distributed as dist
+
+from .link import Link
+
+
+def _text(value: Union[bytes, str]) -> str:
+    return base64.b64encode(value.encode() if isinstance(value, str) else bytes(value)).decode()
+
+
+class AgentStore(dist.Store):
+    """Keeps the keys of one formation with the agent. Every formation begins with an empty one."""
+
+    def __init__(self, link: Link, formation: int) -> None:
+        super().__init__()
+        self._link, self._formation = link, formation
+        self._patience = timedelta(seconds=300)
+
+    def _ask(self, op: str, timeout: Optional[timedelta] = None, **fields: Any) -> Any:
+        return self._link.ask(op, formation=self._formation, timeout=(timeout or self._patience).total_seconds(), **fields)
+
+    def set(self, key: str, value: Union[bytes, str]) -> None:
+        self._ask("set", k=key, v=_text(value))
+
+    def get(self, key: str) -> bytes:
+        return base64.b64decode(self._ask("get", k=key))
+
+    def add(self, key: str, amount: int) -> int:
+        return int(self._ask("add", k=key, n=amount))
+
+    def check(self, keys: List[str]) -> bool:
+        return bool(self._ask("check", ks=keys))
+
+    def wait(self, keys: List[str], timeout: Optional[timedelta] = None) -> None:
+        self._ask("wait", timeout, ks=keys)
+
+    def compare_set(self, key: str, expected: Union[bytes, str], value: Union[bytes, str]) -> bytes:
+        return base64.b64decode(self._ask("compare_set", k=key, e=_text(expected), v=_text(value)))
+
+    def delete_key(self, key: str) -> bool:
+        return bool(self._ask("delete", k=key))
+
+    def num_keys(self) -> int:
+        return int(self._ask("num"))
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._patience = timeout
+
+    # What newer versions of torch ask for besides; made of the above.
+
+    def multi_get(self, keys: List[str]) -> List[bytes]:
+        return [self.get(k) for k in keys]
+
+    def multi_set(self, keys: List[str], values: List[Union[bytes, str]]) -> None:
+        for k, v in zip(keys, values):
+            self.set(k, v)
+
+    def has_extended_api(self) -> bool:
+        return False
+
+    def clone(self) -> "AgentStore":
+        return AgentStore(self._link, self._formation)

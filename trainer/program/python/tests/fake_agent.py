@@ -1,0 +1,314 @@
+"""Plays agent and master of one job: forms worlds, keeps the store, grants leases, recalls, kills, and checks the credits."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import threading
+import time
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+
+class Process:
+    """Is one process of the job, as its agent sees it."""
+
+    def __init__(self, number: int, popen: "subprocess.Popen[bytes]") -> None:
+        self.number, self.popen = number, popen
+        self.lines: Any = None  # to write to
+        self.arrival: Optional[Dict[str, Any]] = None
+        self.gone = self.done = False
+        self.formation = 0
+        self.leases: List[int] = []
+        self.waits: List[Tuple[int, List[str]]] = []
+        self.heard: List[Dict[str, Any]] = []
+        self.left = False
+
+    def send(self, **m: Any) -> None:
+        try:
+            self.lines.sendall(json.dumps(m).encode() + b"\n")
+        except (OSError, AttributeError):
+            pass
+
+
+class Agent:
+    """Is the other end of the sockets. ``first`` is how many processes the first world waits for."""
+
+    def __init__(self, directory: str, python: str, command: List[str], first: int, env: Optional[Dict[str, str]] = None) -> None:
+        self.python, self.command, self.first, self.dir = python, command, first, directory
+        self.env = env or {}
+        self.lock = threading.RLock()
+        self.processes: List[Process] = []
+        self.formation = 0
+        self.members: List[Process] = []
+        self.store: Dict[str, str] = {}
+        self.data: Optional[Dict[str, Any]] = None
+        self.leases: Dict[int, Tuple[int, int]] = {}
+        self.credited: Dict[Tuple[int, int], int] = {}
+        self.rounds: Dict[Tuple[int, int], Any] = {}
+        self.worlds: List[Dict[str, Any]] = []
+        self.wrong: List[str] = []
+        self.away = False  # the master: no leases
+        self.round = -1
+        self.refuse_lease: Optional[Callable[[Process], bool]] = None
+        self.path = os.path.join(directory, "agent")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen(64)
+        self.open = True
+        threading.Thread(target=self._accept, daemon=True).start()
+        threading.Thread(target=self._reap, daemon=True).start()
+
+    # Processes.
+
+    def start(self) -> Process:
+        with self.lock:
+            number = len(self.processes)
+            env = dict(os.environ, ELASTICDL_SOCKET=self.path, PYTHONPATH=os.path.dirname(HERE), OMP_NUM_THREADS="1",
+                       GLOO_SOCKET_IFNAME="lo", PYTHONDONTWRITEBYTECODE="1", NUMBER=str(number), LOCAL_RANK=str(number), **self.env)
+            log = open(os.path.join(self.dir, "%d.log" % number), "wb")
+            popen = subprocess.Popen([self.python] + self.command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+            log.close()
+            self.processes.append(Process(number, popen))
+            return self.processes[-1]
+
+    def log(self, p: Process) -> str:
+        with open(os.path.join(self.dir, "%d.log" % p.number)) as f:
+            return f.read()
+
+    def kill(self, p: Process) -> None:
+        """Kills the process alone; what it forked stays, with copies of its sockets."""
+        p.popen.kill()
+
+    def freeze(self, p: Process) -> None:
+        """Stops the process; the agent counts it as lost, as it would after the heartbeat timeout."""
+        p.popen.send_signal(signal.SIGSTOP)
+        self._gone(p)
+
+    def close(self) -> None:
+        self.open = False
+        for p in self.processes:
+            try:
+                os.killpg(p.popen.pid, signal.SIGKILL)
+            except OSError:
+                pass
+            p.popen.wait()
+        self.listener.close()
+
+    def _reap(self) -> None:
+        while self.open:
+            for p in list(self.processes):
+                if not p.gone and p.popen.poll() is not None:
+                    self._gone(p)
+            time.sleep(0.004)
+
+    def _gone(self, p: Process) -> None:
+        with self.lock:
+            if p.gone:
+                return
+            p.gone = True
+            for lease in p.leases:
+                self.leases.pop(lease, None)
+            p.leases = []
+            if p in self.members and not p.done and not p.left:
+                self._recall(True)
+            self._form()
+
+    # Worlds.
+
+    def _recall(self, now: bool) -> None:
+        for m in self.members:
+            if not m.gone and not m.done:
+                m.send(op="recall", formation=self.formation, now=now)
+                if now:
+                    for q, _ in m.waits:
+                        m.send(q=q, err="the world changed", cancelled=True)
+                    m.waits = []
+
+    def _form(self) -> None:
+        alive = [p for p in self.processes if not p.gone and not p.done and not p.left]
+        arrived = [p for p in alive if p.arrival is not None]
+        if not arrived or any(p.arrival is None for p in alive if p in self.members):
+            return
+        if self.formation == 0 and len(arrived) < self.first:
+            return
+        newest = max(arrived, key=lambda p: p.arrival["round"])
+        source = newest.arrival["round"]
+        self.credited = {(e, n): d for e, n, d in newest.arrival["ledger"]} if source >= 0 else {}
+        self.round = source
+        self.formation += 1
+        self.members = arrived
+        self.store = {}
+        self.worlds.append(dict(formation=self.formation, members=[p.number for p in arrived], time=time.time(), round=source,
+                                rounds=[p.arrival["round"] for p in arrived]))
+        for rank, p in enumerate(arrived):
+            p.arrival = None
+            p.formation = self.formation
+            p.send(op="world", formation=self.formation, rank=rank, size=len(arrived), local_rank=p.number,
+                   source=arrived.index(newest) if source >= 0 else -1, addrs=["127.0.0.1"], env={"WORLD_SIZE": len(arrived), "RANK": rank})
+
+    # Connections.
+
+    def _accept(self) -> None:
+        while self.open:
+            try:
+                c, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(c,), daemon=True).start()
+
+    def _serve(self, c: socket.socket) -> None:
+        p: Optional[Process] = None
+        try:
+            for line in c.makefile("rb"):
+                m = json.loads(line)
+                with self.lock:
+                    if m["op"] == "hello":
+                        p = next(x for x in self.processes if x.popen.pid == m["pid"])
+                        p.lines = c
+                    assert p is not None
+                    if m["op"] not in ("beat", "get", "set", "wait", "add", "check"):
+                        p.heard.append(dict(m, time=time.time()))
+                    if not p.gone:
+                        self._take(p, m)
+        except (OSError, ValueError):
+            pass
+
+    def _take(self, p: Process, m: Dict[str, Any]) -> None:
+        op = m["op"]
+        if op == "arrive":
+            p.arrival = m
+            if p not in self.members and self.formation:
+                self._recall(False)
+            self._form()
+        elif op == "done":
+            p.done = True
+            self._form()
+        elif op == "left":
+            p.left = True
+            self._gone(p)
+        elif op == "round":
+            self._credit(p, m)
+        elif "f" in m:
+            self._keep(p, m)
+        elif op == "dataset":
+            fields = {k: m[k] for k in ("size", "epochs", "shuffle", "seed", "records_per_task")}
+            if self.data is not None and self.data != fields:
+                p.send(q=m["q"], err="another data set is declared: %s" % self.data)
+                return
+            self.data = fields
+            p.send(q=m["q"], ok={})
+        elif op == "lease":
+            p.send(q=m["q"], ok=self._grant(p))
+
+    def _keep(self, p: Process, m: Dict[str, Any]) -> None:
+        """Serves the store of the formation."""
+        if m["f"] != self.formation:
+            p.send(q=m["q"], err="formation %d is over" % m["f"], cancelled=True)
+            return
+        op, k, store = m["op"], m.get("k"), self.store
+        ok: Any = None
+        if op == "set":
+            store[k] = m["v"]
+        elif op == "add":
+            import base64
+
+            total = int(base64.b64decode(store[k])) + m["n"] if k in store else m["n"]
+            store[k] = base64.b64encode(str(total).encode()).decode()
+            ok = total
+        elif op == "compare_set":
+            if store.get(k, m["e"]) == m["e"]:
+                store[k] = m["v"]
+            ok = store[k]
+        elif op == "delete":
+            ok = store.pop(k, None) is not None
+        elif op == "check":
+            ok = all(x in store for x in m["ks"])
+        elif op == "num":
+            ok = len(store)
+        elif op in ("get", "wait"):
+            p.waits.append((m["q"], [k] if op == "get" else m["ks"]))
+            self._answer()
+            return
+        p.send(q=m["q"], ok=ok)
+        self._answer()
+
+    def _answer(self) -> None:
+        """Answers the waits whose keys are there; a get is a wait for one key, and its answer the value."""
+        for p in self.members:
+            rest = []
+            for q, keys in p.waits:
+                if all(k in self.store for k in keys):
+                    p.send(q=q, ok=self.store[keys[0]] if len(keys) == 1 else True)
+                else:
+                    rest.append((q, keys))
+            p.waits = rest
+
+    # Leases.
+
+    def _tasks(self) -> List[Tuple[int, int]]:
+        assert self.data is not None
+        count = -(-self.data["size"] // self.data["records_per_task"])
+        return [(e, n) for e in range(self.data["epochs"]) for n in range(count)]
+
+    def _size(self, number: int) -> Tuple[int, int]:
+        assert self.data is not None
+        start = number * self.data["records_per_task"]
+        return start, min(start + self.data["records_per_task"], self.data["size"])
+
+    def _grant(self, p: Process) -> Dict[str, Any]:
+        if self.away:
+            return {"wait": True}
+        leased = set(self.leases.values())
+        waiting = False
+        for task in self._tasks():
+            start, end = self._size(task[1])
+            if self.credited.get(task, 0) >= end - start:
+                continue
+            waiting = True
+            if task in leased:
+                continue
+            self.number = getattr(self, "number", 0) + 1
+            self.leases[self.number] = task
+            p.leases.append(self.number)
+            return dict(lease=self.number, epoch=task[0], number=task[1], start=start, end=end, done=self.credited.get(task, 0))
+        return {"wait": True} if waiting else {"over": True}
+
+    def _credit(self, p: Process, m: Dict[str, Any]) -> None:
+        if m["formation"] == self.formation:
+            known = self.rounds.setdefault((m["formation"], m["round"]), m["credits"])
+            if known != m["credits"]:
+                self.wrong.append("round %s: one rank says %s, another %s" % (m["round"], known, m["credits"]))
+            for e, n, first, last in m["credits"]:
+                self.credited[e, n] = max(last, self.credited.get((e, n), 0))
+            self.round = max(self.round, m["round"])
+        for lease, done in m["leases"]:
+            if lease in self.leases:
+                start, end = self._size(self.leases[lease][1])
+                if done == end - start:
+                    del self.leases[lease]
+                    p.leases.remove(lease)
+
+    # Waiting.
+
+    def until(self, what: Callable[[], bool], timeout: float = 30) -> bool:
+        end = time.time() + timeout
+        while time.time() < end:
+            with self.lock:
+                if what():
+                    return True
+            time.sleep(0.004)
+        return False
+
+    def stepping(self, count: int = 1, timeout: float = 30) -> bool:
+        """Waits until all members have ended so many rounds of the newest world, or are done."""
+        return self.until(lambda: bool(self.members) and all(
+            p.done or p.gone or sum(1 for m in p.heard if m["op"] == "round" and m["formation"] == self.formation) >= count
+            for p in self.members) and any(not p.gone for p in self.members), timeout)
+
+    def alive(self) -> List[Process]:
+        return [p for p in self.members if not p.gone and not p.done]

@@ -1,0 +1,92 @@
+"""Trains a model that counts its records: parameter i rises by one each time that record i is in an update."""
+
+import argparse
+import ctypes
+import json
+import os
+import time
+
+import torch
+
+import elasticdl
+from elasticdl import session
+
+a = argparse.ArgumentParser()
+a.add_argument("--size", type=int, default=2000)
+a.add_argument("--epochs", type=int, default=1)
+a.add_argument("--batch", type=int, default=16)
+a.add_argument("--workers", type=int, default=0)
+a.add_argument("--task", type=int, default=64)
+a.add_argument("--pause", type=float, default=0.0)
+a.add_argument("--hold", action="store_true")
+a.add_argument("--manual", action="store_true")
+a.add_argument("--checkpoint", default="")
+a.add_argument("--fail", type=int, default=0)
+a.add_argument("--out", default="")
+a = a.parse_args()
+torch.set_num_threads(1)
+
+
+class Data:
+    def __len__(self):
+        return a.size
+
+    def __getitem__(self, i):
+        return torch.tensor(i)
+
+
+class Counts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.count = torch.nn.Parameter(torch.zeros(a.size, dtype=torch.float64))
+        self.other = torch.nn.Linear(200, 200)
+
+    def forward(self, x):
+        return -self.count[x].mean() + 0 * self.other(torch.ones(1, 200)).sum()
+
+
+if a.checkpoint:
+    elasticdl.checkpoint(a.checkpoint, every=5)
+world = elasticdl.init()
+model = Counts()
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.0)
+state = elasticdl.State(model=model, optimizer=optimizer, updates=0)
+data = Data()
+held = []
+
+
+def hold():
+    """Forks a child behind Python's back, which has copies of all sockets until it is killed."""
+    if a.hold:
+        if ctypes.CDLL(None).fork() == 0:
+            while True:
+                ctypes.CDLL(None).usleep(100000)
+
+
+@elasticdl.run
+def train(state):
+    net = model if a.manual else elasticdl.DistributedDataParallel(model)
+    hold()
+    for x in elasticdl.records(data, a.batch, epochs=a.epochs, workers=a.workers, records_per_task=a.task):
+        optimizer.zero_grad()
+        loss = net(x)
+        loss.backward()
+        if a.manual:
+            elasticdl.allreduce_gradients(model)
+        if a.fail and state.updates == a.fail:
+            torch.ones(2) @ torch.ones(3)
+        with torch.no_grad():
+            model.count.grad *= session.current().weights()[1]  # a mean to a sum, so that the model counts
+        optimizer.step()
+        state.updates += 1
+        if a.pause:
+            time.sleep(a.pause)
+        elasticdl.step(loss)
+    return state.updates
+
+
+updates = train(state)
+torch.distributed.all_reduce(torch.ones(1))
+counts = model.count.detach().round().int().tolist()
+print(json.dumps({"ended": True, "updates": updates, "size": elasticdl.world().size, "formation": elasticdl.world().formation,
+                  "wrong": [(i, c) for i, c in enumerate(counts) if c != a.epochs][:20]}), flush=True)
