@@ -79,6 +79,7 @@ var packages = map[string]struct {
 
 	"checkpoint/bucket": {shell, "checkpoint data"},
 	"checkpoint/laws":   {shell, "checkpoint ledger param safetensors"},
+	"program/python":    {shell, ""},
 }
 
 // confined is what only some packages of the module may import, and why.
