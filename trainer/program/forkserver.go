@@ -1,19 +1,331 @@
 package program
 
 import (
+	"bufio"
+	"bytes"
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
-// forkServers will be the program's fork server; there is none yet.
-type forkServers struct{}
+//go:embed forkserver.py
+var forkServerSource string
 
-var errNoForkServer = errors.New("there is no fork server yet")
+// forkServerBoot is on the command line, and the source in a pipe: ps shows the program's arguments behind a short text.
+const forkServerBoot = `import os;exec(compile(os.fdopen(4).read(),"<elasticdl fork server>","exec"),{"__name__":"elasticdl_fork_server"})`
 
-func newForkServers(*Program) *forkServers                 { return &forkServers{} }
-func (s *forkServers) want(environ)                        {}
-func (s *forkServers) start(context.Context, *Group) error { return errNoForkServer }
-func (s *forkServers) excuse(error)                        {}
-func (s *forkServers) ended(Exit, time.Duration)           {}
-func (s *forkServers) close()                              {}
+// mostForked is how many processes one message has the descriptors of: the kernel's limit is 253 of them.
+const mostForked = 126
+
+const (
+	importLimit = 5 * time.Minute  // for torch from a slow image
+	orderLimit  = 30 * time.Second // a fork takes milliseconds
+)
+
+// errNoTorch is why most programs that are no PyTorch are started by exec: nothing to warn of.
+var errNoTorch = errors.New("the program's interpreter has no torch")
+
+// forkServer is one fork server.
+type forkServer struct {
+	env     environ
+	learned []string
+	ready   chan struct{} // closed when it can fork, or never will
+	dead    chan struct{} // closed when it has ended
+
+	mu      sync.Mutex // held during an order
+	err     error      // why it cannot fork; set before ready is closed
+	bad     string     // a module that starts threads
+	since   time.Time  // ready
+	cmd     *exec.Cmd
+	conn    *net.UnixConn
+	replies *bufio.Reader
+	errors  tail
+}
+
+// reply is what the fork server says.
+type reply struct {
+	None  string `json:"none"`
+	Bad   string `json:"bad"`
+	Ready bool   `json:"ready"`
+	Error string `json:"error"`
+	Pids  []int  `json:"pids"`
+}
+
+// order is what the fork server is to start.
+type order struct {
+	Script    string         `json:"script,omitempty"`
+	Module    string         `json:"module,omitempty"`
+	Argv      []string       `json:"argv"`
+	Orig      []string       `json:"orig"`
+	Processes []orderProcess `json:"processes"`
+}
+
+type orderProcess struct {
+	Env   environ `json:"env"`
+	Learn string  `json:"learn,omitempty"`
+}
+
+// startForkServer starts one in the background.
+func startForkServer(p *Program, env environ, learned []string) *forkServer {
+	f := &forkServer{env: env, learned: learned, ready: make(chan struct{}), dead: make(chan struct{})}
+	if err := f.launch(p); err != nil {
+		f.err = fmt.Errorf("start a fork server: %w", err)
+		close(f.ready)
+		close(f.dead)
+		return f
+	}
+	go func() {
+		f.cmd.Wait()
+		close(f.dead)
+	}()
+	go func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		defer close(f.ready)
+		if f.err = f.load(); f.err != nil {
+			f.close()
+		}
+		f.since = time.Now()
+	}()
+	return f
+}
+
+func (f *forkServer) launch(p *Program) error {
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	ours, theirs := os.NewFile(uintptr(pair[0]), "fork server"), os.NewFile(uintptr(pair[1]), "agent")
+	defer ours.Close()
+	defer theirs.Close()
+	source, sourceEnd, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		sourceEnd.Close()
+		return err
+	}
+	f.conn = conn.(*net.UnixConn)
+	f.replies = bufio.NewReader(f.conn)
+	c := p.command
+	args := append([]string{c.args[0], "-u"}, c.flags...)
+	args = append(args, "-c", forkServerBoot, c.script+c.module)
+	f.cmd = &exec.Cmd{
+		Path: c.path, Args: append(args, c.rest...), Dir: p.options.Dir, Env: f.env.list(),
+		ExtraFiles: []*os.File{theirs, source}, Stderr: &f.errors, WaitDelay: time.Second,
+		SysProcAttr: &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL},
+	}
+	go func() {
+		defer sourceEnd.Close()
+		sourceEnd.WriteString(forkServerSource)
+	}()
+	if err := p.launch(f.cmd); err != nil {
+		f.conn.Close()
+		return err
+	}
+	return nil
+}
+
+// load has it import torch.
+func (f *forkServer) load() error {
+	learned := f.learned
+	if learned == nil {
+		learned = []string{}
+	}
+	f.conn.SetDeadline(time.Now().Add(importLimit))
+	r, err := f.ask(map[string]any{"agent": os.Getpid(), "env": f.env, "learned": learned}, nil)
+	switch {
+	case err != nil:
+		return err
+	case r.None != "":
+		return fmt.Errorf("%w: %s", errNoTorch, r.None)
+	case r.Bad != "":
+		f.bad = r.Bad
+		return fmt.Errorf("module %s starts threads when it is imported", r.Bad)
+	case !r.Ready:
+		return errors.New("the fork server does not say that it is ready")
+	}
+	return nil
+}
+
+// ask sends a message with descriptors, and returns the reply.
+func (f *forkServer) ask(message any, fds []int) (reply, error) {
+	if err := f.send(message, fds); err != nil {
+		return reply{}, f.lost(err)
+	}
+	line, err := f.replies.ReadBytes('\n')
+	if err != nil {
+		return reply{}, f.lost(err)
+	}
+	var r reply
+	if err := json.Unmarshal(line, &r); err != nil {
+		return reply{}, fmt.Errorf("the fork server says %.100q: %w", line, err)
+	}
+	return r, nil
+}
+
+func (f *forkServer) send(message any, fds []int) error {
+	text, err := json.Marshal(message)
+	if err != nil {
+		return err
+	}
+	text = append(text, '\n')
+	if len(fds) > 0 {
+		// The descriptors go with one byte, which is sent whole or not at all.
+		if _, _, err := f.conn.WriteMsgUnix(text[:1], unix.UnixRights(fds...), nil); err != nil {
+			return err
+		}
+		text = text[1:]
+	}
+	_, err = f.conn.Write(text)
+	return err
+}
+
+// lost explains an error of the connection by what the fork server said last.
+func (f *forkServer) lost(err error) error {
+	select {
+	case <-f.dead:
+	case <-time.After(100 * time.Millisecond): // its last words come just before its end
+	}
+	if words := f.errors.last(); words != "" {
+		return fmt.Errorf("the fork server failed: %s", words)
+	}
+	return fmt.Errorf("the fork server failed: %w", err)
+}
+
+// fork starts the processes of a group.
+func (f *forkServer) fork(p *Program, g *Group, learn string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := p.command
+	o := order{Script: c.script, Module: c.module, Orig: c.args, Argv: append([]string{c.script}, c.rest...)}
+	if c.module != "" {
+		o.Argv[0] = "-m"
+	}
+	var fds []int
+	for i, it := range g.processes {
+		process := orderProcess{Env: it.env}
+		if i == 0 {
+			process.Learn = learn
+		}
+		o.Processes = append(o.Processes, process)
+		fds = append(fds, int(it.stdio[0].Fd()), int(it.stdio[1].Fd()))
+	}
+	f.conn.SetDeadline(time.Now().Add(orderLimit))
+	r, err := f.ask(o, fds)
+	if err == nil && r.Error == "" && len(r.Pids) != len(g.processes) {
+		err = fmt.Errorf("the fork server made %d processes of %d", len(r.Pids), len(g.processes))
+	}
+	if err == nil && r.Error == "" {
+		for _, pid := range r.Pids {
+			p.guard.watch(pid)
+		}
+		if err = f.send(map[string]bool{"go": true}, nil); err == nil {
+			for i, it := range g.processes {
+				it.started(r.Pids[i])
+			}
+			return nil
+		}
+	}
+	for _, pid := range r.Pids { // they wait for a word that does not come
+		syscall.Kill(pid, syscall.SIGKILL)
+		waitEnd(pid)
+		reap(pid)
+		p.guard.forget(pid)
+	}
+	if err != nil {
+		return err
+	}
+	return errors.New(r.Error)
+}
+
+// close ends it. What it has forked goes on.
+func (f *forkServer) close() {
+	if f.conn == nil {
+		return
+	}
+	f.conn.Close()
+	select {
+	case <-f.dead:
+	case <-time.After(time.Second): // it is importing
+		f.cmd.Process.Kill()
+		<-f.dead
+	}
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (t *tail) Write(p []byte) (int, error) {
+	const most = 4 << 10
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-most):]
+	return len(p), nil
+}
+
+// last is the last line.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := bytes.TrimSpace(t.text)
+	return strings.TrimSpace(string(text[bytes.LastIndexByte(text, '\n')+1:]))
+}
+
+// forkable says why the program's processes cannot be forked whatever the interpreter has, nil if they may be.
+func (p *Program) forkable() error {
+	c := p.command
+	if c.script != "" {
+		if info, err := os.Stat(p.options.inDir(c.script)); err != nil || !info.Mode().IsRegular() || !strings.HasSuffix(c.script, ".py") {
+			return fmt.Errorf("%s is not a file of Python source", c.script)
+		}
+	}
+	return nil
+}
+
+// same returns why the processes of a group cannot come from one fork server, and the environment that it needs.
+func (g *Group) same(o *Options) (environ, error) {
+	first := g.processes[0].env.atStart()
+	for _, it := range g.processes[1:] {
+		if name := it.env.atStart().difference(first); name != "" {
+			return nil, fmt.Errorf("%s, which is read when Python or a library starts, differs between the processes", name)
+		}
+	}
+	if len(g.processes) > mostForked {
+		return nil, fmt.Errorf("%d processes are more than the %d that a fork server starts at once", len(g.processes), mostForked)
+	}
+	env := o.base(g.place.LocalSize)
+	for name, value := range first {
+		env[name] = value
+	}
+	return env, nil
+}
+
+// wait returns when the fork server is ready.
+func (f *forkServer) wait(ctx context.Context) error {
+	select {
+	case <-f.ready:
+		return f.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}

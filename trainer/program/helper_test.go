@@ -53,7 +53,13 @@ func newBench(t *testing.T, o Options, files map[string]string) *bench {
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+		var err error
+		if target, link := strings.CutPrefix(text, "-> "); link {
+			err = os.Symlink(target, path)
+		} else {
+			err = os.WriteFile(path, []byte(text), 0o755)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,13 +159,23 @@ func alive(pid int) bool {
 	return ok && state != 'Z' && syscall.Kill(pid, 0) == nil
 }
 
-// needPython skips where there is none; CI has it.
-func needPython(t *testing.T) {
+// python returns the directory of the interpreter itself, without wrappers, which are slow; "" if there is none.
+var python = sync.OnceValue(func() string {
+	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
+	if err != nil {
+		return ""
+	}
+	return filepath.Dir(strings.TrimSpace(string(out)))
+})
+
+// needPython returns a PATH with python3, and skips where there is none; CI has it.
+func needPython(t *testing.T) string {
 	t.Helper()
-	if _, err := exec.LookPath("python3"); err != nil {
+	if python() == "" {
 		if os.Getenv("CI") != "" {
 			t.Fatal("python3 is not installed")
 		}
 		t.Skip("python3 is not installed: apt-get install python3")
 	}
+	return "PATH=" + python() + ":" + os.Getenv("PATH")
 }

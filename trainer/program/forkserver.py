@@ -1,0 +1,310 @@
+"""Fork the processes of a training program from one that has imported torch.
+
+The agent starts this with a socket as descriptor 3 and sends JSON lines:
+
+  {"agent": pid, "env": {...}, "learned": [module, ...]}       first; answered by "ready", or by "none" or "bad" and the end
+  {"script"|"module": ..., "argv": [...], "orig": [...],
+   "processes": [{"env": {...}, "learn": file}, ...]}          with stdout and stderr of each process as descriptors;
+                                                               answered by "pids", or by "error"
+  {"go": true}                                                 after "pids": the processes run
+
+A process comes from a helper, which exits, so that the agent becomes its parent. It runs only after "go", when the agent
+knows it. Python 3.8 and later; ASCII only.
+"""
+import sys
+
+STARTUP = set(sys.modules)  # what an interpreter imports before any script
+SAFE = getattr(sys.flags, "safe_path", False) or sys.flags.isolated
+if not SAFE:
+    del sys.path[0]  # of -c: modules of the working directory are the script's
+
+import array
+import ctypes
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+import os
+import runpy
+import site
+import socket
+import sysconfig
+
+os.set_inheritable(3, False)
+sock = socket.socket(fileno=3)
+libc = ctypes.CDLL(None)
+PR_SET_PDEATHSIG, SIGKILL = 1, 9
+
+
+def tell(**message):
+    sock.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive():
+    """Return the next message and the descriptors that came with it. Without an agent there is nothing to do."""
+    text, fds = b"", array.array("i")
+    while not text.endswith(b"\n"):
+        data, extra, _, _ = sock.recvmsg(1 << 16, socket.CMSG_SPACE(253 * fds.itemsize))
+        if not data:
+            os._exit(0)
+        text += data
+        for level, kind, value in extra:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                fds.frombytes(value[: len(value) - len(value) % fds.itemsize])
+    return json.loads(text.decode()), list(fds)
+
+
+def threads():
+    """Count threads. Libraries that are prepared for forks (OpenBLAS) end theirs before one, so one is tried."""
+    if len(os.listdir("/proc/self/task")) > 1:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+    return len(os.listdir("/proc/self/task"))
+
+
+def installed(name):
+    """Report whether a module of that top-level name is from site-packages."""
+    places = set(site.getsitepackages() if hasattr(site, "getsitepackages") else [])
+    places.update([sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), site.getusersitepackages()])
+    try:
+        spec = importlib.util.find_spec(name.partition(".")[0])
+    except Exception:
+        return False
+    origin = os.path.abspath(spec.origin) if spec and spec.origin else ""
+    return any(origin.startswith(os.path.join(p, "")) for p in places)
+
+
+def load(hello):
+    """Import torch, and what the program was seen to import from site-packages. Tell how that went."""
+    try:
+        import torch  # noqa: F401
+    except ImportError as e:
+        tell(none="the interpreter has no torch: %s" % e)
+        os._exit(0)
+    for name in ("torch.distributed", "torch.nn.parallel"):
+        try:
+            importlib.import_module(name)
+        except Exception:
+            pass  # a build without it
+    for name in hello["learned"]:
+        if not installed(name):
+            continue
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            pass  # the script may have handled that, or prepared it
+        if threads() > 1:
+            tell(bad=name)
+            os._exit(0)
+    tell(ready=True)
+
+
+def shadowed(path):
+    """Return a file of the directory that plain Python would have imported instead of a module that is imported here."""
+    suffixes = importlib.machinery.all_suffixes()
+    try:
+        entries = os.listdir(path)
+    except OSError:
+        return None
+    for entry in entries:
+        name = entry.partition(".")[0]
+        if name in STARTUP or name not in sys.modules or name in sys.builtin_module_names:
+            continue
+        if entry[len(name):] in suffixes or os.path.isfile(os.path.join(path, entry, "__init__.py")):
+            return os.path.join(path, entry)
+    return None
+
+
+def import_path(order):
+    """Return what plain Python puts before sys.path."""
+    if "module" in order:
+        return os.getcwd()
+    return os.path.dirname(os.path.realpath(order["script"]))
+
+
+def refusal(order):
+    """Return why these processes must not be forked, None if they may."""
+    n = threads()
+    if n != 1:
+        return "the fork server has %d threads: a library that it imported started them" % n
+    shadow = None if SAFE else shadowed(import_path(order))
+    if shadow:
+        return "%s has the name of a module that torch imports" % shadow
+    return None
+
+
+def start(order, fds):
+    """Fork the processes, tell their pids, and let them run. Return in each of them its number, in this process None."""
+    why = refusal(order)
+    if why:
+        tell(error=why, pids=[])
+        for fd in fds:
+            os.close(fd)
+        return None
+    news, news_end = os.pipe()
+    go, go_end = os.pipe()
+    helper = os.fork()
+    if helper == 0:
+        for index in range(len(order["processes"])):
+            try:
+                pid = os.fork()
+            except OSError as e:
+                os.write(news_end, ("error %s\n" % e).encode())
+                os._exit(1)
+            if pid == 0:
+                os.setsid()
+                os.close(news)
+                os.close(go_end)
+                os.write(news_end, b"%d %d\n" % (index, os.getpid()))
+                os.close(news_end)
+                settle(order["processes"][index], index, fds, go)
+                return index
+        os._exit(0)
+    os.close(news_end)
+    os.close(go)
+    text = b""
+    while text.count(b"\n") < len(order["processes"]) and b"error" not in text:
+        data = os.read(news, 1 << 16)
+        if not data:
+            text += b"error the helper was killed\n"
+        text += data
+    os.waitpid(helper, 0)
+    os.close(news)
+    for fd in fds:
+        os.close(fd)
+    pids, why = [0] * len(order["processes"]), None
+    for line in text.decode().splitlines():
+        first, _, rest = line.partition(" ")
+        if first == "error":
+            why = "fork: " + rest
+        else:
+            pids[int(first)] = int(rest)
+    if why:
+        tell(error=why, pids=[pid for pid in pids if pid])
+    else:
+        tell(pids=pids)
+        receive()
+        os.write(go_end, b"g" * len(pids))
+    os.close(go_end)  # who has read nothing ends
+    return None
+
+
+def settle(process, index, fds, go):
+    """Make this process what the agent ordered, but for its modules. It waits for the agent's word first."""
+    sock.close()
+    os.dup2(fds[2 * index], 1)
+    os.dup2(fds[2 * index + 1], 2)
+    for fd in fds:
+        os.close(fd)
+    if os.read(go, 1) != b"g":
+        os._exit(1)
+    os.close(go)
+    libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0)
+    if os.getppid() != AGENT:
+        os._exit(1)
+    env = process["env"]
+    for name in set(OWN) | set(GIVEN):
+        # What a wrapper of the interpreter changed (pyenv, a script that sets LD_LIBRARY_PATH) is changed here too.
+        if OWN.get(name) != GIVEN.get(name) and env.get(name) == GIVEN.get(name):
+            env.pop(name, None)
+            if name in OWN:
+                env[name] = OWN[name]
+    os.environ.clear()
+    os.environ.update(env)
+
+
+class Listener:
+    """Write the names of modules that are looked for to a file, for the next fork server. It finds nothing."""
+
+    def __init__(self, path):
+        self.path, self.seen = path, set(sys.modules)
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.seen:
+            self.seen.add(name)
+            try:
+                fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+                os.write(fd, name.encode() + b"\n")
+                os.close(fd)
+            except (OSError, UnicodeError):
+                pass
+        return None
+
+
+def prepare(order, process):
+    """Give the interpreter the state that it has at the beginning of a script."""
+    # The random module seeds itself after a fork.
+    if "numpy.random" in sys.modules:
+        sys.modules["numpy.random"].seed()
+    if "multiprocessing.process" in sys.modules:
+        module = sys.modules["multiprocessing.process"]
+        module.ORIGINAL_DIR = os.getcwd()
+        module.current_process().authkey = os.urandom(32)
+    sys.argv = order["argv"]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv = sys.orig_argv[:1] + order["orig"][1:]
+    if not SAFE:
+        sys.path.insert(0, import_path(order))
+    if process.get("learn"):
+        sys.meta_path.insert(0, Listener(process["learn"]))
+    scope = sys.modules["__main__"].__dict__
+    kept = {name: scope.get(name) for name in ("__annotations__",) if name in scope}
+    scope.clear()
+    scope.update(kept)
+    scope.update(
+        __name__="__main__", __doc__=None, __package__=None, __loader__=importlib.machinery.BuiltinImporter,
+        __spec__=None, __builtins__=sys.modules["builtins"],
+    )
+    return scope
+
+
+def run_script(script, scope):
+    path = script
+    if sys.version_info >= (3, 9) and not os.path.isabs(path):
+        path = os.getcwd() + "/" + path  # as it is: plain Python leaves "./" and ".." in it
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as e:
+        sys.stderr.write("%s: can't open file %r: [Errno %d] %s\n" % (sys.executable, path, e.errno, e.strerror))
+        sys.exit(2)
+    scope.update(__file__=path, __loader__=importlib.machinery.SourceFileLoader("__main__", path))
+    if sys.version_info < (3, 15):
+        scope.update(__cached__=None)
+    exec(compile(source, path, "exec", dont_inherit=True), scope)
+
+
+def run(order, process):
+    """Run the script or module as __main__. An exception is shown without this file's frames."""
+    scope = prepare(order, process)
+    try:
+        if "module" in order:
+            runpy._run_module_as_main(order["module"])
+        else:
+            run_script(order["script"], scope)
+    except SystemExit:
+        raise
+    except BaseException as e:
+        trace = e.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename == run.__code__.co_filename:
+            trace = trace.tb_next
+        hook, sys.excepthook = sys.excepthook, lambda *_: None
+        hook(type(e), e.with_traceback(trace), trace)
+        raise  # to the interpreter, which ends as after any exception
+
+
+def serve():
+    """Obey the agent. Return in a process that was forked: what to run."""
+    while True:
+        order, fds = receive()
+        index = start(order, fds)
+        if index is not None:
+            return order, order["processes"][index]
+
+
+hello = receive()[0]
+AGENT, GIVEN, OWN = hello["agent"], hello["env"], dict(os.environ)
+load(hello)
+run(*serve())

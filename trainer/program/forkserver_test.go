@@ -1,0 +1,307 @@
+package program
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stub is a module named torch, for tests of what does not depend on the real one.
+var stub = map[string]string{
+	"stub/torch/__init__.py":             "import os\nwith open(os.environ['IMPORTS'], 'a') as f: f.write('torch %d\\n' % os.getpid())\n",
+	"stub/torch/distributed/__init__.py": "",
+	"stub/torch/nn/__init__.py":          "",
+	"stub/torch/nn/parallel.py":          "",
+}
+
+// newForkBench makes a program whose interpreter has the stub.
+func newForkBench(t *testing.T, o Options, files map[string]string) *bench {
+	t.Helper()
+	path := needPython(t)
+	dir := t.TempDir()
+	for name, text := range stub {
+		os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o755)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o.Env = append(o.Env, path, "PYTHONPATH="+filepath.Join(dir, "stub"), "IMPORTS="+filepath.Join(dir, "imports"), "PYTHONDONTWRITEBYTECODE=1")
+	if o.LocalSize == 0 {
+		o.LocalSize = 1
+	}
+	return newBench(t, o, files)
+}
+
+// world prints what a script finds; what differs by nature between two processes (pids, the log's directory) is not in it.
+const world = `
+import os, sys, threading, inspect, random, signal
+import helper
+def show(*a): print(*a, flush=True)
+def main():
+    show("name", __name__, "file", __file__, "doc", __doc__, "package", __package__, "spec", getattr(__spec__, "name", None), type(__loader__).__name__)
+    show("globals", sorted(k for k in globals()))
+    show("argv", sys.argv, "orig", getattr(sys, "orig_argv", None))
+    show("path", sys.path)
+    show("cwd", os.getcwd(), "umask", oct(os.umask(0o22)))
+    show("helper", helper.__file__, helper.who())
+    for k in sorted(os.environ):
+        if k not in ("TORCHELASTIC_ERROR_FILE", "_", "SHLVL", "PWD", "OLDPWD"): show("env", k, os.environ[k])
+    show("threads", threading.active_count(), len(os.listdir("/proc/self/task")))
+    show("main", sys.modules["__main__"].__dict__ is globals(), inspect.getsource(main)[:9])
+    show("flags", sys.flags, sys.stdout.encoding, sys.stdout.errors, sys.stdin.read(), sys.stdout.isatty(), sys.stdout.write_through)
+    show("signals", [(int(s), str(signal.getsignal(s))[:30]) for s in sorted(signal.valid_signals())])
+    show("blocked", signal.pthread_sigmask(signal.SIG_BLOCK, []))
+    show("session", os.getsid(0) == os.getpid() == os.getpgid(0))
+    show("fds", sorted(int(f) for f in os.listdir("/proc/self/fd"))[:4])
+    show("excepthook", sys.excepthook is sys.__excepthook__, "meta", [getattr(m, "__name__", type(m).__name__) for m in sys.meta_path if type(m).__name__ != "Listener"])
+    show("executable", sys.executable, sys._xoptions)
+if __name__ == "__main__":
+    main()
+`
+
+const helperModule = "import os\ndef who(): return __name__ + ' ' + os.environ['RANK']\n"
+
+// What a script finds is the same under both methods.
+func TestGolden(t *testing.T) {
+	files := map[string]string{"main.py": world, "helper.py": helperModule, "pkg/__init__.py": "", "pkg/mod.py": world, "sub/main.py": world,
+		"sub/helper.py": helperModule, "link.py": "-> sub/main.py"}
+	for name, command := range map[string][]string{
+		"script":   {"main.py", "--epochs=2", "a b"},
+		"flags":    {"python3", "-W", "ignore", "-X", "dev", "./main.py"},
+		"relative": {"sub/../sub/main.py", "x"},
+		"module":   {"python3", "-m", "pkg.mod", "x"},
+		"link":     {"link.py"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := both(t, func(method StartMethod) string {
+				b := newForkBench(t, Options{Command: command, StartMethod: method, RunID: "golden"}, files)
+				g := b.start(1)
+				b.ends(g)
+				if g.Method() != method {
+					t.Fatalf("started by %v", g.Method())
+				}
+				return regexp.MustCompile(`/[^' ]*/stub|/[^' ]*/imports`).ReplaceAllString(strings.ReplaceAll(b.out.String(), b.dir, "DIR"), "TMP")
+			})
+			if !strings.Contains(got, "threads 1 1") {
+				t.Error(got)
+			}
+		})
+	}
+}
+
+// both compares what a program shows under both methods, line by line.
+func both(t *testing.T, show func(StartMethod) string) string {
+	t.Helper()
+	forked, executed := strings.Split(show(Fork), "\n"), strings.Split(show(Exec), "\n")
+	for i := range min(len(forked), len(executed)) {
+		if forked[i] != executed[i] {
+			t.Errorf("line %d\nforked:   %s\nexecuted: %s", i, forked[i], executed[i])
+		}
+	}
+	if len(forked) != len(executed) {
+		t.Errorf("%d lines forked, %d executed", len(forked), len(executed))
+	}
+	return strings.Join(executed, "\n")
+}
+
+// endings are scripts by rank; what they print when they end, and how that is, is the same under both methods.
+var endings = []string{
+	"import sys; sys.exit(5)",
+	"raise SystemExit('no more')",
+	"import sys; sys.exit()",
+	"def f():\n    raise ValueError('bad')\nf()",
+	"try:\n    1/0\nexcept Exception as e:\n    raise RuntimeError('x') from e",
+	"x = (\n",
+	"raise KeyboardInterrupt",
+	"import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1/0",
+	"import atexit, threading, time\natexit.register(print, 'atexit')\nx = 3\ndef f():\n    time.sleep(.05); print('thread', x)\nthreading.Thread(target=f).start()\nprint('end')",
+	"import os; os.abort()",
+	"class A:\n    def __del__(self): print('del')\na = A()",
+	"# -*- coding: latin-1 -*-\nprint(len('\xe4'))",
+	"import absent",
+}
+
+func TestGoldenEndings(t *testing.T) {
+	for _, command := range [][]string{{"main.py"}, {"python3", "-m", "main"}} {
+		t.Run(command[0], func(t *testing.T) {
+			t.Parallel()
+			both(t, func(method StartMethod) string {
+				files := map[string]string{"main.py": "import os, sys\npath = 'case' + os.environ['RANK'] + '.py'\nexec(compile(open(path, 'rb').read(), path, 'exec'))\n"}
+				for i, text := range endings {
+					files["case"+strconv.Itoa(i)+".py"] = text
+				}
+				b := newForkBench(t, Options{Command: command, StartMethod: method, LocalSize: len(endings), Redirects: Streams{all: Both}}, files)
+				g := b.start(len(endings))
+				var all strings.Builder
+				for _, e := range b.ends(g) {
+					fmt.Fprintf(&all, "rank %d: %d\n", e.Rank, e.Code)
+					for _, name := range []string{"stdout.log", "stderr.log"} {
+						text, _ := os.ReadFile(filepath.Join(b.attempt(0, e.Local), name))
+						all.WriteString(strings.ReplaceAll(string(text), b.dir, "DIR"))
+					}
+				}
+				if g.Method() != method {
+					t.Errorf("started by %v", g.Method())
+				}
+				return all.String()
+			})
+		})
+	}
+}
+
+// A script that does not parse fails as under plain Python.
+func TestGoldenSyntaxError(t *testing.T) {
+	both(t, func(method StartMethod) string {
+		b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: method}, map[string]string{"main.py": "x = (\n"})
+		e := b.ends(b.start(1))[0]
+		return strconv.Itoa(e.Code) + "\n" + strings.ReplaceAll(b.err.String(), b.dir, "DIR")
+	})
+}
+
+// importers are the processes that have imported the stub.
+func importers(b *bench) []string {
+	text, _ := os.ReadFile(parseEnviron(b.options.Env)["IMPORTS"])
+	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))
+}
+
+// Processes are children of the agent that share one import, and the death of the fork server is nothing to them.
+func TestForkServerDies(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 2}, map[string]string{
+		"main.py": "import os, torch, time\nprint('up', os.getppid(), flush=True)\nwhile not os.path.exists('go'): time.sleep(.01)\nos._exit(4)\n"})
+	g := b.start(2)
+	if g.Method() != Fork {
+		t.Fatal("not forked")
+	}
+	await(t, "both", func() bool { return strings.Count(b.out.String(), "up "+strconv.Itoa(os.Getpid())+"\n") == 2 })
+	servers := importers(b)
+	if len(servers) != 1 {
+		t.Fatalf("torch was imported by %v", servers)
+	}
+	server, _ := strconv.Atoi(servers[0])
+	syscall.Kill(server, syscall.SIGKILL)
+	await(t, "another fork server", func() bool { return len(importers(b)) == 2 })
+	for _, pid := range g.Pids() {
+		if !alive(pid) {
+			t.Errorf("process %d is gone", pid)
+		}
+	}
+	os.WriteFile(filepath.Join(b.dir, "go"), nil, 0o644)
+	for _, e := range b.ends(g) {
+		if e.Code != 4 {
+			t.Errorf("%+v", e)
+		}
+	}
+	if g := b.start(2); g.Method() != Fork || len(importers(b)) != 2 {
+		t.Errorf("started by %v after %d imports", g.Method(), len(importers(b)))
+	}
+}
+
+// Whoever is stopped by force is gone with its children, also if it was forked.
+func TestForkedGroupEnds(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 2}, map[string]string{
+		"main.py": "import os, time, signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nif os.fork() == 0: print('child', flush=True)\ntime.sleep(1000)\n"})
+	g := b.start(2)
+	await(t, "children", func() bool { return strings.Count(b.out.String(), "child") == 2 })
+	g.Stop(syscall.SIGTERM, 20*time.Millisecond)
+	for _, e := range b.ends(g) {
+		if e.Signal != 9 {
+			t.Errorf("%+v", e)
+		}
+	}
+	for _, pid := range g.Pids() {
+		if left := members(pid); len(left) > 0 {
+			t.Errorf("session %d has %v", pid, left)
+		}
+	}
+}
+
+// Whatever stands against a fork is said, and the program runs all the same.
+func TestFallback(t *testing.T) {
+	hello := map[string]string{"main.py": "print('ran')"}
+	with := func(name, text string) map[string]string {
+		return map[string]string{"main.py": "print('ran')", name: text}
+	}
+	for name, c := range map[string]struct {
+		options Options
+		files   map[string]string
+		torch   string // what the stub does when it is imported
+		env     func(int) []string
+		want    string // in the log
+	}{
+		"no torch":     {files: hello, torch: "raise ImportError('no such thing')", want: `level=DEBUG msg="processes are started by exec" reason="the program's interpreter has no torch: `},
+		"broken torch": {files: hello, torch: "raise OSError('libcuda')", want: "the last: the fork server failed: OSError: libcuda"},
+		"crashes":      {files: hello, torch: "import os; os.abort()", want: "3 fork servers in a row died"},
+		"threads":      {files: hello, torch: "import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()", want: "has 2 threads"},
+		"shadow":       {files: with("torch.py", ""), want: "torch.py has the name of a module that torch imports"},
+		"environment":  {options: Options{LocalSize: 2}, files: hello, env: func(i int) []string { return []string{"OMP_NUM_THREADS=" + strconv.Itoa(i+1)} }, want: "OMP_NUM_THREADS, which is read when"},
+		"not a file":   {options: Options{Command: []string{"app"}}, files: map[string]string{"app/__main__.py": "print('ran')"}, want: "app is not a file of Python source"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := max(1, c.options.LocalSize)
+			if c.options.Command == nil {
+				c.options.Command = []string{"main.py"}
+			}
+			c.options.LocalSize = n
+			files := c.files
+			if c.torch != "" { // before the stub in the path
+				files = map[string]string{"over/torch/__init__.py": c.torch}
+				for name, text := range c.files {
+					files[name] = text
+				}
+			}
+			var b *bench
+			if c.torch == "" {
+				b = newForkBench(t, c.options, files)
+			} else {
+				dir := t.TempDir()
+				os.MkdirAll(filepath.Join(dir, "torch"), 0o755)
+				os.WriteFile(filepath.Join(dir, "torch", "__init__.py"), []byte(c.torch), 0o644)
+				c.options.Env = []string{needPython(t), "PYTHONPATH=" + dir}
+				b = newBench(t, c.options, c.files)
+			}
+			for range 2 {
+				g := b.place(Place{WorldSize: n, LocalSize: n, Env: c.env})
+				if b.ends(g); g.Method() != Exec {
+					t.Error("it was forked")
+				}
+			}
+			if got := strings.Count(b.out.String(), "ran\n"); got != 2*n {
+				t.Errorf("it ran %d times", got)
+			}
+			if strings.Count(b.log.String(), c.want) != 1 {
+				t.Errorf("the log does not say once %q", c.want)
+			}
+		})
+	}
+}
+
+// A crash soon after a fork may be the fork's fault.
+func TestCrashEndsForks(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}}, map[string]string{"main.py": "import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n"})
+	for i, want := range []StartMethod{Fork, Exec} {
+		if g := b.start(1); b.ends(g)[0].Signal != int(syscall.SIGSEGV) || g.Method() != want {
+			t.Errorf("start %d by %v", i, g.Method())
+		}
+	}
+	if !strings.Contains(b.log.String(), "crashed (SIGSEGV)") {
+		t.Error("the log does not say why")
+	}
+}
+
+// The fork server has the values that its children are to have.
+func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}, LocalSize: 1}, map[string]string{"main.py": "import os, torch; print(os.environ['OMP_NUM_THREADS'])"})
+	g := b.start(2)
+	b.ends(g)
+	if g.Method() != Fork || b.out.String() != "1\n1\n" || !strings.Contains(b.log.String(), "variable=OMP_NUM_THREADS") {
+		t.Errorf("%v: %q", g.Method(), b.out.String())
+	}
+}

@@ -1,0 +1,300 @@
+package program
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// crashLimit is how young a process is whose segmentation fault may be the fork's fault.
+	crashLimit = 10 * time.Second
+	// deathLimit is how old a fork server must be for its death not to count against the next.
+	deathLimit = time.Minute
+	// mostDeaths is how many young fork servers may die.
+	mostDeaths = 3
+	// mostLearned is how many modules are imported beside torch.
+	mostLearned = 10000
+)
+
+// learnAfter is when the fork server is replaced by one that has imported what the program did. A test changes it.
+var learnAfter = 20 * time.Second
+
+// forkServers keeps a fork server for a program: the one that serves, and its successor.
+type forkServers struct {
+	p    *Program
+	work sync.WaitGroup // background work
+
+	mu      sync.Mutex
+	current *forkServer
+	off     error           // why nothing is forked any more
+	told    map[string]bool // reasons that were logged
+	deaths  int
+	learn   string // file of modules that the first generation imports; "" once it is read
+	learned []string
+	closed  chan struct{}
+}
+
+func newForkServers(p *Program) *forkServers {
+	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules")}
+}
+
+// want returns a fork server with that environment: the one there is, or a new one.
+func (s *forkServers) want(env environ) (*forkServer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off != nil {
+		return nil, s.off
+	}
+	if old := s.current; old != nil {
+		name := env.atStart().difference(old.env.atStart())
+		if name == "" {
+			return old, nil
+		}
+		s.p.options.Log.Debug("the fork server is started again: it was started without the value that the processes are to have", "variable", name)
+		s.work.Go(old.close)
+	}
+	s.begin(env)
+	return s.current, nil
+}
+
+// begin starts a fork server and watches it. The mutex is held.
+func (s *forkServers) begin(env environ) {
+	if s.isClosed() {
+		s.off = errClosed
+		return
+	}
+	f := startForkServer(s.p, env, s.learned)
+	s.current = f
+	s.work.Go(func() { s.watch(f) })
+}
+
+func (s *forkServers) isClosed() bool {
+	select {
+	case <-s.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// watch starts another fork server when one has died, as long as that helps.
+func (s *forkServers) watch(f *forkServer) {
+	<-f.ready
+	<-f.dead
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.current != f || s.isClosed() {
+		return
+	}
+	s.current = nil
+	log := s.p.options.Log
+	switch {
+	case f.bad != "":
+		s.learned = slices.DeleteFunc(s.learned, func(name string) bool { return topLevel(name) == topLevel(f.bad) })
+	case errors.Is(f.err, errNoTorch):
+		s.off = f.err
+		return
+	case f.err == nil && time.Since(f.since) > deathLimit:
+		s.deaths = 0
+	default:
+		s.deaths++
+	}
+	if s.deaths >= mostDeaths {
+		s.off = fmt.Errorf("%d fork servers in a row died", s.deaths)
+		if f.err != nil {
+			s.off = fmt.Errorf("%w, the last: %w", s.off, f.err)
+		}
+		return
+	}
+	log.Debug("the fork server has ended and is started again", "error", f.err)
+	s.begin(f.env)
+}
+
+// start starts the group by forks. An error says why it cannot be; nothing of the group was started then.
+func (s *forkServers) start(ctx context.Context, g *Group) error {
+	env, err := g.same(&s.p.options)
+	if err != nil {
+		return err
+	}
+	for range mostDeaths + 1 { // one that dies now is not the last
+		f, err := s.want(env)
+		if err != nil {
+			return err
+		}
+		if err := f.wait(ctx); err != nil && ctx.Err() != nil {
+			return context.Cause(ctx)
+		} else if err == nil {
+			s.mu.Lock()
+			learn := s.learn
+			s.mu.Unlock()
+			err = f.fork(s.p, g, learn)
+			if err == nil {
+				s.study(learn)
+				return nil
+			}
+			select {
+			case <-f.dead:
+			default:
+				return err // it refuses, and lives
+			}
+		}
+		s.replaced(f)
+	}
+	return errors.New("fork servers do not live long enough")
+}
+
+// replaced returns when watch has drawn its conclusion from the end of a fork server.
+func (s *forkServers) replaced(f *forkServer) {
+	for {
+		s.mu.Lock()
+		over := s.current != f || s.off != nil || s.isClosed()
+		s.mu.Unlock()
+		if over {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// excuse says once why processes are not forked.
+func (s *forkServers) excuse(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.told[err.Error()] {
+		return
+	}
+	s.told[err.Error()] = true
+	if errors.Is(err, errNoTorch) {
+		s.p.options.Log.Debug("processes are started by exec", "reason", err)
+		return
+	}
+	s.p.options.Log.Warn("processes are started by exec, which takes longer", "reason", err)
+}
+
+// ended has nothing be forked any more once a process crashed soon after its fork.
+func (s *forkServers) ended(e Exit, age time.Duration) {
+	if e.Signal != int(syscall.SIGSEGV) || age >= crashLimit {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.off == nil {
+		if s.current != nil {
+			s.work.Go(s.current.close)
+			s.current = nil
+		}
+		s.off = fmt.Errorf("rank %d crashed (SIGSEGV) %v after it was forked, which may not happen to a fresh process", e.Rank, age.Round(time.Millisecond))
+	}
+}
+
+// study has the modules that the first generation imports imported by the next fork server, which is started beside the one that serves.
+func (s *forkServers) study(file string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if file == "" || s.learn == "" {
+		return
+	}
+	s.learn = "" // once
+	s.work.Go(func() {
+		select {
+		case <-s.closed:
+			os.Remove(file)
+			return
+		case <-time.After(learnAfter):
+		}
+		learned := readModules(file)
+		os.Remove(file)
+		if len(learned) == 0 {
+			return
+		}
+		s.mu.Lock()
+		s.learned = learned
+		old, off := s.current, s.off
+		s.mu.Unlock()
+		if old != nil && off == nil {
+			s.succeed(old)
+		}
+	})
+}
+
+// succeed replaces a fork server as soon as another with more modules is ready.
+func (s *forkServers) succeed(old *forkServer) {
+	for range 5 { // as many modules may turn out to start threads
+		s.mu.Lock()
+		learned := slices.Clone(s.learned)
+		s.mu.Unlock()
+		next := startForkServer(s.p, old.env, learned)
+		select {
+		case <-next.ready:
+		case <-s.closed:
+			next.close()
+			return
+		}
+		s.mu.Lock()
+		if next.err == nil && s.current == old && !s.isClosed() {
+			s.current = next
+			s.work.Go(func() { s.watch(next) })
+			s.mu.Unlock()
+			s.p.options.Log.Debug("the fork server has imported what the program imports", "modules", len(learned))
+			old.close()
+			return
+		}
+		if next.bad != "" {
+			s.learned = slices.DeleteFunc(s.learned, func(name string) bool { return topLevel(name) == topLevel(next.bad) })
+		}
+		s.mu.Unlock()
+		next.close()
+		if next.bad == "" {
+			break
+		}
+	}
+	s.mu.Lock()
+	s.learned = nil
+	s.mu.Unlock()
+}
+
+var moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+
+func topLevel(name string) string { return regexp.MustCompile(`^[^.]*`).FindString(name) }
+
+// readModules reads names of modules, one a line, in their order and each once. What is no name is left out.
+func readModules(path string) []string {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer file.Close()
+	var names []string
+	seen := map[string]bool{}
+	for lines := bufio.NewScanner(file); lines.Scan() && len(names) < mostLearned; {
+		name := lines.Text()
+		if moduleName.MatchString(name) && !seen[name] {
+			seen[name] = true
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// close ends all fork servers.
+func (s *forkServers) close() {
+	s.mu.Lock()
+	close(s.closed)
+	current := s.current
+	s.current = nil
+	s.mu.Unlock()
+	if current != nil {
+		current.close()
+	}
+	s.work.Wait()
+	os.Remove(filepath.Join(s.p.logs, "modules"))
+}
