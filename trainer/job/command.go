@@ -28,10 +28,11 @@ type Command struct {
 	recordsPerTask int     // --record_per_task
 	repository     string  // --repository
 	processor      string  // --prediction_outputs_processor
+	jobCommand     string  // --job_command
 }
 
 func newCommand() *Command {
-	return &Command{Job: Default(), Runtime: "kubernetes", processor: "PredictionOutputsProcessor"}
+	return &Command{Job: DefaultOf(Run), Runtime: "kubernetes", processor: "PredictionOutputsProcessor"}
 }
 
 // Parse reads the arguments of the command for a type of job: --name=value or --name value,
@@ -41,7 +42,11 @@ func Parse(t Type, args []string) (*Command, error) {
 	c := newCommand()
 	c.Job.Type = t
 	var p problems
+	if t == Run {
+		args = c.torchrun(args)
+	}
 	c.readAll(args, &p)
+	c.settleCommand()
 	c.finish(&p)
 	c.refuseLater(&p)
 	p = append(p, c.missing(p)...)
@@ -109,6 +114,9 @@ func (c *Command) finish(p *problems) {
 		j.Image = prefix + j.Image
 	}
 	j.Settle(c.has)
+	if j.Runs() {
+		c.settleProgram(p)
+	}
 	c.settleCheckpoints(p)
 	if j.Trains() && !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))

@@ -221,7 +221,6 @@ func TestRefused(t *testing.T) {
 		"--validation_data=/v/ --checkpoint_dir=/v/c":                  "--checkpoint_dir=/v/c: it is in --validation_data=/v/, of which every file is read",
 		"--checkpoint_dir=ftp://b/p":                                   "--checkpoint_dir=ftp://b/p: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX",
 		"--checkpoint_interval=-1s":                                    "--checkpoint_interval=-1s: expected 1s or more, or 0",
-		"--job_command=sh":                                             "--job_command: not available",
 		"--prediction_data=x":                                          "--prediction_data=x: goes with predict, not with train: drop it",
 		"--prediction_outputs=x.csv":                                   "--prediction_outputs=x.csv: goes with predict, not with train: drop it; --output is for the trained model",
 		"--image_pull_policy=Sometimes":                                "expected Always, IfNotPresent, Never",

@@ -77,7 +77,10 @@ func (j *Job) Available() error {
 // strategy, and the other way round; a job that trains nothing has neither; and what pods ask for by default is no more than their limits. Given tells
 // whether a flag was.
 func (j *Job) Settle(given func(flag string) bool) {
-	if !j.Trains() {
+	switch {
+	case j.Runs():
+		j.Strategy, j.NumPS = AllReduce, 0 // the workers meet as those of a ring do
+	case !j.Trains():
 		j.Strategy, j.NumPS = "", 0
 	}
 	if j.Trains() && !given("distribution_strategy") && given("num_ps_pods") && j.NumPS == 0 {

@@ -3,6 +3,7 @@ package job
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -12,6 +13,7 @@ func TestFieldsOfFlags(t *testing.T) {
 	samples := map[string]string{
 		"": "true", "TEXT": "x", "PATH": "x", "N": "7", "DURATION": "7s", "NAME": "x", "RESOURCES": "cpu=7", "QUANTITY": "7", "CLASS": "x",
 		"TOLERATIONS": "key=x", "VOLUMES": "claim_name=x,mount_path=/x", "JSON": `{"x":1}`, "K=V,...": "x=y", "K=V; ...": "x=y",
+		"N|auto|cpu|gpu": "auto", "N|MIN:MAX": "1:2",
 	}
 	for _, f := range Flags() {
 		sample, ok := samples[f.Kind()]
@@ -34,8 +36,11 @@ func TestFieldsOfFlags(t *testing.T) {
 		}
 		changed := difference("", jsonOf(t, newCommand().Job), jsonOf(t, c.Job))
 		want := f.Field()
-		if f.Name == "worker_image" { // two of them
+		switch f.Name { // several
+		case "worker_image":
 			want = "ps.image worker.image"
+		case "nnodes":
+			want = "maxWorkers minWorkers"
 		}
 		if got := strings.Join(changed, " "); got != want && !strings.HasPrefix(got, want+".") || want == "" && got != "" {
 			t.Errorf("--%s is said to set %q, and sets %q", f.Name, f.Field(), got)
@@ -58,7 +63,7 @@ func jsonOf(t *testing.T, j *Job) map[string]any {
 
 // difference is the paths whose values differ.
 func difference(path string, a, b map[string]any) (paths []string) {
-	for _, key := range []string{"ps", "worker", "master"} { // sections
+	for _, key := range []string{"ps", "worker", "master", "program"} { // sections
 		x, _ := a[key].(map[string]any)
 		y, _ := b[key].(map[string]any)
 		if x != nil || y != nil {
@@ -75,10 +80,11 @@ func difference(path string, a, b map[string]any) (paths []string) {
 	for key := range all {
 		x, _ := json.Marshal(a[key])
 		y, _ := json.Marshal(b[key])
-		if string(x) != string(y) && key != "ps" && key != "worker" && key != "master" {
+		if string(x) != string(y) && key != "ps" && key != "worker" && key != "master" && key != "program" {
 			paths = append(paths, path+key)
 		}
 	}
+	slices.Sort(paths)
 	return paths
 }
 

@@ -23,6 +23,7 @@ const (
 	Training  Topic = "Training"
 	Tolerance Topic = "Fault tolerance"
 	Chkpoints Topic = "Checkpoints"
+	Processes Topic = "Processes"
 	Pods      Topic = "Pods"
 	Remnants  Topic = "Older flags"
 )
@@ -40,18 +41,27 @@ const (
 // With reports whether the flag has its effect in jobs of a type.
 func (f *Flag) With(t Type) bool {
 	types, limited := goesWith[f.Name]
-	return !limited || slices.Contains(types, t)
+	switch {
+	case limited:
+		return slices.Contains(types, t)
+	case slices.ContainsFunc(programFlags, func(o Flag) bool { return o.Name == f.Name }):
+		return t == Run
+	}
+	return t != Run || f.Topic == General || f.Topic == Pods || f.Topic == Remnants
 }
 
-// goesWith is the types of job that a flag has its effect in. One that is not in here has it in all.
+// goesWith is the types of job that a flag has its effect in. One that is not in here has it in all, but that models' flags are not for
+// programs, and theirs for nothing else.
 var goesWith = map[string][]Type{
+	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run}, "max_workers": {Train, Evaluate, Predict, Run},
+	"job_command": {Train, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
 	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate}, "shuffle": {Train}, "seed": {Train},
 	"prediction_data": {Predict}, "prediction_outputs": {Predict}, "prediction_outputs_processor": {Predict}, "eval_metrics_fn": {Train, Evaluate},
 	"loss": {Train, Evaluate}, "optimizer": {Train}, "callbacks": {Train},
 
 	"distribution_strategy": {Train}, "num_ps_pods": {Train}, "num_epochs": {Train}, "global_batch_size": {Train}, "scale_learning_rate": {Train},
 	"max_step": {Train}, "evaluation_steps": {Train}, "grads_to_wait": {Train}, "use_async": {Train}, "sync_version_tolerance": {Train},
-	"lr_staleness_modulation": {Train}, "get_model_steps": {Train}, "log_loss_steps": {Train}, "heartbeat_timeout": {Train},
+	"lr_staleness_modulation": {Train}, "get_model_steps": {Train}, "log_loss_steps": {Train}, "heartbeat_timeout": {Train, Run},
 
 	"checkpoint_dir": {Train}, "checkpoint_steps": {Train}, "checkpoint_interval": {Train}, "keep_checkpoint_max": {Train},
 	"ps_resource_request": {Train}, "ps_resource_limit": {Train}, "ps_pod_priority": {Train},
@@ -129,7 +139,7 @@ var flags = append([]Flag{
 	{Name: "checkpoint_interval", Topic: Chkpoints, Effect: Everywhere, Usage: "time between checkpoints; 30s if there are no steps; 0 for none", bind: func(c *Command) value { return duration(&c.Job.CheckpointInterval) }},
 	{Name: "keep_checkpoint_max", Topic: Chkpoints, Effect: Everywhere, Usage: "newest checkpoints to keep, 0 for all", bind: func(c *Command) value { return number(&c.Job.KeepCheckpointMax) }},
 	{Name: "checkpoint_dir_for_init", Topic: Chkpoints, Effect: Everywhere, Usage: "begin with the model of another job's checkpoints, of one of them, or with an exported model", bind: func(c *Command) value { return place(&c.Job.CheckpointDirForInit) }},
-}, append(podFlags, oldFlags...)...)
+}, slices.Concat(programFlags, podFlags, oldFlags)...)
 
 var podFlags = []Flag{
 	{Name: "image_name", Topic: Pods, Effect: Cluster, Aliases: []string{"image_base"}, Usage: "image of every pod", bind: func(c *Command) value { return text(&c.Job.Image) }},
@@ -160,7 +170,7 @@ var podFlags = []Flag{
 	{Name: "ttl", Topic: Pods, Effect: Cluster, Usage: "all of the job is deleted so long after its end; if not given, it stays", bind: func(c *Command) value { return span(&c.Job.TTL) }},
 	{Name: "context", Topic: Pods, Effect: Cluster, Usage: "context of the kube config file", bind: func(c *Command) value { return text(&c.Context) }},
 	{Name: "kubeconfig", Topic: Pods, Effect: Cluster, Usage: "kube config file", bind: func(c *Command) value { return place(&c.Kubeconfig) }},
-	{Name: "job_command", Topic: Pods, Effect: Later, Usage: "command that every pod runs instead of a model", bind: toNowhere},
+	{Name: "job_command", Topic: Pods, Effect: Everywhere, Usage: "program that the workers run instead of a model, as elasticdl run does", bind: func(c *Command) value { return text(&c.jobCommand) }},
 	{Name: "need_tf_config", Topic: Pods, Effect: Later, Usage: "set TF_CONFIG", bind: toBool},
 }
 

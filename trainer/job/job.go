@@ -64,6 +64,8 @@ type Job struct {
 	GlobalBatchSize       int      `json:"globalBatchSize,omitzero"`       // --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of each
 	ScaleLearningRate     bool     `json:"scaleLearningRate,omitzero"`     // --scale_learning_rate: times the number of workers in the ring
 
+	Program Program `json:"program,omitzero"` // what workers run, of a job to run a program
+
 	// What happens when something dies or hangs.
 	TaskTimeout             Duration `json:"taskTimeout"`               // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
 	HeartbeatTimeout        Duration `json:"heartbeatTimeout,omitzero"` // --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
@@ -105,6 +107,7 @@ const (
 	Train    Type = "train"
 	Evaluate Type = "evaluate"
 	Predict  Type = "predict"
+	Run      Type = "run" // a program of the user's
 )
 
 // Strategy is how workers share what they learn; values are ElasticDL's.
@@ -154,6 +157,16 @@ func Default() *Job {
 	}
 }
 
+// DefaultOf is [Default] for a type of job.
+func DefaultOf(t Type) *Job {
+	j := Default()
+	j.Type = t
+	if t == Run {
+		j.Program = defaultProgram()
+	}
+	return j
+}
+
 // RecordsPerTask is how many records a task has, but the last of a shard.
 func (j *Job) RecordsPerTask() int64 {
 	return int64(j.MinibatchSize) * int64(j.NumMinibatchesPerTask)
@@ -171,8 +184,12 @@ func (j *Job) Synchronous() bool {
 	return !j.UseAsync && (j.GradsToWait > 1 || j.SyncVersionTolerance != nil)
 }
 
-// Trains reports whether the job trains a model. One that does not evaluates a model, or predicts with it, which does not change.
+// Trains reports whether the job trains a model. One that does not evaluates a model, or predicts with it, which does not change; or runs a
+// program.
 func (j *Job) Trains() bool { return j.Type == Train }
+
+// Runs reports whether the job runs a program of the user's.
+func (j *Job) Runs() bool { return j.Type == Run }
 
 // Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }

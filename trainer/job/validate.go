@@ -46,16 +46,22 @@ func (p *problems) oneOf(value, flag string, choices ...string) {
 func (j *Job) Validate() error {
 	var p problems
 	j.checkNames(&p)
-	j.checkData(&p)
-	j.checkNumbers(&p)
 	j.checkWorkers(&p)
-	switch j.Strategy {
-	case AllReduce:
-		j.checkRing(&p)
-	case ParameterServer:
-		j.checkServers(&p)
+	if j.Runs() {
+		j.checkProgram(&p)
+		p.atLeast(0, j.RelaunchOnWorkerFailure, "relaunch_on_worker_failure")
+	} else {
+		j.checkModel(&p)
+		j.checkData(&p)
+		j.checkNumbers(&p)
+		switch j.Strategy {
+		case AllReduce:
+			j.checkRing(&p)
+		case ParameterServer:
+			j.checkServers(&p)
+		}
+		j.checkCheckpoints(&p)
 	}
-	j.checkCheckpoints(&p)
 	j.checkPods(&p)
 	return errors.Join(p...)
 }
@@ -70,6 +76,10 @@ func (j *Job) checkNames(p *problems) {
 	}
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace),
 		"--namespace=%s: expected lower-case letters, digits and '-'", j.Namespace)
+	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
+}
+
+func (j *Job) checkModel(p *problems) {
 	switch {
 	case j.ModelDef == "":
 		p.check(false, "--model_def is missing: name a model, as --model_def=mnist.mnist_functional_api.custom_model")
@@ -79,7 +89,6 @@ func (j *Job) checkNames(p *problems) {
 	if j.Trains() {
 		p.oneOf(string(j.Strategy), "distribution_strategy", string(ParameterServer), string(AllReduce))
 	}
-	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
 
 func (j *Job) checkData(p *problems) {
@@ -93,7 +102,7 @@ func (j *Job) checkData(p *problems) {
 		p.check(j.PredictionData != "", "--prediction_data is missing: name a RecordIO directory or a .csv file")
 		p.check(j.PredictionOutputs != "", "--prediction_outputs is missing: name a .csv file, or a directory for parts of it")
 	default:
-		p.check(false, "job type %q: expected %s, %s or %s", j.Type, Train, Evaluate, Predict)
+		p.check(false, "job type %q: expected %s, %s, %s or %s", j.Type, Train, Evaluate, Predict, Run)
 		return
 	}
 	for _, f := range []struct{ flag, value, instead string }{

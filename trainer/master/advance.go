@@ -21,7 +21,11 @@ func (m *master) advance(now time.Time) {
 	if !m.over {
 		m.strategy.update()
 		m.gather()
-		if !m.gathering && !m.over {
+		switch {
+		case m.gathering || m.over:
+		case m.program != nil:
+			m.program.advance(now)
+		default:
 			m.passBarriers()
 			m.evaluate()
 			m.checkpoints.begin(m.clock(now))
@@ -194,6 +198,7 @@ func (m *master) finish(now time.Time) {
 	switch err := cmp.Or(m.queue.Err(), m.table.Err()); {
 	case err != nil:
 		m.end(job.Failed, err, now)
+	case m.program != nil: // its processes say when they are done
 	case m.trained && m.queue.Finished() && m.evals.Idle():
 		if done, err := m.checkpoints.finished(); err != nil || !done {
 			if err != nil {
@@ -240,6 +245,9 @@ func (m *master) end(state job.State, err error, now time.Time) {
 // undone names what of the job was not done; nil if nothing.
 func (m *master) undone() error {
 	stats := m.queue.Stats()
+	if m.program != nil && m.program.dataset == nil {
+		return nil
+	}
 	if done, total := m.counted(); m.fixed != nil && done < total {
 		return fmt.Errorf("%d of %d records were %s", done, total, m.did())
 	}

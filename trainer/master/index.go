@@ -127,7 +127,7 @@ func (m *master) podPolicy() pod.Policy {
 // taskPolicy says how the records are cut into tasks.
 func (m *master) taskPolicy() task.Policy {
 	j := m.Job
-	return task.Policy{
+	policy := task.Policy{
 		RecordsPerTask: j.RecordsPerTask(),
 		Epochs:         j.NumEpochs,
 		MaxAttempts:    j.MaxTaskRetries,
@@ -136,6 +136,10 @@ func (m *master) taskPolicy() task.Policy {
 		Seed:           j.Seed,
 		MaxRecords:     j.MaxRecords(),
 	}
+	if m.program != nil {
+		return m.program.policy(policy)
+	}
+	return policy
 }
 
 // plan makes the machines that follow from the data.

@@ -109,6 +109,7 @@ type master struct {
 	ring        *ring    // nil without
 	fixed       *fixed   // nil in a job that trains
 	strategy    strategy // one of the three
+	program     *program // nil in a job that has a model
 	pods        map[pod.ID]*contact
 	actions     []pod.Action  // not performed yet
 	changed     chan struct{} // closed when a waiting call should look again
@@ -250,6 +251,10 @@ func newMaster(c Config) (*master, error) {
 	m.servers = newServers(m)
 	m.strategy = m.servers
 	switch {
+	case c.Job.Runs():
+		m.program = newProgram(m)
+		m.ring = newRing(m)
+		m.strategy = m.ring
 	case !c.Job.Trains():
 		m.fixed = &fixed{m: m}
 		m.strategy = m.fixed

@@ -20,19 +20,20 @@ const recordFormat = 1
 // record is what a master leaves for the next one. The first part is written before anybody hears of it: numbers that were given out, the life
 // of the model, the world of a ring, the end. The rest is hints, which may be old. What is in the model is asked of those who hold it.
 type record struct {
-	Format int          `json:"format"`
-	By     int          `json:"by"`             // incarnation of the master that wrote it
-	Last   bool         `json:"last,omitempty"` // it went after this, and told nobody anything more
-	Life   int64        `json:"life"`
-	Lives  int64        `json:"lives"`         // the highest that may have begun
-	Base   custody.Base `json:"base,omitzero"` // what that life began with
-	Cut    int64        `json:"cut,omitempty"` // the highest number of a checkpoint that was begun
-	Pods   pod.Snapshot `json:"pods"`
-	Ring   *savedRing   `json:"ring,omitempty"`
-	State  job.State    `json:"state,omitempty"`  // of a job that is over,
-	Reason string       `json:"reason,omitempty"` // why it did not succeed,
-	Ended  time.Time    `json:"ended,omitzero"`   // and when that was
-	Rests  bool         `json:"rests,omitempty"`  // it was suspended: its pods were ended, and the model is in the newest checkpoint
+	Format  int           `json:"format"`
+	By      int           `json:"by"`             // incarnation of the master that wrote it
+	Last    bool          `json:"last,omitempty"` // it went after this, and told nobody anything more
+	Life    int64         `json:"life"`
+	Lives   int64         `json:"lives"`         // the highest that may have begun
+	Base    custody.Base  `json:"base,omitzero"` // what that life began with
+	Cut     int64         `json:"cut,omitempty"` // the highest number of a checkpoint that was begun
+	Pods    pod.Snapshot  `json:"pods"`
+	Ring    *savedRing    `json:"ring,omitempty"`
+	Program *savedProgram `json:"program,omitempty"`
+	State   job.State     `json:"state,omitempty"`  // of a job that is over,
+	Reason  string        `json:"reason,omitempty"` // why it did not succeed,
+	Ended   time.Time     `json:"ended,omitzero"`   // and when that was
+	Rests   bool          `json:"rests,omitempty"`  // it was suspended: its pods were ended, and the model is in the newest checkpoint
 
 	Spec      int                     `json:"spec"` // workers that the job was to have as it was submitted, or its spec said last
 	Begun     bool                    `json:"begun,omitempty"`
@@ -79,6 +80,9 @@ func (m *master) memoir() ([]byte, error) {
 	}
 	if m.ring != nil {
 		r.Ring = m.ring.save()
+	}
+	if m.program != nil {
+		r.Program = m.program.save()
 	}
 	text, err := json.Marshal(r)
 	if err == nil && len(text) > MostRecord {

@@ -67,6 +67,11 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	}
 	lives := max(r.Life, r.Lives) + lifeGap*m.behind(r)
 	m.checkpoints.restore(l, r, m.clock(now))
+	if m.program != nil {
+		if err := m.program.restore(r.Program); err != nil {
+			return err
+		}
+	}
 	if err := m.restoreQueue(m.checkpoints.newestKept().had()); err != nil {
 		return err
 	}

@@ -85,7 +85,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 			}
 			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
 			r.tell(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
-				Formation: a.Formation, Now: a.Verb == rendezvous.Abort,
+				Formation: a.Formation, Now: a.Verb == rendezvous.Abort, Joins: !r.leaving(a.Members),
 			}}})
 		case rendezvous.Evict:
 			r.m.replace(pod.ID{Role: pod.Worker, Index: a.Member.Worker}, a.Reason, time.Now())
@@ -99,6 +99,12 @@ func (r *ring) do(actions []rendezvous.Action) {
 
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
+	if r.m.program != nil {
+		if err := r.m.program.judge(r.custody.World()); err != nil {
+			r.m.end(job.Failed, err, time.Now())
+			return
+		}
+	}
 	r.turned, r.called = r.now(), false
 	state, had, version := r.start(w)
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
@@ -120,7 +126,10 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		world.Base = wireBase(r.m.checkpoints.base.Base)
 	}
 	for _, m := range w.Members {
-		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address})
+		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address, Crew: r.seats[m.Worker].arrival.GetCrew()})
+	}
+	if r.m.program != nil {
+		world.Restarts = int32(r.m.program.restarts)
 	}
 	for _, rank := range w.Sources {
 		world.Sources = append(world.Sources, int32(rank))
@@ -131,6 +140,11 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		s.waits, s.given = false, w.Formation
 	}
 	r.orderFlush(w.Members)
+}
+
+// leaving reports whether one of them was asked to leave.
+func (r *ring) leaving(members []rendezvous.Member) bool {
+	return slices.ContainsFunc(members, func(m rendezvous.Member) bool { return r.m.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves })
 }
 
 // start is what a world begins with.

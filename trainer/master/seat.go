@@ -163,6 +163,9 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 		return // it is told so by GetTask
 	}
 	r.damaged(a)
+	if r.m.program != nil {
+		r.m.program.arrives(a)
+	}
 	round := a.Round
 	if a.Formation <= r.void {
 		round = -1

@@ -150,6 +150,15 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if ctx.Err() != nil { // nobody would read the reply
 			return false, status.FromContextError(ctx.Err()).Err()
 		}
+		if m.program != nil {
+			if err := m.program.declare(r.Dataset); err != nil {
+				return false, err
+			}
+			if m.program.ended() {
+				reply.Task.Kind = wire.TaskKind_END
+				return true, nil
+			}
+		}
 		lease, ok := m.lease(int(r.Worker), r.Held)
 		if ok {
 			reply.Task = m.task(lease)
@@ -299,6 +308,9 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 		done, _ := m.counted()
 		m.speed.add(now, done)
 		m.announced(id.Index)
+		if m.program != nil {
+			m.program.heard(id.Index, r.Finished)
+		}
 	}
 	m.strategy.heard(id, life, r, reply)
 	if r.Leave != wire.Leave_STAYS {

@@ -104,6 +104,9 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		m.ring.describe(s)
 	}
 	m.checkpoints.describe(s)
+	if m.program != nil {
+		m.program.describe(s)
+	}
 	var loss float32
 	reporting := 0
 	for _, p := range pods {

@@ -89,6 +89,7 @@ const (
 	TaskKind_WAIT                  TaskKind = 4 // nothing now: ask again
 	TaskKind_DONE                  TaskKind = 5 // the job has ended: leave
 	TaskKind_PREDICTION            TaskKind = 6 // write the outputs of the model for the records
+	TaskKind_END                   TaskKind = 7 // of a program: there are no more records, and the program goes on to its end
 )
 
 // Enum value maps for TaskKind.
@@ -101,6 +102,7 @@ var (
 		4: "WAIT",
 		5: "DONE",
 		6: "PREDICTION",
+		7: "END",
 	}
 	TaskKind_value = map[string]int32{
 		"TASK_KIND_UNSPECIFIED": 0,
@@ -110,6 +112,7 @@ var (
 		"WAIT":                  4,
 		"DONE":                  5,
 		"PREDICTION":            6,
+		"END":                   7,
 	}
 )
 
@@ -710,6 +713,7 @@ type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Held          []int64                `protobuf:"varint,2,rep,packed,name=held,proto3" json:"held,omitempty"` // leases that it has; one that it was granted and has not, its reply being lost, is given again
+	Dataset       *Dataset               `protobuf:"bytes,3,opt,name=dataset,proto3" json:"dataset,omitempty"`   // of a program: what it trains on. FAILED_PRECONDITION: another process has said something else
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -758,6 +762,90 @@ func (x *GetTaskRequest) GetHeld() []int64 {
 	return nil
 }
 
+func (x *GetTaskRequest) GetDataset() *Dataset {
+	if x != nil {
+		return x.Dataset
+	}
+	return nil
+}
+
+// Dataset is what a program trains on: records that are numbers, from 0.
+type Dataset struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Size          int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"` // records
+	Epochs        int32                  `protobuf:"varint,2,opt,name=epochs,proto3" json:"epochs,omitempty"`
+	Shuffle       bool                   `protobuf:"varint,3,opt,name=shuffle,proto3" json:"shuffle,omitempty"`
+	Seed          uint64                 `protobuf:"varint,4,opt,name=seed,proto3" json:"seed,omitempty"`
+	Task          int64                  `protobuf:"varint,5,opt,name=task,proto3" json:"task,omitempty"` // records of a task, but the last
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dataset) Reset() {
+	*x = Dataset{}
+	mi := &file_elasticdl_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dataset) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dataset) ProtoMessage() {}
+
+func (x *Dataset) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dataset.ProtoReflect.Descriptor instead.
+func (*Dataset) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *Dataset) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *Dataset) GetEpochs() int32 {
+	if x != nil {
+		return x.Epochs
+	}
+	return 0
+}
+
+func (x *Dataset) GetShuffle() bool {
+	if x != nil {
+		return x.Shuffle
+	}
+	return false
+}
+
+func (x *Dataset) GetSeed() uint64 {
+	if x != nil {
+		return x.Seed
+	}
+	return 0
+}
+
+func (x *Dataset) GetTask() int64 {
+	if x != nil {
+		return x.Task
+	}
+	return 0
+}
+
 type GetTaskReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Task          *Task                  `protobuf:"bytes,1,opt,name=task,proto3" json:"task,omitempty"`
@@ -767,7 +855,7 @@ type GetTaskReply struct {
 
 func (x *GetTaskReply) Reset() {
 	*x = GetTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -779,7 +867,7 @@ func (x *GetTaskReply) String() string {
 func (*GetTaskReply) ProtoMessage() {}
 
 func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -792,7 +880,7 @@ func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskReply.ProtoReflect.Descriptor instead.
 func (*GetTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{7}
+	return file_elasticdl_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTaskReply) GetTask() *Task {
@@ -813,7 +901,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -825,7 +913,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -838,7 +926,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{8}
+	return file_elasticdl_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Metric) GetName() string {
@@ -870,7 +958,7 @@ type ReportTaskRequest struct {
 
 func (x *ReportTaskRequest) Reset() {
 	*x = ReportTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -882,7 +970,7 @@ func (x *ReportTaskRequest) String() string {
 func (*ReportTaskRequest) ProtoMessage() {}
 
 func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -895,7 +983,7 @@ func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskRequest.ProtoReflect.Descriptor instead.
 func (*ReportTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{9}
+	return file_elasticdl_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ReportTaskRequest) GetWorker() int32 {
@@ -955,7 +1043,7 @@ type ReportTaskReply struct {
 
 func (x *ReportTaskReply) Reset() {
 	*x = ReportTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -967,7 +1055,7 @@ func (x *ReportTaskReply) String() string {
 func (*ReportTaskReply) ProtoMessage() {}
 
 func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -980,7 +1068,7 @@ func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskReply.ProtoReflect.Descriptor instead.
 func (*ReportTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{10}
+	return file_elasticdl_proto_rawDescGZIP(), []int{11}
 }
 
 type LeaseProgress struct {
@@ -996,7 +1084,7 @@ type LeaseProgress struct {
 
 func (x *LeaseProgress) Reset() {
 	*x = LeaseProgress{}
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1096,7 @@ func (x *LeaseProgress) String() string {
 func (*LeaseProgress) ProtoMessage() {}
 
 func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1109,7 @@ func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseProgress.ProtoReflect.Descriptor instead.
 func (*LeaseProgress) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+	return file_elasticdl_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *LeaseProgress) GetLease() int64 {
@@ -1073,13 +1161,14 @@ type HeartbeatRequest struct {
 	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed are of
 	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker
 	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // of the checkpoint that is being made: a server, or the worker of a ring that was told to
+	Finished      int64                  `protobuf:"varint,13,opt,name=finished,proto3" json:"finished,omitempty"`                // of a program: the formation whose processes on this worker have all ended with 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1180,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1193,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+	return file_elasticdl_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HeartbeatRequest) GetRole() Role {
@@ -1191,6 +1280,13 @@ func (x *HeartbeatRequest) GetCut() *CutReport {
 	return nil
 }
 
+func (x *HeartbeatRequest) GetFinished() int64 {
+	if x != nil {
+		return x.Finished
+	}
+	return 0
+}
+
 // CutReport is how far a holder of the model is with a checkpoint.
 type CutReport struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1213,7 +1309,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1225,7 +1321,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1238,7 +1334,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+	return file_elasticdl_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1346,7 +1442,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1358,7 +1454,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1371,7 +1467,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+	return file_elasticdl_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -1429,13 +1525,15 @@ type Arrival struct {
 	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`     // if so: the worker at its other end, -1 if that is not known
 	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`     // tells a worker that lost its stream from one that was started again, not 0
 	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`       // why it cannot begin with the checkpoint that its last world begins with; empty: it can
+	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`           // of a program: the processes that it brings
+	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`   // of a program: its processes that failed by themselves in the world that it comes from
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1447,7 +1545,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1460,7 +1558,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+	return file_elasticdl_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -1533,6 +1631,190 @@ func (x *Arrival) GetDamage() string {
 	return ""
 }
 
+func (x *Arrival) GetCrew() *Crew {
+	if x != nil {
+		return x.Crew
+	}
+	return nil
+}
+
+func (x *Arrival) GetFailures() []*Failure {
+	if x != nil {
+		return x.Failures
+	}
+	return nil
+}
+
+// Crew is the processes of a program on one worker.
+type Crew struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Processes     int32                  `protobuf:"varint,1,opt,name=processes,proto3" json:"processes,omitempty"`
+	Source        int32                  `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"` // the one of them that has the newest state, by local rank
+	Store         string                 `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`    // host:port where it serves the processes' key-value store, if it comes to be the first of the world
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Crew) Reset() {
+	*x = Crew{}
+	mi := &file_elasticdl_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Crew) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Crew) ProtoMessage() {}
+
+func (x *Crew) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Crew.ProtoReflect.Descriptor instead.
+func (*Crew) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Crew) GetProcesses() int32 {
+	if x != nil {
+		return x.Processes
+	}
+	return 0
+}
+
+func (x *Crew) GetSource() int32 {
+	if x != nil {
+		return x.Source
+	}
+	return 0
+}
+
+func (x *Crew) GetStore() string {
+	if x != nil {
+		return x.Store
+	}
+	return ""
+}
+
+// Failure is how a process of a program ended that did not end with 0.
+type Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rank          int32                  `protobuf:"varint,1,opt,name=rank,proto3" json:"rank,omitempty"`   // of the process in its world
+	Local         int32                  `protobuf:"varint,2,opt,name=local,proto3" json:"local,omitempty"` // on its worker
+	Pid           int32                  `protobuf:"varint,3,opt,name=pid,proto3" json:"pid,omitempty"`
+	Code          int32                  `protobuf:"varint,4,opt,name=code,proto3" json:"code,omitempty"`                   // exit code, if it exited
+	Signal        int32                  `protobuf:"varint,5,opt,name=signal,proto3" json:"signal,omitempty"`               // signal that ended it, or 0
+	UnixMs        int64                  `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // when
+	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`              // what it said of itself, or its signal
+	Traceback     string                 `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`          // if it said so
+	Fault         bool                   `protobuf:"varint,9,opt,name=fault,proto3" json:"fault,omitempty"`                 // by its own fault, whatever signal that was: it ran out of memory
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_elasticdl_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Failure) GetRank() int32 {
+	if x != nil {
+		return x.Rank
+	}
+	return 0
+}
+
+func (x *Failure) GetLocal() int32 {
+	if x != nil {
+		return x.Local
+	}
+	return 0
+}
+
+func (x *Failure) GetPid() int32 {
+	if x != nil {
+		return x.Pid
+	}
+	return 0
+}
+
+func (x *Failure) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Failure) GetSignal() int32 {
+	if x != nil {
+		return x.Signal
+	}
+	return 0
+}
+
+func (x *Failure) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *Failure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Failure) GetTraceback() string {
+	if x != nil {
+		return x.Traceback
+	}
+	return ""
+}
+
+func (x *Failure) GetFault() bool {
+	if x != nil {
+		return x.Fault
+	}
+	return false
+}
+
 // Assembly is the master's word to a worker of the ring.
 type Assembly struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1549,7 +1831,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1561,7 +1843,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1574,7 +1856,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -1653,13 +1935,14 @@ type Recall struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Formation     int64                  `protobuf:"varint,1,opt,name=formation,proto3" json:"formation,omitempty"` // from that world; one that is not in it ignores this
 	Now           bool                   `protobuf:"varint,2,opt,name=now,proto3" json:"now,omitempty"`             // a member is gone: drop the round in flight. Else: after a round, all together
+	Joins         bool                   `protobuf:"varint,3,opt,name=joins,proto3" json:"joins,omitempty"`         // nobody leaves: it is for those that wait to join
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1954,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1967,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -1701,6 +1984,13 @@ func (x *Recall) GetNow() bool {
 	return false
 }
 
+func (x *Recall) GetJoins() bool {
+	if x != nil {
+		return x.Joins
+	}
+	return false
+}
+
 // World is who is in the ring. Connections and messages of another formation are not of this one.
 type World struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1712,13 +2002,14 @@ type World struct {
 	Life          int64                  `protobuf:"varint,6,opt,name=life,proto3" json:"life,omitempty"`              // of the model
 	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`               // without sources: what all start from
 	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`        // epochs that are settled
+	Restarts      int32                  `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`      // of a program: failures of it that were charged so far
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1730,7 +2021,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1743,7 +2034,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *World) GetId() int64 {
@@ -1802,17 +2093,25 @@ func (x *World) GetSettled() int32 {
 	return 0
 }
 
+func (x *World) GetRestarts() int32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
 type Member struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
+	Crew          *Crew                  `protobuf:"bytes,3,opt,name=crew,proto3" json:"crew,omitempty"` // of a program
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2123,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2136,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -1854,6 +2153,13 @@ func (x *Member) GetAddress() string {
 	return ""
 }
 
+func (x *Member) GetCrew() *Crew {
+	if x != nil {
+		return x.Crew
+	}
+	return nil
+}
+
 type ScaleRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Workers       int32                  `protobuf:"varint,1,opt,name=workers,proto3" json:"workers,omitempty"`
@@ -1863,7 +2169,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +2181,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +2194,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -1907,7 +2213,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1919,7 +2225,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1932,7 +2238,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -1950,7 +2256,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1962,7 +2268,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1975,7 +2281,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 type PodStatus struct {
@@ -1996,7 +2302,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2008,7 +2314,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2021,7 +2327,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -2104,7 +2410,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2116,7 +2422,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2129,7 +2435,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -2176,15 +2482,18 @@ type JobStatus struct {
 	RecordsBefore    int64                  `protobuf:"varint,28,opt,name=records_before,json=recordsBefore,proto3" json:"records_before,omitempty"` // of records_done: those in the checkpoint that a resumed job began with
 	Evaluated        int64                  `protobuf:"varint,26,opt,name=evaluated,proto3" json:"evaluated,omitempty"`                              // evaluations that are complete, evaluations being the last of them
 	Output           string                 `protobuf:"bytes,30,opt,name=output,proto3" json:"output,omitempty"`                                     // where the result is when the job has succeeded: the trained model, or what was predicted; empty: nowhere
-	Type             string                 `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`                                         // of the job: train, evaluate, predict
-	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`                                   // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
+	Type             string                 `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`                                         // of the job: train, evaluate, predict, run
+	Restarts         int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`                                // of a program: failures of it that were charged
+	MaxRestarts      int32                  `protobuf:"varint,32,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
+	Program          string                 `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"` // its command
+	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"` // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2196,7 +2505,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2209,7 +2518,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *JobStatus) GetName() string {
@@ -2415,6 +2724,27 @@ func (x *JobStatus) GetType() string {
 	return ""
 }
 
+func (x *JobStatus) GetRestarts() int32 {
+	if x != nil {
+		return x.Restarts
+	}
+	return 0
+}
+
+func (x *JobStatus) GetMaxRestarts() int32 {
+	if x != nil {
+		return x.MaxRestarts
+	}
+	return 0
+}
+
+func (x *JobStatus) GetProgram() string {
+	if x != nil {
+		return x.Program
+	}
+	return ""
+}
+
 func (x *JobStatus) GetWaiting() string {
 	if x != nil {
 		return x.Waiting
@@ -2437,7 +2767,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2449,7 +2779,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2462,7 +2792,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -2516,7 +2846,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2528,7 +2858,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2541,7 +2871,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -2559,7 +2889,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2901,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2914,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 type Variable struct {
@@ -2599,7 +2929,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2611,7 +2941,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2624,7 +2954,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Variable) GetName() string {
@@ -2667,7 +2997,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2679,7 +3009,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2692,7 +3022,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -2732,7 +3062,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2744,7 +3074,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2757,7 +3087,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -2778,7 +3108,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2790,7 +3120,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2803,7 +3133,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -2830,7 +3160,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2842,7 +3172,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2855,7 +3185,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -2882,7 +3212,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2894,7 +3224,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2907,7 +3237,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -2941,7 +3271,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2953,7 +3283,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2966,7 +3296,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -3034,7 +3364,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3046,7 +3376,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3059,7 +3389,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -3110,10 +3440,17 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x03R\x04size\"<\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\"j\n" +
 	"\x0eGetTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
-	"\x04held\x18\x02 \x03(\x03R\x04held\"3\n" +
+	"\x04held\x18\x02 \x03(\x03R\x04held\x12,\n" +
+	"\adataset\x18\x03 \x01(\v2\x12.elasticdl.DatasetR\adataset\"w\n" +
+	"\aDataset\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
+	"\x06epochs\x18\x02 \x01(\x05R\x06epochs\x12\x18\n" +
+	"\ashuffle\x18\x03 \x01(\bR\ashuffle\x12\x12\n" +
+	"\x04seed\x18\x04 \x01(\x04R\x04seed\x12\x12\n" +
+	"\x04task\x18\x05 \x01(\x03R\x04task\"3\n" +
 	"\fGetTaskReply\x12#\n" +
 	"\x04task\x18\x01 \x01(\v2\x0f.elasticdl.TaskR\x04task\"2\n" +
 	"\x06Metric\x12\x12\n" +
@@ -3133,7 +3470,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\x83\x03\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\x9f\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -3147,7 +3484,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tformation\x18\n" +
 	" \x01(\x03R\tformation\x12&\n" +
 	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12&\n" +
-	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\"\xdb\x02\n" +
+	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
+	"\bfinished\x18\r \x01(\x03R\bfinished\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
@@ -3169,7 +3507,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
 	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x85\x02\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xda\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -3181,16 +3519,33 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\asuspect\x18\b \x01(\x05R\asuspect\x12\x18\n" +
 	"\aprocess\x18\t \x01(\x04R\aprocess\x12\x16\n" +
 	"\x06damage\x18\n" +
-	" \x01(\tR\x06damage\"\x95\x01\n" +
+	" \x01(\tR\x06damage\x12#\n" +
+	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
+	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\"R\n" +
+	"\x04Crew\x12\x1c\n" +
+	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
+	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\"\xd8\x01\n" +
+	"\aFailure\x12\x12\n" +
+	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
+	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
+	"\x03pid\x18\x03 \x01(\x05R\x03pid\x12\x12\n" +
+	"\x04code\x18\x04 \x01(\x05R\x04code\x12\x16\n" +
+	"\x06signal\x18\x05 \x01(\x05R\x06signal\x12\x17\n" +
+	"\aunix_ms\x18\x06 \x01(\x03R\x06unixMs\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12\x1c\n" +
+	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x14\n" +
+	"\x05fault\x18\t \x01(\bR\x05fault\"\x95\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
 	"\x06recall\x18\x02 \x01(\v2\x11.elasticdl.RecallH\x00R\x06recall\x12\x16\n" +
 	"\x05flush\x18\x03 \x01(\x03H\x00R\x05flush\x12\x12\n" +
 	"\x03cut\x18\x04 \x01(\x03H\x00R\x03cutB\x06\n" +
-	"\x04word\"8\n" +
+	"\x04word\"N\n" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
-	"\x03now\x18\x02 \x01(\bR\x03now\"\xe5\x01\n" +
+	"\x03now\x18\x02 \x01(\bR\x03now\x12\x14\n" +
+	"\x05joins\x18\x03 \x01(\bR\x05joins\"\x81\x02\n" +
 	"\x05World\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
@@ -3199,10 +3554,12 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05floor\x18\x05 \x01(\x03R\x05floor\x12\x12\n" +
 	"\x04life\x18\x06 \x01(\x03R\x04life\x12#\n" +
 	"\x04base\x18\a \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x18\n" +
-	"\asettled\x18\b \x01(\x05R\asettled\":\n" +
+	"\asettled\x18\b \x01(\x05R\asettled\x12\x1a\n" +
+	"\brestarts\x18\t \x01(\x05R\brestarts\"_\n" +
 	"\x06Member\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
-	"\aaddress\x18\x02 \x01(\tR\aaddress\"(\n" +
+	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +
+	"\x04crew\x18\x03 \x01(\v2\x0f.elasticdl.CrewR\x04crew\"(\n" +
 	"\fScaleRequest\x12\x18\n" +
 	"\aworkers\x18\x01 \x01(\x05R\aworkers\"$\n" +
 	"\n" +
@@ -3227,7 +3584,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\x99\a\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf2\a\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -3263,7 +3620,10 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x0erecords_before\x18\x1c \x01(\x03R\rrecordsBefore\x12\x1c\n" +
 	"\tevaluated\x18\x1a \x01(\x03R\tevaluated\x12\x16\n" +
 	"\x06output\x18\x1e \x01(\tR\x06output\x12\x12\n" +
-	"\x04type\x18\x1d \x01(\tR\x04type\x12\x18\n" +
+	"\x04type\x18\x1d \x01(\tR\x04type\x12\x1a\n" +
+	"\brestarts\x18\x1f \x01(\x05R\brestarts\x12!\n" +
+	"\fmax_restarts\x18  \x01(\x05R\vmaxRestarts\x12\x18\n" +
+	"\aprogram\x18! \x01(\tR\aprogram\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +
@@ -3314,7 +3674,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06MASTER\x10\x01\x12\x06\n" +
 	"\x02PS\x10\x02\x12\n" +
 	"\n" +
-	"\x06WORKER\x10\x03*s\n" +
+	"\x06WORKER\x10\x03*|\n" +
 	"\bTaskKind\x12\x19\n" +
 	"\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bTRAINING\x10\x01\x12\x0e\n" +
@@ -3325,7 +3685,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04WAIT\x10\x04\x12\b\n" +
 	"\x04DONE\x10\x05\x12\x0e\n" +
 	"\n" +
-	"PREDICTION\x10\x06*C\n" +
+	"PREDICTION\x10\x06\x12\a\n" +
+	"\x03END\x10\a*C\n" +
 	"\bCutPhase\x12\b\n" +
 	"\x04NONE\x10\x00\x12\b\n" +
 	"\x04HELD\x10\x01\x12\n" +
@@ -3368,7 +3729,7 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
@@ -3381,37 +3742,40 @@ var file_elasticdl_proto_goTypes = []any{
 	(*Task)(nil),              // 8: elasticdl.Task
 	(*Block)(nil),             // 9: elasticdl.Block
 	(*GetTaskRequest)(nil),    // 10: elasticdl.GetTaskRequest
-	(*GetTaskReply)(nil),      // 11: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 12: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 13: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 14: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 15: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 16: elasticdl.HeartbeatRequest
-	(*CutReport)(nil),         // 17: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 18: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 19: elasticdl.Arrival
-	(*Assembly)(nil),          // 20: elasticdl.Assembly
-	(*Recall)(nil),            // 21: elasticdl.Recall
-	(*World)(nil),             // 22: elasticdl.World
-	(*Member)(nil),            // 23: elasticdl.Member
-	(*ScaleRequest)(nil),      // 24: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 25: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 26: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 27: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 28: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 29: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 30: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 31: elasticdl.StopRequest
-	(*StopReply)(nil),         // 32: elasticdl.StopReply
-	(*Variable)(nil),          // 33: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 34: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 35: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 36: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 37: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 38: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 39: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 40: elasticdl.ControlReply
-	nil,                       // 41: elasticdl.Evaluation.MetricsEntry
+	(*Dataset)(nil),           // 11: elasticdl.Dataset
+	(*GetTaskReply)(nil),      // 12: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 13: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 14: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 15: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 16: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 17: elasticdl.HeartbeatRequest
+	(*CutReport)(nil),         // 18: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 19: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 20: elasticdl.Arrival
+	(*Crew)(nil),              // 21: elasticdl.Crew
+	(*Failure)(nil),           // 22: elasticdl.Failure
+	(*Assembly)(nil),          // 23: elasticdl.Assembly
+	(*Recall)(nil),            // 24: elasticdl.Recall
+	(*World)(nil),             // 25: elasticdl.World
+	(*Member)(nil),            // 26: elasticdl.Member
+	(*ScaleRequest)(nil),      // 27: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 28: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 29: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 30: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 31: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 32: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 33: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 34: elasticdl.StopRequest
+	(*StopReply)(nil),         // 35: elasticdl.StopReply
+	(*Variable)(nil),          // 36: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 37: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 38: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 39: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 40: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 41: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 42: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 43: elasticdl.ControlReply
+	nil,                       // 44: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
@@ -3419,53 +3783,57 @@ var file_elasticdl_proto_depIdxs = []int32{
 	6,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
 	1,  // 3: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
 	9,  // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
-	8,  // 5: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	12, // 6: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
-	0,  // 7: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	15, // 8: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
-	3,  // 9: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	17, // 10: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
-	2,  // 11: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	33, // 12: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	22, // 13: elasticdl.Assembly.world:type_name -> elasticdl.World
-	21, // 14: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	23, // 15: elasticdl.World.members:type_name -> elasticdl.Member
-	6,  // 16: elasticdl.World.base:type_name -> elasticdl.Base
-	0,  // 17: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	41, // 18: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	28, // 19: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	27, // 20: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	30, // 21: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	33, // 22: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	36, // 23: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	6,  // 24: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	4,  // 25: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	10, // 26: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	13, // 27: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	16, // 28: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	19, // 29: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	26, // 30: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	24, // 31: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	31, // 32: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	34, // 33: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	37, // 34: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	39, // 35: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	5,  // 36: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	11, // 37: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	14, // 38: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	18, // 39: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	20, // 40: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	29, // 41: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	25, // 42: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	32, // 43: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	35, // 44: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	38, // 45: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	40, // 46: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	36, // [36:47] is the sub-list for method output_type
-	25, // [25:36] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	11, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
+	8,  // 6: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
+	13, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
+	16, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
+	18, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	2,  // 12: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
+	36, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	21, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	22, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	25, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
+	24, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	26, // 18: elasticdl.World.members:type_name -> elasticdl.Member
+	6,  // 19: elasticdl.World.base:type_name -> elasticdl.Base
+	21, // 20: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	0,  // 21: elasticdl.PodStatus.role:type_name -> elasticdl.Role
+	44, // 22: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	31, // 23: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	30, // 24: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	33, // 25: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	36, // 26: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	39, // 27: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	6,  // 28: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	4,  // 29: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	10, // 30: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	14, // 31: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	17, // 32: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	20, // 33: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	29, // 34: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	27, // 35: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	34, // 36: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	37, // 37: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	40, // 38: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	42, // 39: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	5,  // 40: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	12, // 41: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	15, // 42: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	19, // 43: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	23, // 44: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	32, // 45: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	28, // 46: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	35, // 47: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	38, // 48: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	41, // 49: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	43, // 50: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	40, // [40:51] is the sub-list for method output_type
+	29, // [29:40] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_elasticdl_proto_init() }
@@ -3473,7 +3841,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[16].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[19].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -3485,7 +3853,7 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   38,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   3,
 		},

@@ -1,0 +1,246 @@
+package job
+
+import (
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Program is a training program of the user's, which workers run instead of a model: a PyTorch script as it stands. Its options are torchrun's,
+// by name and meaning, where torchrun has them.
+type Program struct {
+	Command       []string `json:"command,omitempty"`       // what stands after --: a script or a program, and its arguments
+	Processes     string   `json:"processes,omitzero"`      // --nproc_per_node: of each worker; a number, auto, cpu or gpu
+	Module        bool     `json:"module,omitzero"`         // --module: the first word is a Python module
+	NoPython      bool     `json:"noPython,omitzero"`       // --no_python: the first word is a program
+	MaxRestarts   int      `json:"maxRestarts,omitzero"`    // --max_restarts: failures by its own fault before the job fails
+	StartMethod   string   `json:"startMethod,omitzero"`    // --start_method: fork or exec
+	RestartOnJoin string   `json:"restartOnJoin,omitzero"`  // --restart_on_join: now, checkpoint or never
+	Checkpoint    string   `json:"checkpointFile,omitzero"` // --checkpoint_file: what the script writes, a glob; for --restart_on_join=checkpoint
+	Grace         Duration `json:"grace,omitzero"`          // --restart_grace: from SIGTERM to SIGKILL when processes are started again
+	Role          string   `json:"role,omitzero"`           // --role: of the processes
+	LogDir        string   `json:"logDir,omitzero"`         // --log_dir: where the processes' output is kept
+	Redirects     string   `json:"redirects,omitzero"`      // --redirects: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, 0:3,1:1
+	Tee           string   `json:"tee,omitzero"`            // --tee: likewise, and to the worker's log
+	SHA256        string   `json:"sha256,omitzero"`         // --program_sha256: of the file that a URL as the first word names
+	GPUs          int      `json:"gpus,omitzero"`           // --gpus: of each worker
+	Interface     string   `json:"interface,omitzero"`      // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
+}
+
+// What --restart_on_join can be: whether processes that keep no state are started again when a worker joins.
+const (
+	RestartNow          = "now"        // at once, as torchrun does
+	RestartAtCheckpoint = "checkpoint" // when the script has written its next checkpoint
+	RestartNever        = "never"      // when they are started again for another reason
+)
+
+// How processes are started.
+const (
+	StartFork = "fork" // by a process that has imported torch
+	StartExec = "exec" // each by itself
+)
+
+var (
+	forRun    = []Type{Run}
+	forModels = []Type{Train, Evaluate, Predict}
+)
+
+// programFlags are the flags of `elasticdl run`.
+var programFlags = []Flag{
+	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere, Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value { return processes(&c.Job.Program.Processes) }},
+	{Name: "nnodes", Topic: Processes, Effect: Everywhere, Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers", bind: func(c *Command) value { return nodes(c) }},
+	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program before the job fails; what others do to it, and changes of the world, are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
+	{Name: "module", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m (-m)", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
+	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
+	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return text(&c.Job.Program.StartMethod) }},
+	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
+	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return place(&c.Job.Program.Checkpoint) }},
+	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
+	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
+	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker", bind: func(c *Command) value { return place(&c.Job.Program.LogDir) }},
+	{Name: "redirects", Topic: Processes, Effect: Everywhere, Usage: "output to files in --log_dir: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1 (-r)", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
+	{Name: "tee", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well (-t)", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
+	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
+	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
+	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
+	{Name: "standalone", Topic: Remnants, Effect: Gone, Usage: "no endpoint is needed", bind: toBool},
+	{Name: "rdzv_backend", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "rdzv_endpoint", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
+	{Name: "rdzv_id", Topic: Remnants, Effect: Gone, Usage: "see --job_name", bind: toNowhere},
+	{Name: "rdzv_conf", Topic: Remnants, Effect: Gone, Usage: "see --heartbeat_timeout", bind: toNowhere},
+	{Name: "monitor_interval", Topic: Remnants, Effect: Gone, Usage: "nothing is polled", bind: toNowhere},
+}
+
+// defaultProgram has torchrun's defaults, where it has them.
+func defaultProgram() Program {
+	return Program{
+		Processes: "1", StartMethod: StartFork, RestartOnJoin: RestartNow, Role: "default", Redirects: "0", Tee: "0", Grace: Duration{time.Second},
+	}
+}
+
+// processes is a number, or auto, cpu, gpu.
+func processes(p *string) value {
+	v := text(p)
+	v.kind = "N|auto|cpu|gpu"
+	return v
+}
+
+// nodes is torchrun's --nnodes.
+func nodes(c *Command) value {
+	set := func(s string) error {
+		low, high, elastic := strings.Cut(s, ":")
+		least, err := strconv.Atoi(low)
+		most := least
+		if elastic && err == nil {
+			most, err = strconv.Atoi(high)
+		}
+		if err != nil || least < 1 || most < least {
+			return fmt.Errorf("expected N or MIN:MAX, as 2 or 1:4")
+		}
+		c.Job.MinWorkers, c.Job.MaxWorkers, c.Job.NumWorkers = least, most, most
+		return nil
+	}
+	return value{kind: "N|MIN:MAX", at: new(int), set: set, get: func() string { return "" }}
+}
+
+// sha256 is what a checksum looks like.
+var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// checkProgram refuses what cannot be run.
+func (j *Job) checkProgram(p *problems) {
+	g := &j.Program
+	p.check(len(g.Command) > 0 && g.Command[0] != "", "the program is missing: give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2")
+	if n, err := strconv.Atoi(g.Processes); err == nil {
+		p.atLeast(1, n, "nproc_per_node")
+	} else {
+		p.oneOf(g.Processes, "nproc_per_node", "a number", "auto", "cpu", "gpu")
+	}
+	p.check(!g.Module || !g.NoPython, "--no_python: with --module the first word is a Python module; drop one of the two")
+	p.atLeast(0, g.MaxRestarts, "max_restarts")
+	p.atLeast(0, g.GPUs, "gpus")
+	p.oneOf(g.StartMethod, "start_method", StartFork, StartExec)
+	p.oneOf(g.RestartOnJoin, "restart_on_join", RestartNow, RestartAtCheckpoint, RestartNever)
+	p.check(g.RestartOnJoin != RestartAtCheckpoint || g.Checkpoint != "", "--restart_on_join=%s: give --checkpoint_file, which the program writes", g.RestartOnJoin)
+	if _, err := path.Match(g.Checkpoint, ""); err != nil {
+		p.check(false, "--checkpoint_file=%s: expected a path, with * and ? for any characters", g.Checkpoint)
+	}
+	p.check(g.Grace.Duration >= 0, "--restart_grace=%v: expected 0s or more", g.Grace)
+	p.check(g.Role != "", "--role=: expected a name")
+	p.check(g.SHA256 == "" || sha256.MatchString(g.SHA256), "--program_sha256=%s: expected 64 hexadecimal digits", g.SHA256)
+	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
+		p.check(streams.MatchString(f.streams), "--%s=%s: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1", f.flag, f.streams)
+	}
+	p.check(g.LogDir != "" || g.Redirects == "0", "--redirects=%s: give --log_dir, where the output goes", g.Redirects)
+	p.check(j.HeartbeatTimeout.Duration >= time.Second, "--heartbeat_timeout=%v: expected 1s or more", j.HeartbeatTimeout)
+}
+
+var streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
+
+// shellSigns are what only a shell understands.
+const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
+
+// settleCommand makes a job to train with a --job_command one that runs a program. One that runs none has no program.
+func (c *Command) settleCommand() {
+	if c.jobCommand != "" && (c.Job.Type == Train || c.Job.Type == Run && len(c.Job.Program.Command) == 0) {
+		c.Job.Type, c.Job.Program.Command = Run, strings.Fields(c.jobCommand)
+		if strings.ContainsAny(c.jobCommand, shellSigns) {
+			c.Job.Program.Command = []string{"/bin/sh", "-c", c.jobCommand}
+		}
+	}
+	if !c.Job.Runs() {
+		c.Job.Program = Program{}
+	}
+}
+
+// settleProgram makes what was not given fit what was: a name from the script's, GPUs as resources.
+func (c *Command) settleProgram(p *problems) {
+	j := c.Job
+	j.ModelDef, j.ModelZoo = "", ""
+	if j.Name == "" && len(j.Program.Command) > 0 {
+		j.Name = nameOf(j.Program.Command)
+	}
+	if n := j.Program.GPUs; n > 0 {
+		for _, r := range []*Resources{&j.Worker.Request, &j.Worker.Limit} {
+			if other, ok := (*r)["gpu"]; ok && other != strconv.Itoa(n) {
+				p.check(false, "--gpus=%d: --worker_resource_request and --worker_resource_limit say gpu=%s; drop one of the two", n, other)
+			}
+			if *r == nil {
+				*r = make(Resources)
+			}
+			(*r)["gpu"] = strconv.Itoa(n)
+		}
+	}
+	if j.NumWorkers < j.MinWorkers && !c.has("num_workers") {
+		j.NumWorkers = j.MinWorkers
+	}
+}
+
+var unnamable = regexp.MustCompile(`[^a-z0-9]+`)
+
+// nameOf is a job's name from its program: "main" of "python3 -u train/main.py".
+func nameOf(command []string) string {
+	word := command[0]
+	if IsPython(word) {
+		for _, arg := range command[1:] {
+			if !strings.HasPrefix(arg, "-") {
+				word = arg
+				break
+			}
+		}
+	}
+	word, _, _ = strings.Cut(path.Base(word), ".")
+	name := strings.Trim(unnamable.ReplaceAllString(strings.ToLower(word), "-"), "-")
+	if name == "" {
+		return "program"
+	}
+	return strings.TrimRight(name[:min(len(name), MaxName)], "-")
+}
+
+var python = regexp.MustCompile(`^python([0-9](\.[0-9]+)?)?$`)
+
+// IsPython tells whether a word is the name of a Python interpreter.
+func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
+
+// shortFlags are those of torchrun.
+var shortFlags = map[string]string{"-m": "--module", "-r": "--redirects", "-t": "--tee"}
+
+// torchrun reads arguments as torchrun has them: short flags, and the program after --, or after the last flag. What it leaves are flags.
+func (c *Command) torchrun(args []string) (flags []string) {
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		switch {
+		case arg == "--":
+			c.Job.Program.Command = slices.Clone(args[i+1:])
+			return flags
+		case shortFlags[arg] != "":
+			arg = shortFlags[arg]
+		case !strings.HasPrefix(arg, "--"):
+			c.Job.Program.Command = slices.Clone(args[i:])
+			return flags
+		}
+		flags = append(flags, arg)
+		name, _, hasValue := strings.Cut(arg[2:], "=")
+		if f := Find(name); f != nil && f.TakesValue() && !hasValue && i+1 < len(args) && args[i+1] != "--" {
+			i++
+			flags = append(flags, args[i])
+		}
+	}
+	return flags
+}
+
+// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of `elasticdl run`, which go first.
+func FromEnviron(args, environ []string) []string {
+	var said []string
+	for _, v := range environ {
+		name, value, _ := strings.Cut(v, "=")
+		name, ok := strings.CutPrefix(name, "PET_")
+		if f := Find(strings.ToLower(name)); ok && f != nil && slices.Contains(goesWith[f.Name], Run) {
+			said = append(said, "--"+f.Name+"="+value)
+		}
+	}
+	return append(said, args...)
+}

@@ -1,0 +1,222 @@
+package master
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/task"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// program is what the master knows of a user's program: how often it failed by its own fault, what it trains on, and which workers are done
+// with it. Its workers meet as those of a ring do; processes that keep their state are members of one, those that keep none begin anew with
+// each world. The mutex is held in every call.
+type program struct {
+	m        *master
+	dataset  *wire.Dataset   // nil: nobody has asked for records
+	restarts int             // failures that were charged
+	came     int64           // the formation that failed and arrived are of
+	failed   []*wire.Failure // in that world
+	arrived  map[int]bool    // workers that have come from it
+	finished map[int]int64   // by worker: the formation whose processes have all ended with 0
+}
+
+func newProgram(m *master) *program {
+	return &program{m: m, arrived: make(map[int]bool), finished: make(map[int]int64)}
+}
+
+// savedProgram is what the next master has to know of a program.
+type savedProgram struct {
+	Restarts int      `json:"restarts,omitempty"`
+	Dataset  *dataset `json:"dataset,omitempty"`
+}
+
+// dataset is a [wire.Dataset] in a record.
+type dataset struct {
+	Size    int64  `json:"size"`
+	Epochs  int32  `json:"epochs"`
+	Shuffle bool   `json:"shuffle,omitempty"`
+	Seed    uint64 `json:"seed,omitempty"`
+	Task    int64  `json:"task"`
+}
+
+func (g *program) save() *savedProgram {
+	s := &savedProgram{Restarts: g.restarts}
+	if d := g.dataset; d != nil {
+		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
+	}
+	return s
+}
+
+// restore takes what the master before has left, before the queue is restored.
+func (g *program) restore(s *savedProgram) error {
+	if s == nil {
+		return nil
+	}
+	g.restarts = s.Restarts
+	if d := s.Dataset; d != nil {
+		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
+		return g.m.plan(g.shards(), nil)
+	}
+	return nil
+}
+
+// shards is the data set as the queue has it: one shard, whose records are numbers.
+func (g *program) shards() []task.Shard {
+	if g.dataset == nil {
+		return nil
+	}
+	return []task.Shard{{Name: "dataset", Count: g.dataset.Size}}
+}
+
+// policy cuts the data set as the program has said.
+func (g *program) policy(p task.Policy) task.Policy {
+	if d := g.dataset; d != nil {
+		p.RecordsPerTask, p.Epochs, p.Shuffle, p.Seed = d.Task, int(d.Epochs), d.Shuffle, d.Seed
+	}
+	return p
+}
+
+// declare takes what a process says that the program trains on. All processes say the same.
+func (g *program) declare(d *wire.Dataset) error {
+	switch {
+	case d == nil || proto.Equal(d, g.dataset):
+		return nil
+	case g.dataset != nil:
+		return status.Errorf(codes.FailedPrecondition, "another process has declared %s, this one %s: all processes of a program train on the same records", described(g.dataset), described(d))
+	case d.Size < 1 || d.Epochs < 1 || d.Task < 1:
+		return status.Errorf(codes.InvalidArgument, "a data set of %s: expected a size, epochs and records per task of 1 or more", described(d))
+	}
+	g.dataset = d
+	if err := g.m.plan(g.shards(), nil); err != nil {
+		g.dataset = nil
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	g.m.Log.Info("The program trains on " + described(d))
+	g.m.remember() // before anybody is given a record
+	g.m.wake()
+	return nil
+}
+
+func described(d *wire.Dataset) string {
+	return fmt.Sprintf("%d records, epochs=%d, shuffle=%v, seed=%d, %d records per task", d.Size, d.Epochs, d.Shuffle, d.Seed, d.Task)
+}
+
+// ended reports whether there are no more records.
+func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDone() }
+
+// arrives takes what a worker says of its processes in the world that it comes from.
+func (g *program) arrives(a *wire.Arrival) {
+	world, _ := g.m.ring.meeting.World()
+	delete(g.finished, int(a.Worker))
+	if a.Formation == 0 || a.Formation != world.Formation {
+		return
+	}
+	if g.came != a.Formation {
+		g.came, g.failed = a.Formation, nil
+		clear(g.arrived)
+	}
+	g.arrived[int(a.Worker)] = true
+	g.failed = append(g.failed, a.Failures...)
+	for _, f := range a.Failures {
+		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid", f.Pid, "reason", reason(f))
+	}
+}
+
+// judge charges the program with the end of its last world, if it was its own fault: then no member was lost, and no process was
+// killed by others; what the other processes say follows from that. It is an error if that was once too often.
+func (g *program) judge(before rendezvous.World) error {
+	failed := g.failed
+	g.failed = nil
+	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
+	if len(failed) == 0 || lost || slices.ContainsFunc(failed, fromOutside) {
+		return nil
+	}
+	g.restarts++
+	if g.restarts <= g.m.Job.Program.MaxRestarts {
+		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
+		return nil
+	}
+	root := slices.MinFunc(failed, func(a, b *wire.Failure) int { return cmp.Compare(a.UnixMs, b.UnixMs) })
+	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root))
+}
+
+// times says how often the program was started again.
+func (g *program) times() string {
+	switch most := g.m.Job.Program.MaxRestarts; most {
+	case 0:
+		return ""
+	default:
+		return fmt.Sprintf(" %d times, --max_restarts=%d", g.restarts, most)
+	}
+}
+
+// fromOutside reports whether a process was ended from outside: by a signal that a program does not give itself when it goes wrong.
+func fromOutside(f *wire.Failure) bool {
+	switch syscall.Signal(f.Signal) {
+	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
+		return !f.Fault
+	}
+	return false
+}
+
+// reason says in a line why a process failed.
+func reason(f *wire.Failure) string {
+	text := strings.Join(strings.Fields(f.Message), " ")
+	if text == "" {
+		text = fmt.Sprintf("exit code %d", f.Code)
+		if f.Signal != 0 {
+			text = fmt.Sprintf("signal %d (%v)", f.Signal, syscall.Signal(f.Signal))
+		}
+	} else if f.Code != 0 {
+		text += fmt.Sprintf(" (exit code %d)", f.Code)
+	}
+	return text
+}
+
+// heard takes which world's processes of a worker have all ended with 0.
+func (g *program) heard(worker int, formation int64) {
+	if formation > 0 {
+		g.finished[worker] = formation
+	}
+}
+
+// done reports whether all processes of the world have ended with 0.
+func (g *program) done() bool {
+	world, ok := g.m.ring.meeting.World()
+	return ok && len(world.Members) > 0 && !slices.ContainsFunc(world.Members, func(m rendezvous.Member) bool { return g.finished[m.Worker] != world.Formation })
+}
+
+// advance opens the next epoch when this one is settled, and ends the job when all processes have ended with 0.
+func (g *program) advance(now time.Time) {
+	m := g.m
+	for g.dataset != nil && !m.queue.TrainingDone() && m.queue.Settled() {
+		m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
+		m.happen(EpochFinished{Epoch: m.queue.Stats().Epoch, Records: m.queue.Stats().EpochDone})
+		m.queue.NextEpoch()
+		m.wake()
+	}
+	if !g.done() {
+		return
+	}
+	if stats := m.queue.Stats(); g.dataset != nil && stats.Done < stats.Total {
+		m.Log.Warn("The program has ended before its records did", "done", stats.Done, "of", stats.Total)
+	}
+	m.end(job.Succeeded, nil, now)
+}
+
+// describe adds to the status.
+func (g *program) describe(s *wire.JobStatus) {
+	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
+	s.Program = strings.Join(g.m.Job.Program.Command, " ")
+}
