@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
@@ -20,6 +21,21 @@ const pollInterval = 100 * time.Millisecond
 
 // Logs copies logs of a job, until ctx is done.
 func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
+	return logs(ctx, name, o, "", o.Pod == "", w)
+}
+
+// Output copies what the workers of a job write, from the beginning until the job has ended or ctx is done. With a single worker no line
+// has its name before it.
+func Output(ctx context.Context, name string, single bool, w io.Writer) error {
+	err := logs(ctx, name, role.LogOptions{Follow: true, Tail: -1}, pod.Worker.String()+"-", !single, w)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// logs copies the logs of pods whose names begin with a text.
+func logs(ctx context.Context, name string, o role.LogOptions, only string, named bool, w io.Writer) error {
 	d, err := existing(name)
 	if err != nil {
 		return err
@@ -38,6 +54,7 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 		if err != nil {
 			return err
 		}
+		pods = slices.DeleteFunc(pods, func(p string) bool { return !strings.HasPrefix(p, only) })
 		if o.Pod != "" {
 			if !slices.Contains(pods, o.Pod) {
 				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, name, ErrNotFound, strings.Join(pods, ", "))
@@ -51,7 +68,7 @@ func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) erro
 					return err
 				}
 				tails[p] = &tail{file: file}
-				if o.Pod == "" {
+				if named {
 					tails[p].prefix = "[" + p + "] "
 				}
 				if first && o.Tail >= 0 {
@@ -83,8 +100,8 @@ func (d dir) pods() ([]string, error) {
 	}
 	var pods []string
 	for _, e := range entries {
-		if pod, ok := strings.CutSuffix(e.Name(), ".log"); ok {
-			pods = append(pods, pod)
+		if name, ok := strings.CutSuffix(e.Name(), ".log"); ok {
+			pods = append(pods, name)
 		}
 	}
 	slices.SortFunc(pods, func(a, b string) int {

@@ -285,7 +285,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	life := wire.Caller(ctx).Life
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.over {
-		reply.Unknown = r.Leave != wire.Leave_STAYS // nothing is left to hand back
+		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // nothing is left to hand back
 		return reply, nil
 	}
 	if id.Role == pod.Worker {

@@ -21,6 +21,9 @@ import (
 // Plan returns what a master needs to know of a job, but for where it listens and where its pods run: the
 // metrics of its model, and its data, which this machine must have.
 func Plan(j *job.Job, log *slog.Logger) (master.Config, error) {
+	if j.Runs() {
+		return master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background())}, nil
+	}
 	config := master.Config{Job: j, Log: log, Open: bucket.Opener(context.Background()), Data: &records{job: j, log: log, read: make(map[task.Kind]*data.Files)}}
 	model, err := zoo.Lookup(j.ModelDef)
 	if err != nil {

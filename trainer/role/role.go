@@ -9,8 +9,10 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/agent"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -88,6 +90,15 @@ func listen(ctx context.Context, addr string) (net.Listener, error) {
 	}
 }
 
+// host is the address under which other workers reach this one.
+func (r Role) host() string {
+	host, _, err := net.SplitHostPort(r.Listen)
+	if err != nil {
+		return "127.0.0.1"
+	}
+	return host
+}
+
 // RunWorker runs a worker: the main of its process.
 func RunWorker(ctx context.Context, r Role) error {
 	if err := r.check(); err != nil {
@@ -104,9 +115,16 @@ func RunWorker(ctx context.Context, r Role) error {
 	}
 	working, stop := work(ctx, leaveGrace)
 	defer stop()
+	log := Logger(r.Log, r.LogLevel)
 	return r.leave(worker.Main(working, worker.Options{
+		Program: func(working context.Context, j *job.Job) error {
+			return agent.Run(working, agent.Config{
+				Job: j, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
+				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Output: r.Log, Log: log,
+			})
+		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),
-		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: Logger(r.Log, r.LogLevel),
+		Master: wire.NewMasterClient(conn), Self: self, Threads: r.Threads, Log: log,
 		Listen: func() (net.Listener, error) { return net.Listen("tcp", cmp.Or(r.Listen, "127.0.0.1:0")) },
 	}))
 }

@@ -1161,7 +1161,7 @@ type HeartbeatRequest struct {
 	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed are of
 	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker
 	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // of the checkpoint that is being made: a server, or the worker of a ring that was told to
-	Finished      int64                  `protobuf:"varint,13,opt,name=finished,proto3" json:"finished,omitempty"`                // of a program: the formation whose processes on this worker have all ended with 0
+	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // of a program: the formation whose processes on this worker have all ended with 0
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1435,6 +1435,7 @@ type HeartbeatReply struct {
 	Life            int64                  `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model now: who works with another one drops what it holds, and joins again
 	Settled         int32                  `protobuf:"varint,5,opt,name=settled,proto3" json:"settled,omitempty"`                                        // worker of a ring: epochs that are settled
 	Join            bool                   `protobuf:"varint,7,opt,name=join,proto3" json:"join,omitempty"`                                              // server: the master has come back and does not know where it listens: join again
+	Over            bool                   `protobuf:"varint,20,opt,name=over,proto3" json:"over,omitempty"`                                             // the job has ended
 	Cut             int64                  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // worker of a ring: checkpoints up to this number are made, or given up; no report of them is wanted
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
@@ -1501,6 +1502,13 @@ func (x *HeartbeatReply) GetSettled() int32 {
 func (x *HeartbeatReply) GetJoin() bool {
 	if x != nil {
 		return x.Join
+	}
+	return false
+}
+
+func (x *HeartbeatReply) GetOver() bool {
+	if x != nil {
+		return x.Over
 	}
 	return false
 }
@@ -3485,7 +3493,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\x03R\tformation\x12&\n" +
 	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12&\n" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
-	"\bfinished\x18\r \x01(\x03R\bfinished\"\xdb\x02\n" +
+	"\bfinished\x18\x14 \x01(\x03R\bfinished\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x03R\x06number\x12)\n" +
 	"\x05phase\x18\x02 \x01(\x0e2\x13.elasticdl.CutPhaseR\x05phase\x12\x16\n" +
@@ -3500,13 +3508,14 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\xa9\x01\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\xbd\x01\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
 	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
 	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x12\n" +
-	"\x04join\x18\a \x01(\bR\x04join\x12\x10\n" +
+	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
+	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
 	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xda\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +

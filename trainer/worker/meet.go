@@ -25,7 +25,8 @@ type meeting struct {
 
 	mu       sync.Mutex
 	stream   *conversation
-	recalled int64 // formation that it is recalled from
+	recalled int64 // formation that it is recalled from,
+	joins    bool  // for the sake of those that wait to join alone
 	drop     context.CancelCauseFunc
 	current  int64 // formation of the world that drop drops
 	life     int64 // of the model, in the newest world
@@ -143,7 +144,7 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 		if word.Recall.Formation != m.current {
 			return
 		}
-		m.recalled = word.Recall.Formation
+		m.recalled, m.joins = word.Recall.Formation, word.Recall.Joins
 		if word.Recall.Now {
 			m.drop(errRecalled)
 		}

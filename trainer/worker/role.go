@@ -40,7 +40,9 @@ type Options struct {
 	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	Log  *slog.Logger
+	// Program works instead of this package in a job that runs a program; nil: there are none.
+	Program func(ctx context.Context, j *job.Job) error
+	Log     *slog.Logger
 }
 
 // Main joins the master, builds the model that the job names, opens its data
@@ -55,6 +57,12 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 	j, servers, base, err := join(setup, o)
 	if err != nil {
 		return err
+	}
+	if j.Runs() { // who is asked to leave before is in no world yet
+		if o.Program == nil {
+			return fmt.Errorf("job %s runs a program, which this worker cannot", j.Name)
+		}
+		return o.Program(ctx, j)
 	}
 	cfg, done, err := prepare(setup, j)
 	if err != nil {

@@ -98,7 +98,7 @@ func newRoot() *cobra.Command {
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
-		trainCommand(), evaluateCommand(), predictCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(), resumeCommand(), downloadCommand(),
+		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(), resumeCommand(), downloadCommand(),
 		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(),
 	)
 	for _, name := range []string{"top"} {

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -49,7 +49,7 @@ func jobCommand(t job.Type, use, short string) *cobra.Command {
 		DisableFlagParsing: true,
 		ValidArgsFunction:  completeFlags(t),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
-			if slices.Contains(args, "--help") || slices.Contains(args, "-h") {
+			if asksHelp(t, args) {
 				return cmd.Help()
 			}
 			return startJob(cmd, t, args)
@@ -63,6 +63,9 @@ func jobCommand(t job.Type, use, short string) *cobra.Command {
 
 // startJob starts a job of a type.
 func startJob(cmd *cobra.Command, t job.Type, args []string) error {
+	if t == job.Run {
+		args = job.FromEnviron(args, os.Environ())
+	}
 	c, err := job.Parse(t, args)
 	var client *kube.Client
 	switch {
@@ -108,7 +111,9 @@ func startHere(cmd *cobra.Command, c *job.Command) error {
 		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Places())
 		return err
 	}
-	fmt.Fprintln(cmd.OutOrStdout(), c.Job.Places())
+	if !c.Job.Runs() {
+		fmt.Fprintln(cmd.OutOrStdout(), c.Job.Places())
+	}
 	return attend(ctx, h, c.Job, cmd.OutOrStdout())
 }
 
@@ -155,6 +160,9 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 		status, err := h.Wait(ctx)
 		ended <- end{status, err}
 	}()
+	if j.Runs() {
+		return attendProgram(ctx, h, j, out)
+	}
 	show := newDisplay(out)
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
@@ -171,16 +179,21 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 				return e.err
 			}
 			show.close(e.status)
-			logs := ""
-			if home, err := local.Home(); err == nil {
-				logs = filepath.Join(home, "jobs", j.Name, "logs")
-			}
-			if _, err := io.WriteString(out, summary(e.status, logs)); err != nil {
-				return err
-			}
-			return outcome(ctx, e.status)
+			return conclude(ctx, e.status, j, out)
 		}
 	}
+}
+
+// conclude says what became of a job.
+func conclude(ctx context.Context, s *wire.JobStatus, j *job.Job, out io.Writer) error {
+	logs := ""
+	if home, err := local.Home(); err == nil {
+		logs = filepath.Join(home, "jobs", j.Name, "logs")
+	}
+	if _, err := io.WriteString(out, summary(s, logs)); err != nil {
+		return err
+	}
+	return outcome(ctx, s)
 }
 
 // outcome is a job's exit code: an error, shown already, unless it succeeded.
@@ -201,6 +214,9 @@ func checkHere(j *job.Job) error {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("--%s=%s: %w", flag, value, err))
 		}
+	}
+	if j.Runs() {
+		return programHere(j)
 	}
 	if j.ModelDef != "" {
 		_, err := zoo.Lookup(j.ModelDef)

@@ -1,0 +1,61 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/local"
+)
+
+func runCommand() *cobra.Command {
+	return jobCommand(job.Run, "run [flags] -- SCRIPT [ARGUMENTS]", "Run a training program, such as a PyTorch script, on elastic workers")
+}
+
+// asksHelp reports whether a command line asks for help: of this program, not of the user's.
+func asksHelp(t job.Type, args []string) bool {
+	if end := slices.Index(args, "--"); t == job.Run && end >= 0 {
+		args = args[:end]
+	}
+	return slices.Contains(args, "--help") || slices.Contains(args, "-h")
+}
+
+// programHere finds what is missing on this machine of a program: the script, or the program itself.
+func programHere(j *job.Job) error {
+	word := j.Program.Command[0]
+	switch {
+	case job.IsPython(word), !j.Program.NoPython && !j.Program.Module && !strings.HasSuffix(word, ".py"):
+		if _, err := exec.LookPath(word); err != nil {
+			return fmt.Errorf("the program %s: %w", word, err)
+		}
+	case j.Program.Module, strings.Contains(word, "://"):
+	default:
+		if _, err := os.Stat(word); err != nil {
+			return fmt.Errorf("the program %s: %w", word, err)
+		}
+	}
+	return nil
+}
+
+// attendProgram shows what a program writes until its job has ended. The end of ctx stops the job.
+func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
+	shown := make(chan error, 1)
+	go func() {
+		shown <- local.Output(context.WithoutCancel(ctx), j.Name, j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
+	}()
+	status, err := h.Wait(ctx)
+	if problem := <-shown; err == nil && problem != nil {
+		err = problem
+	}
+	if err != nil {
+		return err
+	}
+	return conclude(ctx, status, j, out)
+}

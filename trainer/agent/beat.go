@@ -1,0 +1,97 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
+)
+
+// beats is what the heartbeats tell.
+type beats struct {
+	mu        sync.Mutex
+	urgent    chan struct{} // the next one is due now
+	formation int64
+	finished  int64
+	leaves    bool
+}
+
+// world notes which world the processes are in; 0: none.
+func (b *beats) world(formation int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.formation, b.finished = formation, 0
+}
+
+// finish notes that all processes of a world have ended with 0.
+func (b *beats) finish(formation int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.finished = formation
+	b.hasten()
+}
+
+// leave notes that nothing holds the worker any more that was asked to leave.
+func (b *beats) leave() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leaves = true
+	b.hasten()
+}
+
+func (b *beats) hasten() {
+	select {
+	case b.urgent <- struct{}{}:
+	default:
+	}
+}
+
+// heartbeats tells the master how this worker is. It cancels one that the master does not know any more, or has left for dead.
+func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
+	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
+	defer ticker.Stop()
+	answered, missed := time.Now(), 0
+	for over := false; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-a.beats.urgent:
+		}
+		reply, err := a.beat(ctx)
+		if err != nil {
+			missed++ // more than one: the agent itself may have been stopped
+			if away := time.Since(answered); a.Abandoned > 0 && missed > 1 && away >= a.Abandoned {
+				cancel(fmt.Errorf("%w for %v: %w", worker.ErrAbandoned, away.Round(time.Second), err))
+				return
+			}
+			continue
+		}
+		answered, missed = time.Now(), 0
+		if reply.Unknown {
+			cancel(worker.ErrReplaced)
+			return
+		}
+		if reply.Over && !over {
+			over = true
+			close(a.over)
+		}
+	}
+}
+
+func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
+	defer cancel()
+	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
+	a.beats.mu.Lock()
+	r.Formation, r.Finished = a.beats.formation, a.beats.finished
+	if a.beats.leaves {
+		r.Leave = wire.Leave_ASKED
+	}
+	a.beats.mu.Unlock()
+	return a.Master.Heartbeat(ctx, r)
+}
