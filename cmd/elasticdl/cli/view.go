@@ -34,7 +34,9 @@ func screen(s *wire.JobStatus, width, height int, now time.Time) string {
 	head += "  " + age(s, now)
 	lines := []string{head}
 	words := strings.Join(progress(s), "  ")
-	if cells := min(width-len(words)-2, 50); cells >= 10 {
+	if s.Program != "" && s.RecordsTotal == 0 { // how far it is it alone knows
+		words = s.Program
+	} else if cells := min(width-len(words)-2, 50); cells >= 10 {
 		words = bar(s, cells) + "  " + words
 	} else {
 		lines = append(lines, bar(s, width))
@@ -299,14 +301,19 @@ func summary(s *wire.JobStatus, logs string) string {
 	}
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(w, "  records\t%s of %s", commas(s.RecordsDone), commas(s.RecordsTotal))
-	if trains(s) {
-		fmt.Fprintf(w, ", %s", count(int64(s.Epochs), "epoch"))
+	if s.Program == "" || s.RecordsTotal > 0 {
+		fmt.Fprintf(w, "  records\t%s of %s", commas(s.RecordsDone), commas(s.RecordsTotal))
+		if trains(s) {
+			fmt.Fprintf(w, ", %s", count(int64(s.Epochs), "epoch"))
+		}
+		if done := s.RecordsDone - s.RecordsBefore; done > 0 && took > 0 {
+			fmt.Fprintf(w, ", %s records/s", commas(int64(float64(done)/took.Seconds())))
+		}
+		fmt.Fprintln(w)
 	}
-	if done := s.RecordsDone - s.RecordsBefore; done > 0 && took > 0 {
-		fmt.Fprintf(w, ", %s records/s", commas(int64(float64(done)/took.Seconds())))
+	if s.Restarts > 0 {
+		fmt.Fprintf(w, "  program\t%s (--max_restarts=%d)\n", count(int64(s.Restarts), "failure"), s.MaxRestarts)
 	}
-	fmt.Fprintln(w)
 	if n := len(s.Evaluations); n > 0 {
 		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
 	}
@@ -383,7 +390,10 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	if !trains(s) {
 		row("Type", s.Type)
 	}
-	row("Strategy", s.Strategy)
+	if s.Program == "" {
+		row("Strategy", s.Strategy)
+	}
+	row("Program", oneLine(s.Program))
 	row("Ring", ring(s))
 	if s.Workers > 0 && s.EndedUnixMs == 0 {
 		row("Workers", fmt.Sprintf("%d of %d running", alive(s)[wire.Role_WORKER], s.Workers))
@@ -399,6 +409,9 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("Checkpoint", saved(s, now))
 	row("Output", result(s))
 	row("Note", anew(s))
+	if s.Restarts > 0 {
+		row("Restarts", fmt.Sprintf("%d of %d failures allowed (--max_restarts)", s.Restarts, s.MaxRestarts))
+	}
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))
 	}
@@ -467,7 +480,11 @@ func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 		if s.Namespace != "" {
 			runtime = "kubernetes"
 		}
-		row := []string{s.Name, s.State, cmp.Or(strings.TrimSuffix(s.Strategy, "Strategy"), s.Type), percent(s), epoch, workers, servers, age(s, now), runtime}
+		how := cmp.Or(strings.TrimSuffix(s.Strategy, "Strategy"), s.Type)
+		if s.Program != "" {
+			how = s.Type
+		}
+		row := []string{s.Name, s.State, how, percent(s), epoch, workers, servers, age(s, now), runtime}
 		if namespaces {
 			row = append(row, s.Namespace)
 		}
