@@ -62,6 +62,7 @@
 //	tcpstore/     PyTorch's TCPStore, by which processes of torch.distributed find each other
 //	worker/       lease → read → step → push, or sum with the others → report
 //	role/         what every role does, wherever it runs: its main, its plan, its log, its last words
+//	agent/        a worker whose engine is a user's program: its place in the rendezvous, its processes' records and state
 //	program/      a user's training program: its processes on one node, as torchrun's agent runs them; program/python/ is the package that scripts import
 //	local/        the roles as processes of this machine
 //	kube/         the roles as pods, and the only one that talks to Kubernetes

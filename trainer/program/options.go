@@ -83,6 +83,12 @@ type invocation struct {
 	display string   // what reports call the program
 }
 
+// Check returns what keeps the program from being started on this machine: a script or an interpreter that is not there.
+func (o Options) Check() error {
+	_, err := o.normalize()
+	return err
+}
+
 // normalize fills in defaults and returns the command line; errors say what is wrong with which option.
 func (o *Options) normalize() (*invocation, error) {
 	o.Role = cmp.Or(o.Role, "default")

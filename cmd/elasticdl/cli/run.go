@@ -2,10 +2,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 
@@ -13,6 +10,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/program"
 )
 
 func runCommand() *cobra.Command {
@@ -29,19 +27,11 @@ func asksHelp(t job.Type, args []string) bool {
 
 // programHere finds what is missing on this machine of a program: the script, or the program itself.
 func programHere(j *job.Job) error {
-	word := j.Program.Command[0]
-	switch {
-	case job.IsPython(word), !j.Program.NoPython && !j.Program.Module && !strings.HasSuffix(word, ".py"):
-		if _, err := exec.LookPath(word); err != nil {
-			return fmt.Errorf("the program %s: %w", word, err)
-		}
-	case j.Program.Module, strings.Contains(word, "://"):
-	default:
-		if _, err := os.Stat(word); err != nil {
-			return fmt.Errorf("the program %s: %w", word, err)
-		}
+	g := j.Program
+	if strings.Contains(g.Command[0], "://") { // each worker brings it
+		return nil
 	}
-	return nil
+	return program.Options{Command: g.Command, Module: g.Module, NoPython: g.NoPython}.Check()
 }
 
 // attendProgram shows what a program writes until its job has ended. The end of ctx stops the job.
