@@ -22,6 +22,9 @@ MNIST_SOURCE ?= $(wildcard ../shared/data/mnist)
 export ELASTICDL_CLUSTER ?= $(abspath $(BUILD)/cluster)
 CLUSTER_FLAGS ?= --nodes=2
 CLUSTER    := $(BUILD)/tools/cluster
+# A Python that has PyTorch 2.x, by a virtual environment; Debian's has 1.13.
+TORCH      := $(BUILD)/tools/torch
+TORCH_TESTS = $$(grep -rl --include='*_test.go' '^//go:build torch' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' tools/kubernetes/components/go.mod)
 KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
   $(foreach v,gitVersion=$(KUBERNETES) gitMajor=$(word 1,$(subst ., ,$(KUBERNETES:v%=%))) gitMinor=$(word 2,$(subst ., ,$(KUBERNETES:v%=%))) \
@@ -32,7 +35,7 @@ PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}'
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
 .PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy fuzz clean cc \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e
+  cluster-up cluster-down cluster-tools pulumi-tools e2e torch test-torch
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -63,6 +66,20 @@ test: cc ## the trainer's tests, with the race detector; not those of the stacks
 	$(GO) test -race -shuffle=on -timeout 20m $(QUICK)
 	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
 
+# Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
+test-torch: torch cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
+	@dpkg -s python3-torch >/dev/null 2>&1 || { apt-get update -q && $(MAKE) --no-print-directory bench-peers; }
+	$(GO) test -tags torch -count=1 -timeout 10m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS)
+
+# 570 MB to fetch and 1.5 GB on disk; a minute the first time.
+torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
+	@cmp -s tools/torch/requirements.txt $(TORCH)/requirements.txt || { rm -rf $(TORCH); \
+	  python3 -m venv $(TORCH) 2>/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv && python3 -m venv $(TORCH); }; \
+	  $(TORCH)/bin/pip install -q --no-deps --require-hashes -r tools/torch/requirements.txt; \
+	  $(TORCH)/bin/python tools/torch/nocuda.py; \
+	  $(TORCH)/bin/python -c 'import torch, torch.distributed; print("PyTorch", torch.__version__)'; \
+	  cp tools/torch/requirements.txt $(TORCH)/; }
+
 simulation: ## 500 whole jobs of each strategy in virtual time, with all that may befall them; SEED=first, SEEDS=how many
 	$(GO) test -c -o $(BUILD)/trainer.test ./trainer
 	@cd trainer; running=; for strategy in TestSimulation TestSimulationRing; do \
@@ -88,11 +105,13 @@ check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the 
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done
 	$(GO) vet ./...
 	$(GO) vet -tags e2e ./test/e2e/... ./stacks
+	$(GO) vet -tags torch $(TORCH_TESTS)
 	$(GO) vet -C tools/gen ./...
 	$(GO) vet -C tools/kubernetes ./...
 	@fixes=$$($(GO) fix -diff ./... 2>&1 || true); if [ -n "$$fixes" ]; then echo "run go fix ./...:"; echo "$$fixes"; exit 1; fi
 	$(LINT) staticcheck ./...
 	$(LINT) staticcheck -tags e2e ./test/e2e/... ./stacks
+	$(LINT) staticcheck -tags torch $(TORCH_TESTS)
 	$(GO) test -count=1 -skip TestSimulation ./trainer
 	@before=$$(git status --porcelain -- trainer | cksum; git diff -- trainer | cksum); $(MAKE) --no-print-directory generate; \
 	  after=$$(git status --porcelain -- trainer | cksum; git diff -- trainer | cksum); \

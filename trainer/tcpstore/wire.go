@@ -205,7 +205,7 @@ func (d *decoder) blob(most uint64, what string) ([]byte, error) {
 	if d.left -= 8 + int(n); d.left < 0 {
 		return nil, refused("more than %d bytes", maxMessage)
 	}
-	if n <= 4<<10 {
+	if n <= maxKey {
 		b := make([]byte, n)
 		_, err := io.ReadFull(d.r, b)
 		return b, err

@@ -1,0 +1,51 @@
+// Package torch finds the Pythons that have PyTorch, for tests with the build tag torch, which `make test-torch` runs.
+// Such a test is named TestTorch…, and fails where a Python is missing: it is not compiled by `make test`.
+package torch
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// Python is an interpreter that imports torch.
+type Python struct {
+	Name    string // for subtests: "1.13" or "2.x", as the wire of its TCPStore goes
+	Path    string
+	Version string // of PyTorch
+}
+
+// Pythons returns one of PyTorch 1.13 and one of 2.x. It fails the test if one is missing.
+func Pythons(t testing.TB) []Python {
+	t.Helper()
+	var all []Python
+	for _, p := range []struct{ name, path, how string }{
+		{"1.13", "/usr/bin/python3", "make bench-peers installs Debian's"},
+		{"2.x", filepath.Join(root(t), "build/tools/torch/bin/python"), "make torch installs PyPI's"},
+	} {
+		out, err := exec.Command(p.path, "-c", "import torch; print(torch.__version__)").CombinedOutput()
+		if err != nil {
+			t.Fatalf("PyTorch %s is missing (%s): %s: %v\n%s", p.name, p.how, p.path, err, out)
+		}
+		all = append(all, Python{p.name, p.path, strings.TrimSpace(string(out))})
+	}
+	return all
+}
+
+// root returns the root of the module.
+func root(t testing.TB) string {
+	dir, err := os.Getwd()
+	for err == nil {
+		if _, found := os.Stat(filepath.Join(dir, "go.mod")); found == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			err = os.ErrNotExist
+		}
+		dir = filepath.Dir(dir)
+	}
+	t.Fatalf("find the module's root: %v", err)
+	return ""
+}
