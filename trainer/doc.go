@@ -41,6 +41,7 @@
 //	nn/           tensors, tape, layers, losses; nn/kernel/ is its assembly and the portable twin of that
 //	recordio/     the file format of training data
 //	safetensors/  the file format of trained parameters
+//	source/       where a user's program comes from, as a command names it
 //	manifest/     what a job is on Kubernetes: its objects, its pods, their names
 //
 // Models stand between: they are read as examples, and run by the worker.
@@ -67,6 +68,7 @@
 //	local/        the roles as processes of this machine
 //	kube/         the roles as pods, and the only one that talks to Kubernetes
 //	image/        container images, made and pushed without Docker
+//	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket
 //	logline/      the format of log lines
 //
 // # Laws

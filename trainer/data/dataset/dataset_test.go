@@ -26,6 +26,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data"
 	"github.com/elasticdl/elasticdl/trainer/data/example"
+	"github.com/elasticdl/elasticdl/trainer/download"
 )
 
 // tiny is a data set of 10 training and 3 test images, without gzip.
@@ -444,7 +445,7 @@ func TestResume(t *testing.T) {
 			if f.requests < 10 {
 				t.Errorf("%d requests", f.requests)
 			}
-			if took := time.Since(start); hang != (took > stalled) {
+			if took := time.Since(start); hang != (took > download.Stalled) {
 				t.Errorf("took %v", took)
 			}
 		})
@@ -481,7 +482,7 @@ func TestGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &flaky{errors: 1000}
 		_, err := Make(t.Context(), Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "out"), Mirrors: []string{"http://a", "http://b"}, Client: &http.Client{Transport: f}}, nil)
-		if err == nil || !strings.Contains(err.Error(), "503") || f.requests != 2*attempts {
+		if err == nil || !strings.Contains(err.Error(), "503") || f.requests != 2*download.Attempts {
 			t.Errorf("after %d requests: %v", f.requests, err)
 		}
 	})

@@ -8,10 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/download"
 )
 
 // input is one file.
@@ -51,7 +54,7 @@ func open(ctx context.Context, o Options, s set, space *workspace, progress func
 		}
 	}
 	if d.client == nil {
-		d.client = newClient()
+		d.client = download.NewClient()
 	}
 	inputs := map[string]input{}
 	for _, name := range s.files {
@@ -122,6 +125,56 @@ func (s set) find(dir, name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("read source %s: %s; want %s %s", dir, want, s.what, strings.Join(s.files, ", "))
+}
+
+// A downloader gets files from the first mirror that has them right.
+type downloader struct {
+	client   *http.Client
+	mirrors  []string
+	sums     map[string]string // nil: any will do
+	kind     string            // of the checksums
+	progress func(Progress)
+}
+
+const maxDownload = 1 << 28 // bytes of a file
+
+// fetch downloads a file to a path and checks it. name is what the checksums know it by.
+func (d *downloader) fetch(ctx context.Context, file, name, path string) (input, error) {
+	var problems []string
+	for _, mirror := range d.mirrors {
+		in, err := d.fetchFrom(ctx, strings.TrimSuffix(mirror, "/")+"/"+file, name, path)
+		if err == nil {
+			return in, nil
+		}
+		if ctx.Err() != nil {
+			return in, context.Cause(ctx)
+		}
+		problems = append(problems, err.Error())
+	}
+	return input{}, errors.New(strings.Join(problems, "; "))
+}
+
+func (d *downloader) fetchFrom(ctx context.Context, url, name, path string) (in input, err error) {
+	step := Progress{Step: "download " + url[strings.LastIndexByte(url, '/')+1:], Bytes: true}
+	r := download.Request{Client: d.client, URL: url, Max: maxDownload, Progress: func(done, total int64) {
+		step.Done, step.Total = done, total
+		d.progress(step)
+	}}
+	if err := r.File(ctx, path); err != nil {
+		return in, err
+	}
+	in = input{name: url, path: path}
+	if in.sum, in.size, err = sumOf(path, d.kind); err != nil {
+		return in, fmt.Errorf("%s: %w", url, err)
+	}
+	if want := d.sums[name]; d.sums != nil && in.sum != want {
+		kind := "sha256 "
+		if d.kind != "" {
+			kind = ""
+		}
+		return in, fmt.Errorf("%s: %s%s, want %s", url, kind, in.sum, want)
+	}
+	return in, nil
 }
 
 // md5Sum begins a checksum that is not SHA-256, for files of which only an MD5 is published.

@@ -1,0 +1,198 @@
+// Package source reads where a user's program comes from, as the first words of a command name it.
+//
+//	main.py --epochs=2                       a file of this machine, or a command on PATH: taken as it is
+//	s3://bucket/main.py --epochs=2           an object of Amazon S3, or of a store that speaks its protocol
+//	gs://bucket/main.py                      an object of Google Cloud Storage
+//	https://host/main.py                     a file on the web
+//	s3://bucket/code.tar.gz main.py --epochs=2
+//	                                         an archive, and the script in it: .tar.gz, .tgz, .tar, .zip
+//	https://host/main.py#sha256=9f86d0…      any of them, with the checksum that it must have
+//
+// The forms are those of torchelastic's fetch_and_run, and more. Package fetch gets what this package reads.
+//
+// Laws:
+//
+//  1. What is fetched over the web comes by https; by http from this machine only.
+//  2. A script in an archive is below the directory into which the archive is unpacked.
+//  3. No secret is in a name that is printed: what follows a question mark stays out.
+package source
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"strings"
+)
+
+// Program is where a program comes from, and how it is called.
+type Program struct {
+	Kind     Kind
+	Location string   // path or URL, without the checksum
+	Name     string   // of the file: "main.py", "code.tar.gz"; "" for Local
+	Archive  Archive  // Single for Local
+	Script   string   // of an archive: the path of the script in it, with slashes
+	Args     []string // of the script
+	SHA256   string   // in lower-case hexadecimal digits; "": not given
+}
+
+// Kind is a kind of place.
+type Kind string
+
+// The kinds of places.
+const (
+	Local  Kind = "local"
+	Bucket Kind = "bucket" // s3:// or gs://
+	Web    Kind = "web"    // https://, or http:// of this machine
+)
+
+// Archive is how files are packed.
+type Archive string
+
+// The kinds of archives.
+const (
+	Single  Archive = "" // one file, the script itself
+	Tar     Archive = "tar"
+	GzipTar Archive = "tar.gz"
+	Zip     Archive = "zip"
+)
+
+const expected = "expected a path, s3://BUCKET/FILE, gs://BUCKET/FILE or https://HOST/FILE"
+
+const mark = "#sha256="
+
+// Parse reads a command. sha256 is the checksum that was given beside it, as by --program_sha256; "" if none was.
+func Parse(command []string, sha256 string) (Program, error) {
+	if len(command) == 0 || command[0] == "" {
+		return Program{}, errors.New("no program: " + expected)
+	}
+	location, sum, marked := strings.Cut(command[0], mark)
+	p := Program{Kind: Local, Location: location, Args: command[1:]}
+	fail := func(format string, args ...any) (Program, error) {
+		return Program{}, fmt.Errorf("program %s: %s", Shown(location), fmt.Sprintf(format, args...))
+	}
+	if marked || sha256 != "" {
+		if marked && sha256 != "" && !strings.EqualFold(sum, sha256) {
+			return fail("%s%s and --program_sha256=%s differ; leave one of them out", mark, sum, sha256)
+		}
+		if !marked {
+			sum = sha256
+		}
+		if b, err := hex.DecodeString(sum); err != nil || len(b) != 32 {
+			return fail("sha256 %q: expected 64 hexadecimal digits, as sha256sum prints them", sum)
+		}
+		p.SHA256 = strings.ToLower(sum)
+	}
+	scheme, _, remote := strings.Cut(location, "://")
+	if !remote {
+		if location == "" {
+			return fail("it is empty; %s", expected)
+		}
+		return p, nil
+	}
+	u, err := url.Parse(location)
+	if err != nil {
+		return fail("no URL; %s", expected) // err has the URL in it
+	}
+	switch {
+	case scheme == "s3" || scheme == "gs":
+		p.Kind = Bucket
+		if u.Host == "" || u.User != nil || strings.Contains(u.Host, ":") {
+			return fail("no bucket; expected %s://BUCKET/FILE; the address of a store goes into ?endpoint=", scheme)
+		}
+	case scheme == "https", scheme == "http" && loopback(u.Hostname()):
+		p.Kind = Web
+		if u.Hostname() == "" {
+			return fail("no host; %s", expected)
+		}
+		if u.User != nil {
+			return fail("it has a user's name in it; expected an address that needs none, or one that was signed")
+		}
+	case scheme == "http":
+		return fail("http:// would let anybody on the way change the program; expected https://")
+	default:
+		return fail("unknown kind of place %q; %s", scheme, expected)
+	}
+	if strings.Contains(location, "#") {
+		return fail("a # in it; expected %s and a checksum after it, or %%23 for the character", mark)
+	}
+	p.Name = path.Base(u.Path)
+	if u.Path == "" || strings.HasSuffix(u.Path, "/") || !local(strings.TrimPrefix(u.Path, "/")) {
+		return fail("no file is named; %s", expected)
+	}
+	return p.withScript()
+}
+
+// withScript takes the script of an archive from the arguments.
+func (p Program) withScript() (Program, error) {
+	if p.Archive = archiveOf(p.Name); p.Archive == Single {
+		return p, nil
+	}
+	if len(p.Args) == 0 {
+		return Program{}, fmt.Errorf("program %s: it is an archive; expected the path of the script in it next, as: %[1]s main.py", p)
+	}
+	p.Script, p.Args = path.Clean(p.Args[0]), p.Args[1:]
+	if p.Script == "." || !local(p.Script) {
+		return Program{}, fmt.Errorf("program %s: the script %q is not in the archive; expected a path in it, as: main.py", p, p.Script)
+	}
+	return p, nil
+}
+
+// String names the program to users.
+func (p Program) String() string { return Shown(p.Location) }
+
+// Shown returns a location without what follows a question mark, which may have a signature in it, and without a user's name.
+func Shown(location string) string {
+	scheme, rest, remote := strings.Cut(location, "://")
+	if !remote {
+		return location
+	}
+	rest, _, _ = strings.Cut(rest, "?")
+	host, file, slash := strings.Cut(rest, "/")
+	if at := strings.LastIndexByte(host, '@'); at >= 0 {
+		host = host[at+1:]
+	}
+	if slash {
+		host += "/" + file
+	}
+	return scheme + "://" + host
+}
+
+func archiveOf(name string) Archive {
+	name = strings.ToLower(name)
+	for _, a := range []struct {
+		suffix string
+		Archive
+	}{{".tar.gz", GzipTar}, {".tgz", GzipTar}, {".tar", Tar}, {".zip", Zip}} {
+		if strings.HasSuffix(name, a.suffix) {
+			return a.Archive
+		}
+	}
+	return Single
+}
+
+// local reports whether a path with slashes stays below where it begins, on every system.
+func local(p string) bool {
+	if p == "" || strings.ContainsAny(p, "\\\x00") || path.IsAbs(p) {
+		return false
+	}
+	for part := range strings.SplitSeq(p, "/") {
+		if part == ".." {
+			return false
+		}
+	}
+	return true
+}
+
+// loopback reports whether a host is this machine, whatever a resolver says.
+func loopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && a.IsLoopback()
+}
+
+// Secure reports whether a program may come from a URL: by https, or by http from this machine. Redirects are to be asked, too.
+func Secure(u *url.URL) bool {
+	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
+}
