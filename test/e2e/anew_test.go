@@ -112,11 +112,12 @@ func (ns *namespace) onBoth(job, epochs string, more ...string) *submitted {
 	return j
 }
 
-// A node is lost with a server and workers. The job has checkpoints on a volume that both nodes have: it goes back to the newest.
-func TestNodeLossWithServer(t *testing.T) {
-	const epochs = 80
+// Both nodes are lost, one after the other: the first with a server and workers, the second with the master, all servers and the other
+// workers. The job has checkpoints on a volume that both nodes have: it goes back to the newest.
+func TestNodesLost(t *testing.T) {
+	const epochs = 120
 	ns := newNamespace(t)
-	j := ns.onBoth("halved", "80", ns.checkpoints()...)
+	j := ns.onBoth("halved", "120", ns.checkpoints()...)
 	back := killed(t, "node-1")
 	began := time.Now()
 	j.awaits("server 1 on node-0, in a third life of the model", patience, func() bool {
@@ -125,6 +126,28 @@ func TestNodeLossWithServer(t *testing.T) {
 	})
 	took(t, "node killed with a server to the server replaced", began)
 	back()
+	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
+	j.goesOn(trainingDigits / 10)
+
+	master, done := j.uids("master")[0], j.done()
+	back = killed(t, "node-0")
+	began = time.Now()
+	j.awaits("another master on node-1", patience, func() bool {
+		o := j.pod("master")
+		return o.running() && o.Metadata.UID != master && o.Spec.NodeName == "node-1"
+	})
+	took(t, "the other node killed, with all else, to another master", began)
+	j.awaits("both servers on node-1, and the model's next life", 2*patience, func() bool {
+		s := j.status()
+		return len(j.on("node-1", (*object).running)) == 2 && j.pod("ps-0").running() && j.pod("ps-1").running() &&
+			j.pod("ps-0").Spec.NodeName == "node-1" && j.pod("ps-1").Spec.NodeName == "node-1" && s.Life > 3
+	})
+	took(t, "the other node killed, with all else, to servers there", began)
+	back()
+	j.goesOn(trainingDigits / 10)
+	took(t, "the other node killed, with all else, to further training", began)
+	t.Logf("%d records were done before, %d are now", done, j.done())
+	j.hurries()
 	j.rolledBack(epochs)
 }
 
@@ -142,5 +165,6 @@ func TestKubeletLossWithServer(t *testing.T) {
 	took(t, "kubelet killed with a server to the server replaced", began)
 	j.goesOn(trainingDigits / 10)
 	back()
+	j.hurries()
 	j.begunAnew(epochs)
 }

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -45,6 +46,7 @@ func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
 	j := ns.train(job, slices.Concat(slotted, []string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"}, more)...)
+	j.slotted = true
 	j.runs("master", "ps-0", "ps-1")
 	j.awaits("2 workers on node-0", patience, func() bool { return len(j.workers((*object).running)) == 2 })
 	ns.kubectl("uncordon", "node-1")
@@ -80,6 +82,7 @@ func TestNodeLoss(t *testing.T) {
 	if now := j.uids("master", "ps-0", "ps-1"); !slices.Equal(now, kept) {
 		t.Errorf("master or servers were disturbed: %v, before %v", now, kept)
 	}
+	j.hurries()
 	j.ends(epochs)
 }
 
@@ -96,26 +99,87 @@ func TestKubeletLoss(t *testing.T) {
 	began = time.Now()
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
 	took(t, "kubelet back to 4 workers running", began)
+	j.hurries()
 	j.ends(epochs)
 }
 
-// A drained node's workers are evicted, wait for another place, and get one when the node is open again.
+// Both nodes are drained, one after the other, as when they are upgraded. The workers of the first are evicted, wait for another
+// place, and get one when the node is open again. With the second node all that the job has there is evicted, the master and
+// the servers one at a time, and nothing is lost.
 func TestDrain(t *testing.T) {
-	const epochs = 100
+	const epochs = 120
 	ns := newNamespace(t)
-	j := ns.spread("drained", "100")
-	began := time.Now()
-	if err := command("kubectl", "drain", "node-1", "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s"); err != nil {
-		t.Fatal(err)
-	}
-	took(t, "kubectl drain", began)
+	j := ns.spread("drained", "120", ns.checkpoints()...)
+	all := []string{"master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3"}
+	before := j.uids(all...)
+	drain(t, "node-1")
 	j.awaits("2 workers pending", patience, func() bool { return len(j.workers(pending)) == 2 && len(j.workers((*object).running)) == 2 })
 	j.goesOn(trainingDigits / 10)
 	ns.kubectl("uncordon", "node-1")
 	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
-	s := j.ends(epochs)
-	if s.Relaunched != 2 {
+	if s := j.tells(); s.Relaunched != 2 {
 		t.Errorf("%d pods replaced, want 2", s.Relaunched)
+	}
+
+	together := j.together()
+	drain(t, "node-0")
+	ns.kubectl("uncordon", "node-0")
+	began := time.Now()
+	j.runs("master", "ps-0", "ps-1")
+	j.awaits("4 workers again", patience, func() bool { return len(j.workers((*object).running)) == 4 })
+	j.goesOn(trainingDigits / 10)
+	took(t, "everything drained to further training", began)
+	if most := together(); most != 1 {
+		t.Errorf("%d of master and servers left at once, want one at a time: their PodDisruptionBudget", most)
+	}
+	for i, now := range j.uids(all...) {
+		if now == before[i] {
+			t.Errorf("%s was not evicted", all[i])
+		}
+	}
+	j.hurries()
+	j.rolledBack(epochs)
+}
+
+// drain evicts all pods of a node, for which it waits.
+func drain(t *testing.T, node string) {
+	t.Helper()
+	t.Cleanup(func() { command("kubectl", "uncordon", node) })
+	began := time.Now()
+	if err := command("kubectl", "drain", node, "--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=120s"); err != nil {
+		t.Fatal(err)
+	}
+	took(t, "kubectl drain "+node, began)
+}
+
+// together watches how many of the master and the servers of a job leave at a time, and returns what tells the most.
+func (j *submitted) together() (most func() int) {
+	ctx, stop := context.WithCancel(j.t.Context())
+	result := make(chan int)
+	go func() {
+		most := 0
+		for {
+			_, changed := j.ask(func() bool {
+				n := 0
+				for name, o := range j.now[pods] {
+					if strings.HasPrefix(name, "elasticdl-"+j.job+"-") && o.role() != "worker" && o.leaving() {
+						n++
+					}
+				}
+				most = max(most, n)
+				return false
+			})
+			select {
+			case <-changed:
+			case <-ctx.Done():
+				result <- most
+				return
+			}
+		}
+	}()
+	return func() int {
+		stop()
+		return <-result
 	}
 }
 
@@ -149,6 +213,7 @@ func TestAPIServerAway(t *testing.T) {
 	if now := j.uids("master", "ps-0", "ps-1", "worker-1", "worker-2"); !slices.Equal(now, kept) {
 		t.Errorf("pods were disturbed: %v, before %v", now, kept)
 	}
+	j.hurries()
 	j.ends(epochs)
 }
 
@@ -175,14 +240,7 @@ func TestAllWorkersDeleted(t *testing.T) {
 }
 
 // done is how many records are.
-func (j *submitted) done() (n int64) {
+func (j *submitted) done() int64 {
 	j.t.Helper()
-	j.awaits("status", patience, func() bool {
-		if s := j.status(); s != nil {
-			n = s.RecordsDone
-			return true
-		}
-		return false
-	})
-	return n
+	return j.tells().RecordsDone
 }

@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,11 +15,14 @@ import (
 // succeeded waits until another master than that one works, and the training with it.
 func (j *submitted) succeeded(before string, what string) (uid string) {
 	j.t.Helper()
+	return j.back(what, func(o *object) bool { return o.running() && o.Metadata.UID != before })
+}
+
+// back waits until there is a master that is as wanted, and the training goes on with it.
+func (j *submitted) back(what string, is func(master *object) bool) (uid string) {
+	j.t.Helper()
 	began := time.Now()
-	j.awaits("another master", patience, func() bool {
-		o := j.pod("master")
-		return o.running() && o.Metadata.UID != before
-	})
+	j.awaits("another master", patience, func() bool { return is(j.pod("master")) })
 	took(j.t, what+" to another master running", began)
 	j.goesOn(trainingDigits / 10)
 	took(j.t, what+" to further training", began)
@@ -38,7 +42,8 @@ func (j *submitted) undisturbed(s *wire.JobStatus) {
 	}
 }
 
-// A master is killed, evicted, and lost with its node. The servers and workers go on, and the job loses nothing.
+// A master is killed three times, twice by its process and once by its pod, and lost with its node. The servers and workers go on,
+// and the job loses nothing.
 func TestMasterComesBack(t *testing.T) {
 	const epochs = 200
 	ns := newNamespace(t)
@@ -50,19 +55,22 @@ func TestMasterComesBack(t *testing.T) {
 	j.runs(slices.Concat([]string{"master"}, others)...)
 	j.trains(0.01)
 	kept, master := j.uids(others...), j.uids("master")[0]
-
-	ns.kubectl("delete", "pod", j.pod("master").Metadata.Name, "--grace-period=0", "--force")
-	master = j.succeeded(master, "master killed")
+	for n := range 2 {
+		if !crash(j.found("master")) {
+			t.Fatal("the master has no process")
+		}
+		uid := j.back(fmt.Sprintf("kill %d of the master's process", n+1), func(o *object) bool { return o.restarted(n + 1) })
+		if uid != master {
+			t.Fatalf("the master's pod is %s, before %s: it did not restart in place", uid, master)
+		}
+	}
 
 	ns.kubectl("uncordon", "node-1")
 	ns.kubectl("cordon", "node-0")
 	t.Cleanup(func() { command("kubectl", "uncordon", "node-0") })
-	err := command("kubectl", "drain", "node-0", "--pod-selector=elasticdl-job-name=heir,elasticdl-replica-type=master", "--force", "--timeout=90s")
-	if err != nil {
-		t.Fatal(err)
-	}
-	master = j.succeeded(master, "master evicted")
-	if node := j.pod("master").Spec.NodeName; node != "node-1" {
+	ns.kubectl("delete", "pod", j.found("master").Metadata.Name, "--grace-period=0", "--force")
+	master = j.succeeded(master, "master killed")
+	if node := j.found("master").Spec.NodeName; node != "node-1" {
 		t.Fatalf("the master is on %s", node)
 	}
 	ns.kubectl("uncordon", "node-0")
@@ -73,6 +81,7 @@ func TestMasterComesBack(t *testing.T) {
 	if now := j.uids(others...); !slices.Equal(now, kept) {
 		t.Errorf("%v were disturbed: %v, before %v", others, now, kept)
 	}
+	j.hurries()
 	j.undisturbed(j.ends(epochs))
 	if log := j.log("master"); len(grep(log, "The master has come back")) == 0 {
 		t.Error("the last master's log does not say that it has come back")
@@ -89,9 +98,9 @@ func TestRingOutlivesMaster(t *testing.T) {
 	j.runs(slices.Concat([]string{"master"}, others)...)
 	j.trains(0.01)
 	kept, master := j.uids(others...), j.uids("master")[0]
-	ns.kubectl("delete", "pod", j.pod("master").Metadata.Name, "--grace-period=0", "--force")
+	ns.kubectl("delete", "pod", j.found("master").Metadata.Name, "--grace-period=0", "--force")
 	j.succeeded(master, "master killed")
-	if s := j.status(); s.Life != 1 {
+	if s := j.tells(); s.Life != 1 {
 		t.Errorf("life %d of the model: it was lost with a master", s.Life)
 	}
 	if now := j.uids(others...); !slices.Equal(now, kept) {
@@ -113,6 +122,7 @@ func TestRingOutlivesMaster(t *testing.T) {
 	if now := j.done(); now < done {
 		t.Errorf("%d records are done after the suspension, %d before", now, done)
 	}
+	j.hurries()
 	s := j.ends(epochs)
 	if strings.Contains(s.Anew, "anew") || s.RecordsBefore < done {
 		t.Errorf("%q, with %d records of before: the job did not go on with what it had, %d records", s.Anew, s.RecordsBefore, done)

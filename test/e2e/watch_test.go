@@ -68,7 +68,8 @@ type object struct {
 		Allocatable       map[string]string
 		Conditions        []condition
 		ContainerStatuses []struct {
-			State struct{ Running *struct{} }
+			RestartCount int
+			State        struct{ Running *struct{} }
 		}
 	}
 	Data map[string]string
@@ -98,6 +99,11 @@ func (o *object) condition(name string) *condition {
 func (o *object) running() bool {
 	return o != nil && o.Status.Phase == "Running" && o.Metadata.DeletionTimestamp == nil &&
 		len(o.Status.ContainerStatuses) > 0 && o.Status.ContainerStatuses[0].State.Running != nil
+}
+
+// restarted reports whether a pod's container runs, for the n-th time after its first.
+func (o *object) restarted(n int) bool {
+	return o.running() && o.Status.ContainerStatuses[0].RestartCount == n
 }
 
 func (o *object) leaving() bool { return o != nil && o.Metadata.DeletionTimestamp != nil }
