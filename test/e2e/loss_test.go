@@ -107,9 +107,9 @@ func TestKubeletLoss(t *testing.T) {
 // place, and get one when the node is open again. With the second node all that the job has there is evicted, the master and
 // the servers one at a time, and nothing is lost.
 func TestDrain(t *testing.T) {
-	const epochs = 120
+	const epochs = 60
 	ns := newNamespace(t)
-	j := ns.spread("drained", "120", ns.checkpoints()...)
+	j := ns.spread("drained", "60", ns.checkpoints()...)
 	all := []string{"master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2", "worker-3"}
 	before := j.uids(all...)
 	drain(t, "node-1")

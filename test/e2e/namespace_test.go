@@ -149,18 +149,23 @@ const (
 	mlp = "--model_def=mnist.mnist_mlp.custom_model" // where only the story counts
 )
 
-// train submits a job of these flags, and those that all jobs have.
+// train submits a job of these flags, and those that all jobs that train have.
 func (ns *namespace) train(job string, flags ...string) *submitted {
+	ns.t.Helper()
+	return ns.submit("train", job, slices.Concat([]string{"--training_data=/data/mnist/train", "--validation_data=/data/mnist/test"}, flags)...)
+}
+
+// submit submits a job of these flags, and those that all jobs have.
+func (ns *namespace) submit(command, job string, flags ...string) *submitted {
 	ns.t.Helper()
 	j := &submitted{namespace: ns, job: job}
 	began := time.Now()
-	common := []string{"train", "--job_name=" + job, "--image_name=" + image, "--model_zoo=model_zoo",
-		"--training_data=/data/mnist/train", "--validation_data=/data/mnist/test"}
+	common := []string{command, "--job_name=" + job, "--image_name=" + image, "--model_zoo=model_zoo"}
 	if !slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, "--volume=") }) {
 		common = append(common, "--volume=host_path="+digits+",mount_path=/data")
 	}
 	out := ns.elasticdl(append(common, flags...)...)
-	ns.t.Logf("elasticdl train: %v\n%s", time.Since(began).Round(time.Millisecond), out)
+	ns.t.Logf("elasticdl %s: %v\n%s", command, time.Since(began).Round(time.Millisecond), out)
 	return j
 }
 

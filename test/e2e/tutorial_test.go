@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,58 @@ func TestGKETutorial(t *testing.T) {
 	})...)
 	s := j.ends(epochs)
 	accurate(t, s.Evaluations[len(s.Evaluations)-1].Metrics["accuracy"])
+
+	began = time.Now()
+	model, predicted := filepath.Join(t.TempDir(), "model"), filepath.Join(t.TempDir(), "predicted")
+	ns.predicts("test-mnist", predicted)
+	took(t, "elasticdl predict, and the download of its file", began)
+	began = time.Now()
+	t.Log(ns.elasticdl("download", "test-mnist", model))
+	took(t, "elasticdl download of the model", began)
+	alike(t, model, filepath.Join(predicted, "out.csv"))
+}
+
+// predicts has the trained model of a job on the claim predict the test digits, and fetches what it has made of them. One of the workers
+// is deleted on the way.
+func (ns *namespace) predicts(job, to string) {
+	ns.t.Helper()
+	j := ns.submit("predict", "guess", slices.Concat(small, []string{mlp, "--num_workers=2", "--minibatch_size=1", "--num_minibatches_per_task=1",
+		"--volume=mount_path=/data,claim_name=fileserver-claim", "--checkpoint_dir_for_init=/data/elasticdl-" + job + "/checkpoints",
+		"--prediction_data=/data/mnist/test", "--prediction_outputs=/data/predicted/out.csv"})...)
+	j.runs("worker-0")
+	ns.kubectl("delete", "pod", "elasticdl-guess-worker-0", "--grace-period=0", "--force", "--ignore-not-found")
+	if out, err := ns.try(*elasticdl, "wait", "guess", "--timeout=2m"); err != nil {
+		ns.t.Fatalf("%v\n%s", err, out)
+	}
+	if s := j.tells(); s.Relaunched != 1 || s.RecordsDone != testDigits {
+		ns.t.Errorf("%d records predicted with %d pods replaced, want %d and 1", s.RecordsDone, s.Relaunched, testDigits)
+	}
+	ns.t.Log(ns.elasticdl("download", "claim:fileserver-claim/predicted", to, "--image_name="+image))
+}
+
+// alike checks that a file of predictions has what the model in a directory predicts on this machine: each record once, in order.
+func alike(t *testing.T, model, file string) {
+	t.Helper()
+	t.Setenv("ELASTICDL_HOME", t.TempDir())
+	here := filepath.Join(t.TempDir(), "out.csv")
+	err := command(*elasticdl, "predict", "--runtime=local", "--job_name=here", mlp, "--num_workers=1", "--minibatch_size=1",
+		"--checkpoint_dir_for_init="+model, "--prediction_data="+filepath.Join(digits, "mnist", "test"), "--prediction_outputs="+here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := os.ReadFile(here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := len(grep(string(got), `^\d,(0\.\d+|1|\d\.?\d*e-\d+)$`))
+	figure(t, "digits predicted", strconv.Itoa(rows), fmt.Sprintf("= %d", testDigits))
+	if rows != testDigits || string(got) != string(want) {
+		t.Errorf("%d rows of predictions, want %d; as this machine predicts, in order: %t", rows, testDigits, string(got) == string(want))
+	}
 }
 
 // Its part on fault tolerance: worker-0 is deleted, and worker-4 comes at once.

@@ -276,6 +276,40 @@ func TestOrderOfAFailure(t *testing.T) {
 	}
 }
 
+// A master whose Role does not allow it to end its Job fails with the job's reason and that of the refusal. Those after it only try
+// again, and the first that may ends the Job.
+func TestJobThatCannotBeEnded(t *testing.T) {
+	c := newNodes(t, nil)
+	c.left("1", &wire.JobStatus{Name: "test", State: "Running"})
+	allowed := false
+	c.refuse = func(method, path string) error {
+		switch {
+		case method == http.MethodPatch && strings.HasSuffix(path, "/jobs/elasticdl-test-master") && !allowed && c.status().State == "Failed":
+			return forbidden("patch", "jobs")
+		case method == http.MethodPost && strings.HasSuffix(path, "/pods"):
+			t.Error("a pod is made of a job that is over")
+		}
+		return nil
+	}
+	run := func(context.Context, master.Config) (*wire.JobStatus, error) {
+		return &wire.JobStatus{Name: "test", State: "Failed", Reason: "bad data", EndedUnixMs: 1}, errors.New("bad data")
+	}
+	for _, name := range []string{"master-b", "master-b", "master-c"} {
+		err := <-c.beginWith(t.Context(), name, run)
+		if got := fmt.Sprint(err); !strings.HasPrefix(got, "bad data; Job elasticdl-test-master could not be ended: ") || !strings.Contains(got, "patch") {
+			t.Errorf("error %q", got)
+		}
+		if s := c.status(); s.State != "Failed" || s.Reason != "bad data" || c.retries() == 0 {
+			t.Errorf("%s: %s; the Job may start %d masters more", s.State, s.Reason, c.retries())
+		}
+		run = c.never
+	}
+	allowed = true
+	if err := <-c.beginWith(t.Context(), "master-d", run); fmt.Sprint(err) != "bad data" || c.retries() != 0 {
+		t.Errorf("%v; the Job may start %d masters more", err, c.retries())
+	}
+}
+
 // Without a word of it in the state, no end of a job is one: the Job starts another master, which finds out.
 func TestEndThatCannotBeWritten(t *testing.T) {
 	for _, failed := range []error{nil, errors.New("bad data")} {

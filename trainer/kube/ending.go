@@ -77,8 +77,7 @@ func (m *kubeMaster) conclude(ctx context.Context, status *wire.JobStatus) error
 	if job.State(status.State) == job.Succeeded {
 		return nil
 	}
-	m.giveUp(ctx)
-	return errors.New(cmp.Or(status.Reason, "the job has ended: "+status.State))
+	return m.giveUp(ctx, errors.New(cmp.Or(status.Reason, "the job has ended: "+status.State)))
 }
 
 // settle does what is to be done when the training ends with err, and returns what the process ends with: nil only if it is written
@@ -110,7 +109,7 @@ func (m *kubeMaster) settle(ctx context.Context, final *wire.JobStatus, err erro
 	}
 	m.sweep(ctx)
 	if job.State(final.State) == job.Failed {
-		m.giveUp(ctx)
+		return m.giveUp(ctx, err)
 	}
 	return err
 }
@@ -168,14 +167,19 @@ func (m *kubeMaster) sweep(ctx context.Context) {
 	}
 }
 
-// giveUp makes the end of this process the end of the Job: it is not to be tried again.
-func (m *kubeMaster) giveUp(ctx context.Context) {
+// giveUp makes the end of this process, with err, the end of the Job: it is not to be tried again. A master whose Role does not allow
+// that is started again, more and more seldom, by its kubelet. Each of them does nothing but try again, so that the Job ends when the
+// Role is mended, or with elasticdl stop; to exit with 0 would make the Job complete, and what it is is failed.
+func (m *kubeMaster) giveUp(ctx context.Context, err error) error {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
-	err := insist(ctx, m.log, "end the Job", func(ctx context.Context) error { return m.patchJob(ctx, `{"backoffLimit":0}`) })
-	if err != nil {
-		m.log.Error("The Job could not be ended, and starts a master again and again", "error", err)
+	refused := insist(ctx, m.log, "end the Job", func(ctx context.Context) error { return m.patchJob(ctx, `{"backoffLimit":0}`) })
+	if refused == nil {
+		return err
 	}
+	m.log.Error("The Job could not be ended, and starts a master again and again", "error", refused)
+	return fmt.Errorf("%w; Job %s could not be ended: %w: allow patch of jobs in the master's Role (elasticdl rbac), or stop the job",
+		err, manifest.MasterName(m.Job), refused)
 }
 
 // patchJob patches the spec of this master's own Job. One that is gone is no error, nor is another of its name, which the API server
