@@ -63,9 +63,9 @@ func (j *submitted) on(node string, is func(*object) bool) []string {
 // A node's kubelet dies, and with it whatever it knew of two workers. The job goes on with the other two, and with
 // four when the node is back.
 func TestNodeLoss(t *testing.T) {
-	const epochs = 100
+	const epochs = 80
 	ns := newNamespace(t)
-	j := ns.spread("survivor", "100")
+	j := ns.spread("survivor", "80")
 	kept := j.uids("master", "ps-0", "ps-1")
 
 	back := killed(t, "node-1")
@@ -88,9 +88,9 @@ func TestNodeLoss(t *testing.T) {
 
 // Only the kubelet dies: its containers go on, unseen. What the cluster takes for lost still trains, and no record is done twice.
 func TestKubeletLoss(t *testing.T) {
-	const epochs = 300
+	const epochs = 120
 	ns := newNamespace(t)
-	j := ns.spread("unseen", "300")
+	j := ns.spread("unseen", "120")
 	back := killed(t, "kubelet-1")
 	began := time.Now()
 	j.awaits("replacements of the workers of node-1", patience, func() bool { return len(j.workers(pending)) == 2 })
@@ -186,9 +186,9 @@ func (j *submitted) together() (most func() int) {
 // The API server is away for half a minute, and what depends on it starts anew as in clusters where that is elected: training
 // goes on, and what happens to pods afterwards is seen.
 func TestAPIServerAway(t *testing.T) {
-	const epochs = 200
+	const epochs = 120
 	ns := newNamespace(t)
-	j := ns.train("patient", slices.Concat(small, []string{mlp, "--num_epochs=200", "--num_ps_pods=2", "--num_workers=3",
+	j := ns.train("patient", slices.Concat(small, []string{mlp, "--num_epochs=120", "--num_ps_pods=2", "--num_workers=3",
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("worker-0", "worker-1", "worker-2")
 	j.trains(0.02)

@@ -99,7 +99,7 @@ func (c *checkpoints) begin(now time.Time) {
 	}
 	version := c.m.strategy.version()
 	due := c.cut.Due(version, now)
-	if c.m.trained || c.m.going != 0 {
+	if c.m.trained || c.m.going != 0 || c.m.serverLeaves() {
 		due = c.cut.Wanted(version, now)
 	}
 	if due {

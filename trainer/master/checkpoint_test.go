@@ -99,6 +99,59 @@ func TestNobodyIsBlamedForStorage(t *testing.T) {
 	}
 }
 
+// A server that is asked to leave does so when a checkpoint has what was in the model then. Without checkpoints, or while the model is
+// lost anyway, it need not wait.
+func TestServerLeaves(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := start(t, func(c *Config) {
+			c.Job.NumPS = 2
+			c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1000
+		})
+		w.join()
+		leave := &wire.HeartbeatRequest{Role: wire.Role_PS, Index: 1, Leave: wire.Leave_ASKED}
+		w.done(0, w.task(0))
+		w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: 0, Version: 5})
+		leave.Version = 5
+		for range 2 {
+			if reply := w.beat(leave); reply.Unknown {
+				t.Fatal("it leaves with what it holds")
+			}
+		}
+		var had ledger.Ledger
+		had.Add(ledger.Task{Epoch: 1}, 4, 4)
+		for _, phase := range []wire.CutPhase{wire.CutPhase_HELD, wire.CutPhase_COPIED, wire.CutPhase_WRITTEN} {
+			for i := range int64(2) {
+				w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Index: int32(i), Version: 6, Cut: &wire.CutReport{
+					Number: 1, Phase: phase, Version: 6, Ledger: had.Append(nil), Optimizer: "SGD",
+					Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
+					File:   fmt.Sprint("shard-", i), Start: 2 * i, End: 2*i + 2, Bytes: 8, Crc: "01234567",
+				}})
+			}
+		}
+		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 6 {
+			t.Fatalf("%v", c)
+		}
+		leave.Version = 7 // what came since is not waited for
+		if reply := w.beat(leave); !reply.Unknown {
+			t.Error("there is a checkpoint, and it stays")
+		}
+	})
+	for name, change := range map[string]func(*Config){
+		"without checkpoints": func(c *Config) {},
+		"before the training": func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1000 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := start(t, change)
+				w.join()
+				if reply := w.beat(&wire.HeartbeatRequest{Role: wire.Role_PS, Leave: wire.Leave_ASKED}); !reply.Unknown {
+					t.Error("it stays")
+				}
+			})
+		})
+	}
+}
+
 // The record of a checkpoint has the newest version of a server's, as the job's is, and knows that an epoch is complete when the next is
 // begun, whether or not the servers have heard so.
 func TestCheckpointOfServers(t *testing.T) {

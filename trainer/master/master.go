@@ -162,6 +162,7 @@ type contact struct {
 	process  uint64    // of a ring's worker: which has arrived, 0 if none has said so
 	heard    time.Time // its last heartbeat, by clock; zero before the first since it joined
 	leaves   bool      // it was asked to go: it gets nothing new to do
+	leavesAt int64     // of a server that leaves: the version that is to be in a checkpoint before
 	dismiss  bool      // it was deleted or replaced, or is not needed any more: it is told to leave
 	steps    int64
 	rejected int64

@@ -315,17 +315,21 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	m.strategy.heard(id, life, r, reply)
 	if r.Leave != wire.Leave_STAYS {
 		m.leave(id, r.Leave, now)
-		reply.Unknown = c.dismiss
+		reply.Unknown = c.dismiss || id.Role == pod.PS && m.spared(c)
 	}
 	m.advance(now)
 	return reply, nil
 }
 
-// leave takes a worker's word that it was asked to go, or that what it holds is all that it has done. The mutex is held.
+// leave takes a pod's word that it was asked to go, or a worker's that what it holds is all that it has done. The mutex is held.
 func (m *master) leave(id pod.ID, how wire.Leave, now time.Time) {
 	c := m.contact(id)
 	if !c.leaves {
 		m.Log.Info("Pod was asked to leave", "pod", id)
+		c.leavesAt = m.strategy.version()
+		if m.begun { // there is a first version, or will be, that nobody has told of yet
+			c.leavesAt = max(1, c.leavesAt)
+		}
 		m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
 		m.depart(id)
 		signal(m.poke)
@@ -334,6 +338,22 @@ func (m *master) leave(id pod.ID, how wire.Leave, now time.Time) {
 		m.lose(id.Index, nil, "")
 		m.dismiss(id, "left")
 	}
+}
+
+// spared reports whether a server that was asked to go may: a checkpoint has what it had then, or will not be made for it. The mutex is
+// held.
+func (m *master) spared(c *contact) bool {
+	return !m.checkpoints.on() || !m.begun || !m.strategy.there() || m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
+}
+
+// serverLeaves reports whether a server waits for a checkpoint before it goes. The mutex is held.
+func (m *master) serverLeaves() bool {
+	for id, c := range m.pods {
+		if id.Role == pod.PS && c.leaves && !m.spared(c) {
+			return true
+		}
+	}
+	return false
 }
 
 // Scale implements wire.MasterServer.

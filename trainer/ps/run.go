@@ -40,6 +40,9 @@ type Config struct {
 	Open checkpoint.Opener
 	// Dial opens the connection to the master; nil: TCP.
 	Dial wire.Dialer
+	// Leave is closed when the server is asked to leave; nil: it is not. It does so when the master has a checkpoint of what it
+	// holds, or will have none, or is away.
+	Leave <-chan struct{}
 	// Abandoned is how long the master may be away until the server ends; 0: for ever.
 	Abandoned time.Duration
 	Log       *slog.Logger
@@ -48,8 +51,11 @@ type Config struct {
 // ErrAbandoned ends a server whose master could not be reached for too long.
 var ErrAbandoned = errors.New("the master could not be reached")
 
-// Run joins the master, which tells the job, and serves until ctx ends or the
-// master does not know this server any more; both are no error. It closes the
+// errAsked ends a server that is asked to leave before it has joined.
+var errAsked = errors.New("asked to leave")
+
+// Run joins the master, which tells the job, and serves until ctx ends, the server has left, or the
+// master does not know it any more; all are no error. It closes the
 // listener. A master that is away is waited for: the server goes on with what it has.
 func Run(ctx context.Context, c Config) error {
 	defer c.Listener.Close()
@@ -64,7 +70,7 @@ func Run(ctx context.Context, c Config) error {
 	master := wire.NewMasterClient(conn)
 	request := joining(c)
 	j, life, base, err := join(ctx, master, c, request)
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || errors.Is(err, errAsked) {
 		return nil
 	}
 	if err != nil {
@@ -136,6 +142,8 @@ func join(ctx context.Context, master wire.MasterClient, c Config, req *wire.Joi
 		select {
 		case <-ctx.Done():
 			return nil, 0, base, context.Cause(ctx)
+		case <-c.Leave:
+			return nil, 0, base, errAsked
 		case <-time.After(pause):
 		}
 	}
@@ -191,20 +199,24 @@ func (s *Server) cutReport() *wire.CutReport {
 }
 
 // heartbeats tells the master the version, each beat and when there is news of a snapshot or a checkpoint, until ctx ends or the master does
-// not know this server. A master that has come back is told where the server listens, and what it holds. The error is that the master was
+// not need this server. One that is asked to leave says so, and waits for that: a checkpoint may be made of what it holds. A master that has come back is told where the server listens, and what it holds. The error is that the master was
 // away for too long.
 func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Config, request *wire.JoinRequest, taken <-chan struct{}) error {
 	ticker := time.NewTicker(timing.Beat)
 	defer ticker.Stop()
 	answered, missed := time.Now(), 0
+	asked, leave := c.Leave, wire.Leave_STAYS
 	for {
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		life, version, snapshot := s.standing()
 		reply, err := master.Heartbeat(wire.InLife(limited, life), &wire.HeartbeatRequest{
-			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: s.cutReport()})
+			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: s.cutReport(), Leave: leave})
 		cancel()
 		switch {
 		case ctx.Err() != nil:
+			return nil
+		case leave != wire.Leave_STAYS && (err != nil || reply.Unknown):
+			c.Log.Info("The server leaves, as it was asked to", "error", err)
 			return nil
 		case err == nil && reply.Unknown:
 			c.Log.Info("The master does not need this server: it was replaced, or the job is over")
@@ -229,6 +241,8 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-asked:
+			asked, leave = nil, wire.Leave_ASKED
 		case <-taken:
 		case <-ticker.C:
 		}

@@ -93,11 +93,12 @@ type running struct {
 	master *fakeMaster
 	ended  chan error
 	cancel context.CancelFunc
+	leave  chan struct{}
 	stop   func()
 }
 
 func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
-	r := &running{master: m, ended: make(chan error, 1)}
+	r := &running{master: m, ended: make(chan error, 1), leave: make(chan struct{})}
 	lis := memnet.Listen(1 << 10)
 	r.fleet = &fleet{t: t, life: 1, layout: dense(20, 0), servers: make([]*Server, 1), listeners: []*memnet.Listener{lis}}
 	masterAt := memnet.Listen(1 << 10)
@@ -105,7 +106,7 @@ func run(t *testing.T, m *fakeMaster, away time.Duration) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	r.cancel = cancel
 	go func() {
-		r.ended <- Run(ctx, Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+		r.ended <- Run(ctx, Config{Master: "master", Self: ps0(), Initial: twenty, Listener: lis, Advertise: "ps-0", Leave: r.leave, Dial: func(ctx context.Context, addr string) (net.Conn, error) {
 			if addr != "master" || time.Now().Before(up) {
 				return nil, errors.New("connection refused")
 			}
@@ -161,6 +162,42 @@ func TestRunEndsWithContext(t *testing.T) {
 			if err := <-r.ended; err != nil {
 				t.Fatal(err)
 			}
+		})
+	}
+}
+
+// One that is asked to leave says so, and serves until the master does not need it, or is away; before it has joined it leaves at once.
+func TestRunLeaves(t *testing.T) {
+	for name, away := range map[string]time.Duration{"not needed": 0, "the master goes": 0, "the master was never there": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				m := &fakeMaster{job: mnistJob()}
+				r := run(t, m, away)
+				time.Sleep(time.Minute)
+				if beat, _ := m.last(); beat.GetLeave() != wire.Leave_STAYS {
+					t.Error("it leaves, and nobody has asked it to")
+				}
+				close(r.leave)
+				if away == 0 {
+					time.Sleep(timing.Beat)
+					if beat, _ := m.last(); beat.Leave != wire.Leave_ASKED {
+						t.Fatalf("it does not say that it leaves: %v", beat)
+					}
+					got, _ := r.pull(r.client(0, dense(20, 0)), PullOptions{})
+					want(t, got, filled(20, 1))
+				}
+				asked := time.Now()
+				if name == "not needed" {
+					m.mu.Lock()
+					m.unknown = true
+					m.mu.Unlock()
+				} else {
+					r.stop()
+				}
+				if err := <-r.ended; err != nil || time.Since(asked) > timing.BeatLimit {
+					t.Errorf("%v after %v", err, time.Since(asked))
+				}
+			})
 		})
 	}
 }

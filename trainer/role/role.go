@@ -60,8 +60,15 @@ func RunPS(ctx context.Context, r Role) error {
 		return r.leave(err)
 	}
 	defer listener.Close()
-	err = ps.Run(ctx, ps.Config{
-		Master: r.Master, Self: r.self(pod.PS), Listener: listener, Advertise: r.Advertise, Abandoned: r.abandoned(),
+	serving, stop := ctx, func() {}
+	var leave <-chan struct{}
+	if r.inPod() { // on this machine nobody asks a server to go but when the job ends
+		serving, stop = work(ctx, leaveGrace)
+		leave = ctx.Done()
+	}
+	defer stop()
+	err = ps.Run(serving, ps.Config{
+		Master: r.Master, Self: r.self(pod.PS), Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
 		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: Logger(r.Log, r.LogLevel),
 	})
 	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows

@@ -198,12 +198,13 @@ func (CutPhase) EnumDescriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{2}
 }
 
-// Leave is how far a worker is that was asked to go: its pod is being deleted.
+// Leave is how far a pod is that was asked to go: it is being deleted.
 type Leave int32
 
 const (
 	Leave_STAYS Leave = 0
-	Leave_ASKED Leave = 1 // it ends what it is at: give it nothing new. A ring forms its next world without it, unless it alone has the model
+	Leave_ASKED Leave = 1 // it ends what it is at: give it nothing new. A ring forms its next world without it, unless it alone has the model. A
+	// server goes when a checkpoint has what it holds: the answer says that it is unknown
 	Leave_READY Leave = 2 // it is at nothing any more: what of its leases is not done is somebody else's. The answer says that it is unknown
 )
 
@@ -1159,7 +1160,7 @@ type HeartbeatRequest struct {
 	Leases        []*LeaseProgress       `protobuf:"bytes,8,rep,name=leases,proto3" json:"leases,omitempty"`
 	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`                   // worker of a ring: the flush that it has done, see Assembly
 	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed are of
-	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker
+	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker, server
 	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // of the checkpoint that is being made: a server, or the worker of a ring that was told to
 	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // of a program: the formation whose processes on this worker have all ended with 0
 	unknownFields protoimpl.UnknownFields
