@@ -57,6 +57,7 @@ func (j *submitted) rolledBack(epochs int64) {
 	if !j.told("Warning", "TrainingRolledBack") || j.told("Warning", "TrainingBegunAnew") {
 		j.t.Errorf("the events do not say that the training went back to a checkpoint, and only that:\n%s", j.kubectl("events", "--for=job/elasticdl-"+j.job+"-master"))
 	}
+	j.t.Log(s.Anew)
 	if want := epochs * trainingDigits; s.Checkpoint.GetRecords() != want {
 		j.t.Errorf("the newest checkpoint is %v, want one of all %d records", s.Checkpoint, want)
 	}
