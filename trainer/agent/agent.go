@@ -29,14 +29,15 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
+	"github.com/elasticdl/elasticdl/trainer/program/python"
 	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
@@ -67,17 +68,44 @@ type agent struct {
 	meeting *worker.Meeting
 	dir     string           // its own, removed at the end
 	store   *tcpstore.Server // of the world, or for the next one
-	group   *program.Group   // the processes of the last world; nil: there was none
 	closing sync.WaitGroup   // of stores
-	stopped chan struct{}    // closed when those are gone that were to be stopped
-	over    chan struct{}    // closed when the master says that the job has ended
+	scripts *scripts
+	records *records
+	reports chan *wire.ReportTaskRequest
+	procs   []*process // by local rank; nil: never started
+	mail    mailbox
+	over    chan struct{} // closed when the master says that the job has ended
 	beats   beats
 }
+
+// process is one of the program's.
+type process struct {
+	local int
+	pid   int
+	group *program.Group
+	exit  *program.Exit // nil: it lives
+	// What it has said of itself.
+	script  *script // nil: nothing; it keeps no state
+	waits   *word   // its arrival: it waits for a world
+	done    bool    // it needs none any more
+	entered int64   // formation of the world that it was told last
+}
+
+// keeps reports whether a process comes over to the next world.
+func (p *process) keeps() bool {
+	return p != nil && p.exit == nil && p.script != nil && p.script.keeps && !p.done
+}
+
+// retired reports whether a process that kept its state needs no further world.
+func (p *process) retired() bool { return p != nil && p.done }
+
+// lives reports whether a process is there.
+func (p *process) lives() bool { return p != nil && p.exit == nil }
 
 // Run works until the job has ended, the worker is asked to leave ([worker.ErrLeft]) or replaced ([worker.ErrReplaced]), or ctx ends. No process is left
 // when it returns.
 func Run(ctx context.Context, c Config) (err error) {
-	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), beats: beats{urgent: make(chan struct{}, 1)}}
+	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), reports: make(chan *wire.ReportTaskRequest, 1024)}
 	if a.count, err = processes(c.Job.Program.Processes, c.Processors); err != nil {
 		return err
 	}
@@ -85,6 +113,14 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer os.RemoveAll(a.dir)
+	a.records = newRecords(c.Master, c.Self.Header().Index, func(r *wire.ReportTaskRequest) { a.reports <- r })
+	if err := python.Unpack(filepath.Join(a.dir, "python")); err != nil {
+		return err
+	}
+	if a.scripts, err = newScripts(a.dir, a.records, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
+		return err
+	}
+	defer a.scripts.close()
 	options, err := a.options()
 	if err != nil {
 		return err
@@ -93,12 +129,14 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer a.program.Close()
+	a.procs = make([]*process, a.count)
 	ctx, cancel := context.WithCancelCause(ctx)
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
 	defer a.meeting.Close()
 	background.Go(func() { a.heartbeats(ctx, cancel) })
+	background.Go(func() { a.report(ctx) })
 	a.Log.Info("Agent started", "program", c.Job.Program.Command, "processes", a.count, "host", c.Host)
 	background.Go(func() {
 		select {
@@ -108,9 +146,8 @@ func Run(ctx context.Context, c Config) (err error) {
 		}
 	})
 	err = a.work(ctx)
-	a.stop(a.Job.Program.Grace.Duration)
+	a.end(a.Job.Program.Grace.Duration)
 	a.release()
-	<-a.stopped
 	a.closing.Wait()
 	switch cause := context.Cause(ctx); {
 	case cause == errDone:
@@ -170,7 +207,7 @@ func (a *agent) options() (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: g.Command, Module: g.Module, NoPython: g.NoPython, Env: os.Environ(), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Command: g.Command, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
 		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }
@@ -178,15 +215,17 @@ func (a *agent) options() (program.Options, error) {
 // work goes from one world to the next.
 func (a *agent) work(ctx context.Context) error {
 	arrival := &wire.Arrival{Worker: int32(a.Self.Header().Index), Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64), Round: -1}
+	var beginning int64
 	for {
-		if err := a.listen(arrival); err != nil {
+		if err := a.listen(); err != nil {
 			return err
 		}
+		a.bring(arrival, beginning)
 		next, err := a.arrive(ctx, arrival)
 		if err != nil {
 			return err
 		}
-		arrival.Formation = next.Formation
+		arrival.Formation, beginning = next.Formation, next.Beginning
 		if arrival.Failures, err = a.live(ctx, next); err != nil {
 			return err
 		}
@@ -194,30 +233,46 @@ func (a *agent) work(ctx context.Context) error {
 }
 
 // listen makes the store for the next world, if this worker comes to be its first.
-func (a *agent) listen(arrival *wire.Arrival) error {
+func (a *agent) listen() error {
 	a.release()
-	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{})
+	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log})
 	if err != nil {
 		return fmt.Errorf("serve the processes' store: %w", err)
 	}
-	a.store, arrival.Address = store, store.Addr().String()
-	arrival.Crew = &wire.Crew{Processes: int32(a.count), Store: arrival.Address}
+	a.store = store
 	return nil
 }
 
-// release closes the store when the processes are gone that may use it.
+// release closes the store of a world that is over.
 func (a *agent) release() {
-	store, stopped := a.store, a.stopped
-	a.store = nil
-	if store == nil {
-		return
+	if store := a.store; store != nil {
+		a.closing.Go(store.Close)
 	}
-	a.closing.Go(func() {
-		if stopped != nil {
-			<-stopped
+	a.store = nil
+}
+
+// beginnings is where a round's number says with which formation the states began that it is of, as with the members of any ring.
+const beginnings = 32
+
+// bring says what the worker's processes bring to the next world: the newest of their states.
+func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
+	arrival.Address = a.store.Addr().String()
+	crew := &wire.Crew{Store: arrival.Address}
+	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger = crew, -1, 0, nil
+	for _, p := range a.procs {
+		if p.retired() {
+			continue
 		}
-		store.Close()
-	})
+		crew.Processes++
+		if p.keeps() && p.waits != nil && p.waits.Round >= 0 && beginning<<beginnings|p.waits.Round > arrival.Round {
+			arrival.Round, arrival.Version = beginning<<beginnings|p.waits.Round, p.waits.Round
+			arrival.Ledger = a.records.ledger(p.waits.Ledger)
+			crew.Source = crew.Processes - 1
+		}
+	}
+	if a.procs[0] == nil { // none was started yet
+		crew.Processes = int32(a.count)
+	}
 }
 
 // arrive waits for the next world.
@@ -244,18 +299,133 @@ func (a *agent) leaving() bool {
 	}
 }
 
-// stop begins to end the processes that are left of the last world. Stopped is closed when they are gone.
-func (a *agent) stop(grace time.Duration) {
-	before, group := a.stopped, a.group
-	done := make(chan struct{})
-	a.stopped = done
-	go func() {
-		defer close(done)
-		if before != nil {
-			<-before
+// report delivers the ends of leases, in order.
+func (a *agent) report(ctx context.Context) {
+	for {
+		select {
+		case r := <-a.reports:
+			err := worker.Retry(ctx, func() error {
+				_, err := a.Master.ReportTask(ctx, r)
+				return err
+			})
+			if err != nil && ctx.Err() == nil {
+				a.Log.Warn("The lease was taken back before its report", "lease", r.Lease, "error", err)
+			}
+		case <-ctx.Done():
+			return
 		}
-		if group != nil {
-			group.Stop(syscall.SIGTERM, grace)
+	}
+}
+
+// kill begins to end the processes that fits names: SIGTERM, and SIGKILL after the grace.
+func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
+	for _, p := range a.procs {
+		if p.lives() && fits(p) {
+			p.group.Kill(p.local, grace)
 		}
-	}()
+	}
+}
+
+// end ends all processes, and returns when they are gone.
+func (a *agent) end(grace time.Duration) {
+	a.kill(grace, func(*process) bool { return true })
+	a.await(grace+killLimit, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
+}
+
+// killLimit is how long processes may take to end after SIGKILL: a driver may hold them.
+const killLimit = 30 * time.Second
+
+// await takes what happens until ready, or for so long; false: it was too long.
+func (a *agent) await(limit time.Duration, ready func() bool) bool {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		a.absorb(func(event) {})
+		if ready() {
+			return true
+		}
+		select {
+		case <-a.mail.ready:
+		case <-timer.C:
+			return false
+		}
+	}
+}
+
+// event is the end of a process, or what one has said.
+type event struct {
+	exit *program.Exit
+	of   *process
+	said *message
+}
+
+// absorb notes what has happened, and tells it.
+func (a *agent) absorb(tell func(event)) {
+	for _, e := range a.mail.take() {
+		switch {
+		case e.exit != nil:
+			e.of.exit = e.exit
+			if e.of.exit.Code == 0 && e.of.script != nil {
+				e.of.done = true // it has come to its end with its state
+			}
+			a.records.gone(e.of.local)
+		case e.said.Op == "hello":
+			e.of = a.speaker(e.said)
+			if e.of != nil {
+				e.of.script = e.said.from
+			}
+		default:
+			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })
+			if i < 0 {
+				continue // of a process that is gone
+			}
+			e.of = a.procs[i]
+			switch e.said.Op {
+			case "arrive":
+				e.of.waits = &e.said.word
+			case "done":
+				e.of.done = true
+			case "doubt":
+				a.Log.Warn("A process doubts its state, and starts again", "local_rank", e.of.local, "why", e.said.Why)
+			}
+		}
+		tell(e)
+	}
+}
+
+// speaker is the process that says hello.
+func (a *agent) speaker(m *message) *process {
+	for _, p := range a.procs {
+		if p.lives() && p.pid == m.Pid {
+			return p
+		}
+	}
+	return nil
+}
+
+// mailbox is what has happened and was not taken yet, without limit: who puts something never waits.
+type mailbox struct {
+	mu    *sync.Mutex
+	all   *[]event
+	ready chan struct{} // has an element when there is something
+}
+
+func newMailbox() mailbox { return mailbox{new(sync.Mutex), new([]event), make(chan struct{}, 1)} }
+
+func (m mailbox) put(e event) {
+	m.mu.Lock()
+	*m.all = append(*m.all, e)
+	m.mu.Unlock()
+	select {
+	case m.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (m mailbox) take() []event {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := *m.all
+	*m.all = nil
+	return all
 }

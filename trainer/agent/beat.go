@@ -16,6 +16,7 @@ type beats struct {
 	mu        sync.Mutex
 	urgent    chan struct{} // the next one is due now
 	formation int64
+	round     int64 // the newest formation in which processes that keep their state have made a round
 	finished  int64
 	leaves    bool
 }
@@ -25,6 +26,13 @@ func (b *beats) world(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.formation, b.finished = formation, 0
+}
+
+// rounds notes that a round was made in a world.
+func (b *beats) rounds(formation int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.round = formation
 }
 
 // finish notes that all processes of a world have ended with 0.
@@ -89,9 +97,13 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
 	a.beats.mu.Lock()
 	r.Formation, r.Finished = a.beats.formation, a.beats.finished
+	if a.records.used() { // the states are one when a round was made
+		r.Formation = a.beats.round
+	}
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED
 	}
 	a.beats.mu.Unlock()
+	a.records.beat(r)
 	return a.Master.Heartbeat(ctx, r)
 }

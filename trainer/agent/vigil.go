@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -23,81 +27,249 @@ const (
 	linger = 200 * time.Millisecond
 )
 
+// partLimit is how long processes that keep their state have to leave a world: the round that they are at, if nobody is lost.
+const partLimit = 10 * time.Second
+
+// Exit codes of processes that keep their state, as PROTOCOL.md has them.
+const (
+	exitAgentGone = 80
+	exitLeft      = 82
+	exitRestart   = 83
+)
+
 // vigil watches over the processes in one world.
 type vigil struct {
 	*agent
-	world    worker.Place
-	seat     seat
-	grace    time.Duration // of those that are left at its end
-	finished int           // processes that have ended with 0
-	stops    map[int]time.Time
-	waits    *time.Time // the newest checkpoint when a worker came that waits for another one; nil: none waits
+	world  worker.Place
+	seat   seat
+	grace  time.Duration // of those that are left at its end
+	lost   bool          // a member is gone
+	since  time.Time     // a process has come back
+	began  bool          // a process has come back from this world by itself
+	told   bool          // that all have ended with 0
+	failed []program.Exit
+	stops  map[int]time.Time // since when processes are stopped, by local rank
+	frozen map[int]bool      // those that were killed for it
+	waits  *time.Time        // the newest checkpoint when a worker came that waits for another one; nil: none waits
+}
+
+// start starts the processes that are not there, and tells the others of the world.
+func (v *vigil) start(ctx context.Context, here int) error {
+	var locals []int
+	for local, p := range v.procs {
+		if !p.keeps() && !p.retired() {
+			locals = append(locals, local)
+		}
+	}
+	if len(locals) > 0 {
+		if err := v.startLocals(ctx, locals, here); err != nil {
+			return err
+		}
+	}
+	for _, p := range v.procs {
+		if p.keeps() && p.waits != nil {
+			v.enter(p)
+		}
+	}
+	return nil
+}
+
+// startLocals starts processes.
+func (v *vigil) startLocals(ctx context.Context, locals []int, here int) error {
+	s := v.seat
+	group, err := v.program.Start(ctx, program.Place{
+		Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: here, Locals: locals, GroupRank: s.group, GroupWorldSize: s.groups,
+		Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
+	})
+	if err != nil {
+		return fmt.Errorf("start the program: %w", err)
+	}
+	pids := group.Pids()
+	started := make(map[int]*process)
+	for i, local := range locals {
+		p := &process{local: local, pid: pids[i], group: group}
+		v.procs[local], started[local] = p, p
+	}
+	go func() {
+		for e := range group.Exits() {
+			v.mail.put(event{exit: &e, of: started[e.Local]})
+		}
+	}()
+	return nil
+}
+
+// enter tells a process that waits of the world.
+func (v *vigil) enter(p *process) {
+	rank := v.seat.first
+	for _, before := range v.procs[:p.local] {
+		if !before.retired() {
+			rank++
+		}
+	}
+	var addrs []string
+	for _, m := range v.world.Members {
+		if host, _, err := net.SplitHostPort(m.Address); err == nil {
+			addrs = append(addrs, host)
+		}
+	}
+	env := make(map[string]string)
+	for name, value := range map[string]string{
+		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(v.seat.size), "MASTER_ADDR": v.seat.host, "MASTER_PORT": strconv.Itoa(v.seat.port),
+		"GROUP_RANK": strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups), "TORCHELASTIC_RESTART_COUNT": strconv.Itoa(int(v.world.Restarts)),
+	} {
+		env[name] = value
+	}
+	p.waits, p.entered = nil, v.world.Formation
+	p.script.say(map[string]any{
+		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
+		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,
+	})
 }
 
 // keep returns when the world is to change, with the processes that failed by themselves.
 func (v *vigil) keep(ctx context.Context) ([]*wire.Failure, error) {
-	v.grace = v.Job.Program.Grace.Duration
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
-	exits := v.group.Exits()
+	leave := v.Leave
 	for {
+		v.absorb(v.note)
+		switch {
+		case len(v.failed) > 0:
+			return v.failures(), nil
+		case v.began && v.settled(), v.leaving() && v.finished():
+			return nil, nil
+		case !v.told && v.finished():
+			v.told = true
+			v.Log.Info("All processes have ended with 0", "formation", v.world.Formation)
+			v.beats.finish(v.world.Formation)
+		}
 		if recalled, joins := v.meeting.Recalled(v.world.Formation); recalled && v.yields(joins) {
 			v.Log.Info("The world changes", "formation", v.world.Formation, "joins", joins)
 			return nil, nil
 		}
 		select {
-		case e, ok := <-exits:
-			switch {
-			case !ok:
-				exits = nil
-			case !e.Failed():
-				if v.finished++; v.finished == v.count {
-					v.Log.Info("All processes have ended with 0", "formation", v.world.Formation)
-					v.beats.finish(v.world.Formation)
-				}
-			default:
-				return v.failures(e, exits), nil
-			}
+		case <-v.mail.ready:
 		case <-v.world.Lost():
 			v.Log.Info("The world ends: a member is gone", "formation", v.world.Formation)
+			v.lost = true
 			return nil, nil
 		case <-v.meeting.Wake():
-		case <-v.Leave:
-			v.Log.Info("Asked to leave: the program has this time to end", "grace", v.Grace)
-			v.stop(v.Grace)
-			<-v.stopped
-			v.beats.leave()
-			return nil, nil
+		case <-leave:
+			leave = nil
+			if v.depart() {
+				return nil, nil
+			}
 		case now := <-ticker.C:
 			v.revive(now)
+			if v.records.made(v.world.Formation) {
+				v.beats.rounds(v.world.Formation)
+			}
 		case <-ctx.Done():
-			v.grace = 0
 			return nil, context.Cause(ctx)
 		}
 	}
 }
 
-// failures is one that has ended by itself, and those that do in the same moment.
-func (v *vigil) failures(first program.Exit, exits <-chan program.Exit) []*wire.Failure {
-	failed := []*wire.Failure{failure(first)}
-	timer := time.NewTimer(0)
-	if first.Signal == 0 {
-		timer.Reset(linger)
+// note takes what has happened to a process.
+func (v *vigil) note(e event) {
+	switch {
+	case e.of == nil || v.procs[e.of.local] != e.of:
+	case e.exit != nil && e.exit.Failed():
+		if (!e.exit.Stopped || v.frozen[e.of.local]) && !(e.of.script != nil && e.exit.Code == exitLeft) {
+			v.failed = append(v.failed, *e.exit)
+		}
+	case e.exit != nil:
+	case e.said.Op == "arrive" && e.of.entered == v.world.Formation:
+		v.began = true
+	case e.said.Op == "arrive":
+		v.enter(e.of)
 	}
-	defer timer.Stop()
-	for {
-		select {
-		case e, ok := <-exits:
-			if !ok {
-				return failed
-			}
-			if e.Failed() {
-				failed = append(failed, failure(e))
-			}
-		case <-timer.C:
-			return failed
+}
+
+// settled reports whether all processes that keep their state have come back.
+func (v *vigil) settled() bool {
+	if v.since.IsZero() {
+		v.since = time.Now()
+	}
+	return time.Since(v.since) > partLimit || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && p.waits == nil })
+}
+
+// finished reports whether all processes have ended with 0.
+func (v *vigil) finished() bool {
+	return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() })
+}
+
+// depart hands the notice on that the worker is to leave. True: nothing holds it any more.
+func (v *vigil) depart() bool {
+	v.Log.Info("Asked to leave: the program has this time to end", "grace", v.Grace)
+	keeps := false
+	for _, p := range v.procs {
+		if p.keeps() {
+			keeps = true
+			p.script.say(map[string]any{"op": "leave", "deadline": float64(time.Now().Add(v.Grace).UnixMilli()) / 1000})
 		}
 	}
+	if keeps {
+		v.beats.leave() // the master has all come back after a round
+		return false
+	}
+	v.end(v.Grace)
+	v.beats.leave()
+	return true
+}
+
+// part brings the processes that keep their state back from a world, and ends the others.
+func (v *vigil) part() {
+	v.kill(v.grace, func(p *process) bool { return !p.keeps() && !p.retired() })
+	for _, p := range v.procs {
+		if p.keeps() && p.waits == nil {
+			p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": v.lost || len(v.failed) > 0})
+		}
+	}
+	all := func() bool {
+		return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && p.waits == nil })
+	}
+	if lost := v.world.Lost(); !v.lost && len(v.failed) == 0 { // after a round, unless somebody is lost meanwhile
+		for !all() {
+			select {
+			case <-v.mail.ready:
+				v.absorb(func(e event) { v.note(e) })
+				if len(v.failed) == 0 {
+					continue
+				}
+			case <-lost:
+			case <-time.After(partLimit):
+			}
+			break
+		}
+		for _, p := range v.procs {
+			if p.keeps() && p.waits == nil {
+				p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": true})
+			}
+		}
+	}
+	if !v.await(partLimit, all) {
+		v.Log.Warn("Processes do not leave their world, and are killed", "after", partLimit)
+		v.kill(0, func(p *process) bool { return p.waits == nil && !p.retired() })
+	}
+}
+
+// failures is the processes that have ended by themselves, and those that do in the same moment.
+func (v *vigil) failures() []*wire.Failure {
+	if !slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal != 0 }) && slices.ContainsFunc(v.procs, (*process).lives) {
+		time.Sleep(linger)
+		v.absorb(v.note)
+	}
+	var all []*wire.Failure
+	for _, e := range v.failed {
+		f := failure(e)
+		f.Excused = v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
+		all = append(all, f)
+	}
+	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
+		io.WriteString(v.Output, program.Report(strings.Join(v.Job.Program.Command, " "), v.Host, v.failed))
+	}
+	return all
 }
 
 // failure is an exit as the master is told.
@@ -114,8 +286,14 @@ func failure(e program.Exit) *wire.Failure {
 
 // yields reports whether the world is left now that its members were recalled.
 func (v *vigil) yields(joins bool) bool {
-	if !joins || v.finished == v.count {
-		return !joins
+	keeps := slices.ContainsFunc(v.procs, (*process).keeps)
+	switch {
+	case !joins:
+		return true
+	case keeps && !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.keeps() }):
+		return true // it costs them little
+	case v.finished():
+		return false
 	}
 	switch v.Job.Program.RestartOnJoin {
 	case job.RestartNever:
@@ -144,8 +322,8 @@ func newestOf(pattern string) (newest time.Time, still bool) {
 
 // revive kills processes that have been stopped for longer than a worker may be silent: nobody else would ever know.
 func (v *vigil) revive(now time.Time) {
-	for local, pid := range v.group.Pids() {
-		if !stopped(pid) {
+	for local, p := range v.procs {
+		if !p.lives() || !stopped(p.pid) {
 			delete(v.stops, local)
 			continue
 		}
@@ -153,8 +331,9 @@ func (v *vigil) revive(now time.Time) {
 		if !ok {
 			v.stops[local] = now
 		} else if now.Sub(since) >= v.Job.HeartbeatTimeout.Duration {
-			v.Log.Warn("A process was stopped for too long, and is killed", "local_rank", local, "pid", pid, "for", now.Sub(since).Round(time.Millisecond))
-			v.group.Kill(local, 0)
+			v.Log.Warn("A process was stopped for too long, and is killed", "local_rank", local, "pid", p.pid, "for", now.Sub(since).Round(time.Millisecond))
+			v.frozen[local] = true
+			p.group.Kill(local, 0)
 			delete(v.stops, local)
 		}
 	}

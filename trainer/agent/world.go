@@ -2,12 +2,13 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
@@ -16,19 +17,23 @@ import (
 type seat struct {
 	group, groups int // of this worker among all
 	first, size   int // rank of its first process, and processes of all
+	source        int // rank of the process that has the newest state; -1: none has
 	host          string
 	port          int // of the store
 }
 
 // seatIn finds this worker's place. Ranks go by the order of members.
 func seatIn(w *wire.World, index int) (seat, error) {
-	s := seat{group: -1, groups: len(w.Members)}
+	s := seat{group: -1, groups: len(w.Members), source: -1}
 	for i, m := range w.Members {
-		if m.Crew.GetProcesses() < 1 {
-			return s, fmt.Errorf("world %d: worker %d brings no processes", w.Id, m.Worker)
+		if m.Crew == nil {
+			return s, fmt.Errorf("world %d: worker %d does not say what it brings", w.Id, m.Worker)
 		}
 		if int(m.Worker) == index {
 			s.group, s.first = i, s.size
+		}
+		if len(w.Sources) > 0 && int(w.Sources[0]) == i {
+			s.source = s.size + int(m.Crew.Source)
 		}
 		s.size += int(m.Crew.Processes)
 	}
@@ -55,27 +60,54 @@ func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, erro
 	if s.group > 0 { // the first worker's is used
 		a.release()
 	}
-	if a.stopped != nil {
-		<-a.stopped
+	grace := a.Job.Program.Grace.Duration
+	if !a.await(grace+killLimit, func() bool {
+		return !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && !p.keeps() && !p.retired() })
+	}) {
+		return nil, errors.New("processes of the program do not end after SIGKILL")
 	}
-	a.group, err = a.program.Start(ctx, program.Place{
-		Formation: w.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: a.count, GroupRank: s.group, GroupWorldSize: s.groups,
-		Restarts: int(w.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: a.networkInterface(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("start the program: %w", err)
+	here := w.Members[s.group].Crew
+	if own := s.source - s.first; own >= 0 && own < int(here.Processes) && !a.has(own) {
+		return nil, nil // who was to pass the state on has ended meanwhile
 	}
-	a.Log.Info(fmt.Sprintf("World %d: ranks %s of %d", w.Id, ranks(s.first, a.count), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
+	world, end := context.WithCancel(ctx)
+	defer end()
+	a.records.enter(w.Floor, int(w.Settled), s.source >= 0)
+	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
+	v := &vigil{agent: a, world: w, seat: s, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: grace}
+	if err := v.start(ctx, int(here.Processes)); err != nil {
+		return nil, err
+	}
+	a.Log.Info(fmt.Sprintf("World %d: ranks %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
 	a.beats.world(w.Formation)
-	v := &vigil{agent: a, world: w, seat: s, stops: make(map[int]time.Time)}
 	failed, err := v.keep(ctx)
 	a.beats.world(0)
-	a.stop(v.grace)
+	end()
+	if err == nil {
+		v.part()
+	}
 	return failed, err
+}
+
+// has reports whether the n-th of the processes that take part has a state, and waits.
+func (a *agent) has(n int) bool {
+	for _, p := range a.procs {
+		switch {
+		case p.retired():
+		case n == 0:
+			return p.keeps() && p.waits != nil && p.waits.Round >= 0
+		default:
+			n--
+		}
+	}
+	return false
 }
 
 // ranks is "2" or "2-5".
 func ranks(first, n int) string {
+	if n == 0 {
+		return "none"
+	}
 	if n == 1 {
 		return strconv.Itoa(first)
 	}

@@ -18,6 +18,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
+// beginnings is where a round's number says with which formation the states began that it is of.
+const beginnings = 32
+
 // program is what the master knows of a user's program: how often it failed by its own fault, what it trains on, and which workers are done
 // with it. Its workers meet as those of a ring do; processes that keep their state are members of one, those that keep none begin anew with
 // each world. The mutex is held in every call.
@@ -163,6 +166,9 @@ func (g *program) times() string {
 
 // fromOutside reports whether a process was ended from outside: by a signal that a program does not give itself when it goes wrong.
 func fromOutside(f *wire.Failure) bool {
+	if f.Excused {
+		return true
+	}
 	switch syscall.Signal(f.Signal) {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
 		return !f.Fault

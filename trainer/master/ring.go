@@ -129,7 +129,10 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		world.Members = append(world.Members, &wire.Member{Worker: int32(m.Worker), Address: m.Address, Crew: r.seats[m.Worker].arrival.GetCrew()})
 	}
 	if r.m.program != nil {
-		world.Restarts = int32(r.m.program.restarts)
+		world.Restarts, world.Beginning = int32(r.m.program.restarts), w.Formation
+		if len(w.Sources) > 0 {
+			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Round >> beginnings
+		}
 	}
 	for _, rank := range w.Sources {
 		world.Sources = append(world.Sources, int32(rank))

@@ -163,7 +163,7 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if ok {
 			reply.Task = m.task(lease)
 		}
-		return ok, nil
+		return ok || r.Now, nil
 	})
 }
 

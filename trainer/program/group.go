@@ -43,6 +43,9 @@ type process struct {
 func (p *Program) newGroup(place Place) (*Group, error) {
 	g := &Group{program: p, place: place, exits: make(chan Exit, place.LocalSize), done: make(chan struct{})}
 	for local := range place.LocalSize {
+		if place.Locals != nil && !slices.Contains(place.Locals, local) {
+			continue
+		}
 		it := &process{local: local, rank: place.FirstRank + local, dir: p.attempt(place.Restarts, local), guard: p.guard}
 		g.processes = append(g.processes, it)
 		if err := it.open(p, place); err != nil {
@@ -234,7 +237,7 @@ func (g *Group) Exits() <-chan Exit { return g.exits }
 // Method returns how the processes were started.
 func (g *Group) Method() StartMethod { return g.method }
 
-// Pids returns the processes by local rank.
+// Pids returns the processes, in the order of their local ranks.
 func (g *Group) Pids() []int {
 	var pids []int
 	for _, it := range g.processes {
@@ -252,10 +255,11 @@ func (g *Group) Signal(sig syscall.Signal) {
 
 // Kill ends the process with that local rank: SIGTERM, and SIGKILL after the grace. It does not wait.
 func (g *Group) Kill(local int, grace time.Duration) {
-	if local < 0 || local >= len(g.processes) {
+	i := slices.IndexFunc(g.processes, func(it *process) bool { return it.local == local })
+	if i < 0 {
 		return
 	}
-	it := g.processes[local]
+	it := g.processes[i]
 	if grace <= 0 {
 		it.signal(syscall.SIGKILL, true)
 		return

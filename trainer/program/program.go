@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -41,8 +42,10 @@ type Place struct {
 	// FirstRank is the rank of the process with local rank 0; the others follow it.
 	FirstRank int
 	WorldSize int
-	// LocalSize is how many processes are started here.
+	// LocalSize is how many processes of that world are here.
 	LocalSize int
+	// Locals are the local ranks of those that are started now; nil: all.
+	Locals []int
 	// GroupRank is the node's.
 	GroupRank      int
 	GroupWorldSize int
@@ -60,6 +63,8 @@ func (p Place) validate() error {
 	switch {
 	case p.LocalSize < 1:
 		return fmt.Errorf("LocalSize %d: expected at least one process", p.LocalSize)
+	case len(p.Locals) > 0 && (slices.Min(p.Locals) < 0 || slices.Max(p.Locals) >= p.LocalSize):
+		return fmt.Errorf("Locals %v: expected local ranks of %d processes", p.Locals, p.LocalSize)
 	case p.FirstRank < 0 || p.FirstRank+p.LocalSize > p.WorldSize:
 		return fmt.Errorf("ranks %d to %d: expected ranks of a world of %d", p.FirstRank, p.FirstRank+p.LocalSize-1, p.WorldSize)
 	}

@@ -714,6 +714,7 @@ type GetTaskRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Held          []int64                `protobuf:"varint,2,rep,packed,name=held,proto3" json:"held,omitempty"` // leases that it has; one that it was granted and has not, its reply being lost, is given again
+	Now           bool                   `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`          // answer at once, also that there is nothing to do now
 	Dataset       *Dataset               `protobuf:"bytes,3,opt,name=dataset,proto3" json:"dataset,omitempty"`   // of a program: what it trains on. FAILED_PRECONDITION: another process has said something else
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -761,6 +762,13 @@ func (x *GetTaskRequest) GetHeld() []int64 {
 		return x.Held
 	}
 	return nil
+}
+
+func (x *GetTaskRequest) GetNow() bool {
+	if x != nil {
+		return x.Now
+	}
+	return false
 }
 
 func (x *GetTaskRequest) GetDataset() *Dataset {
@@ -1726,6 +1734,7 @@ type Failure struct {
 	UnixMs        int64                  `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // when
 	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`              // what it said of itself, or its signal
 	Traceback     string                 `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`          // if it said so
+	Excused       bool                   `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`            // it asks to be started again, and nobody is at fault
 	Fault         bool                   `protobuf:"varint,9,opt,name=fault,proto3" json:"fault,omitempty"`                 // by its own fault, whatever signal that was: it ran out of memory
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1815,6 +1824,13 @@ func (x *Failure) GetTraceback() string {
 		return x.Traceback
 	}
 	return ""
+}
+
+func (x *Failure) GetExcused() bool {
+	if x != nil {
+		return x.Excused
+	}
+	return false
 }
 
 func (x *Failure) GetFault() bool {
@@ -2012,6 +2028,7 @@ type World struct {
 	Base          *Base                  `protobuf:"bytes,7,opt,name=base,proto3" json:"base,omitempty"`               // without sources: what all start from
 	Settled       int32                  `protobuf:"varint,8,opt,name=settled,proto3" json:"settled,omitempty"`        // epochs that are settled
 	Restarts      int32                  `protobuf:"varint,9,opt,name=restarts,proto3" json:"restarts,omitempty"`      // of a program: failures of it that were charged so far
+	Beginning     int64                  `protobuf:"varint,10,opt,name=beginning,proto3" json:"beginning,omitempty"`   // of a program: the formation that the states began with whose newest is taken
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2105,6 +2122,13 @@ func (x *World) GetSettled() int32 {
 func (x *World) GetRestarts() int32 {
 	if x != nil {
 		return x.Restarts
+	}
+	return 0
+}
+
+func (x *World) GetBeginning() int64 {
+	if x != nil {
+		return x.Beginning
 	}
 	return 0
 }
@@ -3449,10 +3473,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05first\x18\x01 \x01(\x03R\x05first\x12\x18\n" +
 	"\arecords\x18\x02 \x01(\x03R\arecords\x12\x16\n" +
 	"\x06offset\x18\x03 \x01(\x03R\x06offset\x12\x12\n" +
-	"\x04size\x18\x04 \x01(\x03R\x04size\"j\n" +
+	"\x04size\x18\x04 \x01(\x03R\x04size\"|\n" +
 	"\x0eGetTaskRequest\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x12\n" +
-	"\x04held\x18\x02 \x03(\x03R\x04held\x12,\n" +
+	"\x04held\x18\x02 \x03(\x03R\x04held\x12\x10\n" +
+	"\x03now\x18\x04 \x01(\bR\x03now\x12,\n" +
 	"\adataset\x18\x03 \x01(\v2\x12.elasticdl.DatasetR\adataset\"w\n" +
 	"\aDataset\x12\x12\n" +
 	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x16\n" +
@@ -3535,7 +3560,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05store\"\xd8\x01\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\"\xf2\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -3544,7 +3569,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06signal\x18\x05 \x01(\x05R\x06signal\x12\x17\n" +
 	"\aunix_ms\x18\x06 \x01(\x03R\x06unixMs\x12\x18\n" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x1c\n" +
-	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x14\n" +
+	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x18\n" +
+	"\aexcused\x18\n" +
+	" \x01(\bR\aexcused\x12\x14\n" +
 	"\x05fault\x18\t \x01(\bR\x05fault\"\x95\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
@@ -3555,7 +3582,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06Recall\x12\x1c\n" +
 	"\tformation\x18\x01 \x01(\x03R\tformation\x12\x10\n" +
 	"\x03now\x18\x02 \x01(\bR\x03now\x12\x14\n" +
-	"\x05joins\x18\x03 \x01(\bR\x05joins\"\x81\x02\n" +
+	"\x05joins\x18\x03 \x01(\bR\x05joins\"\x9f\x02\n" +
 	"\x05World\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x03R\x02id\x12\x1c\n" +
 	"\tformation\x18\x02 \x01(\x03R\tformation\x12+\n" +
@@ -3565,7 +3592,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04life\x18\x06 \x01(\x03R\x04life\x12#\n" +
 	"\x04base\x18\a \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x18\n" +
 	"\asettled\x18\b \x01(\x05R\asettled\x12\x1a\n" +
-	"\brestarts\x18\t \x01(\x05R\brestarts\"_\n" +
+	"\brestarts\x18\t \x01(\x05R\brestarts\x12\x1c\n" +
+	"\tbeginning\x18\n" +
+	" \x01(\x03R\tbeginning\"_\n" +
 	"\x06Member\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12#\n" +

@@ -1,0 +1,277 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
+)
+
+const (
+	// leaseLimit is how long the master may take to answer a request for records: the program waits meanwhile.
+	leaseLimit = 2 * time.Second
+	// again is how long "nothing now" holds: processes ask often.
+	again = 30 * time.Millisecond
+)
+
+// records is what the processes of this worker hold of the data set. What a process has trained on is safe, and told to the master, when
+// it has come through the beginning of another round: then every rank has come through that one.
+type records struct {
+	master wire.MasterClient
+	index  int32
+	report func(*wire.ReportTaskRequest) // delivers, in order; it does not block
+
+	mu      sync.Mutex
+	dataset *wire.Dataset
+	held    map[int64]*lease
+	asks    map[int]int // by local rank: requests since its last round
+	waits   time.Time   // until then there is nothing
+	over    bool        // there are no more records
+	settled int         // epochs, as the world began
+	steps   int64
+	round0  int64
+	loss    float32
+	rounds  int64 // formation in which a round was made
+}
+
+// lease is one of them.
+type lease struct {
+	task  *wire.Task
+	owner int   // local rank; -1: its process is gone
+	told  int64 // records in the process's state
+	safe  int64 // in the state of every rank
+}
+
+func (l *lease) size() int64 { return l.task.End - l.task.Start }
+
+func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTaskRequest)) *records {
+	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), asks: make(map[int]int)}
+}
+
+// declare tells the master what the program trains on.
+func (r *records) declare(ctx context.Context, w word) error {
+	d := &wire.Dataset{Size: w.Size, Epochs: w.Epochs, Shuffle: w.Shuffle, Seed: w.Seed, Task: w.RecordsPerTask}
+	err := worker.Retry(ctx, func() error {
+		reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: d})
+		if err == nil {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.dataset = d
+			r.take(reply.Task, -1)
+		}
+		return err
+	})
+	if err != nil {
+		return errors.New(status.Convert(err).Message())
+	}
+	return nil
+}
+
+// ids is the leases that are held.
+func (r *records) ids() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var ids []int64
+	for id := range r.held {
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// take holds a lease for a process. The mutex is held.
+func (r *records) take(t *wire.Task, owner int) {
+	switch t.GetKind() {
+	case wire.TaskKind_TRAINING:
+		if r.held[t.Lease] == nil {
+			r.held[t.Lease] = &lease{task: t, owner: owner, told: t.Done, safe: t.Done}
+		}
+	case wire.TaskKind_END:
+		r.over = true
+	}
+}
+
+// lease is a process's next one, as it is told.
+func (r *records) lease(ctx context.Context, local int) (any, error) {
+	wait := map[string]any{"wait": true}
+	r.mu.Lock()
+	if r.dataset == nil {
+		r.mu.Unlock()
+		return nil, errors.New("no data set was declared")
+	}
+	r.asks[local]++
+	r.settle(local)
+	if grant, ok := r.orphan(local); ok || r.over || time.Now().Before(r.waits) {
+		over := r.over
+		r.mu.Unlock()
+		switch {
+		case ok:
+			return grant, nil
+		case over:
+			return map[string]any{"over": true}, nil
+		}
+		return wait, nil
+	}
+	dataset := r.dataset
+	r.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, leaseLimit)
+	defer cancel()
+	reply, err := r.master.GetTask(ctx, &wire.GetTaskRequest{Worker: r.index, Held: r.ids(), Now: true, Dataset: dataset})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err != nil {
+		if status.Code(err) == codes.FailedPrecondition {
+			return nil, errors.New(status.Convert(err).Message())
+		}
+		r.waits = time.Now().Add(again)
+		return wait, nil // the master is away: those that are held are worked on
+	}
+	r.take(reply.Task, -1)
+	if grant, ok := r.orphan(local); ok {
+		return grant, nil
+	}
+	if r.over {
+		return map[string]any{"over": true}, nil
+	}
+	r.waits = time.Now().Add(again)
+	return wait, nil
+}
+
+// orphan gives a process a lease that none has. The mutex is held.
+func (r *records) orphan(local int) (map[string]any, bool) {
+	var first *lease
+	for _, l := range r.held {
+		if l.owner < 0 && (first == nil || l.task.Lease < first.task.Lease) {
+			first = l
+		}
+	}
+	if first == nil {
+		return nil, false
+	}
+	first.owner = local
+	t := first.task
+	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
+}
+
+// round takes what a process says of a round that it has ended.
+func (r *records) round(local int, w word) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.secure(local)
+	r.asks[local] = 0
+	for _, progress := range w.Leases {
+		if l := r.held[progress[0]]; l != nil {
+			l.owner = local
+			l.told = max(l.told, min(progress[1], l.size()))
+		}
+	}
+	if w.Round > r.round0 {
+		r.steps += w.Round - max(r.round0, w.Round-1)
+		r.round0 = w.Round
+	}
+	if w.Loss != nil {
+		r.loss = *w.Loss
+	}
+	r.rounds = max(r.rounds, w.Formation)
+	r.waits = time.Time{}
+}
+
+// settle secures what a process has that has asked for records twice since its last round: the ranks have met in between. The mutex is held.
+func (r *records) settle(local int) {
+	if r.asks[local] >= 2 {
+		r.secure(local)
+	}
+}
+
+// secure notes that every rank has what a process had told before, and reports what is done. The mutex is held.
+func (r *records) secure(local int) {
+	var done []int64
+	for id, l := range r.held {
+		if l.owner == local {
+			l.safe = l.told
+			if l.safe == l.size() {
+				done = append(done, id)
+			}
+		}
+	}
+	slices.Sort(done)
+	for _, id := range done {
+		delete(r.held, id)
+		r.report(&wire.ReportTaskRequest{Worker: r.index, Lease: id})
+	}
+}
+
+// gone notes that a process has ended: its leases are for others here. What is in the model of them their ledger says.
+func (r *records) gone(local int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, l := range r.held {
+		if l.owner == local {
+			l.owner, l.told = -1, l.safe
+		}
+	}
+}
+
+// enter begins a world: leases below the floor are void, and with a source what its members told is in the state of all.
+func (r *records) enter(floor int64, settled int, source bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.settled = settled
+	for id, l := range r.held {
+		if id < floor {
+			delete(r.held, id)
+		} else if source && l.owner >= 0 {
+			l.safe = l.told
+		}
+	}
+	r.over, r.waits = false, time.Time{}
+	clear(r.asks)
+}
+
+// beat adds to a heartbeat.
+func (r *records) beat(b *wire.HeartbeatRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b.Steps, b.Loss, b.Version = r.steps, r.loss, r.round0
+	for id, l := range r.held {
+		b.Leases = append(b.Leases, &wire.LeaseProgress{Lease: id, Done: l.safe, Epoch: l.task.Epoch, Number: l.task.Number, Effort: r.steps})
+	}
+	slices.SortFunc(b.Leases, func(a, b *wire.LeaseProgress) int { return int(a.Lease - b.Lease) })
+}
+
+// used reports whether the program has declared a data set here.
+func (r *records) used() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.dataset != nil
+}
+
+// made reports whether a round was made in a world.
+func (r *records) made(formation int64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rounds >= formation
+}
+
+// ledger is what a process says of its state, as the master has it.
+func (r *records) ledger(stretches [][3]int64) []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var l ledger.Ledger
+	l.Settle(r.settled)
+	for _, s := range stretches {
+		of := s[2] + 1
+		if d := r.dataset; d != nil && d.Task > 0 {
+			of = min(d.Task, d.Size-s[1]*d.Task)
+		}
+		l.Add(ledger.Task{Epoch: int(s[0]) + 1, Number: int(s[1])}, min(s[2], of), of)
+	}
+	return l.Append(nil)
+}

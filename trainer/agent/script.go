@@ -1,0 +1,289 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/tcpstore"
+)
+
+// scripts serves the processes that keep their state, as trainer/program/python/PROTOCOL.md has it.
+type scripts struct {
+	listener net.Listener
+	records  *records
+	heard    func(message) // what the loop is to know; it does not block
+	group    sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[*script]bool
+	world served
+}
+
+// served is the world whose store is served.
+type served struct {
+	formation int64
+	address   string
+	ctx       context.Context // until the world's end
+}
+
+// script is the connection of one process.
+type script struct {
+	owner *scripts
+	conn  net.Conn
+	local int
+	keeps bool // it comes over to the next world
+
+	mu sync.Mutex // of what is written
+}
+
+// message is what a process says to the loop: hello, arrive, left, doubt, done, or "" when its connection has ended.
+type message struct {
+	from *script
+	word
+}
+
+// word is a message of a script, with the fields of all kinds.
+type word struct {
+	Op string `json:"op"`
+	Q  *int64 `json:"q"`
+
+	Pid      int    `json:"pid"`
+	Local    int    `json:"local_rank"`
+	Survives bool   `json:"survives"`
+	Backend  string `json:"backend"`
+	Torch    string `json:"torch"`
+
+	Formation int64      `json:"formation"`
+	Round     int64      `json:"round"`
+	Ledger    [][3]int64 `json:"ledger"`
+	Broken    bool       `json:"broken"`
+	Suspect   int        `json:"suspect"`
+	Why       string     `json:"why"`
+
+	Credits [][4]int64 `json:"credits"`
+	Leases  [][2]int64 `json:"leases"`
+	Loss    *float32   `json:"loss"`
+	Records int64      `json:"records"`
+
+	Size           int64  `json:"size"`
+	Epochs         int32  `json:"epochs"`
+	Shuffle        bool   `json:"shuffle"`
+	Seed           uint64 `json:"seed"`
+	RecordsPerTask int64  `json:"records_per_task"`
+
+	F  int64    `json:"f"`
+	K  string   `json:"k"`
+	Ks []string `json:"ks"`
+	V  string   `json:"v"`
+	E  string   `json:"e"`
+	N  int64    `json:"n"`
+}
+
+// mostLine is how long a message may be: the ledger of an open epoch, in text.
+const mostLine = 64 << 20
+
+// newScripts listens in a directory of the agent's own.
+func newScripts(dir string, r *records, heard func(message)) (*scripts, error) {
+	l, err := net.Listen("unix", filepath.Join(dir, "agent.sock"))
+	if err != nil {
+		return nil, fmt.Errorf("listen for the program's processes: %w", err)
+	}
+	s := &scripts{listener: l, records: r, heard: heard, conns: make(map[*script]bool)}
+	s.group.Go(s.accept)
+	return s, nil
+}
+
+// address is what ELASTICDL_SOCKET says.
+func (s *scripts) address() string { return s.listener.Addr().String() }
+
+// serve has the processes use the store of a world until ctx ends.
+func (s *scripts) serve(ctx context.Context, formation int64, address string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.world = served{formation, address, ctx}
+}
+
+// close ends all connections.
+func (s *scripts) close() {
+	s.listener.Close()
+	s.mu.Lock()
+	for c := range s.conns {
+		c.conn.Close()
+	}
+	s.mu.Unlock()
+	s.group.Wait()
+}
+
+func (s *scripts) accept() {
+	for {
+		conn, err := s.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(50 * time.Millisecond) // of descriptors there may be more soon
+			continue
+		}
+		c := &script{owner: s, conn: conn, local: -1}
+		s.mu.Lock()
+		s.conns[c] = true
+		s.mu.Unlock()
+		s.group.Go(func() {
+			c.read()
+			conn.Close()
+			s.mu.Lock()
+			delete(s.conns, c)
+			s.mu.Unlock()
+			s.heard(message{from: c})
+		})
+	}
+}
+
+// read takes messages until the connection ends.
+func (c *script) read() {
+	lines := bufio.NewScanner(c.conn)
+	lines.Buffer(nil, mostLine)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	for lines.Scan() {
+		var w word
+		if err := json.Unmarshal(lines.Bytes(), &w); err != nil {
+			c.say(map[string]any{"op": "end", "code": 1, "why": "a message that is none: " + err.Error()})
+			return
+		}
+		switch {
+		case w.Op == "hello":
+			c.local, c.keeps = w.Local, w.Survives
+			c.owner.heard(message{c, w})
+		case c.local < 0:
+			return // nobody has said who speaks
+		case w.Op == "round":
+			c.owner.records.round(c.local, w)
+		case w.Op == "beat":
+		case w.Q != nil:
+			asking.Go(func() { c.answer(*w.Q, func() (any, error) { return c.ask(ctx, w) }) })
+		default:
+			c.owner.heard(message{c, w})
+		}
+	}
+}
+
+// answer sends the reply to a request.
+func (c *script) answer(q int64, ask func() (any, error)) {
+	ok, err := ask()
+	if err != nil {
+		c.say(map[string]any{"q": q, "err": err.Error(), "cancelled": errors.Is(err, errOver)})
+		return
+	}
+	c.say(map[string]any{"q": q, "ok": ok})
+}
+
+// errOver answers requests of a world that is over.
+var errOver = errors.New("the world is over")
+
+// say sends a message. A process that does not read is not waited for long.
+func (c *script) say(m map[string]any) {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return // it is made of numbers and texts
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.conn.SetWriteDeadline(time.Now().Add(5 * time.Second))
+	if _, err := c.conn.Write(append(line, '\n')); err != nil {
+		c.conn.Close()
+	}
+}
+
+// ask does what a request asks for.
+func (c *script) ask(ctx context.Context, w word) (any, error) {
+	switch w.Op {
+	case "dataset":
+		return map[string]any{}, c.owner.records.declare(ctx, w)
+	case "lease":
+		return c.owner.records.lease(ctx, c.local)
+	}
+	return c.owner.store(ctx, w)
+}
+
+// store does an operation on the store of a world. Each has a connection of its own, as some wait.
+func (s *scripts) store(ctx context.Context, w word) (any, error) {
+	s.mu.Lock()
+	world := s.world
+	s.mu.Unlock()
+	if world.formation != w.F || world.ctx.Err() != nil {
+		return nil, errOver
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(world.ctx, cancel)()
+	client, err := tcpstore.Dial(ctx, world.address)
+	if err == nil {
+		defer client.Close()
+		var ok any
+		if ok, err = operate(ctx, client, w); err == nil {
+			return ok, nil
+		}
+	}
+	if world.ctx.Err() != nil {
+		return nil, errOver
+	}
+	return nil, err
+}
+
+func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
+	value, err := base64.StdEncoding.DecodeString(w.V)
+	if err != nil {
+		return nil, fmt.Errorf("the value of %q: %w", w.K, err)
+	}
+	text := func(b []byte, err error) (any, error) { return base64.StdEncoding.EncodeToString(b), err }
+	switch w.Op {
+	case "set":
+		if err = c.Set(ctx, w.K, value); err == nil {
+			_, err = c.Check(ctx, w.K) // it is applied then
+		}
+		return nil, err
+	case "get":
+		return text(c.Get(ctx, w.K))
+	case "wait":
+		return nil, c.Wait(ctx, w.Ks...)
+	case "check":
+		return c.Check(ctx, w.Ks...)
+	case "add":
+		return c.Add(ctx, w.K, w.N)
+	case "compare_set":
+		expected, err := base64.StdEncoding.DecodeString(w.E)
+		if err != nil {
+			return nil, fmt.Errorf("the expected value of %q: %w", w.K, err)
+		}
+		return text(c.CompareSet(ctx, w.K, expected, value))
+	case "delete":
+		return c.Delete(ctx, w.K)
+	}
+	return nil, fmt.Errorf("the agent knows no request %q", w.Op)
+}
+
+// environment is what a process finds of the agent.
+func (a *agent) environment() []string {
+	paths := filepath.Join(a.dir, "python")
+	if before := os.Getenv("PYTHONPATH"); before != "" {
+		paths += string(os.PathListSeparator) + before
+	}
+	env := []string{"ELASTICDL_SOCKET=" + a.scripts.address(), "PYTHONPATH=" + paths}
+	if os.Getenv("WORKER_NUM") == "" {
+		env = append(env, "WORKER_NUM="+strconv.Itoa(a.Job.NumWorkers))
+	}
+	return env
+}
