@@ -126,9 +126,15 @@ func (c *Cut) Wanted(version int64, now time.Time) bool {
 // Covers reports whether a cut was made of a model at that version, or at a later one.
 func (c *Cut) Covers(version int64) bool { return version <= c.covered }
 
+// Back notes that the model is what it was at a version: who had a newer one is gone. What is later in a cut that is made, or at rest,
+// comes to be another, under the same versions.
+func (c *Cut) Back(version int64) {
+	c.begun, c.covered = min(c.begun, version), min(c.covered, version)
+}
+
 // Unwritten notes that the last cut came to nothing after all: the newest that is at rest is of a version. Another is due after a pause.
 func (c *Cut) Unwritten(version int64, now time.Time) {
-	c.covered, c.rest = version, now.Add(c.policy.Pause)
+	c.covered, c.rest = min(c.covered, version), now.Add(c.policy.Pause)
 	c.next = c.rest
 }
 
@@ -191,7 +197,8 @@ func (c *Cut) Heard(holder int, r Report, now time.Time) (done *Commit, failed s
 		done.Shards = append(done.Shards, r.Shard)
 		done.Versions = append(done.Versions, r.Version)
 	}
-	c.number, c.target, c.reports, c.copied, c.covered, c.hold = 0, nil, nil, false, c.begun, c.policy.Hold
+	c.covered = min(c.begun, slices.Max(done.Versions))
+	c.number, c.target, c.reports, c.copied, c.hold = 0, nil, nil, false, c.policy.Hold
 	return done, ""
 }
 

@@ -1,6 +1,7 @@
 package custody
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestCutModel(t *testing.T) {
 		c := NewCut(p, 7, now)
 		has := make([]ledger.Ledger, holders) // what each holder has
 		phase := make([]Phase, holders)       // of the cut that is made
+		copies := make([]int64, holders)      // the versions that are written
 		var number, version, covered, begun int64
 		number = 7
 		under, copied := false, false
@@ -61,7 +63,7 @@ func TestCutModel(t *testing.T) {
 			"report": func(t *rapid.T) {
 				i := rapid.IntRange(0, holders-1).Draw(t, "holder")
 				o := c.Order()
-				r := Report{Number: number, Version: version}
+				r := Report{Number: number, Version: max(0, version-rapid.Int64Range(0, 1).Draw(t, "behind"))}
 				switch {
 				case !under || rapid.IntRange(0, 9).Draw(t, "late") == 0:
 					r.Number -= rapid.Int64Range(0, 2).Draw(t, "of before")
@@ -103,7 +105,7 @@ func TestCutModel(t *testing.T) {
 					ended()
 					return
 				}
-				phase[i] = r.Phase
+				phase[i], copies[i] = r.Phase, r.Version
 				least := phase[0]
 				for _, p := range phase {
 					least = min(least, p)
@@ -118,7 +120,7 @@ func TestCutModel(t *testing.T) {
 					return
 				}
 				ended()
-				covered, hold = begun, p.Hold
+				covered, hold = min(begun, slices.Max(copies)), p.Hold
 				if done.Number != number || len(done.Shards) != holders {
 					t.Fatalf("done: %+v", done)
 				}
@@ -146,9 +148,17 @@ func TestCutModel(t *testing.T) {
 				if under || rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
 					return
 				}
-				covered = rapid.Int64Range(0, covered).Draw(t, "covered")
+				newest := rapid.Int64Range(0, covered+1).Draw(t, "newest")
+				covered = min(covered, newest)
 				rested = now.Add(p.Pause)
-				c.Unwritten(covered, now)
+				c.Unwritten(newest, now)
+			},
+			"back": func(t *rapid.T) {
+				if rapid.IntRange(0, 9).Draw(t, "rarely") == 0 {
+					version = max(0, version-rapid.Int64Range(0, 2).Draw(t, "steps"))
+					begun, covered = min(begun, version), min(covered, version)
+					c.Back(version)
+				}
 			},
 			"lost": func(t *rapid.T) {
 				if rapid.IntRange(0, 9).Draw(t, "rarely") > 0 {
@@ -199,12 +209,44 @@ func TestCutOfTwo(t *testing.T) {
 		t.Fatalf("all are to have %v", o.Target)
 	}
 	for i := range 2 {
-		if done, _ := c.Heard(i, Report{Number: 1, Phase: Written}, now); (done != nil) != (i == 1) {
+		if done, _ := c.Heard(i, Report{Number: 1, Phase: Written, Version: 10}, now); (done != nil) != (i == 1) {
 			t.Fatalf("done with %d of 2 holders: %v", i+1, done)
 		}
 	}
 	c.Rewind(4, now)
 	if c.Covers(5) || !c.Covers(4) || !c.Wanted(5, now) {
 		t.Error("what is lost is covered")
+	}
+}
+
+// A cut covers what is in the copy: not the version with which it was begun, if who had that is gone, nor what was copied, if the model has
+// gone back since and comes to the same version in another way.
+func TestCutOfALostVersion(t *testing.T) {
+	for name, heard := range map[string]func(c *Cut, now time.Time) (*Commit, string){
+		"copied after": func(c *Cut, now time.Time) (*Commit, string) {
+			return c.Heard(0, Report{Number: 1, Phase: Written, Version: 14}, now)
+		},
+		"copied before": func(c *Cut, now time.Time) (*Commit, string) {
+			c.Heard(0, Report{Number: 1, Phase: Copied, Version: 15}, now)
+			c.Back(14)
+			return c.Heard(0, Report{Number: 1, Phase: Written, Version: 15}, now)
+		},
+		"written before": func(c *Cut, now time.Time) (*Commit, string) {
+			done, failed := c.Heard(0, Report{Number: 1, Phase: Written, Version: 15}, now)
+			c.Back(14)
+			return done, failed
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(1e9, 0)
+			c := NewCut(CutPolicy{Holders: 1, Steps: 1, Hold: time.Second, Write: time.Second}, 0, now)
+			c.Begin(15, now)
+			if done, failed := heard(c, now); done == nil || failed != "" {
+				t.Fatal(done, failed)
+			}
+			if c.Covers(15) || !c.Covers(14) || !c.Wanted(15, now) {
+				t.Error("version 15 is covered, and it is another one")
+			}
+		})
 	}
 }

@@ -25,6 +25,7 @@ func RestoreRing(life, lives int64, world rendezvous.World, s SavedRing) *Ring {
 	r.lives = max(life, lives)
 	r.world, r.first, r.newest, r.snapshot = world, s.First, max(s.Newest, s.Began), s.Snapshot
 	r.flushing, r.flush, r.flushed = s.Flushing, s.Flush, s.Flushed
+	r.version = r.newest
 	r.shared = true // only a world says more
 	return r
 }

@@ -17,7 +17,8 @@ type Ring struct {
 	world rendezvous.World // the last; a member may be gone
 	first int64            // formation with which this life began: what is said from before is of one that is lost
 
-	newest   int64 // version
+	newest   int64 // version that any worker had in this life
+	version  int64 // that the model is at: who had the newest may be gone
 	snapshot int64 // the newest that a worker has
 
 	began  int64          // version that this life begins with
@@ -40,7 +41,7 @@ type Settlement struct {
 
 // NewRing makes the custody of a ring that has not met, in a life that begins with a model at a version.
 func NewRing(life, version int64) *Ring {
-	return &Ring{life: life, lives: life, newest: version, began: version, lost: make(map[int]string)}
+	return &Ring{life: life, lives: life, newest: version, version: version, began: version, lost: make(map[int]string)}
 }
 
 // Life returns the life of the model.
@@ -55,8 +56,9 @@ func (r *Ring) Counts(formation int64) bool { return formation == 0 || formation
 // World returns the last world.
 func (r *Ring) World() rendezvous.World { return r.world }
 
-// Version returns the newest version that is known in this life.
-func (r *Ring) Version() int64 { return r.newest }
+// Version returns the version that the model is at: what the last world began with, or what was told since. What members tell all of
+// them have, and what a world is to begin with one may have alone, and be gone.
+func (r *Ring) Version() int64 { return r.version }
 
 // Formed takes a world that begins with a state which has the records of a ledger in it, a member's or what the life begins with. It
 // returns the leases that can be taken back now.
@@ -66,7 +68,7 @@ func (r *Ring) Formed(w rendezvous.World, had ledger.Ledger, version int64) []Se
 	if len(w.Sources) == 0 {
 		r.first = w.Formation
 	}
-	r.newest = max(r.newest, version)
+	r.newest, r.version = max(r.newest, version), version
 	return r.settle()
 }
 
@@ -128,7 +130,7 @@ type State struct {
 // copy, takes nothing back. It returns the snapshot that is news, 0 if none, and the leases that can be taken back now.
 func (r *Ring) Heard(s State) (snapshot int64, settled []Settlement) {
 	if r.Counts(s.Formation) {
-		r.newest = max(r.newest, s.Version)
+		r.newest, r.version = max(r.newest, s.Version), max(r.version, s.Version)
 		r.flushed = max(r.flushed, s.Flushed)
 		if s.Snapshot > r.snapshot {
 			r.snapshot = s.Snapshot
@@ -149,7 +151,7 @@ func (r *Ring) Lost(begun bool, version int64) (gone map[int]string) {
 	r.first = math.MaxInt64 // until the next world is formed
 	gone, r.lost = r.lost, make(map[int]string)
 	if begun || r.newest > r.began {
-		r.newest, r.began, r.snapshot, r.flushing, r.ledger = version, version, 0, false, ledger.Ledger{}
+		r.newest, r.version, r.began, r.snapshot, r.flushing, r.ledger = version, version, version, 0, false, ledger.Ledger{}
 		r.lives++
 		r.life = r.lives
 	}
