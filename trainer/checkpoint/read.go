@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -81,19 +82,26 @@ type Damage struct {
 
 // Newest returns the newest commit that is whole, every byte of it, and what is wrong with those that are newer. [ErrNone]: there is
 // none. Storage that cannot be read is another error.
-func (d Dir) Newest() (*Commit, []Damage, error) {
+func (d Dir) Newest() (*Commit, []Damage, error) { return d.newest(math.MaxInt64, d.Verify) }
+
+// Before returns the newest commit with a lower number whose record is whole, as [Dir.Newest] does. It looks at no shard.
+func (d Dir) Before(number int64) (*Commit, []Damage, error) {
+	return d.newest(number, func(*Commit) error { return nil })
+}
+
+func (d Dir) newest(below int64, verify func(*Commit) error) (*Commit, []Damage, error) {
 	numbers, complete, err := d.Numbers()
 	if err != nil {
 		return nil, nil, err
 	}
 	var damaged []Damage
 	for _, n := range numbers {
-		if !complete[n] {
+		if !complete[n] || n >= below {
 			continue
 		}
 		c, err := d.ReadCommit(n)
 		if err == nil {
-			err = d.Verify(c)
+			err = verify(c)
 		}
 		if err == nil {
 			return c, damaged, nil

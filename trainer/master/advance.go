@@ -139,10 +139,10 @@ func (m *master) anew(life int64, reason string) {
 	if m.gathering {
 		stats.Done = max(stats.Done, m.former.Done)
 	}
-	began := m.checkpoints.base.records()
+	began := m.checkpoints.base
 	base := m.checkpoints.rewind(m.clock(time.Now()))
 	begun := m.begun
-	fresh := !begun && m.anewFor == "" && stats.Done == began
+	fresh := !begun && m.anewFor == "" && stats.Done == began.records() && base.Base == began.Base
 	if !fresh {
 		m.anewFor = backWhy(base, stats.Done, before, begun, reason)
 	}

@@ -57,12 +57,21 @@ type loaded struct {
 // It reads all of it, which may take long: the mutex is not held, and nothing is changed. Storage that cannot be read is tried again for
 // some time.
 func (c *checkpoints) load(ctx context.Context) (l loaded, err error) {
+	err = c.patiently(ctx, func() error {
+		l, err = c.tryLoad()
+		return err
+	})
+	return l, err
+}
+
+// patiently reads from storage, which is tried again for some time if it cannot be read.
+func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 	began := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, timing.StoragePause) {
-		l, err = c.tryLoad()
+		err := read()
 		if err == nil || errors.Is(err, errUnfit) || errors.Is(err, checkpoint.ErrDamaged) || errors.Is(err, checkpoint.ErrNone) ||
 			ctx.Err() != nil || time.Since(began) >= timing.Storage {
-			return l, err
+			return err
 		}
 		c.m.Log.Warn("Checkpoints cannot be read; trying again", "error", err)
 		pause(ctx, wait)
@@ -144,14 +153,72 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	case err != nil:
 		return kept{}, nil, err
 	}
+	own, err := c.own(commit)
+	return own, damaged, err
+}
+
+// own is a checkpoint of the job's directory, if its tasks are those of the job.
+func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
+	dir := c.m.Job.CheckpointDir
 	if is := c.records(); commit.Cut != is {
-		return kept{}, nil, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s was made with other data or another --minibatch_size, --num_minibatches_per_task, --shuffle, --seed or --max_step: its tasks are %+v, those of the job are %+v",
 			errUnfit, commit.Number, dir, commit.Cut, is)
 	}
 	if _, err := c.m.queue.Records(&commit.Ledger); err != nil {
-		return kept{}, nil, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
+		return kept{}, fmt.Errorf("%w: checkpoint %d of %s: %w", errUnfit, commit.Number, dir, err)
 	}
-	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, damaged, nil
+	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, nil
+}
+
+// seek finds what the model goes back to from a checkpoint of the job's that a holder cannot read, if none before it is known: a
+// master that came later than those has read the newest one only. The mutex is not held.
+func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
+	c.seeking.Lock() // all holders come at once
+	defer c.seeking.Unlock()
+	c.m.mu.Lock()
+	oldest := c.isOldest(from)
+	c.m.mu.Unlock()
+	if !oldest {
+		return
+	}
+	var commit *checkpoint.Commit
+	var damaged []checkpoint.Damage
+	var first kept
+	err := c.patiently(ctx, func() (err error) {
+		if commit, damaged, err = c.dir.Before(from.Number); !errors.Is(err, checkpoint.ErrNone) {
+			return err
+		}
+		if init := c.m.Job.CheckpointDirForInit; init != "" {
+			if first, err = c.initial(init); err != nil {
+				return fmt.Errorf("--checkpoint_dir_for_init=%s: %w", init, err)
+			}
+		}
+		return nil
+	})
+	c.tell(c.dir, damaged)
+	c.m.mu.Lock()
+	defer c.m.mu.Unlock()
+	if ctx.Err() != nil || c.m.over || !c.isOldest(from) {
+		return
+	}
+	for _, d := range damaged {
+		c.m.happen(CheckpointDamaged{Number: d.Number, Reason: d.Err.Error()})
+	}
+	if err == nil && commit != nil {
+		first, err = c.own(commit)
+	}
+	switch {
+	case err != nil:
+		c.m.end(job.Failed, fmt.Errorf("checkpoint %d cannot be read, and what was before it cannot be found: %w", from.Number, err), time.Now())
+	case first.commit != nil:
+		c.lineage = c.lineageOf(first.commit)
+		c.kept = slices.Insert(c.kept, 0, first)
+	}
+}
+
+// isOldest reports whether a checkpoint of the job's is the oldest that is known.
+func (c *checkpoints) isOldest(b custody.Base) bool {
+	return len(c.kept) > 0 && c.kept[0].Base == b && !b.Fresh
 }
 
 // initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is. With an exported
@@ -253,6 +320,13 @@ func (c *checkpoints) rewind(now time.Time) kept {
 		c.cut.Rewind(c.covered(), now)
 	}
 	return c.base
+}
+
+// back notes that the model is at a version, in the life that is on, also if a newer one was heard of before.
+func (c *checkpoints) back(version int64) {
+	if c.on() {
+		c.cut.Back(version)
+	}
 }
 
 // damaged drops what this life was to begin with, and what is newer: it cannot be read. A job that was to start from it has failed.

@@ -1,13 +1,22 @@
 package master
 
 import (
+	"context"
+	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -42,6 +51,166 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 		}
 		if want := []checkpoint.Ancestor{first, {Job: "second", Number: 7}}; !slices.Equal(l.lineage, want) {
 			t.Errorf("resumed %t: goes back to %v, want %v", resume, l.lineage, want)
+		}
+	}
+}
+
+// rest writes checkpoints 1 and 2 of a job into a directory, with as many records, and has the job resumed with them.
+func rest(t *testing.T, c *Config) {
+	t.Helper()
+	c.Resume, c.Job.CheckpointDir = true, t.TempDir()
+	d := checkpoint.Dir{Files: checkpoint.Local(c.Job.CheckpointDir)}
+	cut := (&checkpoints{m: &master{Config: *c}}).records()
+	for n := range int64(2) {
+		shard, err := checkpoint.WriteShard(d, n+1, checkpoint.ShardFile(0, 1), checkpoint.Part{Values: make([]float32, 4)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var has ledger.Ledger
+		has.Add(ledger.Task{Epoch: 1}, n+1, 4)
+		if err := d.WriteCommit(checkpoint.Commit{
+			Format: checkpoint.Format, Number: n + 1, Life: 1, Version: n + 1, Records: n + 1, Ledger: has, Cut: cut, Job: "uid",
+			Layout: checkpoint.VariablesOf(param.Layout{{Name: "w", Shape: []int{4}, Trainable: true}}), Shards: []checkpoint.Shard{shard},
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A checkpoint that is damaged after the master has come, or has come back, is not used: the one before is, which that master has not
+// read. The training begins anew when there is none.
+func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		back  bool
+		rots  int64 // the last that is damaged; all before are
+		base  int64
+		again string
+	}{
+		{"resumed", false, 2, 1, "went back to checkpoint 1"},
+		{"come back", true, 2, 1, "went back to checkpoint 1"},
+		{"none is left", true, 1, 0, "began anew"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				r := reign(t, func(c *Config) { rest(t, c) })
+				rot := func() {
+					r.servers[0].refuses(func(o *wire.ControlRequest) error {
+						if n := o.Base.GetNumber(); n >= c.rots && n > 0 {
+							return status.Error(codes.DataLoss, fmt.Sprintf("the checksum of checkpoint %d is another", n))
+						}
+						return nil
+					})
+				}
+				if !c.back {
+					rot()
+				}
+				r.join()
+				if c.back {
+					r.task(0)
+					r.ends(Leave, ErrLeft)
+					rot()
+					r.follow()
+					r.rejoin(0)
+				}
+				time.Sleep(time.Second)
+				if s := r.look(); s.RecordsDone != c.base || s.Version != 0 || !strings.Contains(s.Anew, c.again) || !strings.Contains(s.Anew, "checksum") {
+					t.Errorf("the job is at %v", s)
+				}
+				if o := r.servers[0].last(); o.Base.GetNumber() != c.base {
+					t.Errorf("the server begins with %v", o.Base)
+				}
+			})
+		})
+	}
+}
+
+// The members of a ring that cannot read the checkpoint that it begins with meet again with the one before.
+func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { rest(t, c) })
+		for i, base := range []int64{2, 1, 0} {
+			for _, it := range p {
+				word := it.word()
+				for word.GetRecall() != nil {
+					word = it.word()
+				}
+				if n := word.GetWorld().GetBase().GetNumber(); !strings.HasSuffix(say(word), "[0 1] from []") || n != base {
+					t.Fatalf("worker %d hears %v, want a world with checkpoint %d", it.index, word, base)
+				}
+			}
+			for _, it := range p {
+				it.arrive(&wire.Arrival{Formation: int64(i) + 1, Round: -1, Damage: "its checksum is another"})
+			}
+		}
+		if s := w.look(); !strings.Contains(s.Anew, "began anew") {
+			t.Errorf("the job is at %v", s)
+		}
+	})
+}
+
+// failing is storage that cannot be read.
+type failing struct {
+	checkpoint.Files
+	broken atomic.Bool
+}
+
+func (f *failing) List(dir string) ([]string, error) {
+	if f.broken.Load() {
+		return nil, fmt.Errorf("list %s: no route to host", dir)
+	}
+	return f.Files.List(dir)
+}
+
+// What was before a damaged checkpoint is not given up because storage does not answer for some time; if it does not at all, the job
+// ends, and can be resumed.
+func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
+	for name, mends := range map[string]bool{"for some time": true, "for good": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				c := config(t)
+				rest(t, &c)
+				disk := &failing{Files: checkpoint.Local(c.Job.CheckpointDir)}
+				m, err := newMaster(c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				m.checkpoints.dir.Files = disk
+				m.begin(t.Context())
+				first := m.checkpoints.newest()
+				disk.broken.Store(true)
+				if mends {
+					time.AfterFunc(time.Minute, func() { disk.broken.Store(false) })
+				}
+				m.checkpoints.seek(t.Context(), first)
+				switch n := len(m.checkpoints.kept); {
+				case mends && (n != 2 || m.checkpoints.kept[0].Number != 1 || m.over):
+					t.Errorf("%d checkpoints are known", n)
+				case !mends && (!m.over || !strings.Contains(m.err.Error(), "no route to host")):
+					t.Errorf("the job is over: %t, %v", m.over, m.err)
+				}
+				m.background.Wait()
+			})
+		})
+	}
+}
+
+// A job that began with another's model goes back to that when no checkpoint of its own can be read.
+func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
+	c := config(t)
+	other := config(t)
+	rest(t, &other)
+	rest(t, &c)
+	c.Job.CheckpointDirForInit = other.Job.CheckpointDir
+	m, err := newMaster(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.begin(t.Context())
+	for _, want := range []int64{1, 2} {
+		m.checkpoints.seek(context.Background(), m.checkpoints.kept[0].Base)
+		if oldest := m.checkpoints.kept[0]; oldest.Number != want || oldest.Fresh != (want == 2) {
+			t.Fatalf("before it is %+v, want number %d", oldest.Base, want)
 		}
 	}
 }

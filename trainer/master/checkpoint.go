@@ -24,12 +24,13 @@ const (
 // model begins with if this one is lost. The custody decides ([custody.Cut]); this talks to the strategy, and writes the records. The
 // master's mutex guards it.
 type checkpoints struct {
-	m      *master
-	dir    checkpoint.Dir
-	cut    *custody.Cut // nil: the job has no checkpoints
-	policy custody.CutPolicy
-	kept   []kept // what the next life may begin with; the newest last
-	base   kept   // what this life began with
+	m       *master
+	dir     checkpoint.Dir
+	cut     *custody.Cut // nil: the job has no checkpoints
+	policy  custody.CutPolicy
+	kept    []kept // what the next life may begin with; the newest last
+	base    kept   // what this life began with
+	seeking turn   // of who reads what was before those
 
 	writing bool               // a record
 	model   *wire.CutReport    // its layout and optimizer are the model's
@@ -42,7 +43,7 @@ type checkpoints struct {
 // newCheckpoints opens the job's directory. Nothing is read of it yet.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
-	c := &checkpoints{m: m}
+	c := &checkpoints{m: m, seeking: make(turn, 1)}
 	if j.CheckpointDir == "" {
 		return c, nil
 	}

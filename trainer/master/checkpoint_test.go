@@ -41,6 +41,41 @@ func TestRingVoidRound(t *testing.T) {
 	})
 }
 
+// A checkpoint of a version that is lost with the only worker that had it does not stand for the version that takes its place.
+func TestRingCheckpointOfALostVersion(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1 })
+		first := w.task(0)
+		p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
+		p[0].says(func(r *wire.HeartbeatRequest) { r.Cut = copied(1, 7) })
+		if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 {
+			t.Fatal(c)
+		}
+		w.kill(worker(0))
+		next := w.peer(2)
+		p[1].back(1, 6, 1, 1)
+		for word := p[1].word(); word != nil; word = p[1].word() {
+			if word.GetCut() > 0 {
+				t.Errorf("version 6 is copied")
+			}
+		}
+		next.hears("world 2.2 [1 2] from [0]")
+		p[1].says(func(r *wire.HeartbeatRequest) { r.Version, r.Formation = 7, 2 })
+		if word := p[1].word(); word.GetCut() != 2 {
+			t.Errorf("the other version 7 is not copied, worker 1 hears %q", say(word))
+		}
+	})
+}
+
+// copied is what who has written a ring's checkpoint says of it.
+func copied(number, version int64) *wire.CutReport {
+	return &wire.CutReport{
+		Number: number, Phase: wire.CutPhase_WRITTEN, Version: version, Ledger: had(1, 2), Optimizer: "SGD",
+		Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
+		File:   "shard", End: 4, Bytes: 16, Crc: "01234567",
+	}
+}
+
 // beginsAgain runs a job of a ring whose two workers are lost after a checkpoint. The next two are in world 2.2, which begins with that.
 func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 	t.Helper()
@@ -53,13 +88,7 @@ func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 	})
 	first := w.task(0)
 	p[0].says(func(r *wire.HeartbeatRequest) { of(first, 2)(r); r.Version, r.Formation = 7, 1 })
-	p[0].says(func(r *wire.HeartbeatRequest) {
-		r.Cut = &wire.CutReport{
-			Number: 1, Phase: wire.CutPhase_WRITTEN, Version: 7, Ledger: had(1, 2), Optimizer: "SGD",
-			Layout: []*wire.Variable{{Name: "w", Shape: []int64{4}, Trainable: true}},
-			File:   "shard", End: 4, Bytes: 16, Crc: "01234567",
-		}
-	})
+	p[0].says(func(r *wire.HeartbeatRequest) { r.Cut = copied(1, 7) })
 	time.Sleep(time.Second)
 	if c := w.look().Checkpoint; c.Number != 1 || c.Version != 7 || c.Records != 2 {
 		t.Fatal(c)

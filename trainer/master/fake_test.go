@@ -378,6 +378,7 @@ type fakeServer struct {
 	mu       sync.Mutex
 	orders   []*wire.ControlRequest
 	away     chan struct{} // not nil: calls wait until it is closed
+	refusal  func(*wire.ControlRequest) error
 	progress []int64       // of the first tasks that are asked for
 	had      ledger.Ledger // of all
 	version  int64
@@ -418,6 +419,11 @@ func (s *fakeServer) Control(ctx context.Context, r *wire.ControlRequest) (*wire
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.orders = append(s.orders, r)
+	if s.refusal != nil {
+		if err := s.refusal(r); err != nil {
+			return nil, err
+		}
+	}
 	return &wire.ControlReply{Version: s.version}, nil
 }
 
@@ -447,6 +453,13 @@ func (s *fakeServer) leave() (back func()) {
 		s.away = nil
 		close(away)
 	}
+}
+
+// refuses makes orders fail for which the function has an error.
+func (s *fakeServer) refuses(which func(*wire.ControlRequest) error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusal = which
 }
 
 func (s *fakeServer) last() *wire.ControlRequest {

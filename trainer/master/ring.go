@@ -117,6 +117,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		r.m.gathered(state)
 	}
 	r.settle(r.custody.Formed(w, had, version))
+	r.m.checkpoints.back(version)
 	if err := r.m.remember(); errors.Is(err, ErrSuperseded) { // before anybody is in that world, who is the next master's
 		r.m.quit(err)
 		return
@@ -319,6 +320,17 @@ func (r *ring) damaged(a *wire.Arrival) {
 	r.void = a.Formation
 	r.damage = fmt.Sprintf("checkpoint %d, with which the model was to begin, cannot be used: %s", base.Number, a.Damage)
 	r.m.checkpoints.damaged(base.Base, errors.New(a.Damage))
+}
+
+// seek finds what is before the checkpoint that a worker could not begin with, before its word is taken. The mutex is not held.
+func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
+	if a.Damage == "" {
+		return
+	}
+	r.m.mu.Lock()
+	base := r.m.checkpoints.base.Base
+	r.m.mu.Unlock()
+	r.m.checkpoints.seek(ctx, base)
 }
 
 // gone makes the others meet without a worker that has ended.

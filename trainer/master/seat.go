@@ -48,6 +48,7 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	if err != nil {
 		return err
 	}
+	m.ring.seek(stream.Context(), first)
 	s, err := m.ring.enter(stream.Context(), first)
 	if err != nil {
 		return err
@@ -57,6 +58,7 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	for err == nil {
 		var a *wire.Arrival
 		if a, err = stream.Recv(); err == nil {
+			m.ring.seek(stream.Context(), a)
 			err = m.ring.arrive(s, a)
 		}
 	}

@@ -268,6 +268,7 @@ func (s *servers) command(ctx context.Context, l *line) {
 		}
 		reply, err := control(ctx, client, want, number)
 		if status.Code(err) == codes.DataLoss {
+			s.m.checkpoints.seek(ctx, want.Base)
 			s.m.mu.Lock()
 			s.damaged(l.index, want, errors.New(status.Convert(err).Message()))
 			s.m.advance(time.Now())

@@ -101,6 +101,13 @@ func damage(t *testing.T, p Place) {
 	if c, damaged, err := d.Newest(); err != nil || c.Number != 2 || len(damaged) != 1 || !strings.Contains(damaged[0].Err.Error(), "it is of commit 2") {
 		t.Errorf("a commit under another number: %v, %v", damaged, err)
 	}
+	put(t, f, "commit-00000002/commit.json", nil)
+	if c, damaged, err := d.Before(3); err != nil || c.Number != 1 || len(damaged) != 1 || damaged[0].Number != 2 {
+		t.Errorf("before number 3: %v, damaged %v: %v", c, damaged, err)
+	}
+	if _, damaged, err := d.Before(1); !errors.Is(err, checkpoint.ErrNone) || len(damaged) > 0 {
+		t.Errorf("before number 1: damaged %v, %v", damaged, err)
+	}
 }
 
 // Whenever the writer dies, there is the commit before or the new one, whole.
