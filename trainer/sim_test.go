@@ -263,9 +263,7 @@ func (s *simulation) resume() {
 	s.pods.reopen()
 	s.note(func() {
 		s.ending, s.life, s.cause, s.again = false, 0, false, 0
-		if len(s.kept) == 0 {
-			s.leased, s.epochs = nil, 0
-		}
+		s.before, s.leased, s.epochs = s.leased, nil, 0
 		if s.ring != nil {
 			s.ring.forget()
 		}

@@ -12,6 +12,7 @@ import (
 // watch is what was seen of a job. The simulation's mutex guards it.
 type watch struct {
 	leased   []task.Task    // first leases of training tasks, in order, since the training began (anew)
+	before   []task.Task    // those of before the job was stopped, unless it has begun with a checkpoint since
 	epochs   int            // finished since then
 	lives    int            // how often it began anew
 	life     int64          // the last that was told
@@ -70,6 +71,8 @@ func (s *simulation) hear(e master.Event) {
 		case master.BegunAnew:
 			s.noteLife(e.Life, e.Reason)
 			s.leased, s.epochs = nil, 0
+		case master.Resumed: // also with a checkpoint of a master that was not heard any more
+			s.leased, s.before = append(s.before, s.leased...), nil
 		case master.RolledBack: // what was leased first since then is not leased for the first time again
 			s.noteLife(e.Life, e.Reason)
 			s.epochs, s.back = int(e.Kept/s.training.total), true
