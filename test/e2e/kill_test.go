@@ -63,7 +63,7 @@ func TestTwentyKills(t *testing.T) {
 		"--minibatch_size=64", "--num_minibatches_per_task=4"})...)
 	j.runs("master", "ps-0", "ps-1", "worker-0", "worker-1", "worker-2")
 	j.trains(0.02)
-	t.Logf("the order is of -seed=%d", *seed)
+	t.Logf("the order is that of SEED=%d", *seed)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	kept := j.uids("master")
 	killed := map[string]int{}

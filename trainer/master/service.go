@@ -348,8 +348,8 @@ func (m *master) spared(c *contact) bool {
 
 // serverLeaves reports whether a server waits for a checkpoint before it goes. The mutex is held.
 func (m *master) serverLeaves() bool {
-	for id, c := range m.pods {
-		if id.Role == pod.PS && c.leaves && !m.spared(c) {
+	for i := range m.Job.NumPS {
+		if c := m.pods[pod.ID{Role: pod.PS, Index: i}]; c != nil && c.leaves && !m.spared(c) {
 			return true
 		}
 	}

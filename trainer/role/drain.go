@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// leaveGrace is what a worker has that is asked to leave: a little less than it is given by a cluster.
+	// leaveGrace is what a worker or server has that is asked to leave: a little less than it is given by a cluster.
 	leaveGrace = timing.LeaveGrace
 	// abandoned is how long a master may be away until its pods end, too: the Job that owns them may stay, failed, for
 	// ever. On this machine the lifeline tells.
@@ -23,7 +23,7 @@ var ErrLeft = worker.ErrLeft
 // ErrOrphaned is the cause of the context of a process whose parent has died.
 var ErrOrphaned = errors.New("parent process is gone")
 
-// work returns the context of a worker whose ctx says by its end that it is asked to leave. It ends a grace later,
+// work returns the context of a role whose ctx says by its end that it is asked to leave. It ends a grace later,
 // and for an orphan at once.
 func work(ctx context.Context, grace time.Duration) (context.Context, context.CancelFunc) {
 	working, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

@@ -77,7 +77,7 @@ const (
 
 	// Drain is how long a worker beside servers that is asked to leave goes on with the minibatch that it is at.
 	Drain = 5 * time.Second
-	// LeaveGrace is how long a worker that is asked to leave has to end: a little less than a cluster gives it.
+	// LeaveGrace is how long a worker or server that is asked to leave has to end: a little less than a cluster gives it.
 	LeaveGrace = 25 * time.Second
 	// Farewell is how long the workers of a job that is done have to leave by themselves.
 	Farewell = 10 * time.Second
