@@ -84,7 +84,7 @@ type word struct {
 	F  int64    `json:"f"`
 	K  string   `json:"k"`
 	Ks []string `json:"ks"`
-	V  string   `json:"v"`
+	V  any      `json:"v"` // of the store a text; of hello the version
 	E  string   `json:"e"`
 	N  int64    `json:"n"`
 }
@@ -244,7 +244,8 @@ func (s *scripts) store(ctx context.Context, w word) (any, error) {
 }
 
 func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
-	value, err := base64.StdEncoding.DecodeString(w.V)
+	encoded, _ := w.V.(string) // none: it is empty
+	value, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return nil, fmt.Errorf("the value of %q: %w", w.K, err)
 	}
