@@ -305,3 +305,34 @@ func TestForkServerIsStartedAgainForOtherValues(t *testing.T) {
 		t.Errorf("%v: %q", g.Method(), b.out.String())
 	}
 }
+
+// The second fork server has imported what the program imports from site-packages, but for what starts threads.
+func TestForkServerLearns(t *testing.T) {
+	user := t.TempDir()
+	b := newForkBench(t, Options{Command: []string{"main.py"}, Env: []string{"PYTHONUSERBASE=" + user}, learnAfter: 300 * time.Millisecond}, map[string]string{
+		"mine.py": "",
+		"main.py": `
+import os, sys, sysconfig, time
+names = ("heavy", "heavy.part", "threaded", "mine", "wave")
+print([n for n in names if n in sys.modules], flush=True)
+where = sysconfig.get_path("purelib", "posix_user")
+os.makedirs(where + "/heavy", exist_ok=True)
+open(where + "/heavy/__init__.py", "w").close()
+open(where + "/heavy/part.py", "w").close()
+with open(where + "/threaded.py", "w") as f: f.write("import threading, time; threading.Thread(target=time.sleep, args=(1000,), daemon=True).start()")
+sys.path.append(where)
+import heavy.part, threaded, mine, wave
+try: import absent
+except ImportError: pass
+time.sleep(1000)
+`})
+	g := b.start(1)
+	await(t, "the second fork server", func() bool { return strings.Contains(b.log.String(), "has imported what the program imports") })
+	g.Stop(syscall.SIGKILL, 0)
+	first := b.out.String()
+	g = b.start(1)
+	await(t, "the second start", func() bool { return strings.HasSuffix(strings.TrimPrefix(b.out.String(), first), "\n") })
+	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" || got != "['heavy', 'heavy.part']\n" || g.Method() != Fork {
+		t.Errorf("first %q, then %q by %v", first, got, g.Method())
+	}
+}

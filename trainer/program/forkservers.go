@@ -23,10 +23,9 @@ const (
 	mostDeaths = 3
 	// mostLearned is how many modules are imported beside torch.
 	mostLearned = 10000
+	// learnAfter is how long a program may import modules before the fork server is replaced by one that has imported them.
+	learnAfter = 20 * time.Second
 )
-
-// learnAfter is when the fork server is replaced by one that has imported what the program did. A test changes it.
-var learnAfter = 20 * time.Second
 
 // forkServers keeps a fork server for a program: the one that serves, and its successor.
 type forkServers struct {
@@ -209,7 +208,7 @@ func (s *forkServers) study(file string) {
 		case <-s.closed:
 			os.Remove(file)
 			return
-		case <-time.After(learnAfter):
+		case <-time.After(s.p.options.learnAfter):
 		}
 		learned := readModules(file)
 		os.Remove(file)

@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // StartMethod is how processes are started.
@@ -69,6 +70,8 @@ type Options struct {
 	Stdout, Stderr io.Writer
 	// Log is where the package tells what it does; nil: nowhere.
 	Log *slog.Logger
+
+	learnAfter time.Duration // when the fork server is replaced by one that has imported what the program did; 0: learnAfter
 }
 
 // invocation is the program's command line, understood.
@@ -93,6 +96,7 @@ func (o Options) Check() error {
 func (o *Options) normalize() (*invocation, error) {
 	o.Role = cmp.Or(o.Role, "default")
 	o.RunID = cmp.Or(o.RunID, "none")
+	o.learnAfter = cmp.Or(o.learnAfter, learnAfter)
 	if o.Env == nil {
 		o.Env = os.Environ()
 	}

@@ -199,13 +199,15 @@ func TestStopOfStopped(t *testing.T) {
 	}
 }
 
+// agentEnv has the directory in which a process of this test binary is an agent, and the program's command.
 const agentEnv = "ELASTICDL_TEST_AGENT"
 
 // TestMain is also the agent that TestNothingOutlivesTheAgent kills.
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(agentEnv); dir != "" {
+	if text := os.Getenv(agentEnv); text != "" {
 		os.Unsetenv(agentEnv)
-		p, err := New(Options{Command: []string{"sh", "-c", "trap '' TERM; sleep 1000 & echo $$ $! > pids.tmp; mv pids.tmp pids; wait"}, Dir: dir, LogDir: dir})
+		words := strings.Split(text, "|")
+		p, err := New(Options{Command: words[1:], Dir: words[0], LogDir: words[0], LocalSize: 1})
 		if err != nil {
 			panic(err)
 		}
@@ -218,24 +220,40 @@ func TestMain(m *testing.M) {
 }
 
 func TestNothingOutlivesTheAgent(t *testing.T) {
-	dir := t.TempDir()
-	agent := exec.Command(os.Args[0])
-	agent.Env = append(os.Environ(), agentEnv+"="+dir)
-	agent.Stderr = os.Stderr
-	if err := agent.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pids []string
-	await(t, "the program", func() bool {
-		text, err := os.ReadFile(filepath.Join(dir, "pids"))
-		pids = strings.Fields(string(text))
-		return err == nil
-	})
-	agent.Process.Kill()
-	agent.Wait()
-	for _, text := range pids {
-		pid, _ := strconv.Atoi(text)
-		await(t, "the end of "+text, func() bool { return !alive(pid) })
+	for name, c := range map[string]struct {
+		command []string
+		files   map[string]string
+	}{
+		"exec": {[]string{"sh", "-c", "trap '' TERM; sleep 1000 & echo $$ $! > pids.tmp; mv pids.tmp pids; wait"}, nil},
+		"fork": {[]string{"main.py"}, map[string]string{"main.py": `
+import os, time
+child = os.fork()
+if child:
+    with open("pids.tmp", "w") as f: f.write("%d %d %s" % (os.getpid(), child, open(os.environ["IMPORTS"]).read().split()[1]))
+    os.rename("pids.tmp", "pids")
+time.sleep(1000)`}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newForkBench(t, Options{Command: []string{"true"}}, c.files) // for its environment
+			agent := exec.Command(os.Args[0])
+			agent.Env = append(b.options.Env, agentEnv+"="+strings.Join(append([]string{b.dir}, c.command...), "|"))
+			agent.Stderr = os.Stderr
+			if err := agent.Start(); err != nil {
+				t.Fatal(err)
+			}
+			var pids []string
+			await(t, "the program", func() bool {
+				text, err := os.ReadFile(filepath.Join(b.dir, "pids"))
+				pids = strings.Fields(string(text))
+				return err == nil
+			})
+			agent.Process.Kill()
+			agent.Wait()
+			for _, text := range pids {
+				pid, _ := strconv.Atoi(text)
+				await(t, "the end of "+text, func() bool { return !alive(pid) })
+			}
+		})
 	}
 }
 
