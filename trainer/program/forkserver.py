@@ -235,7 +235,10 @@ class Listener:
 
 def prepare(order, process):
     """Give the interpreter the state that it has at the beginning of a script."""
-    # The random module seeds itself after a fork.
+    # Each rank draws its own numbers, as after an import. The random module sees to that itself.
+    generator = getattr(sys.modules.get("torch"), "default_generator", None)
+    if generator is not None:
+        generator.seed()  # not torch.seed(), which would seed GPUs as well
     if "numpy.random" in sys.modules:
         sys.modules["numpy.random"].seed()
     if "multiprocessing.process" in sys.modules:

@@ -122,6 +122,11 @@ func (b *bench) place(p Place) *Group {
 // ends returns all exits of a group, by local rank.
 func (b *bench) ends(g *Group) []Exit {
 	b.t.Helper()
+	return b.endsWithin(g, limit)
+}
+
+func (b *bench) endsWithin(g *Group, limit time.Duration) []Exit {
+	b.t.Helper()
 	exits := make([]Exit, len(g.Pids()))
 	deadline := time.After(limit)
 	for n := 0; ; n++ {
