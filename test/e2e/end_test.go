@@ -13,6 +13,7 @@ import (
 
 // However a job is removed, and whenever, nothing of it is left.
 func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	const name = "gone"
 	before := ns.everything("")
@@ -53,6 +54,7 @@ func TestNothingIsLeft(t *testing.T) {
 
 // kubectl wait tells the truth: Complete of a job that succeeded, Failed of one that did not, with the reason in its status.
 func TestTheTruthIsTold(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	good := ns.train("good", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64"})...)
 	bad := ns.train("bad", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64",
@@ -114,6 +116,7 @@ func corrupt(t *testing.T) string {
 
 // An image that is not there is named by the status, and the job can be stopped.
 func TestAbsentImageIsNamed(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	absent := registry + "/nobody/has-pushed:this"
 	j := ns.train("imageless", slices.Concat(small, []string{mlp, "--num_epochs=1", "--num_ps_pods=1", "--num_workers=1", "--worker_image=" + absent})...)

@@ -13,6 +13,7 @@ import (
 
 // A worker that has too little memory is given twice as much, again and again, up to --max_memory.
 func TestOutOfMemory(t *testing.T) {
+	t.Parallel()
 	const epochs = 2
 	ns := newNamespace(t)
 	j := ns.train("hungry", slices.Concat(small, []string{mlp, "--num_epochs=2", "--num_ps_pods=1", "--num_workers=1", "--minibatch_size=64",
@@ -28,6 +29,7 @@ func TestOutOfMemory(t *testing.T) {
 // A quota that is too small is named by the status; the job goes on with what it has, and takes the rest when it may.
 // A server that is lost when the quota has become smaller still is given a worker's place.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	const epochs = 60
 	ns := newNamespace(t)
 	ns.kubectl("create", "quota", "few", "--hard=pods=4")
@@ -70,6 +72,7 @@ func (j *submitted) alone() {
 
 // --deadline ends a job that takes too long, and --ttl removes one that has ended.
 func TestDeadlineAndTTL(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	before := ns.everything("")
 	late := ns.train("late", slices.Concat(small, []string{mlp, "--num_epochs=1000", "--num_ps_pods=1", "--num_workers=2", "--minibatch_size=64", "--deadline=15s"})...)
@@ -90,6 +93,7 @@ func TestDeadlineAndTTL(t *testing.T) {
 // What an administrator applies is enough for a job that gets no permissions of its own, and what --yaml writes is a job
 // that kubectl applies and deletes.
 func TestAppliedByHand(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	dir := t.TempDir()
 	permissions := filepath.Join(dir, "rbac.yaml")

@@ -6,8 +6,9 @@
 //
 // Jobs are submitted by the elasticdl program, in an image that it built, as a
 // user would; what comes of them is read from the cluster by watching it. Each
-// test has a namespace of its own, which is gone afterwards. What the tests
-// measured is printed at the end.
+// test has a namespace of its own, which is gone afterwards. Tests that leave
+// nodes and control plane alone, and hold nothing to a time, run side by side
+// after the others. What the tests measured is printed at the end.
 package e2e
 
 import (

@@ -231,6 +231,7 @@ func TestRingLosesAWorker(t *testing.T) {
 
 // --follow streams what the pods say, until the end and with the job's exit code.
 func TestFollow(t *testing.T) {
+	t.Parallel()
 	ns := newNamespace(t)
 	began := time.Now()
 	j := ns.train("followed", slices.Concat(small, []string{mlp, "--num_epochs=3", "--num_ps_pods=1", "--num_workers=2", "--follow",
