@@ -70,8 +70,8 @@ func TestExits(t *testing.T) {
 		t.Errorf("%q, want %q", exits[2].Message(), want)
 	}
 	// An error file is of one start.
-	if e := b.ends(b.place(Place{WorldSize: 4, LocalSize: 1, FirstRank: 1})); e[0].Failure != nil {
-		t.Errorf("an older failure is told: %+v", e[0].Failure)
+	if e := b.ends(b.place(Place{WorldSize: 8, LocalSize: 4, FirstRank: 4})); e[3].Failure != nil {
+		t.Errorf("an older failure is told: %+v", e[3].Failure)
 	}
 }
 
