@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from fake_agent import HERE, Agent  # noqa: E402
+from fake_agent import HERE, Agent, Forker  # noqa: E402
 
 PYTHON = os.environ.get("ELASTICDL_TEST_PYTHON", sys.executable)
 
@@ -25,13 +25,20 @@ def pytest_report_header(config):
     return "torch %s of %s" % (config.torch, PYTHON)
 
 
+@pytest.fixture(scope="session")
+def forker():
+    f = Forker(PYTHON)
+    yield f
+    f.close()
+
+
 @pytest.fixture
-def job(tmp_path):
+def job(tmp_path, forker):
     """Returns a function that starts a job of so many processes."""
     agents = []
 
     def start(n, *arguments, script="work.py", **env):
-        agent = Agent(str(tmp_path), PYTHON, [os.path.join(HERE, script)] + [str(x) for x in arguments], n, env)
+        agent = Agent(str(tmp_path), forker, [os.path.join(HERE, script)] + [str(x) for x in arguments], n, env)
         agents.append(agent)
         for _ in range(n):
             agent.start()

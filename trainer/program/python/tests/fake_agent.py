@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import queue
 import signal
 import socket
 import subprocess
@@ -14,19 +15,51 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 HERE = os.path.dirname(os.path.abspath(__file__))
 
 
+class Forker:
+    """Has one Python that has imported torch, and forks the processes of all tests from it."""
+
+    def __init__(self, python: str) -> None:
+        env = dict(os.environ, OMP_NUM_THREADS="1", PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1")
+        self._python = subprocess.Popen([python, os.path.join(HERE, "forker.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env)
+        self.exits: Dict[int, int] = {}
+        self._started: "queue.Queue[int]" = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        for line in self._python.stdout:  # type: ignore[union-attr]
+            m = json.loads(line)
+            if "pid" in m:
+                self._started.put(m["pid"])
+            else:
+                self.exits[m["exit"]] = m["code"]
+
+    def start(self, argv: List[str], env: Dict[str, str], log: str) -> int:
+        self._python.stdin.write(json.dumps(dict(argv=argv, env=env, log=log)).encode() + b"\n")  # type: ignore[union-attr]
+        self._python.stdin.flush()  # type: ignore[union-attr]
+        return self._started.get(timeout=60)
+
+    def close(self) -> None:
+        self._python.kill()
+        self._python.wait()
+
+
 class Process:
     """Is one process of the job, as its agent sees it."""
 
-    def __init__(self, number: int, popen: "subprocess.Popen[bytes]") -> None:
-        self.number, self.popen = number, popen
+    def __init__(self, number: int, pid: int, exits: Dict[int, int]) -> None:
+        self.number, self.pid, self._exits = number, pid, exits
         self.lines: Any = None  # to write to
         self.arrival: Optional[Dict[str, Any]] = None
-        self.gone = self.done = False
+        self.gone = self.done = self.killed = False
         self.formation = 0
         self.leases: List[int] = []
         self.waits: List[Tuple[int, List[str]]] = []
         self.heard: List[Dict[str, Any]] = []
         self.left = False
+
+    def code(self) -> Optional[int]:
+        """Returns how the process ended, None if it has not; a signal is negative."""
+        return self._exits.get(self.pid)
 
     def send(self, **m: Any) -> None:
         try:
@@ -38,8 +71,8 @@ class Process:
 class Agent:
     """Is the other end of the sockets. ``first`` is how many processes the first world waits for."""
 
-    def __init__(self, directory: str, python: str, command: List[str], first: int, env: Optional[Dict[str, str]] = None) -> None:
-        self.python, self.command, self.first, self.dir = python, command, first, directory
+    def __init__(self, directory: str, forker: Forker, command: List[str], first: int, env: Optional[Dict[str, str]] = None) -> None:
+        self.forker, self.command, self.first, self.dir = forker, command, first, directory
         self.env = env or {}
         self.lock = threading.RLock()
         self.processes: List[Process] = []
@@ -53,8 +86,10 @@ class Agent:
         self.worlds: List[Dict[str, Any]] = []
         self.wrong: List[str] = []
         self.away = False  # the master: no leases
+        self.silent = False  # no recalls
         self.round = -1
-        self.refuse_lease: Optional[Callable[[Process], bool]] = None
+        self.last = 0  # epoch of which a task was granted
+        self.epochs: Optional[int] = None  # how many there are, if not as many as are declared
         self.path = os.path.join(directory, "agent")
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
@@ -70,39 +105,45 @@ class Agent:
             number = len(self.processes)
             env = dict(os.environ, ELASTICDL_SOCKET=self.path, PYTHONPATH=os.path.dirname(HERE), OMP_NUM_THREADS="1",
                        GLOO_SOCKET_IFNAME="lo", PYTHONDONTWRITEBYTECODE="1", NUMBER=str(number), LOCAL_RANK=str(number), **self.env)
-            log = open(os.path.join(self.dir, "%d.log" % number), "wb")
-            popen = subprocess.Popen([self.python] + self.command, env=env, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
-            log.close()
-            self.processes.append(Process(number, popen))
+            pid = self.forker.start(self.command, env, os.path.join(self.dir, "%d.log" % number))
+            self.processes.append(Process(number, pid, self.forker.exits))
             return self.processes[-1]
 
     def log(self, p: Process) -> str:
-        with open(os.path.join(self.dir, "%d.log" % p.number)) as f:
-            return f.read()
+        try:
+            with open(os.path.join(self.dir, "%d.log" % p.number)) as f:
+                return f.read()
+        except FileNotFoundError:
+            return ""
 
     def kill(self, p: Process) -> None:
         """Kills the process alone; what it forked stays, with copies of its sockets."""
-        p.popen.kill()
+        p.killed = True
+        os.kill(p.pid, signal.SIGKILL)
 
     def freeze(self, p: Process) -> None:
         """Stops the process; the agent counts it as lost, as it would after the heartbeat timeout."""
-        p.popen.send_signal(signal.SIGSTOP)
+        os.kill(p.pid, signal.SIGSTOP)
         self._gone(p)
+
+    def hang_up(self) -> None:
+        """Ends all connections, as when the agent dies."""
+        for p in self.processes:
+            p.lines.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.open = False
         for p in self.processes:
             try:
-                os.killpg(p.popen.pid, signal.SIGKILL)
+                os.killpg(p.pid, signal.SIGKILL)  # with what it forked
             except OSError:
                 pass
-            p.popen.wait()
         self.listener.close()
 
     def _reap(self) -> None:
         while self.open:
             for p in list(self.processes):
-                if not p.gone and p.popen.poll() is not None:
+                if not p.gone and p.code() is not None:
                     self._gone(p)
             time.sleep(0.004)
 
@@ -121,6 +162,8 @@ class Agent:
     # Worlds.
 
     def _recall(self, now: bool) -> None:
+        if self.silent:
+            return
         for m in self.members:
             if not m.gone and not m.done:
                 m.send(op="recall", formation=self.formation, now=now)
@@ -168,7 +211,7 @@ class Agent:
                 m = json.loads(line)
                 with self.lock:
                     if m["op"] == "hello":
-                        p = next(x for x in self.processes if x.popen.pid == m["pid"])
+                        p = next(x for x in self.processes if x.pid == m["pid"])
                         p.lines = c
                     assert p is not None
                     if m["op"] not in ("beat", "get", "set", "wait", "add", "check"):
@@ -253,7 +296,7 @@ class Agent:
     def _tasks(self) -> List[Tuple[int, int]]:
         assert self.data is not None
         count = -(-self.data["size"] // self.data["records_per_task"])
-        return [(e, n) for e in range(self.data["epochs"]) for n in range(count)]
+        return [(e, n) for e in range(self.epochs or self.data["epochs"]) for n in range(count)]
 
     def _size(self, number: int) -> Tuple[int, int]:
         assert self.data is not None
@@ -272,6 +315,7 @@ class Agent:
             waiting = True
             if task in leased:
                 continue
+            self.last = max(self.last, task[0])
             self.number = getattr(self, "number", 0) + 1
             self.leases[self.number] = task
             p.leases.append(self.number)
@@ -311,4 +355,8 @@ class Agent:
             for p in self.members) and any(not p.gone for p in self.members), timeout)
 
     def alive(self) -> List[Process]:
-        return [p for p in self.members if not p.gone and not p.done]
+        return [p for p in self.members if not p.gone and not p.done and not p.killed]
+
+    def has_state(self, p: Process) -> bool:
+        with self.lock:
+            return any(m["op"] == "round" for m in p.heard)

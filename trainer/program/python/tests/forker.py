@@ -1,0 +1,67 @@
+"""Forks the processes of tests from one that has imported torch: {"argv", "env", "log"} in, {"pid"} and {"exit", "code"} out."""
+
+import json
+import os
+import runpy
+import select
+import sys
+
+import torch  # noqa: F401
+import torch.distributed  # noqa: F401
+import torch.utils.data  # noqa: F401
+
+torch.optim.SGD([torch.zeros(1)], lr=1.0)  # torch 2.x imports some 800 modules with the first optimizer
+
+
+def child(order):
+    os.setsid()
+    log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    sys.argv = order["argv"]
+    sys.path[0:0] = [order["env"]["PYTHONPATH"], os.path.dirname(order["argv"][0])]
+    code = 0
+    try:
+        runpy.run_path(order["argv"][0], run_name="__main__")
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else 1
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+        code = 1
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def say(**m):
+    os.write(1, json.dumps(m).encode() + b"\n")
+
+
+rest = b""
+while True:
+    try:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        while pid:
+            say(exit=pid, code=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+            pid, status = os.waitpid(-1, os.WNOHANG)
+    except ChildProcessError:
+        pass
+    if not select.select([0], [], [], 0.004)[0]:
+        continue
+    data = os.read(0, 1 << 16)
+    if not data:
+        sys.exit()
+    rest += data
+    while b"\n" in rest:
+        line, rest = rest.split(b"\n", 1)
+        order = json.loads(line)
+        pid = os.fork()
+        if pid == 0:
+            child(order)
+        say(pid=pid)
