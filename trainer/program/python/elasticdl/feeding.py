@@ -29,7 +29,7 @@ def lease() -> Optional[Lease]:
     """
     session = current()
     while True:
-        got = session.book.ask(session.pending, session.ledger)
+        got = session.book.whole(session.pending, session.ledger)
         if got is not None or session.book.ended:
             return got
         session.check(False)

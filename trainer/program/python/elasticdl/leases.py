@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 from .doubt import Error
@@ -52,6 +53,7 @@ class Lease:
         self.start, self.end = int(grant["start"]), int(grant["end"])
         self.credited = max(int(grant.get("done", 0)), credited)  # records in the model
         self.taken = self.reported = self.credited
+        self.given = False
         self._indices: Optional[List[int]] = grant.get("indices")
         self._data, self._pending = data, pending
 
@@ -123,10 +125,10 @@ class Book:
         self._source = source
         self._data: Optional[DataSet] = None
         self.held: List[Lease] = []
-        self.pending: List[Credit] = []
-        self.ledger: Ledger = {}
         self.ended = False  # the master has no more
+        self.sticky = False  # what was taken stays taken in a new world: the script still has it
         self._floor = 0
+        self._lock = threading.RLock()
 
     @property
     def used(self) -> bool:
@@ -157,11 +159,19 @@ class Book:
             if grant.get("wait"):
                 return None
             lease = Lease(self.data, grant, pending, ledger.get((int(grant["epoch"]), int(grant["number"])), 0))
-            if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
-                self.held.append(lease)
-                if lease.taken < len(lease):
-                    return lease
+            with self._lock:
+                if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
+                    self.held.append(lease)
+                    if lease.taken < len(lease):
+                        return lease
         return None
+
+    def whole(self, pending: List[Credit], ledger: Ledger) -> Optional[Lease]:
+        """Returns a lease that nobody in this process has yet: one from before the world changed, or a further one."""
+        lease = next((h for h in self.held if not h.given), None) or self.ask(pending, ledger)
+        if lease is not None:
+            lease.given = True
+        return lease
 
     def take(self, n: int, stretches: int, pending: List[Credit], ledger: Ledger) -> Tuple[List[int], List[Credit]]:
         """Takes up to ``n`` records in up to so many stretches. No records: there are none now, or, if ``ended``, ever."""
@@ -179,22 +189,26 @@ class Book:
     def credit(self, ledger: Ledger) -> List[List[int]]:
         """Notes what is in the model and returns the progress of leases: [id, records]. Those that are done are dropped."""
         progress = []
-        for h in self.held:
-            done = ledger.get((h.epoch, h.number), 0)
-            if done > h.credited:
-                h.credited = done
-                progress.append([h.id, done])
-        self.held = [h for h in self.held if h.credited < len(h)]
+        with self._lock:
+            for h in self.held:
+                done = ledger.get((h.epoch, h.number), 0)
+                if done > h.credited:
+                    h.credited = done
+                    progress.append([h.id, done])
+            self.held = [h for h in self.held if h.credited < len(h)]
         return progress
 
     def rewind(self, ledger: Ledger) -> None:
         """Gives back to the leases what was taken and is not in the model."""
         self.ended = False
         self.credit(ledger)
-        for h in self.held:
-            h.taken = h.reported = h.credited
+        if not self.sticky:
+            for h in self.held:
+                h.taken = h.reported = h.credited
+                h.given = False
 
     def void(self, floor: int) -> None:
         """Drops the leases below ``floor``, which are somebody else's or nobody's."""
         self._floor = max(self._floor, floor)
-        self.held = [h for h in self.held if h.id >= self._floor]
+        with self._lock:
+            self.held = [h for h in self.held if h.id >= self._floor]

@@ -1,0 +1,1 @@
+"""Has ElasticDL's names for PyTorch."""
