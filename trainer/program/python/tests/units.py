@@ -1,0 +1,173 @@
+"""Has one function for each case of test_units.py, which runs it with the torch that is tested."""
+
+import os
+import socket
+import sys
+import time
+
+import torch
+
+import elasticdl
+from elasticdl import cut, leases, nccl, rounds, session
+from elasticdl.group import Group
+
+
+def permutation():
+    for size in (1, 2, 3, 17, 256, 1000):
+        for seed in (0, 1, 99):
+            assert sorted(leases.permute(i, size, seed) for i in range(size)) == list(range(size))
+    assert [leases.permute(i, 10, 0) for i in range(10)] != [leases.permute(i, 10, 1) for i in range(10)]
+
+
+def ledger():
+    credit = rounds.Credit
+    had = {(0, 1): 5}
+    assert rounds.enter(had, [credit(0, 1, 8, 9), credit(0, 1, 5, 8), credit(0, 2, 0, 4)], 0) == ""
+    assert had == {(0, 1): 9, (0, 2): 4}
+    assert "follow on 4" in rounds.enter(had, [credit(0, 2, 3, 6)], 0)  # twice
+    assert "follow on 4" in rounds.enter(had, [credit(0, 2, 5, 6)], 0)  # a gap
+    assert "settled" in rounds.enter(had, [credit(0, 2, 4, 6)], 1)
+
+
+def cutting():
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(1)
+    mine = socket.create_connection(listener.getsockname())
+    peer, _ = listener.accept()
+    users = socket.socketpair()
+    tcp = cut.connections()
+    found = cut.sockets()
+    inode = os.fstat(mine.fileno()).st_ino
+    assert inode in found and tcp[inode] == "127.0.0.1"
+    assert os.fstat(listener.fileno()).st_ino not in tcp and os.fstat(users[0].fileno()).st_ino not in tcp
+    child = os.fork()
+    if child == 0:  # has copies of both ends
+        time.sleep(20)
+        os._exit(0)
+    assert cut.shut({inode}) == 1
+    peer.settimeout(5)
+    assert peer.recv(1) == b""  # at once, in spite of the copies
+    os.kill(child, 9)
+    users[0].send(b"x")
+    assert users[1].recv(1) == b"x"
+
+
+def aborting():
+    """NCCL's group is aborted once, by another thread, before it is dropped; destroying or flushing it is never asked for."""
+
+    class Backend:
+        calls = []
+
+        def abort(self):
+            import threading
+
+            self.calls.append(("abort", threading.current_thread() is threading.main_thread()))
+
+        def __getattr__(self, name):
+            raise AssertionError("asked for " + name)
+
+    group = Group(1, 0, 2, set(), set())
+    group.gloo, group.data = object(), Backend()
+    group.condemn()
+    group.condemn()
+    end = time.time() + 5
+    while not Backend.calls and time.time() < end:
+        time.sleep(0.01)
+    assert Backend.calls == [("abort", False)], Backend.calls
+    assert not nccl.survives()
+    nccl.prepare()
+    assert os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] == "0"
+
+
+def alone():
+    """A script runs without an agent; a round's gradient is the mean, and a failure of the script is its own."""
+    world = elasticdl.init()
+    assert (world.rank, world.size) == (0, 1) and torch.distributed.get_world_size() == 1
+    model = torch.nn.Linear(1, 1)
+    unused = torch.nn.Parameter(torch.ones(1))
+    model.register_parameter("unused", unused)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    state = elasticdl.State(model=model, optimizer=optimizer, epoch=0)
+    data = [torch.tensor([float(i)]) for i in range(100)]
+    seen = []
+
+    @elasticdl.run
+    def train(state):
+        net = elasticdl.DistributedDataParallel(elasticdl.DistributedDataParallel(model).module)  # hooks are made once
+        for x in elasticdl.records(data, 8, epochs=2):
+            seen.extend(x.reshape(-1).tolist())
+            optimizer.zero_grad()
+            loss = net(x / 100).mean()
+            loss.backward()
+            assert unused.grad is None and abs(float(model.bias.grad) - 1) < 1e-6
+            optimizer.step()
+            elasticdl.step(loss)
+            state.epoch += 1
+        return state.epoch
+
+    rounds_done = train(state)
+    assert sorted(seen) == sorted(2 * [float(i) for i in range(100)])
+    assert session.current().round == rounds_done and sum(session.current().ledger.values()) == 200
+    assert elasticdl.leaving() is None
+    try:
+        state.other = 1
+    except elasticdl.Error:
+        pass
+    else:
+        raise AssertionError("a member that was not named")
+    try:
+        elasticdl.init()
+    except elasticdl.Error:
+        return
+    raise AssertionError("init twice")
+
+
+def checkpoint_late():
+    elasticdl.init()
+    try:
+        elasticdl.checkpoint(os.environ["WHERE"])
+    except elasticdl.Error as e:
+        assert "before" in str(e)
+        return
+    raise AssertionError("checkpoint() after init()")
+
+
+def store():
+    """The store's requests end when the formation does, those under way and later ones."""
+    import json
+    import threading
+
+    from elasticdl.link import Cancelled, Link
+    from elasticdl.store import AgentStore
+
+    path = os.path.join(os.environ["WHERE"], "agent")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+    link = Link(path, lambda m: None, lambda: None)
+    peer, _ = listener.accept()
+    link.start()
+
+    def answer():
+        for line in peer.makefile("rb"):
+            m = json.loads(line)
+            if m["op"] == "set":
+                peer.sendall(json.dumps({"q": m["q"], "ok": None}).encode() + b"\n")
+
+    threading.Thread(target=answer, daemon=True).start()
+    kept = AgentStore(link, 3)
+    kept.set("a", b"1")
+    threading.Timer(0.1, lambda: link.cancel(3)).start()
+    for _ in range(2):
+        try:
+            kept.get("never")
+        except Cancelled:
+            continue
+        raise AssertionError("a get of a formation that is over returned")
+    AgentStore(link, 4).set("a", b"1")
+
+
+{"permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
+ "store": store}[sys.argv[1]]()
+os._exit(0)
