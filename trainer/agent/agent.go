@@ -134,9 +134,9 @@ func Run(ctx context.Context, c Config) (err error) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	defer a.meeting.Close()
 	background.Go(func() { a.heartbeats(ctx, cancel) })
 	background.Go(func() { a.report(ctx) })
+	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
 	a.Log.Info("Agent started", "program", c.Job.Program.Command, "processes", a.count, "host", c.Host)
 	background.Go(func() {
 		select {

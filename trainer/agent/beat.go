@@ -84,6 +84,9 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 			cancel(worker.ErrReplaced)
 			return
 		}
+		if reply.Ledger { // the processes know, and say so when they arrive
+			a.meeting.Recall()
+		}
 		if reply.Over && !over {
 			over = true
 			close(a.over)

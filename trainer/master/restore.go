@@ -300,27 +300,25 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 	m.remember()
 }
 
-// restore takes the rendezvous of the master before: the members of its world arrive again, or are gone.
+// restore takes the rendezvous of the master before: the members of its world work on in it, and will say so.
 func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err error) {
 	if saved == nil {
 		return errors.New("what the master before has left says nothing of a ring")
 	}
 	s := saved.Meeting
-	if s.Formation > 0 {
-		s.Formation += formationGap * r.m.behind(r.m.former)
-	}
+	s.Given = max(s.Given, s.Formation) + formationGap*r.m.behind(r.m.former)
 	if r.meeting, err = rendezvous.Restore(r.policy(), s, now); err != nil {
 		return err
 	}
 	world, _ := r.meeting.World()
 	r.custody = custody.RestoreRing(life, lives, world, saved.Custody)
-	r.expected, r.turned = s.Expected, now
+	r.expected, r.turned, r.called = s.Expected, now, s.Told == rendezvous.Abort
 	for _, it := range s.Members {
 		if it.Left {
 			continue
 		}
 		process := saved.Processes[it.Worker]
-		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session, given: s.Formation, spoken: make(chan struct{}, 1), left: make(chan struct{})}
+		r.seats[it.Worker] = &seat{worker: it.Worker, process: process, session: it.Session, given: s.Formation, away: true}
 		r.m.contact(pod.ID{Role: pod.Worker, Index: it.Worker}).process = process
 	}
 	return nil

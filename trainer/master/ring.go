@@ -25,7 +25,6 @@ type ring struct {
 	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
 	seats   map[int]*seat // by worker
-	strays  map[int]*seat // of those whose stream has ended, and who may come back
 	session int64         // the last that was given
 	todo    []rendezvous.Action
 	busy    bool // performing todo
@@ -50,7 +49,6 @@ func newRing(m *master) *ring {
 		writer:  -1,
 		custody: custody.NewRing(1, 0),
 		seats:   make(map[int]*seat),
-		strays:  make(map[int]*seat),
 		session: m.firstNumber(),
 	}
 	r.meeting = rendezvous.New(r.policy())
@@ -80,7 +78,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 		case rendezvous.Form:
 			r.form(a.World, a.Reason)
 		case rendezvous.Recall, rendezvous.Abort:
-			if a.Verb == rendezvous.Abort {
+			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation { // else one is called that is not in it
 				r.turned, r.called = r.now(), true
 			}
 			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
@@ -269,11 +267,33 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 		r.m.snapshot(0, snapshot)
 	}
 	r.settle(settled)
+	r.recover(beat, reply)
 	reply.ReleaseSnapshot, reply.Settled = r.m.evals.Release(), int32(r.m.queue.SettledEpochs())
 	if id.Index == r.copier {
 		r.m.checkpoints.heard(0, beat.Cut, r.now())
 		reply.Cut = r.m.checkpoints.ended()
 	}
+}
+
+// recover goes on with a world that has outlived the master before, as soon as a member says what is in the model for good.
+func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
+	w := r.custody.World()
+	if !r.m.gathering || w.Formation == 0 || beat.Formation != w.Formation {
+		return
+	}
+	if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
+		return
+	}
+	had, err := ledger.Parse(beat.Ledger)
+	if err == nil {
+		err = r.m.restoreQueue(&had)
+	}
+	if err != nil { // it is not of this training
+		r.m.end(job.Failed, fmt.Errorf("what worker-%d says of the model: %w", beat.Index, err), time.Now())
+		return
+	}
+	r.m.gathered(fmt.Sprintf("world %d works", w.ID))
+	r.settle(r.custody.Recovered(had))
 }
 
 // there says that there is a world whose members have the model.
@@ -336,7 +356,6 @@ func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
 // gone makes the others meet without a worker that has ended.
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
-	delete(r.strays, id.Index)
 	r.bereft(id.Index)
 	if !r.m.over {
 		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
@@ -348,9 +367,6 @@ func (r *ring) departs(worker int) {
 	s := r.seats[worker]
 	switch {
 	case r.m.over:
-		return
-	case s == nil && r.strays[worker] != nil: // it may have the model that nobody else has
-		r.do(r.meeting.Depart(worker, r.now()))
 		return
 	case s == nil: // it has not come yet
 		r.release(worker)
@@ -415,7 +431,7 @@ func (r *ring) stragglers(overdue []int) []int {
 	return slices.DeleteFunc(overdue, func(worker int) bool {
 		s := r.seats[worker]
 		switch {
-		case s == nil:
+		case s == nil || s.away && s.waits:
 			return r.custody.Missed(worker)
 		case s.waits || !rested:
 			return true
@@ -451,6 +467,7 @@ func (r *ring) deadline() (time.Time, bool) { return r.meeting.Deadline() }
 // tick does what is due. What keeps the ring from working is logged, once, when it lasts.
 func (r *ring) tick() {
 	r.do(r.meeting.Tick(r.now()))
+	r.forgo()
 	switch _, why := r.meeting.Waiting(); {
 	case why != r.waiting:
 		r.waiting, r.told = why, false

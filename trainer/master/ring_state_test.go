@@ -65,9 +65,10 @@ func TestRingSourceStreamBreaks(t *testing.T) {
 		next.hears("recall 2 now")
 		next.back(2, -1)
 		next.hears("world 2.3 [0 1] from [0]")
-		// When they have told that they are in it, it is not alone any more.
-		next.says(func(r *wire.HeartbeatRequest) { r.Formation = 3 })
+		// Without its stream it works on, until its pod ends.
 		again.close()
+		next.hears()
+		w.kill(worker(0))
 		next.hears("recall 3 now")
 	})
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// seat is a worker's place at the rendezvous: as long as its stream lasts, and longer if nobody else has the model.
+// seat is a worker's place at the rendezvous: as long as its stream lasts, and longer if it works in a world, or nobody else has the model.
 // The master's mutex guards all but the channels.
 type seat struct {
 	worker  int
@@ -28,13 +28,18 @@ type seat struct {
 	arrival *wire.Arrival    // the last
 	waits   bool             // for a world, since then
 	given   int64            // formation of the last world
+	unsure  bool             // another stream had the seat, or another master: it may not have heard of that world, or of a later one
+	away    bool             // it has no stream: what is asked of it is told again when it has
 	words   []*wire.Assembly // not sent yet
 	spoken  chan struct{}    // there are words
 	left    chan struct{}    // closed when the stream ends
 }
 
-// say has a word sent. It does not wait.
+// say has a word sent, if there is a stream. It does not wait.
 func (s *seat) say(word *wire.Assembly) {
+	if s.away {
+		return
+	}
 	s.words = append(s.words, word)
 	signal(s.spoken)
 }
@@ -89,19 +94,14 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		return nil, err
 	}
 	before := r.seats[s.worker]
-	if stray := r.strays[s.worker]; before == nil && stray != nil && r.meeting.Strays(stray.worker, stray.session) {
-		before, stray.waits = stray, false // it has yet to arrive again
-	}
-	delete(r.strays, s.worker)
 	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
-		s.session, s.arrival, s.waits, s.given = before.session, before.arrival, before.waits, before.given
+		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
+		s.waits = before.waits && !before.away                                            // else it has yet to arrive again
 		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // that word may be lost
 			s.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
 		}
-		// It has been in no world since, if it was given one: that word was lost with the stream, or is not sent now.
-		first.Formation = s.given
 	} else {
-		if before != nil && r.seats[s.worker] == before {
+		if before != nil {
 			r.vacate(before, "it was started again")
 		}
 		r.session++
@@ -109,8 +109,26 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	}
 	r.seats[s.worker] = s
 	r.m.do(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
-	r.take(s, first)
+	if first.Works {
+		r.present(s, first.Formation)
+	} else {
+		r.take(s, first)
+	}
 	return s, nil
+}
+
+// present takes the word that a worker works in a world, and tells it again what is asked of the members of that. One that works in
+// another world is called back from it. The mutex is held.
+func (r *ring) present(s *seat, formation int64) {
+	r.m.hear(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	if r.m.over {
+		return
+	}
+	m := rendezvous.Member{Worker: s.worker, Session: s.session}
+	s.unsure = s.unsure && formation != s.given
+	r.do(r.meeting.Present(m, formation, r.now()))
+	r.orderFlush([]rendezvous.Member{m})
+	r.departed(s)
 }
 
 // sameProcess replaces a worker that was started again in its pod. What it had is lost, and its leases are of the one before:
@@ -137,6 +155,9 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	if err := s.check(a); err != nil {
 		return err
 	}
+	if a.Works {
+		return status.Errorf(codes.InvalidArgument, "worker-%d says that it works in formation %d: expected only as the first word on a stream", s.worker, a.Formation)
+	}
 	r.take(s, a)
 	return nil
 }
@@ -156,6 +177,9 @@ func (s *seat) check(a *wire.Arrival) error {
 // take brings an arrival to the rendezvous, once for each world that the worker was given: what
 // comes late or again says nothing of its state. The mutex is held.
 func (r *ring) take(s *seat, a *wire.Arrival) {
+	if s.unsure { // it is in no world: the word of the last was lost with the stream, or the master before could not write that it is formed
+		s.unsure, a.Formation = false, s.given
+	}
 	if s.arrival != nil && (s.waits || a.Formation != s.given) {
 		return
 	}
@@ -180,14 +204,18 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
 		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect,
 	}, r.now()))
-	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves { // it was asked to go before its stream broke
+	r.departed(s)
+}
+
+// departed has the others go on without a worker that was asked to go before it had this stream. The mutex is held.
+func (r *ring) departed(s *seat) {
+	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves {
 		r.do(r.meeting.Depart(s.worker, r.now()))
 	}
 	r.m.advance(time.Now())
 }
 
-// leave ends a seat with its stream. The others meet without it. A stream may break while the worker lives: it is waited for, until
-// its pod has ended or its heartbeats have, if nobody else has the model.
+// leave ends a stream. The worker keeps its seat if it may come back as who it was: it works in a world, or nobody else has the model.
 func (r *ring) leave(s *seat, err error) {
 	close(s.left)
 	r.m.mu.Lock()
@@ -200,12 +228,20 @@ func (r *ring) leave(s *seat, err error) {
 		r.vacate(s, reason)
 	} else {
 		r.m.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
-		delete(r.seats, s.worker)
-		r.strays[s.worker] = s
-		r.bereft(s.worker)
-		r.do(r.meeting.Stray(s.worker, s.session, reason, r.now()))
+		s.away, s.words = true, nil
+		r.do(r.meeting.Away(s.worker, s.session, reason, r.now()))
+		r.forgo()
 	}
 	r.m.advance(time.Now())
+}
+
+// forgo vacates the seats of those that are away and are waited for no more. The mutex is held.
+func (r *ring) forgo() {
+	for _, s := range r.seats {
+		if s.away && !r.meeting.Knows(s.worker, s.session) {
+			r.vacate(s, "it is away")
+		}
+	}
 }
 
 // vacate makes the others meet without the one that sat there. The mutex is held.

@@ -24,13 +24,16 @@
 //     first word on that is an arrival if it stands between two rounds, and else that it works in a formation.
 //   - The shell tells the end of a stream by [Rendezvous.Away], and the word that one works by [Rendezvous.Present]. In between the member
 //     counts as present. Nothing that is told to it meanwhile is lost: Present answers with what it has to know. After Absence it has left.
-//     Its pod's end and its heartbeats tell sooner, and a link that breaks does: the other end arrives, and names it.
+//     Its pod's end and its heartbeats tell sooner, and a link that breaks does: the other end arrives, and names it. Who has lost its stream
+//     since this master is there, and then a link, is waited for no more.
+//   - If a snapshot could not be written for some time, members may be in a later world than it says. The shell has formations left out
+//     then (Given), and whoever comes from one that is not known is called back from it.
 //   - A [Snapshot] is written before a new world is sent. So the world that any member may be in is the one of the last snapshot, and [Restore]
 //     has its members as those whose streams have just ended. They keep it, and no formation is given out twice.
 //   - Who waits for a world, a newcomer or a member that is back, is not in the snapshot: it arrives again, on a new stream. What a member
 //     brought as a newcomer is, so that its state is not taken for that of the others.
-//   - One that has dropped its world with its stream, or stands between two rounds, has strayed ([Rendezvous.Stray]): the others go on
-//     without it, unless nobody else has the state. Who has strayed is not in the snapshot.
+//   - One that stands between two rounds when its stream ends has strayed: the others go on without it, unless nobody else has the state.
+//     Who has strayed is not in the snapshot.
 //   - Sessions are the shell's. It numbers them from the master's incarnation · 2³² on, so that they rise over restarts, and keeps
 //     beside the snapshot which process the session of each member is.
 //   - Which of the leases are in the state is said by whoever arrives, and by members with their heartbeats: the custody of a ring

@@ -1,6 +1,9 @@
 package rendezvous
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // newest is the round of the newest state of the members that are back; -1: none has it.
 func (r *Rendezvous) newest() int64 {
@@ -30,6 +33,11 @@ func (r *Rendezvous) dispensable(missing []*process) bool {
 		}
 	}
 	return r.newest() >= 0 || len(r.world.Sources) == 0
+}
+
+// severed says that the streams of the missing members have ended, too: they are as good as gone.
+func severed(missing []*process) bool {
+	return !slices.ContainsFunc(missing, func(p *process) bool { return !p.cut })
 }
 
 // leaveOut does without the missing members. When they come they are newcomers.
@@ -123,7 +131,8 @@ func (r *Rendezvous) reset() {
 
 // form makes the world of the members and as many guests as find room.
 func (r *Rendezvous) form() {
-	w := World{ID: r.world.ID, Formation: r.world.Formation + 1}
+	r.formations++
+	w := World{ID: r.world.ID, Formation: r.formations}
 	if newest := r.newest(); newest >= 0 {
 		w.Round = newest
 		for rank, p := range r.members {

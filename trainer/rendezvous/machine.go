@@ -15,10 +15,11 @@ type Rendezvous struct {
 	known    map[int]*process // by worker: its newest
 	graves   []*process       // those that are gone, oldest first
 
-	world   World      // the last; its slices are never changed
-	members []*process // of the world, by rank, but for those that left it
-	guests  []*process // newcomers that wait, in the order of their arrival
-	strays  []*process // members of the last world, with the state, that may come back
+	world      World      // the last; its slices are never changed
+	formations int64      // the highest that may have been given out
+	members    []*process // of the world, by rank, but for those that left it
+	guests     []*process // newcomers that wait, in the order of their arrival
+	strays     []*process // members of the last world, with the state, that may come back
 
 	told  Verb   // Recall or Abort: the members have been called back from the world
 	cause string // if so: why
@@ -39,6 +40,7 @@ type process struct {
 	brought int64     // round of the state that it had as a newcomer, until it has another; -1: none
 	departs bool      // it will leave soon
 	away    time.Time // working: since when it has no stream; zero: it has one
+	cut     bool      // and it had one since this rendezvous was made or restored
 }
 
 const unheard = -1 // so that its first arrival counts, wherever it comes from
@@ -93,7 +95,7 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 	if p.place == astray {
 		r.regain(p)
 	}
-	p.Arrival, p.away = a, time.Time{}
+	p.Arrival, p.away, p.cut = a, time.Time{}, false
 	if p.place == outside {
 		p.place, p.given, p.brought = waiting, a.Formation, a.Round
 		r.guests = append(r.guests, p)
@@ -260,6 +262,9 @@ func (r *Rendezvous) next() (do func(), w wait) {
 			return r.meet, nothing
 		}
 	case there-len(missing) >= r.policy.Min && r.dispensable(missing):
+		if severed(missing) {
+			return r.leaveOut, nothing
+		}
 		return r.leaveOut, patience
 	}
 	return nil, nothing

@@ -34,6 +34,7 @@ type peer struct {
 	asked bool // to leave
 	freed bool
 	away  time.Time // as a member: since when it has no stream; zero: it has one
+	cut   bool      // it had one, and lost it
 }
 
 // arrived says that an arrival was heard that is not answered by a world.
@@ -224,12 +225,13 @@ func key(who Member) [2]int64 { return [2]int64{int64(who.Worker), who.Session} 
 
 // spared checks that the ring may do without a member that lives and is not back, and takes it out.
 func (m *model) spared(p *peer, w World) {
-	suspected := slices.ContainsFunc(m.old, func(o *peer) bool {
-		return o.arrived() && slices.ContainsFunc(o.said, func(a Arrival) bool {
+	suspected := slices.ContainsFunc(m.peers, func(o *peer) bool {
+		there := slices.Contains(m.old, o) || o.freed && o.given == p.given // until just now
+		return there && o.arrived() && slices.ContainsFunc(o.said, func(a Arrival) bool {
 			return a.Formation == o.given && a.Broken && a.Suspect == p.Worker
 		})
 	})
-	if !suspected || m.now.Before(m.touched.Add(m.policy.Patience)) || m.newest() < 0 && len(m.last().Sources) > 0 {
+	if !suspected || !p.cut && m.now.Before(m.touched.Add(m.policy.Patience)) || m.newest() < 0 && len(m.last().Sources) > 0 {
 		m.t.Fatalf("%+v without %v: suspected %t, last arrival %v, now %v", w, p, suspected, m.touched, m.now)
 	}
 	m.old = slices.DeleteFunc(m.old, func(o *peer) bool { return o == p })
@@ -304,13 +306,13 @@ func (m *model) hear(p *peer) {
 	switch {
 	case a.Formation != p.given: // said before it read of the world that answers
 	case slices.Contains(m.old, p):
-		m.touched, p.away = m.now, time.Time{}
+		m.touched, p.away, p.cut = m.now, time.Time{}, false
 		if e := &m.eras[len(m.eras)-1]; a.Broken {
 			e.broken = true
 		}
 	default:
 		m.guests = append(m.guests, p)
-		p.claim = a.Round
+		p.claim, p.away, p.cut = a.Round, time.Time{}, false
 	}
 	if a.Formation == p.given {
 		p.heard[a.Formation] = a.Round

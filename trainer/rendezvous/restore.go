@@ -12,6 +12,7 @@ import (
 type Snapshot struct {
 	ID        int64   `json:"id,omitempty"`
 	Formation int64   `json:"formation,omitempty"`
+	Given     int64   `json:"given,omitempty"` // formations up to this one may have been given out; less than Formation: up to that
 	Round     int64   `json:"round,omitempty"`
 	Sources   []int   `json:"sources,omitempty"`
 	Members   []Saved `json:"members,omitempty"` // by rank
@@ -39,7 +40,7 @@ const mostCause = 300
 // out twice, and no member is in a world that the next master does not know.
 func (r *Rendezvous) Snapshot() Snapshot {
 	s := Snapshot{
-		ID: r.world.ID, Formation: r.world.Formation, Round: r.world.Round, Sources: slices.Clone(r.world.Sources),
+		ID: r.world.ID, Formation: r.world.Formation, Given: r.formations, Round: r.world.Round, Sources: slices.Clone(r.world.Sources),
 		Told: r.told, Cause: r.cause[:min(len(r.cause), mostCause)], Stuck: r.stuck, Expected: r.expected,
 	}
 	for _, m := range r.world.Members {
@@ -60,6 +61,7 @@ func (s *Snapshot) validate() error {
 		}
 	}
 	check(s.ID >= 0 && s.ID <= s.Formation && (s.ID == 0) == (s.Formation == 0), "world %d of formation %d", s.ID, s.Formation)
+	check(s.Given >= 0, "%d formations were given out", s.Given)
 	check((s.Formation == 0) == (len(s.Members) == 0), "%d members of formation %d", len(s.Members), s.Formation)
 	check(s.Round >= 0 && s.Stuck >= 0 && s.Expected >= 0, "round %d, broken %d times, %d workers expected", s.Round, s.Stuck, s.Expected)
 	check(s.Told == 0 || (s.Told == Recall || s.Told == Abort) && s.Formation > 0, "%v was told", s.Told)
@@ -91,6 +93,7 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	}
 	r := New(p)
 	r.world = World{ID: s.ID, Formation: s.Formation, Round: s.Round, Sources: slices.Clone(s.Sources)}
+	r.formations = max(s.Given, s.Formation)
 	r.told, r.cause, r.stuck, r.expected = s.Told, s.Cause, s.Stuck, s.Expected
 	for _, it := range s.Members {
 		m := Member{Worker: it.Worker, Session: it.Session, Address: it.Address}
@@ -108,17 +111,20 @@ func Restore(p Policy, s Snapshot, now time.Time) (*Rendezvous, error) {
 	return r, nil
 }
 
-// Away tells that the stream of a process has ended. A member that works keeps its world and is waited for, Absence at most; whoever stands
-// between two rounds has left, since a world cannot be sent to it.
+// Away tells that the stream of a process has ended, and that the process may live: it is the one that comes back with the same session.
+// A member that works keeps its world and is waited for, Absence at most. Whoever stands between two rounds has strayed, since a world
+// cannot be sent to it: the others go on without it.
 func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Time) []Action {
 	p := r.process(Member{Worker: worker, Session: session})
-	if p == nil || p.place != working {
-		return r.Leave(worker, session, reason, now)
+	switch {
+	case p == nil || p.place == gone || p.place == astray:
+		return nil
+	case p.place != working:
+		r.stray(p, reason)
+	case p.away.IsZero():
+		p.away, p.cut = now, true
 	}
-	if p.away.IsZero() {
-		p.away = now
-	}
-	return nil
+	return r.step(now)
 }
 
 // Present tells that a process has a stream again, and works in a formation. It is told again what the members were told
@@ -126,7 +132,7 @@ func (r *Rendezvous) Away(worker int, session int64, reason string, now time.Tim
 func (r *Rendezvous) Present(m Member, formation int64, now time.Time) []Action {
 	verb, reason := Abort, "the others went on without it"
 	if p := r.known[m.Worker]; p != nil && p.Session == m.Session && p.place == working && formation == p.given {
-		p.away = time.Time{}
+		p.away, p.cut = time.Time{}, false
 		if verb, reason = r.told, r.cause; verb == 0 {
 			return r.step(now)
 		}

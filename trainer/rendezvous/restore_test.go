@@ -59,7 +59,7 @@ func (m *model) disconnect(p *peer) {
 	} else {
 		p.heard, p.met = make(map[int64]int64), false
 	}
-	p.away = time.Time{}
+	p.away, p.cut = time.Time{}, false
 	switch {
 	case member:
 		p.away = m.now
@@ -87,9 +87,8 @@ func (m *model) back(p *peer) {
 	verb := m.told
 	if !slices.Contains(m.old, p) || p.formation != p.given {
 		verb = Abort
-	} else {
-		p.away = time.Time{}
 	}
+	p.away, p.cut = time.Time{}, false
 	switch {
 	case verb == 0 && len(did) == 0:
 	case verb == 0 || len(did) != 1 || did[0].Verb != verb || did[0].Formation != p.formation || fmt.Sprint(did[0].Members) != fmt.Sprint([]Member{p.Member}):
@@ -102,15 +101,17 @@ func (m *model) back(p *peer) {
 	}
 }
 
-// Cut ends the stream of a member that works.
+// Cut ends the stream of a member that works, as far as the rendezvous knows: it may be dead, or about to say that it is back, or not
+// have read of its world.
 func (m *model) Cut(*rapid.T) {
 	p := m.some("works in the world", func(p *peer) bool {
-		return p.works() && p.away.IsZero() && slices.Contains(m.old, p) && !p.arrived() && p.formation == p.given && len(p.up) == 0
+		return p.away.IsZero() && slices.Contains(m.old, p) && !p.arrived() && !m.followed(p)
 	})
-	if did := m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "cut", m.now) }); len(did) > 0 {
+	m.disconnect(p)
+	p.cut = true
+	if did := m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "cut", m.now) }); len(did) > 0 && slices.Contains(m.old, p) {
 		m.t.Fatalf("%v for %+v, which works", did, p)
 	}
-	p.away, p.down = m.now, nil
 }
 
 // absent has those that were away for too long leave.
@@ -171,6 +172,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{Snapshot{Formation: 1, Members: one}, "restore the rendezvous: snapshot: world 0 of formation 1"},
 		{Snapshot{ID: 2, Formation: 1, Members: one}, "world 2 of formation 1"},
 		{Snapshot{ID: 1, Formation: 1}, "0 members of formation 1"},
+		{Snapshot{Given: -1}, "-1 formations were given out"},
 		{Snapshot{Round: -1}, "round -1, broken 0 times, 0 workers expected"},
 		{Snapshot{Told: Recall}, "recall was told"},
 		{Snapshot{ID: 1, Formation: 1, Members: one, Told: Evict}, "evict was told"},

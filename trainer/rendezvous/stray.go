@@ -3,36 +3,25 @@ package rendezvous
 import (
 	"fmt"
 	"slices"
-	"time"
 )
 
-// Stray tells that the stream of a process has ended, and that the process may live: it is the one that comes back with the same session.
-// The others go on without it, but for one thing: a member of the last world that has the state is waited for as long as nobody else
-// is there who has it, until Leave tells that it is gone. If it is back before the next world is formed, it is a member again.
-func (r *Rendezvous) Stray(worker int, session int64, reason string, now time.Time) []Action {
-	p := r.process(Member{Worker: worker, Session: session})
-	if p == nil || p.place == gone || p.place == astray {
-		return nil
-	}
-	has := p.place == working || p.place == back && p.Round >= 0
+// stray takes a process out that stands between two rounds and has lost its stream. The others go on without it, but for one thing: a
+// member of the last world that has the state is waited for as long as nobody else is there who has it, until Leave tells that it is gone.
+// If it is back before the next world is formed, it is a member again.
+func (r *Rendezvous) stray(p *process, reason string) {
+	has := p.place == back && p.Round >= 0
 	r.drop(p, fmt.Sprintf("%v left: %s", p, reason))
 	if has {
 		r.unbury(p)
 		p.place = astray
 		r.strays = append(r.strays, p)
 	}
-	return r.step(now)
 }
 
 // Knows reports whether a process of that session is here, as a member or not, and has not left.
 func (r *Rendezvous) Knows(worker int, session int64) bool {
 	p := r.known[worker]
 	return p != nil && p.Session == session && p.place != gone
-}
-
-// Strays reports whether a process that has strayed can come back as a member.
-func (r *Rendezvous) Strays(worker int, session int64) bool {
-	return slices.ContainsFunc(r.strays, func(p *process) bool { return p.Worker == worker && p.Session == session })
 }
 
 // unbury takes back that a process is gone, which it has been for no time.

@@ -6,15 +6,17 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Stray ends a process's stream. What it has said and is not heard is lost with that, and so is what it is told; it comes back.
+// Stray ends the stream of a process that stands between two rounds. What it is told is lost with that; it comes back.
 func (m *model) Stray(t *rapid.T) {
-	p := m.some("has a stream", func(p *peer) bool { return p.alive && p.met && !m.followed(p) && !p.lost })
+	p := m.some("stands between two rounds", func(p *peer) bool {
+		return p.alive && p.met && !m.followed(p) && !p.lost && (p.arrived() || !slices.Contains(m.old, p))
+	})
 	p.up, p.down, p.called = nil, nil, false
-	has := slices.Contains(m.old, p) && (!p.arrived() || p.heard[p.given] >= 0)
+	has := slices.Contains(m.old, p) && p.heard[p.given] >= 0
 	m.leave(p)
 	p.left, p.lost = !has, has
-	m.all(func(r *Rendezvous) []Action { return r.Stray(p.Worker, p.Session, "its stream ended", m.now) })
-	if m.r.Strays(p.Worker, p.Session) != p.lost {
+	m.all(func(r *Rendezvous) []Action { return r.Away(p.Worker, p.Session, "its stream ended", m.now) })
+	if strays := slices.ContainsFunc(m.r.strays, func(o *process) bool { return o.Member == p.Member }); strays != p.lost {
 		t.Fatalf("%+v strays: %t, want %t", p, !p.lost, p.lost)
 	}
 	if !p.lost { // the world has gone on at once, or it has nothing: it comes as another
@@ -24,7 +26,7 @@ func (m *model) Stray(t *rapid.T) {
 	p.rests = true
 	p.formation = p.given // the word of a world that it had not read is lost, too
 	delete(p.heard, p.given)
-	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.given, Round: p.round, Suspect: -1})
+	p.up = append(p.up, p.said[len(p.said)-1])
 }
 
 // regain has a stray that is heard be a member again, in its place.

@@ -49,7 +49,8 @@ type MasterClient interface {
 	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatReply, error)
 	// Rendezvous is a worker's place in the ring (AllreduceStrategy). The worker arrives whenever it stands
 	// between two rounds and needs a world; the master answers with worlds, and recalls the workers of one that
-	// has to change. The end of the stream is the worker's departure.
+	// has to change. A world outlives the stream: the worker opens another one, and says on it first where it stands. What is
+	// asked of it then is told again.
 	Rendezvous(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[Arrival, Assembly], error)
 }
 
@@ -131,7 +132,8 @@ type MasterServer interface {
 	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatReply, error)
 	// Rendezvous is a worker's place in the ring (AllreduceStrategy). The worker arrives whenever it stands
 	// between two rounds and needs a world; the master answers with worlds, and recalls the workers of one that
-	// has to change. The end of the stream is the worker's departure.
+	// has to change. A world outlives the stream: the worker opens another one, and says on it first where it stands. What is
+	// asked of it then is told again.
 	Rendezvous(grpc.BidiStreamingServer[Arrival, Assembly]) error
 	mustEmbedUnimplementedMasterServer()
 }

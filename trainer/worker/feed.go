@@ -226,10 +226,7 @@ func retry(ctx context.Context, f func() error) error {
 		if err == nil {
 			return nil
 		}
-		switch status.Code(err) {
-		case codes.NotFound:
-			return ErrReplaced
-		case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+		if err, ends := conclusive(err); ends {
 			return err
 		}
 		timer := time.NewTimer(pause)
@@ -240,4 +237,15 @@ func retry(ctx context.Context, f func() error) error {
 			return errors.Join(context.Cause(ctx), err)
 		}
 	}
+}
+
+// conclusive reports whether an answer is one that repeating cannot change, and what it means.
+func conclusive(err error) (error, bool) {
+	switch status.Code(err) {
+	case codes.NotFound:
+		return ErrReplaced, true
+	case codes.FailedPrecondition, codes.InvalidArgument, codes.Unimplemented, codes.PermissionDenied, codes.Unauthenticated:
+		return err, true
+	}
+	return err, false
 }

@@ -73,9 +73,12 @@ func (w *worker) leave() wire.Leave {
 }
 
 // hasten has the next heartbeat sent now.
-func (w *worker) hasten() {
+func (w *worker) hasten() { signal(w.urgent) }
+
+// signal leaves word for whoever looks next. It does not wait.
+func signal(word chan<- struct{}) {
 	select {
-	case w.urgent <- struct{}{}:
+	case word <- struct{}{}:
 	default:
 	}
 }

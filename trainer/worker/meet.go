@@ -5,28 +5,30 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Why a world is left before a link of it has broken.
-var (
-	errRecalled = errors.New("a member of the ring is gone")
-	errAway     = errors.New("the connection to the master is lost")
-)
+// errRecalled is why a world is left before a link of it has broken.
+var errRecalled = errors.New("a member of the ring is gone")
 
-// meeting is the worker's end of the rendezvous: one stream, over which it arrives, and hears of
-// worlds and recalls. The stream stays open while the worker is in a world.
+// meeting is the worker's end of the rendezvous: a stream, over which it says where it stands, and hears of worlds and
+// recalls. When a stream ends another one is opened, and the worker works on in its world meanwhile: the master is away, or
+// the way to it.
 type meeting struct {
 	client wire.MasterClient
 	self   *wire.Self
 	worlds chan place    // the newest that this worker has been given and is not in yet
 	wake   chan struct{} // something was said that an idle rank has to know
+	moved  chan struct{} // stands has changed, and the master does not know
 
 	mu       sync.Mutex
-	stream   *conversation
-	recalled int64 // formation that it is recalled from,
-	joins    bool  // for the sake of those that wait to join alone
+	stands   *wire.Arrival // where the worker stands; nil: it has not arrived yet
+	recalled int64         // formation that it is recalled from,
+	joins    bool          // for the sake of those that wait to join alone
 	drop     context.CancelCauseFunc
 	current  int64 // formation of the world that drop drops
 	life     int64 // of the model, in the newest world
@@ -41,82 +43,90 @@ type place struct {
 	drop context.CancelCauseFunc
 }
 
-// conversation is one stream.
-type conversation struct {
-	wire.Master_RendezvousClient
-	cancel context.CancelFunc
-	ended  chan struct{} // closed after err is set
-	err    error
-}
-
 func newMeeting(client wire.MasterClient, self *wire.Self) *meeting {
-	return &meeting{client: client, self: self, worlds: make(chan place, 1), wake: make(chan struct{}, 1)}
+	return &meeting{client: client, self: self, worlds: make(chan place, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
 // arrive says that the worker stands between two rounds, and waits for the next world.
 func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (place, error) {
-	var next place
-	err := retry(ctx, func() error {
-		stream, err := m.open(ctx)
+	m.mu.Lock()
+	if m.current <= a.Formation { // else the next one is there
+		m.stands = proto.Clone(a).(*wire.Arrival)
+		signal(m.moved)
+	}
+	m.mu.Unlock()
+	select {
+	case next := <-m.worlds:
+		return next, nil
+	case <-ctx.Done():
+		return place{}, context.Cause(ctx)
+	}
+}
+
+// standing is where the worker stands, for the master.
+func (m *meeting) standing() *wire.Arrival {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.stands
+}
+
+// lasting is how long a stream lasts that is no attempt which has failed.
+const lasting = time.Second
+
+// attend keeps a stream to the master, from the first arrival on, until ctx is done. Another error is the worker's end.
+func (m *meeting) attend(ctx context.Context) error {
+	select {
+	case <-m.moved:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	for {
+		err := retry(ctx, func() error {
+			began := time.Now()
+			err := m.converse(ctx)
+			if _, ends := conclusive(err); !ends && ctx.Err() == nil && time.Since(began) > lasting {
+				return nil // the next one is opened at once
+			}
+			return err
+		})
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(a); err != nil {
-			<-stream.ended
-			return stream.err
-		}
-		select {
-		case next = <-m.worlds:
-			return nil
-		case <-stream.ended:
-			return stream.err
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	})
-	return next, err
+	}
 }
 
-// open is the stream, a new one if the last has ended.
-func (m *meeting) open(ctx context.Context) (*conversation, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.stream != nil {
-		select {
-		case <-m.stream.ended:
-		default:
-			return m.stream, nil
-		}
-	}
-	select { // what the old stream said is of no use any more
-	case <-m.worlds:
-	default:
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	stream, err := m.client.Rendezvous(ctx)
+// converse is one stream, until it ends. It begins with where the worker stands.
+func (m *meeting) converse(ctx context.Context) error {
+	streaming, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := m.client.Rendezvous(streaming)
 	if err != nil {
-		cancel()
-		return nil, err
+		return err
 	}
-	c := &conversation{Master_RendezvousClient: stream, cancel: cancel, ended: make(chan struct{})}
-	m.stream = c
-	go m.listen(ctx, c)
-	return c, nil
-}
-
-// listen takes what the master says until the stream ends. The world of the worker ends with it: the
-// master holds a worker whose stream has ended for gone.
-func (m *meeting) listen(ctx context.Context, c *conversation) {
-	defer close(c.ended)
-	defer c.cancel()
-	for {
-		said, err := c.Recv()
-		if err != nil {
-			c.err = fmt.Errorf("rendezvous: %w", err)
-			m.leave(errAway)
-			return
+	ended := make(chan error, 1)
+	go func() {
+		for {
+			said, err := stream.Recv()
+			if err != nil {
+				ended <- fmt.Errorf("rendezvous: %w", err)
+				return
+			}
+			m.hear(ctx, said)
 		}
-		m.hear(ctx, said)
+	}()
+	for {
+		select { // it is said now
+		case <-m.moved:
+		default:
+		}
+		if stream.Send(m.standing()) != nil {
+			return <-ended
+		}
+		select {
+		case <-m.moved:
+		case err := <-ended:
+			return err
+		}
 	}
 }
 
@@ -132,6 +142,9 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 			m.drop(errRecalled) // the one before, which the others may have left
 		}
 		m.current, m.drop = p.Formation, p.drop
+		if m.stands != nil {
+			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address, Process: m.stands.Process, Formation: p.Formation, Works: true}
+		}
 		if p.Life != m.life { // also if its first world was missed
 			m.life, m.flush = p.Life, 0
 		}
@@ -157,21 +170,7 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 }
 
 // stir has an idle rank look what there is to do.
-func (m *meeting) stir() {
-	select {
-	case m.wake <- struct{}{}:
-	default:
-	}
-}
-
-// leave drops the world that the worker is in.
-func (m *meeting) leave(cause error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.drop != nil {
-		m.drop(cause)
-	}
-}
+func (m *meeting) stir() { signal(m.wake) }
 
 // heard is what the master asks of the members of a formation.
 func (m *meeting) heard(formation int64) (recalled bool, flush int64) {
@@ -185,15 +184,4 @@ func (m *meeting) cut() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ordered
-}
-
-// close ends the stream, and with it the worker's membership.
-func (m *meeting) close() {
-	m.mu.Lock()
-	stream := m.stream
-	m.mu.Unlock()
-	if stream != nil {
-		stream.cancel()
-		<-stream.ended
-	}
 }

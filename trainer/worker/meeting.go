@@ -20,7 +20,10 @@ func NewMeeting(master wire.MasterClient, self *wire.Self) *Meeting {
 	return &Meeting{m: newMeeting(master, self)}
 }
 
-// Arrive says that the worker stands between two worlds, and waits for the next one. It tries again while the master is away.
+// Attend keeps the worker's membership until ctx is done, over one stream to the master after another. Another error is the worker's end.
+func (m *Meeting) Attend(ctx context.Context) error { return m.m.attend(ctx) }
+
+// Arrive says that the worker stands between two worlds, and waits for the next one, which outlasts the master.
 func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (Place, error) {
 	p, err := m.m.arrive(ctx, a)
 	return Place{World: p.World, ctx: p.ctx}, err
@@ -36,11 +39,16 @@ func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {
 	return m.m.recalled == formation, m.m.joins
 }
 
+// Recall has the worker come back from its world as if the master had recalled it.
+func (m *Meeting) Recall() {
+	m.m.mu.Lock()
+	defer m.m.mu.Unlock()
+	m.m.recalled, m.m.joins = m.m.current, false
+	m.m.stir()
+}
+
 // Wake has an element when something was said.
 func (m *Meeting) Wake() <-chan struct{} { return m.m.wake }
-
-// Close ends the worker's membership.
-func (m *Meeting) Close() { m.m.close() }
 
 // Retry calls f until it succeeds, with pauses that grow, or until its error says that it never will: [ErrReplaced] if the master does not know
 // this worker any more.

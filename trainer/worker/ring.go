@@ -56,6 +56,8 @@ type member struct {
 	world   int64    // as of this formation
 	release int64    // the master needs no snapshot up to this version
 	settled int      // epochs
+	wants   bool     // the master wants to know what is in the model
+	account []byte   // what no death can take out of it, as of that formation, for the master; nil: it has not asked
 }
 
 // stretch is [lo, hi) of the flat arrays.
@@ -113,7 +115,6 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 	working, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer r.copies.writing.Wait()
-	defer r.meeting.close()
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel(nil)
@@ -124,6 +125,7 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 		case <-working.Done():
 		}
 	})
+	watch.Go(func() { cancel(r.attend(working)) })
 	arrival := &wire.Arrival{Worker: int32(r.Index), Address: r.Address, Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64)}
 	for {
 		arrival.Round, arrival.Version, arrival.Ledger, arrival.Damage = r.changes, r.version, r.ledger.Append(nil), r.damage
@@ -290,7 +292,7 @@ func (r *member) begin(in *world) error {
 func (r *member) another() {
 	r.kept = gradient{}
 	r.mu.Lock()
-	r.release = 0
+	r.release, r.account = 0, nil
 	r.mu.Unlock()
 }
 
@@ -372,6 +374,7 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b.Version, b.Snapshot, b.Flushed, b.Formation = r.safe.version, r.safe.taken, r.safe.flushed, r.world
+	b.Ledger, r.account = r.account, nil
 	b.Cut = r.copies.told()
 }
 
@@ -381,6 +384,9 @@ func (r *member) beaten(reply *wire.HeartbeatReply) {
 	defer r.mu.Unlock()
 	r.release = reply.ReleaseSnapshot // less than before is of another model
 	r.copies.heard(reply.Cut)
+	if r.wants = reply.Ledger; r.wants {
+		r.stir()
+	}
 	if reply.Life == r.Self.Life() {
 		r.settled = max(r.settled, int(reply.Settled))
 	}

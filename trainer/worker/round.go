@@ -54,6 +54,7 @@ func (r *member) take(in *world, idle bool) error {
 				return nil
 			}
 			r.copyState()
+			r.disclose()
 			if begun == nil {
 				begun = in.Arrived()
 			}
@@ -497,6 +498,7 @@ func (r *member) confirm(in *world) error {
 	settled := r.settled
 	r.mu.Unlock()
 	r.ledger.Settle(settled)
+	r.disclose()
 	for len(r.applied) > 0 {
 		p := r.applied[0]
 		if p.last {
@@ -509,6 +511,16 @@ func (r *member) confirm(in *world) error {
 		r.feed.recycle(p.batch)
 	}
 	return nil
+}
+
+// disclose has the next heartbeat tell the ledger, if the master has asked. All that is in it is safe.
+func (r *member) disclose() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.wants {
+		r.account, r.wants = r.ledger.Append(nil), false
+		r.hasten()
+	}
 }
 
 // finish brings a round that is complete into the state.
