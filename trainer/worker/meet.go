@@ -114,12 +114,12 @@ func (m *meeting) converse(ctx context.Context) error {
 			m.hear(ctx, said)
 		}
 	}()
-	for {
+	for first := true; ; first = false {
 		select { // it is said now
 		case <-m.moved:
 		default:
 		}
-		if stream.Send(m.standing()) != nil {
+		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil { // the master knows of the world that it has given since
 			return <-ended
 		}
 		select {
