@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
@@ -233,5 +234,26 @@ func (s *simulation) drawMasters(seed uint64, of where) {
 		if (f.where == both || f.where == of) && r.IntN(2) == 0 {
 			s.faults = append(s.faults, f)
 		}
+	}
+}
+
+// TestWorldOutlivesMasters runs jobs of rings to which nothing happens but that their masters are killed, one after the other, when all workers
+// are in the world and it works: it stays as it is.
+func TestWorldOutlivesMasters(t *testing.T) {
+	lost, bridged := 0, 0
+	for seed := uint64(1); seed <= 10; seed++ {
+		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
+			s := newRingSimulation(seed, t.TempDir())
+			s.calm, s.gentle, s.stopped, s.measure, s.export = false, false, 0, 0, 0
+			s.faults = []fault{{name: "kill the master", do: func(s *simulation) string {
+				s.note(func() { s.ring.stands = s.ring.works && len(s.ring.members) == s.job.NumWorkers })
+				return said(s.ring.stands && s.dethrone(true, s.any(10*time.Millisecond, time.Minute)), "kill the master")
+			}}}
+			simulate(t, seed, s)
+			lost, bridged = lost+s.lost, bridged+s.ring.bridged
+		})
+	}
+	if lost < 10 || bridged < 10 {
+		t.Errorf("%d masters were killed, and %d updates were made while there was none", lost, bridged)
 	}
 }

@@ -89,6 +89,10 @@ type ringWatch struct {
 	trained  bool                 // the training is finished
 	moved    bool                 // the model was updated since it began
 	began    *trace               // what the next model begins with; nil: the initial values
+	world    int64                // formation of the last world
+	works    bool                 // and it has made an update
+	stands   bool                 // nothing happens that a world could be formed for
+	bridged  int                  // updates while no master was there
 	marks    map[mark]trace
 	noise    map[int32]uint64 // of a minibatch, by its first record
 	computed map[int32]int    // how often, by record
@@ -198,7 +202,10 @@ func (w *ringWatch) atRest(number int64) *trace {
 
 // form notes who is in a new world, and who of them has the model. The mutex is held, as in lose.
 func (w *ringWatch) form(world rendezvous.World) {
-	w.formed++
+	if w.formed++; w.stands {
+		w.complain("%+v is formed, and nothing has happened but that the master was killed", world)
+	}
+	w.world, w.works = world.Formation, false
 	w.members, w.holders = make(map[string]bool), make(map[string]bool)
 	for rank, m := range world.Members {
 		w.members[m.String()] = true
@@ -285,7 +292,10 @@ func (w *ringWatch) model(world int64) int {
 
 // update looks at what an update left: the same on every rank, and every record in it once.
 func (w *ringWatch) update(name string, e *engine, m mark) {
-	w.moved = true
+	w.moved, w.works = true, w.works || m.world == w.world
+	if w.reign == nil {
+		w.bridged++
+	}
 	t := trace{print: fingerprint(e.values)}
 	for record, count := range e.counts(e.values, 0) {
 		switch times := count - start; {
