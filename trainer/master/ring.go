@@ -281,10 +281,14 @@ func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) 
 	if !r.m.gathering || w.Formation == 0 || beat.Formation != w.Formation {
 		return
 	}
-	if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
-		return
+	var had ledger.Ledger
+	var err error
+	if r.m.program == nil || r.m.program.dataset != nil { // else there are no records
+		if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
+			return
+		}
+		had, err = ledger.Parse(beat.Ledger)
 	}
-	had, err := ledger.Parse(beat.Ledger)
 	if err == nil {
 		err = r.m.restoreQueue(&had)
 	}

@@ -1169,6 +1169,7 @@ type HeartbeatRequest struct {
 	Flushed       int64                  `protobuf:"varint,9,opt,name=flushed,proto3" json:"flushed,omitempty"`                   // worker of a ring: the flush that it has done, see Assembly
 	Formation     int64                  `protobuf:"varint,10,opt,name=formation,proto3" json:"formation,omitempty"`              // worker of a ring: of the world that version, snapshot and flushed are of
 	Leave         Leave                  `protobuf:"varint,11,opt,name=leave,proto3,enum=elasticdl.Leave" json:"leave,omitempty"` // worker, server
+	Ledger        []byte                 `protobuf:"bytes,13,opt,name=ledger,proto3" json:"ledger,omitempty"`                     // worker of a ring that was asked for it: what no death can take out of the model, as trainer/ledger writes it
 	Cut           *CutReport             `protobuf:"bytes,12,opt,name=cut,proto3" json:"cut,omitempty"`                           // of the checkpoint that is being made: a server, or the worker of a ring that was told to
 	Finished      int64                  `protobuf:"varint,20,opt,name=finished,proto3" json:"finished,omitempty"`                // of a program: the formation whose processes on this worker have all ended with 0
 	unknownFields protoimpl.UnknownFields
@@ -1280,6 +1281,13 @@ func (x *HeartbeatRequest) GetLeave() Leave {
 		return x.Leave
 	}
 	return Leave_STAYS
+}
+
+func (x *HeartbeatRequest) GetLedger() []byte {
+	if x != nil {
+		return x.Ledger
+	}
+	return nil
 }
 
 func (x *HeartbeatRequest) GetCut() *CutReport {
@@ -1443,6 +1451,7 @@ type HeartbeatReply struct {
 	ReleaseSnapshot int64                  `protobuf:"varint,2,opt,name=release_snapshot,json=releaseSnapshot,proto3" json:"release_snapshot,omitempty"` // worker of a ring: snapshots up to this version are not needed
 	Life            int64                  `protobuf:"varint,4,opt,name=life,proto3" json:"life,omitempty"`                                              // of the model now: who works with another one drops what it holds, and joins again
 	Settled         int32                  `protobuf:"varint,5,opt,name=settled,proto3" json:"settled,omitempty"`                                        // worker of a ring: epochs that are settled
+	Ledger          bool                   `protobuf:"varint,8,opt,name=ledger,proto3" json:"ledger,omitempty"`                                          // worker of a ring: the master has come back, and does not know what is in the model: tell it
 	Join            bool                   `protobuf:"varint,7,opt,name=join,proto3" json:"join,omitempty"`                                              // server: the master has come back and does not know where it listens: join again
 	Over            bool                   `protobuf:"varint,20,opt,name=over,proto3" json:"over,omitempty"`                                             // the job has ended
 	Cut             int64                  `protobuf:"varint,6,opt,name=cut,proto3" json:"cut,omitempty"`                                                // worker of a ring: checkpoints up to this number are made, or given up; no report of them is wanted
@@ -1508,6 +1517,13 @@ func (x *HeartbeatReply) GetSettled() int32 {
 	return 0
 }
 
+func (x *HeartbeatReply) GetLedger() bool {
+	if x != nil {
+		return x.Ledger
+	}
+	return false
+}
+
 func (x *HeartbeatReply) GetJoin() bool {
 	if x != nil {
 		return x.Join
@@ -1529,12 +1545,12 @@ func (x *HeartbeatReply) GetCut() int64 {
 	return 0
 }
 
-// Arrival says that a worker stands between two rounds and waits for a world.
+// Arrival says that a worker stands between two rounds and waits for a world; or, as the first word on a stream, that it works in one.
 type Arrival struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Worker        int32                  `protobuf:"varint,1,opt,name=worker,proto3" json:"worker,omitempty"`
 	Address       string                 `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`      // where other workers reach it
-	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // of the world that it comes from, 0 if none
+	Formation     int64                  `protobuf:"varint,3,opt,name=formation,proto3" json:"formation,omitempty"` // of the world that it comes from, or works in, 0 if none
 	Round         int64                  `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`         // rounds that its state has behind it; -1: it has no state
 	Version       int64                  `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`     // updates among them
 	Ledger        []byte                 `protobuf:"bytes,6,opt,name=ledger,proto3" json:"ledger,omitempty"`        // what is in its state, as trainer/ledger writes it
@@ -1542,6 +1558,7 @@ type Arrival struct {
 	Suspect       int32                  `protobuf:"varint,8,opt,name=suspect,proto3" json:"suspect,omitempty"`     // if so: the worker at its other end, -1 if that is not known
 	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`     // tells a worker that lost its stream from one that was started again, not 0
 	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`       // why it cannot begin with the checkpoint that its last world begins with; empty: it can
+	Works         bool                   `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`        // it works in that world: round, version, ledger, broken, suspect and damage say nothing
 	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`           // of a program: the processes that it brings
 	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`   // of a program: its processes that failed by themselves in the world that it comes from
 	unknownFields protoimpl.UnknownFields
@@ -1646,6 +1663,13 @@ func (x *Arrival) GetDamage() string {
 		return x.Damage
 	}
 	return ""
+}
+
+func (x *Arrival) GetWorks() bool {
+	if x != nil {
+		return x.Works
+	}
+	return false
 }
 
 func (x *Arrival) GetCrew() *Crew {
@@ -3504,7 +3528,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04done\x18\x02 \x01(\x03R\x04done\x12\x14\n" +
 	"\x05epoch\x18\x04 \x01(\x05R\x05epoch\x12\x16\n" +
 	"\x06number\x18\x05 \x01(\x03R\x06number\x12\x16\n" +
-	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\x9f\x03\n" +
+	"\x06effort\x18\x03 \x01(\x03R\x06effort\"\xb7\x03\n" +
 	"\x10HeartbeatRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -3517,7 +3541,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aflushed\x18\t \x01(\x03R\aflushed\x12\x1c\n" +
 	"\tformation\x18\n" +
 	" \x01(\x03R\tformation\x12&\n" +
-	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12&\n" +
+	"\x05leave\x18\v \x01(\x0e2\x10.elasticdl.LeaveR\x05leave\x12\x16\n" +
+	"\x06ledger\x18\r \x01(\fR\x06ledger\x12&\n" +
 	"\x03cut\x18\f \x01(\v2\x14.elasticdl.CutReportR\x03cut\x12\x1a\n" +
 	"\bfinished\x18\x14 \x01(\x03R\bfinished\"\xdb\x02\n" +
 	"\tCutReport\x12\x16\n" +
@@ -3534,15 +3559,16 @@ const file_elasticdl_proto_rawDesc = "" +
 	" \x01(\tR\x05error\x12+\n" +
 	"\x06layout\x18\v \x03(\v2\x13.elasticdl.VariableR\x06layout\x12\x1c\n" +
 	"\toptimizer\x18\f \x01(\tR\toptimizer\x12\x14\n" +
-	"\x05slots\x18\r \x01(\x05R\x05slots\"\xbd\x01\n" +
+	"\x05slots\x18\r \x01(\x05R\x05slots\"\xd5\x01\n" +
 	"\x0eHeartbeatReply\x12\x18\n" +
 	"\aunknown\x18\x01 \x01(\bR\aunknown\x12)\n" +
 	"\x10release_snapshot\x18\x02 \x01(\x03R\x0freleaseSnapshot\x12\x12\n" +
 	"\x04life\x18\x04 \x01(\x03R\x04life\x12\x18\n" +
-	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x12\n" +
+	"\asettled\x18\x05 \x01(\x05R\asettled\x12\x16\n" +
+	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xda\x02\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xf0\x02\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -3554,7 +3580,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\asuspect\x18\b \x01(\x05R\asuspect\x12\x18\n" +
 	"\aprocess\x18\t \x01(\x04R\aprocess\x12\x16\n" +
 	"\x06damage\x18\n" +
-	" \x01(\tR\x06damage\x12#\n" +
+	" \x01(\tR\x06damage\x12\x14\n" +
+	"\x05works\x18\v \x01(\bR\x05works\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
 	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\"R\n" +
 	"\x04Crew\x12\x1c\n" +
