@@ -52,7 +52,7 @@
 //     after an Abort. So whoever is missing has been told.
 //  6. Joins wait for one another, Settle at most, whoever trickles in. Departures wait for nobody.
 //  7. Nobody is waited for who is gone, and a suspect not longer than Patience after all the others. One whose
-//     worlds break Attempts times without a round is evicted. So the ring comes to work without those that
+//     worlds break Attempts times without a round, and not for want of work, is evicted. So the ring comes to work without those that
 //     cannot be reached, but neither costs the last one that has the state. A stray is waited for while nobody else who is there has it.
 //  8. When nothing more happens and whoever was called is back, the world has all processes that live, as far as
 //     Max allows, and there is no deadline.

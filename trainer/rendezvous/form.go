@@ -87,12 +87,13 @@ func (r *Rendezvous) meet() {
 }
 
 // outcast counts how often the same members came back without a round, and is whom they suspected most when
-// that is too often; of several, the newest. It is never the only one that has the state.
+// that is too often; of several, the newest. It is never the only one that has the state. A world that broke when nothing was to be done has
+// worked: its members could come to a round.
 func (r *Rendezvous) outcast() *process {
 	if r.changed() {
 		return nil
 	}
-	if r.newest() > r.world.Round {
+	if idle := func(p *process) bool { return p.Broken && p.Idle }; r.newest() > r.world.Round || slices.ContainsFunc(r.members, idle) {
 		r.reset()
 		return nil
 	}

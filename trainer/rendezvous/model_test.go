@@ -44,6 +44,7 @@ func (p *peer) arrived() bool { _, ok := p.heard[p.given]; return ok }
 type era struct {
 	World
 	broken bool
+	idle   bool // when it broke
 }
 
 // model is the dumb rendezvous: it knows all peers, and looks through them all.
@@ -154,7 +155,7 @@ func (m *model) newest() int64 {
 func (m *model) breaks() int {
 	n, newest := 0, m.newest()
 	for _, e := range slices.Backward(m.eras) {
-		if e.ID != m.last().ID || newest > e.Round {
+		if e.ID != m.last().ID || newest > e.Round || e.idle {
 			break
 		}
 		if e.broken {
@@ -261,6 +262,9 @@ func (p *peer) arrive(broken bool, suspect int) {
 	p.up = append(p.up, Arrival{Member: p.Member, Formation: p.formation, Round: p.round, Broken: broken, Suspect: suspect})
 }
 
+// idle has what a peer said last be that its world broke when nothing was to be done.
+func (p *peer) idle() { p.up[len(p.up)-1].Idle = true }
+
 // Start makes a process, of a new worker or of one that there is or was.
 func (m *model) Start(t *rapid.T) {
 	if n := len(m.peers); n > 0 && len(m.live()) > 5 {
@@ -308,7 +312,7 @@ func (m *model) hear(p *peer) {
 	case slices.Contains(m.old, p):
 		m.touched, p.away, p.cut = m.now, time.Time{}, false
 		if e := &m.eras[len(m.eras)-1]; a.Broken {
-			e.broken = true
+			e.broken, e.idle = true, e.idle || a.Idle
 		}
 	default:
 		m.guests = append(m.guests, p)
@@ -403,6 +407,9 @@ func (m *model) Answer(*rapid.T) {
 func (m *model) Break(t *rapid.T) {
 	p := m.some("works", (*peer).works)
 	p.arrive(true, rapid.SampledFrom([]int{-1, rapid.SampledFrom(m.peers).Draw(t, "suspect").Worker}).Draw(t, "known"))
+	if rapid.IntRange(0, 3).Draw(t, "idle") == 0 {
+		p.idle()
+	}
 }
 
 // ComeBack has one arrive that was not called; whom it names means nothing then.

@@ -24,6 +24,7 @@ type Arrival struct {
 	Round     int64 // rounds that its state has behind it; -1: it has no state
 	Broken    bool  // a link of that world failed
 	Suspect   int   // if so: the worker at its other end, -1 if that is not known
+	Idle      bool  // and it broke when nobody had anything to bring to a round
 }
 
 // World is who works together.
@@ -41,7 +42,7 @@ type Policy struct {
 	Max      int           // nor more; 0: no limit
 	Settle   time.Duration // joins wait for one another so long at most, from the first that could be let in; 0: 300 ms
 	Patience time.Duration // after all the others have come, a suspect of theirs is waited for so long; 0: 2 s
-	Attempts int           // formations in a row without a round, until somebody is evicted; 0: 3
+	Attempts int           // formations in a row without a round that broke with work to do, until somebody is evicted; 0: 3
 	Absence  time.Duration // a member without a stream keeps its world so long at most; 0: 15 s
 }
 

@@ -81,7 +81,7 @@ func (s *stage) tell(verb, rest string) []Action {
 		return s.r.Arrive(Arrival{
 			Member:    Member{Worker: w, Session: session, Address: "host-" + words[0]},
 			Formation: int64(value("from", from)), Round: int64(value("round", -1)),
-			Broken: verb == "broken", Suspect: value("suspect", -1),
+			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0,
 		}, s.now)
 	case "leave":
 		w, session := who(0)
@@ -388,6 +388,16 @@ func TestStories(t *testing.T) {
 			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
 			broken 1 suspect 2 round 0
 			broken 2 suspect 1 round 0 -> evict worker-1: suspected 2 times in 1 worlds without a round | form 2.2 worker-0, worker-2 with round 0 of rank 0, 1: worker-1 was evicted`},
+		{"a world that broke when nothing was to be done has worked", Policy{Attempts: 2}, three + `
+			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
+			broken 1 suspect 0 round 0
+			back 2 round 0 -> form 1.2 worker-0, worker-1, worker-2 with round 0 of rank 0, 1, 2: worker-0 lost its link to worker-1
+			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 2: worker-0 lost its link to worker-1
+			broken 1 suspect 0 round 0 idle 1
+			back 2 round 0 -> form 1.3 worker-0, worker-1, worker-2 with round 0 of rank 0, 1, 2: worker-0 lost its link to worker-1
+			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 3: worker-0 lost its link to worker-1
+			broken 1 suspect 0 round 0
+			back 2 round 0 -> form 1.4 worker-0, worker-1, worker-2 with round 0 of rank 0, 1, 2: worker-0 lost its link to worker-1`},
 		{"who is evicted is missed", Policy{Attempts: 1, Min: 3}, three + `
 			broken 0 suspect 1 round 0 -> abort worker-1, worker-2 from 1: worker-0 lost its link to worker-1
 			broken 1 suspect 2 round 0
