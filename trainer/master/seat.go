@@ -201,7 +201,7 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	}
 	r.do(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect,
+		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
 	}, r.now()))
 	r.departed(s)
 }

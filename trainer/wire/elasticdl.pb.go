@@ -1559,6 +1559,7 @@ type Arrival struct {
 	Process       uint64                 `protobuf:"varint,9,opt,name=process,proto3" json:"process,omitempty"`     // tells a worker that lost its stream from one that was started again, not 0
 	Damage        string                 `protobuf:"bytes,10,opt,name=damage,proto3" json:"damage,omitempty"`       // why it cannot begin with the checkpoint that its last world begins with; empty: it can
 	Works         bool                   `protobuf:"varint,11,opt,name=works,proto3" json:"works,omitempty"`        // it works in that world: round, version, ledger, broken, suspect and damage say nothing
+	Idle          bool                   `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`          // if broken: when nobody had anything to bring to a round
 	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`           // of a program: the processes that it brings
 	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`   // of a program: its processes that failed by themselves in the world that it comes from
 	unknownFields protoimpl.UnknownFields
@@ -1668,6 +1669,13 @@ func (x *Arrival) GetDamage() string {
 func (x *Arrival) GetWorks() bool {
 	if x != nil {
 		return x.Works
+	}
+	return false
+}
+
+func (x *Arrival) GetIdle() bool {
+	if x != nil {
+		return x.Idle
 	}
 	return false
 }
@@ -3568,7 +3576,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xf0\x02\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x84\x03\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -3581,7 +3589,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aprocess\x18\t \x01(\x04R\aprocess\x12\x16\n" +
 	"\x06damage\x18\n" +
 	" \x01(\tR\x06damage\x12\x14\n" +
-	"\x05works\x18\v \x01(\bR\x05works\x12#\n" +
+	"\x05works\x18\v \x01(\bR\x05works\x12\x12\n" +
+	"\x04idle\x18\f \x01(\bR\x04idle\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
 	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\"R\n" +
 	"\x04Crew\x12\x1c\n" +

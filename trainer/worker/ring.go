@@ -38,6 +38,7 @@ type member struct {
 	state
 	copies copies
 	damage string // why the last world could not begin
+	idle   bool   // in the present world, or the last: nobody had anything to bring when all were at the beginning of a round last
 
 	feed    *feeder
 	hand    []piece // minibatches, and evaluations, that are not in the state yet, in order
@@ -135,7 +136,7 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 			arrival.Formation = next.Formation
 			var suspect int
 			arrival.Broken, suspect, err = r.live(next)
-			arrival.Suspect = int32(suspect)
+			arrival.Suspect, arrival.Idle = int32(suspect), r.idle
 		}
 		switch {
 		case err == errDone, context.Cause(working) == errDone:
@@ -155,6 +156,7 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 	if len(p.Sources) == 0 && r.changes > 0 {
 		r.changes = -1 // what it has is of a model that is lost, whether or not it comes to have another here
 	}
+	r.idle = false
 	began := time.Now()
 	rank, peers := -1, make([]mesh.Peer, len(p.Members))
 	for i, m := range p.Members {

@@ -96,8 +96,9 @@ type class struct {
 	pupils  []*pupil
 	world   int64
 	bad     int64 // record that cannot be read
-	dark    bool  // in the first world nobody reaches another
+	dark    int64 // in that world nobody reaches another
 	broken  []*wire.Arrival
+	links   []net.Conn
 	working sync.WaitGroup
 	log     bytes.Buffer
 }
@@ -208,13 +209,17 @@ func (c *class) start(t *testing.T) {
 					return nil, err
 				}
 				c.mu.Lock()
-				dark := c.dark && c.world == 1
+				dark := c.dark == c.world
 				c.mu.Unlock()
 				if dark {
 					<-ctx.Done()
 					return nil, ctx.Err()
 				}
-				return c.pupils[i].node.DialContext(ctx)
+				link, err := c.pupils[i].node.DialContext(ctx)
+				c.mu.Lock()
+				c.links = append(c.links, link)
+				c.mu.Unlock()
+				return link, err
 			}})
 			defer node.Close()
 			p.err = Run(t.Context(), Config{
@@ -427,7 +432,7 @@ func TestFailedStepInRing(t *testing.T) {
 func TestPeerOutOfReach(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)
-		c.dark = true
+		c.dark = 1
 		c.pupils[0].give(training(1, 0, 8, 0))
 		began := time.Now()
 		c.start(t)

@@ -25,9 +25,9 @@ const patience = 10 * time.Millisecond
 func (r *member) rounds(in *world) error {
 	runtime.LockOSThread() // it computes, and stays on its processor: other threads' waking up must not move it about
 	defer runtime.UnlockOSThread()
-	for idle := false; ; {
+	for {
 		r.copyState()
-		if err := r.take(in, idle); err != nil {
+		if err := r.take(in); err != nil {
 			return err
 		}
 		a, err := r.round(in)
@@ -39,17 +39,17 @@ func (r *member) rounds(in *world) error {
 			return nil
 		}
 		// With nothing to do and nothing to be made safe nobody needs another round.
-		idle = a.records == 0 && len(r.applied) == 0 && r.safe.changes == r.changes
+		r.idle = a.records == 0 && len(r.applied) == 0 && r.safe.changes == r.changes
 	}
 }
 
 // take fills the hand from the feeder. With nothing in it an idle rank waits for
 // something, or for a peer that begins a round, or for the master's word.
-func (r *member) take(in *world, idle bool) error {
+func (r *member) take(in *world) error {
 	var impatient <-chan time.Time
 	var begun <-chan struct{}
 	for len(r.hand) < r.wanted(in) {
-		if idle && len(r.hand) == 0 {
+		if r.idle && len(r.hand) == 0 {
 			if recalled, flush := r.heard(in.Formation); recalled || flush > r.flushed {
 				return nil
 			}
@@ -235,6 +235,7 @@ func (r *member) round(in *world) (agreement, error) {
 		<-c.done
 		return a, cmp.Or(err, c.err)
 	}
+	r.idle = r.idle && a.records == 0
 	if err == nil {
 		err = r.confirm(in)
 	}
