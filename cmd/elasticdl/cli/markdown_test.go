@@ -119,13 +119,16 @@ func TestMarkdownCommands(t *testing.T) {
 			}
 			n++
 			for _, word := range words {
+				if word == "--" { // what follows is the user's program
+					break
+				}
 				name, isFlag := strings.CutPrefix(word, "--")
 				name, _, _ = strings.Cut(name, "=")
 				if !isFlag || name == "help" || strings.Contains(name, "…") {
 					continue
 				}
 				known := command.Flags().Lookup(name) != nil || command.InheritedFlags().Lookup(name) != nil
-				if slices.Contains([]string{"train", "evaluate", "predict"}, command.Name()) { // whose flags are those of a job
+				if slices.Contains([]string{"train", "evaluate", "predict", "run"}, command.Name()) { // whose flags are those of a job
 					known = job.Find(name) != nil
 				}
 				if !known {
