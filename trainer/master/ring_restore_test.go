@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -127,5 +128,59 @@ func TestWordOfALostModel(t *testing.T) {
 				t.Errorf("%d records are done after a word of formation %d, want %d", s.RecordsDone, formation, want)
 			}
 		}
+	})
+}
+
+// A world outlives its streams and its master. What is asked of its members is told again on the next stream, and what is in the model the first
+// of them says that the next master hears.
+func TestWorldOutlivesItsMaster(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		formed := 0
+		r := reign(t, ringJob(func(c *Config) {
+			c.OnEvent = func(e Event) {
+				if _, ok := e.(WorldFormed); ok {
+					formed++
+				}
+			}
+		}))
+		first, other := r.stranger(0), r.stranger(1)
+		first.arrive(&wire.Arrival{Round: -1, Process: 7})
+		other.arrive(&wire.Arrival{Round: -1, Process: 8})
+		first.hears("world 1.1 [0 1] from []")
+		lease := r.task(0)
+		r.ends(Leave, ErrLeft)
+		r.follow()
+		first, other = r.stranger(0), r.stranger(1)
+		first.arrive(&wire.Arrival{Formation: 1, Process: 7, Works: true})
+		other.arrive(&wire.Arrival{Formation: 1, Process: 8, Works: true})
+		works := func(b *wire.HeartbeatRequest) {
+			b.Formation = 1
+			b.Leases = []*wire.LeaseProgress{{Lease: lease.Lease, Epoch: lease.Epoch, Number: lease.Number, Done: 2}}
+		}
+		if reply := first.says(works); !reply.Ledger {
+			t.Error("the master that has come back does not ask what is in the model")
+		}
+		if reply := first.says(func(b *wire.HeartbeatRequest) { b.Ledger = had(1, 2) }); reply.Ledger {
+			t.Error("it asks again")
+		}
+		first.says(works)
+		other.says(func(b *wire.HeartbeatRequest) { b.Formation = 1 })
+		if s := r.look(); s.World != 1 || s.WorldSize != 2 || s.RecordsDone != 2 {
+			t.Errorf("status %v", s)
+		}
+		if next := r.task(1); next.Start == lease.Start {
+			t.Errorf("%v is another's", next)
+		}
+		first.close()
+		synctest.Wait()
+		r.kill(worker(1))
+		first = r.stranger(0)
+		first.arrive(&wire.Arrival{Formation: 1, Process: 7, Works: true})
+		first.hears("recall 1 now")
+		if formed != 1 {
+			t.Errorf("%d worlds were formed", formed)
+		}
+		first.arrive(&wire.Arrival{Formation: 1, Round: 3, Version: 3, Process: 7, Ledger: had(1, 3)})
+		first.hears("world 2.2 [0] from [0]")
 	})
 }

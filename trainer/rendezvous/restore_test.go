@@ -235,6 +235,24 @@ func TestPresent(t *testing.T) {
 		"[form 2.2 worker-0 with round 3 of rank 0: worker-1 not heard for 1s]")
 }
 
+// A formation that may have been given out is not given out again. Who comes from one that nobody knows is called back.
+func TestFormationsAreNotGivenTwice(t *testing.T) {
+	r, err := Restore(Policy{}, Snapshot{ID: 1, Formation: 2, Given: 7, Members: []Saved{{Worker: 0, Session: 1}}}, start)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := Member{Worker: 0, Session: 1}
+	if got := fmt.Sprint(r.Present(m, 3, start)); got != "[abort worker-0 from 3: the others went on without it]" {
+		t.Error(got)
+	}
+	if got := fmt.Sprint(r.Arrive(Arrival{Member: m, Formation: 2, Round: 5, Suspect: -1}, start)); got != "[form 1.8 worker-0 with round 5 of rank 0: worker-0 came back]" {
+		t.Error(got)
+	}
+	if s := r.Snapshot(); s.Given != 8 {
+		t.Errorf("up to %d were given out", s.Given)
+	}
+}
+
 // TestSnapshotIsBounded holds that a world of 1,000 members fits into 64 KiB.
 func TestSnapshotIsBounded(t *testing.T) {
 	r := New(Policy{Min: 1000})

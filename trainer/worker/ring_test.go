@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
@@ -99,6 +101,7 @@ type class struct {
 	dark    int64 // in that world nobody reaches another
 	broken  []*wire.Arrival
 	links   []net.Conn
+	works   []int64 // formations that pupils say that they work in
 	working sync.WaitGroup
 	log     bytes.Buffer
 }
@@ -121,6 +124,7 @@ type desk struct {
 	pupil *pupil
 	ctx   context.Context
 	words chan *wire.Assembly
+	cut   chan struct{} // closed when the stream breaks
 }
 
 func (d *desk) Send(a *wire.Arrival) error {
@@ -132,13 +136,15 @@ func (d *desk) Recv() (*wire.Assembly, error) {
 	select {
 	case word := <-d.words:
 		return word, nil
+	case <-d.cut:
+		return nil, status.Error(codes.Unavailable, "the master is gone")
 	case <-d.ctx.Done():
 		return nil, d.ctx.Err()
 	}
 }
 
 func (p *pupil) Rendezvous(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
-	return &desk{pupil: p, ctx: ctx, words: make(chan *wire.Assembly, 16)}, nil
+	return &desk{pupil: p, ctx: ctx, words: make(chan *wire.Assembly, 16), cut: make(chan struct{})}, nil
 }
 
 func newClass(workers int) *class {
@@ -156,7 +162,12 @@ func newClass(workers int) *class {
 func (c *class) arrive(p *pupil, d *desk, a *wire.Arrival) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p.stream, p.arrived = d, a
+	p.stream = d
+	if a.Works {
+		c.works = append(c.works, a.Formation)
+		return
+	}
+	p.arrived = a
 	if a.Broken {
 		c.broken = append(c.broken, proto.Clone(a).(*wire.Arrival))
 	}
