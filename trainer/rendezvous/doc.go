@@ -51,8 +51,8 @@
 //  5. Recall and Abort go to members that have not arrived from that formation, each at most once, and no Recall
 //     after an Abort. So whoever is missing has been told.
 //  6. Joins wait for one another, Settle at most, whoever trickles in. Departures wait for nobody.
-//  7. Nobody is waited for who is gone, and a suspect not longer than Patience after all the others. One whose
-//     worlds break Attempts times without a round, and not for want of work, is evicted. So the ring comes to work without those that
+//  7. Nobody is waited for who is gone, and a suspect not longer than Patience after all the others, or not at all if its stream has
+//     ended, too. One whose worlds break Attempts times without a round, and not for want of work, is evicted. So the ring comes to work without those that
 //     cannot be reached, but neither costs the last one that has the state. A stray is waited for while nobody else who is there has it.
 //  8. When nothing more happens and whoever was called is back, the world has all processes that live, as far as
 //     Max allows, and there is no deadline.
