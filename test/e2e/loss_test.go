@@ -155,7 +155,7 @@ func drain(t *testing.T, node string) {
 // together watches how many of the master and the servers of a job leave at a time, and returns what tells the most.
 func (j *submitted) together() (most func() int) {
 	ctx, stop := context.WithCancel(j.t.Context())
-	result := make(chan int)
+	result := make(chan int, 1)
 	go func() {
 		most := 0
 		for {
