@@ -38,7 +38,7 @@ var packages = map[string]struct {
 	kind    kind
 	imports string
 }{
-	"job":         {pure, ""},
+	"job":         {pure, "source"},
 	"ledger":      {pure, ""},
 	"task":        {pure, "ledger"},
 	"pod":         {pure, ""},
@@ -73,7 +73,7 @@ var packages = map[string]struct {
 	"ps":           {shell, "checkpoint custody data identity job ledger nn/kernel optim param pod timing wire zoo"},
 	"master":       {shell, "checkpoint custody evaluation identity job ledger param pod prediction rendezvous task timing wire"},
 	"worker":       {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing wire zoo"},
-	"agent":        {shell, "job ledger program program/python tcpstore timing wire worker"},
+	"agent":        {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing wire worker"},
 	"role":         {shell, "agent checkpoint/bucket data identity job logline master pod prediction ps task timing wire worker zoo"},
 	"local":        {shell, "identity job master pod role wire"},
 	"program":      {shell, ""},

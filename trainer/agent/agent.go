@@ -35,6 +35,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/program/python"
@@ -48,12 +49,13 @@ type Config struct {
 	Job        *job.Job
 	Self       *wire.Self
 	Master     wire.MasterClient
-	Host       string          // IP address under which other workers reach this one
-	Processors int             // that the processes share
-	Leave      <-chan struct{} // closed when the worker is asked to leave; nil: it is not
-	Grace      time.Duration   // what the processes have to end after that
-	Abandoned  time.Duration   // a master that was away for so long does not come back; 0: it always may
-	Output     io.Writer       // of the processes
+	Host       string                                                               // IP address under which other workers reach this one
+	Processors int                                                                  // that the processes share
+	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it is not
+	Grace      time.Duration                                                        // what the processes have to end after that
+	Abandoned  time.Duration                                                        // a master that was away for so long does not come back; 0: it always may
+	Output     io.Writer                                                            // of the processes
+	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // what an object of a bucket is in; nil: no code comes from buckets
 	Log        *slog.Logger
 }
 
@@ -121,7 +123,11 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer a.scripts.close()
-	options, err := a.options()
+	command, err := a.bringCode(ctx)
+	if err != nil {
+		return err
+	}
+	options, err := a.options(command)
 	if err != nil {
 		return err
 	}
@@ -192,7 +198,7 @@ func GPUs() int {
 }
 
 // options is the program as package program has it.
-func (a *agent) options() (program.Options, error) {
+func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
 	redirects, err := program.ParseStreams("redirects", g.Redirects)
 	if err != nil {
@@ -207,7 +213,7 @@ func (a *agent) options() (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: g.Command, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
 		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }

@@ -69,6 +69,9 @@ func (j *Job) dataAround(dir string) (flag, data string) {
 
 // Checkpoints says in one line when the job has checkpoints and where, or what it means that it has none.
 func (j *Job) Checkpoints() string {
+	if j.Runs() {
+		return "checkpoints: the program's own"
+	}
 	if !j.Trains() {
 		return "no checkpoints: nothing is trained; the model is that of " + j.CheckpointDirForInit
 	}

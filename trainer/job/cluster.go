@@ -173,7 +173,11 @@ func (j *Job) ValidateCluster() error {
 	const state = "-state"
 	p.check(!strings.HasSuffix(j.Name, state), "--job_name=%s: expected a name that does not end in %s, which is what job %s has", j.Name, state, strings.TrimSuffix(j.Name, state))
 	p.check(dnsLabel(j.Namespace), "--namespace=%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", j.Namespace, maxLabel)
-	p.check(j.Image != "", "--image_name is missing: name an image, as elasticdl zoo build makes one")
+	if j.Runs() {
+		j.checkProgramPods(&p)
+	} else {
+		p.check(j.Image != "", "--image_name is missing: name an image, as elasticdl zoo build makes one")
+	}
 	j.checkImages(&p)
 	j.checkResources(&p)
 	j.checkPlaces(&p)

@@ -115,7 +115,7 @@ func (c *Command) finish(p *problems) {
 	}
 	j.Settle(c.has)
 	if j.Runs() {
-		c.settleProgram(p)
+		c.settleProgram()
 	}
 	c.settleCheckpoints(p)
 	if j.Trains() && !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {

@@ -20,6 +20,11 @@ func pathTo(at any, within reflect.Value) string {
 	for i := range within.NumField() {
 		field := within.Field(i)
 		name, _, _ := strings.Cut(within.Type().Field(i).Tag.Get("json"), ",")
+		if of := within.Type().Field(i); of.Anonymous && of.Type.Kind() == reflect.Struct && of.IsExported() && name == "" {
+			if path := pathTo(at, field); path != "" { // JSON has its fields beside the others
+				return path
+			}
+		}
 		if name == "" {
 			continue
 		}
@@ -80,6 +85,7 @@ func (j *Job) Settle(given func(flag string) bool) {
 	switch {
 	case j.Runs():
 		j.Strategy, j.NumPS = AllReduce, 0 // the workers meet as those of a ring do
+		j.settleGPUs()
 	case !j.Trains():
 		j.Strategy, j.NumPS = "", 0
 	}

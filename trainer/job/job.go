@@ -64,7 +64,7 @@ type Job struct {
 	GlobalBatchSize       int      `json:"globalBatchSize,omitzero"`       // --global_batch_size: records per update of a ring, however many workers; 0 = a minibatch of each
 	ScaleLearningRate     bool     `json:"scaleLearningRate,omitzero"`     // --scale_learning_rate: times the number of workers in the ring
 
-	Program Program `json:"program,omitzero"` // what workers run, of a job to run a program
+	Program // what workers run, of a job to run a program
 
 	// What happens when something dies or hangs.
 	TaskTimeout             Duration `json:"taskTimeout"`               // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)

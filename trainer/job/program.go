@@ -2,12 +2,15 @@ package job
 
 import (
 	"fmt"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/source"
 )
 
 // Program is a training program of the user's, which workers run instead of a model: a PyTorch script as it stands. Its options are torchrun's,
@@ -29,6 +32,7 @@ type Program struct {
 	SHA256        string   `json:"sha256,omitzero"`         // --program_sha256: of the file that a URL as the first word names
 	GPUs          int      `json:"gpus,omitzero"`           // --gpus: of each worker
 	Interface     string   `json:"interface,omitzero"`      // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
+	AgentImage    string   `json:"agentImage,omitzero"`     // --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has and does
 }
 
 // What --restart_on_join can be: whether processes that keep no state are started again when a worker joins.
@@ -67,6 +71,7 @@ var programFlags = []Flag{
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
 	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
 	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
+	{Name: "agent_image_name", Topic: Pods, Effect: Cluster, Usage: "image with elasticdl as its entry point, as zoo build makes: for the master, and workers of any other image take it along; if not given, --image_name is such a one", bind: func(c *Command) value { return text(&c.Job.Program.AgentImage) }},
 	{Name: "standalone", Topic: Remnants, Effect: Gone, Usage: "no endpoint is needed", bind: toBool},
 	{Name: "rdzv_backend", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
 	{Name: "rdzv_endpoint", Topic: Remnants, Effect: Gone, Usage: "the master is the rendezvous", bind: toNowhere},
@@ -122,6 +127,19 @@ func (j *Job) checkProgram(p *problems) {
 	p.check(!g.Module || !g.NoPython, "--no_python: with --module the first word is a Python module; drop one of the two")
 	p.atLeast(0, g.MaxRestarts, "max_restarts")
 	p.atLeast(0, g.GPUs, "gpus")
+	for _, r := range []Resources{j.Worker.Request, j.Worker.Limit} {
+		other := r[gpu]
+		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), "--gpus=%d: --worker_resource_request and --worker_resource_limit say %s=%s; drop one of the two", g.GPUs, gpu, other)
+	}
+	sum := g.SHA256
+	if !sha256.MatchString(sum) {
+		p.check(sum == "", "--program_sha256=%s: expected 64 hexadecimal digits", sum)
+		sum = ""
+	}
+	if len(g.Command) > 0 && g.Command[0] != "" {
+		_, err := source.Parse(g.Command, sum)
+		p.check(err == nil, "%w", err)
+	}
 	p.oneOf(g.StartMethod, "start_method", StartFork, StartExec)
 	p.oneOf(g.RestartOnJoin, "restart_on_join", RestartNow, RestartAtCheckpoint, RestartNever)
 	p.check(g.RestartOnJoin != RestartAtCheckpoint || g.Checkpoint != "", "--restart_on_join=%s: give --checkpoint_file, which the program writes", g.RestartOnJoin)
@@ -130,7 +148,6 @@ func (j *Job) checkProgram(p *problems) {
 	}
 	p.check(g.Grace.Duration >= 0, "--restart_grace=%v: expected 0s or more", g.Grace)
 	p.check(g.Role != "", "--role=: expected a name")
-	p.check(g.SHA256 == "" || sha256.MatchString(g.SHA256), "--program_sha256=%s: expected 64 hexadecimal digits", g.SHA256)
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
 		p.check(streams.MatchString(f.streams), "--%s=%s: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1", f.flag, f.streams)
 	}
@@ -156,23 +173,12 @@ func (c *Command) settleCommand() {
 	}
 }
 
-// settleProgram makes what was not given fit what was: a name from the script's, GPUs as resources.
-func (c *Command) settleProgram(p *problems) {
+// settleProgram makes what was not given fit what was: a name from the script's.
+func (c *Command) settleProgram() {
 	j := c.Job
 	j.ModelDef, j.ModelZoo = "", ""
 	if j.Name == "" && len(j.Program.Command) > 0 {
 		j.Name = nameOf(j.Program.Command)
-	}
-	if n := j.Program.GPUs; n > 0 {
-		for _, r := range []*Resources{&j.Worker.Request, &j.Worker.Limit} {
-			if other, ok := (*r)["gpu"]; ok && other != strconv.Itoa(n) {
-				p.check(false, "--gpus=%d: --worker_resource_request and --worker_resource_limit say gpu=%s; drop one of the two", n, other)
-			}
-			if *r == nil {
-				*r = make(Resources)
-			}
-			(*r)["gpu"] = strconv.Itoa(n)
-		}
 	}
 	if j.NumWorkers < j.MinWorkers && !c.has("num_workers") {
 		j.NumWorkers = j.MinWorkers
@@ -244,3 +250,33 @@ func FromEnviron(args, environ []string) []string {
 	}
 	return append(said, args...)
 }
+
+// gpu is how Kubernetes calls the GPUs that --gpus asks for.
+const gpu = "nvidia.com/gpu"
+
+// settleGPUs has workers ask for the GPUs that their program needs. What is not limited is limited to that.
+func (j *Job) settleGPUs() {
+	if n := j.Program.GPUs; n > 0 && j.Worker.Request[gpu] == "" && j.Worker.Limit[gpu] == "" {
+		asked := maps.Clone(j.Worker.Request)
+		if asked == nil {
+			asked = make(Resources)
+		}
+		asked[gpu] = strconv.Itoa(n)
+		j.Worker.Request = asked
+	}
+}
+
+// checkProgramPods refuses what pods that run a program cannot do.
+func (j *Job) checkProgramPods(p *problems) {
+	g := &j.Program
+	p.check(j.Image != "", "--image_name is missing: name an image that has what the program needs, as pytorch/pytorch, and with --agent_image_name one that has elasticdl")
+	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), "--agent_image_name=%s: expected an image, as registry.example/elasticdl:mnist", g.AgentImage)
+	asks := j.Worker.Request[gpu] != "" || j.Worker.Limit[gpu] != ""
+	p.check(g.Processes != "gpu" || asks, "--nproc_per_node=gpu: workers ask for no GPU; give --gpus")
+	for _, v := range j.Volumes {
+		p.check(g.AgentImage == "" || path.Clean(v.MountPath) != AgentDir, "--volume=%v: elasticdl is at that mount_path; give another", v)
+	}
+}
+
+// AgentDir is where a worker of an image of the user's finds the elasticdl binary.
+const AgentDir = "/elasticdl-bin"

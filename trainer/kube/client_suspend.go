@@ -146,7 +146,10 @@ func (c *Client) again(ctx context.Context, name string, root *batch.Job) error 
 	} else {
 		_, err = c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) { return nil, c.mark(ctx, spec.Name, uid) })
 	}
-	if err != nil {
+	switch {
+	case err != nil && j.Runs():
+		return fmt.Errorf("resume job %s: %w; start it again with elasticdl run: what the program has saved is where it was", name, err)
+	case err != nil:
 		return fmt.Errorf("resume job %s: %w; its checkpoints are in %s: start a job with --checkpoint_dir_for_init", name, err, j.CheckpointDir)
 	}
 	return nil

@@ -27,6 +27,9 @@
 //     does not know is refused.
 //  6. What a running job follows, as its number of workers, is not in its Job's template; all else that it is, is.
 //
+// A worker that runs a program of the user's may be of any image: the elasticdl binary comes along by an init container of --agent_image_name. The image's
+// own entry point is not run then. Its /dev/shm is memory, and counts against the worker's limit.
+//
 // Pods run with no capabilities, no way to get any, and the runtime's seccomp profile. They are root within their container if the image says
 // so, as data of the host and of file servers often demands.
 package manifest

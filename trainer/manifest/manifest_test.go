@@ -40,9 +40,25 @@ const (
 		--volume=host_path=/data,mount_path=/data --distribution_strategy=AllreduceStrategy`
 )
 
+// anyProgram runs a script in an image that has no elasticdl.
+const anyProgram = `--job_name=imagenet --image_name=pytorch/pytorch:2.9.0-cuda12.8-cudnn9-runtime --agent_image_name=registry.example/elasticdl:v1
+	--num_workers=2 --min_workers=1 --max_workers=3 --gpus=1 --worker_resource_request=cpu=4,memory=16Gi --volume=claim_name=efs-claim,mount_path=/data
+	-- s3://bucket/main.py --input_path /data/tiny-imagenet-200/train --epochs 10`
+
 func parse(t testing.TB, command string, more ...string) *job.Job {
 	t.Helper()
-	c, err := job.Parse(job.Train, append(strings.Fields(command), more...))
+	return parsed(t, job.Train, append(strings.Fields(command), more...))
+}
+
+// running is the job of a program, with flags before the others.
+func running(t testing.TB, more ...string) *job.Job {
+	t.Helper()
+	return parsed(t, job.Run, append(more, strings.Fields(anyProgram)...))
+}
+
+func parsed(t testing.TB, of job.Type, args []string) *job.Job {
+	t.Helper()
+	c, err := job.Parse(of, args)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +78,7 @@ func mustPod(t testing.TB, j *job.Job, p PodSpec) *core.Pod {
 }
 
 func TestGolden(t *testing.T) {
-	for name, command := range map[string]string{"everything": everything, "little": little} {
-		j := parse(t, command)
+	for name, j := range map[string]*job.Job{"everything": parse(t, everything), "little": parse(t, little), "program": running(t)} {
 		s, err := Submit(j)
 		if err != nil {
 			t.Fatal(err)

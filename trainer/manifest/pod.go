@@ -96,7 +96,11 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if err := applyToPod(j, p.ID.Role, t); err != nil {
 		return nil, err
 	}
-	limitMemory(t, p.ID.Role)
+	if j.Runs() && p.ID.Role == pod.Worker {
+		runProgram(j, t, p.ID.Role.String()) // its memory is the program's
+	} else {
+		limitMemory(t, p.ID.Role)
+	}
 	t.OwnerReferences = []meta.OwnerReference{owner}
 	return &core.Pod{TypeMeta: kind("v1", "Pod"), ObjectMeta: t.ObjectMeta, Spec: t.Spec}, nil
 }
@@ -171,7 +175,7 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		Volumes:                       volumes,
 	}
 	t.Spec.Containers = []core.Container{{
-		Name: id.Role.String(), Image: cmp.Or(of.Image, j.Image), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
+		Name: id.Role.String(), Image: image(j, id.Role, of), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
 		Args: args, Env: downward(), Resources: resources, VolumeMounts: mounts,
 		SecurityContext: &core.SecurityContext{
 			AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
@@ -179,6 +183,14 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError, // so that its last line is why it failed
 	}}
 	return t, nil
+}
+
+// image is that of a role's container: the master of a program is not in the program's image.
+func image(j *job.Job, role pod.Role, of job.Pod) string {
+	if role == pod.Master {
+		return cmp.Or(of.Image, j.Program.AgentImage, j.Image)
+	}
+	return cmp.Or(of.Image, j.Image)
 }
 
 // listens gives a container a port of gRPC, with its health service as probes: whether it has started, and whether others

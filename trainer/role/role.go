@@ -127,7 +127,7 @@ func RunWorker(ctx context.Context, r Role) error {
 		Program: func(working context.Context, j *job.Job) error {
 			return agent.Run(working, agent.Config{
 				Job: j, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
-				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Output: r.Log, Log: log,
+				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Output: r.Log, Open: bucket.Open, Log: log,
 			})
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),

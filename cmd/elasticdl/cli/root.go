@@ -99,7 +99,7 @@ func newRoot() *cobra.Command {
 	}
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(), resumeCommand(), downloadCommand(),
-		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(),
+		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(), installCommand(),
 	)
 	for _, name := range []string{"top"} {
 		root.AddCommand(laterCommand(name))

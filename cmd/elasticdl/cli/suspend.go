@@ -77,6 +77,9 @@ func rested(s *wire.JobStatus, now time.Time) string {
 	if c := s.GetCheckpoint(); c.GetNumber() > 0 {
 		return words + " at checkpoint " + saved(s, now)
 	}
+	if s.Type == string(job.Run) {
+		return words + ": its program starts again when it is resumed, from what it has saved itself"
+	}
 	if s.RecordsDone > 0 {
 		words += ": it has no checkpoint, and begins anew when it is resumed"
 	}
@@ -99,7 +102,7 @@ func resumeCommand() *cobra.Command {
 		Long: `Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint.
 
 On a cluster a suspended job is started again. Of one that has failed the same job is made anew, and goes on from the checkpoints in its
-own directory. On this machine the command shows the job until its end, unless --detach is given.`,
+own directory. A program (elasticdl run) is started again, and goes on from what it has saved itself. On this machine the command shows the job until its end, unless --detach is given.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           where.check,
