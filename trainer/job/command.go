@@ -46,7 +46,7 @@ func Parse(t Type, args []string) (*Command, error) {
 		args = c.torchrun(args)
 	}
 	c.readAll(args, &p)
-	c.settleCommand()
+	c.settleCommand(&p)
 	c.finish(&p)
 	c.refuseLater(&p)
 	p = append(p, c.missing(p)...)
@@ -106,7 +106,7 @@ func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
 // finish settles what depends on two flags.
 func (c *Command) finish(p *problems) {
 	j := c.Job
-	if n := c.recordsPerTask; c.has("record_per_task") && j.MinibatchSize > 0 {
+	if n := c.recordsPerTask; c.has("record_per_task") && j.MinibatchSize > 0 && !j.Runs() {
 		p.check(n > 0 && n%j.MinibatchSize == 0, "--record_per_task=%d: expected a multiple of --minibatch_size=%d", n, j.MinibatchSize)
 		j.NumMinibatchesPerTask = max(1, n/j.MinibatchSize)
 	}
@@ -198,7 +198,7 @@ func (c *Command) note() {
 	for _, f := range c.given {
 		switch {
 		case !f.With(c.Job.Type):
-			if f.Kind() != "PATH" { // Validate refuses those
+			if f.Kind() != "PATH" || c.Job.Runs() || f.ofProgram() { // Validate refuses the others
 				idle = append(idle, "--"+f.Name)
 			}
 		case f.Effect == Cluster && c.Runtime == "local":

@@ -313,7 +313,7 @@ func TestFlagTable(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, kind := range []Type{Train, Evaluate, Predict} {
+	for _, kind := range []Type{Train, Evaluate, Predict, Run} {
 		help := Help(kind)
 		for _, f := range Flags() {
 			if want := f.Effect != Later && f.With(kind); regexp.MustCompile("--"+f.Name+"\\b").MatchString(help) != want {

@@ -44,10 +44,15 @@ func (f *Flag) With(t Type) bool {
 	switch {
 	case limited:
 		return slices.Contains(types, t)
-	case slices.ContainsFunc(programFlags, func(o Flag) bool { return o.Name == f.Name }):
+	case f.ofProgram():
 		return t == Run
 	}
 	return t != Run || f.Topic == General || f.Topic == Pods || f.Topic == Remnants
+}
+
+// ofProgram reports whether a flag is one of `elasticdl run` alone.
+func (f *Flag) ofProgram() bool {
+	return slices.ContainsFunc(programFlags, func(o Flag) bool { return o.Name == f.Name })
 }
 
 // goesWith is the types of job that a flag has its effect in. One that is not in here has it in all, but that models' flags are not for
@@ -55,6 +60,7 @@ func (f *Flag) With(t Type) bool {
 var goesWith = map[string][]Type{
 	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run}, "max_workers": {Train, Evaluate, Predict, Run},
 	"job_command": {Train, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
+	"model_file": forModels, "record_per_task": forModels,
 	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate}, "shuffle": {Train}, "seed": {Train},
 	"prediction_data": {Predict}, "prediction_outputs": {Predict}, "prediction_outputs_processor": {Predict}, "eval_metrics_fn": {Train, Evaluate},
 	"loss": {Train, Evaluate}, "optimizer": {Train}, "callbacks": {Train},

@@ -48,16 +48,13 @@ const (
 	StartExec = "exec" // each by itself
 )
 
-var (
-	forRun    = []Type{Run}
-	forModels = []Type{Train, Evaluate, Predict}
-)
+var forModels = []Type{Train, Evaluate, Predict}
 
 // programFlags are the flags of `elasticdl run`.
 var programFlags = []Flag{
 	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere, Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value { return processes(&c.Job.Program.Processes) }},
 	{Name: "nnodes", Topic: Processes, Effect: Everywhere, Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers", bind: func(c *Command) value { return nodes(c) }},
-	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program before the job fails; what others do to it, and changes of the world, are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
+	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program before the job fails; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
 	{Name: "module", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m (-m)", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
 	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return text(&c.Job.Program.StartMethod) }},
@@ -161,12 +158,15 @@ var streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
 const shellSigns = "|&;<>()$`\\\"'*?[]#~\n{}"
 
 // settleCommand makes a job to train with a --job_command one that runs a program. One that runs none has no program.
-func (c *Command) settleCommand() {
-	if c.jobCommand != "" && (c.Job.Type == Train || c.Job.Type == Run && len(c.Job.Program.Command) == 0) {
-		c.Job.Type, c.Job.Program.Command = Run, strings.Fields(c.jobCommand)
-		if strings.ContainsAny(c.jobCommand, shellSigns) {
-			c.Job.Program.Command = []string{"/bin/sh", "-c", c.jobCommand}
-		}
+func (c *Command) settleCommand(p *problems) {
+	switch words := strings.Fields(c.jobCommand); {
+	case c.jobCommand == "" || c.Job.Type != Train && c.Job.Type != Run:
+	case len(c.Job.Program.Command) > 0:
+		p.check(false, "--job_command=%s: the program is %s already; drop one of the two", c.jobCommand, c.Job.Program.Command[0])
+	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="): // A=b program
+		c.Job.Type, c.Job.Program.Command = Run, []string{"/bin/sh", "-c", c.jobCommand}
+	default:
+		c.Job.Type, c.Job.Program.Command = Run, words
 	}
 	if !c.Job.Runs() {
 		c.Job.Program = Program{}
@@ -176,9 +176,11 @@ func (c *Command) settleCommand() {
 // settleProgram makes what was not given fit what was: a name from the script's.
 func (c *Command) settleProgram() {
 	j := c.Job
-	j.ModelDef, j.ModelZoo = "", ""
+	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData, &j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
+		*of = "" // a model's, of which note says that they have no effect
+	}
 	if j.Name == "" && len(j.Program.Command) > 0 {
-		j.Name = nameOf(j.Program.Command)
+		j.Name = nameOf(j.Program.Command, j.Program.Module)
 	}
 	if j.NumWorkers < j.MinWorkers && !c.has("num_workers") {
 		j.NumWorkers = j.MinWorkers
@@ -187,16 +189,19 @@ func (c *Command) settleProgram() {
 
 var unnamable = regexp.MustCompile(`[^a-z0-9]+`)
 
-// nameOf is a job's name from its program: "main" of "python3 -u train/main.py".
-func nameOf(command []string) string {
+// nameOf is a job's name from its program: "main" of "python3 -u train/main.py" and of "python3 -m train.main".
+func nameOf(command []string, module bool) string {
 	word := command[0]
 	if IsPython(word) {
-		for _, arg := range command[1:] {
+		for i, arg := range command[1:] {
 			if !strings.HasPrefix(arg, "-") {
-				word = arg
+				word, module = arg, command[i] == "-m"
 				break
 			}
 		}
+	}
+	if module {
+		word = word[strings.LastIndexByte(word, '.')+1:]
 	}
 	word, _, _ = strings.Cut(path.Base(word), ".")
 	name := strings.Trim(unnamable.ReplaceAllString(strings.ToLower(word), "-"), "-")
@@ -224,12 +229,12 @@ func (c *Command) torchrun(args []string) (flags []string) {
 			return flags
 		case shortFlags[arg] != "":
 			arg = shortFlags[arg]
-		case !strings.HasPrefix(arg, "--"):
+		case !strings.HasPrefix(arg, "-"):
 			c.Job.Program.Command = slices.Clone(args[i:])
 			return flags
 		}
 		flags = append(flags, arg)
-		name, _, hasValue := strings.Cut(arg[2:], "=")
+		name, _, hasValue := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
 		if f := Find(name); f != nil && f.TakesValue() && !hasValue && i+1 < len(args) && args[i+1] != "--" {
 			i++
 			flags = append(flags, args[i])
@@ -244,7 +249,7 @@ func FromEnviron(args, environ []string) []string {
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
 		name, ok := strings.CutPrefix(name, "PET_")
-		if f := Find(strings.ToLower(name)); ok && f != nil && slices.Contains(goesWith[f.Name], Run) {
+		if f := Find(strings.ToLower(name)); ok && f != nil && f.ofProgram() {
 			said = append(said, "--"+f.Name+"="+value)
 		}
 	}

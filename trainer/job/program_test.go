@@ -1,0 +1,189 @@
+package job
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// What stands before the program are flags, and what stands after its name is its own.
+func TestRunForms(t *testing.T) {
+	for _, c := range []struct {
+		args string
+		want []string // the program
+		ok   func(*Job) bool
+	}{
+		{"-- main.py --epochs=2", []string{"main.py", "--epochs=2"}, func(j *Job) bool { return j.Name == "main" && j.NumWorkers == 2 }},
+		{"main.py --num_workers=5 -- -m", []string{"main.py", "--num_workers=5", "--", "-m"}, func(j *Job) bool { return j.NumWorkers == 2 }},
+		{"--num_workers=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 3 }},
+		{"--num-workers 3 main.py 4", []string{"main.py", "4"}, func(j *Job) bool { return j.NumWorkers == 3 }},
+		{"--nproc-per-node 4 --max-restarts=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Processes == "4" && j.Program.MaxRestarts == 3 }},
+		{"--nproc_per_node=gpu main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Processes == "gpu" }},
+		{"--no_python true", []string{"true"}, func(j *Job) bool { return j.Program.NoPython && j.Name == "true" }},
+		{"-m pkg.train --lr=1", []string{"pkg.train", "--lr=1"}, func(j *Job) bool { return j.Program.Module && j.Name == "train" }},
+		{"--log_dir=logs -r 3 -t 0:1,1:2 main.py", []string{"main.py"}, func(j *Job) bool {
+			return j.Program.Redirects == "3" && j.Program.Tee == "0:1,1:2" && j.Program.LogDir == "logs"
+		}},
+		{"--nnodes=1:4 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 1 && j.NumWorkers == 4 && j.MaxWorkers == 4 }},
+		{"--nnodes 3 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 3 && j.NumWorkers == 3 && j.MaxWorkers == 3 }},
+		{"--min_workers=5 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 5 }},
+		{"python3 -u train/My_Main.py", []string{"python3", "-u", "train/My_Main.py"}, func(j *Job) bool { return j.Name == "my-main" }},
+		{"python -m model_zoo.mnist.mnist_pytorch", []string{"python", "-m", "model_zoo.mnist.mnist_pytorch"}, func(j *Job) bool { return j.Name == "mnist-pytorch" }},
+		{"s3://bucket/code/main.py", []string{"s3://bucket/code/main.py"}, func(j *Job) bool { return j.Name == "main" }},
+		{"-- " + strings.Repeat("a", MaxName-1) + "-b.py", []string{strings.Repeat("a", MaxName-1) + "-b.py"}, func(j *Job) bool { return j.Name == strings.Repeat("a", MaxName-1) }},
+		{"-- ___", []string{"___"}, func(j *Job) bool { return j.Name == "program" }},
+		{"--job_name=mine main.py", []string{"main.py"}, func(j *Job) bool { return j.Name == "mine" }},
+		{"--gpus=2 main.py", []string{"main.py"}, func(j *Job) bool { return j.Worker.Request["nvidia.com/gpu"] == "2" && j.Worker.Limit == nil }},
+		{"--gpus=2 --worker_resource_limit=cpu=8,gpu=2 main.py", []string{"main.py"}, func(j *Job) bool {
+			return j.Worker.Limit.String() == "cpu=8,nvidia.com/gpu=2" && len(j.Worker.Request) == 3
+		}},
+		{"--restart_on_join=checkpoint --checkpoint_file=/c/*.pt --restart_grace=3s main.py", []string{"main.py"}, func(j *Job) bool {
+			return j.Program.RestartOnJoin == RestartAtCheckpoint && j.Program.Checkpoint == "/c/*.pt" && j.Program.Grace.Duration == 3*time.Second
+		}},
+		{"--job_command=true", []string{"true"}, nil},
+	} {
+		got, err := Parse(Run, append([]string{"--runtime=local"}, strings.Fields(c.args)...))
+		if err != nil {
+			t.Errorf("%s: %v", c.args, err)
+			continue
+		}
+		j := got.Job
+		if !slices.Equal(j.Program.Command, c.want) || c.ok != nil && !c.ok(j) || j.Type != Run || j.Strategy != AllReduce || j.NumPS != 0 || j.ModelDef != "" || slices.ContainsFunc(got.Notes, func(n string) bool { return n != "no effect with --runtime=local: --worker_resource_limit" }) {
+			t.Errorf("%s: %+v with notes %q", c.args, j, got.Notes)
+		}
+		survives(t, j)
+	}
+}
+
+// Every problem is said at once, with its flag.
+func TestRunProblems(t *testing.T) {
+	_, err := Parse(Run, strings.Fields(`--runtime=local --nproc_per_node=many --nnodes=4:1 --max_restarts=-1 --module --no_python --start_method=spawn --restart_on_join=checkpoint
+		--checkpoint_file=[ --restart_grace=-1s --role= --redirects=4 --tee=0:9 --program_sha256=abc --gpus=-1 --heartbeat_timeout=1ms --num_wrkers=3 -x --job_name=j`))
+	want := []string{
+		`--nnodes=4:1: expected N or MIN:MAX, as 2 or 1:4`,
+		`--num_wrkers: unknown flag; did you mean --num_workers?`,
+		`unexpected argument "-x": expected --name=value`,
+		`the program is missing: give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2`,
+		`--nproc_per_node=many: expected a number, auto, cpu, gpu`,
+		`--no_python: with --module the first word is a Python module; drop one of the two`,
+		`--max_restarts=-1: expected 0 or more`,
+		`--gpus=-1: expected 0 or more`,
+		`--start_method=spawn: expected fork, exec`,
+		`--checkpoint_file=[: expected a path, with * and ? for any characters`,
+		`--restart_grace=-1s: expected 0s or more`,
+		`--role=: expected a name`,
+		`--program_sha256=abc: expected 64 hexadecimal digits`,
+		`--redirects=4: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1`,
+		`--redirects=4: give --log_dir, where the output goes`,
+		`--tee=0:9: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1`,
+		`--heartbeat_timeout=1ms: expected 1s or more`,
+	}
+	got := strings.Split(err.Error(), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	for args, want := range map[string]string{
+		"":                                     "the program is missing",
+		"--":                                   "the program is missing",
+		"--nproc_per_node=0 main.py":           "--nproc_per_node=0: expected 1 or more",
+		"--nnodes=0 main.py":                   "--nnodes=0: expected N or MIN:MAX",
+		"--nnodes=1: main.py":                  "--nnodes=1:: expected N or MIN:MAX",
+		"--nnodes=2 --num_workers=3 main.py":   "--max_workers=2: fewer than --num_workers=3",
+		"--restart_on_join=checkpoint main.py": "--restart_on_join=checkpoint: give --checkpoint_file",
+		"--restart_on_join=maybe main.py":      "--restart_on_join=maybe: expected now, checkpoint, never",
+		"-r 3 main.py":                         "--redirects=3: give --log_dir",
+		"--job_command=true -- main.py":        "--job_command=true: the program is main.py already; drop one of the two",
+		"--relaunch_on_worker_failure=-1 x":    "--relaunch_on_worker_failure=-1: expected 0 or more",
+		"--gpus=2 --worker_resource_limit=gpu=1,cpu=2 main.py": "--gpus=2: --worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1",
+	} {
+		_, err := Parse(Run, append([]string{"--runtime=local", "--job_name=j"}, strings.Fields(args)...))
+		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want one problem with %q", args, err, want)
+		}
+	}
+}
+
+// ElasticDL's own form: a job to train whose workers run a command. A shell is started for what only a shell understands.
+func TestJobCommand(t *testing.T) {
+	for command, want := range map[string][]string{
+		"python -m model_zoo.mnist.mnist_pytorch --epochs=2": {"python", "-m", "model_zoo.mnist.mnist_pytorch", "--epochs=2"},
+		"cd /src && python main.py":                          {"/bin/sh", "-c", "cd /src && python main.py"},
+		"python main.py 'a b'":                               {"/bin/sh", "-c", "python main.py 'a b'"},
+		"python $SCRIPT":                                     {"/bin/sh", "-c", "python $SCRIPT"},
+		"OMP_NUM_THREADS=1 python main.py":                   {"/bin/sh", "-c", "OMP_NUM_THREADS=1 python main.py"},
+	} {
+		c, err := Parse(Train, []string{"--runtime=local", "--job_name=j", "--training_data=/d", "--minibatch_size=3", "--nproc_per_node=2", "--job_command=" + command})
+		if err != nil {
+			t.Errorf("%s: %v", command, err)
+			continue
+		}
+		if !slices.Equal(c.Job.Program.Command, want) || c.Job.Type != Run || c.Job.Program.Processes != "2" {
+			t.Errorf("%s: %+v", command, c.Job)
+		}
+		if want := []string{"no effect with run: --training_data, --minibatch_size"}; !slices.Equal(c.Notes, want) || c.Job.TrainingData != "" {
+			t.Errorf("%s: notes %q, want %q; training data %q", command, c.Notes, want, c.Job.TrainingData)
+		}
+		survives(t, c.Job)
+	}
+}
+
+// Flags of models have no effect on a program, and those of programs none on a model: it is said.
+func TestRunNotes(t *testing.T) {
+	for _, f := range Flags() {
+		if f.With(Run) || f.Effect == Later {
+			continue
+		}
+		value := cmp.Or(f.Default(), "1")
+		if f.Kind() != "N" && f.Name != "ps_pod_priority" && value == "1" {
+			value = "cpu=1"
+		}
+		c, err := Parse(Run, []string{"--runtime=local", "--" + f.Name + "=" + value, "--", "main.py"})
+		if want := []string{"no effect with run: --" + f.Name}; err != nil || !slices.Equal(c.Notes, want) {
+			t.Errorf("--%s=%s: notes %q, want %q; %v", f.Name, value, c.Notes, want, err)
+		}
+	}
+	c, err := Parse(Train, strings.Fields("--runtime=local --job_name=j --model_def=m --training_data=d --nproc_per_node=2 --log_dir=l --checkpoint_file=f --standalone"))
+	if want := []string{"no effect with train: --nproc_per_node, --log_dir, --checkpoint_file, --standalone"}; err != nil || !slices.Equal(c.Notes, want) {
+		t.Errorf("notes %q, want %q; %v", c.Notes, want, err)
+	}
+	if !reflect.DeepEqual(c.Job.Program, Program{}) {
+		t.Errorf("a job to train has a program: %+v", c.Job.Program)
+	}
+	c, err = Parse(Run, strings.Fields("--runtime=local --standalone --rdzv_backend=c10d --monitor_interval 5 main.py"))
+	if err != nil || len(c.Notes) != 1 || !strings.HasPrefix(c.Notes[0], "no effect in this version: --standalone (") || !strings.Contains(c.Notes[0], "--monitor_interval") || c.Job.Program.Command[0] != "main.py" {
+		t.Errorf("%q, %v", c.Notes, err)
+	}
+}
+
+// The command line goes before torchrun's variables; variables of others are nobody's business.
+func TestFromEnviron(t *testing.T) {
+	args := FromEnviron([]string{"--max_restarts=5", "main.py"}, []string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1", "PET_NODE_RANK=0", "PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
+	if want := []string{"--nnodes=2:3", "--nproc_per_node=4", "--max_restarts=1", "--standalone=1", "--max_restarts=5", "main.py"}; !slices.Equal(args, want) {
+		t.Fatalf("%q, want %q", args, want)
+	}
+	c, err := Parse(Run, append([]string{"--runtime=local"}, args...))
+	if j := c.Job; err != nil || j.NumWorkers != 3 || j.MinWorkers != 2 || j.Program.Processes != "4" || j.Program.MaxRestarts != 5 || !slices.Equal(j.Program.Command, []string{"main.py"}) {
+		t.Errorf("%+v, %v", j, err)
+	}
+}
+
+func FuzzRun(f *testing.F) {
+	for _, args := range []string{"--nnodes=1:4 -m pkg.train --lr=1", "-r 3 -t 0:1 --log_dir=l -- a b", "--job_command=A=b c", "--gpus=2 --worker_resource_limit=gpu=1 x", "-x main.py", "--nproc_per_node", "- -- --", "--training_data=d main.py"} {
+		f.Add(strings.Join(append([]string{"--runtime=local"}, strings.Fields(args)...), "\n"))
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		c, err := Parse(Run, strings.Split(text, "\n"))
+		if err != nil {
+			return
+		}
+		if j := c.Job; !j.Runs() || len(j.Program.Command) == 0 || j.ModelDef != "" || j.MinWorkers > j.NumWorkers || j.MaxWorkers > 0 && j.NumWorkers > j.MaxWorkers {
+			t.Fatalf("parsed, and contradicts itself: %+v", j)
+		}
+		survives(t, c.Job)
+	})
+}
