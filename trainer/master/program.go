@@ -206,6 +206,9 @@ func (g *program) done() bool {
 // advance opens the next epoch when this one is settled, and ends the job when all processes have ended with 0.
 func (g *program) advance(now time.Time) {
 	m := g.m
+	if world, ok := m.ring.meeting.World(); ok && len(world.Members) > 0 && m.state == job.Pending {
+		m.state = job.Running
+	}
 	for g.dataset != nil && !m.queue.TrainingDone() && m.queue.Settled() {
 		m.Log.Info("Epoch finished", "epoch", m.queue.Stats().Epoch, "records", m.queue.Stats().EpochDone)
 		m.happen(EpochFinished{Epoch: m.queue.Stats().Epoch, Records: m.queue.Stats().EpochDone})

@@ -1,0 +1,269 @@
+package master
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// runJob makes start's job one of a program, which may fail so often.
+func runJob(restarts int) func(*Config) {
+	return func(c *Config) {
+		name, workers := c.Job.Name, c.Job.NumWorkers
+		c.Job, c.Training = job.DefaultOf(job.Run), nil
+		c.Job.Name, c.Job.NumWorkers, c.Job.NumPS, c.Job.Strategy = name, workers, 0, job.AllReduce
+		c.Job.Program.Command, c.Job.Program.MaxRestarts = []string{"main.py"}, restarts
+	}
+}
+
+// startProgram runs a program on two workers, which are in their first world.
+func startProgram(t *testing.T, restarts int) (w *world, a, b *peer) {
+	t.Helper()
+	w = start(t, runJob(restarts))
+	a, b = w.peer(0), w.peer(1)
+	for _, p := range []*peer{a, b} {
+		p.enters("1 [0 1] from []")
+	}
+	return w, a, b
+}
+
+// enters compares the next world that a worker is told of, as in "2 [0 1] from []", whatever else it was told before.
+func (p *peer) enters(want string) *wire.World {
+	p.w.Helper()
+	for {
+		word := p.word()
+		if word.GetWorld() != nil || word == nil {
+			if _, got, _ := strings.Cut(say(word), "."); got != want {
+				p.w.Fatalf("worker %d hears %q, want %q", p.index, got, want)
+			}
+			return word.GetWorld()
+		}
+	}
+}
+
+// fails comes from a world without a state; processes may have failed in it.
+func (p *peer) fails(formation int64, failures ...*wire.Failure) {
+	p.w.Helper()
+	p.arrive(&wire.Arrival{Formation: formation, Round: -1, Failures: failures})
+}
+
+// fails is the reason why the job has failed.
+func (w *world) fails(want string) {
+	w.Helper()
+	<-w.ended
+	if w.err == nil || !strings.Contains(w.err.Error(), want) {
+		w.Fatalf("the job ends with %v, want %q", w.err, want)
+	}
+}
+
+// However many processes fail of one world by themselves, the program has failed once; not if somebody else did it to them.
+func TestProgramIsCharged(t *testing.T) {
+	own := &wire.Failure{Code: 1}
+	for name, c := range map[string]struct {
+		failures []*wire.Failure
+		charged  int32
+	}{
+		"one":          {[]*wire.Failure{own}, 1},
+		"several":      {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV)}}, 1},
+		"killed":       {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL)}}, 0},
+		"terminated":   {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0},
+		"excused":      {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0},
+		"out of store": {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Fault: true}}, 1},
+		"none":         {nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, a, b := startProgram(t, 1)
+				a.fails(1, c.failures...)
+				b.fails(1, c.failures...)
+				time.Sleep(time.Second)
+				for _, p := range []*peer{a, b} {
+					if got := p.enters("2 [0 1] from []"); got.Restarts != c.charged || got.Life != 1 {
+						t.Errorf("world %v, want %d restarts and life 1", got, c.charged)
+					}
+				}
+				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 || s.State != string(job.Running) || s.Program != "main.py" {
+					t.Errorf("status %v, want %d restarts", s, c.charged)
+				}
+			})
+		})
+	}
+}
+
+// What follows from the loss of a member is nobody's fault, also if no failure is allowed.
+func TestProgramLosesMember(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		a.close()
+		w.kill(worker(0))
+		b.fails(1, &wire.Failure{Code: 1, Message: "Connection reset by peer"})
+		time.Sleep(time.Second)
+		b.enters("2 [1] from []")
+		if s := w.look(); s.Restarts != 0 || s.Life != 1 || job.State(s.State).Ended() {
+			t.Errorf("status %v", s)
+		}
+		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this is its own
+		w.fails("the program failed: rank 0 (pid 9): signal 6 (aborted)")
+	})
+}
+
+// The failure that is one too many has the reason of the process that failed first, wherever it was.
+func TestProgramFails(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 1)
+		a.fails(1, &wire.Failure{Code: 1})
+		b.fails(1)
+		time.Sleep(time.Second)
+		a.enters("2 [0 1] from []")
+		b.enters("2 [0 1] from []")
+		a.fails(2, &wire.Failure{Code: 1, UnixMs: 200, Message: "it follows"}, &wire.Failure{Rank: 1, Code: 1, UnixMs: 201})
+		b.fails(2, &wire.Failure{Rank: 2, Code: 1, UnixMs: 202}, &wire.Failure{Rank: 3, Pid: 7, Code: 3, UnixMs: 100, Message: "ValueError:\n no such label"})
+		w.fails("the program failed 2 times, --max_restarts=1: rank 3 (pid 7): ValueError: no such label (exit code 3)")
+	})
+}
+
+// The job has succeeded when the processes of all workers have ended with 0 in one world, the one that is.
+func TestProgramSucceeds(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 1)
+		a.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
+		b.fails(1, &wire.Failure{Code: 1})
+		a.fails(1)
+		time.Sleep(time.Second)
+		a.enters("2 [0 1] from []")
+		b.enters("2 [0 1] from []")
+		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 2 })
+		time.Sleep(time.Minute) // the other says again and again that it was done with the world before
+		if s := w.look(); job.State(s.State).Ended() {
+			t.Fatalf("status %v, and one has not ended", s)
+		}
+		finished := func(r *wire.HeartbeatRequest) { r.Finished = 2 }
+		a.says(finished)
+		if reply := a.says(finished); !reply.Over {
+			t.Error("a worker is not told that the job is over")
+		}
+		w.finish(a, b)
+		if w.status.State != string(job.Succeeded) || w.status.Restarts != 1 {
+			t.Errorf("status %v", w.status)
+		}
+	})
+}
+
+// Workers that come without a state, as programs do that keep none, begin no new life, and a newcomer begins with them.
+func TestProgramGrows(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 3}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		c := w.peer(2)
+		for _, p := range []*peer{a, b} {
+			if word := p.word(); word.GetRecall() == nil || word.GetRecall().Now || !word.GetRecall().Joins {
+				t.Fatalf("%v, want a recall for one that joins", word)
+			}
+			p.fails(1)
+		}
+		time.Sleep(time.Second)
+		for _, p := range []*peer{a, b, c} {
+			p.enters("2 [0 1 2] from []")
+		}
+		if s := w.look(); s.Life != 1 || s.Restarts != 0 || s.WorldSize != 3 {
+			t.Errorf("status %v", s)
+		}
+	})
+}
+
+// asks is a process's request for records.
+func (w *world) asks(worker int, d *wire.Dataset) (*wire.Task, error) {
+	reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: int32(worker), Now: true, Dataset: d})
+	return reply.GetTask(), err
+}
+
+// All processes train on the same records, which are over after the last epoch; the job is not.
+func TestProgramDataset(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		d := &wire.Dataset{Size: 10, Epochs: 2, Task: 4}
+		for _, bad := range []*wire.Dataset{{Epochs: 1, Task: 1}, {Size: 1, Task: 1}, {Size: 1, Epochs: 1}} {
+			_, err := w.asks(0, bad)
+			wantCode(t, err, codes.InvalidArgument)
+		}
+		if first, err := w.asks(0, d); err != nil || first.Kind != wire.TaskKind_TRAINING || first.Start != 0 || first.End != 4 {
+			t.Fatal(first, err)
+		}
+		if again, err := w.asks(1, proto.Clone(d).(*wire.Dataset)); err != nil || again.Start != 4 {
+			t.Fatal(again, err)
+		}
+		other := proto.Clone(d).(*wire.Dataset)
+		other.Seed = 7
+		_, err := w.asks(1, other)
+		wantCode(t, err, codes.FailedPrecondition)
+		records := int64(0)
+		for i := range 2 { // what each was given first
+			lease := w.task(i)
+			records += lease.End - lease.Start
+			w.done(i, lease)
+		}
+		for {
+			next := w.task(0)
+			if next.Kind == wire.TaskKind_END {
+				break
+			}
+			records += next.End - next.Start
+			w.done(0, next)
+		}
+		if s := w.look(); records != 20 || s.RecordsDone != 20 || s.RecordsTotal != 20 || job.State(s.State).Ended() {
+			t.Errorf("%d records; status %v", records, s)
+		}
+		a.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
+		b.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
+		w.finish(a, b)
+	})
+}
+
+// The next master knows how often the program has failed, and what it trains on.
+func TestProgramMasterComesBack(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		r := reign(t, runJob(1))
+		a, b := r.peer(0), r.peer(1)
+		d := &wire.Dataset{Size: 8, Epochs: 3, Shuffle: true, Seed: 5, Task: 4}
+		if _, err := r.asks(0, d); err != nil {
+			t.Fatal(err)
+		}
+		a.fails(1, &wire.Failure{Code: 1})
+		b.fails(1)
+		time.Sleep(time.Second)
+		r.ends(Leave, ErrLeft)
+		r.follow()
+		a, b = r.peer(0), r.peer(1)
+		time.Sleep(time.Minute)
+		if s := r.look(); s.Restarts != 1 || s.RecordsTotal != 24 || s.State != string(job.Running) {
+			t.Errorf("status %v", s)
+		}
+		if _, err := r.asks(0, d); err != nil {
+			t.Error(err)
+		}
+		_, err := r.asks(0, &wire.Dataset{Size: 9, Epochs: 3, Task: 4})
+		wantCode(t, err, codes.FailedPrecondition)
+		var formation int64
+		for _, p := range []*peer{a, b} {
+			for word := p.word(); word != nil; word = p.word() {
+				if word.GetWorld() != nil {
+					formation = word.GetWorld().Formation
+				}
+			}
+		}
+		a.fails(formation, &wire.Failure{Code: 4})
+		b.fails(formation)
+		r.fails("the program failed 2 times, --max_restarts=1: rank 0 (pid 0): exit code 4")
+	})
+}
