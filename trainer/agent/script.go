@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 )
 
@@ -89,6 +91,19 @@ type word struct {
 	N  int64    `json:"n"`
 }
 
+// parse reads a message from its line. What is in a ledger the master can take.
+func parse(line []byte) (w word, err error) {
+	if err = json.Unmarshal(line, &w); err != nil {
+		return w, err
+	}
+	for _, s := range w.Ledger {
+		if s[0] < 0 || s[0] >= math.MaxInt32 || s[1] < 0 || s[1] >= ledger.MaxTasks || s[2] < 0 {
+			return w, fmt.Errorf("a ledger of %v: expected an epoch, a task and its records, none below 0", s)
+		}
+	}
+	return w, nil
+}
+
 // mostLine is how long a message may be: the ledger of an open epoch, in text.
 const mostLine = 64 << 20
 
@@ -158,8 +173,8 @@ func (c *script) read() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for lines.Scan() {
-		var w word
-		if err := json.Unmarshal(lines.Bytes(), &w); err != nil {
+		w, err := parse(lines.Bytes())
+		if err != nil {
 			c.say(map[string]any{"op": "end", "code": 1, "why": "a message that is none: " + err.Error()})
 			return
 		}

@@ -1,0 +1,218 @@
+package agent
+
+import (
+	"context"
+	"reflect"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// desk is a master that has leases of four records, and then no more.
+type desk struct {
+	wire.MasterClient
+	*records
+	*testing.T
+	left     int
+	given    int64
+	end      wire.TaskKind // what there is after the last
+	err      error
+	asked    int
+	reported []int64
+}
+
+// newDesk is a desk whose records were declared. With that comes the first lease.
+func newDesk(t *testing.T, leases int) *desk {
+	d := &desk{T: t, left: leases, end: wire.TaskKind_WAIT}
+	d.records = newRecords(d, 3, func(r *wire.ReportTaskRequest) { d.reported = append(d.reported, r.Lease) })
+	if err := d.declare(t.Context(), word{Size: 10, Epochs: 2, RecordsPerTask: 4}); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
+	d.asked++
+	switch {
+	case r.Worker != 3 || r.Dataset.GetSize() != 10 || !r.Now || len(r.Held) != len(d.held):
+		d.Errorf("worker 3 holds %v and asks for %v", d.held, r)
+	case d.err != nil:
+		return nil, d.err
+	case d.left == 0:
+		return &wire.GetTaskReply{Task: &wire.Task{Kind: d.end}}, nil
+	}
+	d.left--
+	d.given++
+	start := 4 * (d.given - 1)
+	return &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: d.given, Epoch: 1, Number: d.given - 1, Start: start, End: start + 4}}, nil
+}
+
+// gets compares what a process is given: a lease and what of it is done, or -1 and 0: it is to wait, -2: there is no more.
+func (d *desk) gets(local int, lease, done int64) {
+	d.Helper()
+	reply, err := d.lease(d.Context(), local)
+	got, _ := reply.(map[string]any)
+	if err != nil {
+		d.Fatal(err)
+	}
+	want := map[string]any{"lease": lease, "epoch": int32(0), "number": lease - 1, "start": 4 * (lease - 1), "end": 4 * lease, "done": done}
+	switch lease {
+	case -1:
+		want = map[string]any{"wait": true}
+	case -2:
+		want = map[string]any{"over": true}
+	}
+	if !reflect.DeepEqual(got, want) {
+		d.Fatalf("process %d is given %v, want %v", local, got, want)
+	}
+}
+
+// ends ends a round of a process, which has so much of leases then: lease, records.
+func (d *desk) ends(local int, n int64, leases ...[2]int64) {
+	d.round(local, word{Formation: 1, Round: n, Leases: leases})
+}
+
+// safe compares what the master is told of leases: lease, records.
+func (d *desk) safe(want ...[2]int64) {
+	d.Helper()
+	var b wire.HeartbeatRequest
+	d.beat(&b)
+	var got [][2]int64
+	for _, l := range b.Leases {
+		got = append(got, [2]int64{l.Lease, l.Done})
+	}
+	if !slices.Equal(got, want) {
+		d.Fatalf("the master is told %v, want %v", got, want)
+	}
+}
+
+// Records are safe when another round has begun, or when their process has asked for more twice: then every rank has them.
+func TestRecordsAreSafeLater(t *testing.T) {
+	d := newDesk(t, 3)
+	d.gets(0, 1, 0)
+	d.ends(0, 1, [2]int64{1, 3})
+	d.safe([2]int64{1, 0})
+	d.ends(0, 2, [2]int64{1, 4})
+	d.safe([2]int64{1, 3})
+	d.gets(0, 2, 0)
+	d.safe([2]int64{1, 3}, [2]int64{2, 0})
+	d.ends(0, 3, [2]int64{1, 4}, [2]int64{2, 1})
+	if d.safe([2]int64{2, 0}); !slices.Equal(d.reported, []int64{1}) {
+		t.Errorf("reported %v, want 1, which is whole", d.reported)
+	}
+	d.gets(0, 3, 0)
+	d.safe([2]int64{2, 0}, [2]int64{3, 0}) // a round came between the requests
+	d.waits = time.Time{}
+	d.gets(0, -1, 0)
+	d.safe([2]int64{2, 1}, [2]int64{3, 0})
+	d.ends(0, 4, [2]int64{2, 99}, [2]int64{77, 1}) // no more than there are, and none of others
+	d.ends(0, 5)
+	if !slices.Equal(d.reported, []int64{1, 2}) || !d.used() || !d.made(1) || d.made(2) {
+		t.Errorf("reported %v; used %v, a round was made in world 1 %v, 2 %v", d.reported, d.used(), d.made(1), d.made(2))
+	}
+	d.safe([2]int64{3, 0})
+	if d.steps != 5 {
+		t.Errorf("%d rounds, want 5", d.steps)
+	}
+}
+
+// What a process had that is gone another one here goes on with, from what is safe; the oldest first.
+func TestRecordsOfOneThatIsGone(t *testing.T) {
+	d := newDesk(t, 3)
+	d.gets(0, 1, 0)
+	d.gets(0, 2, 0)
+	d.gets(1, 3, 0)
+	d.ends(0, 1, [2]int64{1, 2}, [2]int64{2, 3})
+	d.ends(1, 1, [2]int64{3, 3})
+	d.ends(0, 2, [2]int64{1, 3})
+	d.gone(0)
+	d.gets(1, 1, 2)
+	d.gets(1, 2, 3)
+	d.safe([2]int64{1, 2}, [2]int64{2, 3}, [2]int64{3, 3}) // it has asked twice
+	d.ends(1, 2, [2]int64{1, 4})
+	d.gone(1)
+	d.gets(2, 1, 2)
+	if len(d.reported) > 0 {
+		t.Errorf("reported %v, and none is safe to its end", d.reported)
+	}
+}
+
+// With the state of a member what its members were at is in the state of all. Leases below the floor are void.
+func TestRecordsOfTheNextWorld(t *testing.T) {
+	for _, source := range []bool{false, true} {
+		d := newDesk(t, 3)
+		d.gets(0, 1, 0)
+		d.gets(0, 2, 0)
+		d.gets(1, 3, 0)
+		d.ends(0, 1, [2]int64{1, 4}, [2]int64{2, 3})
+		d.gone(1)
+		d.waits, d.over = time.Now().Add(time.Hour), true
+		d.enter(2, 0, source)
+		safe := int64(0)
+		if source {
+			safe = 3
+		}
+		d.safe([2]int64{2, safe}, [2]int64{3, 0})
+		if len(d.reported) > 0 {
+			t.Errorf("reported %v, which is void", d.reported)
+		}
+		d.gets(0, 3, 0)
+		d.gets(1, -1, 0) // and not: over
+	}
+}
+
+// A process is answered at once, whatever the master does. It is not asked again at once.
+func TestRecordsWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, 1)
+		d.gets(0, 1, 0)
+		for _, err := range []error{nil, status.Error(codes.Unavailable, "away")} {
+			d.err = err
+			before := d.asked
+			for range 5 {
+				d.gets(1, -1, 0)
+			}
+			if time.Sleep(again); d.asked != before+1 {
+				t.Errorf("asked %d times within %v", d.asked-before, again)
+			}
+		}
+		d.err = status.Error(codes.FailedPrecondition, "another")
+		if _, err := d.lease(t.Context(), 0); err == nil || err.Error() != "another" {
+			t.Errorf("%v, want the master's word", err)
+		}
+		d.err, d.end = nil, wire.TaskKind_END
+		d.gets(0, -2, 0)
+		d.gone(0)
+		d.gets(1, 1, 0) // also of what is over for those that have none
+		if _, err := newRecords(d, 3, nil).lease(t.Context(), 0); err == nil {
+			t.Error("a lease of a data set that nobody has declared")
+		}
+	})
+}
+
+// A process counts epochs and tasks from 0, and knows of a task only how much of it is done.
+func TestRecordsLedger(t *testing.T) {
+	d := newDesk(t, 0)
+	d.enter(0, 1, false)
+	got, err := ledger.Parse(d.ledger([][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want ledger.Ledger
+	want.Settle(1)
+	want.Add(ledger.Task{Epoch: 2, Number: 0}, 4, 4)
+	want.Add(ledger.Task{Epoch: 2, Number: 1}, 4, 4)
+	want.Add(ledger.Task{Epoch: 2, Number: 2}, 1, 2) // the last one is shorter
+	want.Add(ledger.Task{Epoch: 3, Number: 2}, 2, 2)
+	if !slices.Equal(got.Append(nil), want.Append(nil)) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
