@@ -28,7 +28,7 @@ func asksHelp(t job.Type, args []string) bool {
 // programHere finds what is missing on this machine of a program: the script, or the program itself.
 func programHere(j *job.Job) error {
 	g := j.Program
-	if strings.Contains(g.Command[0], "://") { // each worker brings it
+	if len(g.Command) == 0 || strings.Contains(g.Command[0], "://") { // it was said, or each worker brings it
 		return nil
 	}
 	return program.Options{Command: g.Command, Module: g.Module, NoPython: g.NoPython}.Check()

@@ -142,7 +142,11 @@ func settleHere(c *job.Command) error {
 
 // crew is who does a job.
 func crew(j *job.Job) string {
-	parts := []string{cmp.Or(string(j.Strategy), string(j.Type)), count(int64(j.NumWorkers), "worker")}
+	how := cmp.Or(string(j.Strategy), string(j.Type))
+	if j.Runs() {
+		how = string(j.Type)
+	}
+	parts := []string{how, count(int64(j.NumWorkers), "worker")}
 	if j.NumPS > 0 {
 		parts = append(parts, count(int64(j.NumPS), "server"))
 	}
