@@ -243,13 +243,13 @@ func (c *Command) torchrun(args []string) (flags []string) {
 	return flags
 }
 
-// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of `elasticdl run`, which go first.
+// FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of `elasticdl run`, which go first. An empty one says nothing.
 func FromEnviron(args, environ []string) []string {
 	var said []string
 	for _, v := range environ {
 		name, value, _ := strings.Cut(v, "=")
 		name, ok := strings.CutPrefix(name, "PET_")
-		if f := Find(strings.ToLower(name)); ok && f != nil && f.ofProgram() {
+		if f := Find(strings.ToLower(name)); ok && f != nil && f.ofProgram() && value != "" {
 			said = append(said, "--"+f.Name+"="+value)
 		}
 	}

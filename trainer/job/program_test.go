@@ -162,7 +162,7 @@ func TestRunNotes(t *testing.T) {
 
 // The command line goes before torchrun's variables; variables of others are nobody's business.
 func TestFromEnviron(t *testing.T) {
-	args := FromEnviron([]string{"--max_restarts=5", "main.py"}, []string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1", "PET_NODE_RANK=0", "PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
+	args := FromEnviron([]string{"--max_restarts=5", "main.py"}, []string{"PET_NNODES=2:3", "PET_NPROC_PER_NODE=4", "PET_MAX_RESTARTS=1", "PET_STANDALONE=1", "PET_NODE_RANK=0", "PET_ROLE=", "PET_MODEL_DEF=m", "NNODES=7", "PET_", "PET"})
 	if want := []string{"--nnodes=2:3", "--nproc_per_node=4", "--max_restarts=1", "--standalone=1", "--max_restarts=5", "main.py"}; !slices.Equal(args, want) {
 		t.Fatalf("%q, want %q", args, want)
 	}
