@@ -106,6 +106,7 @@ func TestNewestOf(t *testing.T) {
 		{"a.pt", now.Add(-time.Hour), now.Add(-time.Hour), true},
 		{"c.pt", now.Add(-time.Minute), now.Add(-time.Minute), true},
 		{"b.pt", now.Add(-2 * time.Minute), now.Add(-time.Minute), true},
+		{"e.pt", now.Add(-3 * time.Minute), now.Add(-time.Minute), true},
 		{"d.pt", now.Add(time.Hour), now.Add(time.Hour), false},
 	} {
 		write(c.name, c.at)
