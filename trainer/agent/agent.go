@@ -47,6 +47,7 @@ import (
 // Config is the agent's place in a job.
 type Config struct {
 	Job        *job.Job
+	Keeps      bool // processes of the program keep their state: those that begin join a world when they are ready for it
 	Self       *wire.Self
 	Master     wire.MasterClient
 	Host       string                                                               // IP address under which other workers reach this one
@@ -89,6 +90,7 @@ type process struct {
 	// What it has said of itself.
 	script  *script // nil: nothing; it keeps no state
 	waits   *word   // its arrival: it waits for a world
+	member  bool    // of the world, or of the next one
 	done    bool    // it needs none any more
 	entered int64   // formation of the world that it was told last
 }
@@ -222,6 +224,11 @@ func (a *agent) options(command []string) (program.Options, error) {
 func (a *agent) work(ctx context.Context) error {
 	arrival := &wire.Arrival{Worker: int32(a.Self.Header().Index), Suspect: -1, Process: 1 + rand.Uint64N(math.MaxUint64), Round: -1}
 	var beginning int64
+	if a.Keeps {
+		if err := a.prepare(ctx); err != nil {
+			return err
+		}
+	}
 	for {
 		if err := a.listen(); err != nil {
 			return err
@@ -266,7 +273,12 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	crew := &wire.Crew{Store: arrival.Address}
 	arrival.Crew, arrival.Round, arrival.Version, arrival.Ledger = crew, -1, 0, nil
 	for _, p := range a.procs {
-		if p.retired() {
+		if p == nil {
+			continue
+		}
+		crew.Keeps = crew.Keeps || p.keeps()
+		p.member = !p.retired() && (!a.Keeps || p.keeps() && p.waits != nil)
+		if !p.member {
 			continue
 		}
 		crew.Processes++
@@ -279,6 +291,64 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	if a.procs[0] == nil { // none was started yet
 		crew.Processes = int32(a.count)
 	}
+}
+
+// prepare starts the processes of a worker that comes to a program whose processes keep their state, and returns when they are ready: the
+// others do not wait for what they import.
+func (a *agent) prepare(ctx context.Context) error {
+	place := program.Place{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface()}
+	if err := a.launch(ctx, place, allLocals(a.count)); err != nil {
+		return err
+	}
+	for {
+		var failed []program.Exit
+		a.absorb(func(e event) {
+			if e.exit != nil && e.exit.Failed() {
+				failed = append(failed, *e.exit)
+			}
+		})
+		if root := program.RootCause(failed); root != nil {
+			return fmt.Errorf("the program failed before it was in a world: %s", root.Message())
+		}
+		if !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.waits == nil }) {
+			return nil
+		}
+		select {
+		case <-a.mail.ready:
+		case <-a.Leave:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func allLocals(n int) (locals []int) {
+	for i := range n {
+		locals = append(locals, i)
+	}
+	return locals
+}
+
+// launch starts processes.
+func (a *agent) launch(ctx context.Context, place program.Place, locals []int) error {
+	place.Locals = locals
+	group, err := a.program.Start(ctx, place)
+	if err != nil {
+		return fmt.Errorf("start the program: %w", err)
+	}
+	pids := group.Pids()
+	started := make(map[int]*process)
+	for i, local := range locals {
+		p := &process{local: local, pid: pids[i], group: group}
+		a.procs[local], started[local] = p, p
+	}
+	go func() {
+		for e := range group.Exits() {
+			a.mail.put(event{exit: &e, of: started[e.Local]})
+		}
+	}()
+	return nil
 }
 
 // arrive waits for the next world.
@@ -379,6 +449,7 @@ func (a *agent) absorb(tell func(event)) {
 			e.of = a.speaker(e.said)
 			if e.of != nil {
 				e.of.script = e.said.from
+				a.Keeps = a.Keeps || e.said.Survives
 			}
 		default:
 			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })

@@ -37,6 +37,9 @@ const (
 	exitRestart   = 83
 )
 
+// joinLimit is how long a process that is ready to join waits for the others that start on its worker.
+const joinLimit = time.Second
+
 // vigil watches over the processes in one world.
 type vigil struct {
 	*agent
@@ -45,6 +48,7 @@ type vigil struct {
 	grace  time.Duration // of those that are left at its end
 	lost   bool          // a member is gone
 	since  time.Time     // a process has come back
+	ready  time.Time     // a process has come that wants to join
 	began  bool          // a process has come back from this world by itself
 	told   bool          // that all have ended with 0
 	failed []program.Exit
@@ -57,44 +61,32 @@ type vigil struct {
 func (v *vigil) start(ctx context.Context, here int) error {
 	var locals []int
 	for local, p := range v.procs {
-		if !p.keeps() && !p.retired() {
+		if !p.lives() && !p.retired() {
 			locals = append(locals, local)
 		}
 	}
 	if len(locals) > 0 {
-		if err := v.startLocals(ctx, locals, here); err != nil {
+		s := v.seat
+		place := program.Place{
+			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: here, GroupRank: s.group, GroupWorldSize: s.groups,
+			Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
+		}
+		if v.Keeps { // they join when they are ready, and are told then where
+			place.LocalSize = v.count
+			place.FirstRank, place.WorldSize = 0, max(s.size, v.count)
+		}
+		if err := v.launch(ctx, place, locals); err != nil {
 			return err
+		}
+		for _, local := range locals {
+			v.procs[local].member = !v.Keeps
 		}
 	}
 	for _, p := range v.procs {
-		if p.keeps() && p.waits != nil {
+		if p.member && p.keeps() && p.waits != nil {
 			v.enter(p)
 		}
 	}
-	return nil
-}
-
-// startLocals starts processes.
-func (v *vigil) startLocals(ctx context.Context, locals []int, here int) error {
-	s := v.seat
-	group, err := v.program.Start(ctx, program.Place{
-		Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: here, Locals: locals, GroupRank: s.group, GroupWorldSize: s.groups,
-		Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
-	})
-	if err != nil {
-		return fmt.Errorf("start the program: %w", err)
-	}
-	pids := group.Pids()
-	started := make(map[int]*process)
-	for i, local := range locals {
-		p := &process{local: local, pid: pids[i], group: group}
-		v.procs[local], started[local] = p, p
-	}
-	go func() {
-		for e := range group.Exits() {
-			v.mail.put(event{exit: &e, of: started[e.Local]})
-		}
-	}()
 	return nil
 }
 
@@ -102,7 +94,7 @@ func (v *vigil) startLocals(ctx context.Context, locals []int, here int) error {
 func (v *vigil) enter(p *process) {
 	rank := v.seat.first
 	for _, before := range v.procs[:p.local] {
-		if !before.retired() {
+		if before.member {
 			rank++
 		}
 	}
@@ -136,7 +128,7 @@ func (v *vigil) keep(ctx context.Context) ([]*wire.Failure, error) {
 		switch {
 		case len(v.failed) > 0:
 			return v.failures(), nil
-		case v.began && v.settled(), v.leaving() && v.finished():
+		case v.began && v.settled(), v.leaving() && v.finished(), v.joined():
 			return nil, nil
 		case !v.told && v.finished():
 			v.told = true
@@ -179,6 +171,8 @@ func (v *vigil) note(e event) {
 			v.failed = append(v.failed, *e.exit)
 		}
 	case e.exit != nil:
+	case e.said.Op == "arrive" && !e.of.member:
+		v.ready = time.Now()
 	case e.said.Op == "arrive" && e.of.entered == v.world.Formation:
 		v.began = true
 	case e.said.Op == "arrive":
@@ -186,12 +180,21 @@ func (v *vigil) note(e event) {
 	}
 }
 
+// joined reports whether processes wait to join, and all that were started do, or have had some time.
+func (v *vigil) joined() bool {
+	if v.ready.IsZero() {
+		return false
+	}
+	starts := slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.member && p.waits == nil && !p.retired() })
+	return !starts || time.Since(v.ready) > joinLimit
+}
+
 // settled reports whether all processes that keep their state have come back.
 func (v *vigil) settled() bool {
 	if v.since.IsZero() {
 		v.since = time.Now()
 	}
-	return time.Since(v.since) > partLimit || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && p.waits == nil })
+	return time.Since(v.since) > partLimit || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.keeps() && p.waits == nil })
 }
 
 // finished reports whether all processes have ended with 0.
@@ -220,14 +223,14 @@ func (v *vigil) depart() bool {
 
 // part brings the processes that keep their state back from a world, and ends the others.
 func (v *vigil) part() {
-	v.kill(v.grace, func(p *process) bool { return !p.keeps() && !p.retired() })
+	v.kill(v.grace, func(p *process) bool { return p.member && !p.keeps() && !p.retired() })
 	for _, p := range v.procs {
-		if p.keeps() && p.waits == nil {
+		if p.member && p.keeps() && p.waits == nil {
 			p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": v.lost || len(v.failed) > 0})
 		}
 	}
 	all := func() bool {
-		return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && p.waits == nil })
+		return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.keeps() && p.waits == nil })
 	}
 	if lost := v.world.Lost(); !v.lost && len(v.failed) == 0 { // after a round, unless somebody is lost meanwhile
 		for !all() {
@@ -243,14 +246,14 @@ func (v *vigil) part() {
 			break
 		}
 		for _, p := range v.procs {
-			if p.keeps() && p.waits == nil {
+			if p.member && p.keeps() && p.waits == nil {
 				p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": true})
 			}
 		}
 	}
 	if !v.await(partLimit, all) {
 		v.Log.Warn("Processes do not leave their world, and are killed", "after", partLimit)
-		v.kill(0, func(p *process) bool { return p.waits == nil && !p.retired() })
+		v.kill(0, func(p *process) bool { return p.member && p.waits == nil && !p.retired() })
 	}
 }
 

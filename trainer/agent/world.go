@@ -62,7 +62,7 @@ func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, erro
 	}
 	grace := a.Job.Program.Grace.Duration
 	if !a.await(grace+killLimit, func() bool {
-		return !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && !p.keeps() && !p.retired() })
+		return !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.member && !p.keeps() && !p.retired() })
 	}) {
 		return nil, errors.New("processes of the program do not end after SIGKILL")
 	}
@@ -93,7 +93,7 @@ func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, erro
 func (a *agent) has(n int) bool {
 	for _, p := range a.procs {
 		switch {
-		case p.retired():
+		case p == nil, !p.member:
 		case n == 0:
 			return p.keeps() && p.waits != nil && p.waits.Round >= 0
 		default:

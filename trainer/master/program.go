@@ -27,6 +27,7 @@ const beginnings = 32
 type program struct {
 	m        *master
 	dataset  *wire.Dataset   // nil: nobody has asked for records
+	keeps    bool            // processes keep their state from one world to the next
 	restarts int             // failures that were charged
 	came     int64           // the formation that failed and arrived are of
 	failed   []*wire.Failure // in that world
@@ -120,6 +121,7 @@ func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDo
 
 // arrives takes what a worker says of its processes in the world that it comes from.
 func (g *program) arrives(a *wire.Arrival) {
+	g.keeps = g.keeps || a.GetCrew().GetKeeps()
 	world, _ := g.m.ring.meeting.World()
 	delete(g.finished, int(a.Worker))
 	if a.Formation == 0 || a.Formation != world.Formation {

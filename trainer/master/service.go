@@ -93,6 +93,7 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 				return false, err
 			}
 		}
+		reply.Keeps = m.program != nil && m.program.keeps
 		reply.Servers, reply.Life = m.servers.addresses(), m.Self.Life()
 		reply.Base = wireBase(m.servers.custody.Base())
 		return m.servers.custody.Complete() || !patient, nil

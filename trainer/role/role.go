@@ -124,9 +124,9 @@ func RunWorker(ctx context.Context, r Role) error {
 	defer stop()
 	log := Logger(r.Log, r.LogLevel)
 	return r.leave(worker.Main(working, worker.Options{
-		Program: func(working context.Context, j *job.Job) error {
+		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{
-				Job: j, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
+				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
 				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Output: r.Log, Open: bucket.Open, Log: log,
 			})
 		},

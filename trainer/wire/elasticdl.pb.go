@@ -339,6 +339,7 @@ type JoinReply struct {
 	Servers       []*Server              `protobuf:"bytes,2,rep,name=servers,proto3" json:"servers,omitempty"` // all of them, in order of index; empty until every server has joined
 	Life          int64                  `protobuf:"varint,3,opt,name=life,proto3" json:"life,omitempty"`      // of the model: raised whenever values are lost
 	Base          *Base                  `protobuf:"bytes,4,opt,name=base,proto3" json:"base,omitempty"`       // server: what that life begins with
+	Keeps         bool                   `protobuf:"varint,5,opt,name=keeps,proto3" json:"keeps,omitempty"`    // of a program: its processes keep their state from one world to the next
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -399,6 +400,13 @@ func (x *JoinReply) GetBase() *Base {
 		return x.Base
 	}
 	return nil
+}
+
+func (x *JoinReply) GetKeeps() bool {
+	if x != nil {
+		return x.Keeps
+	}
+	return false
 }
 
 // Base is the checkpoint that a life of the model begins with. None: the initial values.
@@ -1699,6 +1707,7 @@ type Crew struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Processes     int32                  `protobuf:"varint,1,opt,name=processes,proto3" json:"processes,omitempty"`
 	Source        int32                  `protobuf:"varint,2,opt,name=source,proto3" json:"source,omitempty"` // the one of them that has the newest state, by local rank
+	Keeps         bool                   `protobuf:"varint,4,opt,name=keeps,proto3" json:"keeps,omitempty"`   // they keep their state from one world to the next
 	Store         string                 `protobuf:"bytes,3,opt,name=store,proto3" json:"store,omitempty"`    // host:port where it serves the processes' key-value store, if it comes to be the first of the world
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1746,6 +1755,13 @@ func (x *Crew) GetSource() int32 {
 		return x.Source
 	}
 	return 0
+}
+
+func (x *Crew) GetKeeps() bool {
+	if x != nil {
+		return x.Keeps
+	}
+	return false
 }
 
 func (x *Crew) GetStore() string {
@@ -3475,12 +3491,13 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\aaddress\x18\x03 \x01(\tR\aaddress\x12\x10\n" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x12\x18\n" +
 	"\aprocess\x18\x05 \x01(\x04R\aprocess\x12\x14\n" +
-	"\x05holds\x18\x06 \x01(\x03R\x05holds\"\x83\x01\n" +
+	"\x05holds\x18\x06 \x01(\x03R\x05holds\"\x99\x01\n" +
 	"\tJoinReply\x12\x10\n" +
 	"\x03job\x18\x01 \x01(\fR\x03job\x12+\n" +
 	"\aservers\x18\x02 \x03(\v2\x11.elasticdl.ServerR\aservers\x12\x12\n" +
 	"\x04life\x18\x03 \x01(\x03R\x04life\x12#\n" +
-	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\"F\n" +
+	"\x04base\x18\x04 \x01(\v2\x0f.elasticdl.BaseR\x04base\x12\x14\n" +
+	"\x05keeps\x18\x05 \x01(\bR\x05keeps\"F\n" +
 	"\x04Base\x12\x10\n" +
 	"\x03dir\x18\x01 \x01(\tR\x03dir\x12\x16\n" +
 	"\x06number\x18\x02 \x01(\x03R\x06number\x12\x14\n" +
@@ -3592,10 +3609,11 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05works\x18\v \x01(\bR\x05works\x12\x12\n" +
 	"\x04idle\x18\f \x01(\bR\x04idle\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
-	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\"R\n" +
+	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\"h\n" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
+	"\x05keeps\x18\x04 \x01(\bR\x05keeps\x12\x14\n" +
 	"\x05store\x18\x03 \x01(\tR\x05store\"\xf2\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +

@@ -196,7 +196,7 @@ func TestWorkerGivesItsMasterUp(t *testing.T) {
 
 func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, _, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker), Abandoned: 10 * time.Minute})
+		_, _, _, _, err := join(t.Context(), Options{Master: new(gone), Self: self(pod.Worker), Abandoned: 10 * time.Minute})
 		if !errors.Is(err, ErrAbandoned) {
 			t.Error(err)
 		}
@@ -211,7 +211,7 @@ func TestWorkerLeavesBeforeItHasJoined(t *testing.T) {
 		time.AfterFunc(time.Second, func() { close(leave) })
 		setup, stop := o.setup(t.Context())
 		defer stop()
-		if _, _, _, err := join(setup, o); !errors.Is(err, ErrLeft) {
+		if _, _, _, _, err := join(setup, o); !errors.Is(err, ErrLeft) {
 			t.Error(err)
 		}
 	})

@@ -40,8 +40,9 @@ type Options struct {
 	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	// Program works instead of this package in a job that runs a program; nil: there are none.
-	Program func(ctx context.Context, j *job.Job) error
+	// Program works instead of this package in a job that runs a program, whose processes keep their state from one world to the next as far
+	// as the master knows; nil: there are none.
+	Program func(ctx context.Context, j *job.Job, keeps bool) error
 	Log     *slog.Logger
 }
 
@@ -54,7 +55,7 @@ func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare)
 func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job) (Config, func(), error)) error {
 	setup, stop := o.setup(ctx)
 	defer stop()
-	j, servers, base, err := join(setup, o)
+	j, servers, base, keeps, err := join(setup, o)
 	if err != nil {
 		return err
 	}
@@ -62,7 +63,7 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 		if o.Program == nil {
 			return fmt.Errorf("job %s runs a program, which this worker cannot", j.Name)
 		}
-		return o.Program(ctx, j)
+		return o.Program(ctx, j, keeps)
 	}
 	cfg, done, err := prepare(setup, j)
 	if err != nil {
@@ -191,7 +192,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 		case <-setup.Done():
 			return context.Cause(setup)
 		}
-		if _, servers, _, err = join(setup, o); err != nil {
+		if _, servers, _, _, err = join(setup, o); err != nil {
 			return err
 		}
 	}
@@ -215,12 +216,13 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 
 // join asks the master for the job until it answers, with every server's address if there are servers, and what the model begins with. The
 // worker works in the life of the model that the master tells.
-func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, error) {
+func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, bool, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var j *job.Job
 	var servers []ps.Address
 	var base *wire.Base
+	var keeps bool
 	answered := time.Now()
 	err := retry(ctx, func() error {
 		reply, err := o.Master.Join(ctx, &wire.JoinRequest{Role: wire.Role_WORKER, Index: int32(o.Self.Header().Index), Pid: int32(os.Getpid())})
@@ -242,11 +244,11 @@ func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, e
 		if len(servers) == 0 && j.Trains() && j.Strategy != job.AllReduce {
 			return errNoServers
 		}
-		base = reply.Base
+		base, keeps = reply.Base, reply.Keeps
 		o.Self.SetLife(reply.Life)
 		return nil
 	})
-	return j, servers, base, err
+	return j, servers, base, keeps, err
 }
 
 var errNoServers = errors.New("the parameter servers have not all joined yet")

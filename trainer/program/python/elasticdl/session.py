@@ -304,7 +304,7 @@ class Session:
         leases = self.book.credit(self.ledger)
         if self.link is not None:
             self.link.send("round", formation=self.world.formation, round=self.round, credits=[list(c) for c in credits], leases=leases,
-                           loss=None if loss is None or own == 0 else float(loss), records=own, total=total)
+                           loss=None if loss is None or own == 0 else float(loss.detach() if hasattr(loss, "detach") else loss), records=own, total=total)
         if self._first and self.link is not None:
             self._first = False
             self.link.send("modules", names=_modules())
