@@ -94,7 +94,7 @@ var confined = []struct{ path, to, why string }{
 	{"github.com/google/go-containerregistry", "trainer/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
 	{"os/exec", "trainer/local trainer/program trainer/image infra/image stacks", "starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
-	{"google.golang.org/grpc", "trainer/wire trainer/master trainer/ps trainer/worker trainer/local trainer/kube", "the wire ends at the shells"},
+	{"google.golang.org/grpc", "trainer/wire trainer/agent trainer/master trainer/ps trainer/worker trainer/local trainer/kube", "the wire ends at the shells"},
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
 	{"gocloud.dev", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
 	{"github.com/aws/", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},

@@ -166,12 +166,7 @@ func (r *records) round(local int, w word) {
 	defer r.mu.Unlock()
 	r.secure(local)
 	r.asks[local] = 0
-	for _, progress := range w.Leases {
-		if l := r.held[progress[0]]; l != nil {
-			l.owner = local
-			l.told = max(l.told, min(progress[1], l.size()))
-		}
-	}
+	r.tell(local, w.Leases)
 	if w.Round > r.round0 {
 		r.steps += w.Round - max(r.round0, w.Round-1)
 		r.round0 = w.Round
@@ -181,6 +176,24 @@ func (r *records) round(local int, w word) {
 	}
 	r.rounds = max(r.rounds, w.Formation)
 	r.waits = time.Time{}
+}
+
+// had takes what a process says is in its state, which it has from others.
+func (r *records) had(local int, leases [][2]int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.tell(local, leases)
+	r.asks[local] = 0
+}
+
+// tell notes progress that is not safe yet. The mutex is held.
+func (r *records) tell(local int, leases [][2]int64) {
+	for _, progress := range leases {
+		if l := r.held[progress[0]]; l != nil {
+			l.owner = local
+			l.told = max(l.told, min(progress[1], l.size()))
+		}
+	}
 }
 
 // settle secures what a process has that has asked for records twice since its last round: the ranks have met in between. The mutex is held.

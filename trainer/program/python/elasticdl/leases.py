@@ -94,6 +94,11 @@ class AgentSource:
     def grant(self) -> Dict[str, Any]:
         return dict(self._link.ask("lease"))
 
+    def had(self, progress: List[List[int]]) -> None:
+        """Tells what of leases is in the state although this process has ended no round with it."""
+        if progress:
+            self._link.send("had", leases=progress)
+
 
 class LocalSource:
     """Gives all records to the one process that there is."""
@@ -116,6 +121,9 @@ class LocalSource:
         start = number * data.records_per_task
         end = min(start + data.records_per_task, data.size)
         return {"lease": self._next, "epoch": epoch, "number": number, "start": start, "end": end, "done": 0}
+
+    def had(self, progress: List[List[int]]) -> None:
+        pass
 
 
 class Book:
@@ -159,6 +167,8 @@ class Book:
             if grant.get("wait"):
                 return None
             lease = Lease(self.data, grant, pending, ledger.get((int(grant["epoch"]), int(grant["number"])), 0))
+            if lease.credited > int(grant.get("done", 0)):  # it was another process's, which is gone
+                self._source.had([[lease.id, lease.credited]])
             with self._lock:
                 if lease.id >= self._floor and all(lease.id != h.id for h in self.held):
                     self.held.append(lease)
@@ -201,7 +211,7 @@ class Book:
     def rewind(self, ledger: Ledger) -> None:
         """Gives back to the leases what was taken and is not in the model."""
         self.ended = False
-        self.credit(ledger)
+        self._source.had(self.credit(ledger))
         if not self.sticky:
             for h in self.held:
                 h.taken = h.reported = h.credited
