@@ -48,6 +48,8 @@ type vigil struct {
 	grace  time.Duration // of those that are left at its end
 	lost   bool          // a member is gone
 	since  time.Time     // a process has come back
+	here   int           // processes that take part
+	ended  bool          // a process has ended that the agent had killed
 	ready  time.Time     // a process has come that wants to join
 	began  bool          // a process has come back from this world by itself
 	told   bool          // that all have ended with 0
@@ -59,6 +61,7 @@ type vigil struct {
 
 // start starts the processes that are not there, and tells the others of the world.
 func (v *vigil) start(ctx context.Context, here int) error {
+	v.here = here
 	var locals []int
 	for local, p := range v.procs {
 		if !p.lives() && !p.retired() {
@@ -128,8 +131,16 @@ func (v *vigil) keep(ctx context.Context) ([]*wire.Failure, error) {
 		switch {
 		case len(v.failed) > 0:
 			return v.failures(), nil
-		case v.began && v.settled(), v.leaving() && v.finished(), v.joined():
+		case v.began && v.settled(), v.leaving() && v.gone(), v.joined():
 			return nil, nil
+		case v.ended && !v.leaving():
+			v.ended = false
+			if !v.Keeps {
+				return nil, nil
+			}
+			if err := v.start(ctx, v.here); err != nil {
+				return nil, err
+			}
 		case !v.told && v.finished():
 			v.told = true
 			v.Log.Info("All processes have ended with 0", "formation", v.world.Formation)
@@ -167,7 +178,11 @@ func (v *vigil) note(e event) {
 	switch {
 	case e.of == nil || v.procs[e.of.local] != e.of:
 	case e.exit != nil && e.exit.Failed():
-		if (!e.exit.Stopped || v.frozen[e.of.local]) && !(e.of.script != nil && e.exit.Code == exitLeft) {
+		switch {
+		case e.of.script != nil && e.exit.Code == exitLeft:
+		case e.exit.Stopped && !v.frozen[e.of.local]:
+			v.ended = true // it was to leave the world before, and did not
+		default:
 			v.failed = append(v.failed, *e.exit)
 		}
 	case e.exit != nil:
@@ -199,8 +214,11 @@ func (v *vigil) settled() bool {
 
 // finished reports whether all processes have ended with 0.
 func (v *vigil) finished() bool {
-	return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() })
+	return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() || p.exit.Failed() })
 }
+
+// gone reports whether all processes have ended.
+func (v *vigil) gone() bool { return !slices.ContainsFunc(v.procs, (*process).lives) }
 
 // depart hands the notice on that the worker is to leave. True: nothing holds it any more.
 func (v *vigil) depart() bool {
