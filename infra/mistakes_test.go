@@ -269,7 +269,19 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.trainingData", want: "missing: name a RecordIO directory"},
 	{cloud: "gke", path: "job.validationData", at: "job.evaluationSteps", want: "200 needs validationData"},
 	{cloud: "gke", path: "job.namespace", value: "default", want: "default: the job is in the stack's own, platform.namespace, elasticdl: drop this"},
-	{cloud: "gke", path: "job.type", value: "evaluate", want: "evaluate: expected train"},
+	{cloud: "gke", path: "job.type", value: "tune", want: "tune: expected train, evaluate, predict or run"},
+	{cloud: "gke", path: "job.command", value: "[main.py]", want: "goes with job.type run, and this job's is train: drop one of the two"},
+	{cloud: "gke", path: "job.maxRestarts", value: "1", want: "goes with job.type run, and this job's is train: drop this"},
+	{cloud: "gke", path: "job.predictionData", value: "/data/p", want: "goes with job.type predict, and this job's is train: drop this"},
+	{cloud: "gke", path: "job.modelDef", value: "mnist.x", want: "goes with job.type train, evaluate or predict, and this job's is run: drop this", also: toRun},
+	{cloud: "gke", path: "job.strategy", value: "AllreduceStrategy", want: "goes with job.type train, and this job's is run: drop this", also: toRun},
+	{cloud: "gke", path: "job.command", want: "missing: a script or a program, and its arguments", also: toRun},
+	{cloud: "gke", path: "job.command", value: "[ftp://host/main.py]", want: "ftp://host/main.py: unknown kind of place", also: toRun},
+	{cloud: "gke", path: "job.command", value: "main.py", want: `"main.py": expected a list`, also: toRun},
+	{cloud: "gke", path: "job.processes", value: "some", want: "some: expected a number, auto, cpu, gpu", also: toRun},
+	{cloud: "gke", path: "job.image", want: "missing: name an image that has what the program needs", also: toRun},
+	{cloud: "gke", path: "job.agentImage", value: "registry.example/elasticdl:v1", want: "registry.example/elasticdl:v1: the stack builds the image", also: toRun},
+	{cloud: "gke", path: "job.gpus", value: "1", want: "1: the stack has no gke.gpuPool", also: toRun},
 	{cloud: "gke", path: "job.ttl", value: "1h", want: "1h0m0s: a job that deletes itself would be run again by the next `pulumi up`"},
 	{cloud: "gke", path: "job.worker.limit", value: "{cpu: 1, memory: 2048Mi}", want: "cpu=1 is less than 2 of worker.request"},
 	{cloud: "gke", path: "job.worker.request", value: "{cpus: 1}", want: "unknown resource"},
@@ -291,6 +303,7 @@ const gpuGroup = "{instanceTypes: [g4dn.xlarge], gpus: 1, maxNodes: 3, desiredNo
 const vpcThere = "{id: vpc-0a1b2c3d, privateSubnets: [subnet-0a1b2c3d, subnet-0a1b2c3e]}"
 
 var (
+	toRun    = map[string]string{"job": "{name: imagenet, type: run, image: 'pytorch/pytorch:2.9.0', command: [python3, main.py], numWorkers: 2, minWorkers: 1}"}
 	inRegion = map[string]string{"gke.location": "us-central1", "gke.filestore.location": "us-central1-b", "gke.systemPool.maxNodes": "3"}
 	rigid    = map[string]string{"job.strategy": "AllreduceStrategy", "job.numPS": "", "job.minWorkers": "4", "gke.workerPool.spot": "false"}
 )

@@ -200,6 +200,7 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.project, in.stack
 	s.settle(in, func(path string) bool { return given(tree, path) })
+	s.checkGiven(func(path string) bool { return given(tree, path) }, p)
 	s.check(in, p)
 	for _, check := range others {
 		for _, err := range single(check(s)) {

@@ -142,7 +142,12 @@ func (o *Image) check(s *Settings, p *problems) {
 		s.note(at+"pin: changes of %s are not built: the job keeps the image that the stack has", o.Source)
 	}
 	if s.Job != nil {
-		p.check(s.Job.Image == "", "job.image", "%s: the stack builds the image, as the section image says: drop one of the two", s.Job.Image)
+		path := "job.image"
+		if s.Job.Runs() {
+			path = "job.agentImage"
+		}
+		there := *BuiltImage(s.Job)
+		p.check(there == "", path, "%s: the stack builds the image, as the section image says: drop one of the two", there)
 		p.check(s.Cloud != CloudMinikube || s.Job.ImagePullPolicy != "Always", "job.imagePullPolicy", "Always: the image is loaded into minikube, and nowhere to be pulled from: expected IfNotPresent or Never")
 	}
 }

@@ -39,10 +39,10 @@ type field struct {
 	of   reflect.StructField
 }
 
-// fields returns those of a struct that a file may set.
+// fields returns those of a struct that a file may set, those of what is embedded in it among them.
 func fields(t reflect.Type) iter.Seq[field] {
 	return func(yield func(field) bool) {
-		for of := range t.Fields() {
+		for _, of := range reflect.VisibleFields(t) {
 			name, _, _ := strings.Cut(of.Tag.Get("json"), ",")
 			if name != "" && name != "-" && !yield(field{name, of}) {
 				return

@@ -13,12 +13,12 @@ import (
 // has the section. Pulumi.yaml repeats what it may: a test compares.
 func defaults(cloud string) *Settings {
 	s := &Settings{
-		Cloud: cloud, ProtectStorage: true, Job: job.Default(),
+		Cloud: cloud, ProtectStorage: true, Job: job.DefaultOf(job.Run),
 		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
 		Image:    &Image{Platforms: []string{"linux/amd64"}, Command: "elasticdl"},
 		Data:     &Data{Command: "elasticdl"},
 	}
-	s.Job.Namespace = ""
+	s.Job.Type, s.Job.Namespace = job.Train, ""
 	switch cloud {
 	case CloudGKE:
 		s.GKE = &GKE{
@@ -96,7 +96,14 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 			return f != nil && f.Field() != "" && given("job."+f.Field())
 		}
 		j.Settle(flag)
-		j.SettleCheckpoints(j.ClaimDir(), flag)
+		dir := ""
+		if j.Trains() {
+			dir = j.ClaimDir()
+		}
+		j.SettleCheckpoints(dir, flag)
+		if !j.Runs() {
+			j.Program = job.Program{}
+		}
 		if s.Image != nil {
 			s.Image.Name = cmp.Or(s.Image.Name, j.Name)
 		}

@@ -18,17 +18,16 @@ const placeholder = "image.of.the.stack/is-not-built:yet"
 // checkJob asks the job's own packages, and looks at what they do not know: the stack around it.
 func (s *Settings) checkJob(p *problems) {
 	j := s.Job
-	if j.Type != job.Train { // other jobs have other fields
-		p.add("job.type", fmt.Sprintf("%s: expected train", j.Type))
-		return
+	if !slices.Contains(types, j.Type) {
+		return // told by checkGiven
 	}
 	p.check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job is in the stack's own, platform.namespace, %s: drop this", j.Namespace, s.Platform.Namespace)
 	p.check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
-	p.check(j.Image != "" || s.Image != nil, "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
+	p.check(j.Image != "" || s.Image != nil || j.Runs(), "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
 	is := *j
 	is.TTL = nil
 	if s.Image != nil {
-		is.Image = placeholder
+		*BuiltImage(&is) = placeholder
 	}
 	_, err := manifest.Submit(&is)
 	before := *p // what was no job.Job in the first place has been told; what is wrong with one field now is told whole
@@ -45,6 +44,46 @@ func (s *Settings) checkJob(p *problems) {
 		s.checkClaims(p)
 		s.checkDevices(p)
 	}
+}
+
+var types = []job.Type{job.Train, job.Evaluate, job.Predict, job.Run}
+
+// BuiltImage returns where a job has the image that its stack builds: that of all its pods, or of a program that which brings elasticdl into
+// the program's own.
+func BuiltImage(j *job.Job) *string {
+	if j.Runs() {
+		return &j.AgentImage
+	}
+	return &j.Image
+}
+
+// checkGiven refuses fields of a job of another type. Given reports whether the file has a path.
+func (s *Settings) checkGiven(given func(path string) bool, p *problems) {
+	if s.Job == nil {
+		return
+	}
+	is := s.Job.Type
+	if !slices.Contains(types, is) {
+		p.oneOf("job.type", string(is), texts(types)...)
+		return
+	}
+	p.check(is == job.Run || !given("job.command"), "job.command", "goes with job.type run, and this job's is %s: drop one of the two", is)
+	for _, f := range job.Flags() {
+		path := "job." + f.Field()
+		if f.Topic == job.Remnants || f.With(is) || path == "job." || !given(path) || p.has(path) {
+			continue
+		}
+		with := slices.DeleteFunc(slices.Clone(types), func(t job.Type) bool { return !f.With(t) })
+		p.check(false, path, "goes with job.type %s, and this job's is %s: drop this", list(texts(with)), is)
+	}
+}
+
+func texts(types []job.Type) []string {
+	var all []string
+	for _, t := range types {
+		all = append(all, string(t))
+	}
+	return all
 }
 
 // single takes apart what was joined.
@@ -129,6 +168,9 @@ func (s *Settings) checkDevices(p *problems) {
 		for i, all := range []job.Resources{r.pod.Request, r.pod.Limit} {
 			n, err := strconv.Atoi(all[gpu])
 			path := join("job."+r.name+"."+[...]string{"request", "limit"}[i], gpu)
+			if s.Job.GPUs > 0 && r.name == "worker" {
+				path = "job.gpus"
+			}
 			p.check(err != nil || n == 0 || has > 0, path, "%s: the stack has no %s", all[gpu], section)
 			p.check(err != nil || n <= has || has == 0, path, "%s: a node of %s has %d", all[gpu], section, has)
 		}

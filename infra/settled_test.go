@@ -76,6 +76,15 @@ func TestSettled(t *testing.T) {
 		{"seconds, and none", "gke", map[string]string{"job.taskTimeout": "90", "job.logLossSteps": "0", "job.syncVersionTolerance": "0"}, func(s *Settings) bool {
 			return s.Job.TaskTimeout.Duration == 90*time.Second && s.Job.LogLossSteps == 0 && *s.Job.SyncVersionTolerance == 0
 		}},
+		{"a program, by an image that is there", "gke", toRun, func(s *Settings) bool {
+			j := s.Job
+			return j.Runs() && slices.Equal(j.Command, []string{"python3", "main.py"}) && j.Processes == "1" && j.Grace.Duration == time.Second && j.CheckpointDir == "" && j.NumPS == 0 && j.Elastic() && *BuiltImage(j) == "" && j.Image != ""
+		}},
+		{"a program on GPUs", "eks", merged(toRun, map[string]string{"eks.gpuGroup": gpuGroup, "job.gpus": "1", "job.processes": "gpu", "image": "", "job.agentImage": "registry.example/elasticdl:v1"}), func(s *Settings) bool {
+			return s.Job.Worker.Request["nvidia.com/gpu"] == "1" && s.Job.Worker.Limit == nil
+		}},
+		{"no program", "gke", nil, func(s *Settings) bool { return reflect.DeepEqual(s.Job.Program, job.Program{}) }},
+		{"an evaluation", "gke", map[string]string{"job": "{name: test, type: evaluate, modelDef: mnist.mnist_functional_api.custom_model, validationData: /data/t, checkpointDirForInit: 'gs://b/c'}"}, func(s *Settings) bool { return s.Job.Strategy == "" && s.Job.CheckpointDir == "" }},
 		{"nothing for a section", "gke", map[string]string{"gke.maintenance": "null", "platform": "null", "policy": "''"}, func(s *Settings) bool { return s.GKE.Maintenance == nil && s.Platform.Namespace == "elasticdl" }},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -14,6 +14,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -60,7 +61,7 @@ func command(s *infra.Settings, cluster *infra.Cluster, on *platform.Platform, j
 	}
 	image, policy := job.Image, job.PullPolicy
 	if image == nil {
-		image, policy = pulumi.String(job.Job.Image), job.Job.ImagePullPolicy
+		image, policy = pulumi.String(cmp.Or(job.Job.AgentImage, job.Job.Image)), job.Job.ImagePullPolicy
 	}
 	environment := pulumi.StringMap{
 		"ELASTICDL": pulumi.String(elasticdl), "DATASET": pulumi.String(s.Data.Dataset),

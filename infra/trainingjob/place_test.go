@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -67,5 +68,14 @@ func TestPlaced(t *testing.T) {
 	}
 	if text := Placed(&job.Job{ClusterSpecJSON: "["}, on).ClusterSpecJSON; text != "[" {
 		t.Errorf("what cannot be read became %s", text)
+	}
+}
+
+// The image that a stack builds brings elasticdl into that of a program, which is pulled as the job says.
+func TestBuiltImageOfAProgram(t *testing.T) {
+	run := &job.Job{Type: job.Run, Image: "pytorch/pytorch:2.9.0", ImagePullPolicy: "IfNotPresent"}
+	j, holes := (&Args{Job: run, Image: pulumi.String("built"), PullPolicy: "Never", Cluster: &infra.Cluster{}}).described()
+	if j.Image != run.Image || j.AgentImage != imageHole || j.ImagePullPolicy != "IfNotPresent" || len(holes) != 1 {
+		t.Errorf("%+v, %v", j, holes)
 	}
 }

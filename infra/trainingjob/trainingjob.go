@@ -84,9 +84,9 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	j := Placed(a.Job, a.Cluster)
 	holes := make(map[string]pulumi.StringInput)
 	if a.Image != nil {
-		j.Image, holes[imageHole] = imageHole, a.Image
+		*infra.BuiltImage(j), holes[imageHole] = imageHole, a.Image
 	}
-	if a.PullPolicy != "" {
+	if a.PullPolicy != "" && !j.Runs() { // a program's own image is elsewhere
 		j.ImagePullPolicy = a.PullPolicy
 	}
 	for key, value := range a.Cluster.Identity {

@@ -46,6 +46,12 @@ var mention = regexp.MustCompile(`--([a-z]+(?:_[a-z]+)*)`)
 // "--num_workers=0: expected 1 or more" is numWorkers, "0: expected 1 or more". The field is "" if it is about none.
 func ByField(problem error) (field, text string) {
 	text = problem.Error()
+	if strings.HasPrefix(text, "the program is missing") { // no flag says it
+		return "command", "missing: a script or a program, and its arguments, as [python3, main.py, --epochs=2]"
+	}
+	if rest, ok := strings.CutPrefix(text, "program "); ok {
+		field, text = "command", rest
+	}
 	if at := mention.FindStringSubmatchIndex(text); at != nil && at[0] == 0 {
 		if f := Find(text[at[2]:at[3]]); f != nil && f.Field() != "" {
 			field, text = f.Field(), text[at[1]:]
