@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/elasticdl/elasticdl/trainer/source"
 )
@@ -116,6 +117,9 @@ var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
 func (j *Job) checkProgram(p *problems) {
 	g := &j.Program
 	p.check(len(g.Command) > 0 && g.Command[0] != "", "the program is missing: give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2")
+	for _, word := range g.Command { // a job is JSON
+		p.check(utf8.ValidString(word), "the program has %q: expected UTF-8", word)
+	}
 	if n, err := strconv.Atoi(g.Processes); err == nil {
 		p.atLeast(1, n, "nproc_per_node")
 	} else {

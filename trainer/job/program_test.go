@@ -94,6 +94,7 @@ func TestRunProblems(t *testing.T) {
 		"--nnodes=2 --num_workers=3 main.py":   "--max_workers=2: fewer than --num_workers=3",
 		"--restart_on_join=checkpoint main.py": "--restart_on_join=checkpoint: give --checkpoint_file",
 		"--restart_on_join=maybe main.py":      "--restart_on_join=maybe: expected now, checkpoint, never",
+		"main.py caf\xe9":                      `the program has "caf\xe9": expected UTF-8`,
 		"-r 3 main.py":                         "--redirects=3: give --log_dir",
 		"--job_command=true -- main.py":        "--job_command=true: the program is main.py already; drop one of the two",
 		"--relaunch_on_worker_failure=-1 x":    "--relaunch_on_worker_failure=-1: expected 0 or more",
@@ -176,7 +177,7 @@ func TestFromEnviron(t *testing.T) {
 }
 
 func FuzzRun(f *testing.F) {
-	for _, args := range []string{"--nnodes=1:4 -m pkg.train --lr=1", "-r 3 -t 0:1 --log_dir=l -- a b", "--job_command=A=b c", "--gpus=2 --worker_resource_limit=gpu=1 x", "-x main.py", "--nproc_per_node", "- -- --", "--training_data=d main.py"} {
+	for _, args := range []string{"--nnodes=1:4 -m pkg.train --lr=1", "-r 3 -t 0:1 --log_dir=l -- a b", "--job_command=A=b c", "--gpus=2 --worker_resource_limit=gpu=1 x", "-x main.py", "--nproc_per_node", "- -- --", "--training_data=d main.py", "0\xff0"} {
 		f.Add(strings.Join(append([]string{"--runtime=local"}, strings.Fields(args)...), "\n"))
 	}
 	f.Fuzz(func(t *testing.T, text string) {
