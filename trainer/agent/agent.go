@@ -284,7 +284,7 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 		crew.Processes++
 		if p.keeps() && p.waits != nil && p.waits.Round >= 0 && beginning<<beginnings|p.waits.Round > arrival.Round {
 			arrival.Round, arrival.Version = beginning<<beginnings|p.waits.Round, p.waits.Round
-			arrival.Ledger = a.records.ledger(p.waits.Ledger)
+			arrival.Ledger = a.records.ledger(p.waits.Ledger, p.waits.Settled)
 			crew.Source = crew.Processes - 1
 		}
 	}

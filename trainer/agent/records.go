@@ -274,11 +274,11 @@ func (r *records) made(formation int64) bool {
 }
 
 // ledger is what a process says of its state, as the master has it.
-func (r *records) ledger(stretches [][3]int64) []byte {
+func (r *records) ledger(stretches [][3]int64, settled int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var l ledger.Ledger
-	l.Settle(r.settled)
+	l.Settle(max(r.settled, settled))
 	for _, s := range stretches {
 		of := s[2] + 1
 		if d := r.dataset; d != nil && d.Task > 0 {

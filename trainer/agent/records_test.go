@@ -202,7 +202,7 @@ func TestRecordsWait(t *testing.T) {
 func TestRecordsLedger(t *testing.T) {
 	d := newDesk(t, 0)
 	d.enter(0, 1, false)
-	got, err := ledger.Parse(d.ledger([][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}))
+	got, err := ledger.Parse(d.ledger([][3]int64{{0, 0, 4}, {1, 0, 4}, {1, 1, 9}, {1, 2, 1}, {2, 2, 2}, {2, 3, 1}}, 0))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -68,6 +68,7 @@ type word struct {
 	Formation int64      `json:"formation"`
 	Round     int64      `json:"round"`
 	Ledger    [][3]int64 `json:"ledger"`
+	Settled   int        `json:"settled"`
 	Broken    bool       `json:"broken"`
 	Suspect   int        `json:"suspect"`
 	Why       string     `json:"why"`

@@ -135,7 +135,7 @@ func FuzzWord(f *testing.F) {
 		r.take(&wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 5, End: 1 << 62}, 0)
 		for _, r.dataset = range []*wire.Dataset{nil, {Size: 10, Task: 4}} {
 			r.round(0, w)
-			if _, err := ledger.Parse(r.ledger(w.Ledger)); err != nil {
+			if _, err := ledger.Parse(r.ledger(w.Ledger, 0)); err != nil {
 				t.Fatalf("a ledger that the master does not take: %v", err)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -27,6 +28,9 @@ const beginnings = 32
 type program struct {
 	m        *master
 	dataset  *wire.Dataset   // nil: nobody has asked for records
+	loaded   bool            // the last world begins with a state that a process has read: all were lost, or it is the first
+	behind   bool            // that state was read, perhaps, and the queue knows of none of its records
+	had      *ledger.Ledger  // what that has of the records; nil: it was seen to, or there is none
 	keeps    bool            // processes keep their state from one world to the next
 	restarts int             // failures that were charged
 	came     int64           // the formation that failed and arrived are of
@@ -106,6 +110,10 @@ func (g *program) declare(d *wire.Dataset) error {
 		g.dataset = nil
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
+	if err := g.rewind(); err != nil {
+		g.dataset = nil
+		return status.Error(codes.InvalidArgument, err.Error())
+	}
 	g.m.Log.Info("The program trains on " + described(d))
 	g.m.remember() // before anybody is given a record
 	g.m.wake()
@@ -118,6 +126,55 @@ func described(d *wire.Dataset) string {
 
 // ended reports whether there are no more records.
 func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDone() }
+
+// source has a world begin with the newest state that a process has read from the program's own checkpoint, if nobody has one in memory.
+func (g *program) source(w rendezvous.World) rendezvous.World {
+	g.loaded, g.behind, g.had = false, false, nil
+	if len(w.Sources) > 0 { // it may have been read after a world of this life had begun, in which nothing was done
+		g.behind = g.dataset != nil && g.m.queue.Stats().Done == 0 && g.m.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
+		return w
+	}
+	newest := int64(0)
+	for rank, m := range w.Members {
+		if a := g.m.ring.seats[m.Worker].arrival; a.Round >= 0 && a.Version > newest {
+			w.Sources, newest, g.loaded = []int{rank}, a.Version, true
+		}
+	}
+	return w
+}
+
+// begins takes the training to where the state is that a world begins with, if it was read.
+func (g *program) begins(had ledger.Ledger, version int64) error {
+	if !g.loaded && !g.behind {
+		return nil
+	}
+	before := g.m.queue.Stats().Done
+	g.had = &had
+	if err := g.rewind(); err != nil {
+		return err
+	}
+	g.m.resumed = g.m.queue.Stats().Done
+	if g.m.resumed == 0 && g.dataset != nil {
+		return nil
+	}
+	if g.m.anewFor != "" {
+		g.m.anewFor = fmt.Sprintf("the training went back to the program's own checkpoint at version %d, with %d records: every process was lost", version, g.m.resumed)
+	}
+	g.m.Log.Info("The program goes on from its own checkpoint", "version", version, "records", g.m.resumed, "before", before)
+	return nil
+}
+
+// rewind has the queue go on behind the records that the program's checkpoint has, as soon as there is a data set.
+func (g *program) rewind() error {
+	if g.had == nil || g.dataset == nil {
+		return nil
+	}
+	if err := g.m.queue.Rewind(g.had); err != nil {
+		return fmt.Errorf("the program's checkpoint is not of this data set, %s: %w", described(g.dataset), err)
+	}
+	g.had = nil
+	return nil
+}
 
 // arrives takes what a worker says of its processes in the world that it comes from.
 func (g *program) arrives(a *wire.Arrival) {

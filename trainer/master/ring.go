@@ -104,6 +104,9 @@ func (r *ring) form(w rendezvous.World, reason string) {
 		}
 	}
 	r.turned, r.called = r.now(), false
+	if r.m.program != nil {
+		w = r.m.program.source(w)
+	}
 	state, had, version := r.start(w)
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
@@ -113,6 +116,12 @@ func (r *ring) form(w rendezvous.World, reason string) {
 			return
 		}
 		r.m.gathered(state)
+	}
+	if r.m.program != nil {
+		if err := r.m.program.begins(had, version); err != nil {
+			r.m.end(job.Failed, err, time.Now())
+			return
+		}
 	}
 	r.settle(r.custody.Formed(w, had, version))
 	r.m.checkpoints.back(version)
@@ -129,7 +138,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	if r.m.program != nil {
 		world.Restarts, world.Beginning = int32(r.m.program.restarts), w.Formation
-		if len(w.Sources) > 0 {
+		if len(w.Sources) > 0 && !r.m.program.loaded {
 			world.Beginning = r.seats[w.Members[w.Sources[0]].Worker].arrival.Round >> beginnings
 		}
 	}

@@ -141,7 +141,7 @@ class Session:
                 self.link.send("left", round=self.round, ledger=self._stretches())
                 leave(LEFT, "left the world, as told")
             broken = self.recalled()
-            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(),
+            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled,
                            broken=broken, suspect=-1)
             if self._enter(self._next()):
                 return
