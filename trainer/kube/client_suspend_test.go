@@ -65,6 +65,15 @@ func withCheckpoints(j *job.Job) {
 	j.TrainingData, j.CheckpointDir, j.CheckpointSteps = "/data/mnist", "/data/ckpt", 10
 }
 
+// asProgram is a job that runs one, which has no checkpoints of ours.
+func asProgram(j *job.Job) {
+	c, err := job.Parse(job.Run, []string{"--job_name=test", "--image_name=pytorch/pytorch:2.9.0", "--agent_image_name=elasticdl:v1", "--", "main.py"})
+	if err != nil {
+		panic(err)
+	}
+	*j = *c.Job
+}
+
 // Resume starts a job that is suspended, and makes another Job of one that has failed; of others it says why not.
 func TestResumeRefused(t *testing.T) {
 	for _, test := range []struct {
@@ -105,12 +114,13 @@ func TestResumeSuspended(t *testing.T) {
 	}
 }
 
-// Of a job that has failed another one is made, which goes on from its checkpoints. What nobody owns stays as it is, and what a stack has
+// Of a job that has failed another one is made, which goes on from its checkpoints, or begins its program again. What nobody owns stays as it is, and what a stack has
 // said of the Job.
 func TestResumeFailed(t *testing.T) {
-	for _, owned := range []bool{true, false} {
+	for n, is := range []func(*job.Job){withCheckpoints, withCheckpoints, asProgram} {
+		owned := n != 1
 		synctest.Test(t, func(t *testing.T) {
-			objects, root := submitted(t, withCheckpoints)
+			objects, root := submitted(t, is)
 			conditioned(batch.JobFailed, "", "")(root)
 			root.Spec.BackoffLimit = new(int32(0)) // as its master has set it
 			root.Annotations = map[string]string{"pulumi.com/skipAwait": "true"}
@@ -149,7 +159,7 @@ func TestResumeFailed(t *testing.T) {
 				!strings.HasSuffix(now.Spec.Template.Annotations[manifest.AnnotationSpec], " of a stack") || len(now.Status.Conditions) > 0 {
 				t.Errorf("owned %t: %+v, %v", owned, now, err)
 			}
-			s, err := manifest.Submit(func() *job.Job { j := testJob(); withCheckpoints(j); return j }())
+			s, err := manifest.Submit(func() *job.Job { j := testJob(); is(j); return j }())
 			if err != nil || *now.Spec.BackoffLimit != *s.Job.Spec.BackoffLimit {
 				t.Errorf("owned %t: backoff limit %d, %v", owned, *now.Spec.BackoffLimit, err)
 			}
