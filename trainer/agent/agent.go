@@ -145,7 +145,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	background.Go(func() { a.heartbeats(ctx, cancel) })
 	background.Go(func() { a.report(ctx) })
 	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
-	a.Log.Info("Agent started", "program", c.Job.Program.Command, "processes", a.count, "host", c.Host)
+	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
 	background.Go(func() {
 		select {
 		case <-a.over:
@@ -199,6 +199,11 @@ func GPUs() int {
 	return len(found)
 }
 
+// environ is this process's environment but for what the job's processes know each other by: programs print what they find there.
+func environ() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, job.EnvSecret+"=") })
+}
+
 // options is the program as package program has it.
 func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
@@ -215,7 +220,7 @@ func (a *agent) options(command []string) (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
 		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }

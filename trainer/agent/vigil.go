@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -288,7 +287,7 @@ func (v *vigil) failures() []*wire.Failure {
 		all = append(all, f)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
-		io.WriteString(v.Output, program.Report(strings.Join(v.Job.Program.Command, " "), v.Host, v.failed))
+		io.WriteString(v.Output, program.Report(v.Job.Title(), v.Host, v.failed))
 	}
 	return all
 }

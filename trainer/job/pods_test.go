@@ -38,6 +38,17 @@ func TestProgramOnCluster(t *testing.T) {
 	}
 }
 
+// What a URL is signed with is in no message, and in no name.
+func TestTitleOfAProgram(t *testing.T) {
+	c, err := Parse(Run, []string{"--runtime=local", "--", "https://host/train/main.py?signature=a/b.c", "--epochs=2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Job.Title(); got != "https://host/train/main.py --epochs=2" || c.Job.Name != "main" {
+		t.Errorf("%s of job %s", got, c.Job.Name)
+	}
+}
+
 // GPUs are asked for beside all else, and the workers' other limits stay what they were.
 func TestGPUsOfAProgram(t *testing.T) {
 	c, err := Parse(Run, program("--gpus=2"))

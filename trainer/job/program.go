@@ -78,6 +78,14 @@ var programFlags = []Flag{
 	{Name: "monitor_interval", Topic: Remnants, Effect: Gone, Usage: "nothing is polled", bind: toNowhere},
 }
 
+// Title is the command as messages show it: what a URL is signed with is left out.
+func (g *Program) Title() string {
+	if len(g.Command) == 0 {
+		return ""
+	}
+	return strings.Join(append([]string{source.Shown(g.Command[0])}, g.Command[1:]...), " ")
+}
+
 // defaultProgram has torchrun's defaults, where it has them.
 func defaultProgram() Program {
 	return Program{
@@ -207,7 +215,7 @@ func nameOf(command []string, module bool) string {
 	if module {
 		word = word[strings.LastIndexByte(word, '.')+1:]
 	}
-	word, _, _ = strings.Cut(path.Base(word), ".")
+	word, _, _ = strings.Cut(path.Base(source.Shown(word)), ".")
 	name := strings.Trim(unnamable.ReplaceAllString(strings.ToLower(word), "-"), "-")
 	if name == "" {
 		return "program"

@@ -286,5 +286,5 @@ func (g *program) advance(now time.Time) {
 // describe adds to the status.
 func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
-	s.Program = strings.Join(g.m.Job.Program.Command, " ")
+	s.Program = g.m.Job.Title()
 }
