@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -60,10 +61,11 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// launched is a job that elasticdl train runs in the foreground.
+// launched is a job that the program runs in the foreground.
 type launched struct {
 	t    *testing.T
 	name string
+	home string // ELASTICDL_HOME
 	cmd  *exec.Cmd
 	out  bytes.Buffer // to be read when the launcher has ended
 	wait func() error
@@ -72,13 +74,19 @@ type launched struct {
 // train starts a job with the test's own state directory; it is gone with the test.
 func train(t *testing.T, flags ...string) *launched {
 	t.Helper()
-	t.Setenv("ELASTICDL_HOME", t.TempDir())
-	j := &launched{t: t, name: "story"}
-	args := append([]string{
-		"train", "--runtime=local", "--job_name=" + j.name, "--model_zoo=model_zoo",
+	return launch(t, append([]string{
+		"train", "--model_zoo=model_zoo",
 		"--training_data=" + filepath.Join(digits, "train"), "--validation_data=" + filepath.Join(digits, "test"),
 		"--minibatch_size=64", "--num_minibatches_per_task=4", "--num_ps_pods=2", "--num_workers=4",
-	}, flags...)
+	}, flags...)...)
+}
+
+// launch starts a job by the program's subcommand and flags.
+func launch(t *testing.T, args ...string) *launched {
+	t.Helper()
+	j := &launched{t: t, name: "story", home: t.TempDir()}
+	t.Setenv("ELASTICDL_HOME", j.home)
+	args = slices.Insert(args, 1, "--runtime=local", "--job_name="+j.name)
 	j.cmd = exec.Command(program, args...)
 	j.cmd.Stdout, j.cmd.Stderr = &j.out, &j.out
 	j.wait = sync.OnceValue(j.cmd.Wait)

@@ -1,0 +1,221 @@
+//go:build torch
+
+package local_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/test/torch"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// runLimit is how long one of these jobs may last: one that hangs says what it was doing.
+const runLimit = 100 * time.Second
+
+// script starts a job of three workers that runs a script of testdata; it is told a directory of the job's own first.
+func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OMP_NUM_THREADS", "1")
+	j := launch(t, slices.Concat([]string{"run", "--num_workers=3"}, flags, []string{"--", filepath.Join(filepath.Dir(python.Path), "python3"), path, t.TempDir()}, args)...)
+	limit := time.AfterFunc(runLimit, func() {
+		t.Errorf("not over in %v: %v", runLimit, j.everybody())
+		j.cmd.Process.Signal(os.Interrupt)
+	})
+	t.Cleanup(func() { limit.Stop() })
+	return j
+}
+
+// enough tells the script to come to its end.
+func (j *launched) enough() {
+	j.t.Helper()
+	i := slices.Index(j.cmd.Args, "--")
+	if err := os.WriteFile(filepath.Join(j.cmd.Args[i+3], "enough"), nil, 0o644); err != nil {
+		j.t.Fatal(err)
+	}
+}
+
+// everybody is the processes of the job, the launcher's as well, with their command lines: those that were started with its
+// ELASTICDL_HOME, and what came of them.
+func (j *launched) everybody() map[int]string {
+	all := make(map[int]string)
+	paths, _ := filepath.Glob("/proc/[0-9]*/environ") // the pattern is right
+	for _, path := range paths {
+		env, _ := os.ReadFile(path) // one that ended meanwhile, or a zombie, has none
+		if slices.ContainsFunc(bytes.Split(env, []byte{0}), func(v []byte) bool { return string(v) == "ELASTICDL_HOME="+j.home }) {
+			cmdline, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			all[pid] = strings.ReplaceAll(string(cmdline), "\x00", " ")
+		}
+	}
+	return all
+}
+
+// pythons is the processes of the script, and those that they are forked from.
+func (j *launched) pythons() (pids []int) {
+	for pid, cmdline := range j.everybody() {
+		if !strings.HasPrefix(cmdline, program+" ") {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// nobody waits until no process of the job is left.
+func (j *launched) nobody() {
+	j.t.Helper()
+	var left map[int]string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
+		if left = j.everybody(); len(left) == 0 {
+			return
+		}
+	}
+	j.t.Errorf("processes are left: %v", left)
+}
+
+// stepped is what a script's process says of a step.
+type stepped struct{ step, rank, world, pid int }
+
+var steppedLine = regexp.MustCompile(`step (\d+) rank (\d+) world (\d+) pid (\d+)`)
+
+// steps is what the script's processes have said, worker by worker.
+func (j *launched) steps() (all []stepped) {
+	for _, m := range steppedLine.FindAllStringSubmatch(j.log(""), -1) {
+		var s stepped
+		for i, to := range []*int{&s.step, &s.rank, &s.world, &s.pid} {
+			*to, _ = strconv.Atoi(m[1+i]) // digits
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// whole waits until so many processes that were not there before step together, and returns their pids by rank.
+func (j *launched) whole(size int, without ...int) []int {
+	j.t.Helper()
+	var pids []int
+	eventually(j.t, fmt.Sprintf("step of a world of %d without %v", size, without), time.Minute, func() bool {
+		if s := j.status(); s.State == "Failed" || s.State == "Succeeded" {
+			j.t.Fatalf("the job is %s: %s", s.State, s.Reason)
+		}
+		pids = make([]int, size)
+		newest := 0
+		all := j.steps()
+		for _, s := range all {
+			newest = max(newest, s.step)
+		}
+		for _, s := range all {
+			if s.world == size && s.step >= newest-5 && s.rank < size && !slices.Contains(without, s.pid) && syscall.Kill(s.pid, 0) == nil {
+				pids[s.rank] = s.pid
+			}
+		}
+		return !slices.Contains(pids, 0)
+	})
+	return pids
+}
+
+// TestTorchRun has an unmodified script go on after each loss, a stop, one that joins and one that leaves.
+func TestTorchRun(t *testing.T) {
+	for _, python := range torch.Pythons(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			j := script(t, python, "plain.py", []string{"0.02"}, "--max_workers=4", "--heartbeat_timeout=3s", "--restart_grace=1s")
+			eventually(t, "first status", time.Minute, func() bool { return exec.Command(program, "status", j.name).Run() == nil })
+			before := j.whole(3)
+			took := func(what string, size int, do func()) {
+				t.Helper()
+				began := time.Now()
+				do()
+				before = j.whole(size, before...)
+				t.Logf("%s: %v until all step again", what, time.Since(began).Round(10*time.Millisecond))
+			}
+			took("a process killed", 3, func() { syscall.Kill(before[0], syscall.SIGKILL) })
+			took("two processes killed", 3, func() {
+				syscall.Kill(before[1], syscall.SIGKILL)
+				syscall.Kill(before[2], syscall.SIGKILL)
+			})
+			took("a process stopped", 3, func() { syscall.Kill(before[2], syscall.SIGSTOP) })
+			took("an agent killed", 3, func() { j.kill(pod(j.status(), wire.Role_WORKER, 1), syscall.SIGKILL) })
+			took("one joins", 4, func() { j.scale(4) })
+			took("two leave", 2, func() { j.scale(2) })
+			j.enough()
+			s := j.end(0)
+			if s.State != "Succeeded" || s.Restarts != 0 {
+				t.Errorf("%s, %d failures charged: %s", s.State, s.Restarts, s.Reason)
+			}
+			j.nobody()
+		})
+	}
+}
+
+func (j *launched) scale(workers int) {
+	j.t.Helper()
+	if out, err := exec.Command(program, "scale", j.name, fmt.Sprintf("--num_workers=%d", workers)).CombinedOutput(); err != nil {
+		j.t.Fatalf("scale: %v\n%s", err, out)
+	}
+}
+
+// TestTorchRunKilled kills whom it meets, thirty times: processes, those that they are forked from, agents and masters. Every record
+// is in the model once, as the processes count, and the master.
+func TestTorchRunKilled(t *testing.T) {
+	const records, kills = 6000, 30
+	for i, python := range torch.Pythons(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			j := script(t, python, "counts.py", []string{strconv.Itoa(records), "0.1"}, "--heartbeat_timeout=5s")
+			eventually(t, "first status", time.Minute, func() bool { return exec.Command(program, "status", j.name).Run() == nil })
+			j.whole(3)
+			seed := uint64(time.Now().UnixNano())
+			t.Logf("seed %d", seed)
+			chance := rand.New(rand.NewPCG(seed, uint64(i)))
+			killed := make(map[string]int)
+			for n := range kills {
+				what, pids := "process", j.pythons()
+				switch {
+				case n%10 == 4:
+					what, pids = "agent", nil
+					for _, p := range j.status().Pods {
+						if p.Role == wire.Role_WORKER && p.State == "Running" && p.Pid > 0 {
+							pids = append(pids, int(p.Pid))
+						}
+					}
+				case n%10 == 9:
+					what, pids = "master", nil
+					for pid, cmdline := range j.everybody() {
+						if strings.HasPrefix(cmdline, program+" master") {
+							pids = append(pids, pid)
+						}
+					}
+				}
+				if len(pids) > 0 && syscall.Kill(pids[chance.IntN(len(pids))], syscall.SIGKILL) == nil {
+					killed[what]++
+				}
+				time.Sleep(time.Duration(100+chance.IntN(900)) * time.Millisecond)
+			}
+			t.Logf("killed %v; %d records done", killed, j.status().RecordsDone)
+			j.enough()
+			s := j.end(0)
+			if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want || s.Restarts != 0 {
+				t.Errorf("%s with %d of %d records, want %d; %d failures charged: %s", s.State, s.RecordsDone, s.RecordsTotal, want, s.Restarts, s.Reason)
+			}
+			if log := j.log(""); !strings.Contains(log, fmt.Sprintf("counted %d right, 0 wrong", records)) {
+				t.Error("no process has counted every record twice")
+			}
+			j.nobody()
+		})
+	}
+}

@@ -1,0 +1,55 @@
+"""Trains a model that counts its records, with the package elasticdl: weight i rises by one each time that record i is in an update.
+
+Until the file "enough" is there a step lasts a while, so that there is time for what the test does. At the end each rank says what it has.
+"""
+import os
+import sys
+import time
+
+import torch
+
+import elasticdl
+
+home, size, pause = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+EPOCHS = 2
+
+
+class Numbers(torch.utils.data.Dataset):
+    def __len__(self):
+        return size
+
+    def __getitem__(self, i):
+        return torch.tensor(i)
+
+
+elasticdl.checkpoint(os.path.join(home, "checkpoint.pt"), every=10)
+elasticdl.init()
+model = torch.nn.Linear(size, 1, bias=False).double()
+torch.nn.init.zeros_(model.weight)
+optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+state = elasticdl.State(model=model, optimizer=optimizer, steps=0)
+
+
+@elasticdl.run
+def train(state):
+    net = elasticdl.DistributedDataParallel(model)
+    for x in elasticdl.records(Numbers(), 8, epochs=EPOCHS, records_per_task=64):
+        optimizer.zero_grad()
+        loss = -net(torch.nn.functional.one_hot(x, size).double()).mean()
+        loss.backward()
+        grad = model.weight.grad  # of each record of the global batch the same share
+        grad /= -grad[grad != 0].max()
+        optimizer.step()
+        state.steps += 1
+        world = elasticdl.world()
+        print(f"step {state.steps} rank {world.rank} world {world.size} pid {os.getpid()}", flush=True)
+        if not os.path.exists(os.path.join(home, "enough")):
+            time.sleep(pause)
+        elasticdl.step(loss)
+
+
+train(state)
+counts = model.weight.detach().round().int().flatten().tolist()
+wrong = [(i, n) for i, n in enumerate(counts) if n != EPOCHS]
+print(f"counted {len(counts) - len(wrong)} right, {len(wrong)} wrong: {wrong[:20]}", flush=True)
+sys.exit(1 if wrong else 0)
