@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/torch"
+	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -27,12 +28,22 @@ const runLimit = 100 * time.Second
 // script starts a job of three workers that runs a script of testdata; it is told a directory of the job's own first.
 func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
 	t.Helper()
+	return scriptIn(t, python, name, t.TempDir(), args, flags...)
+}
+
+// scriptIn starts one with a directory that may have a checkpoint.
+func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string, flags ...string) *launched {
+	t.Helper()
 	path, err := filepath.Abs(filepath.Join("testdata", name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("OMP_NUM_THREADS", "1")
-	j := launch(t, slices.Concat([]string{"run", "--num_workers=3"}, flags, []string{"--", filepath.Join(filepath.Dir(python.Path), "python3"), path, t.TempDir()}, args)...)
+	j := launch(t, slices.Concat([]string{"run", "--num_workers=3"}, flags, []string{"--", filepath.Join(filepath.Dir(python.Path), "python3"), path, dir}, args)...)
+	eventually(t, "first status", time.Minute, func() bool {
+		_, err := local.Status(t.Context(), j.name)
+		return err == nil
+	})
 	limit := time.AfterFunc(runLimit, func() {
 		t.Errorf("not over in %v: %v", runLimit, j.everybody())
 		j.cmd.Process.Signal(os.Interrupt)
@@ -44,11 +55,13 @@ func script(t *testing.T, python torch.Python, name string, args []string, flags
 // enough tells the script to come to its end.
 func (j *launched) enough() {
 	j.t.Helper()
-	i := slices.Index(j.cmd.Args, "--")
-	if err := os.WriteFile(filepath.Join(j.cmd.Args[i+3], "enough"), nil, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(j.dir(), "enough"), nil, 0o644); err != nil {
 		j.t.Fatal(err)
 	}
 }
+
+// dir is the directory that the script was told.
+func (j *launched) dir() string { return j.cmd.Args[slices.Index(j.cmd.Args, "--")+3] }
 
 // everybody is the processes of the job, the launcher's as well, with their command lines: those that were started with its
 // ELASTICDL_HOME, and what came of them.
@@ -135,7 +148,6 @@ func TestTorchRun(t *testing.T) {
 	for _, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			j := script(t, python, "plain.py", []string{"0.02"}, "--max_workers=4", "--heartbeat_timeout=3s", "--restart_grace=1s")
-			eventually(t, "first status", time.Minute, func() bool { return exec.Command(program, "status", j.name).Run() == nil })
 			before := j.whole(3)
 			took := func(what string, size int, do func()) {
 				t.Helper()
@@ -177,7 +189,6 @@ func TestTorchRunKilled(t *testing.T) {
 	for i, python := range torch.Pythons(t) {
 		t.Run(python.Name, func(t *testing.T) {
 			j := script(t, python, "counts.py", []string{strconv.Itoa(records), "0.1"}, "--heartbeat_timeout=5s")
-			eventually(t, "first status", time.Minute, func() bool { return exec.Command(program, "status", j.name).Run() == nil })
 			j.whole(3)
 			seed := uint64(time.Now().UnixNano())
 			t.Logf("seed %d", seed)
@@ -204,18 +215,84 @@ func TestTorchRunKilled(t *testing.T) {
 				if len(pids) > 0 && syscall.Kill(pids[chance.IntN(len(pids))], syscall.SIGKILL) == nil {
 					killed[what]++
 				}
-				time.Sleep(time.Duration(100+chance.IntN(900)) * time.Millisecond)
+				time.Sleep(time.Duration(200+chance.IntN(1000)) * time.Millisecond)
 			}
 			t.Logf("killed %v; %d records done", killed, j.status().RecordsDone)
 			j.enough()
-			s := j.end(0)
-			if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want || s.Restarts != 0 {
-				t.Errorf("%s with %d of %d records, want %d; %d failures charged: %s", s.State, s.RecordsDone, s.RecordsTotal, want, s.Restarts, s.Reason)
+			allCounted(t, j, j.end(0), records)
+		})
+	}
+}
+
+// allCounted checks that counts.py has every record twice in its model, and the master once in each of two epochs.
+func allCounted(t *testing.T, j *launched, s *wire.JobStatus, records int) {
+	t.Helper()
+	if want := int64(2 * records); s.State != "Succeeded" || s.RecordsDone != want || s.RecordsTotal != want || s.Restarts != 0 {
+		t.Errorf("%s with %d of %d records, want %d; %d failures charged: %s", s.State, s.RecordsDone, s.RecordsTotal, want, s.Restarts, s.Reason)
+	}
+	if !strings.Contains(j.log(""), fmt.Sprintf("counted %d right, 0 wrong", records)) {
+		t.Error("no process has counted every record twice")
+	}
+	j.nobody()
+}
+
+// A job that is started again goes on with its checkpoint: what is in the state is not trained on again.
+func TestTorchRunResumes(t *testing.T) {
+	const records = 1000
+	for _, python := range torch.Pythons(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			j := script(t, python, "counts.py", []string{strconv.Itoa(records), "0.02"}, "--num_workers=2")
+			dir := j.dir()
+			eventually(t, "checkpoint", time.Minute, func() bool {
+				_, err := os.Stat(filepath.Join(dir, "checkpoint.pt"))
+				return err == nil
+			})
+			j.cmd.Process.Signal(os.Interrupt)
+			before := j.end(130)
+			if before.RecordsDone == 0 || before.RecordsDone == 2*records {
+				t.Errorf("%d records were trained on, want some", before.RecordsDone)
 			}
-			if log := j.log(""); !strings.Contains(log, fmt.Sprintf("counted %d right, 0 wrong", records)) {
-				t.Error("no process has counted every record twice")
+			again := scriptIn(t, python, "counts.py", dir, []string{strconv.Itoa(records), "0"}, "--num_workers=3")
+			allCounted(t, again, again.end(0), records)
+		})
+	}
+}
+
+// A program that fails by its own fault is started again so often, and its first failure is the job's reason.
+func TestTorchRunFails(t *testing.T) {
+	for _, python := range torch.Pythons(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			j := script(t, python, "ends.py", []string{"fail"}, "--max_restarts=1", "--restart_grace=1s")
+			s := j.end(1)
+			if want := "rank 1 (pid "; s.State != "Failed" || s.Restarts != 2 || !strings.Contains(s.Reason, want) || !strings.Contains(s.Reason, "ValueError: rank 1 has had enough") {
+				t.Errorf("%s after %d failures: %s", s.State, s.Restarts, s.Reason)
+			}
+			for _, want := range []string{"Traceback", "Root Cause", "restarts 0", "restarts 1"} {
+				if !strings.Contains(j.out.String(), want) {
+					t.Errorf("the output has no %q", want)
+				}
 			}
 			j.nobody()
 		})
 	}
+}
+
+// A process that ends early with 0 ends nobody else. When another is lost later, all start again, as with torchrun.
+func TestTorchRunEndsEarly(t *testing.T) {
+	python := torch.Pythons(t)[0]
+	j := script(t, python, "ends.py", []string{"early"})
+	early := regexp.MustCompile(`step 5 rank 1 `)
+	eventually(t, "end of rank 1", time.Minute, func() bool { return early.MatchString(j.log("")) })
+	eventually(t, "steps of the others afterwards", time.Minute, func() bool { return len(j.steps()) > 30 })
+	last := j.steps()
+	i := slices.IndexFunc(last, func(s stepped) bool { return s.rank == 2 })
+	if err := syscall.Kill(last[i].pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "rank 1 again", time.Minute, func() bool { return len(early.FindAllString(j.log(""), -1)) == 2 })
+	j.enough()
+	if s := j.end(0); s.State != "Succeeded" || s.Restarts != 0 {
+		t.Errorf("%s after %d failures: %s", s.State, s.Restarts, s.Reason)
+	}
+	j.nobody()
 }
