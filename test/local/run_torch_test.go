@@ -123,7 +123,7 @@ func (j *launched) steps() (all []stepped) {
 func (j *launched) whole(size int, without ...int) []int {
 	j.t.Helper()
 	var pids []int
-	eventually(j.t, fmt.Sprintf("step of a world of %d without %v", size, without), time.Minute, func() bool {
+	eventually(j.t, fmt.Sprintf("step of a world of %d without %v", size, without), 2*time.Minute, func() bool {
 		if s := j.status(); s.State == "Failed" || s.State == "Succeeded" {
 			j.t.Fatalf("the job is %s: %s", s.State, s.Reason)
 		}
