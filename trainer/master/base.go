@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -176,7 +177,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	c.seeking.Lock() // all holders come at once
 	defer c.seeking.Unlock()
 	c.m.mu.Lock()
-	oldest := c.isOldest(from)
+	oldest, useless := c.isOldest(from), maps.Clone(c.useless)
 	c.m.mu.Unlock()
 	if !oldest {
 		return
@@ -185,7 +186,15 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	var damaged []checkpoint.Damage
 	var first kept
 	err := c.patiently(ctx, func() (err error) {
-		if commit, damaged, err = c.dir.Before(from.Number); !errors.Is(err, checkpoint.ErrNone) {
+		commit, damaged = nil, nil
+		for below := from.Number; ; below = commit.Number {
+			var found []checkpoint.Damage
+			commit, found, err = c.dir.Before(below)
+			if damaged = append(damaged, found...); err != nil || !useless[commit.Number] {
+				break
+			}
+		}
+		if !errors.Is(err, checkpoint.ErrNone) {
 			return err
 		}
 		if init := c.m.Job.CheckpointDirForInit; init != "" {
@@ -337,6 +346,7 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 		c.m.end(job.Failed, fmt.Errorf("--checkpoint_dir_for_init=%s: %w", c.m.Job.CheckpointDirForInit, reason), time.Now())
 		return
 	}
+	c.useless[base.Number] = true
 	if i := slices.IndexFunc(c.kept, func(k kept) bool { return k.Base == base }); i >= 0 {
 		c.kept = c.kept[:i]
 	}

@@ -2,6 +2,7 @@ package master
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -212,5 +213,26 @@ func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 		if oldest := m.checkpoints.kept[0]; oldest.Number != want || oldest.Fresh != (want == 2) {
 			t.Fatalf("before it is %+v, want number %d", oldest.Base, want)
 		}
+	}
+}
+
+// A checkpoint that a holder could not read is not gone back to again, though its record can be read.
+func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
+	c := config(t)
+	rest(t, &c) // checkpoints 1 and 2
+	m, err := newMaster(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.begin(t.Context())
+	newest := m.checkpoints.kept[0].Base
+	before := newest
+	before.Number--
+	m.mu.Lock()
+	m.checkpoints.damaged(before, errors.New("its checksum is wrong"))
+	m.mu.Unlock()
+	m.checkpoints.seek(context.Background(), newest)
+	if n := len(m.checkpoints.kept); n != 1 || m.over {
+		t.Errorf("%d checkpoints are known, the job is over: %t, want the newest alone", n, m.over)
 	}
 }

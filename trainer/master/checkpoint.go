@@ -28,9 +28,10 @@ type checkpoints struct {
 	dir     checkpoint.Dir
 	cut     *custody.Cut // nil: the job has no checkpoints
 	policy  custody.CutPolicy
-	kept    []kept // what the next life may begin with; the newest last
-	base    kept   // what this life began with
-	seeking turn   // of who reads what was before those
+	kept    []kept         // what the next life may begin with; the newest last
+	base    kept           // what this life began with
+	useless map[int64]bool // those that a holder could not read
+	seeking turn           // of who reads what was before those
 
 	writing bool               // a record
 	model   *wire.CutReport    // its layout and optimizer are the model's
@@ -43,7 +44,7 @@ type checkpoints struct {
 // newCheckpoints opens the job's directory. Nothing is read of it yet.
 func newCheckpoints(m *master) (*checkpoints, error) {
 	j := m.Job
-	c := &checkpoints{m: m, seeking: make(turn, 1)}
+	c := &checkpoints{m: m, seeking: make(turn, 1), useless: make(map[int64]bool)}
 	if j.CheckpointDir == "" {
 		return c, nil
 	}
