@@ -3,6 +3,10 @@
 What hangs otherwise: a constructor waits for a peer that died, a collective for one that is silent, a destructor for
 both. So the group is constructed in a thread that may be abandoned, its connections are cut by another thread, and its
 last references are dropped in a third.
+
+Cutting alone does not end every wait in a collective: when a connection ends gloo tells those whose message has not begun,
+and forgets the one whose message is on its way (``Pair::signalException`` leaves out the unbound buffers of ``tx_`` and
+``rx_``). It would wait for as long as a collective may last. So nobody waits in gloo without a look at the cut now and then.
 """
 
 from __future__ import annotations
@@ -20,6 +24,8 @@ from . import cut, nccl
 
 #: How long a constructor may take, and how long a collective: connections are cut, so that the latter costs nothing.
 MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
+#: How long one waits in a collective between two looks at whether the connections are cut.
+LOOK = timedelta(milliseconds=100)
 
 _MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
 
@@ -35,12 +41,14 @@ class Group:
         self.formation, self.rank, self.size = formation, rank, size
         self.gloo: Any = None
         self.data: Any = None
+        self.nccl = False
         self._public: Any = None  # what is torch.distributed's default group
         self._store: Any = None
         self._members = members
         self._before = set(cut.sockets()) | keep
         self._own: Optional[Set[int]] = None
         self._condemned = False
+        self._cut_once = False
         self._buried = False
         self._lock = threading.Lock()
 
@@ -62,10 +70,12 @@ class Group:
                 return
             tell(None)
 
+        self.nccl = backend == "nccl"
         threading.Thread(target=construct, name="elasticdl-group", daemon=True).start()
 
     def publish(self) -> None:
         """Makes the group torch.distributed's default group. Main thread only."""
+        _watch(self)
         self._public = _publish(self.gloo, self.data, self._store, self.rank, self.size)
 
     def freeze(self) -> None:
@@ -96,13 +106,26 @@ class Group:
         threading.Thread(target=self._cut, name="elasticdl-cut", daemon=True).start()
 
     def _cut(self) -> None:
-        if self.data is not self.gloo:
+        if self.nccl:
             nccl.abort(self.data)
         after = 0  # how often it was cut since it was buried
         while after < 10:
             after += self._buried
             cut.shut(self.connections())
+            self._cut_once = True
             time.sleep(0.02)
+
+    def wait(self, work: Any) -> bool:
+        """Waits for a collective of gloo's; RuntimeError if it has failed, or has not ended although the connections are cut."""
+        while True:
+            over = self._cut_once
+            try:
+                return bool(_plain_wait(work, LOOK))
+            except RuntimeError:
+                if work.is_completed():  # it has failed, or has ended just now
+                    return bool(_plain_wait(work))
+            if over:
+                raise RuntimeError("the world changed, and a collective of gloo's did not end")
 
     def bury(self) -> None:
         """Drops the group without waiting for it. Main thread only; afterwards the object is of no use."""
@@ -122,6 +145,25 @@ class Group:
         if made:
             self.gloo = None
             threading.Thread(target=drop, name="elasticdl-grave", daemon=True).start()
+
+
+_plain_wait: Any = dist.Work.wait
+_watched: Optional[Group] = None
+
+
+def _watch(group: Group) -> None:
+    """Has every wait in torch.distributed, the script's own too, end with the world of this group."""
+    global _watched
+    _watched = group
+    setattr(dist.Work, "wait", _wait)
+
+
+def _wait(work: Any, timeout: timedelta = timedelta(0)) -> bool:
+    """Takes the place of ``Work.wait``. Waits with a limit end by themselves, and NCCL's are ended by its abort."""
+    group = _watched
+    if group is None or timeout or group.size == 1 or group.nccl:
+        return bool(_plain_wait(work, timeout))
+    return group.wait(work)
 
 
 def _gloo(store: Any, rank: int, size: int) -> Any:

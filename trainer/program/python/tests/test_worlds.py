@@ -159,3 +159,13 @@ def test_all_are_lost_and_the_checkpoint_is_resumed(job, tmp_path):
     assert agent.until(lambda: len(agent.worlds) > 1)
     assert agent.worlds[1]["round"] >= 5 and agent.worlds[1]["round"] % 5 == 0
     ended(agent)
+
+
+def test_recalled_at_once_again_and_again(job):
+    rng = random.Random(int(os.environ.get("SEED", "1")))
+    agent = job(2, "--size", 100000, "--manual", "--task", 500, "--batch", 8)
+    for formation in range(1, 1 + int(os.environ.get("RECALLS", "60"))):
+        assert agent.until(lambda: agent.formation == formation, 4 if formation > 1 else 30), (formation, words(agent), agent.worlds)
+        time.sleep(rng.random() * 0.08)
+        with agent.lock:
+            agent._recall(True)
