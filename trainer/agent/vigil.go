@@ -250,6 +250,7 @@ func (v *vigil) part() {
 		return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.keeps() && p.waits == nil })
 	}
 	if lost := v.world.Lost(); !v.lost && len(v.failed) == 0 { // after a round, unless somebody is lost meanwhile
+		limit := time.After(partLimit)
 		for !all() {
 			select {
 			case <-v.mail.ready:
@@ -258,7 +259,7 @@ func (v *vigil) part() {
 					continue
 				}
 			case <-lost:
-			case <-time.After(partLimit):
+			case <-limit:
 			}
 			break
 		}
