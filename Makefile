@@ -69,7 +69,7 @@ test: cc ## the trainer's tests, with the race detector; not those of the stacks
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
 	@dpkg -s python3-torch >/dev/null 2>&1 || { apt-get update -q && $(MAKE) --no-print-directory bench-peers; }
-	$(GO) test -tags torch -count=1 -timeout 10m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS)
+	$(GO) test -tags torch -count=1 -p 1 -timeout 10m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS)
 
 # 570 MB to fetch and 1.5 GB on disk; a minute the first time.
 torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
