@@ -23,18 +23,21 @@ func Help(t Type) string {
 			topic = f.Topic
 			fmt.Fprintf(&b, "\n%s:\n", topic)
 		}
-		f.help(&b)
+		f.help(&b, t)
 	}
 	fmt.Fprintf(&b, "\n%s, understood as well:\n%s", Remnants, wrap(strings.Join(old, " "), "  ", 100))
 	return b.String()
 }
 
-func (f *Flag) help(b *strings.Builder) {
+func (f *Flag) help(b *strings.Builder, t Type) {
 	head := "  --" + f.Name
 	if kind := f.Kind(); kind != "" {
 		head += "=" + kind
 	}
 	usage := f.Usage
+	if f.Name == "job_name" && t == Run {
+		usage = strings.Replace(usage, "(required)", "[that of the script]", 1)
+	}
 	if def := f.Default(); def != "" && def != "0" && def != "0s" && def != "false" {
 		usage += " [" + def + "]"
 	}
