@@ -106,12 +106,9 @@ func (v *vigil) enter(p *process) {
 			addrs = append(addrs, host)
 		}
 	}
-	env := make(map[string]string)
-	for name, value := range map[string]string{
+	env := map[string]string{
 		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(v.seat.size), "MASTER_ADDR": v.seat.host, "MASTER_PORT": strconv.Itoa(v.seat.port),
 		"GROUP_RANK": strconv.Itoa(v.seat.group), "GROUP_WORLD_SIZE": strconv.Itoa(v.seat.groups), "TORCHELASTIC_RESTART_COUNT": strconv.Itoa(int(v.world.Restarts)),
-	} {
-		env[name] = value
 	}
 	p.waits, p.entered = nil, v.world.Formation
 	p.script.say(map[string]any{

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
@@ -314,9 +315,7 @@ func (g *Group) same(o *Options) (environ, error) {
 		return nil, fmt.Errorf("%d processes are more than the %d that a fork server starts at once", len(g.processes), mostForked)
 	}
 	env := o.base(g.place.LocalSize)
-	for name, value := range first {
-		env[name] = value
-	}
+	maps.Copy(env, first)
 	return env, nil
 }
 

@@ -2,6 +2,7 @@ package program
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -253,9 +254,7 @@ func TestFallback(t *testing.T) {
 			files := c.files
 			if c.torch != "" { // before the stub in the path
 				files = map[string]string{"over/torch/__init__.py": c.torch}
-				for name, text := range c.files {
-					files[name] = text
-				}
+				maps.Copy(files, c.files)
 			}
 			var b *bench
 			if c.torch == "" {

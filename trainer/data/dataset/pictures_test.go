@@ -196,12 +196,12 @@ func tinyEntries() []entry {
 	for i := range 6 {
 		e = append(e, entry{fmt.Sprintf("train/n0%d/images/n0%[1]d_%d.JPEG", i%2+1, i), fmt.Sprint("train ", i)})
 	}
-	notes := ""
+	var notes strings.Builder
 	for i := range 4 {
 		e = append(e, entry{fmt.Sprintf("val/images/val_%d.JPEG", i), fmt.Sprint("val ", i)})
-		notes += fmt.Sprintf("val_%d.JPEG\tn0%d\t0\t0\t62\t62\n", i, 2-i%2)
+		notes.WriteString(fmt.Sprintf("val_%d.JPEG\tn0%d\t0\t0\t62\t62\n", i, 2-i%2))
 	}
-	e = append(e, entry{"train/n01/n01_boxes.txt", "box"}, entry{"val/val_annotations.txt", notes})
+	e = append(e, entry{"train/n01/n01_boxes.txt", "box"}, entry{"val/val_annotations.txt", notes.String()})
 	for i := range e {
 		e[i].name = tinyRoot + e[i].name
 	}
