@@ -92,6 +92,7 @@ type process struct {
 	waits   *word   // its arrival: it waits for a world
 	member  bool    // of the world, or of the next one
 	done    bool    // it needs none any more
+	late    bool    // it was killed after that
 	entered int64   // formation of the world that it was told last
 }
 
@@ -446,7 +447,10 @@ func (a *agent) absorb(tell func(event)) {
 		switch {
 		case e.exit != nil:
 			e.of.exit = e.exit
-			if e.of.exit.Code == 0 && e.of.script != nil {
+			switch {
+			case e.of.exit.Failed(): // what it was to do after the training it has not done
+				e.of.late, e.of.done = e.of.done && e.of.exit.Signal != 0, false
+			case e.of.script != nil:
 				e.of.done = true // it has come to its end with its state
 			}
 			a.records.gone(e.of.local)

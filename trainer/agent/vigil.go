@@ -26,8 +26,9 @@ const (
 	linger = 200 * time.Millisecond
 )
 
-// partLimit is how long processes that keep their state have to leave a world: the round that they are at, if nobody is lost.
-const partLimit = 10 * time.Second
+// partLimit is how long processes that keep their state have to leave a world: the round that they are at, if nobody is lost, or what a script
+// does before its first. The workers of others go on without this one meanwhile.
+const partLimit = time.Minute
 
 // Exit codes of processes that keep their state, as PROTOCOL.md has them.
 const (
@@ -55,6 +56,7 @@ type vigil struct {
 	failed []program.Exit
 	stops  map[int]time.Time // since when processes are stopped, by local rank
 	frozen map[int]bool      // those that were killed for it
+	late   map[int]bool      // those that had come to the end of their training
 	waits  *time.Time        // the newest checkpoint when a worker came that waits for another one; nil: none waits
 }
 
@@ -179,11 +181,11 @@ func (v *vigil) note(e event) {
 		case e.exit.Stopped && !v.frozen[e.of.local]:
 			v.ended = true // it was to leave the world before, and did not
 		default:
+			v.late[e.of.local] = e.of.late
 			v.failed = append(v.failed, *e.exit)
 		}
 	case e.exit != nil:
-	case e.said.Op == "arrive" && !e.of.member:
-		v.ready = time.Now()
+	case e.said.Op == "arrive" && !e.of.member: // see joined
 	case e.said.Op == "arrive" && e.of.entered == v.world.Formation:
 		v.began = true
 	case e.said.Op == "arrive":
@@ -193,8 +195,11 @@ func (v *vigil) note(e event) {
 
 // joined reports whether processes wait to join, and all that were started do, or have had some time.
 func (v *vigil) joined() bool {
-	if v.ready.IsZero() {
+	if !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && !p.member && p.waits != nil }) {
 		return false
+	}
+	if v.ready.IsZero() { // it may have come before this world
+		v.ready = time.Now()
 	}
 	starts := slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.member && p.waits == nil && !p.retired() })
 	return !starts || time.Since(v.ready) > joinLimit
@@ -281,6 +286,10 @@ func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
 	for _, e := range v.failed {
 		f := failure(e)
+		f.Fault = v.late[e.Local]
+		if f.Fault {
+			f.Message = fmt.Sprintf("it was ended by signal %d after the training, before the program was at its end", e.Signal)
+		}
 		f.Excused = v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
 		all = append(all, f)
 	}

@@ -74,7 +74,7 @@ func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, erro
 	defer end()
 	a.records.enter(w.Floor, int(w.Settled), s.source >= 0)
 	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
-	v := &vigil{agent: a, world: w, seat: s, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: grace}
+	v := &vigil{agent: a, world: w, seat: s, stops: make(map[int]time.Time), frozen: make(map[int]bool), late: make(map[int]bool), grace: grace}
 	if err := v.start(ctx, int(here.Processes)); err != nil {
 		return nil, err
 	}
