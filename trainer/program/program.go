@@ -64,7 +64,7 @@ func (p Place) validate() error {
 	case p.LocalSize < 1:
 		return fmt.Errorf("LocalSize %d: expected at least one process", p.LocalSize)
 	case len(p.Locals) > 0 && (slices.Min(p.Locals) < 0 || slices.Max(p.Locals) >= p.LocalSize):
-		return fmt.Errorf("Locals %v: expected local ranks of %d processes", p.Locals, p.LocalSize)
+		return fmt.Errorf("the local ranks %v: expected local ranks of %d processes", p.Locals, p.LocalSize)
 	case p.FirstRank < 0 || p.FirstRank+p.LocalSize > p.WorldSize:
 		return fmt.Errorf("ranks %d to %d: expected ranks of a world of %d", p.FirstRank, p.FirstRank+p.LocalSize-1, p.WorldSize)
 	}
