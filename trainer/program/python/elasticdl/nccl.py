@@ -29,6 +29,8 @@ def prepare() -> None:
         ("NCCL_NVLS_ENABLE", "0"),
     ):
         os.environ.setdefault(name, value)
+    if survives():
+        os.environ["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "0"  # the agent has torchrun's value there, which ends the process
 
 
 def make(store: Any, rank: int, size: int) -> Any:

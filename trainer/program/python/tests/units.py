@@ -68,7 +68,7 @@ def aborting():
             raise AssertionError("asked for " + name)
 
     group = Group(1, 0, 2, set(), set())
-    group.gloo, group.data = object(), Backend()
+    group.gloo, group.data, group.nccl = object(), Backend(), True
     group.condemn()
     group.condemn()
     end = time.time() + 5
