@@ -254,13 +254,16 @@ func (a *agent) work(ctx context.Context) error {
 // listen makes the store for the next world, if this worker comes to be its first.
 func (a *agent) listen() error {
 	a.release()
-	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log})
+	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log, Linger: storeLinger})
 	if err != nil {
 		return fmt.Errorf("serve the processes' store: %w", err)
 	}
 	a.store = store
 	return nil
 }
+
+// storeLinger is how long processes that are ending have to close their connections to the store: a reset would abort those of PyTorch 1.x.
+const storeLinger = 5 * time.Second
 
 // release closes the store of a world that is over.
 func (a *agent) release() {

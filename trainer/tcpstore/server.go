@@ -68,7 +68,9 @@ func (s *Server) Close() {
 	if !s.closed {
 		s.closed = true
 		close(s.closing)
-		s.lis.Close()
+		if l, ok := s.lis.(*net.TCPListener); !ok || l.SetDeadline(time.Now().Add(backlogLimit)) != nil {
+			s.lis.Close()
+		}
 		for _, c := range s.conns {
 			c.end(s.options.Linger)
 		}
@@ -77,12 +79,17 @@ func (s *Server) Close() {
 	s.wg.Wait()
 }
 
+// backlogLimit is how long connections are accepted that were made before the server was closed: the kernel would reset them with the listener,
+// which aborts processes of PyTorch 1.x.
+const backlogLimit = 50 * time.Millisecond
+
 func (s *Server) accept() {
 	for {
 		nc, err := s.lis.Accept()
 		if err != nil {
 			select {
 			case <-s.closing:
+				s.lis.Close()
 				return
 			case <-time.After(50 * time.Millisecond): // of file descriptors there may be more soon
 				s.options.Log.Warn("accept a client of the store", "err", err)
@@ -91,7 +98,7 @@ func (s *Server) accept() {
 		}
 		s.mu.Lock()
 		switch full := len(s.conns) >= s.options.Connections; {
-		case s.closed, len(s.conns) >= 2*s.options.Connections:
+		case len(s.conns) >= 2*s.options.Connections:
 			nc.Close()
 		default:
 			s.last++
@@ -100,6 +107,9 @@ func (s *Server) accept() {
 			s.conns[id] = c
 			s.wg.Go(c.write)
 			s.wg.Go(func() { s.serve(id, c, full) })
+			if s.closed {
+				c.end(s.options.Linger)
+			}
 		}
 		s.mu.Unlock()
 	}

@@ -62,6 +62,7 @@ def modern(a, b):
     if hasattr(a, "queue_push"):
         a.queue_push("q", "1")
         a.queue_push("q", "2")
+        same("queue_len", a.queue_len("q"), 2)  # it is applied then
         same("queue_len", b.queue_len("q"), 2)
         same("queue_pop", (b.queue_pop("q"), b.queue_pop("q")), (b"1", b"2"))
         fails("pop of an empty queue", lambda: b.queue_pop("q", False), "empty")
