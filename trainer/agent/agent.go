@@ -170,7 +170,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	return err
 }
 
-// processes is how many each worker has.
+// processes returns how many each worker has.
 func processes(asked string, processors int) (int, error) {
 	if n, err := strconv.Atoi(asked); err == nil {
 		return n, nil
@@ -185,7 +185,7 @@ func processes(asked string, processors int) (int, error) {
 	return 0, errors.New("--nproc_per_node=gpu: this worker has no GPU; expected a number, auto or cpu")
 }
 
-// GPUs is how many GPUs this process can use: those that CUDA_VISIBLE_DEVICES names, or else those that the machine has.
+// GPUs returns how many GPUs this process can use: those that CUDA_VISIBLE_DEVICES names, or else those that the machine has.
 func GPUs() int {
 	if names, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		n := 0
@@ -201,12 +201,12 @@ func GPUs() int {
 	return len(found)
 }
 
-// environ is this process's environment but for what the job's processes know each other by: programs print what they find there.
+// environ returns this process's environment but for what the job's processes know each other by: programs print what they find there.
 func environ() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, job.EnvSecret+"=") })
 }
 
-// options is the program as package program has it.
+// options returns the program as package program has it.
 func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
 	redirects, err := program.ParseStreams("redirects", g.Redirects)

@@ -1,4 +1,4 @@
-"""Makes and aborts NCCL's group, for torch ≥ 2.7 with NCCL ≥ 2.26. It has never been run on a GPU: see the page.
+"""Makes and aborts NCCL's group, for torch ≥ 2.7 with NCCL ≥ 2.26. On a GPU it was run with one rank only.
 
 A process that uses it is started again when the world changes, unless ``ELASTICDL_NCCL=abort`` is set. Then the
 group is aborted from a second thread, all communicators at once, and never flushed: ``destroy_process_group`` would
