@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 import weakref
@@ -64,7 +63,6 @@ class Session:
         self._recalled = self._asked = -1
         self._deadline: Optional[float] = None
         self._closing = False
-        self._first = True        # no round was ended in this process
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
         os.register_at_fork(after_in_child=self._forked)
@@ -305,9 +303,6 @@ class Session:
         if self.link is not None:
             self.link.send("round", formation=self.world.formation, round=self.round, credits=[list(c) for c in credits], leases=leases,
                            loss=None if loss is None or own == 0 else float(loss.detach() if hasattr(loss, "detach") else loss), records=own, total=total)
-        if self._first and self.link is not None:
-            self._first = False
-            self.link.send("modules", names=_modules())
         for done in self.on_commit:
             done()
         self.check(any(h.any(LEAVE) for h in headers))
@@ -334,20 +329,6 @@ class Session:
         if self.link is not None and not self._closing:
             self._closing = True
             self.link.send("done", round=self.round)
-
-
-def _modules() -> List[str]:
-    """Returns the installed modules that the script has imported by now, for a fork server to import beforehand.
-
-    An optimizer of torch 2.x imports some 800, which takes seconds. Modules of the script's own directory are left out.
-    """
-    installed = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-    found = []
-    for name, module in list(sys.modules.items()):
-        path = getattr(module, "__file__", None)
-        if path and any(part in path for part in installed):
-            found.append(name)
-    return found
 
 
 #: What torch and gloo say when a peer is gone; errors of the script's own code have other words.
