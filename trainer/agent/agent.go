@@ -201,11 +201,6 @@ func GPUs() int {
 	return len(found)
 }
 
-// environ returns this process's environment but for what the job's processes know each other by: programs print what they find there.
-func environ() []string {
-	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, job.EnvSecret+"=") })
-}
-
 // options returns the program as package program has it.
 func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
@@ -222,7 +217,7 @@ func (a *agent) options(command []string) (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
 		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }

@@ -8,8 +8,7 @@ type Call struct {
 	Life  bool // the caller's must be the receiver's
 }
 
-// Calls is every call of the wire, by its gRPC name, and who may make it. Health is asked by a kubelet, which has no
-// identity; it says nothing of the job.
+// Calls is every call of the wire that needs an identity, by its gRPC name, and who may make it.
 var Calls = map[string]Call{
 	"/elasticdl.Master/Join":       {Roles: []pod.Role{pod.PS, pod.Worker}},
 	"/elasticdl.Master/GetTask":    {Roles: []pod.Role{pod.Worker}, Life: true},
@@ -28,5 +27,5 @@ var Calls = map[string]Call{
 
 // Open lists the calls that need no header. Their answers have none either.
 var Open = map[string]bool{
-	"/grpc.health.v1.Health/Check": true,
+	"/elasticdl.Certification/Certify": true, // which gives one
 }

@@ -1,7 +1,6 @@
 package identity
 
 import (
-	"crypto/subtle"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,7 +10,7 @@ import (
 )
 
 // Protocol is the version of the wire: of calls, frames and hellos alike. It changes whenever one of them does.
-const Protocol = 4
+const Protocol = 5
 
 // User is the role of whoever looks at a job or changes it from outside.
 const User pod.Role = 4
@@ -20,7 +19,6 @@ const User pod.Role = 4
 type Header struct {
 	Protocol    uint16 // 0 is written as [Protocol]
 	Job         string // UID
-	Secret      string
 	Role        pod.Role
 	Index       int
 	Incarnation int   // of the pod: its launch, from 1
@@ -31,7 +29,10 @@ type Header struct {
 // ID returns the pod that the header names.
 func (h Header) ID() pod.ID { return pod.ID{Role: h.Role, Index: h.Index} }
 
-// String describes the speaker, without its secret.
+// Name returns whom the speaker has to prove to be.
+func (h Header) Name() Name { return Name{Job: h.Job, ID: h.ID(), Incarnation: h.Incarnation} }
+
+// String describes the speaker.
 func (h Header) String() string {
 	who := "a user"
 	if h.Role != User {
@@ -53,14 +54,14 @@ var (
 )
 
 // MaxSize is the most bytes that a header takes.
-const MaxSize = fixedSize + 2*maxText
+const MaxSize = fixedSize + maxText
 
 const (
-	fixedSize = 2 + 2*4 + 8 + 8 + 1 + 1 + 1
+	fixedSize = 2 + 2*4 + 8 + 8 + 1 + 1
 	maxText   = 128
 )
 
-// Append appends the header: all numbers little endian, then the texts, each behind its length.
+// Append appends the header: all numbers little endian, then the job behind its length.
 func (h Header) Append(b []byte) []byte {
 	if h.Protocol == 0 {
 		h.Protocol = Protocol
@@ -71,12 +72,8 @@ func (h Header) Append(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, uint32(h.Incarnation))
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.Master))
 	b = binary.LittleEndian.AppendUint64(b, uint64(h.Life))
-	for _, text := range []string{h.Job, h.Secret} {
-		text = text[:min(len(text), maxText)]
-		b = append(b, byte(len(text)))
-		b = append(b, text...)
-	}
-	return b
+	job := h.Job[:min(len(h.Job), maxText)]
+	return append(append(b, byte(len(job))), job...)
 }
 
 // Parse reads a header that is all of b. Of a header of another protocol only the protocol is read.
@@ -99,27 +96,22 @@ func Parse(b []byte) (Header, error) {
 		return h, fmt.Errorf("%w: an impossible header", ErrForeign)
 	}
 	h.Index, h.Incarnation, h.Master, h.Life = int(index), int(incarnation), int(master), int64(life)
-	rest := b[27:]
-	for _, text := range []*string{&h.Job, &h.Secret} {
-		if len(rest) == 0 || int(rest[0]) > maxText || len(rest)-1 < int(rest[0]) {
-			return h, fmt.Errorf("%w: a header that is cut short", ErrForeign)
-		}
-		*text, rest = string(rest[1:1+rest[0]]), rest[1+rest[0]:]
+	length, text := int(b[fixedSize-1]), b[fixedSize:]
+	if length != len(text) {
+		return h, fmt.Errorf("%w: the header's job has %d bytes, expected %d", ErrForeign, len(text), length)
 	}
-	if len(rest) > 0 {
-		return h, fmt.Errorf("%w: %d bytes behind the header", ErrForeign, len(rest))
-	}
+	h.Job = string(text)
 	return h, nil
 }
 
-// Admit returns what is wrong with a speaker, nil if nothing: it must be of the job of self, know its secret, and have one
-// of the roles. A master must be the newest that either of both has heard.
-func Admit(self, speaker Header, roles ...pod.Role) error {
+// Admit returns what is wrong with a speaker, nil if nothing: it must be of the job of self, be whom its certificate
+// names, and have one of the roles. A master must be the newest that either of both has heard.
+func Admit(self, speaker Header, proved Name, roles ...pod.Role) error {
 	switch {
 	case speaker.Job != self.Job:
 		return fmt.Errorf("%w: %v speaks to %v", ErrForeign, speaker, self)
-	case subtle.ConstantTimeCompare([]byte(speaker.Secret), []byte(self.Secret)) != 1:
-		return fmt.Errorf("%w: %v does not know the job's secret", ErrForeign, speaker)
+	case speaker.Name() != proved:
+		return fmt.Errorf("%w: %v speaks, with the certificate of %v", ErrForeign, speaker, proved)
 	case !slices.Contains(roles, speaker.Role):
 		return fmt.Errorf("%w: %v speaks to %v, which expects %v here", ErrForbidden, speaker, self, roles)
 	case speaker.Role == pod.Master && speaker.Incarnation < self.Master:
@@ -132,8 +124,8 @@ func Admit(self, speaker Header, roles ...pod.Role) error {
 
 // Expect returns what is wrong with whoever answers, nil if nothing: it must be admitted, and be the pod that was called. Incarnation 0 is
 // any.
-func Expect(self, speaker Header, called pod.ID, incarnation int) error {
-	if err := Admit(self, speaker, called.Role); err != nil {
+func Expect(self, speaker Header, proved Name, called pod.ID, incarnation int) error {
+	if err := Admit(self, speaker, proved, called.Role); err != nil {
 		return err
 	}
 	switch {

@@ -157,13 +157,14 @@ func ParseNodeSelector(s string) (map[string]string, error) {
 
 // Variables by which every process of a job learns the job's identity, on a cluster and on one machine.
 const (
-	EnvUID    = "ELASTICDL_JOB_UID"
-	EnvSecret = "ELASTICDL_JOB_SECRET"
+	EnvUID       = "ELASTICDL_JOB_UID"
+	EnvAuthority = "ELASTICDL_JOB_AUTHORITY" // its authority's certificate
+	EnvToken     = "ELASTICDL_TOKEN_FILE"    // the token with which a pod of a cluster proves which it is
 )
 
 // ReservedEnv tells whether the pods' own variables are of that name.
 func ReservedEnv(name string) bool {
-	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME", EnvUID, EnvSecret}, name)
+	return slices.Contains([]string{"POD_NAME", "POD_NAMESPACE", "POD_IP", "NODE_NAME", "HOSTNAME", EnvUID, EnvAuthority, EnvToken}, name)
 }
 
 // ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its pods later on. It is

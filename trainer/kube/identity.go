@@ -3,48 +3,75 @@ package kube
 import (
 	"context"
 	"fmt"
+	"time"
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// secret returns the secret of the job. The user's side makes the Secret empty and one master fills it: of several the
-// first, by the resource version, and whoever comes later takes what is there.
-func (m *kubeMaster) secret(ctx context.Context) (secret string, err error) {
+// authority returns what signs the certificates of the job. The user's side makes the Secret empty and one master fills it: of several
+// the first, by the resource version, and whoever comes later takes what is there.
+func (m *kubeMaster) authority(ctx context.Context) (*credential.Authority, error) {
 	secrets, name := m.Client.CoreV1().Secrets(m.Namespace), manifest.IdentityName(m.Job)
-	err = m.eventually(ctx, func() error {
-		return insist(ctx, m.log, "read the job's secret", func(ctx context.Context) error { // again after a conflict
+	var text []byte
+	err := m.eventually(ctx, func() error {
+		return insist(ctx, m.log, "read the job's authority", func(ctx context.Context) error { // again after a conflict
 			o, err := secrets.Get(ctx, name, meta.GetOptions{})
 			if err != nil {
 				return err
 			}
-			if o, err = fill(ctx, o, secrets.Update); err == nil {
-				secret = string(o.Data[manifest.KeySecret])
+			if o, err = fill(ctx, o, m.env[job.EnvUID], secrets.Update); err == nil {
+				text = o.Data[manifest.KeyAuthority]
 			}
 			return err
 		})
 	})
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("read the job's secret: %w", err)
-	case !role.IsSecret(secret):
-		return "", fmt.Errorf("read the job's secret: %s of Secret %s is not as a master writes it: stop the job, and submit it again", manifest.KeySecret, name)
+	if err != nil {
+		return nil, fmt.Errorf("read the job's authority: %w", err)
 	}
-	return secret, nil
+	a, err := credential.ParseAuthority(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s of Secret %s is not as a master writes it: stop the job, and submit it again: %w", manifest.KeyAuthority, name, err)
+	}
+	return a, nil
 }
 
-// fill returns the Secret with a secret in it, which it writes if there is none.
-func fill(ctx context.Context, o *core.Secret, update func(context.Context, *core.Secret, meta.UpdateOptions) (*core.Secret, error)) (*core.Secret, error) {
-	if len(o.Data[manifest.KeySecret]) > 0 {
+// fill returns the Secret with an authority of the job in it, which it writes if there is none.
+func fill(ctx context.Context, o *core.Secret, uid string, update func(context.Context, *core.Secret, meta.UpdateOptions) (*core.Secret, error)) (*core.Secret, error) {
+	if len(o.Data[manifest.KeyAuthority]) > 0 {
 		return o, nil
+	}
+	a, err := credential.NewAuthority(uid, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	text, err := a.Encode()
+	if err != nil {
+		return nil, err
 	}
 	o = o.DeepCopy()
 	if o.Data == nil {
 		o.Data = make(map[string][]byte)
 	}
-	o.Data[manifest.KeySecret] = []byte(role.NewSecret())
+	o.Data[manifest.KeyAuthority] = text
 	return update(ctx, o, meta.UpdateOptions{})
+}
+
+// self returns who the master is, with a certificate that it signs for itself.
+func self(a *credential.Authority, h identity.Header) (*wire.Self, error) {
+	card, err := a.Issue(h.Name(), time.Now(), credential.Lasting)
+	if err != nil {
+		return nil, err
+	}
+	c, err := credential.Of(card)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewSelf(h, c), nil
 }

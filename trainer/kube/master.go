@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
@@ -64,6 +65,8 @@ type kubeMaster struct {
 	MasterConfig
 	env    map[string]string
 	log    *slog.Logger
+	root   string // certificate of the job's authority, in one line
+	keys   *keys  // of the cluster
 	state  *recorder
 	resume bool            // the job goes on from its own checkpoints
 	status *wire.JobStatus // until the training has one
@@ -94,6 +97,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 			return nil, fmt.Errorf("find the cluster: %w", err)
 		}
 	}
+	m.keys = clusterKeys(m.Client, accountToken)
 	me := m.env[manifest.EnvPodName] + " on " + cmp.Or(m.env[manifest.EnvNodeName], "an unknown node")
 	m.state = newRecorder(m.Client.CoreV1().ConfigMaps(c.Namespace), c.Namespace, c.Job, m.env[job.EnvUID], me, m.log)
 	return m, nil
@@ -191,7 +195,7 @@ func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
 
 func (m *kubeMaster) runtime(j *job.Job) *Runtime {
 	return NewRuntime(RuntimeConfig{
-		Client: m.Client, Job: j, Environ: m.Environ, Log: m.log,
+		Client: m.Client, Job: j, Environ: m.Environ, Log: m.log, Authority: m.root,
 		Owner: manifest.Owner(manifest.MasterName(m.Job), types.UID(m.env[job.EnvUID])),
 	})
 }
@@ -207,10 +211,11 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 	if err := m.eventually(ctx, func() error { return m.allowed(ctx) }); err != nil {
 		return nil, err
 	}
-	secret, err := m.secret(ctx)
+	authority, err := m.authority(ctx)
 	if err != nil {
 		return nil, err
 	}
+	m.root = authority.Root().String()
 	if before.record == nil { // nothing of this Job is begun: what there is is of a Job before
 		if err := m.outlive(ctx); err != nil {
 			return nil, err
@@ -237,16 +242,23 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 		return nil, err
 	}
 	defer config.Listener.Close()
-	config.Self = wire.NewSelf(identity.Header{Job: m.env[job.EnvUID], Secret: secret, Role: pod.Master, Incarnation: m.state.incarnation, Life: 1})
+	h := identity.Header{Job: m.env[job.EnvUID], Role: pod.Master, Incarnation: m.state.incarnation, Life: 1}
+	if config.Self, err = self(authority, h); err != nil {
+		return nil, err
+	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
 	config.OnStatus, config.OnEvent = m.state.note, m.events.hear
-	return m.attend(ctx, config)
+	return m.attend(ctx, config, authority)
 }
 
 // attend runs the master, and tells it what comes from outside.
-func (m *kubeMaster) attend(ctx context.Context, config master.Config) (*wire.JobStatus, error) {
+func (m *kubeMaster) attend(ctx context.Context, config master.Config, authority *credential.Authority) (*wire.JobStatus, error) {
 	pods := m.runtime(config.Job)
 	defer pods.Close()
+	config.Certification = newCertifier(certifierConfig{
+		Job: m.env[job.EnvUID], Namespace: m.Namespace, Pods: pods.whose, Authority: authority, Keys: m.keys, Log: m.log,
+		Once: cmp.Or(config.Job.RestartPolicy, string(core.RestartPolicyNever)) == string(core.RestartPolicyNever),
+	})
 	scale, notices := make(chan int, 1), make(chan master.Notice, 1)
 	config.Pods, config.Scale, config.Notices = pods, scale, notices
 	running, cancel := context.WithCancelCause(context.WithoutCancel(ctx))

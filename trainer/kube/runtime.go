@@ -43,8 +43,10 @@ type RuntimeConfig struct {
 	Job     *job.Job            // of its namespace
 	Owner   meta.OwnerReference // the master's Job, which all pods go with
 	Environ []string            // the master's environment, of which --populate_env_names takes over
-	Rate    float32             // creations and deletions a second; 0: 100
-	Log     *slog.Logger
+	// Authority is the certificate of the job's authority, in one line, by which pods know the master.
+	Authority string
+	Rate      float32 // creations and deletions a second; 0: 100
+	Log       *slog.Logger
 }
 
 // Runtime is the pods of one job in a cluster: a [master.Pods]. Of those that have failed it keeps a few, the newest.
@@ -125,7 +127,7 @@ func (r *Runtime) Events() <-chan pod.Event { return r.events }
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
-		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ,
+		ID: p.ID, Launch: p.Launch, Slot: p.Slot, OOMs: p.OOMs, Environ: r.config.Environ, Authority: r.config.Authority,
 	}, r.config.Owner)
 	if err != nil {
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
@@ -197,6 +199,17 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	if r.known[p.UID] == nil {
 		r.known[p.UID] = &known{name: p.Name, made: p.ResourceVersion, gone: vanished(p)}
 	}
+}
+
+// whose returns which start of which pod of the job a pod object is. known is false of one that was not heard of, yet or any more.
+func (r *Runtime) whose(uid types.UID) (id pod.ID, launch int, ended, known bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[uid]
+	if k == nil {
+		return pod.ID{}, 0, false, false
+	}
+	return k.gone.ID, k.gone.Launch, k.told.Phase.Ended(), true
 }
 
 // Adopt implements [master.Pods]. What is told here of a pod is not told again by Events, and what becomes of it between the list

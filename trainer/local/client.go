@@ -440,11 +440,11 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 	if err := d.readJSON("master.json", &at); err != nil {
 		return err
 	}
-	self, err := d.identity(identity.User)
+	self, err := d.self(identity.User, 0)
 	if err != nil {
 		return err
 	}
-	conn, err := wire.Connect(at.Address, nil, wire.NewSelf(self), wire.Callee{ID: pod.ID{Role: pod.Master}})
+	conn, err := wire.Connect(at.Address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err
 	}

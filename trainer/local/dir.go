@@ -14,10 +14,11 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // ErrNotFound is returned where there is no job of a name.
@@ -157,25 +158,54 @@ func (d dir) keep(names ...string) error {
 	return nil
 }
 
-// identify gives the job its identity: a UID that no other job has, and a secret that no other user can read.
+// identify gives the job its identity: a UID that no other job has, and an authority whose key no other user can read.
 func (d dir) identify() error {
-	return errors.Join(d.write("uid", []byte(rand.Text()+"\n")), d.write("secret", []byte(role.NewSecret()+"\n")))
+	uid := rand.Text()
+	a, err := credential.NewAuthority(uid, time.Now())
+	if err != nil {
+		return err
+	}
+	text, err := a.Encode()
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.write("uid", []byte(uid+"\n")), d.write("authority.pem", text))
 }
 
-// identity returns who a process of this job is, its master or a user, by what identify has written.
-func (d dir) identity(of pod.Role) (identity.Header, error) {
-	h := identity.Header{Role: of, Incarnation: 1, Life: 1}
-	for file, to := range map[string]*string{"uid": &h.Job, "secret": &h.Secret} {
-		text, err := os.ReadFile(d.path(file))
-		if err != nil {
-			return identity.Header{}, fmt.Errorf("read the identity of job %s: %w", d.name(), err)
-		}
-		*to = strings.TrimSpace(string(text))
+// authority returns the job's UID and the authority of its certificates, by what identify has written.
+func (d dir) authority() (uid string, a *credential.Authority, err error) {
+	text, err := os.ReadFile(d.path("uid"))
+	if err != nil {
+		return "", nil, fmt.Errorf("read the identity of job %s: %w", d.name(), err)
 	}
-	if h.Job == "" || !role.IsSecret(h.Secret) {
-		return identity.Header{}, fmt.Errorf("read the identity of job %s: %s and %s are not as a launcher writes them", d.name(), d.path("uid"), d.path("secret"))
+	if uid = strings.TrimSpace(string(text)); uid == "" {
+		return "", nil, fmt.Errorf("read the identity of job %s: %s is empty: the job has to be started again", d.name(), d.path("uid"))
 	}
-	return h, nil
+	if text, err = os.ReadFile(d.path("authority.pem")); err != nil {
+		return "", nil, fmt.Errorf("read the identity of job %s: %w", d.name(), err)
+	}
+	if a, err = credential.ParseAuthority(text); err != nil {
+		return "", nil, fmt.Errorf("%s: %w", d.path("authority.pem"), err)
+	}
+	return uid, a, nil
+}
+
+// self returns who a process of this user is in the job, its master or the user, and what proves it.
+func (d dir) self(of pod.Role, incarnation int) (*wire.Self, error) {
+	uid, a, err := d.authority()
+	if err != nil {
+		return nil, err
+	}
+	h := identity.Header{Job: uid, Role: of, Incarnation: incarnation, Life: 1}
+	card, err := a.Issue(h.Name(), time.Now(), credential.Lasting)
+	if err != nil {
+		return nil, err
+	}
+	c, err := credential.Of(card)
+	if err != nil {
+		return nil, err
+	}
+	return wire.NewSelf(h, c), nil
 }
 
 // address is where a process is found: master.json, written by each master when it listens, and launcher.json.

@@ -73,7 +73,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 			return nil, err
 		}
 	}
-	self, err := d.identity(pod.Master)
+	uid, authority, err := d.authority()
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	}
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
 	l.pods = newProcesses(podConfig{
-		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: self.Job, Secret: self.Secret, Logs: d.logs(),
+		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(),
 		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs,
 	})
 	launchers.Store(d, l)

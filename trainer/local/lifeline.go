@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -19,9 +20,10 @@ const (
 	lockEnv     = "ELASTICDL_LOCK"     // of the job
 	listenerEnv = "ELASTICDL_LISTENER" // of the master's service
 	sessionEnv  = "ELASTICDL_SESSION"  // of a master with the launcher
+	cardEnv     = "ELASTICDL_CARD"     // of who the child can prove to be
 )
 
-var inheritances = []string{lifelineEnv, lockEnv, listenerEnv, sessionEnv}
+var inheritances = []string{lifelineEnv, lockEnv, listenerEnv, sessionEnv, cardEnv}
 
 // lock is of the job of this process. The death of the process gives it back, and nothing before: who finds it free finds no process of
 // the job.
@@ -57,6 +59,20 @@ func Lifeline(ctx context.Context) (context.Context, context.CancelFunc) {
 		}
 	}()
 	return ctx, stop
+}
+
+// Card returns the certificate and key that the parent gave this process, nil if it gave none.
+func Card() ([]byte, error) {
+	pipe := inherited(cardEnv)
+	if pipe == nil {
+		return nil, nil
+	}
+	defer pipe.Close()
+	card, err := io.ReadAll(pipe)
+	if err != nil {
+		return nil, fmt.Errorf("read the certificate of this process: %w", err)
+	}
+	return card, nil
 }
 
 // endWithParent ends this process as soon as its parent dies.

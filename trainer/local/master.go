@@ -9,7 +9,6 @@ import (
 	"os"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -55,7 +54,7 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 // heir is what a master has from its launcher, and from the masters before it.
 type heir struct {
 	dir      dir
-	self     identity.Header
+	self     *wire.Self
 	listener net.Listener // the same for all masters of a job
 	pods     *pods
 	former   []byte // their last record; nil: this is the first one
@@ -69,10 +68,9 @@ func inherit(d dir, launch int) (*heir, error) {
 	if listener == nil || session == nil {
 		return nil, errors.New("it was not started by a launcher; use elasticdl train --runtime=local")
 	}
-	if h.self, err = d.identity(pod.Master); err != nil {
+	if h.self, err = d.self(pod.Master, launch); err != nil {
 		return nil, err
 	}
-	h.self.Incarnation = launch
 	if h.former, err = d.record(); err != nil {
 		return nil, err
 	}
@@ -91,7 +89,7 @@ func inherit(d dir, launch int) (*heir, error) {
 // ready tells where the master is: it listens.
 func (h *heir) ready() error {
 	return h.dir.writeJSON("master.json", address{
-		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Incarnation, StartedUnixMs: time.Now().UnixMilli(),
+		PID: os.Getpid(), Address: h.listener.Addr().String(), Launch: h.self.Header().Incarnation, StartedUnixMs: time.Now().UnixMilli(),
 	})
 }
 
@@ -114,7 +112,7 @@ func (h *heir) run(ctx context.Context, c MasterConfig, before *wire.JobStatus) 
 	}
 	config.Listener, config.Pods = h.listener, h.pods
 	config.Resume, config.Former, config.Memory = c.Resume, h.former, memory{h.dir}
-	config.Self, config.Users = wire.NewSelf(h.self), true
+	config.Self, config.Users = h.self, true
 	config.OnStatus = func(s *wire.JobStatus) {
 		if err := h.dir.store(s); err != nil {
 			log.Error("Write the job's status", "error", err)

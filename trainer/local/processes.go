@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -22,16 +24,16 @@ const deleteGrace = 5 * time.Second
 
 // podConfig is where and how pods are started.
 type podConfig struct {
-	Binary   string            // elasticdl
-	Lock     *os.File          // of the job, which each pod holds too
-	Master   string            // address of the master
-	Job      string            // UID of the job
-	Secret   string            // of the job
-	Logs     string            // directory of <pod>.log
-	LogLevel string            // of the pods; "" = INFO
-	Threads  int               // of each worker's engine; 0: one
-	Env      map[string]string // beside the environment of this process
-	Grace    time.Duration     // from SIGTERM to SIGKILL; 0: five seconds
+	Binary    string                // elasticdl
+	Lock      *os.File              // of the job, which each pod holds too
+	Master    string                // address of the master
+	Job       string                // UID of the job
+	Authority *credential.Authority // of the job
+	Logs      string                // directory of <pod>.log
+	LogLevel  string                // of the pods; "" = INFO
+	Threads   int                   // of each worker's engine; 0: one
+	Env       map[string]string     // beside the environment of this process
+	Grace     time.Duration         // from SIGTERM to SIGKILL; 0: five seconds
 }
 
 // processes are the servers and workers of one job, which a launcher starts and ends for the master that lives. They outlast it.
@@ -75,8 +77,13 @@ func (r *processes) create(s *session, p master.Pod) error {
 		return fmt.Errorf("create %v: it is running", p.ID)
 	}
 	log := filepath.Join(r.config.Logs, p.ID.String()+".log")
+	card, err := r.config.card(p)
+	if err != nil {
+		return fmt.Errorf("create %v: %w", p.ID, err)
+	}
+	defer card.Close()
 	started, err := command{
-		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(), inherit: []inheritance{{lockEnv, r.config.Lock}},
+		binary: r.config.Binary, args: r.config.args(p), log: log, env: r.config.env(), inherit: []inheritance{{lockEnv, r.config.Lock}, {cardEnv, card}},
 	}.start()
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
@@ -88,11 +95,34 @@ func (r *processes) create(s *session, p master.Pod) error {
 	return nil
 }
 
-// env is what a pod finds in its environment: the job's variables, and its identity, which only this user's processes can read there.
+// card returns a pipe with what a pod proves itself with: its certificate, and the key, which is nowhere else.
+func (c podConfig) card(p master.Pod) (*os.File, error) {
+	name := identity.Name{Job: c.Job, ID: p.ID, Incarnation: p.Launch}
+	card, err := c.Authority.Issue(name, time.Now(), credential.Lasting)
+	if err != nil {
+		return nil, err
+	}
+	text, err := card.Encode()
+	if err != nil {
+		return nil, err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer write.Close()
+	if _, err := write.Write(text); err != nil { // it fits into the pipe
+		read.Close()
+		return nil, err
+	}
+	return read, nil
+}
+
+// env is what a pod finds in its environment: the job's variables, and its UID.
 func (c podConfig) env() map[string]string {
 	env := map[string]string{}
 	maps.Copy(env, c.Env)
-	env[job.EnvUID], env[job.EnvSecret] = c.Job, c.Secret
+	env[job.EnvUID] = c.Job
 	return env
 }
 

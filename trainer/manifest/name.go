@@ -37,15 +37,15 @@ const (
 
 // Keys of the two ConfigMaps and of the Secret.
 const (
-	KeyJob        = "job.json"    // of the spec: the job.Job
-	KeyNumWorkers = "numWorkers"  // of the spec: workers wanted now; goes before the job's own
-	KeyResume     = "resume"      // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
-	KeyStatus     = "status.json" // of the state: the wire.JobStatus
-	KeySecret     = "secret"      // of the identity: what the processes of the job know each other by
+	KeyJob        = "job.json"      // of the spec: the job.Job
+	KeyNumWorkers = "numWorkers"    // of the spec: workers wanted now; goes before the job's own
+	KeyResume     = "resume"        // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
+	KeyStatus     = "status.json"   // of the state: the wire.JobStatus
+	KeyAuthority  = "authority.pem" // of the identity: what signs the certificates of the job, with its key
 )
 
 // Variables that a pod finds in its environment, beside the job's own and those of its identity: [job.EnvUID], which is the
-// UID of the master's Job, and [job.EnvSecret], which the master itself has not.
+// UID of the master's Job, and, of servers and workers, [job.EnvAuthority] and [job.EnvToken].
 const (
 	EnvPodName      = "POD_NAME"
 	EnvPodIP        = "POD_IP"

@@ -26,7 +26,7 @@ import (
 type Submission struct {
 	Job            *batch.Job
 	Spec, State    *core.ConfigMap
-	Identity       *core.Secret         // empty: the master fills it, see [KeySecret]
+	Identity       *core.Secret         // empty: the master fills it, see [KeyAuthority]
 	ServiceAccount *core.ServiceAccount // these three are nil with --service_account
 	Role           *rbac.Role
 	RoleBinding    *rbac.RoleBinding

@@ -12,6 +12,7 @@ import (
 
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -24,6 +25,8 @@ type PodSpec struct {
 	Slot    int      // the index of the first pod of its line, which priorities go by
 	OOMs    int      // how often its line ran out of memory: so often its memory is doubled
 	Environ []string // the master's environment, as NAME=value, of which --populate_env_names takes over
+	// Authority is the certificate of the job's authority, in one line.
+	Authority string
 }
 
 // lostAfter is how many seconds a pod outlives the word of its node.
@@ -87,7 +90,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	t.Spec.AutomountServiceAccountToken = new(false) // it is the account's name that they need
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
-	c.Env = append(c.Env, identity(j, owner)...)
+	proves(&t.Spec, p, owner)
 	c.Env = append(c.Env, inherited(j, p.Environ)...)
 	c.Env = append(c.Env, given(j.Envs)...)
 	if p.ID.Role == pod.PS {
@@ -193,13 +196,13 @@ func image(j *job.Job, role pod.Role, of job.Pod) string {
 	return cmp.Or(of.Image, j.Image)
 }
 
-// listens gives a container a port of gRPC, with its health service as probes: whether it has started, and whether others
-// are to find it. There is none of its being alive: its silence is the master's to judge, and a machine under load, or a master that
+// listens gives a container a port of gRPC, with probes: whether it has started, and whether others
+// are to find it. It accepts connections when it is ready. There is none of its being alive: its silence is the master's to judge, and a machine under load, or a master that
 // reads its data or a checkpoint, is no reason to be killed.
 func listens(c *core.Container, port int32) {
 	probe := func(period, failures int32) *core.Probe {
 		return &core.Probe{
-			ProbeHandler:  core.ProbeHandler{GRPC: &core.GRPCAction{Port: port, Service: new("")}},
+			ProbeHandler:  core.ProbeHandler{TCPSocket: &core.TCPSocketAction{Port: intstr.FromInt32(port)}}, // a kubelet has no certificate
 			PeriodSeconds: period, TimeoutSeconds: 5, FailureThreshold: failures, SuccessThreshold: 1,
 		}
 	}
@@ -220,13 +223,27 @@ func field(name, path string) core.EnvVar {
 	return core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{FieldRef: source}}
 }
 
-// identity is what a pod knows the other pods of its job by.
-func identity(j *job.Job, owner meta.OwnerReference) []core.EnvVar {
-	secret := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: IdentityName(j.Name)}, Key: KeySecret}
-	return []core.EnvVar{
-		{Name: job.EnvUID, Value: string(owner.UID)},
-		{Name: job.EnvSecret, ValueFrom: &core.EnvVarSource{SecretKeyRef: secret}},
-	}
+const (
+	tokenVolume = "elasticdl-identity"
+	tokenDir    = "/var/run/secrets/elasticdl"
+	// tokenSeconds is how long a token is valid; the kubelet renews it before.
+	tokenSeconds = 3600
+)
+
+// proves gives the first container of a pod what it proves with which pod it is: a token that only the master of this job takes. By the
+// authority's certificate it knows the master. Neither is a key.
+func proves(spec *core.PodSpec, p PodSpec, owner meta.OwnerReference) {
+	spec.Volumes = append(spec.Volumes, core.Volume{Name: tokenVolume, VolumeSource: core.VolumeSource{
+		Projected: &core.ProjectedVolumeSource{Sources: []core.VolumeProjection{{
+			ServiceAccountToken: &core.ServiceAccountTokenProjection{Audience: string(owner.UID), ExpirationSeconds: new(int64(tokenSeconds)), Path: "token"},
+		}}},
+	}})
+	c := &spec.Containers[0]
+	c.VolumeMounts = append(c.VolumeMounts, core.VolumeMount{Name: tokenVolume, MountPath: tokenDir, ReadOnly: true})
+	c.Env = append(c.Env,
+		core.EnvVar{Name: job.EnvUID, Value: string(owner.UID)},
+		core.EnvVar{Name: job.EnvAuthority, Value: p.Authority},
+		core.EnvVar{Name: job.EnvToken, Value: tokenDir + "/token"})
 }
 
 // given is the job's own variables.

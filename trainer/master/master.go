@@ -11,8 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -75,6 +73,8 @@ type Config struct {
 	Listener net.Listener // of the master's service; Run closes it
 	Self     *wire.Self   // the master, in the first life of the model
 	Users    bool         // serve the calls of users too, who reach the listener: on one machine
+	// Certification gives pods their certificates; nil: they are given otherwise.
+	Certification wire.CertificationServer
 	Pods     Pods
 	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
 	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
@@ -181,12 +181,14 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
 	m.lasting = lasting
-	srv := wire.NewServer(c.Self)
+	srv := wire.NewServer(c.Self, c.Certification != nil)
 	wire.RegisterMasterServer(srv, m)
 	if c.Users {
 		wire.RegisterJobServer(srv, m)
 	}
-	healthpb.RegisterHealthServer(srv, health.NewServer())
+	if c.Certification != nil {
+		wire.RegisterCertificationServer(srv, c.Certification)
+	}
 	m.background.Go(func() {
 		if err := srv.Serve(c.Listener); err != nil {
 			m.stop(job.Failed, fmt.Errorf("serve %v: %w", c.Listener.Addr(), err))

@@ -225,10 +225,19 @@ func final(err error) bool {
 // call dials once, says hello, and waits for the answer, which is of that worker.
 func (n *Node) call(ctx context.Context, w World, rank int, what errand) (net.Conn, answer, error) {
 	peer := w.Peers[rank]
-	conn, err := n.config.Dial(ctx, peer.Address)
+	raw, err := n.config.Dial(ctx, peer.Address)
 	if err != nil {
 		return nil, answer{}, err
 	}
+	keep(raw)
+	made, err := n.config.Credential.Client(ctx, raw, n.speaks, identity.Is(pod.ID{Role: pod.Worker, Index: peer.Worker}))
+	switch {
+	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
+		return nil, answer{}, &impostorError{peer, err}
+	case err != nil:
+		return nil, answer{}, err
+	}
+	conn := made.Bare()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	self := n.config.Self()
 	h := hello{self, w.Formation, peer.Worker, w.Rank, rank, len(w.Peers), what}
@@ -238,7 +247,7 @@ func (n *Node) call(ctx context.Context, w World, rank int, what errand) (net.Co
 	}
 	switch {
 	case err == nil:
-		err = judgeAnswer(self, peer, a)
+		err = judgeAnswer(self, made.Peer, peer, a)
 	case errors.Is(err, identity.ErrForeign):
 		err = &impostorError{peer, err}
 	}
@@ -253,9 +262,9 @@ func (n *Node) call(ctx context.Context, w World, rank int, what errand) (net.Co
 }
 
 // judgeAnswer says what is wrong with an answer; nil: nothing.
-func judgeAnswer(self identity.Header, peer Peer, a answer) error {
+func judgeAnswer(self identity.Header, proved identity.Name, peer Peer, a answer) error {
 	if a.verdict != foreign {
-		if err := identity.Expect(self, a.from, pod.ID{Role: pod.Worker, Index: peer.Worker}, 0); err != nil {
+		if err := identity.Expect(self, a.from, proved, pod.ID{Role: pod.Worker, Index: peer.Worker}, 0); err != nil {
 			return &impostorError{peer, err}
 		}
 	}

@@ -59,6 +59,13 @@ const readAhead = 4 << 10
 // hears that the link to another broke. Between the Recvs of a collective nobody is to be started.
 const quiet = 20 * time.Millisecond
 
+// keep has the kernel tell when the other machine has vanished; best effort.
+func keep(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		tcp.SetKeepAliveConfig(keepAlive)
+	}
+}
+
 // keepAlive has the kernel ask whether the other machine is there while nothing is under way to it.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: timing.KernelIdle, Interval: timing.KernelInterval, Count: timing.KernelTests}
 
@@ -91,9 +98,6 @@ func newMesh(w World, conns map[int]net.Conn, nears map[int]near) *Mesh {
 		m.watch()
 	})
 	for r, conn := range conns {
-		if tcp, ok := conn.(*net.TCPConn); ok {
-			tcp.SetKeepAliveConfig(keepAlive) // best effort
-		}
 		l := &link{rank: r, conn: conn, near: nears[r]}
 		l.in = bufio.NewReaderSize(counting{conn, &l.got}, readAhead)
 		l.changed.L = &l.mu

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ring"
@@ -33,6 +34,10 @@ type Config struct {
 	Listener net.Listener // owned by the node
 	// Self returns who this worker is now.
 	Self func() identity.Header
+	// Credential proves it.
+	Credential *credential.Credential
+	// Plain has connections leave TLS when both ends are proved, on a network that encrypts below.
+	Plain bool
 	// Silence is how long a link that is waited for may be dead until its world breaks; 0: for ever.
 	Silence time.Duration
 	// Dial connects to a peer's address; nil: TCP, within timing.Connect.
@@ -56,6 +61,7 @@ type World struct {
 // Node is a worker's end of all meshes that it is in, one after the other.
 type Node struct {
 	config Config
+	speaks credential.Protocol
 	ctx    context.Context // ends with the node
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -99,7 +105,10 @@ func Listen(c Config) *Node {
 			return (&net.Dialer{Timeout: timing.Connect, KeepAliveConfig: keepAlive}).DialContext(ctx, "tcp", address)
 		}
 	}
-	n := &Node{config: c, conns: make(map[net.Conn]bool)}
+	n := &Node{config: c, speaks: credential.Mesh, conns: make(map[net.Conn]bool)}
+	if c.Plain {
+		n.speaks = n.speaks.Plain()
+	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.wg.Go(n.accept)
 	return n
@@ -155,22 +164,24 @@ func (n *Node) attend(conn net.Conn) {
 	}
 }
 
-// greet reads a hello and does what follows from it.
-func (n *Node) greet(conn net.Conn) {
-	conn.SetReadDeadline(time.Now().Add(timing.Greeting))
-	h, err := readHello(conn, func(from identity.Header) error { return identity.Admit(n.config.Self(), from, pod.Worker) })
+// greet has who dialled prove who it is, reads its hello, and does what follows from that.
+func (n *Node) greet(raw net.Conn) {
+	conn, h, err := n.hear(raw)
 	n.mu.Lock()
-	n.silent = slices.DeleteFunc(n.silent, func(c net.Conn) bool { return c == conn })
+	n.silent = slices.DeleteFunc(n.silent, func(c net.Conn) bool { return c == raw })
+	delete(n.conns, raw)
+	if conn != nil {
+		n.conns[conn] = true
+	}
 	n.mu.Unlock()
 	switch {
+	case conn == nil:
+		n.suspect(raw, err)
+		raw.Close()
 	case n.ctx.Err() != nil:
 		n.drop(conn)
 	case errors.Is(err, identity.ErrForeign), errors.Is(err, identity.ErrForbidden):
-		level := slog.LevelDebug
-		if n.warned.CompareAndSwap(false, true) { // once: a stranger shall not fill the log
-			level = slog.LevelWarn
-		}
-		n.config.Log.Log(n.ctx, level, "Refused a connection that is not of this job", "from", conn.RemoteAddr(), "error", err)
+		n.suspect(conn, err)
 		n.refuse(conn, answer{verdict: foreign, text: err.Error()})
 	case err != nil:
 		n.config.Log.Debug("A connection is no peer's", "from", conn.RemoteAddr(), "error", err)
@@ -179,6 +190,34 @@ func (n *Node) greet(conn net.Conn) {
 		conn.SetReadDeadline(time.Time{})
 		n.serve(conn, h)
 	}
+}
+
+// hear returns a connection whose other end is known, and its hello. There is no connection if the other end proves nothing.
+func (n *Node) hear(raw net.Conn) (net.Conn, hello, error) {
+	keep(raw)
+	raw.SetDeadline(time.Now().Add(timing.Greeting))
+	made, err := n.config.Credential.Server(n.ctx, raw, false, n.speaks)
+	if err != nil {
+		return nil, hello{}, err
+	}
+	conn := made.Bare()
+	h, err := readHello(conn, func(from identity.Header) error {
+		return identity.Admit(n.config.Self(), from, made.Peer, pod.Worker)
+	})
+	raw.SetWriteDeadline(time.Time{})
+	return conn, h, err
+}
+
+// suspect says that somebody dialled who is not of this job: loudly once, as a stranger shall not fill the log.
+func (n *Node) suspect(conn net.Conn, err error) {
+	if n.ctx.Err() != nil {
+		return
+	}
+	level := slog.LevelDebug
+	if n.warned.CompareAndSwap(false, true) {
+		level = slog.LevelWarn
+	}
+	n.config.Log.Log(n.ctx, level, "Refused a connection that is not of this job", "from", conn.RemoteAddr(), "error", err)
 }
 
 // serve does what a hello of a worker of the job asks for.

@@ -39,6 +39,8 @@ type ClientConfig struct {
 	Layout  param.Layout
 	// Dial opens a connection, for control as for data; nil: TCP.
 	Dial wire.Dialer
+	// PlainData has data connections leave TLS when both ends are proved, as the servers expect.
+	PlainData bool
 	// OnWait hears when calls have been waiting for a server for five seconds, and when they go on. It must not call the
 	// client. nil: nobody hears.
 	OnWait func(Wait)

@@ -29,18 +29,19 @@ const (
 type dataConn struct {
 	server  *Server
 	conn    net.Conn
-	known   func() // is called when the worker has said who it is
+	peer    identity.Name // who has dialled
+	known   func()        // is called when the worker has said who it is
 	opened  bool
 	worker  int
 	life    int64 // in which it was opened: it serves no other
 	scratch []float32
 }
 
-// serve answers requests until the connection ends. The magic of the first is read already.
+// serve answers requests until the connection ends.
 func (d *dataConn) serve() error {
 	head := make([]byte, requestSize)
-	for read := copy(head, requestMagic[:]); ; read = 0 {
-		if _, err := io.ReadFull(d.conn, head[read:]); err != nil {
+	for {
+		if _, err := io.ReadFull(d.conn, head); err != nil {
 			return err
 		}
 		req, err := parseRequest(head)
@@ -85,7 +86,7 @@ func (d *dataConn) open(req request) error {
 	self := s.self.Header()
 	caller, err := identity.Parse(text)
 	if err == nil {
-		err = identity.Admit(self, caller, pod.Worker)
+		err = identity.Admit(self, caller, d.peer, pod.Worker)
 	}
 	if err != nil {
 		return errors.Join(err, d.refuse(reply{status: statusRefused}, err.Error()))

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -42,6 +43,7 @@ type peer struct {
 	addr    string
 	span    param.Range
 	dial    wire.Dialer
+	pushes  credential.Protocol // of data connections
 	control *grpc.ClientConn
 	request *wire.DeclareRequest
 
@@ -68,6 +70,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		addr:    at.Address,
 		span:    span,
 		dial:    config.Dial,
+		pushes:  credential.Push,
 		onWait:  config.OnWait,
 		push:    link{calling: make(chan struct{}, 1)},
 		pull:    link{calling: make(chan struct{}, 1)},
@@ -75,6 +78,9 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 	}
 	if p.dial == nil {
 		p.dial = wire.TCP
+	}
+	if config.PlainData {
+		p.pushes = p.pushes.Plain()
 	}
 	var err error
 	p.control, err = wire.Connect(p.addr, p.dial, p.self, p.callee)
@@ -206,12 +212,17 @@ func (p *peer) connect(ctx context.Context, l *link) (net.Conn, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, openLimit)
 	defer cancel()
-	conn, err := p.dial(ctx, p.addr)
+	raw, err := p.dial(ctx, p.addr)
 	if err != nil {
 		return nil, err
 	}
+	made, err := p.self.Credential().Client(ctx, raw, p.pushes, identity.Is(p.callee.ID))
+	if err != nil {
+		return nil, err
+	}
+	conn := made.Bare()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err = p.introduce(conn)
+	err = p.introduce(conn, made.Peer)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -230,7 +241,7 @@ func (p *peer) connect(ctx context.Context, l *link) (net.Conn, error) {
 }
 
 // introduce says who the worker is, and checks who answers.
-func (p *peer) introduce(conn net.Conn) error {
+func (p *peer) introduce(conn net.Conn, proved identity.Name) error {
 	conn.SetDeadline(time.Now().Add(openLimit))
 	self := p.self.Header()
 	header := self.Append(nil)
@@ -263,7 +274,7 @@ func (p *peer) introduce(conn net.Conn) error {
 	}
 	server, err := identity.Parse(text)
 	if err == nil {
-		err = identity.Expect(self, server, p.callee.ID, p.callee.Incarnation)
+		err = identity.Expect(self, server, proved, p.callee.ID, p.callee.Incarnation)
 	}
 	if err == nil {
 		err = identity.SameLife(self, server)

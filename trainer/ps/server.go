@@ -12,10 +12,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -50,7 +49,9 @@ type ServerConfig struct {
 	EvaluationSteps int                 // a snapshot at each such version, if none is held; 0: none
 	OnSnapshot      func(version int64) // called when one was taken; must not block
 
-	Log *slog.Logger // nil: none
+	// PlainData has data connections leave TLS when both ends are proved, on a network that encrypts below.
+	PlainData bool
+	Log       *slog.Logger // nil: none
 }
 
 // workers returns how many workers' gradients an update averages.
@@ -117,7 +118,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		log:       config.Log,
 		turn:      make(chan struct{}, 1),
 		strangers: make(chan struct{}, maxStrangers),
-		control:   wire.NewServer(config.Self),
+		control:   wire.NewServer(config.Self, false),
 		changed:   make(chan struct{}),
 		data:      make(map[net.Conn]bool),
 		open:      make(map[io.Closer]bool),
@@ -134,7 +135,6 @@ func NewServer(config ServerConfig) (*Server, error) {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.handoff = &handoff{conns: make(chan net.Conn), done: s.ctx.Done()}
 	wire.RegisterParameterServerServer(s.control, &control{server: s})
-	healthpb.RegisterHealthServer(s.control, health.NewServer())
 	return s, nil
 }
 
@@ -215,30 +215,49 @@ const (
 	maxStrangers = 256                    // connections that have not said what they are
 )
 
-// greet tells a data connection from one for control by its first bytes.
+// owned is a connection that Stop ends. Whoever closes it disowns it.
+type owned struct {
+	net.Conn
+	server *Server
+}
+
+// Close implements [net.Conn].
+func (o owned) Close() error {
+	o.server.disown(o.Conn)
+	return nil
+}
+
+// greet has whoever dialled prove who it is, and tells a data connection from one for control.
 func (s *Server) greet(conn net.Conn) {
-	var first [len(requestMagic)]byte
 	conn.SetDeadline(time.Now().Add(greeting))
-	_, err := io.ReadFull(conn, first[:])
-	if err != nil || first != requestMagic {
-		<-s.strangers
-	}
+	known := sync.OnceFunc(func() { <-s.strangers })
+	made, err := s.self.Credential().Server(s.ctx, owned{conn, s}, false, s.pushes(), credential.GRPC)
 	if err != nil {
-		s.disown(conn)
+		known()
+		s.log.Debug("Refused a connection", "from", conn.RemoteAddr(), "error", err)
 		return
 	}
-	if first != requestMagic {
+	if made.Protocol == credential.GRPC {
+		known()
 		conn.SetDeadline(time.Time{})
-		s.handoff.give(&prefixed{Conn: conn, prefix: first[:], closed: func() { s.disown(conn) }})
+		s.handoff.give(made)
 		return
 	}
-	defer s.disown(conn)
-	d := dataConn{server: s, conn: conn, known: sync.OnceFunc(func() { <-s.strangers })}
+	defer made.Close()
+	d := dataConn{server: s, conn: made.Bare(), peer: made.Peer, known: known}
 	defer d.known()
-	defer s.forget(conn)
+	defer s.forget(d.conn)
 	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 		s.log.Debug("Data connection ended", "worker", d.worker, "error", err)
 	}
+}
+
+// pushes returns how data connections are spoken.
+func (s *Server) pushes() credential.Protocol {
+	if s.config.PlainData {
+		return credential.Push.Plain()
+	}
+	return credential.Push
 }
 
 // forget drops a data connection that has ended.
@@ -363,24 +382,3 @@ func (h *handoff) Accept() (net.Conn, error) {
 
 func (h *handoff) Close() error   { return nil }
 func (h *handoff) Addr() net.Addr { return h.addr }
-
-// prefixed is a connection whose first bytes were read already.
-type prefixed struct {
-	net.Conn
-	prefix []byte
-	closed func()
-}
-
-func (p *prefixed) Read(b []byte) (int, error) {
-	if len(p.prefix) == 0 {
-		return p.Conn.Read(b)
-	}
-	n := copy(b, p.prefix)
-	p.prefix = p.prefix[n:]
-	return n, nil
-}
-
-func (p *prefixed) Close() error {
-	p.closed()
-	return nil
-}

@@ -1,44 +1,165 @@
 package role
 
 import (
-	"crypto/rand"
-	"encoding/hex"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/elasticdl/elasticdl/trainer/credential"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// secretSize is how many random bytes a job's secret has.
-const secretSize = 32
-
-// NewSecret returns the secret of a new job, as hexadecimal digits. The processes of a job know each other by it.
-func NewSecret() string {
-	secret := make([]byte, secretSize)
-	rand.Read(secret) // which never fails
-	return hex.EncodeToString(secret)
+// Identify takes the identity of the job from the environment, which the master sets for each pod that it makes. card is what a
+// process of this machine is given by its launcher; a pod has none, and asks the master for a certificate.
+func (r *Role) Identify(getenv func(name string) string, card []byte) {
+	r.Job, r.Authority, r.Token, r.Card = getenv(job.EnvUID), getenv(job.EnvAuthority), getenv(job.EnvToken), card
 }
 
-// IsSecret reports whether text is a secret as [NewSecret] returns it.
-func IsSecret(text string) bool {
-	secret, err := hex.DecodeString(text)
-	return err == nil && len(secret) == secretSize
-}
-
-// Identify takes the identity of the job from the environment, which the master sets for each pod that it makes. A secret
-// is never in the arguments of a command, which every user of a machine can list.
-func (r *Role) Identify(getenv func(name string) string) {
-	r.Job, r.Secret = getenv(job.EnvUID), getenv(job.EnvSecret)
-}
-
-// check returns an error if the role lacks what others know it by. The error does not contain the secret.
+// check returns an error if the role lacks what others know it by.
 func (r Role) check() error {
+	const made = "servers and workers are started by the master of their job"
 	switch {
 	case r.Job == "":
-		return fmt.Errorf("%s is not set: expected the UID of the job; servers and workers are started by the master of their job", job.EnvUID)
-	case !IsSecret(r.Secret):
-		return fmt.Errorf("%s is not set as expected: expected %d hexadecimal digits; servers and workers are started by the master of their job", job.EnvSecret, 2*secretSize)
+		return fmt.Errorf("%s is not set: expected the UID of the job; %s", job.EnvUID, made)
 	case r.Launch < 1:
 		return fmt.Errorf("--launch=%d: expected 1 or more", r.Launch)
+	case r.Card == nil && (r.Authority == "" || r.Token == ""):
+		return fmt.Errorf("%s and %s are not set: expected the certificate of the job's authority, and the file of a ServiceAccount's token; %s", job.EnvAuthority, job.EnvToken, made)
 	}
 	return nil
+}
+
+// prove returns who this process is, with what proves it, which is renewed until stop is called. It waits for the master,
+// as long as that may be away.
+func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self *wire.Self, stop func(), err error) {
+	if err := r.check(); err != nil {
+		return nil, nil, err
+	}
+	h := identity.Header{Job: r.Job, Role: role, Index: r.Index, Incarnation: r.Launch}
+	var c *credential.Credential
+	stop = func() {}
+	if r.Card != nil {
+		c, err = given(r.Card)
+	} else {
+		c, stop, err = r.request(ctx, log)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	if c.Name() != h.Name() {
+		stop()
+		return nil, nil, fmt.Errorf("the certificate of this process is of %v, expected %v", c.Name(), h.Name())
+	}
+	return wire.NewSelf(h, c), stop, nil
+}
+
+// given makes a credential of a card.
+func given(text []byte) (*credential.Credential, error) {
+	card, err := credential.ParseCard(text)
+	if err != nil {
+		return nil, err
+	}
+	return credential.Of(card)
+}
+
+// request has the master give this pod a certificate, and renews it until stop is called.
+func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Credential, stop func(), err error) {
+	root, err := credential.ParseRoot(r.Authority)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", job.EnvAuthority, err)
+	}
+	if c, err = credential.New(root); err != nil {
+		return nil, nil, err
+	}
+	certify := func(ctx context.Context) error {
+		token, err := os.ReadFile(r.Token) // the kubelet renews it
+		if err != nil {
+			return fmt.Errorf("%s: %w", job.EnvToken, err)
+		}
+		return wire.Certify(ctx, r.Master, nil, c, strings.TrimSpace(string(token)))
+	}
+	first, cancel := ctx, context.CancelFunc(func() {})
+	if limit := r.abandoned(); limit > 0 {
+		first, cancel = context.WithTimeoutCause(ctx, limit, worker.ErrAbandoned)
+	}
+	defer cancel()
+	if err := insist(first, certify, log); err != nil {
+		return nil, nil, fmt.Errorf("get a certificate of the master at %s: %w", r.Master, err)
+	}
+	renewing, end := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		renew(renewing, c.Validity, certify, log)
+	}()
+	return c, func() {
+		end()
+		<-ended
+	}, nil
+}
+
+// insist calls f until it succeeds, until what it asks for is refused, or until ctx ends.
+func insist(ctx context.Context, f func(context.Context) error, log *slog.Logger) error {
+	for pause := firstPause; ; pause = min(2*pause, longPause) {
+		err := f(ctx)
+		if err == nil || refused(err) {
+			return err
+		}
+		log.Debug("No certificate yet", "error", err)
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+	}
+}
+
+const (
+	// Between two requests for a certificate.
+	firstPause = 50 * time.Millisecond
+	longPause  = timing.Reconnect
+	// renewPause is between two attempts to renew one that is valid still.
+	renewPause = time.Minute
+)
+
+// refused reports whether the master said no for good.
+func refused(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unauthenticated || code == codes.InvalidArgument || errors.Is(err, os.ErrNotExist)
+}
+
+// renew renews a certificate after each third of its validity, until ctx ends. A master that is away is asked again.
+func renew(ctx context.Context, validity func() (since, expiry time.Time), certify func(context.Context) error, log *slog.Logger) {
+	for {
+		since, expiry := validity()
+		wait := time.Until(since.Add(expiry.Sub(since) / 3))
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(max(wait, 0)):
+			}
+			err := certify(ctx)
+			if err == nil {
+				break
+			}
+			if ctx.Err() == nil {
+				log.Warn("The certificate of this pod is not renewed yet", "expires", expiry, "error", err)
+			}
+			wait = renewPause
+		}
+	}
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/agent"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
-	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -25,7 +24,9 @@ type Role struct {
 	Index     int       // --index
 	Launch    int       // --launch: which start of that index this is, from 1
 	Job       string    // UID of the job, by the environment: see [Role.Identify]
-	Secret    string    // of the job, by the environment
+	Authority string    // certificate of the job's authority, by the environment of a pod
+	Token     string    // file of the pod's token, by the environment of a pod
+	Card      []byte    // certificate and key of a process of this machine; nil: the master gives a certificate
 	Address   string    // --address where a server listens; "" = 127.0.0.1:0
 	Advertise string    // --advertise: where others find a server; "" = where it listens
 	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
@@ -37,11 +38,6 @@ type Role struct {
 // inPod reports whether this process is the main one of a container, whose addresses are the cluster's.
 func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
 
-// self returns who this process is.
-func (r Role) self(role pod.Role) *wire.Self {
-	return wire.NewSelf(identity.Header{Job: r.Job, Secret: r.Secret, Role: role, Index: r.Index, Incarnation: r.Launch})
-}
-
 // leave tells why a role ends to whoever looks at its pod.
 func (r Role) leave(err error) error {
 	if r.inPod() {
@@ -52,9 +48,12 @@ func (r Role) leave(err error) error {
 
 // RunPS runs a parameter server: the main of its process.
 func RunPS(ctx context.Context, r Role) error {
-	if err := r.check(); err != nil {
+	log := Logger(r.Log, r.LogLevel)
+	self, stopRenewing, err := r.prove(ctx, pod.PS, log)
+	if err != nil {
 		return r.leave(err)
 	}
+	defer stopRenewing()
 	listener, err := listen(ctx, cmp.Or(r.Address, "127.0.0.1:0"))
 	if err != nil {
 		return r.leave(err)
@@ -68,8 +67,8 @@ func RunPS(ctx context.Context, r Role) error {
 	}
 	defer stop()
 	err = ps.Run(serving, ps.Config{
-		Master: r.Master, Self: r.self(pod.PS), Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
-		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: Logger(r.Log, r.LogLevel),
+		Master: r.Master, Self: self, Listener: listener, Advertise: r.Advertise, Leave: leave, Abandoned: r.abandoned(),
+		Open: bucket.Opener(context.WithoutCancel(ctx)), Log: log,
 	})
 	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
 		err = ErrLeft
@@ -108,10 +107,12 @@ func (r Role) host() string {
 
 // RunWorker runs a worker: the main of its process.
 func RunWorker(ctx context.Context, r Role) error {
-	if err := r.check(); err != nil {
+	log := Logger(r.Log, r.LogLevel)
+	self, stopRenewing, err := r.prove(ctx, pod.Worker, log)
+	if err != nil {
 		return r.leave(err)
 	}
-	self := r.self(pod.Worker)
+	defer stopRenewing()
 	conn, err := wire.Connect(r.Master, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return r.leave(err)
@@ -122,7 +123,6 @@ func RunWorker(ctx context.Context, r Role) error {
 	}
 	working, stop := work(ctx, leaveGrace)
 	defer stop()
-	log := Logger(r.Log, r.LogLevel)
 	return r.leave(worker.Main(working, worker.Options{
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{

@@ -2,13 +2,18 @@ package wire
 
 import (
 	"context"
+	"errors"
 	"net"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
@@ -27,11 +32,15 @@ func TCP(ctx context.Context, address string) (net.Conn, error) {
 // that is nil), whatever proxies the environment names. An answer of anybody else is an error. Calls and streams on it do
 // not outlast a node that vanishes for longer than timing.Vanish, and a call without a deadline has one of timing.Call.
 func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.ClientConn, error) {
+	return connection(address, dial, &caller{self.credential, callee.ID}, calls(self, callee)...)
+}
+
+func connection(address string, dial Dialer, c *caller, options ...grpc.DialOption) (*grpc.ClientConn, error) {
 	if dial == nil {
 		dial = TCP
 	}
-	return grpc.NewClient("passthrough:///"+address, append(calls(self, callee),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return grpc.NewClient("passthrough:///"+address, append(options,
+		grpc.WithTransportCredentials(c),
 		grpc.WithNoProxy(),
 		grpc.WithContextDialer(dial),
 		grpc.WithConnectParams(grpc.ConnectParams{
@@ -42,4 +51,62 @@ func Connect(address string, dial Dialer, self *Self, callee Callee) (*grpc.Clie
 		grpc.WithInitialConnWindowSize(window),
 		grpc.WithKeepaliveParams(alive),
 		grpc.WithIdleTimeout(0))...) // it is kept, and tested, also while nobody calls
+}
+
+// caller proves who calls, and that the pod that was called answers.
+type caller struct {
+	credential *credential.Credential
+	callee     pod.ID
+}
+
+// ClientHandshake implements credentials.TransportCredentials.
+func (c *caller) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	made, err := c.credential.Client(ctx, conn, credential.GRPC, identity.Is(c.callee))
+	if err != nil {
+		return nil, nil, err
+	}
+	return made, proof(made.Peer), nil
+}
+
+// ServerHandshake, Info, Clone and OverrideServerName implement credentials.TransportCredentials.
+func (c *caller) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("a client is not called")
+}
+func (c *caller) Info() credentials.ProtocolInfo          { return secured }
+func (c *caller) Clone() credentials.TransportCredentials { return c }
+func (c *caller) OverrideServerName(string) error         { return nil }
+
+// Certify asks the master at address, which its certificate proves, for a certificate of the credential's key, and takes it. The
+// token is of the pod's ServiceAccount. UNAUTHENTICATED: it is not good; other errors pass.
+func Certify(ctx context.Context, address string, dial Dialer, c *credential.Credential, token string) error {
+	request, err := c.Request()
+	if err != nil {
+		return err
+	}
+	conn, err := connection(address, dial, &caller{c, pod.ID{Role: pod.Master}})
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ctx, end := limited(ctx)
+	reply, err := NewCertificationClient(conn).Certify(ctx, &CertifyRequest{Token: token, Request: request})
+	if err = end(err); err != nil {
+		return err
+	}
+	return c.Take(reply.Certificate)
+}
+
+// proof is whom the other end of a connection has proved to be.
+type proof identity.Name
+
+// AuthType implements credentials.AuthInfo.
+func (proof) AuthType() string { return "certificate of the job" }
+
+// proved returns whom the one who answered has proved to be.
+func proved(by *peer.Peer) identity.Name {
+	if by == nil {
+		return identity.Name{}
+	}
+	name, _ := by.AuthInfo.(proof)
+	return identity.Name(name)
 }

@@ -9,12 +9,13 @@ import (
 	"sync"
 
 	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/tap"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
 const (
@@ -25,11 +26,11 @@ const (
 	maxRefusals = 16
 )
 
-// door lets into a server who is of its job. A call is refused by its header alone, before its message is read. What a
-// stranger holds is one of a bounded number of connections.
+// door lets into a server who is of its job. Who a connection is of is proved before anything else; a call is refused by its
+// header alone, before its message is read. What strangers hold is a bounded number of connections.
 type door struct {
-	credentials.TransportCredentials // without encryption
-	self                             *Self
+	self *Self
+	open bool // for strangers, too
 
 	mu        sync.Mutex
 	strangers []*guest // in the order in which they came
@@ -37,22 +38,38 @@ type door struct {
 
 // guest is a connection to a server.
 type guest struct {
-	net.Conn
-	door *door
+	net.Conn // as it was accepted
+	door     *door
 
 	// Of the one goroutine that reads the connection:
 	listener
-	known   bool // a caller has shown that it is of the job
-	refused int  // calls of strangers
+	peer    identity.Name // whom it has proved to be
+	refused int           // calls of strangers
 }
 
-func newDoor(self *Self) *door {
-	return &door{TransportCredentials: insecure.NewCredentials(), self: self}
-}
+func newDoor(self *Self, open bool) *door { return &door{self: self, open: open} }
 
-// ServerHandshake implements credentials.TransportCredentials: it takes a connection that was accepted.
+// ServerHandshake implements credentials.TransportCredentials: it has whoever has dialled prove who it is.
 func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	if conn, ok := conn.(*credential.Conn); ok {
+		return conn, &guest{Conn: conn, door: d, peer: conn.Peer}, nil
+	}
 	g := &guest{Conn: conn, door: d}
+	d.admit(g)
+	ctx, cancel := context.WithTimeout(context.Background(), timing.Greeting)
+	defer cancel()
+	secured, err := d.self.credential.Server(ctx, g, d.open, credential.GRPC)
+	if err != nil {
+		return nil, nil, err
+	}
+	if g.peer = secured.Peer; g.peer != (identity.Name{}) {
+		d.forget(g)
+	}
+	return secured, g, nil
+}
+
+// admit counts a connection among the strangers. One more than maxStrangers ends the oldest.
+func (d *door) admit(g *guest) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.strangers) == maxStrangers {
@@ -60,11 +77,21 @@ func (d *door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, e
 		d.strangers = d.strangers[1:]
 	}
 	d.strangers = append(d.strangers, g)
-	return g, g, nil
 }
 
+// ClientHandshake, Info, Clone and OverrideServerName implement credentials.TransportCredentials.
+func (d *door) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	return nil, nil, errors.New("a server does not call")
+}
+func (d *door) Info() credentials.ProtocolInfo          { return secured }
+func (d *door) Clone() credentials.TransportCredentials { return d }
+func (d *door) OverrideServerName(string) error         { return nil }
+
+// secured is what connections of gRPC are.
+var secured = credentials.ProtocolInfo{SecurityProtocol: "tls"}
+
 // AuthType implements credentials.AuthInfo.
-func (g *guest) AuthType() string { return "header of each call" }
+func (g *guest) AuthType() string { return "certificate of the job" }
 
 // Close implements net.Conn.
 func (g *guest) Close() error {
@@ -89,14 +116,10 @@ func (d *door) tap(ctx context.Context, call *tap.Info) (context.Context, error)
 	p, _ := peer.FromContext(ctx)
 	g := p.AuthInfo.(*guest)
 	caller, err := g.admit(d.self.Header(), call)
-	switch {
-	case errors.Is(err, identity.ErrForeign):
+	if errors.Is(err, identity.ErrForeign) {
 		if g.refused++; g.refused == maxRefusals {
 			g.Conn.Close()
 		}
-	case !g.known:
-		g.known = true
-		d.forget(g)
 	}
 	if err != nil {
 		return ctx, Refusal(err)
@@ -115,7 +138,7 @@ func (g *guest) admit(self identity.Header, call *tap.Info) (identity.Header, er
 	listed, exists := identity.Calls[call.FullMethodName]
 	caller, err := g.header(call.Header[HeaderKey])
 	if err == nil {
-		err = identity.Admit(self, caller, listed.Roles...)
+		err = identity.Admit(self, caller, g.peer, listed.Roles...)
 	}
 	switch {
 	case errors.Is(err, identity.ErrForeign):

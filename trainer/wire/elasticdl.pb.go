@@ -249,6 +249,102 @@ func (Leave) EnumDescriptor() ([]byte, []int) {
 	return file_elasticdl_proto_rawDescGZIP(), []int{3}
 }
 
+type CertifyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`     // of the pod's ServiceAccount, for the job's UID
+	Request       []byte                 `protobuf:"bytes,2,opt,name=request,proto3" json:"request,omitempty"` // PKCS #10, DER
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyRequest) Reset() {
+	*x = CertifyRequest{}
+	mi := &file_elasticdl_proto_msgTypes[0]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyRequest) ProtoMessage() {}
+
+func (x *CertifyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[0]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyRequest.ProtoReflect.Descriptor instead.
+func (*CertifyRequest) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{0}
+}
+
+func (x *CertifyRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CertifyRequest) GetRequest() []byte {
+	if x != nil {
+		return x.Request
+	}
+	return nil
+}
+
+type CertifyReply struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Certificate   []byte                 `protobuf:"bytes,1,opt,name=certificate,proto3" json:"certificate,omitempty"` // DER
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CertifyReply) Reset() {
+	*x = CertifyReply{}
+	mi := &file_elasticdl_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CertifyReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CertifyReply) ProtoMessage() {}
+
+func (x *CertifyReply) ProtoReflect() protoreflect.Message {
+	mi := &file_elasticdl_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CertifyReply.ProtoReflect.Descriptor instead.
+func (*CertifyReply) Descriptor() ([]byte, []int) {
+	return file_elasticdl_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *CertifyReply) GetCertificate() []byte {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
 type JoinRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Role          Role                   `protobuf:"varint,1,opt,name=role,proto3,enum=elasticdl.Role" json:"role,omitempty"`
@@ -263,7 +359,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_elasticdl_proto_msgTypes[0]
+	mi := &file_elasticdl_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -275,7 +371,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[0]
+	mi := &file_elasticdl_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -288,7 +384,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{0}
+	return file_elasticdl_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *JoinRequest) GetRole() Role {
@@ -346,7 +442,7 @@ type JoinReply struct {
 
 func (x *JoinReply) Reset() {
 	*x = JoinReply{}
-	mi := &file_elasticdl_proto_msgTypes[1]
+	mi := &file_elasticdl_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -358,7 +454,7 @@ func (x *JoinReply) String() string {
 func (*JoinReply) ProtoMessage() {}
 
 func (x *JoinReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[1]
+	mi := &file_elasticdl_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -371,7 +467,7 @@ func (x *JoinReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinReply.ProtoReflect.Descriptor instead.
 func (*JoinReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{1}
+	return file_elasticdl_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *JoinReply) GetJob() []byte {
@@ -421,7 +517,7 @@ type Base struct {
 
 func (x *Base) Reset() {
 	*x = Base{}
-	mi := &file_elasticdl_proto_msgTypes[2]
+	mi := &file_elasticdl_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -433,7 +529,7 @@ func (x *Base) String() string {
 func (*Base) ProtoMessage() {}
 
 func (x *Base) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[2]
+	mi := &file_elasticdl_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -446,7 +542,7 @@ func (x *Base) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Base.ProtoReflect.Descriptor instead.
 func (*Base) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{2}
+	return file_elasticdl_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Base) GetDir() string {
@@ -481,7 +577,7 @@ type Server struct {
 
 func (x *Server) Reset() {
 	*x = Server{}
-	mi := &file_elasticdl_proto_msgTypes[3]
+	mi := &file_elasticdl_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -493,7 +589,7 @@ func (x *Server) String() string {
 func (*Server) ProtoMessage() {}
 
 func (x *Server) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[3]
+	mi := &file_elasticdl_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -506,7 +602,7 @@ func (x *Server) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Server.ProtoReflect.Descriptor instead.
 func (*Server) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{3}
+	return file_elasticdl_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Server) GetAddress() string {
@@ -544,7 +640,7 @@ type Task struct {
 
 func (x *Task) Reset() {
 	*x = Task{}
-	mi := &file_elasticdl_proto_msgTypes[4]
+	mi := &file_elasticdl_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -556,7 +652,7 @@ func (x *Task) String() string {
 func (*Task) ProtoMessage() {}
 
 func (x *Task) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[4]
+	mi := &file_elasticdl_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -569,7 +665,7 @@ func (x *Task) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Task.ProtoReflect.Descriptor instead.
 func (*Task) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{4}
+	return file_elasticdl_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Task) GetKind() TaskKind {
@@ -662,7 +758,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_elasticdl_proto_msgTypes[5]
+	mi := &file_elasticdl_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -674,7 +770,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[5]
+	mi := &file_elasticdl_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -687,7 +783,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{5}
+	return file_elasticdl_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Block) GetFirst() int64 {
@@ -730,7 +826,7 @@ type GetTaskRequest struct {
 
 func (x *GetTaskRequest) Reset() {
 	*x = GetTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[6]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -742,7 +838,7 @@ func (x *GetTaskRequest) String() string {
 func (*GetTaskRequest) ProtoMessage() {}
 
 func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[6]
+	mi := &file_elasticdl_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -755,7 +851,7 @@ func (x *GetTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskRequest.ProtoReflect.Descriptor instead.
 func (*GetTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{6}
+	return file_elasticdl_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *GetTaskRequest) GetWorker() int32 {
@@ -800,7 +896,7 @@ type Dataset struct {
 
 func (x *Dataset) Reset() {
 	*x = Dataset{}
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -812,7 +908,7 @@ func (x *Dataset) String() string {
 func (*Dataset) ProtoMessage() {}
 
 func (x *Dataset) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[7]
+	mi := &file_elasticdl_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -825,7 +921,7 @@ func (x *Dataset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dataset.ProtoReflect.Descriptor instead.
 func (*Dataset) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{7}
+	return file_elasticdl_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Dataset) GetSize() int64 {
@@ -872,7 +968,7 @@ type GetTaskReply struct {
 
 func (x *GetTaskReply) Reset() {
 	*x = GetTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -884,7 +980,7 @@ func (x *GetTaskReply) String() string {
 func (*GetTaskReply) ProtoMessage() {}
 
 func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[8]
+	mi := &file_elasticdl_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -897,7 +993,7 @@ func (x *GetTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTaskReply.ProtoReflect.Descriptor instead.
 func (*GetTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{8}
+	return file_elasticdl_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *GetTaskReply) GetTask() *Task {
@@ -918,7 +1014,7 @@ type Metric struct {
 
 func (x *Metric) Reset() {
 	*x = Metric{}
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1026,7 @@ func (x *Metric) String() string {
 func (*Metric) ProtoMessage() {}
 
 func (x *Metric) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[9]
+	mi := &file_elasticdl_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1039,7 @@ func (x *Metric) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Metric.ProtoReflect.Descriptor instead.
 func (*Metric) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{9}
+	return file_elasticdl_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Metric) GetName() string {
@@ -975,7 +1071,7 @@ type ReportTaskRequest struct {
 
 func (x *ReportTaskRequest) Reset() {
 	*x = ReportTaskRequest{}
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1083,7 @@ func (x *ReportTaskRequest) String() string {
 func (*ReportTaskRequest) ProtoMessage() {}
 
 func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[10]
+	mi := &file_elasticdl_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1096,7 @@ func (x *ReportTaskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskRequest.ProtoReflect.Descriptor instead.
 func (*ReportTaskRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{10}
+	return file_elasticdl_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReportTaskRequest) GetWorker() int32 {
@@ -1060,7 +1156,7 @@ type ReportTaskReply struct {
 
 func (x *ReportTaskReply) Reset() {
 	*x = ReportTaskReply{}
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1072,7 +1168,7 @@ func (x *ReportTaskReply) String() string {
 func (*ReportTaskReply) ProtoMessage() {}
 
 func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[11]
+	mi := &file_elasticdl_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1085,7 +1181,7 @@ func (x *ReportTaskReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportTaskReply.ProtoReflect.Descriptor instead.
 func (*ReportTaskReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{11}
+	return file_elasticdl_proto_rawDescGZIP(), []int{13}
 }
 
 type LeaseProgress struct {
@@ -1101,7 +1197,7 @@ type LeaseProgress struct {
 
 func (x *LeaseProgress) Reset() {
 	*x = LeaseProgress{}
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1209,7 @@ func (x *LeaseProgress) String() string {
 func (*LeaseProgress) ProtoMessage() {}
 
 func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[12]
+	mi := &file_elasticdl_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1222,7 @@ func (x *LeaseProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseProgress.ProtoReflect.Descriptor instead.
 func (*LeaseProgress) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{12}
+	return file_elasticdl_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LeaseProgress) GetLease() int64 {
@@ -1186,7 +1282,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1198,7 +1294,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[13]
+	mi := &file_elasticdl_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1211,7 +1307,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{13}
+	return file_elasticdl_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HeartbeatRequest) GetRole() Role {
@@ -1334,7 +1430,7 @@ type CutReport struct {
 
 func (x *CutReport) Reset() {
 	*x = CutReport{}
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1346,7 +1442,7 @@ func (x *CutReport) String() string {
 func (*CutReport) ProtoMessage() {}
 
 func (x *CutReport) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[14]
+	mi := &file_elasticdl_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1359,7 +1455,7 @@ func (x *CutReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CutReport.ProtoReflect.Descriptor instead.
 func (*CutReport) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{14}
+	return file_elasticdl_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CutReport) GetNumber() int64 {
@@ -1469,7 +1565,7 @@ type HeartbeatReply struct {
 
 func (x *HeartbeatReply) Reset() {
 	*x = HeartbeatReply{}
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1481,7 +1577,7 @@ func (x *HeartbeatReply) String() string {
 func (*HeartbeatReply) ProtoMessage() {}
 
 func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[15]
+	mi := &file_elasticdl_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1494,7 +1590,7 @@ func (x *HeartbeatReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatReply.ProtoReflect.Descriptor instead.
 func (*HeartbeatReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{15}
+	return file_elasticdl_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HeartbeatReply) GetUnknown() bool {
@@ -1576,7 +1672,7 @@ type Arrival struct {
 
 func (x *Arrival) Reset() {
 	*x = Arrival{}
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1684,7 @@ func (x *Arrival) String() string {
 func (*Arrival) ProtoMessage() {}
 
 func (x *Arrival) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[16]
+	mi := &file_elasticdl_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1697,7 @@ func (x *Arrival) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Arrival.ProtoReflect.Descriptor instead.
 func (*Arrival) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{16}
+	return file_elasticdl_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Arrival) GetWorker() int32 {
@@ -1715,7 +1811,7 @@ type Crew struct {
 
 func (x *Crew) Reset() {
 	*x = Crew{}
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1823,7 @@ func (x *Crew) String() string {
 func (*Crew) ProtoMessage() {}
 
 func (x *Crew) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[17]
+	mi := &file_elasticdl_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1836,7 @@ func (x *Crew) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Crew.ProtoReflect.Descriptor instead.
 func (*Crew) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{17}
+	return file_elasticdl_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Crew) GetProcesses() int32 {
@@ -1790,7 +1886,7 @@ type Failure struct {
 
 func (x *Failure) Reset() {
 	*x = Failure{}
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1802,7 +1898,7 @@ func (x *Failure) String() string {
 func (*Failure) ProtoMessage() {}
 
 func (x *Failure) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[18]
+	mi := &file_elasticdl_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1815,7 +1911,7 @@ func (x *Failure) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Failure.ProtoReflect.Descriptor instead.
 func (*Failure) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{18}
+	return file_elasticdl_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Failure) GetRank() int32 {
@@ -1904,7 +2000,7 @@ type Assembly struct {
 
 func (x *Assembly) Reset() {
 	*x = Assembly{}
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1916,7 +2012,7 @@ func (x *Assembly) String() string {
 func (*Assembly) ProtoMessage() {}
 
 func (x *Assembly) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[19]
+	mi := &file_elasticdl_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1929,7 +2025,7 @@ func (x *Assembly) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Assembly.ProtoReflect.Descriptor instead.
 func (*Assembly) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{19}
+	return file_elasticdl_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Assembly) GetWord() isAssembly_Word {
@@ -2015,7 +2111,7 @@ type Recall struct {
 
 func (x *Recall) Reset() {
 	*x = Recall{}
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2027,7 +2123,7 @@ func (x *Recall) String() string {
 func (*Recall) ProtoMessage() {}
 
 func (x *Recall) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[20]
+	mi := &file_elasticdl_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2040,7 +2136,7 @@ func (x *Recall) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recall.ProtoReflect.Descriptor instead.
 func (*Recall) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{20}
+	return file_elasticdl_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Recall) GetFormation() int64 {
@@ -2083,7 +2179,7 @@ type World struct {
 
 func (x *World) Reset() {
 	*x = World{}
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2095,7 +2191,7 @@ func (x *World) String() string {
 func (*World) ProtoMessage() {}
 
 func (x *World) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[21]
+	mi := &file_elasticdl_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2108,7 +2204,7 @@ func (x *World) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use World.ProtoReflect.Descriptor instead.
 func (*World) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{21}
+	return file_elasticdl_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *World) GetId() int64 {
@@ -2192,7 +2288,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2204,7 +2300,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[22]
+	mi := &file_elasticdl_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2217,7 +2313,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{22}
+	return file_elasticdl_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Member) GetWorker() int32 {
@@ -2250,7 +2346,7 @@ type ScaleRequest struct {
 
 func (x *ScaleRequest) Reset() {
 	*x = ScaleRequest{}
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2358,7 @@ func (x *ScaleRequest) String() string {
 func (*ScaleRequest) ProtoMessage() {}
 
 func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[23]
+	mi := &file_elasticdl_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2371,7 @@ func (x *ScaleRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleRequest.ProtoReflect.Descriptor instead.
 func (*ScaleRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{23}
+	return file_elasticdl_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ScaleRequest) GetWorkers() int32 {
@@ -2294,7 +2390,7 @@ type ScaleReply struct {
 
 func (x *ScaleReply) Reset() {
 	*x = ScaleReply{}
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2306,7 +2402,7 @@ func (x *ScaleReply) String() string {
 func (*ScaleReply) ProtoMessage() {}
 
 func (x *ScaleReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[24]
+	mi := &file_elasticdl_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2319,7 +2415,7 @@ func (x *ScaleReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScaleReply.ProtoReflect.Descriptor instead.
 func (*ScaleReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{24}
+	return file_elasticdl_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ScaleReply) GetBefore() int32 {
@@ -2337,7 +2433,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2349,7 +2445,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[25]
+	mi := &file_elasticdl_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2362,7 +2458,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{25}
+	return file_elasticdl_proto_rawDescGZIP(), []int{27}
 }
 
 type PodStatus struct {
@@ -2383,7 +2479,7 @@ type PodStatus struct {
 
 func (x *PodStatus) Reset() {
 	*x = PodStatus{}
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2491,7 @@ func (x *PodStatus) String() string {
 func (*PodStatus) ProtoMessage() {}
 
 func (x *PodStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[26]
+	mi := &file_elasticdl_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2504,7 @@ func (x *PodStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PodStatus.ProtoReflect.Descriptor instead.
 func (*PodStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{26}
+	return file_elasticdl_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PodStatus) GetRole() Role {
@@ -2491,7 +2587,7 @@ type Evaluation struct {
 
 func (x *Evaluation) Reset() {
 	*x = Evaluation{}
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2599,7 @@ func (x *Evaluation) String() string {
 func (*Evaluation) ProtoMessage() {}
 
 func (x *Evaluation) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[27]
+	mi := &file_elasticdl_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2612,7 @@ func (x *Evaluation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Evaluation.ProtoReflect.Descriptor instead.
 func (*Evaluation) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{27}
+	return file_elasticdl_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Evaluation) GetVersion() int64 {
@@ -2574,7 +2670,7 @@ type JobStatus struct {
 
 func (x *JobStatus) Reset() {
 	*x = JobStatus{}
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2586,7 +2682,7 @@ func (x *JobStatus) String() string {
 func (*JobStatus) ProtoMessage() {}
 
 func (x *JobStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[28]
+	mi := &file_elasticdl_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2599,7 +2695,7 @@ func (x *JobStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JobStatus.ProtoReflect.Descriptor instead.
 func (*JobStatus) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{28}
+	return file_elasticdl_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *JobStatus) GetName() string {
@@ -2848,7 +2944,7 @@ type Checkpoint struct {
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2860,7 +2956,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[29]
+	mi := &file_elasticdl_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2873,7 +2969,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{29}
+	return file_elasticdl_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Checkpoint) GetDir() string {
@@ -2927,7 +3023,7 @@ type StopRequest struct {
 
 func (x *StopRequest) Reset() {
 	*x = StopRequest{}
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2939,7 +3035,7 @@ func (x *StopRequest) String() string {
 func (*StopRequest) ProtoMessage() {}
 
 func (x *StopRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[30]
+	mi := &file_elasticdl_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2952,7 +3048,7 @@ func (x *StopRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopRequest.ProtoReflect.Descriptor instead.
 func (*StopRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{30}
+	return file_elasticdl_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *StopRequest) GetReason() string {
@@ -2970,7 +3066,7 @@ type StopReply struct {
 
 func (x *StopReply) Reset() {
 	*x = StopReply{}
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2982,7 +3078,7 @@ func (x *StopReply) String() string {
 func (*StopReply) ProtoMessage() {}
 
 func (x *StopReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[31]
+	mi := &file_elasticdl_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2995,7 +3091,7 @@ func (x *StopReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StopReply.ProtoReflect.Descriptor instead.
 func (*StopReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{31}
+	return file_elasticdl_proto_rawDescGZIP(), []int{33}
 }
 
 type Variable struct {
@@ -3010,7 +3106,7 @@ type Variable struct {
 
 func (x *Variable) Reset() {
 	*x = Variable{}
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3022,7 +3118,7 @@ func (x *Variable) String() string {
 func (*Variable) ProtoMessage() {}
 
 func (x *Variable) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[32]
+	mi := &file_elasticdl_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3035,7 +3131,7 @@ func (x *Variable) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Variable.ProtoReflect.Descriptor instead.
 func (*Variable) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{32}
+	return file_elasticdl_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Variable) GetName() string {
@@ -3078,7 +3174,7 @@ type DeclareRequest struct {
 
 func (x *DeclareRequest) Reset() {
 	*x = DeclareRequest{}
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3186,7 @@ func (x *DeclareRequest) String() string {
 func (*DeclareRequest) ProtoMessage() {}
 
 func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[33]
+	mi := &file_elasticdl_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3199,7 @@ func (x *DeclareRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareRequest.ProtoReflect.Descriptor instead.
 func (*DeclareRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{33}
+	return file_elasticdl_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DeclareRequest) GetWorker() int32 {
@@ -3143,7 +3239,7 @@ type DeclareReply struct {
 
 func (x *DeclareReply) Reset() {
 	*x = DeclareReply{}
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3155,7 +3251,7 @@ func (x *DeclareReply) String() string {
 func (*DeclareReply) ProtoMessage() {}
 
 func (x *DeclareReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[34]
+	mi := &file_elasticdl_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3168,7 +3264,7 @@ func (x *DeclareReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeclareReply.ProtoReflect.Descriptor instead.
 func (*DeclareReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{34}
+	return file_elasticdl_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DeclareReply) GetVersion() int64 {
@@ -3189,7 +3285,7 @@ type TaskKey struct {
 
 func (x *TaskKey) Reset() {
 	*x = TaskKey{}
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +3297,7 @@ func (x *TaskKey) String() string {
 func (*TaskKey) ProtoMessage() {}
 
 func (x *TaskKey) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[35]
+	mi := &file_elasticdl_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +3310,7 @@ func (x *TaskKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TaskKey.ProtoReflect.Descriptor instead.
 func (*TaskKey) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{35}
+	return file_elasticdl_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *TaskKey) GetEpoch() int32 {
@@ -3241,7 +3337,7 @@ type ProgressRequest struct {
 
 func (x *ProgressRequest) Reset() {
 	*x = ProgressRequest{}
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3253,7 +3349,7 @@ func (x *ProgressRequest) String() string {
 func (*ProgressRequest) ProtoMessage() {}
 
 func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[36]
+	mi := &file_elasticdl_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3266,7 +3362,7 @@ func (x *ProgressRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressRequest.ProtoReflect.Descriptor instead.
 func (*ProgressRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{36}
+	return file_elasticdl_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ProgressRequest) GetTasks() []*TaskKey {
@@ -3293,7 +3389,7 @@ type ProgressReply struct {
 
 func (x *ProgressReply) Reset() {
 	*x = ProgressReply{}
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3305,7 +3401,7 @@ func (x *ProgressReply) String() string {
 func (*ProgressReply) ProtoMessage() {}
 
 func (x *ProgressReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[37]
+	mi := &file_elasticdl_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3318,7 +3414,7 @@ func (x *ProgressReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProgressReply.ProtoReflect.Descriptor instead.
 func (*ProgressReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{37}
+	return file_elasticdl_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ProgressReply) GetDone() []int64 {
@@ -3352,7 +3448,7 @@ type ControlRequest struct {
 
 func (x *ControlRequest) Reset() {
 	*x = ControlRequest{}
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3460,7 @@ func (x *ControlRequest) String() string {
 func (*ControlRequest) ProtoMessage() {}
 
 func (x *ControlRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[38]
+	mi := &file_elasticdl_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3473,7 @@ func (x *ControlRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlRequest.ProtoReflect.Descriptor instead.
 func (*ControlRequest) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{38}
+	return file_elasticdl_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ControlRequest) GetContributors() int32 {
@@ -3445,7 +3541,7 @@ type ControlReply struct {
 
 func (x *ControlReply) Reset() {
 	*x = ControlReply{}
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3457,7 +3553,7 @@ func (x *ControlReply) String() string {
 func (*ControlReply) ProtoMessage() {}
 
 func (x *ControlReply) ProtoReflect() protoreflect.Message {
-	mi := &file_elasticdl_proto_msgTypes[39]
+	mi := &file_elasticdl_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3470,7 +3566,7 @@ func (x *ControlReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlReply.ProtoReflect.Descriptor instead.
 func (*ControlReply) Descriptor() ([]byte, []int) {
-	return file_elasticdl_proto_rawDescGZIP(), []int{39}
+	return file_elasticdl_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ControlReply) GetVersion() int64 {
@@ -3484,7 +3580,12 @@ var File_elasticdl_proto protoreflect.FileDescriptor
 
 const file_elasticdl_proto_rawDesc = "" +
 	"\n" +
-	"\x0felasticdl.proto\x12\telasticdl\"\xa4\x01\n" +
+	"\x0felasticdl.proto\x12\telasticdl\"@\n" +
+	"\x0eCertifyRequest\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x18\n" +
+	"\arequest\x18\x02 \x01(\fR\arequest\"0\n" +
+	"\fCertifyReply\x12 \n" +
+	"\vcertificate\x18\x01 \x01(\fR\vcertificate\"\xa4\x01\n" +
 	"\vJoinRequest\x12#\n" +
 	"\x04role\x18\x01 \x01(\x0e2\x0f.elasticdl.RoleR\x04role\x12\x14\n" +
 	"\x05index\x18\x02 \x01(\x05R\x05index\x12\x18\n" +
@@ -3803,7 +3904,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x03Job\x128\n" +
 	"\x06Status\x12\x18.elasticdl.StatusRequest\x1a\x14.elasticdl.JobStatus\x127\n" +
 	"\x05Scale\x12\x17.elasticdl.ScaleRequest\x1a\x15.elasticdl.ScaleReply\x124\n" +
-	"\x04Stop\x12\x16.elasticdl.StopRequest\x1a\x14.elasticdl.StopReply2\xd1\x01\n" +
+	"\x04Stop\x12\x16.elasticdl.StopRequest\x1a\x14.elasticdl.StopReply2N\n" +
+	"\rCertification\x12=\n" +
+	"\aCertify\x12\x19.elasticdl.CertifyRequest\x1a\x17.elasticdl.CertifyReply2\xd1\x01\n" +
 	"\x0fParameterServer\x12=\n" +
 	"\aDeclare\x12\x19.elasticdl.DeclareRequest\x1a\x17.elasticdl.DeclareReply\x12@\n" +
 	"\bProgress\x12\x1a.elasticdl.ProgressRequest\x1a\x18.elasticdl.ProgressReply\x12=\n" +
@@ -3822,108 +3925,112 @@ func file_elasticdl_proto_rawDescGZIP() []byte {
 }
 
 var file_elasticdl_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
+var file_elasticdl_proto_msgTypes = make([]protoimpl.MessageInfo, 43)
 var file_elasticdl_proto_goTypes = []any{
 	(Role)(0),                 // 0: elasticdl.Role
 	(TaskKind)(0),             // 1: elasticdl.TaskKind
 	(CutPhase)(0),             // 2: elasticdl.CutPhase
 	(Leave)(0),                // 3: elasticdl.Leave
-	(*JoinRequest)(nil),       // 4: elasticdl.JoinRequest
-	(*JoinReply)(nil),         // 5: elasticdl.JoinReply
-	(*Base)(nil),              // 6: elasticdl.Base
-	(*Server)(nil),            // 7: elasticdl.Server
-	(*Task)(nil),              // 8: elasticdl.Task
-	(*Block)(nil),             // 9: elasticdl.Block
-	(*GetTaskRequest)(nil),    // 10: elasticdl.GetTaskRequest
-	(*Dataset)(nil),           // 11: elasticdl.Dataset
-	(*GetTaskReply)(nil),      // 12: elasticdl.GetTaskReply
-	(*Metric)(nil),            // 13: elasticdl.Metric
-	(*ReportTaskRequest)(nil), // 14: elasticdl.ReportTaskRequest
-	(*ReportTaskReply)(nil),   // 15: elasticdl.ReportTaskReply
-	(*LeaseProgress)(nil),     // 16: elasticdl.LeaseProgress
-	(*HeartbeatRequest)(nil),  // 17: elasticdl.HeartbeatRequest
-	(*CutReport)(nil),         // 18: elasticdl.CutReport
-	(*HeartbeatReply)(nil),    // 19: elasticdl.HeartbeatReply
-	(*Arrival)(nil),           // 20: elasticdl.Arrival
-	(*Crew)(nil),              // 21: elasticdl.Crew
-	(*Failure)(nil),           // 22: elasticdl.Failure
-	(*Assembly)(nil),          // 23: elasticdl.Assembly
-	(*Recall)(nil),            // 24: elasticdl.Recall
-	(*World)(nil),             // 25: elasticdl.World
-	(*Member)(nil),            // 26: elasticdl.Member
-	(*ScaleRequest)(nil),      // 27: elasticdl.ScaleRequest
-	(*ScaleReply)(nil),        // 28: elasticdl.ScaleReply
-	(*StatusRequest)(nil),     // 29: elasticdl.StatusRequest
-	(*PodStatus)(nil),         // 30: elasticdl.PodStatus
-	(*Evaluation)(nil),        // 31: elasticdl.Evaluation
-	(*JobStatus)(nil),         // 32: elasticdl.JobStatus
-	(*Checkpoint)(nil),        // 33: elasticdl.Checkpoint
-	(*StopRequest)(nil),       // 34: elasticdl.StopRequest
-	(*StopReply)(nil),         // 35: elasticdl.StopReply
-	(*Variable)(nil),          // 36: elasticdl.Variable
-	(*DeclareRequest)(nil),    // 37: elasticdl.DeclareRequest
-	(*DeclareReply)(nil),      // 38: elasticdl.DeclareReply
-	(*TaskKey)(nil),           // 39: elasticdl.TaskKey
-	(*ProgressRequest)(nil),   // 40: elasticdl.ProgressRequest
-	(*ProgressReply)(nil),     // 41: elasticdl.ProgressReply
-	(*ControlRequest)(nil),    // 42: elasticdl.ControlRequest
-	(*ControlReply)(nil),      // 43: elasticdl.ControlReply
-	nil,                       // 44: elasticdl.Evaluation.MetricsEntry
+	(*CertifyRequest)(nil),    // 4: elasticdl.CertifyRequest
+	(*CertifyReply)(nil),      // 5: elasticdl.CertifyReply
+	(*JoinRequest)(nil),       // 6: elasticdl.JoinRequest
+	(*JoinReply)(nil),         // 7: elasticdl.JoinReply
+	(*Base)(nil),              // 8: elasticdl.Base
+	(*Server)(nil),            // 9: elasticdl.Server
+	(*Task)(nil),              // 10: elasticdl.Task
+	(*Block)(nil),             // 11: elasticdl.Block
+	(*GetTaskRequest)(nil),    // 12: elasticdl.GetTaskRequest
+	(*Dataset)(nil),           // 13: elasticdl.Dataset
+	(*GetTaskReply)(nil),      // 14: elasticdl.GetTaskReply
+	(*Metric)(nil),            // 15: elasticdl.Metric
+	(*ReportTaskRequest)(nil), // 16: elasticdl.ReportTaskRequest
+	(*ReportTaskReply)(nil),   // 17: elasticdl.ReportTaskReply
+	(*LeaseProgress)(nil),     // 18: elasticdl.LeaseProgress
+	(*HeartbeatRequest)(nil),  // 19: elasticdl.HeartbeatRequest
+	(*CutReport)(nil),         // 20: elasticdl.CutReport
+	(*HeartbeatReply)(nil),    // 21: elasticdl.HeartbeatReply
+	(*Arrival)(nil),           // 22: elasticdl.Arrival
+	(*Crew)(nil),              // 23: elasticdl.Crew
+	(*Failure)(nil),           // 24: elasticdl.Failure
+	(*Assembly)(nil),          // 25: elasticdl.Assembly
+	(*Recall)(nil),            // 26: elasticdl.Recall
+	(*World)(nil),             // 27: elasticdl.World
+	(*Member)(nil),            // 28: elasticdl.Member
+	(*ScaleRequest)(nil),      // 29: elasticdl.ScaleRequest
+	(*ScaleReply)(nil),        // 30: elasticdl.ScaleReply
+	(*StatusRequest)(nil),     // 31: elasticdl.StatusRequest
+	(*PodStatus)(nil),         // 32: elasticdl.PodStatus
+	(*Evaluation)(nil),        // 33: elasticdl.Evaluation
+	(*JobStatus)(nil),         // 34: elasticdl.JobStatus
+	(*Checkpoint)(nil),        // 35: elasticdl.Checkpoint
+	(*StopRequest)(nil),       // 36: elasticdl.StopRequest
+	(*StopReply)(nil),         // 37: elasticdl.StopReply
+	(*Variable)(nil),          // 38: elasticdl.Variable
+	(*DeclareRequest)(nil),    // 39: elasticdl.DeclareRequest
+	(*DeclareReply)(nil),      // 40: elasticdl.DeclareReply
+	(*TaskKey)(nil),           // 41: elasticdl.TaskKey
+	(*ProgressRequest)(nil),   // 42: elasticdl.ProgressRequest
+	(*ProgressReply)(nil),     // 43: elasticdl.ProgressReply
+	(*ControlRequest)(nil),    // 44: elasticdl.ControlRequest
+	(*ControlReply)(nil),      // 45: elasticdl.ControlReply
+	nil,                       // 46: elasticdl.Evaluation.MetricsEntry
 }
 var file_elasticdl_proto_depIdxs = []int32{
 	0,  // 0: elasticdl.JoinRequest.role:type_name -> elasticdl.Role
-	7,  // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
-	6,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
+	9,  // 1: elasticdl.JoinReply.servers:type_name -> elasticdl.Server
+	8,  // 2: elasticdl.JoinReply.base:type_name -> elasticdl.Base
 	1,  // 3: elasticdl.Task.kind:type_name -> elasticdl.TaskKind
-	9,  // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
-	11, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
-	8,  // 6: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
-	13, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
+	11, // 4: elasticdl.Task.blocks:type_name -> elasticdl.Block
+	13, // 5: elasticdl.GetTaskRequest.dataset:type_name -> elasticdl.Dataset
+	10, // 6: elasticdl.GetTaskReply.task:type_name -> elasticdl.Task
+	15, // 7: elasticdl.ReportTaskRequest.metrics:type_name -> elasticdl.Metric
 	0,  // 8: elasticdl.HeartbeatRequest.role:type_name -> elasticdl.Role
-	16, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
+	18, // 9: elasticdl.HeartbeatRequest.leases:type_name -> elasticdl.LeaseProgress
 	3,  // 10: elasticdl.HeartbeatRequest.leave:type_name -> elasticdl.Leave
-	18, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
+	20, // 11: elasticdl.HeartbeatRequest.cut:type_name -> elasticdl.CutReport
 	2,  // 12: elasticdl.CutReport.phase:type_name -> elasticdl.CutPhase
-	36, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
-	21, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
-	22, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
-	25, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
-	24, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
-	26, // 18: elasticdl.World.members:type_name -> elasticdl.Member
-	6,  // 19: elasticdl.World.base:type_name -> elasticdl.Base
-	21, // 20: elasticdl.Member.crew:type_name -> elasticdl.Crew
+	38, // 13: elasticdl.CutReport.layout:type_name -> elasticdl.Variable
+	23, // 14: elasticdl.Arrival.crew:type_name -> elasticdl.Crew
+	24, // 15: elasticdl.Arrival.failures:type_name -> elasticdl.Failure
+	27, // 16: elasticdl.Assembly.world:type_name -> elasticdl.World
+	26, // 17: elasticdl.Assembly.recall:type_name -> elasticdl.Recall
+	28, // 18: elasticdl.World.members:type_name -> elasticdl.Member
+	8,  // 19: elasticdl.World.base:type_name -> elasticdl.Base
+	23, // 20: elasticdl.Member.crew:type_name -> elasticdl.Crew
 	0,  // 21: elasticdl.PodStatus.role:type_name -> elasticdl.Role
-	44, // 22: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
-	31, // 23: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
-	30, // 24: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
-	33, // 25: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
-	36, // 26: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
-	39, // 27: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
-	6,  // 28: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
-	4,  // 29: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
-	10, // 30: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
-	14, // 31: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
-	17, // 32: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
-	20, // 33: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
-	29, // 34: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
-	27, // 35: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
-	34, // 36: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
-	37, // 37: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
-	40, // 38: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
-	42, // 39: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
-	5,  // 40: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
-	12, // 41: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
-	15, // 42: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
-	19, // 43: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
-	23, // 44: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
-	32, // 45: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
-	28, // 46: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
-	35, // 47: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
-	38, // 48: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
-	41, // 49: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
-	43, // 50: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
-	40, // [40:51] is the sub-list for method output_type
-	29, // [29:40] is the sub-list for method input_type
+	46, // 22: elasticdl.Evaluation.metrics:type_name -> elasticdl.Evaluation.MetricsEntry
+	33, // 23: elasticdl.JobStatus.evaluations:type_name -> elasticdl.Evaluation
+	32, // 24: elasticdl.JobStatus.pods:type_name -> elasticdl.PodStatus
+	35, // 25: elasticdl.JobStatus.checkpoint:type_name -> elasticdl.Checkpoint
+	38, // 26: elasticdl.DeclareRequest.variables:type_name -> elasticdl.Variable
+	41, // 27: elasticdl.ProgressRequest.tasks:type_name -> elasticdl.TaskKey
+	8,  // 28: elasticdl.ControlRequest.base:type_name -> elasticdl.Base
+	6,  // 29: elasticdl.Master.Join:input_type -> elasticdl.JoinRequest
+	12, // 30: elasticdl.Master.GetTask:input_type -> elasticdl.GetTaskRequest
+	16, // 31: elasticdl.Master.ReportTask:input_type -> elasticdl.ReportTaskRequest
+	19, // 32: elasticdl.Master.Heartbeat:input_type -> elasticdl.HeartbeatRequest
+	22, // 33: elasticdl.Master.Rendezvous:input_type -> elasticdl.Arrival
+	31, // 34: elasticdl.Job.Status:input_type -> elasticdl.StatusRequest
+	29, // 35: elasticdl.Job.Scale:input_type -> elasticdl.ScaleRequest
+	36, // 36: elasticdl.Job.Stop:input_type -> elasticdl.StopRequest
+	4,  // 37: elasticdl.Certification.Certify:input_type -> elasticdl.CertifyRequest
+	39, // 38: elasticdl.ParameterServer.Declare:input_type -> elasticdl.DeclareRequest
+	42, // 39: elasticdl.ParameterServer.Progress:input_type -> elasticdl.ProgressRequest
+	44, // 40: elasticdl.ParameterServer.Control:input_type -> elasticdl.ControlRequest
+	7,  // 41: elasticdl.Master.Join:output_type -> elasticdl.JoinReply
+	14, // 42: elasticdl.Master.GetTask:output_type -> elasticdl.GetTaskReply
+	17, // 43: elasticdl.Master.ReportTask:output_type -> elasticdl.ReportTaskReply
+	21, // 44: elasticdl.Master.Heartbeat:output_type -> elasticdl.HeartbeatReply
+	25, // 45: elasticdl.Master.Rendezvous:output_type -> elasticdl.Assembly
+	34, // 46: elasticdl.Job.Status:output_type -> elasticdl.JobStatus
+	30, // 47: elasticdl.Job.Scale:output_type -> elasticdl.ScaleReply
+	37, // 48: elasticdl.Job.Stop:output_type -> elasticdl.StopReply
+	5,  // 49: elasticdl.Certification.Certify:output_type -> elasticdl.CertifyReply
+	40, // 50: elasticdl.ParameterServer.Declare:output_type -> elasticdl.DeclareReply
+	43, // 51: elasticdl.ParameterServer.Progress:output_type -> elasticdl.ProgressReply
+	45, // 52: elasticdl.ParameterServer.Control:output_type -> elasticdl.ControlReply
+	41, // [41:53] is the sub-list for method output_type
+	29, // [29:41] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name
@@ -3934,7 +4041,7 @@ func file_elasticdl_proto_init() {
 	if File_elasticdl_proto != nil {
 		return
 	}
-	file_elasticdl_proto_msgTypes[19].OneofWrappers = []any{
+	file_elasticdl_proto_msgTypes[21].OneofWrappers = []any{
 		(*Assembly_World)(nil),
 		(*Assembly_Recall)(nil),
 		(*Assembly_Flush)(nil),
@@ -3946,9 +4053,9 @@ func file_elasticdl_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_elasticdl_proto_rawDesc), len(file_elasticdl_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   41,
+			NumMessages:   43,
 			NumExtensions: 0,
-			NumServices:   3,
+			NumServices:   4,
 		},
 		GoTypes:           file_elasticdl_proto_goTypes,
 		DependencyIndexes: file_elasticdl_proto_depIdxs,

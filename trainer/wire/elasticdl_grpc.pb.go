@@ -484,6 +484,116 @@ var Job_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
+	Certification_Certify_FullMethodName = "/elasticdl.Certification/Certify"
+)
+
+// CertificationClient is the client API for Certification service.
+//
+// For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
+//
+// Certification gives certificates to pods that have none yet. Its answers have no header: the connection says who answers.
+type CertificationClient interface {
+	// Certify answers with a certificate of the key that is requested, for the pod that the token is of. UNAUTHENTICATED: it proves
+	// no pod of this job. UNAVAILABLE: the pod is not known yet, or the cluster's keys are not; ask again.
+	Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyReply, error)
+}
+
+type certificationClient struct {
+	cc grpc.ClientConnInterface
+}
+
+func NewCertificationClient(cc grpc.ClientConnInterface) CertificationClient {
+	return &certificationClient{cc}
+}
+
+func (c *certificationClient) Certify(ctx context.Context, in *CertifyRequest, opts ...grpc.CallOption) (*CertifyReply, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(CertifyReply)
+	err := c.cc.Invoke(ctx, Certification_Certify_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// CertificationServer is the server API for Certification service.
+// All implementations must embed UnimplementedCertificationServer
+// for forward compatibility.
+//
+// Certification gives certificates to pods that have none yet. Its answers have no header: the connection says who answers.
+type CertificationServer interface {
+	// Certify answers with a certificate of the key that is requested, for the pod that the token is of. UNAUTHENTICATED: it proves
+	// no pod of this job. UNAVAILABLE: the pod is not known yet, or the cluster's keys are not; ask again.
+	Certify(context.Context, *CertifyRequest) (*CertifyReply, error)
+	mustEmbedUnimplementedCertificationServer()
+}
+
+// UnimplementedCertificationServer must be embedded to have
+// forward compatible implementations.
+//
+// NOTE: this should be embedded by value instead of pointer to avoid a nil
+// pointer dereference when methods are called.
+type UnimplementedCertificationServer struct{}
+
+func (UnimplementedCertificationServer) Certify(context.Context, *CertifyRequest) (*CertifyReply, error) {
+	return nil, status.Errorf(codes.Unimplemented, "method Certify not implemented")
+}
+func (UnimplementedCertificationServer) mustEmbedUnimplementedCertificationServer() {}
+func (UnimplementedCertificationServer) testEmbeddedByValue()                       {}
+
+// UnsafeCertificationServer may be embedded to opt out of forward compatibility for this service.
+// Use of this interface is not recommended, as added methods to CertificationServer will
+// result in compilation errors.
+type UnsafeCertificationServer interface {
+	mustEmbedUnimplementedCertificationServer()
+}
+
+func RegisterCertificationServer(s grpc.ServiceRegistrar, srv CertificationServer) {
+	// If the following call pancis, it indicates UnimplementedCertificationServer was
+	// embedded by pointer and is nil.  This will cause panics if an
+	// unimplemented method is ever invoked, so we test this at initialization
+	// time to prevent it from happening at runtime later due to I/O.
+	if t, ok := srv.(interface{ testEmbeddedByValue() }); ok {
+		t.testEmbeddedByValue()
+	}
+	s.RegisterService(&Certification_ServiceDesc, srv)
+}
+
+func _Certification_Certify_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(CertifyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(CertificationServer).Certify(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Certification_Certify_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(CertificationServer).Certify(ctx, req.(*CertifyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+// Certification_ServiceDesc is the grpc.ServiceDesc for Certification service.
+// It's only intended for direct use with grpc.RegisterService,
+// and not to be introspected or modified (even as a copy)
+var Certification_ServiceDesc = grpc.ServiceDesc{
+	ServiceName: "elasticdl.Certification",
+	HandlerType: (*CertificationServer)(nil),
+	Methods: []grpc.MethodDesc{
+		{
+			MethodName: "Certify",
+			Handler:    _Certification_Certify_Handler,
+		},
+	},
+	Streams:  []grpc.StreamDesc{},
+	Metadata: "elasticdl.proto",
+}
+
+const (
 	ParameterServer_Declare_FullMethodName  = "/elasticdl.ParameterServer/Declare"
 	ParameterServer_Progress_FullMethodName = "/elasticdl.ParameterServer/Progress"
 	ParameterServer_Control_FullMethodName  = "/elasticdl.ParameterServer/Control"

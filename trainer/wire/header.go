@@ -11,15 +11,18 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// Self is who this process is in its job, at the time. It is safe for concurrent use.
+// Self is who this process is in its job, at the time, and how it proves that. It is safe for concurrent use.
 type Self struct {
 	fixed        identity.Header
+	credential   *credential.Credential
 	master, life atomic.Int64
 	last         atomic.Pointer[said]
 }
@@ -30,9 +33,9 @@ type said struct {
 	md metadata.MD
 }
 
-// NewSelf makes a Self that begins as h.
-func NewSelf(h identity.Header) *Self {
-	s := &Self{fixed: h}
+// NewSelf makes a Self that begins as h, which c proves; nil: it neither calls nor is called.
+func NewSelf(h identity.Header, c *credential.Credential) *Self {
+	s := &Self{fixed: h, credential: c}
 	s.master.Store(int64(h.Master))
 	s.life.Store(h.Life)
 	return s
@@ -44,6 +47,9 @@ func (s *Self) Header() identity.Header {
 	h.Master, h.Life = int(s.master.Load()), s.life.Load()
 	return h
 }
+
+// Credential returns what this process proves itself with.
+func (s *Self) Credential() *credential.Credential { return s.credential }
 
 func newSaid(h identity.Header) *said { return &said{h, metadata.Pairs(HeaderKey, Text(h))} }
 
@@ -133,9 +139,10 @@ func Refusal(err error) error {
 }
 
 // NewServer makes a gRPC server that admits the calls that identity.Calls lists, by whom it lists, and says in each answer
-// to one of them who it is. Nobody else hears that: the header has the job's secret.
-func NewServer(self *Self) *grpc.Server {
-	d := newDoor(self)
+// to one of them who it is. Who has no certificate is let in only if strangers is true, to make those of identity.Open. A connection that
+// is a [credential.Conn] already was proved before.
+func NewServer(self *Self, strangers bool) *grpc.Server {
+	d := newDoor(self, strangers)
 	unary := func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		if caller, ok := admitted(ctx); ok {
 			if err := speaksOfItself(caller, request); err != nil {
@@ -219,10 +226,10 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 		return metadata.NewOutgoingContext(ctx, said.md)
 	}
 	var answerer listener
-	check := func(md metadata.MD) error {
+	check := func(md metadata.MD, by *peer.Peer) error {
 		answers, err := answerer.header(md[HeaderKey])
 		if err == nil {
-			err = identity.Expect(self.Header(), answers, callee.ID, callee.Incarnation)
+			err = identity.Expect(self.Header(), answers, proved(by), callee.ID, callee.Incarnation)
 		}
 		if err == nil && callee.Role == pod.Master {
 			self.hear(answers.Incarnation)
@@ -232,10 +239,11 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 	unary := func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
 		ctx, end := limited(ctx)
 		var md metadata.MD
-		if err := end(invoke(speak(ctx), method, request, reply, conn, append(options, grpc.Header(&md))...)); err != nil {
+		var by peer.Peer
+		if err := end(invoke(speak(ctx), method, request, reply, conn, append(options, grpc.Header(&md), grpc.Peer(&by))...)); err != nil {
 			return err
 		}
-		return check(md)
+		return check(md, &by)
 	}
 	stream := func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
 		s, err := streamer(speak(ctx), desc, conn, method, options...)
@@ -250,7 +258,7 @@ func calls(self *Self, callee Callee) []grpc.DialOption {
 // checked is a stream that hears nothing until it knows who speaks.
 type checked struct {
 	grpc.ClientStream
-	check func(metadata.MD) error
+	check func(metadata.MD, *peer.Peer) error
 	once  sync.Once
 	err   error
 }
@@ -262,7 +270,8 @@ func (s *checked) RecvMsg(m any) error {
 	s.once.Do(func() {
 		md, err := s.Header()
 		if err == nil {
-			err = s.check(md)
+			by, _ := peer.FromContext(s.Context())
+			err = s.check(md, by)
 		}
 		s.err = err
 	})

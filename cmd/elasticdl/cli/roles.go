@@ -99,8 +99,12 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 			ctx, stop := local.Lifeline(cmd.Context())
 			defer stop()
 			r.Log = cmd.ErrOrStderr()
-			r.Identify(os.Getenv)
-			err := main(ctx, *r)
+			card, err := local.Card()
+			if err != nil {
+				return err
+			}
+			r.Identify(os.Getenv, card)
+			err = main(ctx, *r)
 			if errors.Is(err, role.ErrLeft) {
 				return failure{err, exitLeft}
 			}

@@ -1,0 +1,156 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"k8s.io/client-go/kubernetes"
+)
+
+// keys are the public keys by which a cluster's ServiceAccount tokens are verified. They change now and then: a
+// token of an unknown key has them read again.
+type keys struct {
+	read func(context.Context) ([]byte, error) // a JSON Web Key Set
+
+	mu   sync.Mutex
+	set  jose.JSONWebKeySet
+	last time.Time // when they were read, or could not be
+	err  error     // why not
+}
+
+// keysPause is how long unknown keys do not have the set read again: a stranger can name any.
+const keysPause = 5 * time.Second
+
+// accountToken is where a pod finds the token of its ServiceAccount.
+const accountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+
+// maxKeys is the largest set of keys, in bytes.
+const maxKeys = 1 << 20
+
+// algorithms are those that clusters sign with.
+var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
+
+// verify reads what a token says, if the cluster has signed it. An error is errNotYet if the keys cannot be had.
+func (k *keys) verify(ctx context.Context, token string, into any) error {
+	t, err := jwt.ParseSigned(token, algorithms)
+	if err != nil {
+		return errors.New("not a token of a ServiceAccount") // what was sent instead may be one of another kind
+	}
+	if len(t.Headers) != 1 {
+		return fmt.Errorf("a token with %d signatures, expected 1", len(t.Headers))
+	}
+	found, err := k.find(ctx, t.Headers[0].KeyID)
+	if err != nil {
+		return err
+	}
+	for _, key := range found {
+		if t.Claims(key.Key, into) == nil {
+			return nil
+		}
+	}
+	return errors.New("a token that this cluster has not signed")
+}
+
+// find returns the keys of that name.
+func (k *keys) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	found := k.set.Key(id)
+	if len(found) > 0 {
+		return found, nil
+	}
+	if k.last.IsZero() || time.Since(k.last) >= keysPause {
+		var set jose.JSONWebKeySet
+		text, err := k.read(ctx)
+		if err == nil {
+			err = json.Unmarshal(text, &set)
+		}
+		if k.last, k.err = time.Now(), err; err == nil {
+			k.set = set
+		}
+	}
+	if k.err != nil {
+		return nil, fmt.Errorf("%w: the cluster's keys cannot be read: %w", errNotYet, k.err)
+	}
+	if found = k.set.Key(id); len(found) == 0 {
+		return nil, errors.New("a token of a key that this cluster does not have")
+	}
+	return found, nil
+}
+
+// clusterKeys returns the keys of a cluster. Its API server has them, for every ServiceAccount; where that is not allowed, the issuer
+// of the master's own token publishes them, as GKE and EKS do.
+func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
+	return &keys{read: func(ctx context.Context) ([]byte, error) {
+		text, err := client.Discovery().RESTClient().Get().AbsPath("/openid/v1/jwks").DoRaw(ctx)
+		if err == nil {
+			return text, nil
+		}
+		text, err2 := published(ctx, http.DefaultClient, ownToken)
+		if err2 != nil {
+			return nil, fmt.Errorf("%w (the ClusterRole system:service-account-issuer-discovery allows it); nor does their issuer publish them: %w", err, err2)
+		}
+		return text, nil
+	}}
+}
+
+// published reads the keys that the issuer of a token publishes: OpenID Connect Discovery 1.0, section 4.
+func published(ctx context.Context, client *http.Client, tokenFile string) ([]byte, error) {
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	t, err := jwt.ParseSigned(strings.TrimSpace(string(token)), algorithms)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not a token of a ServiceAccount", tokenFile)
+	}
+	var own jwt.Claims
+	if err := t.UnsafeClaimsWithoutVerification(&own); err != nil { // the kubelet has brought it
+		return nil, fmt.Errorf("%s: %w", tokenFile, err)
+	}
+	text, err := get(ctx, client, strings.TrimSuffix(own.Issuer, "/")+"/.well-known/openid-configuration")
+	if err != nil {
+		return nil, err
+	}
+	var says struct {
+		Issuer string `json:"issuer"`
+		Keys   string `json:"jwks_uri"`
+	}
+	if err := json.Unmarshal(text, &says); err != nil {
+		return nil, fmt.Errorf("read what issuer %s publishes: %w", own.Issuer, err)
+	}
+	if says.Issuer != own.Issuer {
+		return nil, fmt.Errorf("issuer %s calls itself %s", own.Issuer, says.Issuer)
+	}
+	return get(ctx, client, says.Keys)
+}
+
+// get reads a small file over HTTPS.
+func get(ctx context.Context, client *http.Client, url string) ([]byte, error) {
+	if !strings.HasPrefix(url, "https://") {
+		return nil, fmt.Errorf("%q: expected https://", url)
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", url, response.Status)
+	}
+	return io.ReadAll(io.LimitReader(response.Body, maxKeys))
+}
