@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -172,7 +173,7 @@ func (s *simulation) reigns(ctx context.Context, resume bool) (*wire.JobStatus, 
 func (r *reign) run(ctx context.Context, former []byte, resume bool) (*wire.JobStatus, error) {
 	defer r.network.kill(r.host)
 	return master.Run(ctx, master.Config{
-		Self: wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: r.number, Life: 1}), Users: true,
+		Self: speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: r.number, Life: 1}), Users: true,
 		Job: r.job, Resume: resume, Training: r.training.shards, Validation: r.validation.shards,
 		Former: former, Memory: r, Metric: metric,
 		Listener: r.network.listen(r.host, masterAddress), Pods: r, Dial: r.network.dial(r.host), Log: r.log(fmt.Sprintf("master-%d", r.number)),

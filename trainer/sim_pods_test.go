@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -310,7 +311,7 @@ func (s *simulation) initial() (param.Layout, []float32, error) {
 
 // self makes the identity of a pod of the simulated job.
 func self(id pod.ID, launch int) *wire.Self {
-	return wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: id.Role, Index: id.Index, Incarnation: launch})
+	return speak.Self(identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: launch})
 }
 
 func sleep(ctx context.Context, d time.Duration) {

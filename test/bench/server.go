@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -51,7 +52,7 @@ func filled() []float32 {
 
 // self makes the identity of a process of the benchmark, in a job of its own.
 func self(role pod.Role, index int) *wire.Self {
-	return wire.NewSelf(identity.Header{Job: "bench", Role: role, Index: index, Incarnation: 1, Life: 1})
+	return speak.Self(identity.Header{Job: "bench", Role: role, Index: index, Incarnation: 1, Life: 1})
 }
 
 func connect(ctx context.Context, addr string, worker int) (*ps.Client, []float32, error) {

@@ -2,13 +2,17 @@
 package speak
 
 import (
+	"cmp"
 	"context"
 	"net"
+	"sync"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/elasticdl/elasticdl/test/prove"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -39,25 +43,98 @@ func ID(ctx context.Context, request any) pod.ID {
 	return pod.ID{Role: identity.User}
 }
 
-// Connect makes a connection whose calls are made as header says. Nobody checks who answers.
-func Connect(dial func(ctx context.Context) (net.Conn, error), header Header) (*grpc.ClientConn, error) {
-	speaks := func(ctx context.Context, request any) context.Context {
-		return metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Text(header(ctx, request)))
+// Self returns who a process of a job is, and what proves it. A job without a name is "uid".
+func Self(h identity.Header) *wire.Self {
+	h.Job = cmp.Or(h.Job, "uid")
+	return wire.NewSelf(h, prove.Of(h))
+}
+
+// Conn is connections to one server: one of each pod that was spoken for. It is a [grpc.ClientConnInterface].
+type Conn struct {
+	dial   func(ctx context.Context) (net.Conn, error)
+	header Header
+
+	mu   sync.Mutex
+	open map[identity.Name]*grpc.ClientConn
+}
+
+// Connect makes connections whose calls are made as header says. Nobody checks who answers.
+func Connect(dial func(ctx context.Context) (net.Conn, error), header Header) *Conn {
+	return &Conn{dial: dial, header: header, open: make(map[identity.Name]*grpc.ClientConn)}
+}
+
+// Close ends all of them.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, conn := range c.open {
+		conn.Close()
 	}
-	return grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return dial(ctx) }),
-		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-			return invoke(speaks(ctx, request), method, request, reply, conn, options...)
-		}),
-		grpc.WithStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, streamer grpc.Streamer, options ...grpc.CallOption) (grpc.ClientStream, error) {
-			return streamer(speaks(ctx, nil), desc, conn, method, options...)
-		}))
+	clear(c.open)
+	return nil
+}
+
+// of returns the connection of who makes a call, and its context.
+func (c *Conn) of(ctx context.Context, request any) (context.Context, *grpc.ClientConn, error) {
+	h := c.header(ctx, request)
+	ctx = metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Text(h))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if conn := c.open[h.Name()]; conn != nil {
+		return ctx, conn, nil
+	}
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(proof{as: func() identity.Header { return h }}), grpc.WithNoProxy(),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }))
+	if err == nil {
+		c.open[h.Name()] = conn
+	}
+	return ctx, conn, err
+}
+
+// Invoke implements [grpc.ClientConnInterface].
+func (c *Conn) Invoke(ctx context.Context, method string, request, reply any, options ...grpc.CallOption) error {
+	ctx, conn, err := c.of(ctx, request)
+	if err != nil {
+		return err
+	}
+	return conn.Invoke(ctx, method, request, reply, options...)
+}
+
+// NewStream implements [grpc.ClientConnInterface].
+func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
+	ctx, conn, err := c.of(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	return conn.NewStream(ctx, desc, method, options...)
 }
 
 // Server makes a gRPC server that answers as header says, whoever calls.
 func Server(header func() identity.Header) *grpc.Server {
-	return grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return grpc.NewServer(grpc.Creds(proof{as: header}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		grpc.SetHeader(ctx, metadata.Pairs(wire.HeaderKey, wire.Text(header())))
 		return handle(ctx, request)
 	}))
 }
+
+// proof proves a header, and lets anybody be at the other end who is of the job.
+type proof struct{ as func() identity.Header }
+
+func anybody(identity.Name) error { return nil }
+
+func (p proof) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	made, err := prove.Of(p.as()).Client(ctx, conn, credential.GRPC, anybody)
+	return made, p, err
+}
+
+func (p proof) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	made, err := prove.Of(p.as()).Server(context.Background(), conn, false, credential.GRPC)
+	return made, p, err
+}
+
+func (proof) AuthType() string { return "test" }
+func (proof) Info() credentials.ProtocolInfo {
+	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
+}
+func (p proof) Clone() credentials.TransportCredentials { return p }
+func (proof) OverrideServerName(string) error           { return nil }

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -148,7 +149,7 @@ func fakeMaster(d dir, incarnation int) int {
 		signal.Ignore(syscall.SIGTERM)
 	}
 	m := &masterService{dir: d, stop: make(chan string, 1)}
-	server := wire.NewServer(wire.NewSelf(h.self))
+	server := wire.NewServer(speak.Self(h.self))
 	wire.RegisterJobServer(server, m)
 	go server.Serve(h.listener)
 	if d.name() != "vanished" {

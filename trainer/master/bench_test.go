@@ -76,12 +76,12 @@ func work(ctx context.Context, client wire.MasterClient, index int) error {
 }
 
 func firstMaster() *wire.Self {
-	return wire.NewSelf(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
+	return speak.Self(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
 }
 
 // connect connects a pod, in its first launch, to the master.
 func connect(b *testing.B, address string, id pod.ID) wire.MasterClient {
-	self := wire.NewSelf(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1})
+	self := speak.Self(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1})
 	conn, err := wire.Connect(address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		b.Fatal(err)

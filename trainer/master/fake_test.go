@@ -54,7 +54,7 @@ func config(t *testing.T) Config {
 		Training: []task.Shard{{Name: "shard-0", Start: 0, Count: 8}},
 		Metric:   func(_ string, state []float64) float64 { return state[0] / state[1] },
 		Pods:     newFakePods(),
-		Self:     wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}),
+		Self:     speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, Life: 1}),
 		Users:    true,
 		Log:      slog.New(logline.New(t.Output(), slog.LevelDebug)),
 	}

@@ -40,7 +40,7 @@ func TestServerLost(t *testing.T) {
 				w.pods.end(ps(0), pod.Exit{NodeLost: true})
 				time.Sleep(2 * time.Second)
 				// Nothing counts that was done in the life before, and nothing is held of it.
-				old := identity.Header{Job: "uid", Secret: "secret", Role: pod.Worker, Incarnation: 1, Life: 1}
+				old := identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
 				before := wire.NewMasterClient(w.speaker(func(context.Context, any) identity.Header { return old }))
 				_, err := before.ReportTask(t.Context(), &wire.ReportTaskRequest{Lease: held.Lease})
 				wantCode(t, err, codes.Aborted)

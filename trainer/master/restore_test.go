@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -85,7 +86,7 @@ func (r *reigned) follow() {
 	r.Helper()
 	h := r.self.Header()
 	c := r.config
-	c.Former, c.Self = r.memory.record, wire.NewSelf(identity.Header{Job: h.Job, Secret: h.Secret, Role: pod.Master, Incarnation: h.Incarnation + 1, Life: 1})
+	c.Former, c.Self = r.memory.record, speak.Self(identity.Header{Job: h.Job, Role: pod.Master, Incarnation: h.Incarnation + 1, Life: 1})
 	lis := memnet.Listen(1 << 16)
 	c.Listener = lis
 	r.self, r.ended = c.Self, make(chan struct{})
@@ -322,7 +323,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil || r == nil {
 			return
 		}
-		m := &master{Config: Config{Job: config(t).Job, Self: wire.NewSelf(identity.Header{Incarnation: 2, Life: 1}), Log: config(t).Log}, former: r, mu: make(turn, 1),
+		m := &master{Config: Config{Job: config(t).Job, Self: speak.Self(identity.Header{Incarnation: 2, Life: 1}), Log: config(t).Log}, former: r, mu: make(turn, 1),
 			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}), pods: make(map[pod.ID]*contact)}
 		m.Job.EvaluationSteps = 0
 		m.specified = m.Job.NumWorkers

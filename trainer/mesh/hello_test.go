@@ -15,7 +15,7 @@ const testJob, testSecret = "uid-1", "a secret"
 
 // worker is who a worker of the tests' job is.
 func worker(i int) identity.Header {
-	return identity.Header{Protocol: identity.Protocol, Job: testJob, Secret: testSecret, Role: pod.Worker, Index: i, Incarnation: 1}
+	return identity.Header{Protocol: identity.Protocol, Job: testJob, Role: pod.Worker, Index: i, Incarnation: 1}
 }
 
 // greets is a hello of a worker of the tests' job.

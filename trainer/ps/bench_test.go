@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -44,7 +45,7 @@ func beside(b *testing.B, ours, peer func(), oursBytes, peerBytes float64) {
 // onLoopback starts a server with n values on TCP, and a client of it.
 func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	tb.Helper()
-	config.Self = wire.NewSelf(identity.Header{Role: pod.PS, Life: 1})
+	config.Self = speak.Self(identity.Header{Role: pod.PS, Life: 1})
 	config.Initial = func() (param.Layout, []float32, error) { return dense(n, 0), make([]float32, n), nil }
 	s, err := NewServer(config)
 	if err != nil {
@@ -57,7 +58,7 @@ func onLoopback(tb testing.TB, n int, config ServerConfig) *Client {
 	go s.Serve(lis)
 	tb.Cleanup(s.Stop)
 	c, err := Dial(tb.Context(), ClientConfig{
-		Self: wire.NewSelf(identity.Header{Role: pod.Worker, Life: 1}), Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
+		Self: speak.Self(identity.Header{Role: pod.Worker, Life: 1}), Servers: []Address{{Address: lis.Addr().String()}}, Layout: dense(n, 0)})
 	if err != nil {
 		tb.Fatal(err)
 	}

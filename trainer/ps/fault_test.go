@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -59,7 +60,7 @@ func TestRefusedConnections(t *testing.T) {
 		}
 		// Whoever does not know the secret, is of another job, or of no role that pushes, is told so and sent away. A worker of
 		// another life is told which one it is.
-		worker := identity.Header{Job: uid, Secret: secret, Role: pod.Worker, Incarnation: 1, Life: 1}
+		worker := identity.Header{Job: uid, Role: pod.Worker, Incarnation: 1, Life: 1}
 		for name, c := range map[string]struct {
 			change func(*identity.Header)
 			want   error
@@ -74,7 +75,7 @@ func TestRefusedConnections(t *testing.T) {
 			h := worker
 			c.change(&h)
 			conn := dial()
-			p := peer{self: wire.NewSelf(h), callee: wire.Callee{ID: pod.ID{Role: pod.PS}}}
+			p := peer{self: speak.Self(h), callee: wire.Callee{ID: pod.ID{Role: pod.PS}}}
 			err := p.introduce(conn)
 			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && permanent(err) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)

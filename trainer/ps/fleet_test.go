@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -77,7 +78,7 @@ const uid, secret = "uid", "secret"
 func (f *fleet) self(r pod.Role, index, launch int) *wire.Self {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return wire.NewSelf(identity.Header{Job: uid, Secret: secret, Role: r, Index: index, Incarnation: launch, Life: f.life})
+	return speak.Self(identity.Header{Job: uid, Role: r, Index: index, Incarnation: launch, Life: f.life})
 }
 
 func (f *fleet) start(i int) {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
@@ -73,7 +74,7 @@ func TestMemoryServer(t *testing.T) {
 	}
 	s, err := NewServer(ServerConfig{
 		Optimizer: optim.Config{Name: optimizer},
-		Self:      wire.NewSelf(identity.Header{Role: pod.PS, Life: 1}),
+		Self:      speak.Self(identity.Header{Role: pod.PS, Life: 1}),
 		Initial: func() (param.Layout, []float32, error) {
 			return dense(memoryElements, 0), filled(memoryElements, 1), nil // memory that is written to
 		},
@@ -103,7 +104,7 @@ func pushAll(t *testing.T, addr string, n int, life int64) {
 	for worker := range 4 {
 		wg.Go(func() {
 			c, err := Dial(t.Context(), ClientConfig{
-				Self: wire.NewSelf(identity.Header{Role: pod.Worker, Index: worker, Life: life}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
+				Self: speak.Self(identity.Header{Role: pod.Worker, Index: worker, Life: life}), Servers: []Address{{Address: addr}}, Layout: dense(n, 0)})
 			if err != nil {
 				t.Error(err)
 				return

@@ -15,6 +15,7 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -65,14 +66,14 @@ func (m *fakeMaster) last() (*wire.HeartbeatRequest, time.Time) {
 
 // serve answers on lis until the returned function is called.
 func (m *fakeMaster) serve(lis net.Listener) (stop func()) {
-	s := wire.NewServer(wire.NewSelf(identity.Header{Job: uid, Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1}))
+	s := wire.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1, Life: 1}))
 	wire.RegisterMasterServer(s, m)
 	go s.Serve(lis)
 	return s.Stop
 }
 
 func ps0() *wire.Self {
-	return wire.NewSelf(identity.Header{Job: uid, Secret: secret, Role: pod.PS, Incarnation: 1})
+	return speak.Self(identity.Header{Job: uid, Role: pod.PS, Incarnation: 1})
 }
 
 // twenty is a model of ones.

@@ -204,7 +204,7 @@ func (c *class) tell(word *wire.Assembly) {
 }
 
 func (p *pupil) header() identity.Header {
-	return identity.Header{Job: "uid-1", Secret: "a secret", Role: pod.Worker, Index: p.index, Incarnation: 1}
+	return identity.Header{Job: "uid-1", Role: pod.Worker, Index: p.index, Incarnation: 1}
 }
 
 // start lets the workers work off their scripts.

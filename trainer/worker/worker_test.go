@@ -22,6 +22,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -197,7 +198,7 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	return b
 }
 
-func self(r pod.Role) *wire.Self { return wire.NewSelf(identity.Header{Role: r, Life: 1}) }
+func self(r pod.Role) *wire.Self { return speak.Self(identity.Header{Role: r, Life: 1}) }
 
 func training(lease, start, end, done int64) *wire.Task {
 	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "s", Start: start, End: end, Done: done, Epoch: 1}

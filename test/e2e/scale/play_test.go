@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -41,7 +42,7 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.kills[p.ID] = cancel
-	self := wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Launch})
+	self := speak.Self(identity.Header{Job: "uid", Role: p.ID.Role, Index: p.ID.Index, Incarnation: p.Launch})
 	conn, err := s.connect(self)
 	if err != nil {
 		return err
@@ -119,7 +120,7 @@ func perform(t *testing.T, kill func(ctx context.Context, s *stage)) *wire.JobSt
 	s.wg.Go(func() { kill(killing, s) })
 	status, err := master.Run(t.Context(), master.Config{
 		Job: j, Training: []task.Shard{{Name: "a", Count: 201}, {Name: "b", Start: 0, Count: 99}},
-		Self:     wire.NewSelf(identity.Header{Job: "uid", Secret: "secret", Role: pod.Master, Incarnation: 1, Life: 1}),
+		Self:     speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, Life: 1}),
 		Listener: s.master, Pods: s, Dial: s.dial,
 	})
 	stop()
@@ -214,7 +215,7 @@ func TestLedger(t *testing.T) {
 func TestWorkerEndsAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lis := memnet.Listen(1 << 16)
-		self := wire.NewSelf(identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1})
+		self := speak.Self(identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1})
 		conn, err := (&stage{master: lis}).connect(self)
 		if err != nil {
 			t.Fatal(err)

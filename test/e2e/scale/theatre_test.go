@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
@@ -160,7 +161,7 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	if err != nil {
 		return err
 	}
-	self := wire.NewSelf(identity.Header{
+	self := speak.Self(identity.Header{
 		Job: env[envUID], Secret: env[envSecret], Role: id.Role, Index: id.Index, Incarnation: launch,
 	})
 	conn, err := wire.Connect(job.address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
