@@ -10,35 +10,43 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-var self = Header{Job: "uid-1", Secret: "s3cret", Role: pod.PS, Index: 2, Incarnation: 3, Master: 1, Life: 7}
+var self = Header{Job: "uid-1", Role: pod.PS, Index: 2, Incarnation: 3, Master: 1, Life: 7}
 
 func TestAdmit(t *testing.T) {
-	worker := Header{Job: "uid-1", Secret: "s3cret", Role: pod.Worker, Index: 5, Incarnation: 1, Life: 7}
+	worker := Header{Job: "uid-1", Role: pod.Worker, Index: 5, Incarnation: 1, Life: 7}
 	for name, c := range map[string]struct {
 		change func(*Header)
+		proved bool // by a certificate of the same name; else by the worker's
 		want   error
 	}{
-		"admitted":      {func(*Header) {}, nil},
-		"another job":   {func(h *Header) { h.Job = "uid-2" }, ErrForeign},
-		"no secret":     {func(h *Header) { h.Secret = "" }, ErrForeign},
-		"a wrong one":   {func(h *Header) { h.Secret = "s3crets" }, ErrForeign},
-		"another role":  {func(h *Header) { h.Role = pod.PS }, ErrForbidden},
-		"a role beside": {func(h *Header) { h.Role = User }, ErrForbidden},
+		"admitted":                        {func(*Header) {}, true, nil},
+		"another job":                     {func(h *Header) { h.Job = "uid-2" }, true, ErrForeign},
+		"another role":                    {func(h *Header) { h.Role = pod.PS }, true, ErrForbidden},
+		"a role beside":                   {func(h *Header) { h.Role = User }, true, ErrForbidden},
+		"a job that is not proved":        {func(h *Header) { h.Job = "uid-2" }, false, ErrForeign},
+		"a role that is not proved":       {func(h *Header) { h.Role = pod.Master }, false, ErrForeign},
+		"an index that is not proved":     {func(h *Header) { h.Index++ }, false, ErrForeign},
+		"an incarnation that is not so":   {func(h *Header) { h.Incarnation++ }, false, ErrForeign},
+		"a life, which no card speaks of": {func(h *Header) { h.Life++ }, false, nil},
 	} {
 		h := worker
 		c.change(&h)
-		err := Admit(self, h, pod.Worker, pod.Master)
+		proved := worker.Name()
+		if c.proved {
+			proved = h.Name()
+		}
+		err := Admit(self, h, proved, pod.Worker, pod.Master)
 		if !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err != nil && (strings.Contains(err.Error(), h.Secret) && h.Secret != "" || strings.Contains(err.Error(), self.Secret)) {
-			t.Errorf("%s: the error tells the secret: %v", name, err)
-		}
+	}
+	if err := Admit(self, worker, Name{}, pod.Worker); !errors.Is(err, ErrForeign) {
+		t.Errorf("nobody: %v", err)
 	}
 }
 
 func TestExpect(t *testing.T) {
-	client := Header{Job: "uid-1", Secret: "s3cret", Role: pod.Worker}
+	client := Header{Job: "uid-1", Role: pod.Worker}
 	server := pod.ID{Role: pod.PS, Index: 2}
 	for _, c := range []struct {
 		called      pod.ID
@@ -51,7 +59,7 @@ func TestExpect(t *testing.T) {
 		{pod.ID{Role: pod.PS, Index: 1}, 3, ErrForbidden},
 		{pod.ID{Role: pod.Master}, 1, ErrForbidden},
 	} {
-		if err := Expect(client, self, c.called, c.incarnation); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
+		if err := Expect(client, self, self.Name(), c.called, c.incarnation); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%v launch %d: %v", c.called, c.incarnation, err)
 		}
 	}
@@ -59,20 +67,20 @@ func TestExpect(t *testing.T) {
 
 // Law 3, of the master.
 func TestMasterThatWasReplaced(t *testing.T) {
-	old, next := Header{Job: "uid-1", Secret: "s3cret", Role: pod.Master, Incarnation: 1}, Header{Job: "uid-1", Secret: "s3cret", Role: pod.Master, Incarnation: 2}
+	old, next := Header{Job: "uid-1", Role: pod.Master, Incarnation: 1}, Header{Job: "uid-1", Role: pod.Master, Incarnation: 2}
 	server := self
 	for heard, refused := range map[int]bool{0: false, 1: false, 2: true} {
 		server.Master = heard
 		for what, err := range map[string]error{
-			"it calls":     Admit(server, old, pod.Master),
-			"it is called": Admit(old, server, pod.PS),
-			"it answers":   Expect(server, old, old.ID(), 0),
+			"it calls":     Admit(server, old, old.Name(), pod.Master),
+			"it is called": Admit(old, server, server.Name(), pod.PS),
+			"it answers":   Expect(server, old, old.Name(), old.ID(), 0),
 		} {
 			if errors.Is(err, ErrReplaced) != refused || (err != nil) != refused {
 				t.Errorf("launch 1 of the master, after launch %d was heard: %s: %v", heard, what, err)
 			}
 		}
-		if err := Admit(server, next, pod.Master); err != nil {
+		if err := Admit(server, next, next.Name(), pod.Master); err != nil {
 			t.Errorf("launch 2 of the master, after launch %d was heard: %v", heard, err)
 		}
 	}
@@ -111,6 +119,52 @@ func FuzzParse(f *testing.F) {
 		}
 		if again := h.Append(nil); !bytes.Equal(again, b) {
 			t.Fatalf("% x parsed and written is % x", b, again)
+		}
+	})
+}
+
+func TestIs(t *testing.T) {
+	n := Name{Job: "uid-1", ID: pod.ID{Role: pod.PS, Index: 2}, Incarnation: 3}
+	if err := Is(n.ID)(n); err != nil {
+		t.Error(err)
+	}
+	if err := Is(pod.ID{Role: pod.PS, Index: 1})(n); !errors.Is(err, ErrForbidden) || !strings.Contains(err.Error(), n.String()) {
+		t.Error(err)
+	}
+}
+
+func TestName(t *testing.T) {
+	for _, n := range []Name{
+		{Job: "u", ID: pod.ID{Role: pod.Master}, Incarnation: 1}, {Job: "7a-b", ID: pod.ID{Role: pod.PS, Index: 12}, Incarnation: 3},
+		{Job: "u", ID: pod.ID{Role: pod.Worker, Index: 1<<31 - 1}, Incarnation: 1<<31 - 1}, {Job: "u", ID: pod.ID{Role: User}},
+	} {
+		if got, err := ParseName(n.String()); err != nil || got != n {
+			t.Errorf("%v is %v: %v", n, got, err)
+		}
+	}
+	for _, uri := range []string{
+		"", "nobody", "elasticdl://", "elasticdl://u/worker/1", "elasticdl://u/worker/1/1/", "elasticdl:///worker/1/1", "spiffe://u/worker/1/1",
+		"elasticdl://u/boss/1/1", "elasticdl://u/worker/01/1", "elasticdl://u/worker/-1/1", "elasticdl://u/worker/1/2147483648", "elasticdl://u//1/1",
+	} {
+		if n, err := ParseName(uri); !errors.Is(err, ErrForeign) {
+			t.Errorf("%q is %v: %v", uri, n, err)
+		}
+	}
+}
+
+func FuzzParseName(f *testing.F) {
+	f.Add(self.Name().String())
+	f.Add("elasticdl://u/user/0/0")
+	f.Fuzz(func(t *testing.T, uri string) {
+		n, err := ParseName(uri)
+		if err != nil {
+			if !errors.Is(err, ErrForeign) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if n.String() != uri {
+			t.Fatalf("%q is %v", uri, n)
 		}
 	})
 }

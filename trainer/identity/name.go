@@ -45,7 +45,7 @@ func ParseName(uri string) (Name, error) {
 	index, err := strconv.ParseUint(parts[2], 10, 31)
 	incarnation, err2 := strconv.ParseUint(parts[3], 10, 31)
 	n.Index, n.Incarnation = int(index), int(incarnation)
-	if err != nil || err2 != nil || n.String() != uri {
+	if err != nil || err2 != nil || n.Role == 0 || n.String() != uri {
 		return Name{}, fmt.Errorf("%w: %q names nobody: expected %s://job/role/index/incarnation", ErrForeign, uri, scheme)
 	}
 	return n, nil

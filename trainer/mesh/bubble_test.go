@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/prove"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/ring"
 	"github.com/elasticdl/elasticdl/trainer/timing"
@@ -26,15 +28,22 @@ type town struct {
 	wrap      func(from int, to string, c net.Conn) net.Conn // what is dialled; nil: as it is
 }
 
-func newTown(t *testing.T, workers int) *town { return newStrictTown(t, workers, 0) }
+// newPlainTown is one whose connections leave TLS, so that what passes can be counted.
+func newPlainTown(t *testing.T, workers int) *town { return makeTown(t, workers, 0, true) }
+
+func newTown(t *testing.T, workers int) *town { return makeTown(t, workers, 0, false) }
 
 // newStrictTown is one whose nodes have a limit on silence.
 func newStrictTown(t *testing.T, workers int, silence time.Duration) *town {
+	return makeTown(t, workers, silence, false)
+}
+
+func makeTown(t *testing.T, workers int, silence time.Duration, plain bool) *town {
 	w := &town{t: t}
 	for i := range workers {
 		lis := memnet.Listen(16 << 10)
 		w.listeners = append(w.listeners, lis)
-		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Self: func() identity.Header { return worker(i) }, Silence: silence, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+		w.nodes = append(w.nodes, Listen(Config{Listener: lis, Self: func() identity.Header { return worker(i) }, Credential: prove.Of(worker(i)), Plain: plain, Silence: silence, Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			c, err := w.dial(ctx, address)
 			if err == nil && w.wrap != nil {
 				c = w.wrap(i, address, c)
@@ -133,17 +142,26 @@ type cut struct {
 	net.Conn
 	mu   sync.Mutex
 	left int
+	said bool // hello: what passes before is TLS
 }
 
 func (c *cut) take(n int) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if !c.said {
+		return n
+	}
 	n = min(n, c.left)
 	c.left -= n
 	return n
 }
 
 func (c *cut) Write(b []byte) (int, error) {
+	if bytes.HasPrefix(b, helloMagic[:]) {
+		c.mu.Lock()
+		c.said = true
+		c.mu.Unlock()
+	}
 	n, err := c.Conn.Write(b[:c.take(len(b))])
 	if err == nil && n < len(b) {
 		c.Close()
@@ -208,7 +226,7 @@ func TestAnyLinkBreaks(t *testing.T) {
 }
 
 func breakLink(t *testing.T, size, from int, to string, bytes int) {
-	w := newTown(t, size)
+	w := newPlainTown(t, size)
 	defer w.close()
 	w.wrap = func(f int, address string, c net.Conn) net.Conn {
 		if f == from && address == to {
@@ -231,7 +249,7 @@ func breakLink(t *testing.T, size, from int, to string, bytes int) {
 func TestBrokenHello(t *testing.T) {
 	for bytes := range helloSize {
 		synctest.Test(t, func(t *testing.T) {
-			w := newTown(t, 3)
+			w := newPlainTown(t, 3)
 			defer w.close()
 			var mu sync.Mutex
 			broken := make(map[string]bool)
@@ -259,7 +277,7 @@ func TestBrokenHello(t *testing.T) {
 func TestBrokenAnswer(t *testing.T) {
 	for bytes := range welcomeSize {
 		synctest.Test(t, func(t *testing.T) {
-			w := newTown(t, 2)
+			w := newPlainTown(t, 2)
 			defer w.close()
 			first := true
 			w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
@@ -398,7 +416,11 @@ func TestArrived(t *testing.T) {
 // greeted is what a node answers to a hello; nil: nothing, within a second.
 func (w *town) greeted(to int, h hello) (net.Conn, *answer) {
 	w.t.Helper()
-	c, err := w.dial(w.t.Context(), fmt.Sprint(to))
+	raw, err := w.dial(w.t.Context(), fmt.Sprint(to))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	c, err := prove.Of(h.from).Client(w.t.Context(), raw, credential.Mesh, identity.Is(worker(to).ID()))
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -439,8 +461,8 @@ func TestWhoIsWelcome(t *testing.T) {
 		}
 		conn, _ := w.dial(t.Context(), "0")
 		conn.Write(bytes.Repeat([]byte("GET / "), 20))
-		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
-			t.Errorf("who speaks otherwise is answered: %d, %v", n, err)
+		if said, err := io.ReadAll(conn); len(said) > 7 || err != nil { // an alert of TLS
+			t.Errorf("who speaks otherwise is answered: %q, %v", said, err)
 		}
 		silent, _ := w.dial(t.Context(), "0")
 		start := time.Now()

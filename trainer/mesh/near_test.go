@@ -250,7 +250,7 @@ func TestSentIsKept(t *testing.T) {
 func TestBreakWhileApproaching(t *testing.T) {
 	for bytes := range 2 * meetingSize {
 		synctest.Test(t, func(t *testing.T) {
-			w := newTown(t, 2)
+			w := newPlainTown(t, 2)
 			defer w.close()
 			w.wrap = func(_ int, _ string, c net.Conn) net.Conn {
 				return &cut{Conn: c, left: helloSize + welcomeSize + bytes}
