@@ -12,7 +12,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -129,7 +128,7 @@ func (s *simulation) repeater(h *host, who *wire.Self) func(func(context.Context
 		mu.Lock()
 		wait := time.Duration(r.Int64N(int64(5 * time.Second)))
 		mu.Unlock()
-		then := speak.Self(who.Header())
+		then := wire.NewSelf(who.Header(), who.Credential())
 		s.pods.wg.Go(func() {
 			select {
 			case <-time.After(wait):

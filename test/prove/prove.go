@@ -15,9 +15,16 @@ type era struct {
 	year int
 }
 
+// holder is who has a credential.
+type holder struct {
+	*credential.Authority
+	identity.Name
+}
+
 var (
 	mu          sync.Mutex
 	authorities = make(map[era]*credential.Authority)
+	credentials = make(map[holder]*credential.Credential)
 )
 
 // Authority returns the authority of a job, the same each time.
@@ -35,8 +42,29 @@ func Authority(job string) *credential.Authority {
 	return authorities[e]
 }
 
-// Of returns what proves a header.
-func Of(h identity.Header) *credential.Credential { return By(Authority(h.Job), h.Name()) }
+// Of returns what proves a header, the same each time.
+func Of(h identity.Header) *credential.Credential {
+	a := Authority(h.Job)
+	mu.Lock()
+	defer mu.Unlock()
+	k := holder{a, h.Name()}
+	if credentials[k] == nil {
+		credentials[k] = By(a, h.Name())
+	}
+	return credentials[k]
+}
+
+// Share makes the authority of another process of the test, as [credential.Authority.Encode] writes it, that of a job here.
+func Share(job string, text []byte) error {
+	a, err := credential.ParseAuthority(text)
+	if err != nil {
+		return err
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	authorities[era{job, time.Now().Year()}] = a
+	return nil
+}
 
 // By returns what proves a name to those who trust the authority.
 func By(a *credential.Authority, n identity.Name) *credential.Credential {

@@ -51,6 +51,9 @@ func Self(h identity.Header) *wire.Self {
 
 // Conn is connections to one server: one of each pod that was spoken for. It is a [grpc.ClientConnInterface].
 type Conn struct {
+	// Proves returns what proves whoever a header names; nil: what is true.
+	Proves func(identity.Header) *credential.Credential
+
 	dial   func(ctx context.Context) (net.Conn, error)
 	header Header
 
@@ -83,12 +86,19 @@ func (c *Conn) of(ctx context.Context, request any) (context.Context, *grpc.Clie
 	if conn := c.open[h.Name()]; conn != nil {
 		return ctx, conn, nil
 	}
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(proof{as: func() identity.Header { return h }}), grpc.WithNoProxy(),
+	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(proof{func() *credential.Credential { return c.proves(h) }}), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return c.dial(ctx) }))
 	if err == nil {
 		c.open[h.Name()] = conn
 	}
 	return ctx, conn, err
+}
+
+func (c *Conn) proves(h identity.Header) *credential.Credential {
+	if c.Proves != nil {
+		return c.Proves(h)
+	}
+	return prove.Of(h)
 }
 
 // Invoke implements [grpc.ClientConnInterface].
@@ -111,24 +121,24 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 
 // Server makes a gRPC server that answers as header says, whoever calls.
 func Server(header func() identity.Header) *grpc.Server {
-	return grpc.NewServer(grpc.Creds(proof{as: header}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+	return grpc.NewServer(grpc.Creds(proof{func() *credential.Credential { return prove.Of(header()) }}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 		grpc.SetHeader(ctx, metadata.Pairs(wire.HeaderKey, wire.Text(header())))
 		return handle(ctx, request)
 	}))
 }
 
-// proof proves a header, and lets anybody be at the other end who is of the job.
-type proof struct{ as func() identity.Header }
+// proof proves who speaks, and lets anybody be at the other end who is of the job.
+type proof struct{ by func() *credential.Credential }
 
 func anybody(identity.Name) error { return nil }
 
 func (p proof) ClientHandshake(ctx context.Context, _ string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	made, err := prove.Of(p.as()).Client(ctx, conn, credential.GRPC, anybody)
+	made, err := p.by().Client(ctx, conn, credential.GRPC, anybody)
 	return made, p, err
 }
 
 func (p proof) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	made, err := prove.Of(p.as()).Server(context.Background(), conn, false, credential.GRPC)
+	made, err := p.by().Server(context.Background(), conn, false, credential.GRPC)
 	return made, p, err
 }
 

@@ -67,7 +67,7 @@ var goesWith = map[string][]Type{
 
 	"distribution_strategy": {Train}, "num_ps_pods": {Train}, "num_epochs": {Train}, "global_batch_size": {Train}, "scale_learning_rate": {Train},
 	"max_step": {Train}, "evaluation_steps": {Train}, "grads_to_wait": {Train}, "use_async": {Train}, "sync_version_tolerance": {Train},
-	"lr_staleness_modulation": {Train}, "get_model_steps": {Train}, "log_loss_steps": {Train}, "heartbeat_timeout": {Train, Run},
+	"lr_staleness_modulation": {Train}, "get_model_steps": {Train}, "log_loss_steps": {Train}, "heartbeat_timeout": {Train, Run}, "data_encryption": {Train},
 
 	"checkpoint_dir": {Train}, "checkpoint_steps": {Train}, "checkpoint_interval": {Train}, "keep_checkpoint_max": {Train},
 	"ps_resource_request": {Train}, "ps_resource_limit": {Train}, "ps_pod_priority": {Train},
@@ -139,6 +139,8 @@ var flags = append([]Flag{
 	{Name: "max_task_retries", Topic: Tolerance, Effect: Everywhere, Usage: "failures of one task before the job fails", bind: func(c *Command) value { return number(&c.Job.MaxTaskRetries) }},
 	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a task is given to another worker after this, or 3 times the longest one so far", bind: func(c *Command) value { return duration(&c.Job.TaskTimeout) }},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a worker of a ring that is silent for so long is replaced", bind: func(c *Command) value { return duration(&c.Job.HeartbeatTimeout) }},
+
+	{Name: "data_encryption", Topic: Training, Effect: Everywhere, Usage: "tls, or off on a network that encrypts below: both ends are still proved, but what they send can be read and changed", bind: func(c *Command) value { return text(&c.Job.DataEncryption) }},
 
 	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere, Usage: "a path or s3:// or gs://; if not given, on a --volume with a claim_name, or local", bind: func(c *Command) value { return place(&c.Job.CheckpointDir) }},
 	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Everywhere, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},

@@ -66,6 +66,10 @@ type Job struct {
 
 	Program // what workers run, of a job to run a program
 
+	// DataEncryption is "tls" or, on a network that encrypts below, "off": gradients and values are then neither encrypted nor protected
+	// against change, though both ends prove who they are. "": tls.
+	DataEncryption string `json:"dataEncryption,omitempty"` // --data_encryption
+
 	// What happens when something dies or hangs.
 	TaskTimeout             Duration `json:"taskTimeout"`               // --task_timeout: floor; a task is taken back after max(this, 3 x the longest completed)
 	HeartbeatTimeout        Duration `json:"heartbeatTimeout,omitzero"` // --heartbeat_timeout: a worker of a ring that is silent for so long is replaced
@@ -193,3 +197,6 @@ func (j *Job) Runs() bool { return j.Type == Run }
 
 // Evaluates tells whether the job evaluates: every EvaluationSteps versions if that is set, and at the end.
 func (j *Job) Evaluates() bool { return j.ValidationData != "" }
+
+// PlainData reports whether gradients and values are sent outside TLS.
+func (j *Job) PlainData() bool { return j.DataEncryption == "off" }

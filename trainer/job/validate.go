@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -76,6 +77,7 @@ func (j *Job) checkNames(p *problems) {
 	}
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace),
 		"--namespace=%s: expected lower-case letters, digits and '-'", j.Namespace)
+	p.oneOf(cmp.Or(j.DataEncryption, "tls"), "data_encryption", "tls", "off")
 	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
 

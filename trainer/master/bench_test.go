@@ -96,7 +96,7 @@ func listenServer(b *testing.B) string {
 	if err != nil {
 		b.Fatal(err)
 	}
-	srv := speak.Server(func() identity.Header { return identity.Header{Role: pod.PS, Incarnation: 1, Life: 1} })
+	srv := speak.Server(func() identity.Header { return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1} })
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
 	b.Cleanup(srv.Stop)

@@ -12,7 +12,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -106,17 +105,14 @@ func (w *world) dialer() wire.Dialer {
 
 // dial connects whoever the test speaks for, call by call: the pod that a request names, in its last launch and in the
 // master's life of the model, or a user.
-func (w *world) dial(lis *memnet.Listener) *grpc.ClientConn {
+func (w *world) dial(lis *memnet.Listener) *speak.Conn {
 	w.master = lis
 	return w.speaker(func(ctx context.Context, request any) identity.Header { return w.header(speak.ID(ctx, request)) })
 }
 
 // speaker connects whoever header says.
-func (w *world) speaker(header speak.Header) *grpc.ClientConn {
-	conn, err := speak.Connect(w.master.DialContext, header)
-	if err != nil {
-		w.Fatal(err)
-	}
+func (w *world) speaker(header speak.Header) *speak.Conn {
+	conn := speak.Connect(w.master.DialContext, header)
 	w.Cleanup(func() { conn.Close() })
 	return conn
 }

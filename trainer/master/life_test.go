@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/test/prove"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -285,18 +287,20 @@ func TestForgedCalls(t *testing.T) {
 		w.join()
 		lease := w.task(0)
 		as := func(change func(*identity.Header)) (wire.MasterClient, wire.JobClient) {
-			h := w.header(worker(0))
+			truth, h := w.header(worker(0)), w.header(worker(0))
 			change(&h)
 			conn := w.speaker(func(context.Context, any) identity.Header { return h })
+			if h.Role != identity.User && h.Index == 0 { // these have a certificate of what they say
+				conn.Proves = func(identity.Header) *credential.Credential { return prove.Of(truth) }
+			}
 			return wire.NewMasterClient(conn), wire.NewJobClient(conn)
 		}
 		for name, c := range map[string]struct {
 			change func(*identity.Header)
 			want   codes.Code
 		}{
-			"no secret":      {func(h *identity.Header) { h.Secret = "" }, codes.Unauthenticated},
-			"a wrong secret": {func(h *identity.Header) { h.Secret = "guessed" }, codes.Unauthenticated},
 			"another job":    {func(h *identity.Header) { h.Job = "another" }, codes.Unauthenticated},
+			"a later launch": {func(h *identity.Header) { h.Incarnation++ }, codes.Unauthenticated},
 			"another role":   {func(h *identity.Header) { h.Role = identity.User }, codes.PermissionDenied},
 			"another worker": {func(h *identity.Header) { h.Index = 1 }, codes.PermissionDenied},
 		} {

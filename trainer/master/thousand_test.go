@@ -16,6 +16,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -26,6 +27,9 @@ import (
 
 // playersEnv makes this test binary the players of a job of a thousand workers, for the master at that address.
 const playersEnv = "ELASTICDL_PLAYERS_OF"
+
+// authorityEnv is how the players prove who they are.
+const authorityEnv = "ELASTICDL_TEST_AUTHORITY"
 
 func TestMain(m *testing.M) {
 	if address := os.Getenv(playersEnv); address != "" {
@@ -70,18 +74,19 @@ func runThousand(b *testing.B) {
 		})
 		ended <- err
 	}()
+	authority, err := prove.Authority("uid").Encode()
+	if err != nil {
+		b.Fatal(err)
+	}
 	players, err := os.StartProcess(os.Args[0], os.Args[:1], &os.ProcAttr{
-		Env: append(os.Environ(), playersEnv+"="+lis.Addr().String()), Files: []*os.File{nil, os.Stdout, os.Stderr},
+		Env: append(os.Environ(), playersEnv+"="+lis.Addr().String(), authorityEnv+"="+string(authority)), Files: []*os.File{nil, os.Stdout, os.Stderr},
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer players.Wait()
 	defer players.Kill()
-	conn, err := anybody(lis.Addr().String())
-	if err != nil {
-		b.Fatal(err)
-	}
+	conn := anybody(lis.Addr().String())
 	defer conn.Close()
 	client := wire.NewJobClient(conn)
 	look := func() *wire.JobStatus {
@@ -118,11 +123,14 @@ func runThousand(b *testing.B) {
 
 // playThousand is the workers, and a server.
 func playThousand(address string) {
+	if err := prove.Share("uid", []byte(os.Getenv(authorityEnv))); err != nil {
+		panic(err)
+	}
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		panic(err)
 	}
-	srv := speak.Server(func() identity.Header { return identity.Header{Role: pod.PS, Incarnation: 1, Life: 1} })
+	srv := speak.Server(func() identity.Header { return identity.Header{Job: "uid", Role: pod.PS, Incarnation: 1, Life: 1} })
 	wire.RegisterParameterServerServer(srv, new(fakeServer))
 	go srv.Serve(lis)
 	var all sync.WaitGroup
@@ -133,10 +141,7 @@ func playThousand(address string) {
 }
 
 func playWorker(address, server string, index int32) {
-	conn, err := anybody(address)
-	if err != nil {
-		panic(err)
-	}
+	conn := anybody(address)
 	defer conn.Close()
 	client, ctx := wire.NewMasterClient(conn), context.Background()
 	if index == 0 {
@@ -194,10 +199,10 @@ func resident(b *testing.B) int64 {
 }
 
 // anybody connects whichever pod a request names, in its first launch.
-func anybody(address string) (*grpc.ClientConn, error) {
+func anybody(address string) *speak.Conn {
 	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return wire.TCP(ctx, address) },
 		func(ctx context.Context, request any) identity.Header {
 			id := speak.ID(ctx, request)
-			return identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
+			return identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
 		})
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 const benchElements = 25 << 20 // 100 MiB

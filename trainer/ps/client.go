@@ -19,7 +19,7 @@ var (
 	// ErrNoSnapshot: a server does not hold the snapshot, which was released or never taken.
 	ErrNoSnapshot = errors.New("no such snapshot")
 	// ErrRefused: what was sent can never be accepted: a layout that is not the
-	// server's, values that are not finite, another job's secret. The text says what.
+	// server's, values that are not finite, another job. The text says what.
 	ErrRefused = errors.New("refused")
 )
 

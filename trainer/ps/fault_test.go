@@ -15,7 +15,9 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
@@ -24,16 +26,27 @@ import (
 )
 
 // open is a bare data connection of a worker that has declared itself.
-func (f *fleet) open(c *Client) net.Conn {
+func (f *fleet) open(c *Client) *credential.Conn {
 	f.t.Helper()
-	conn, err := f.dial(f.t.Context(), "ps-0")
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if err := c.servers[0].introduce(conn); err != nil {
+	conn := f.secured(c.servers[0].self.Credential())
+	if err := c.servers[0].introduce(conn, conn.Peer); err != nil {
 		f.t.Fatal(err)
 	}
 	f.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// secured is a data connection whose ends have proved who they are.
+func (f *fleet) secured(c *credential.Credential) *credential.Conn {
+	f.t.Helper()
+	raw, err := f.dial(f.t.Context(), "ps-0")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	conn, err := c.Client(f.t.Context(), raw, credential.Push, identity.Is(pod.ID{Role: pod.PS}))
+	if err != nil {
+		f.t.Fatal(err)
+	}
 	return conn
 }
 
@@ -58,15 +71,15 @@ func TestRefusedConnections(t *testing.T) {
 			}
 			return conn
 		}
-		// Whoever does not know the secret, is of another job, or of no role that pushes, is told so and sent away. A worker of
-		// another life is told which one it is.
+		// Whoever says that it is another than it proves to be, is of another job, or of no role that pushes, is told so and sent
+		// away. A worker of another life is told which one it is. Who has no certificate hears nothing.
 		worker := identity.Header{Job: uid, Role: pod.Worker, Incarnation: 1, Life: 1}
 		for name, c := range map[string]struct {
 			change func(*identity.Header)
 			want   error
 			says   string
 		}{
-			"no secret":      {func(h *identity.Header) { h.Secret = "" }, ErrRefused, "does not know the job's secret"},
+			"another worker": {func(h *identity.Header) { h.Index = 8 }, ErrRefused, "with the certificate of"},
 			"another job":    {func(h *identity.Header) { h.Job = "another" }, ErrRefused, "not of this job"},
 			"a server":       {func(h *identity.Header) { h.Role = pod.PS }, ErrRefused, "not allowed"},
 			"a life behind":  {func(h *identity.Header) { h.Life = 0 }, ErrAnew, "the server is in life 1 of it, this worker in 0"},
@@ -74,9 +87,13 @@ func TestRefusedConnections(t *testing.T) {
 		} {
 			h := worker
 			c.change(&h)
-			conn := dial()
+			proves := worker
+			if name == "a server" {
+				proves = h
+			}
+			conn := f.secured(prove.Of(proves))
 			p := peer{self: speak.Self(h), callee: wire.Callee{ID: pod.ID{Role: pod.PS}}}
-			err := p.introduce(conn)
+			err := p.introduce(conn, conn.Peer)
 			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && permanent(err) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)
 			}
@@ -87,15 +104,23 @@ func TestRefusedConnections(t *testing.T) {
 			"nonsense":         slices.Concat(requestMagic[:], make([]byte, requestSize)),
 		} {
 			t.Log(name)
-			conn := dial()
+			conn := f.secured(prove.Of(worker))
 			conn.Write(b)
 			ended(t, conn)
 		}
+		nobody, err := credential.New(prove.Authority(uid).Root())
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn := f.secured(nobody) // it hears of that when it reads
+		if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+			t.Errorf("who has no certificate is answered: %d bytes, %v", n, err)
+		}
 		// Silence.
-		conn := dial()
+		raw := dial()
 		start := time.Now()
-		conn.Write([]byte("E"))
-		ended(t, conn)
+		raw.Write([]byte("E"))
+		ended(t, raw)
 		if time.Since(start) > greeting {
 			t.Fatal(time.Since(start))
 		}

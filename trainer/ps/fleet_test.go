@@ -73,7 +73,7 @@ func (f *fleet) of(layout param.Layout) {
 	}
 }
 
-const uid, secret = "uid", "secret"
+const uid = "uid"
 
 func (f *fleet) self(r pod.Role, index, launch int) *wire.Self {
 	f.mu.Lock()

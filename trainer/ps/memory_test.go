@@ -18,7 +18,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 const memoryElements = 16 << 20 // 64 MiB

@@ -171,6 +171,7 @@ func configOf(ctx context.Context, j *job.Job, c Config) (ServerConfig, error) {
 		Initial:               c.Initial,
 		CheckpointDir:         j.CheckpointDir,
 		Open:                  c.Open,
+		PlainData:             j.PlainData(),
 		Log:                   c.Log,
 	}
 	if config.Initial == nil {

@@ -66,7 +66,7 @@ func (m *fakeMaster) last() (*wire.HeartbeatRequest, time.Time) {
 
 // serve answers on lis until the returned function is called.
 func (m *fakeMaster) serve(lis net.Listener) (stop func()) {
-	s := wire.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1, Life: 1}))
+	s := wire.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1, Life: 1}), false)
 	wire.RegisterMasterServer(s, m)
 	go s.Serve(lis)
 	return s.Stop

@@ -68,13 +68,16 @@ func (s *schedule) draw(n int) int {
 	return s.rand.IntN(n)
 }
 
+// handshake is about what TLS takes before anything is said.
+const handshake = 2500
+
 func (s *schedule) dialFragile(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := s.dial(ctx, addr)
 	if err != nil {
 		return nil, err
 	}
 	c := &fragile{Conn: conn}
-	c.left.Store(int64(1 << s.draw(14)))
+	c.left.Store(int64(handshake + 1<<s.draw(14)))
 	return c, nil
 }
 

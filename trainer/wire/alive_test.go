@@ -63,7 +63,7 @@ func (mute) Rendezvous(s grpc.BidiStreamingServer[Arrival, Assembly]) error {
 // towards is a client of a mute master. The cable to it can be pulled.
 func towards(t *testing.T) (master MasterClient, pull func()) {
 	lis := memnet.Listen(8 << 10)
-	srv := NewServer(NewSelf(identity.Header{Role: pod.Master, Incarnation: 1}))
+	srv := NewServer(self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1}), false)
 	RegisterMasterServer(srv, mute{})
 	var mu sync.Mutex
 	pulled := false
@@ -74,7 +74,7 @@ func towards(t *testing.T) (master MasterClient, pull func()) {
 			defer mu.Unlock()
 			return pulled
 		}}, err
-	}, NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1}), Callee{ID: pod.ID{Role: pod.Master}, Incarnation: 1})
+	}, self(identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1}), Callee{ID: pod.ID{Role: pod.Master}, Incarnation: 1})
 	if err != nil {
 		t.Fatal(err)
 	}

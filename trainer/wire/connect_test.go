@@ -28,7 +28,7 @@ func TestConnectTriesAgain(t *testing.T) {
 				return nil, context.Cause(ctx)
 			}
 			return nil, errors.New("refused")
-		}, NewSelf(identity.Header{Role: pod.Worker}), Callee{ID: pod.ID{Role: pod.Master}})
+		}, self(identity.Header{Job: "uid", Role: pod.Worker}), Callee{ID: pod.ID{Role: pod.Master}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,18 +13,15 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/prove"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
-
-const secret = "only the job knows"
 
 // busy is a master that has an answer to a heartbeat.
 type busy struct{ UnimplementedMasterServer }
@@ -38,24 +35,45 @@ func (busy) Rendezvous(s grpc.BidiStreamingServer[Arrival, Assembly]) error {
 	return err
 }
 
-// secured serves a master with the secret, until the test ends.
-func secured(t *testing.T) *memnet.Listener {
+// self is who somebody is, and what proves it.
+func self(h identity.Header) *Self { return NewSelf(h, prove.Of(h)) }
+
+// certifying gives a certificate to nobody.
+type certifying struct {
+	UnimplementedCertificationServer
+}
+
+func (certifying) Certify(context.Context, *CertifyRequest) (*CertifyReply, error) {
+	return nil, status.Error(codes.Unauthenticated, "a token of nobody")
+}
+
+var (
+	theMaster = identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1, Life: 1}
+	aWorker   = identity.Header{Job: "uid", Role: pod.Worker, Incarnation: 1, Life: 1}
+)
+
+// guarded serves a master until the test ends, which gives certificates to strangers or does not let them in.
+func guarded(t *testing.T, strangers bool) *memnet.Listener {
 	lis := memnet.Listen(64 << 10)
-	srv := NewServer(NewSelf(identity.Header{Job: "uid", Secret: secret, Role: pod.Master, Incarnation: 1, Life: 1}))
+	srv := NewServer(self(theMaster), strangers)
 	RegisterMasterServer(srv, busy{})
-	healthpb.RegisterHealthServer(srv, health.NewServer())
+	RegisterCertificationServer(srv, certifying{})
 	go srv.Serve(lis)
 	t.Cleanup(srv.Stop)
 	return lis
 }
 
-// foreign connects to a server with nothing of this package.
-func foreign(t *testing.T, lis *memnet.Listener, dials *int) *grpc.ClientConn {
-	conn, err := grpc.NewClient("passthrough:///test", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-			*dials++
-			return lis.DialContext(ctx)
-		}))
+// dialer leads to a listener, and counts.
+func dialer(lis *memnet.Listener, dials *int) Dialer {
+	return func(ctx context.Context, _ string) (net.Conn, error) {
+		*dials++
+		return lis.DialContext(ctx)
+	}
+}
+
+// foreign connects to a server with what a caller proves, and nothing else of this package.
+func foreign(t *testing.T, lis *memnet.Listener, c *credential.Credential, dials *int) *grpc.ClientConn {
+	conn, err := connection("test", dialer(lis, dials), &caller{c, theMaster.ID()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,35 +81,56 @@ func foreign(t *testing.T, lis *memnet.Listener, dials *int) *grpc.ClientConn {
 	return conn
 }
 
-// strange are the headers of callers that do not know the secret.
-var strange = map[string]metadata.MD{
-	"no header":      nil,
-	"a wrong secret": metadata.Pairs(HeaderKey, Text(identity.Header{Job: "uid", Secret: "guessed", Role: pod.Worker, Incarnation: 1, Life: 1})),
-	"two headers":    metadata.Pairs(HeaderKey, "a", HeaderKey, "b"),
-	"no base64":      metadata.Pairs(HeaderKey, "{}"),
+// nobody is who has no certificate.
+func nobody(t *testing.T) *credential.Credential {
+	c, err := credential.New(prove.Authority("uid").Root())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
-// Whoever does not know the secret hears why it is refused, and nothing of the job; not with what needs no secret either.
-func TestStrangersHearNoSecret(t *testing.T) {
+// strange are the headers of callers that are not whom they prove to be, if anybody.
+var strange = map[string]metadata.MD{
+	"no header":   nil,
+	"another's":   metadata.Pairs(HeaderKey, Text(identity.Header{Job: "uid", Role: pod.Worker, Index: 1, Incarnation: 1, Life: 1})),
+	"two headers": metadata.Pairs(HeaderKey, "a", HeaderKey, "b"),
+	"no base64":   metadata.Pairs(HeaderKey, "{}"),
+}
+
+// Whoever does not prove what it says hears why it is refused, and nothing of the job. Who has no certificate may ask for one, if there are any
+// to be had, and else says nothing at all.
+func TestStrangersHearNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
-		conn := foreign(t, secured(t), &dials)
-		for name, md := range strange {
-			for method, want := range map[string]codes.Code{
-				Master_Heartbeat_FullMethodName:      codes.Unauthenticated,
-				healthpb.Health_Check_FullMethodName: codes.OK,
-				healthpb.Health_Watch_FullMethodName: codes.Unauthenticated, // kubelets do not watch
-				"/elasticdl.Master/Nothing":          codes.Unauthenticated,
-			} {
-				ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), time.Second)
-				defer cancel()
-				var header, trailer metadata.MD
-				err := conn.Invoke(ctx, method, new(healthpb.HealthCheckRequest), new(healthpb.HealthCheckResponse), grpc.Header(&header), grpc.Trailer(&trailer))
-				if status.Code(err) != want {
-					t.Errorf("%s calls %s: %v", name, method, err)
-				}
-				if heard := fmt.Sprint(header, trailer, err); strings.Contains(heard, secret) || len(header.Get(HeaderKey)) > 0 {
-					t.Errorf("%s calls %s, and hears %q", name, method, heard)
+		certify := Certification_Certify_FullMethodName
+		for name, c := range map[string]struct {
+			conn *grpc.ClientConn
+			want map[string]codes.Code
+		}{
+			"a worker": {foreign(t, guarded(t, true), prove.Of(aWorker), &dials), map[string]codes.Code{
+				Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated, "/elasticdl.Master/Nothing": codes.Unauthenticated,
+				"/grpc.health.v1.Health/Check": codes.Unauthenticated,
+			}},
+			"nobody": {foreign(t, guarded(t, true), nobody(t), &dials), map[string]codes.Code{
+				Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated,
+			}},
+			"nobody, where none may come": {foreign(t, guarded(t, false), nobody(t), &dials), map[string]codes.Code{
+				Master_Heartbeat_FullMethodName: codes.Unavailable, certify: codes.Unavailable,
+			}},
+		} {
+			for says, md := range strange {
+				for method, want := range c.want {
+					ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), time.Second)
+					defer cancel()
+					var header, trailer metadata.MD
+					err := c.conn.Invoke(ctx, method, new(CertifyRequest), new(CertifyReply), grpc.Header(&header), grpc.Trailer(&trailer))
+					if status.Code(err) != want {
+						t.Errorf("%s with %s calls %s: %v", name, says, method, err)
+					}
+					if heard := fmt.Sprint(header, trailer, err); len(header.Get(HeaderKey)) > 0 {
+						t.Errorf("%s with %s calls %s, and hears %q", name, says, method, heard)
+					}
 				}
 			}
 		}
@@ -102,7 +141,7 @@ func TestStrangersHearNoSecret(t *testing.T) {
 func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
-		conn := foreign(t, secured(t), &dials)
+		conn := foreign(t, guarded(t, true), nobody(t), &dials)
 		for name, md := range strange {
 			ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), time.Second)
 			defer cancel()
@@ -117,15 +156,41 @@ func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 	})
 }
 
-// preface is how a connection of HTTP/2 begins: with the words of its protocol, and settings that set nothing.
-const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"
+// Nobody answers for another: not with the certificate of another pod, and not with another's header.
+func TestWhoAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := theMaster
+		server.Role = pod.PS
+		for name, it := range map[string]*Self{
+			"another pod's certificate": NewSelf(theMaster, prove.Of(server)),
+			"another pod's header":      NewSelf(server, prove.Of(theMaster)),
+			"another job":               self(identity.Header{Job: "other", Role: pod.Master, Incarnation: 1, Life: 1}),
+		} {
+			lis := memnet.Listen(64 << 10)
+			srv := NewServer(it, false)
+			RegisterMasterServer(srv, busy{})
+			go srv.Serve(lis)
+			dials := 0
+			conn, err := Connect("master:1", dialer(lis, &dials), self(aWorker), Callee{ID: theMaster.ID()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := NewMasterClient(conn).Heartbeat(ctx, &HeartbeatRequest{Role: Role_WORKER}); err == nil {
+				t.Errorf("%s is believed", name)
+			}
+			cancel()
+			conn.Close()
+			srv.Stop()
+		}
+	})
+}
 
-// Connections that call nothing, or what needs no secret, are few, and take nobody's place who is known.
+// Connections that say nothing are few, and take nobody's place who is known.
 func TestStrangersAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		lis := secured(t)
-		conn, err := Connect("master:1", func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-			NewSelf(identity.Header{Job: "uid", Secret: secret, Role: pod.Worker, Incarnation: 1, Life: 1}), Callee{ID: pod.ID{Role: pod.Master}})
+		lis, dials := guarded(t, true), 0
+		conn, err := Connect("master:1", dialer(lis, &dials), self(aWorker), Callee{ID: pod.ID{Role: pod.Master}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +208,6 @@ func TestStrangersAreFew(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			io.WriteString(c, preface)
 			go func() {
 				io.Copy(io.Discard, c)
 				ended[i] = true
@@ -168,7 +232,7 @@ func TestStrangersAreFew(t *testing.T) {
 func TestStrangersAreNotHeardForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
-		conn := foreign(t, secured(t), &dials)
+		conn := foreign(t, guarded(t, true), nobody(t), &dials)
 		const calls = 3 * maxRefusals
 		for range calls {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -195,11 +259,11 @@ func (s *scribe) Control(ctx context.Context, _ *ControlRequest) (*ControlReply,
 // A call may tell of a life that its caller has left meanwhile. A master is not heard any more when a later one was.
 func TestWhoSpeaks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		job := identity.Header{Job: "uid", Secret: secret, Life: 5}
-		self, s := job, new(scribe)
-		self.Role = pod.PS
-		server := NewSelf(self)
-		srv := NewServer(server)
+		job := identity.Header{Job: "uid", Life: 5}
+		its, s := job, new(scribe)
+		its.Role = pod.PS
+		server := self(its)
+		srv := NewServer(server, false)
 		RegisterParameterServerServer(srv, s)
 		lis := memnet.Listen(64 << 10)
 		go srv.Serve(lis)
@@ -208,7 +272,7 @@ func TestWhoSpeaks(t *testing.T) {
 			master := job
 			master.Role, master.Incarnation = pod.Master, incarnation
 			conn, err := Connect("ps:1", func(ctx context.Context, _ string) (net.Conn, error) { return lis.DialContext(ctx) },
-				NewSelf(master), Callee{ID: pod.ID{Role: pod.PS}})
+				self(master), Callee{ID: pod.ID{Role: pod.PS}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +301,7 @@ func TestWhoSpeaks(t *testing.T) {
 // The table of calls has those that there are, and no others.
 func TestEveryCallIsListed(t *testing.T) {
 	var all []string
-	for _, service := range []grpc.ServiceDesc{Master_ServiceDesc, Job_ServiceDesc, ParameterServer_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{Master_ServiceDesc, Job_ServiceDesc, ParameterServer_ServiceDesc, Certification_ServiceDesc} {
 		for _, m := range service.Methods {
 			all = append(all, "/"+service.ServiceName+"/"+m.MethodName)
 		}
@@ -246,8 +310,8 @@ func TestEveryCallIsListed(t *testing.T) {
 		}
 	}
 	for _, name := range all {
-		if _, ok := identity.Calls[name]; !ok {
-			t.Errorf("%s is not listed", name)
+		if _, ok := identity.Calls[name]; ok == identity.Open[name] {
+			t.Errorf("%s is not listed, or twice", name)
 		}
 	}
 	for name := range identity.Calls {

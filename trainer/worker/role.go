@@ -89,7 +89,10 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 			return fmt.Errorf("listen for the other workers: %w", err)
 		}
 		cfg.Address = listener.Addr().String()
-		cfg.Peers = mesh.Listen(mesh.Config{Listener: listener, Silence: j.HeartbeatTimeout.Duration, Dial: o.Dial, Log: o.Log, Self: o.Self.Header})
+		cfg.Peers = mesh.Listen(mesh.Config{
+			Listener: listener, Silence: j.HeartbeatTimeout.Duration, Dial: o.Dial, Log: o.Log,
+			Self: o.Self.Header, Credential: o.Self.Credential(), Plain: j.PlainData(),
+		})
 		defer cfg.Peers.Close()
 	}
 	o.Log.Info("Worker started", "model", j.ModelDef, "parameters", cfg.Engine.Layout().Len(), "address", cfg.Address)
@@ -173,7 +176,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 	for {
 		var err error
 		if cfg.Job.Trains() {
-			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, OnWait: o.waits})
+			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: j.PlainData(), OnWait: o.waits})
 		}
 		if err == nil {
 			err = Run(ctx, cfg)
