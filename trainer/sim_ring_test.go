@@ -72,7 +72,7 @@ func (s *simulation) member(h *host, p master.Pod, c *worker.Config, e *engine) 
 	}
 	c.Peers = mesh.Listen(mesh.Config{
 		Listener: s.network.listen(h, c.Address), Dial: s.network.dial(h), Log: s.log(h.name), Silence: s.job.HeartbeatTimeout.Duration,
-		Self: self(p.ID, p.Launch).Header,
+		Self: self(p.ID, p.Launch).Header, Credential: self(p.ID, p.Launch).Credential(),
 	})
 	return func() { c.Peers.Close() }
 }

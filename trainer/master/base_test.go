@@ -14,7 +14,6 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -42,7 +41,7 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		j := job.Default()
 		j.CheckpointDir, j.CheckpointDirForInit = t.TempDir(), from
-		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler), Self: speak.Self(identity.Header{Job: "third"})}}
+		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler), Self: wire.NewSelf(identity.Header{Job: "third"}, nil)}}
 		c, err := newCheckpoints(m)
 		if err != nil {
 			t.Fatal(err)

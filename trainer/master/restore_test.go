@@ -323,7 +323,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil || r == nil {
 			return
 		}
-		m := &master{Config: Config{Job: config(t).Job, Self: speak.Self(identity.Header{Incarnation: 2, Life: 1}), Log: config(t).Log}, former: r, mu: make(turn, 1),
+		m := &master{Config: Config{Job: config(t).Job, Self: wire.NewSelf(identity.Header{Incarnation: 2, Life: 1}, nil), Log: config(t).Log}, former: r, mu: make(turn, 1),
 			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}), pods: make(map[pod.ID]*contact)}
 		m.Job.EvaluationSteps = 0
 		m.specified = m.Job.NumWorkers

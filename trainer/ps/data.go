@@ -28,7 +28,8 @@ const (
 // dataConn is the server's end of one data connection.
 type dataConn struct {
 	server  *Server
-	conn    net.Conn
+	raw     net.Conn      // as it was accepted
+	conn    net.Conn      // what is said
 	peer    identity.Name // who has dialled
 	known   func()        // is called when the worker has said who it is
 	opened  bool
@@ -103,7 +104,7 @@ func (d *dataConn) enter(caller identity.Header) error {
 	s.mu.Lock()
 	life, span := s.life, s.span
 	if caller.Life == life {
-		s.data[d.conn] = true
+		s.data[d.raw] = true
 	}
 	s.mu.Unlock()
 	if caller.Life != life {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/identity"
@@ -30,8 +31,12 @@ func TestMemory(t *testing.T) {
 		optimizer string
 		limit     float64
 	}{{optim.SGD, 2.5}, {optim.Adam, 4.5}} {
+		authority, err := prove.Authority(uid).Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
 		server := exec.Command(os.Args[0], "-test.run=TestMemoryServer$")
-		server.Env = append(os.Environ(), "ELASTICDL_TEST_SERVER="+c.optimizer)
+		server.Env = append(os.Environ(), "ELASTICDL_TEST_SERVER="+c.optimizer, "ELASTICDL_TEST_AUTHORITY="+string(authority))
 		end, err := server.StdinPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -70,6 +75,9 @@ func TestMemoryServer(t *testing.T) {
 	optimizer := os.Getenv("ELASTICDL_TEST_SERVER")
 	if optimizer == "" {
 		return
+	}
+	if err := prove.Share(uid, []byte(os.Getenv("ELASTICDL_TEST_AUTHORITY"))); err != nil {
+		t.Fatal(err)
 	}
 	s, err := NewServer(ServerConfig{
 		Optimizer: optim.Config{Name: optimizer},

@@ -244,9 +244,9 @@ func (s *Server) greet(conn net.Conn) {
 		return
 	}
 	defer made.Close()
-	d := dataConn{server: s, conn: made.Bare(), peer: made.Peer, known: known}
+	d := dataConn{server: s, raw: conn, conn: made.Bare(), peer: made.Peer, known: known}
 	defer d.known()
-	defer s.forget(d.conn)
+	defer s.forget(conn)
 	if err := d.serve(); err != nil && !errors.Is(err, io.EOF) && s.ctx.Err() == nil {
 		s.log.Debug("Data connection ended", "worker", d.worker, "error", err)
 	}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -96,7 +97,7 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 func loner(t *testing.T) (*member, *mesh.Node) {
 	c := newClass(1)
 	p := c.pupils[0]
-	node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header})
+	node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header, Credential: prove.Of(p.header())})
 	t.Cleanup(func() { node.Close() })
 	cfg := Config{Job: c.job, Model: model(), Engine: p.engine, Peers: node, Log: slog.New(slog.DiscardHandler)}
 	w := &worker{Config: cfg, leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2)}

@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/test/memnet"
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
@@ -214,7 +215,7 @@ func (c *class) start(t *testing.T) {
 	var logged sync.Mutex
 	for _, p := range c.pupils {
 		c.working.Go(func() {
-			node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header, Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			node := mesh.Listen(mesh.Config{Listener: p.node, Self: p.header, Credential: prove.Of(p.header()), Dial: func(ctx context.Context, address string) (net.Conn, error) {
 				i, err := strconv.Atoi(address)
 				if err != nil {
 					return nil, err

@@ -176,7 +176,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 	for {
 		var err error
 		if cfg.Job.Trains() {
-			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: j.PlainData(), OnWait: o.waits})
+			cfg.Servers, err = ps.Dial(setup, ps.ClientConfig{Self: o.Self, Servers: servers, Layout: cfg.Engine.Layout(), Dial: o.Dial, PlainData: cfg.Job.PlainData(), OnWait: o.waits})
 		}
 		if err == nil {
 			err = Run(ctx, cfg)
