@@ -75,9 +75,9 @@ type Config struct {
 	Users    bool         // serve the calls of users too, who reach the listener: on one machine
 	// Certification gives pods their certificates; nil: they are given otherwise.
 	Certification wire.CertificationServer
-	Pods     Pods
-	MaxOOMs  map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
-	Scale    <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
+	Pods          Pods
+	MaxOOMs       map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
+	Scale         <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connections to the servers; nil: TCP.
