@@ -10,9 +10,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// networkPolicy lets all pods of a namespace talk to each other, nobody else to them, and them to what jobs need: names, the
-// API of Kubernetes, HTTPS, and the address where the cloud tells a pod who it is. Shared storage needs no rule, since it
-// is the node that mounts it, nor do probes and port forwarding, which come from the node.
+// networkPolicy lets nobody talk to the pods of a namespace, but where another policy does: that of a job lets its own pods. They may
+// talk to what jobs need: each other, names, the API of Kubernetes, HTTPS, and the address where the cloud tells a pod who it is. Shared
+// storage needs no rule, since it is the node that mounts it, nor do probes and port forwarding, which come from the node.
 func networkPolicy(in, cloud string) *networking.NetworkPolicy {
 	each := []networking.NetworkPolicyPeer{{PodSelector: &meta.LabelSelector{}}}
 	egress := []networking.NetworkPolicyEgressRule{
@@ -29,7 +29,7 @@ func networkPolicy(in, cloud string) *networking.NetworkPolicy {
 		TypeMeta: kind("networking.k8s.io/v1", "NetworkPolicy"), ObjectMeta: object(in, manifest.App),
 		Spec: networking.NetworkPolicySpec{
 			PolicyTypes: []networking.PolicyType{networking.PolicyTypeIngress, networking.PolicyTypeEgress},
-			Ingress:     []networking.NetworkPolicyIngressRule{{From: each}}, Egress: egress,
+			Egress:      egress,
 		},
 	}
 }

@@ -182,6 +182,7 @@ func roles(in string) []*rbac.Role {
 			rule("", "services serviceaccounts", "create delete get list"),
 			rule("rbac.authorization.k8s.io", "rolebindings roles", "create delete get list"),
 			rule("policy", "poddisruptionbudgets", "create delete get list"),
+			rule("networking.k8s.io", "networkpolicies", "create delete get list"),
 			rule("", "pods", "create delete get list watch"),
 			rule("", "pods/log persistentvolumeclaims", "get"),
 			rule("", "events", "create list")),

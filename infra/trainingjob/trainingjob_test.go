@@ -125,7 +125,7 @@ func TestOptions(t *testing.T) {
 				others = append(others, r.Type+" "+r.Name)
 			}
 		}
-		if len(others) != 10 { // 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget
+		if len(others) != 11 { // 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget, a NetworkPolicy
 			t.Errorf("%d objects beside the Job: %v", len(others), others)
 		}
 		master := graph.Find(all, kindJob, "test-mnist-master")

@@ -120,7 +120,7 @@ func (ns *namespace) dump() {
 		out, _ := ns.try("kubectl", args...)
 		ns.t.Logf("kubectl %s\n%s", strings.Join(args, " "), out)
 	}
-	show("get", "all,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets", "-o", "wide", "--show-labels")
+	show("get", "all,configmaps,serviceaccounts,roles,rolebindings,poddisruptionbudgets,networkpolicies", "-o", "wide", "--show-labels")
 	show("get", "events", "--sort-by=.metadata.creationTimestamp")
 	show("get", "configmaps", "-l", "app=elasticdl", "-o", "yaml")
 	out, _ := ns.try("kubectl", "get", "pods", "-o", "name")

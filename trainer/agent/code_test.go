@@ -15,15 +15,6 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// The job's secret is nothing for programs.
-func TestEnvironWithoutSecret(t *testing.T) {
-	t.Setenv(job.EnvSecret, "s")
-	t.Setenv(job.EnvUID, "u")
-	if got := os.Environ(); !slices.Contains(got, job.EnvUID+"=u") || slices.Contains(got, job.EnvSecret+"=s") {
-		t.Errorf("%q", got)
-	}
-}
-
 // A program that a URL names is fetched into the agent's directory, and runs with its own arguments; any other command stays as it is.
 func TestBringCode(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

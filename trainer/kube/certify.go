@@ -49,13 +49,19 @@ func newCertifier(c certifierConfig) *certifier {
 	return &certifier{certifierConfig: c, given: make(map[types.UID][sha256.Size]byte)}
 }
 
-// maxToken is the longest token that is looked at, in bytes.
-const maxToken = 16 << 10
+// The longest token and the longest request for a certificate that are looked at, in bytes.
+const (
+	maxToken   = 16 << 10
+	maxRequest = 4 << 10
+)
 
 // Certify implements wire.CertificationServer.
 func (c *certifier) Certify(ctx context.Context, r *wire.CertifyRequest) (*wire.CertifyReply, error) {
-	if len(r.Token) > maxToken {
+	switch {
+	case len(r.Token) > maxToken:
 		return nil, status.Errorf(codes.Unauthenticated, "a token of %d bytes, expected at most %d", len(r.Token), maxToken)
+	case len(r.Request) > maxRequest:
+		return nil, status.Errorf(codes.InvalidArgument, "a request for a certificate of %d bytes, expected at most %d", len(r.Request), maxRequest)
 	}
 	key, err := credential.ParseRequest(r.Request)
 	if err != nil {
@@ -122,7 +128,11 @@ func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 	if err := c.Keys.verify(ctx, token, &says); err != nil {
 		return bearer{}, err
 	}
-	if err := says.Validate(jwt.Expected{AnyAudience: jwt.Audience{c.Job}, Time: time.Now()}); err != nil {
+	err := says.Validate(jwt.Expected{AnyAudience: jwt.Audience{c.Job}, Time: time.Now()})
+	switch {
+	case errors.Is(err, jwt.ErrNotValidYet), errors.Is(err, jwt.ErrIssuedInTheFuture): // clocks differ
+		return bearer{}, fmt.Errorf("%w: a token of later: %w", errNotYet, err)
+	case err != nil:
 		return bearer{}, fmt.Errorf("a token that is not good for this job now: %w", err)
 	}
 	its := says.Kubernetes

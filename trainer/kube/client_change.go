@@ -175,7 +175,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	jobs, configs, services := c.set.BatchV1().Jobs(c.namespace), c.set.CoreV1().ConfigMaps(c.namespace), c.set.CoreV1().Services(c.namespace)
 	accounts, roles, bindings := c.set.CoreV1().ServiceAccounts(c.namespace), c.set.RbacV1().Roles(c.namespace), c.set.RbacV1().RoleBindings(c.namespace)
 	secrets := c.set.CoreV1().Secrets(c.namespace)
-	budgets := c.set.PolicyV1().PodDisruptionBudgets(c.namespace)
+	budgets, policies := c.set.PolicyV1().PodDisruptionBudgets(c.namespace), c.set.NetworkingV1().NetworkPolicies(c.namespace)
 	for _, kind := range []struct {
 		name   string
 		list   func(context.Context) (runtime.Object, error)
@@ -195,6 +195,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 		{"rolebindings", func(ctx context.Context) (runtime.Object, error) { return bindings.List(ctx, of) }, bindings.Delete},
 		{"roles", func(ctx context.Context) (runtime.Object, error) { return roles.List(ctx, of) }, roles.Delete},
 		{"poddisruptionbudgets", func(ctx context.Context) (runtime.Object, error) { return budgets.List(ctx, of) }, budgets.Delete},
+		{"networkpolicies", func(ctx context.Context) (runtime.Object, error) { return policies.List(ctx, of) }, policies.Delete},
 	} {
 		list, err := ask(ctx, c, "list "+kind.name, kind.list)
 		if api.IsForbidden(err) {

@@ -378,7 +378,7 @@ func TestStop(t *testing.T) {
 				if owned {
 					time.Sleep(5 * time.Second)
 					for _, o := range objects[1:] {
-						kind := map[string]string{"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings", "PodDisruptionBudget": "poddisruptionbudgets"}
+						kind := map[string]string{"ConfigMap": "configmaps", "Secret": "secrets", "Service": "services", "ServiceAccount": "serviceaccounts", "Role": "roles", "RoleBinding": "rolebindings", "PodDisruptionBudget": "poddisruptionbudgets", "NetworkPolicy": "networkpolicies"}
 						gvk := o.GetObjectKind().GroupVersionKind()
 						set.Tracker().Delete(gvk.GroupVersion().WithResource(kind[gvk.Kind]), "default", o.(meta.Object).GetName())
 					}

@@ -14,6 +14,7 @@ import (
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	network "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	rbac "k8s.io/api/rbac/v1"
 	api "k8s.io/apimachinery/pkg/api/errors"
@@ -164,13 +165,19 @@ func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, 
 	return created, c.setSuspend(ctx, j.Name, false)
 }
 
-// createRest creates what a Job owns.
+// createRest creates what a Job owns. Who may not make policies of the network hears what is open without that of the job.
 func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner types.UID) (created []string, err error) {
 	s.OwnedBy(owner)
 	for _, o := range s.Objects()[1:] { // the first is the Job
 		name := o.(meta.Object).GetName()
 		kind := strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind)
-		if err := c.create(ctx, kind+" "+name, o); err != nil {
+		err := c.create(ctx, kind+" "+name, o)
+		if _, is := o.(*network.NetworkPolicy); is && api.IsForbidden(err) {
+			c.note("%v; without it every pod of the cluster reaches the ports of the job's pods: the job's own ask for its certificate, but those that a program "+
+				"opens, as NCCL and gloo do, ask nobody", err)
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
 		created = append(created, kind+"/"+name)
@@ -246,6 +253,8 @@ func (c *Client) create(ctx context.Context, what string, o runtime.Object) erro
 		return createOwned(ctx, c, what, c.set.RbacV1().RoleBindings(c.namespace), o)
 	case *policy.PodDisruptionBudget:
 		return createOwned(ctx, c, what, c.set.PolicyV1().PodDisruptionBudgets(c.namespace), o)
+	case *network.NetworkPolicy:
+		return createOwned(ctx, c, what, c.set.NetworkingV1().NetworkPolicies(c.namespace), o)
 	}
 	panic("kube: no way to create " + what)
 }

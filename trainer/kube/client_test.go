@@ -95,7 +95,7 @@ func TestSubmitOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		if want := "job/elasticdl-test-master configmap/elasticdl-test configmap/elasticdl-test-state secret/elasticdl-test-identity serviceaccount/elasticdl-test " +
-			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0 poddisruptionbudget/elasticdl-test"; strings.Join(created, " ") != want {
+			"role/elasticdl-test rolebinding/elasticdl-test service/elasticdl-test-master service/elasticdl-test-ps-0 poddisruptionbudget/elasticdl-test networkpolicy/elasticdl-test"; strings.Join(created, " ") != want {
 			t.Errorf("created %v", created)
 		}
 		root, err := set.BatchV1().Jobs("default").Get(t.Context(), "elasticdl-test-master", meta.GetOptions{})
@@ -114,6 +114,29 @@ func TestSubmitOrder(t *testing.T) {
 		if err != nil || len(spec.OwnerReferences) != 1 || spec.OwnerReferences[0].Name != root.Name {
 			t.Errorf("spec is owned by %v, %v", spec.OwnerReferences, err)
 		}
+	}
+}
+
+// TestSubmitWithoutPolicies: who may not make policies of the network has the job all the same, and hears what is open.
+func TestSubmitWithoutPolicies(t *testing.T) {
+	c, set := testClient()
+	var notes strings.Builder
+	c.notes = &notes
+	fail(set, "create", "networkpolicies", 1, forbidden("create", "networkpolicies"))
+	created, err := c.Submit(t.Context(), testJob())
+	if err != nil || slices.Contains(created, "networkpolicy/elasticdl-test") || !slices.Contains(created, "poddisruptionbudget/elasticdl-test") {
+		t.Errorf("created %v, %v", created, err)
+	}
+	if said := notes.String(); !strings.Contains(said, "create networkpolicy elasticdl-test: ") || !strings.Contains(said, "NCCL") {
+		t.Errorf("said %q", said)
+	}
+	if did := verbs(set); slices.Contains(did, "delete jobs") || did[len(did)-1] != "patch jobs" {
+		t.Errorf("asked for %v", did)
+	}
+	c, set = testClient()
+	fail(set, "create", "networkpolicies", 1, api.NewBadRequest("no"))
+	if _, err := c.Submit(t.Context(), testJob()); err == nil {
+		t.Error("what fails otherwise is passed over")
 	}
 }
 

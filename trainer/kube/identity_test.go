@@ -2,8 +2,11 @@ package kube
 
 import (
 	"bytes"
+	"encoding/base64"
+	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,23 +16,37 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/trainer/credential"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
-	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-func identityOf(secret string) *core.Secret {
+func identityOf(authority []byte) *core.Secret {
 	o := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test-identity", Namespace: "default"}}
-	if secret != "" {
-		o.Data = map[string][]byte{manifest.KeySecret: []byte(secret)}
+	if authority != nil {
+		o.Data = map[string][]byte{manifest.KeyAuthority: authority}
 	}
 	return o
 }
 
-func secretMaster(set *fake.Clientset, log *slog.Logger) *kubeMaster {
-	return &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: set}, log: log}
+func newAuthority(t *testing.T) (a *credential.Authority, text []byte) {
+	t.Helper()
+	a, err := credential.NewAuthority("uid", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err = a.Encode(); err != nil {
+		t.Fatal(err)
+	}
+	return a, text
+}
+
+func authorityMaster(set kubernetes.Interface, log *slog.Logger) *kubeMaster {
+	return &kubeMaster{MasterConfig: MasterConfig{Job: "test", Namespace: "default", Client: set}, env: map[string]string{job.EnvUID: "uid"}, log: log}
 }
 
 func updates(set *fake.Clientset) (n int) {
@@ -42,68 +59,118 @@ func updates(set *fake.Clientset) (n int) {
 }
 
 // The first master fills the Secret, and every later one has what the first has written.
-func TestSecretIsFilledOnce(t *testing.T) {
-	set := fake.NewClientset(identityOf(""))
+func TestAuthorityIsMadeOnce(t *testing.T) {
+	set := fake.NewClientset(identityOf(nil))
 	var log bytes.Buffer
-	m := secretMaster(set, slog.New(slog.NewTextHandler(&log, nil)))
-	first, err := m.secret(t.Context())
-	if err != nil || !role.IsSecret(first) {
-		t.Fatalf("%q, %v", first, err)
+	m := authorityMaster(set, slog.New(slog.NewTextHandler(&log, nil)))
+	first, err := m.authority(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
-	if second, err := m.secret(t.Context()); err != nil || second != first {
-		t.Errorf("%q, then %q, %v", first, second, err)
+	if second, err := m.authority(t.Context()); err != nil || second.Root().String() != first.Root().String() {
+		t.Errorf("another authority, %v", err)
 	}
 	if n := updates(set); n != 1 {
 		t.Errorf("written %d times", n)
 	}
-	if strings.Contains(log.String(), first) {
-		t.Errorf("the log tells the secret: %s", log.String())
+	o, err := set.CoreV1().Secrets("default").Get(t.Context(), "elasticdl-test-identity", meta.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(o.Data[manifest.KeyAuthority]), "\n") {
+		if len(line) > 40 && strings.Contains(log.String(), line) {
+			t.Errorf("the log tells the authority: %s", log.String())
+		}
 	}
 }
 
-// Of two masters that find it empty one wins; the other is refused by the resource version, and takes the winner's.
-func TestSecretOfAnotherMasterWins(t *testing.T) {
+// Of masters that find it empty at once one wins; the others are refused by the resource version, and take the winner's.
+func TestAuthorityOfRacingMasters(t *testing.T) {
+	s := newAPIServer(t)
+	s.put(identityOf(nil))
+	var wrote int
+	s.after = func(method, path string) error {
+		if method == "PUT" && strings.Contains(path, "/secrets/") {
+			wrote++
+			if wrote == 1 {
+				return errors.New("the answer is lost") // it asks again, and finds its own
+			}
+		}
+		return nil
+	}
+	var roots sync.Map
+	var masters sync.WaitGroup
+	for range 4 {
+		masters.Go(func() {
+			a, err := authorityMaster(s.client(), slog.New(slog.DiscardHandler)).authority(t.Context())
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			roots.Store(a.Root().String(), true)
+		})
+	}
+	masters.Wait()
+	n := 0
+	roots.Range(func(any, any) bool { n++; return true })
+	if n != 1 {
+		t.Errorf("%d authorities", n)
+	}
+}
+
+// Who is refused by the resource version takes what is there.
+func TestAuthorityOfAnotherMasterWins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		set, theirs := fake.NewClientset(identityOf("")), role.NewSecret()
+		set := fake.NewClientset(identityOf(nil))
+		theirs, text := newAuthority(t)
 		set.PrependReactor("update", "secrets", func(a kubetesting.Action) (bool, runtime.Object, error) {
 			there, err := set.Tracker().Get(a.GetResource(), "default", "elasticdl-test-identity")
 			if err != nil || len(there.(*core.Secret).Data) > 0 {
 				return true, nil, api.NewConflict(schema.GroupResource{Resource: "secrets"}, "elasticdl-test-identity", err)
 			}
-			if err := set.Tracker().Update(a.GetResource(), identityOf(theirs), "default"); err != nil {
+			if err := set.Tracker().Update(a.GetResource(), identityOf(text), "default"); err != nil {
 				t.Error(err)
 			}
 			return true, nil, api.NewConflict(schema.GroupResource{Resource: "secrets"}, "elasticdl-test-identity", nil)
 		})
-		if got, err := secretMaster(set, slog.New(slog.DiscardHandler)).secret(t.Context()); err != nil || got != theirs {
-			t.Errorf("%q, %v, expected %q", got, err, theirs)
+		if got, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context()); err != nil || got.Root().String() != theirs.Root().String() {
+			t.Errorf("%v, or another's authority", err)
 		}
 	})
 }
 
 // kubectl apply makes one object after the other: the Secret may come later than the master.
-func TestSecretMayComeLater(t *testing.T) {
+func TestAuthorityMayComeLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		set := fake.NewClientset()
 		go func() {
 			time.Sleep(20 * time.Second)
-			if err := set.Tracker().Add(identityOf("")); err != nil {
+			if err := set.Tracker().Add(identityOf(nil)); err != nil {
 				t.Error(err)
 			}
 		}()
-		if got, err := secretMaster(set, slog.New(slog.DiscardHandler)).secret(t.Context()); err != nil || !role.IsSecret(got) {
-			t.Errorf("%q, %v", got, err)
+		if _, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context()); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-func TestSecretThatIsNone(t *testing.T) {
-	set := fake.NewClientset(identityOf("hunter2"))
-	_, err := secretMaster(set, slog.New(slog.DiscardHandler)).secret(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "elasticdl-test-identity") || strings.Contains(err.Error(), "hunter2") {
-		t.Errorf("%v, expected an error that names the Secret and does not tell what is in it", err)
-	}
-	if n := updates(set); n != 0 {
-		t.Error("what was there was written over")
+// What is no authority, or another's key, is an error that names the Secret and does not tell what is in it; and stays.
+func TestAuthorityThatIsNone(t *testing.T) {
+	_, one := newAuthority(t)
+	_, other := newAuthority(t)
+	const end = "-----END PRIVATE KEY-----\n"
+	key, _, _ := strings.Cut(string(one), end)
+	_, certificate, _ := strings.Cut(string(other), end)
+	for _, text := range []string{"hunter2", string(one[:len(one)/2]), key + end, key + end + certificate} {
+		set := fake.NewClientset(identityOf([]byte(text)))
+		_, err := authorityMaster(set, slog.New(slog.DiscardHandler)).authority(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "elasticdl-test-identity") || strings.Contains(err.Error(), "hunter2") ||
+			strings.Contains(err.Error(), base64.StdEncoding.EncodeToString([]byte(text))) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if n := updates(set); n != 0 {
+			t.Error("what was there was written over")
+		}
 	}
 }

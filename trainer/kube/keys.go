@@ -18,18 +18,22 @@ import (
 )
 
 // keys are the public keys by which a cluster's ServiceAccount tokens are verified. They change now and then: a
-// token of an unknown key has them read again.
+// token of an unknown key has them read again, for all who wait at once.
 type keys struct {
 	read func(context.Context) ([]byte, error) // a JSON Web Key Set
 
-	mu   sync.Mutex
-	set  jose.JSONWebKeySet
-	last time.Time // when they were read, or could not be
-	err  error     // why not
+	mu      sync.Mutex
+	set     jose.JSONWebKeySet
+	last    time.Time     // when they were read, or could not be
+	err     error         // why not
+	reading chan struct{} // closed when they have been; nil: nobody reads them
 }
 
 // keysPause is how long unknown keys do not have the set read again: a stranger can name any.
 const keysPause = 5 * time.Second
+
+// keysLimit is how long a cluster may take to tell its keys.
+const keysLimit = 10 * time.Second
 
 // accountToken is where a pod finds the token of its ServiceAccount.
 const accountToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
@@ -61,31 +65,57 @@ func (k *keys) verify(ctx context.Context, token string, into any) error {
 	return errors.New("a token that this cluster has not signed")
 }
 
-// find returns the keys of that name.
+// find returns the keys of that name. That there are none is said by a set only that was read after it was asked for.
 func (k *keys) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	found := k.set.Key(id)
-	if len(found) > 0 {
+	if found := k.set.Key(id); len(found) > 0 {
 		return found, nil
 	}
-	if k.last.IsZero() || time.Since(k.last) >= keysPause {
-		var set jose.JSONWebKeySet
-		text, err := k.read(ctx)
-		if err == nil {
-			err = json.Unmarshal(text, &set)
+	switch {
+	case k.reading != nil:
+		reading := k.reading
+		k.mu.Unlock()
+		select {
+		case <-reading:
+		case <-ctx.Done():
 		}
-		if k.last, k.err = time.Now(), err; err == nil {
-			k.set = set
+		k.mu.Lock()
+	case !k.last.IsZero() && time.Since(k.last) < keysPause:
+	default:
+		k.again(ctx)
+		if k.err == nil && len(k.set.Key(id)) == 0 {
+			return nil, errors.New("a token of a key that this cluster does not have")
 		}
 	}
-	if k.err != nil {
+	found := k.set.Key(id)
+	switch {
+	case len(found) > 0:
+		return found, nil
+	case k.err != nil:
 		return nil, fmt.Errorf("%w: the cluster's keys cannot be read: %w", errNotYet, k.err)
 	}
-	if found = k.set.Key(id); len(found) == 0 {
-		return nil, errors.New("a token of a key that this cluster does not have")
+	return nil, fmt.Errorf("%w: a token of a key that this cluster did not have a moment ago", errNotYet)
+}
+
+// again reads the keys, also if whoever asks for them does not wait for that: it may be a stranger who has others wait. The
+// mutex is held, but for the time that it takes.
+func (k *keys) again(ctx context.Context) {
+	k.reading = make(chan struct{})
+	k.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), keysLimit)
+	defer cancel()
+	var set jose.JSONWebKeySet
+	text, err := k.read(ctx)
+	if err == nil {
+		err = json.Unmarshal(text, &set)
 	}
-	return found, nil
+	k.mu.Lock()
+	if k.last, k.err = time.Now(), err; err == nil {
+		k.set = set
+	}
+	close(k.reading)
+	k.reading = nil
 }
 
 // clusterKeys returns the keys of a cluster. Its API server has them, for every ServiceAccount; where that is not allowed, the issuer
@@ -96,13 +126,21 @@ func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
 		if err == nil {
 			return text, nil
 		}
-		text, err2 := published(ctx, http.DefaultClient, ownToken)
+		text, err2 := published(ctx, issuers, ownToken)
 		if err2 != nil {
 			return nil, fmt.Errorf("%w (the ClusterRole system:service-account-issuer-discovery allows it); nor does their issuer publish them: %w", err, err2)
 		}
 		return text, nil
 	}}
 }
+
+// issuers is asked what issuers publish, which is to be trusted only where nobody on the way could change it.
+var issuers = &http.Client{CheckRedirect: func(r *http.Request, before []*http.Request) error {
+	if r.URL.Scheme != "https" || len(before) > 3 {
+		return fmt.Errorf("sent on to %s: expected https://, and few others before", r.URL.Redacted())
+	}
+	return nil
+}}
 
 // published reads the keys that the issuer of a token publishes: OpenID Connect Discovery 1.0, section 4.
 func published(ctx context.Context, client *http.Client, tokenFile string) ([]byte, error) {

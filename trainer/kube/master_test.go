@@ -132,21 +132,49 @@ func (c *nodes) kubelet(ctx context.Context) {
 	}
 }
 
-// env is a variable as a kubelet resolves it, from a Secret too.
-func (c *nodes) env(p *core.Pod, name string) string {
-	c.apiServer.mu.Lock()
-	defer c.apiServer.mu.Unlock()
-	for _, v := range p.Spec.Containers[0].Env {
-		switch {
-		case v.Name != name:
-		case v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil:
-			of := v.ValueFrom.SecretKeyRef
-			return string(c.secrets[of.Name].Data[of.Key])
-		default:
-			return v.Value
+// token is the file of a pod's token, which a kubelet has the API server make for the audience that the pod's volume says, and where
+// the pod finds it.
+func (c *nodes) token(p *core.Pod) (file, seen string) {
+	c.Helper()
+	for _, v := range p.Spec.Volumes {
+		if v.Projected == nil {
+			continue
+		}
+		its := v.Projected.Sources[0].ServiceAccountToken
+		says := bound(p.Name, p.UID)
+		says["aud"], says["exp"] = []string{its.Audience}, time.Now().Add(time.Duration(*its.ExpirationSeconds)*time.Second).Unix()
+		file = filepath.Join(c.TempDir(), its.Path)
+		if err := os.WriteFile(file, []byte(c.issuer.sign(says)), 0o600); err != nil {
+			c.Error(err)
+		}
+		for _, m := range p.Spec.Containers[0].VolumeMounts {
+			if m.Name == v.Name {
+				return file, filepath.Join(m.MountPath, its.Path)
+			}
 		}
 	}
-	return ""
+	c.Errorf("pod %s has no token", p.Name)
+	return "", ""
+}
+
+// environ is the environment of a pod, as a kubelet makes it, of one whose token is in a file of this machine.
+func (c *nodes) environ(p *core.Pod) func(name string) string {
+	c.Helper()
+	file, seen := c.token(p)
+	return func(name string) string {
+		for _, v := range p.Spec.Containers[0].Env {
+			switch {
+			case v.Name != name:
+			case v.ValueFrom != nil:
+				c.Errorf("%s of pod %s is not in the environment as it stands: %+v", name, p.Name, v.ValueFrom)
+			case v.Value == seen:
+				return file
+			default:
+				return v.Value
+			}
+		}
+		return ""
+	}
 }
 
 // run is the life of a pod.
@@ -155,7 +183,7 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	c.mu.Lock()
 	its := role.Role{Master: c.master, Index: id.Index, Launch: launch, Threads: 1, Log: c.Output()}
 	c.mu.Unlock()
-	its.Identify(func(name string) string { return c.env(p, name) })
+	its.Identify(c.environ(p), nil)
 	main := role.RunWorker
 	if id.Role == pod.PS {
 		main = role.RunPS

@@ -25,10 +25,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// apiServer is the Jobs, pods, ConfigMaps, Secrets and events of the namespace "default". The test is its kubelet.
+// apiServer is the Jobs, pods, ConfigMaps, Secrets and events of the namespace "default", and the keys of its tokens. The test is its kubelet.
 type apiServer struct {
 	*testing.T
-	http *httptest.Server
+	http   *httptest.Server
+	issuer *issuer // of tokens
 
 	mu      sync.Mutex
 	version int
@@ -57,7 +58,7 @@ type change struct {
 
 func newAPIServer(t *testing.T) *apiServer {
 	s := &apiServer{
-		T: t, version: 1, jobs: make(map[string]*batch.Job), pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
+		T: t, issuer: newIssuer("k"), version: 1, jobs: make(map[string]*batch.Job), pods: make(map[string]*core.Pod), maps: make(map[string]*core.ConfigMap), secrets: make(map[string]*core.Secret),
 		changed: make(chan struct{}), cut: make(chan struct{}),
 	}
 	s.http = httptest.NewServer(http.HandlerFunc(s.serve))
@@ -192,7 +193,12 @@ func (s *apiServer) serve(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if r.URL.Query().Get("watch") != "" {
+	switch {
+	case r.URL.Path == "/openid/v1/jwks":
+		w.Header().Set("Content-Type", "application/jwk-set+json")
+		w.Write(jwks(s.issuer))
+		return
+	case r.URL.Query().Get("watch") != "":
 		s.watch(w, r, kind)
 		return
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
-	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
 // What is in a job's directory lets its reader into the job: it is for the job's user only, also where an older version has
@@ -25,7 +24,7 @@ func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 		t.Fatal(err)
 	}
 	startJob(t, "a")
-	var secret string
+	var key string
 	err = filepath.WalkDir(string(d), func(path string, e fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -34,9 +33,9 @@ func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 		if err == nil && info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: %v: others may use it", path, info.Mode())
 		}
-		if e.Name() == "secret" {
+		if e.Name() == "authority.pem" {
 			text, err := os.ReadFile(path)
-			secret = strings.TrimSpace(string(text))
+			key, _, _ = strings.Cut(string(text), "-----END PRIVATE KEY-----")
 			return err
 		}
 		return err
@@ -44,8 +43,8 @@ func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if secret == "" {
-		t.Error("there is no secret")
+	if !strings.Contains(key, "PRIVATE KEY") {
+		t.Error("there is no key of an authority")
 	}
 	if err := Stop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
@@ -60,31 +59,31 @@ func TestEachJobHasAnIdentityOfItsOwn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var uids, secrets []string
+	var uids, roots []string
 	for range 2 {
 		startJob(t, "quick").Wait(t.Context())
-		h, err := d.identity(pod.Master)
+		uid, a, err := d.authority()
 		if err != nil {
 			t.Fatal(err)
 		}
-		uids, secrets = append(uids, h.Job), append(secrets, h.Secret)
+		uids, roots = append(uids, uid), append(roots, a.Root().String())
 	}
-	if uids[0] == uids[1] || secrets[0] == secrets[1] {
-		t.Errorf("two jobs have UIDs %q and secrets %q", uids, secrets)
+	if uids[0] == uids[1] || roots[0] == roots[1] {
+		t.Errorf("two jobs have UIDs %q and authorities %q", uids, roots)
 	}
-	for file, text := range map[string]string{"uid": "\n", "secret": "short\n"} {
+	for file, text := range map[string]string{"uid": "\n", "authority.pem": "hunter2\n"} {
 		if err := os.WriteFile(d.path(file), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.identity(identity.User); err == nil || strings.Contains(err.Error(), "short") {
+		if _, err := d.self(identity.User, 0); err == nil || strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), d.path(file)) {
 			t.Errorf("with %s %q: %v", file, text, err)
 		}
 		startJob(t, "quick").Wait(t.Context())
 	}
-	if err := os.Remove(d.path("secret")); err != nil {
+	if err := os.Remove(d.path("authority.pem")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.identity(identity.User); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("without a secret: %v", err)
+	if _, err := d.self(identity.User, 0); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without an authority: %v", err)
 	}
 }

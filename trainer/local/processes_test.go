@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/test/prove"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
@@ -31,7 +32,7 @@ func newCrew(t *testing.T, helper string) *crew {
 		t.Fatal(err)
 	}
 	c := &crew{processes: newProcesses(podConfig{
-		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1", Secret: "s3cret", Logs: t.TempDir(), Grace: grace,
+		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1", Authority: prove.Authority("uid-1"), Logs: t.TempDir(), Grace: grace,
 		Env: map[string]string{helperEnv: helper},
 	})}
 	c.nextMaster(t)
@@ -165,13 +166,14 @@ func TestLogsAreAppendedTo(t *testing.T) {
 	}
 }
 
-// Each process learns which start of which pod of which job it is. Its secret is in no list of processes.
+// Each process learns which start of which pod of which job it is, and has what proves that: by a pipe that nobody else has, and neither in its
+// environment nor in its arguments.
 func TestPodsAreToldWhoTheyAre(t *testing.T) {
 	for role, want := range map[pod.Role]string{
-		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO of uid-1 s3cret",
-		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --threads=1 of uid-1 s3cret",
+		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO",
+		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --threads=1",
 	} {
-		t.Setenv(job.EnvSecret, "another's") // of whoever started the launcher
+		want += " as " + identity.Name{Job: "uid-1", ID: pod.ID{Role: role, Index: 4}, Incarnation: 7}.String()
 		r := newCrew(t, "who")
 		create(t, r, role, 4)
 		if e := <-r.Events(); e.Exit.Reason != want {

@@ -9,11 +9,13 @@
 //	Secret elasticdl-J-identity, the master's to fill
 //	ServiceAccount, Role, RoleBinding elasticdl-J
 //	Service elasticdl-J-master, elasticdl-J-ps-I
+//	PodDisruptionBudget, NetworkPolicy elasticdl-J
 //
 // The Job owns all the rest, so that its deletion is the end of everything. Two ConfigMaps, one writer each: the user's side
 // writes the spec, in which the number of workers may change while the job runs, the master writes the state. The Secret is
-// made empty, so that no file, state of a stack or command line ever holds what is in it, and filled once by the master; servers and workers
-// get it by their environment, with the UID of the Job and, as a flag, which start of their index they are.
+// made empty, so that no file, state of a stack or command line ever holds what is in it, and filled once by the master, with the key that signs
+// the certificates of the job. Servers and workers get no key: they have a token that says to the master of this Job which pod they are, and in
+// their environment the certificate by which they know it.
 //
 // Laws:
 //

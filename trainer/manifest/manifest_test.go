@@ -90,9 +90,9 @@ func TestGolden(t *testing.T) {
 		golden(t, name+".yaml", text)
 		var pods []runtime.Object
 		if j.NumPS > 0 {
-			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Launch: 2, Slot: 1, OOMs: 1}))
+			pods = append(pods, mustPod(t, j, PodSpec{ID: ps(1), Launch: 2, Slot: 1, OOMs: 1, Authority: "MIIB"}))
 		}
-		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Launch: 1, Slot: 1, OOMs: 2, Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}}))
+		pods = append(pods, mustPod(t, j, PodSpec{ID: worker(5), Launch: 1, Slot: 1, OOMs: 2, Environ: []string{"AWS_REGION=us-west-2", "PATH=/bin"}, Authority: "MIIB"}))
 		if text, err = YAML(pods...); err != nil {
 			t.Fatal(err)
 		}
@@ -152,8 +152,8 @@ func TestOwners(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := len(s.Objects()); n != 11 { // Job, 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget
-		t.Errorf("%d objects, want 11", n)
+	if n := len(s.Objects()); n != 12 { // Job, 2 ConfigMaps, a Secret, 3 of permissions, 3 Services, a PodDisruptionBudget, a NetworkPolicy
+		t.Errorf("%d objects, want 12", n)
 	}
 	s.OwnedBy("u")
 	want := []meta.OwnerReference{{APIVersion: "batch/v1", Kind: "Job", Name: "elasticdl-test-mnist-master", UID: "u"}}
@@ -170,8 +170,8 @@ func TestServiceAccountOfTheUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 6 {
-		t.Errorf("%d objects, want 6: %+v", len(s.Objects()), s)
+	if s.ServiceAccount != nil || s.Role != nil || s.RoleBinding != nil || len(s.Objects()) != 7 {
+		t.Errorf("%d objects, want 7: %+v", len(s.Objects()), s)
 	}
 	if got := s.Job.Spec.Template.Spec.ServiceAccountName; got != "elasticdl" {
 		t.Errorf("the master runs as %s", got)

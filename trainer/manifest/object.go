@@ -11,6 +11,7 @@ import (
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
+	network "k8s.io/api/networking/v1"
 	policy "k8s.io/api/policy/v1"
 	rbac "k8s.io/api/rbac/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,6 +33,7 @@ type Submission struct {
 	RoleBinding    *rbac.RoleBinding
 	Services       []*core.Service // the master's, then one of each server
 	Disruption     *policy.PodDisruptionBudget
+	Isolation      *network.NetworkPolicy
 }
 
 // Submit makes the objects of a job. The Job among them is suspended if the job is, and nothing is owned yet: see
@@ -51,7 +53,7 @@ func Submit(j *job.Job) (*Submission, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j),
+	s := &Submission{Job: root, Spec: spec, Disruption: disruption(j), Isolation: isolation(j),
 		State:    &core.ConfigMap{TypeMeta: kind("v1", "ConfigMap"), ObjectMeta: object(j, StateName(j.Name))},
 		Identity: &core.Secret{TypeMeta: kind("v1", "Secret"), ObjectMeta: object(j, IdentityName(j.Name)), Type: core.SecretTypeOpaque},
 	}
@@ -88,7 +90,7 @@ func (s *Submission) Objects() []runtime.Object {
 	for _, service := range s.Services {
 		objects = append(objects, service)
 	}
-	return append(objects, s.Disruption)
+	return append(objects, s.Disruption, s.Isolation)
 }
 
 // OwnedBy makes the Job, created by now under that uid, the owner of all else.

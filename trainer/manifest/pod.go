@@ -196,13 +196,14 @@ func image(j *job.Job, role pod.Role, of job.Pod) string {
 	return cmp.Or(of.Image, j.Image)
 }
 
-// listens gives a container a port of gRPC, with probes: whether it has started, and whether others
-// are to find it. It accepts connections when it is ready. There is none of its being alive: its silence is the master's to judge, and a machine under load, or a master that
-// reads its data or a checkpoint, is no reason to be killed.
+// listens gives a container a port of gRPC, with probes: whether it has started, and whether others are to find it. It is ready as soon
+// as it accepts connections, which a kubelet, that has no certificate, makes and says nothing on: a master that has taken the job over
+// from the one before, a server that has the master's certificate. There is no probe of its being alive: its silence is the master's to judge,
+// and a machine under load, or a master that reads its data or a checkpoint, is no reason to be killed.
 func listens(c *core.Container, port int32) {
 	probe := func(period, failures int32) *core.Probe {
 		return &core.Probe{
-			ProbeHandler:  core.ProbeHandler{TCPSocket: &core.TCPSocketAction{Port: intstr.FromInt32(port)}}, // a kubelet has no certificate
+			ProbeHandler:  core.ProbeHandler{TCPSocket: &core.TCPSocketAction{Port: intstr.FromInt32(port)}},
 			PeriodSeconds: period, TimeoutSeconds: 5, FailureThreshold: failures, SuccessThreshold: 1,
 		}
 	}

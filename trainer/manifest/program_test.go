@@ -69,7 +69,7 @@ func TestProgramInItsOwnImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := mustPod(t, c.Job, PodSpec{ID: worker(0), Launch: 1})
-	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 || len(w.VolumeMounts) != 1 || w.VolumeMounts[0].MountPath != shm {
+	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 || len(w.VolumeMounts) != 2 || w.VolumeMounts[1].MountPath != shm {
 		t.Errorf("%+v", p.Spec)
 	}
 	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" || len(got.Volumes) > 0 {

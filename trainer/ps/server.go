@@ -234,7 +234,9 @@ func (s *Server) greet(conn net.Conn) {
 	made, err := s.self.Credential().Server(s.ctx, owned{conn, s}, false, s.pushes(), credential.GRPC)
 	if err != nil {
 		known()
-		s.log.Debug("Refused a connection", "from", conn.RemoteAddr(), "error", err)
+		if !errors.Is(err, io.EOF) { // as of a kubelet, which looks whether there is somebody
+			s.log.Debug("Refused a connection", "from", conn.RemoteAddr(), "error", err)
+		}
 		return
 	}
 	if made.Protocol == credential.GRPC {

@@ -96,7 +96,9 @@ func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Cred
 		first, cancel = context.WithTimeoutCause(ctx, limit, worker.ErrAbandoned)
 	}
 	defer cancel()
-	if err := insist(first, certify, log); err != nil {
+	if err := insist(first, certify, log); ctx.Err() != nil {
+		return nil, nil, ErrLeft // nobody knows it yet
+	} else if err != nil {
 		return nil, nil, fmt.Errorf("get a certificate of the master at %s: %w", r.Master, err)
 	}
 	renewing, end := context.WithCancel(context.WithoutCancel(ctx))

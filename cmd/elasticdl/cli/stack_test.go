@@ -22,6 +22,7 @@ type cluster struct {
 var kinds = map[string]string{
 	"jobs": "JobList", "pods": "PodList", "configmaps": "ConfigMapList", "services": "ServiceList", "serviceaccounts": "ServiceAccountList",
 	"roles": "RoleList", "rolebindings": "RoleBindingList", "events": "EventList", "poddisruptionbudgets": "PodDisruptionBudgetList",
+	"networkpolicies": "NetworkPolicyList",
 }
 
 func (c *cluster) ServeHTTP(w http.ResponseWriter, r *http.Request) {

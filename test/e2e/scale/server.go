@@ -23,7 +23,7 @@ type Server struct {
 
 // Run serves until ctx is done: nobody tells a server that its job has ended.
 func (s *Server) Run(ctx context.Context) error {
-	srv := wire.NewServer(s.Self)
+	srv := wire.NewServer(s.Self, false)
 	wire.RegisterParameterServerServer(srv, s)
 	defer context.AfterFunc(ctx, srv.Stop)()
 	served := make(chan error, 1)

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -20,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	auth "k8s.io/api/authentication/v1"
@@ -38,7 +41,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
@@ -142,8 +145,8 @@ func open(t *testing.T) *theatre {
 	return s
 }
 
-// What a pod knows the others of its job by.
-const envUID, envSecret = job.EnvUID, job.EnvSecret
+// What a pod knows its job by, and the job's master.
+const envUID, envAuthority = job.EnvUID, job.EnvAuthority
 
 // perform is what runs in a job's pod.
 func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
@@ -157,13 +160,12 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	if id.Role == pod.Master {
 		return s.lead(ctx, job, p)
 	}
-	env, err := s.environment(ctx, p, job.address)
+	env := environment(p, job.address)
+	c, err := s.certify(ctx, p, env[envAuthority], job.address)
 	if err != nil {
 		return err
 	}
-	self := speak.Self(identity.Header{
-		Job: env[envUID], Secret: env[envSecret], Role: id.Role, Index: id.Index, Incarnation: launch,
-	})
+	self := wire.NewSelf(identity.Header{Job: env[envUID], Role: id.Role, Index: id.Index, Incarnation: launch}, c)
 	conn, err := wire.Connect(job.address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err
@@ -181,6 +183,39 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	return (&Server{Self: self, Master: client, Ledger: job.ledger, Listener: lis}).Run(ctx)
 }
 
+// certify has the master give a pod its certificate, for a token that the API server makes for the pod as it does for a kubelet.
+func (s *theatre) certify(ctx context.Context, p *core.Pod, authority, master string) (*credential.Credential, error) {
+	root, err := credential.ParseRoot(authority)
+	if err != nil {
+		return nil, err
+	}
+	c, err := credential.New(root)
+	if err != nil {
+		return nil, err
+	}
+	var request auth.TokenRequest
+	for _, v := range p.Spec.Volumes {
+		if v.Projected != nil {
+			its := v.Projected.Sources[0].ServiceAccountToken
+			request.Spec = auth.TokenRequestSpec{Audiences: []string{its.Audience}, ExpirationSeconds: its.ExpirationSeconds}
+		}
+	}
+	request.Spec.BoundObjectRef = &auth.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: p.Name, UID: p.UID}
+	token, err := s.set.CoreV1().ServiceAccounts(s.namespace).CreateToken(ctx, p.Spec.ServiceAccountName, &request, meta.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err := wire.Certify(ctx, master, nil, c, token.Status.Token)
+		if err == nil || status.Code(err) == codes.Unauthenticated {
+			return c, err
+		}
+		if e := sleep(ctx, 100*time.Millisecond); e != nil {
+			return nil, errors.Join(e, err)
+		}
+	}
+}
+
 // lead runs the real master in a process of its own, with the pod's environment and permissions.
 func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 	if err := s.authorize(ctx, job, p.Spec.ServiceAccountName); err != nil {
@@ -191,13 +226,9 @@ func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 		return err
 	}
 	defer log.Close()
-	env, err := s.environment(ctx, p, job.address)
-	if err != nil {
-		return err
-	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Stdout, cmd.Stderr = log, log
-	for name, value := range env {
+	for name, value := range environment(p, job.address) {
 		cmd.Env = append(cmd.Env, name+"="+value)
 	}
 	cmd.Env = append(cmd.Env, "KUBECONFIG="+job.config, envMaster+"="+job.name, envListen+"="+job.address)
@@ -242,7 +273,7 @@ func (j *play) watch(ctx context.Context, pid int) {
 }
 
 // environment resolves the variables of a pod's container, as a kubelet does; its address is one of this machine.
-func (s *theatre) environment(ctx context.Context, p *core.Pod, address string) (map[string]string, error) {
+func environment(p *core.Pod, address string) map[string]string {
 	host, _, _ := net.SplitHostPort(address)
 	fields := map[string]string{
 		"metadata.name": p.Name, "metadata.namespace": p.Namespace, "spec.nodeName": p.Spec.NodeName, "status.podIP": host,
@@ -250,15 +281,7 @@ func (s *theatre) environment(ctx context.Context, p *core.Pod, address string) 
 	env := make(map[string]string)
 	for _, v := range p.Spec.Containers[0].Env {
 		env[v.Name] = v.Value
-		switch from := v.ValueFrom; {
-		case from == nil:
-		case from.SecretKeyRef != nil:
-			of, err := s.set.CoreV1().Secrets(p.Namespace).Get(ctx, from.SecretKeyRef.Name, meta.GetOptions{})
-			if err != nil {
-				return nil, err
-			}
-			env[v.Name] = string(of.Data[from.SecretKeyRef.Key])
-		default:
+		if from := v.ValueFrom; from != nil {
 			path := from.FieldRef.FieldPath
 			env[v.Name] = fields[path]
 			if label, ok := strings.CutPrefix(path, "metadata.labels['"); ok {
@@ -266,7 +289,7 @@ func (s *theatre) environment(ctx context.Context, p *core.Pod, address string) 
 			}
 		}
 	}
-	return env, nil
+	return env
 }
 
 // authorize writes a kubeconfig with the rights of a ServiceAccount, and no more.
