@@ -112,7 +112,8 @@ func (c *Credential) Server(ctx context.Context, conn net.Conn, strangers bool, 
 func (c *Credential) config(verify func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, SessionTicketsDisabled: true, DynamicRecordSizingDisabled: true,
-		InsecureSkipVerify: true, // names are identities, not addresses: VerifyConnection checks them
+		CurvePreferences:   []tls.CurveID{tls.CurveP256}, // a third of the default's time, which a world of many links feels
+		InsecureSkipVerify: true,                         // names are identities, not addresses: VerifyConnection checks them
 		VerifyConnection:   verify,
 	}
 }

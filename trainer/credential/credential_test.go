@@ -117,20 +117,18 @@ func TestStrangersAreRefused(t *testing.T) {
 			"a server without a certificate":  {from, nobody, false, true, true},
 			"a stranger, where that may come": {nobody, to, true, false, false},
 		} {
-			t.Run(name, func(t *testing.T) {
-				client, accepted, err, err2 := meet(t, c.from, c.to, server.ID, c.strangers, GRPC, GRPC)
-				if (err != nil) != c.client || (err2 != nil) != c.accepted {
-					t.Errorf("who dialled: %v; who accepted: %v", err, err2)
+			client, accepted, err, err2 := meet(t, c.from, c.to, server.ID, c.strangers, GRPC, GRPC)
+			if (err != nil) != c.client || (err2 != nil) != c.accepted {
+				t.Errorf("%s: who dialled: %v; who accepted: %v", name, err, err2)
+			}
+			if c.strangers && err2 == nil && accepted.Peer != (identity.Name{}) {
+				t.Errorf("a stranger is %v", accepted.Peer)
+			}
+			for _, conn := range []*Conn{client, accepted} {
+				if conn != nil {
+					conn.Close()
 				}
-				if c.strangers && err2 == nil && accepted.Peer != (identity.Name{}) {
-					t.Errorf("a stranger is %v", accepted.Peer)
-				}
-				for _, conn := range []*Conn{client, accepted} {
-					if conn != nil {
-						conn.Close()
-					}
-				}
-			})
+			}
 		}
 	})
 }
