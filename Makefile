@@ -34,7 +34,7 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy fuzz clean cc \
+.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy fuzz clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e torch test-torch
 
 help: ## this list
@@ -62,7 +62,7 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
-test: cc ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
+test: cc python3 ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
 	$(GO) test -race -shuffle=on -timeout 20m $(QUICK)
 	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
 
@@ -163,3 +163,8 @@ clean: cluster-down ## remove build/, and the cluster that may run in it
 cc:
 	@command -v cc >/dev/null || { echo "installing a C compiler for the race detector"; \
 	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends gcc libc6-dev; }
+
+# What runs users' programs is tested with scripts that need no package.
+python3:
+	@command -v python3 >/dev/null || { echo "installing Python for the tests of users' programs"; \
+	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends python3; }
