@@ -60,6 +60,7 @@ func (f *Flag) ofProgram() bool {
 var goesWith = map[string][]Type{
 	"num_workers": {Train, Evaluate, Predict, Run}, "min_workers": {Train, Evaluate, Predict, Run}, "max_workers": {Train, Evaluate, Predict, Run},
 	"job_command": {Train, Run}, "relaunch_on_worker_failure": {Train, Evaluate, Predict, Run},
+	"max_task_retries": {Train, Evaluate, Predict, Run}, "task_timeout": {Train, Evaluate, Predict, Run},
 	"model_file": forModels, "record_per_task": forModels,
 	"output": {Train}, "training_data": {Train}, "validation_data": {Train, Evaluate}, "shuffle": {Train}, "seed": {Train},
 	"prediction_data": {Predict}, "prediction_outputs": {Predict}, "prediction_outputs_processor": {Predict}, "eval_metrics_fn": {Train, Evaluate},
