@@ -38,7 +38,7 @@ func programHere(j *job.Job) error {
 func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
 	shown := make(chan error, 1)
 	go func() {
-		shown <- local.Output(context.WithoutCancel(ctx), j.Name, j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
+		shown <- h.Output(context.WithoutCancel(ctx), j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
 	}()
 	status, err := h.Wait(ctx)
 	if problem := <-shown; err == nil && problem != nil {

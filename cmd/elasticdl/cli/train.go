@@ -155,6 +155,9 @@ func crew(j *job.Job) string {
 
 // attend shows a job until it has ended. The end of ctx stops the job.
 func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
+	if j.Runs() {
+		return attendProgram(ctx, h, j, out)
+	}
 	type end struct {
 		status *wire.JobStatus
 		err    error
@@ -164,9 +167,6 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 		status, err := h.Wait(ctx)
 		ended <- end{status, err}
 	}()
-	if j.Runs() {
-		return attendProgram(ctx, h, j, out)
-	}
 	show := newDisplay(out)
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()
