@@ -465,6 +465,7 @@ func (a *agent) absorb(tell func(event)) {
 			e.of = a.speaker(e.said)
 			if e.of != nil {
 				e.of.script = e.said.from
+				a.Log.Debug("A process speaks", "local_rank", e.of.local, "pid", e.said.Pid, "keeps_state", e.said.Survives, "backend", e.said.Backend, "torch", e.said.Torch)
 				a.Keeps = a.Keeps || e.said.Survives
 			}
 		default:

@@ -69,14 +69,10 @@ type word struct {
 	Round     int64      `json:"round"`
 	Ledger    [][3]int64 `json:"ledger"`
 	Settled   int        `json:"settled"`
-	Broken    bool       `json:"broken"`
-	Suspect   int        `json:"suspect"`
 	Why       string     `json:"why"`
 
-	Credits [][4]int64 `json:"credits"`
-	Leases  [][2]int64 `json:"leases"`
-	Loss    *float32   `json:"loss"`
-	Records int64      `json:"records"`
+	Leases [][2]int64 `json:"leases"`
+	Loss   *float32   `json:"loss"`
 
 	Size           int64  `json:"size"`
 	Epochs         int32  `json:"epochs"`
@@ -290,6 +286,8 @@ func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
 		return text(c.CompareSet(ctx, w.K, expected, value))
 	case "delete":
 		return c.Delete(ctx, w.K)
+	case "num":
+		return c.Keys(ctx)
 	}
 	return nil, fmt.Errorf("the agent knows no request %q", w.Op)
 }

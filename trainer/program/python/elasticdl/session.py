@@ -70,7 +70,7 @@ class Session:
             self.link.start()
             self.survives = backend != "nccl" or nccl.survives()
             self.link.send("hello", v=1, pid=self.pid, local_rank=int(os.environ.get("LOCAL_RANK", "-1")), survives=self.survives,
-                           torch=str(torch.__version__), backend=backend, token=os.environ.get("ELASTICDL_TOKEN", ""))
+                           torch=str(torch.__version__), backend=backend)
             threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
 
     # What the agent says.
@@ -138,9 +138,7 @@ class Session:
             if self._deadline is not None:
                 self.link.send("left", round=self.round, ledger=self._stretches())
                 leave(LEFT, "left the world, as told")
-            broken = self.recalled()
-            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled,
-                           broken=broken, suspect=-1)
+            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled)
             if self._enter(self._next()):
                 return
 
