@@ -13,7 +13,7 @@
 //
 //  1. Processes of two worlds never run at once on a worker, but those that came over to the next one. None outlives its agent.
 //  2. The key-value store of a world is empty at its beginning, listens before anybody is told of it, and outlives every process of that world.
-//  3. A process that ends by itself is told to the master with its reason, once. One that the agent ends is not.
+//  3. A process that fails by itself is told to the master with its reason, once, also while its world is left. One that the agent ends is not.
 //  4. A departure is acted upon at once. For the sake of those that join nobody is started again against --restart_on_join.
 //  5. A master that is away stops nobody.
 package agent
@@ -93,7 +93,6 @@ type process struct {
 	waits   *word   // its arrival: it waits for a world
 	member  bool    // of the world, or of the next one
 	done    bool    // it needs none any more
-	late    bool    // it was killed after that
 	entered int64   // formation of the world that it was told last
 }
 
@@ -415,23 +414,25 @@ func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
 // end ends all processes, and returns when they are gone.
 func (a *agent) end(grace time.Duration) {
 	a.kill(grace, func(*process) bool { return true })
-	a.await(grace+killLimit, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
+	a.await(grace+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
 }
 
 // killLimit is how long processes may take to end after SIGKILL: a driver may hold them.
 const killLimit = 30 * time.Second
 
-// await takes what happens until ready, or for so long; false: it was too long.
-func (a *agent) await(limit time.Duration, ready func() bool) bool {
+// await takes what happens, and tells it, until ready. It gives up when stop is closed, and after the limit: then it returns false.
+func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event), ready func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
-		a.absorb(func(event) {})
+		a.absorb(tell)
 		if ready() {
 			return true
 		}
 		select {
 		case <-a.mail.ready:
+		case <-stop:
+			return false
 		case <-timer.C:
 			return false
 		}
@@ -456,7 +457,7 @@ func (a *agent) absorb(tell func(event)) {
 				a.Log.Warn("A process aborted after its training: it counts as ended", "local_rank", e.of.local, "pid", e.of.pid)
 				e.of.exit.Code, e.of.exit.Signal = 0, 0
 			case e.of.exit.Failed(): // what it was to do after the training it has not done
-				e.of.late, e.of.done = e.of.done && e.of.exit.Signal != 0, false
+				e.of.done = false
 			case e.of.script != nil:
 				e.of.done = true // it has come to its end with its state
 			}
