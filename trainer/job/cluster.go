@@ -188,6 +188,7 @@ func (j *Job) ValidateCluster() error {
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
 		p.check(!ReservedEnv(name), "--envs=%s=%s: the pods have a variable of that name already", name, j.Envs[name])
 	}
+	j.checkPlain(&p)
 	return errors.Join(p...)
 }
 

@@ -213,6 +213,7 @@ func (j *Job) checkPods(p *problems) {
 	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
 		p.check(false, "--populate_env_names=%s: expected a regular expression", j.PopulateEnvNames)
 	}
+	j.checkSecrets(p)
 	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), "--cluster_spec_json: expected a JSON object")
 }
 

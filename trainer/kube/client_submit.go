@@ -1,11 +1,13 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -58,6 +60,7 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 			return missing(err, "--service_account=%s: namespace %s has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints", j.ServiceAccount, c.namespace)
 		})
 	}
+	checks = append(checks, c.secretChecks(ctx, j)...)
 	found := make([]error, len(checks))
 	var all sync.WaitGroup
 	for i, check := range checks {
@@ -66,6 +69,44 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 	all.Wait()
 	slices.SortFunc(found, func(a, b error) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	return errors.Join(flaws, errors.Join(found...)), nil
+}
+
+// secretChecks look for the Secrets that a job's pods name, and for the keys in them: without one a pod waits for ever.
+func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() error) {
+	get := func(name string) (*core.Secret, error) {
+		return c.set.CoreV1().Secrets(c.namespace).Get(ctx, name, meta.GetOptions{})
+	}
+	wanted := make(map[string][]string) // variables, by the Secret that they are of
+	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
+		wanted[j.EnvSecrets[name].Secret] = append(wanted[j.EnvSecrets[name].Secret], name)
+	}
+	for secret, vars := range wanted {
+		checks = append(checks, func() error {
+			o, err := get(secret)
+			if err != nil {
+				return missing(err, "--env_secret=%s=%v: namespace %s has no Secret %s: kubectl create secret generic %[4]s --from-literal=%[5]s=...%[6]s",
+					vars[0], j.EnvSecrets[vars[0]], c.namespace, secret, j.EnvSecrets[vars[0]].Key, c.place)
+			}
+			var problems []error
+			for _, name := range vars {
+				if _, has := o.Data[j.EnvSecrets[name].Key]; !has {
+					problems = append(problems, fmt.Errorf("--env_secret=%s=%v: the Secret has no key %s: it has %s",
+						name, j.EnvSecrets[name], j.EnvSecrets[name].Key, cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Data)), ", "), "none")))
+				}
+			}
+			return errors.Join(problems...)
+		})
+	}
+	for _, name := range j.ImagePullSecrets {
+		checks = append(checks, func() error {
+			o, err := get(name)
+			if err == nil && o.Type != core.SecretTypeDockerConfigJson && o.Type != core.SecretTypeDockercfg {
+				return fmt.Errorf("--image_pull_secret=%s: the Secret is of type %s: expected %s, as kubectl create secret docker-registry makes it", name, o.Type, core.SecretTypeDockerConfigJson)
+			}
+			return missing(err, "--image_pull_secret=%s: namespace %s has no such Secret; make it with kubectl create secret docker-registry %[1]s%[3]s", name, c.namespace, c.place)
+		})
+	}
+	return checks
 }
 
 // checkNamespace is the first request: it finds out, too, whether the cluster is there.

@@ -31,7 +31,7 @@ const (
 		--worker_resource_request=cpu=250m,memory=32Mi,gpu=1 --worker_resource_limit=cpu=2,memory=64Mi,gpu=1,vendor.example/nic=2
 		--worker_pod_priority=0.5 --max_memory=1Gi --image_pull_policy=IfNotPresent --restart_policy=OnFailure
 		--volume=claim_name=fileserver-claim,mount_path=/data;claim_name=fileserver-claim,mount_path=/old,sub_path=2025;host_path=/mnt/ssd,type=DirectoryOrCreate,mount_path=/scratch
-		--envs=A=1,URL=http://h?q=1,2 --populate_env_names=AWS_.* --log_level=DEBUG
+		--envs=A=1,URL=http://h?q=1,2 --env_secret=HF_TOKEN=hub/token;WANDB_API_KEY=wandb/key --image_pull_secret=registry --populate_env_names=AWS_.* --log_level=DEBUG
 		--tolerations=key=team,value=vision,effect=NoSchedule;key=node.kubernetes.io/unreachable,operator=Exists,effect=NoExecute,seconds=60
 		--node_selector=disktype=ssd,example.com/zone=a --ttl=1h --deadline=86400 --suspend
 		--cluster_spec_json={"pod_spec":{"labels":{"team":"vision"},"annotations":{"note":"all"},"env":[{"name":"B","value":"2"}],"imagePullSecrets":[{"name":"pull"}]},"master_pod_spec":{"serviceAccountName":"strong"},"worker_pod_spec":{"env":[{"name":"A","value":"3"}],"tolerations":[{"key":"spot","operator":"Exists"}],"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"team":"vision"}}}}]}},"containers":[{"name":"worker","resources":{"limits":{"cpu":"3"}}}],"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]},"service_spec":{"clusterIP":"None","annotations":{"note":"headless"}},"job_spec":{"labels":{"kueue.x-k8s.io/queue-name":"research"}}}`
@@ -328,12 +328,71 @@ func TestInherited(t *testing.T) {
 		".*": "AWS_KEY=a$$(B),AWS_REGION=us=1,EMPTY=,XAWS_A=1",
 	} {
 		j := &job.Job{PopulateEnvNames: pattern, Envs: map[string]string{"AWS_OWN": "mine"}}
+		vars, err := inherited(j, environ)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var got []string
-		for _, v := range inherited(j, environ) {
+		for _, v := range vars {
 			got = append(got, v.Name+"="+v.Value)
 		}
 		if strings.Join(got, ",") != want {
 			t.Errorf("%q takes over %q, want %s", pattern, got, want)
+		}
+	}
+}
+
+// What the master has of a Secret is never in the spec of another pod, whatever --populate_env_names says.
+func TestInheritedSecrets(t *testing.T) {
+	ref := func(name, secret string) core.EnvVar {
+		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: secret}, Key: "key"}
+		return core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{SecretKeyRef: from}}
+	}
+	text, err := json.Marshal(map[string]any{
+		"pod_spec":        map[string]any{"env": []core.EnvVar{ref("A", "all")}},
+		"master_pod_spec": map[string]any{"env": []core.EnvVar{ref("B", "masters")}, "containers": []core.Container{{Name: "master", Env: []core.EnvVar{ref("C", "container")}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := parse(t, little, "--populate_env_names=.*", "--env_secret=D=given/key", "--cluster_spec_json="+string(text))
+	p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1, Environ: []string{"A=hunter2", "B=hunter2", "C=hunter2", "D=hunter2", "E=shown"}})
+	got := make(map[string]string)
+	for _, v := range p.Spec.Containers[0].Env {
+		if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil {
+			got[v.Name] = v.ValueFrom.SecretKeyRef.Name
+		} else if v.Value == "hunter2" {
+			t.Errorf("%s is in clear", v.Name)
+		}
+	}
+	for name, want := range map[string]string{"A": "all", "B": "masters", "C": "container", "D": "given"} {
+		if got[name] != want {
+			t.Errorf("%s is of Secret %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// Everybody who works on a model has the job's variables of Secrets; of a program only its workers. All pull their images by the job's Secrets.
+func TestWhoHasSecrets(t *testing.T) {
+	const flags = "--env_secret=HF_TOKEN=hub/token"
+	has := func(s *core.PodSpec) bool {
+		return slices.ContainsFunc(s.Containers[0].Env, func(v core.EnvVar) bool {
+			return v.Name == "HF_TOKEN" && v.Value == "" && v.ValueFrom.SecretKeyRef.Name == "hub" && v.ValueFrom.SecretKeyRef.Key == "token"
+		})
+	}
+	for _, j := range []*job.Job{parse(t, little, flags, "--image_pull_secret=a;b"), running(t, flags, "--image_pull_secret=a;b")} {
+		s, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs := []*core.PodSpec{&s.Job.Spec.Template.Spec, &mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+		if has(specs[0]) == j.Runs() || !has(specs[1]) {
+			t.Errorf("%s: the master has the secret: %t, a worker: %t", j.Type, has(specs[0]), has(specs[1]))
+		}
+		for _, spec := range specs {
+			if want := []core.LocalObjectReference{{Name: "a"}, {Name: "b"}}; !slices.Equal(spec.ImagePullSecrets, want) {
+				t.Errorf("%s: images are pulled by %v, want %v", j.Type, spec.ImagePullSecrets, want)
+			}
 		}
 	}
 }
