@@ -53,7 +53,7 @@ type Handle struct {
 // [job.ErrRunning] if a job of that name runs, and [ErrSuspended] if one is suspended; an ended one is replaced.
 func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	d, err := openDir(j.Name)
-	if err != nil {
+	if err = errors.Join(err, secretsHere(j)); err != nil {
 		return nil, err
 	}
 	lock, err := d.lock()
@@ -111,7 +111,7 @@ func (d dir) reopen() (*job.Job, error) {
 	if before, err := d.stored(); err == nil {
 		ended = job.State(before.State)
 	}
-	if err := j.Resumable(ended); err != nil {
+	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
 		return nil, err
 	}
 	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints, result); err != nil {

@@ -112,11 +112,27 @@ func writeManifests(j *job.Job, path string, out io.Writer) error {
 		_, err = out.Write(text)
 		return err
 	}
-	if err := os.WriteFile(path, text, 0o644); err != nil {
+	if err := writePrivate(path, text); err != nil {
 		return fmt.Errorf("--yaml=%s: %w", path, err)
 	}
 	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n%[2]s\n", path, j.Places())
 	return err
+}
+
+// writePrivate writes a file for its user only, also where one is there that others may read.
+func writePrivate(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() { // and not /dev/stdout
+		err = file.Chmod(0o600)
+	}
+	if err == nil {
+		_, err = file.Write(text)
+	}
+	return errors.Join(err, file.Close())
 }
 
 // follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of ctx
