@@ -30,7 +30,7 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 		c.Job.ClusterSpecJSON = text
 		c.Job.SettleCheckpoints(c.Job.ClaimDir(), c.Given) // which may be mounted read-only by it
 	}
-	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: cmd.ErrOrStderr()}
+	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: notes{cmd.ErrOrStderr()}}
 	if c.Given("namespace") {
 		at.Namespace = c.Job.Namespace
 	}
@@ -138,7 +138,7 @@ func writePrivate(path string, text []byte) error {
 // follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of ctx
 // leaves the job running.
 func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) error {
-	shared := &together{out: out}
+	shared := &together{out: forLogs(out)}
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (
