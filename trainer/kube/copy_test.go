@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
@@ -330,4 +332,53 @@ func TestCopyOfAFileThatShrinks(t *testing.T) {
 		t.Errorf("there is %v", got)
 	}
 	noPods(t, set, 1)
+}
+
+// What never ends its first line is not kept.
+func TestEndlessHeader(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader(`{"list":"`), repeating{})
+	if _, err := readLine(bufio.NewReader(endless), 1<<20); err == nil || err.Error() != "a line of more than 1048576 bytes" {
+		t.Errorf("%v", err)
+	}
+	line, err := readLine(bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 99)+"\nrest"), 16), 100)
+	if err != nil || len(line) != 100 {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+type repeating struct{}
+
+func (repeating) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// Whatever is sent, a directory is made of it whole or not at all, and nothing beside it.
+func FuzzReceive(f *testing.F) {
+	const hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+	one := func(name string, size int) string {
+		return fmt.Sprintf("{\"list\":[{\"name\":%q,\"size\":%d,\"sum\":%q}]}\nhello", name, size, hello)
+	}
+	for _, s := range []string{one("a", 5), one("a/b/../c", 5), one("../a", 5), one("/a", 5), one("a", -1), one("a", 1<<40), one("a", 4), "{}\n", "", "null\n", "{\"list\":[null]}\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		parent := filepath.Join(t.TempDir(), "claim")
+		dir := filepath.Join(parent, "data")
+		answer, err := receive(bytes.NewReader(sent), dir, func(done, total int64) {})
+		_, missing := os.Stat(dir)
+		if (err == nil && answer == received) != (missing == nil) {
+			t.Errorf("%q, %v: the directory: %v", answer, err, missing)
+		}
+		for _, at := range []string{filepath.Dir(parent), parent} {
+			entries, _ := os.ReadDir(at)
+			for _, e := range entries {
+				if name := filepath.Join(at, e.Name()); name != parent && name != dir {
+					t.Errorf("%v: it left %s", err, name)
+				}
+			}
+		}
+	})
 }

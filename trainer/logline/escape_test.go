@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"regexp"
 	"strings"
 	"testing"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
@@ -64,4 +67,27 @@ func TestTerminal(t *testing.T) {
 			t.Errorf("got %q, want %q", out.String(), want)
 		}
 	}
+}
+
+// FuzzEscape: what is escaped is harmless, what is harmless stays, and a terminal gets no control sequence but colours.
+func FuzzEscape(f *testing.F) {
+	for _, attack := range attacks {
+		f.Add(attack)
+		f.Add("\x1b[31m" + attack + "\x1b[0m\r\n")
+	}
+	colours := regexp.MustCompile("\x1b\\[[0-9;:]*m")
+	f.Fuzz(func(t *testing.T, text string) {
+		escaped := logline.Escape(text)
+		if !utf8.ValidString(escaped) || strings.ContainsFunc(escaped, func(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' }) || logline.Escape(escaped) != escaped {
+			t.Errorf("%q: %q", text, escaped)
+		}
+		var out strings.Builder
+		if _, err := (logline.Terminal{Out: &out}).Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		rest := strings.ReplaceAll(colours.ReplaceAllString(out.String(), ""), "\r", "")
+		if logline.Escape(rest) != rest {
+			t.Errorf("%q: a terminal gets %q", text, out.String())
+		}
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -338,6 +339,19 @@ func TestInherited(t *testing.T) {
 		}
 		if strings.Join(got, ",") != want {
 			t.Errorf("%q takes over %q, want %s", pattern, got, want)
+		}
+	}
+}
+
+// No pod is told an address of IPv4, which a cluster of IPv6 has none of: servers and masters listen on all that they have.
+func TestNoAddressOfIPv4(t *testing.T) {
+	for _, j := range []*job.Job{parse(t, everything), parse(t, little), running(t)} {
+		for _, id := range []pod.ID{worker(0), ps(0)} {
+			for _, arg := range mustPod(t, j, PodSpec{ID: id, Launch: 1}).Spec.Containers[0].Args {
+				if _, address, _ := strings.Cut(arg, "="); address != "" && net.ParseIP(strings.Split(address, ":")[0]) != nil {
+					t.Errorf("%v of %s: %s", id, j.Name, arg)
+				}
+			}
 		}
 	}
 }

@@ -69,7 +69,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 		args = append(args, "--listen=[$("+EnvPodIP+")]:0", "--threads=0") // as many as the container has processors
 	case pod.PS:
 		of, priority = j.PS, j.PS.Priority.Class
-		args = append(args, "--address=0.0.0.0:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
+		args = append(args, "--address=:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
 	default:
 		return nil, fmt.Errorf("make %s: it is made by its Job", describe(j, p.ID))
 	}

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -454,4 +455,30 @@ func TestViewsAreHarmless(t *testing.T) {
 	if got, want := out.String(), "elasticdl status: get job: \\x1b]0;title\\a\nnote: \\x1b[2J\n"; got != want {
 		t.Errorf("errors and notes: %q, want %q", got, want)
 	}
+}
+
+// FuzzStatus: whatever a state holds, its views show it, and do nothing to a terminal.
+func FuzzStatus(f *testing.F) {
+	for _, s := range []*wire.JobStatus{running(), hostile("\x1b[2J", job.Failed), {}} {
+		text, err := protojson.Marshal(s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add(`{"evaluations":[null],"pods":[null]}`)
+	f.Add(`{"recordsDone":"-9223372036854775808","recordsTotal":"1","startedUnixMs":"9223372036854775807","evaluated":"-1"}`)
+	f.Add(`{"recordsDone":"5","recordsTotal":"2","recordsPerSecond":"NaN","evaluated":"99","evaluations":[{}],"workers":-1}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s := new(wire.JobStatus)
+		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s) != nil {
+			return
+		}
+		now := start.Add(time.Hour)
+		for _, view := range []string{screen(s, 80, 24, now), strings.Join(news(nil, s), "\n"), summary(s, "logs"), verdict(s), statusText(s, now), listText([]*wire.JobStatus{s}, true, now), rested(s, now)} {
+			if view != logline.Escape(view) {
+				t.Errorf("%q", view)
+			}
+		}
+	})
 }
