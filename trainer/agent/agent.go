@@ -439,7 +439,21 @@ func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event
 	}
 }
 
-// event is the end of a process, or what one has said.
+// account has the processes say which records are in the state of every rank. If none can, they say so when they meet again.
+func (a *agent) account() {
+	asked := false
+	for _, p := range a.procs {
+		if p.lives() && p.script != nil && p.member && !p.done {
+			asked = true
+			p.script.say(map[string]any{"op": "account"})
+		}
+	}
+	if !asked {
+		a.meeting.Recall()
+	}
+}
+
+// event is the end of a process, what one has said, or neither: the master asks for the account.
 type event struct {
 	exit *program.Exit
 	of   *process
@@ -450,6 +464,8 @@ type event struct {
 func (a *agent) absorb(tell func(event)) {
 	for _, e := range a.mail.take() {
 		switch {
+		case e.exit == nil && e.said == nil:
+			a.account()
 		case e.exit != nil:
 			e.of.exit = e.exit
 			switch {
@@ -480,6 +496,9 @@ func (a *agent) absorb(tell func(event)) {
 				e.of.waits = &e.said.word
 			case "done":
 				e.of.done = true
+				a.beats.end()
+			case "account":
+				a.beats.tell(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
 			case "doubt":
 				a.Log.Warn("A process doubts its state, and starts again", "local_rank", e.of.local, "why", e.said.Why)
 			}

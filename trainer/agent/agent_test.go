@@ -23,6 +23,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -51,7 +52,7 @@ func speak(does []string) {
 	formation, round, stands := int64(0), int64(-1), true
 	say := func(op string) {
 		local, _ := strconv.Atoi(rank)
-		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round})
+		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1})
 		conn.Write(append(line, '\n'))
 	}
 	say("hello")
@@ -73,6 +74,8 @@ func speak(does []string) {
 				say("arrive")
 			case w.Op + "=done":
 				say("done")
+			case w.Op + "=account":
+				say("account")
 			case w.Op + "=exit":
 				os.Exit(7)
 			}
@@ -89,9 +92,10 @@ type hall struct {
 	words    chan *wire.Assembly
 	lines    chan string // of the processes
 
-	mu    sync.Mutex
-	beats []*wire.HeartbeatRequest
-	reply *wire.HeartbeatReply
+	ledgers chan *wire.HeartbeatRequest // that answer ask
+
+	mu   sync.Mutex
+	asks bool
 }
 
 // stream is the agent's to the master.
@@ -124,8 +128,11 @@ func (s stream) Recv() (*wire.Assembly, error) {
 func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.beats = append(h.beats, r)
-	return h.reply, nil
+	if len(r.Ledger) > 0 && h.asks {
+		h.asks = false
+		h.ledgers <- r
+	}
+	return &wire.HeartbeatReply{Ledger: h.asks}, nil
 }
 
 // Write takes what processes write, a line at a time.
@@ -138,7 +145,7 @@ func (h *hall) Write(text []byte) (int, error) {
 func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
-	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), reply: new(wire.HeartbeatReply)}
+	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10)}
 	j := job.DefaultOf(job.Run)
 	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, true, strconv.Itoa(processes)
 	j.HeartbeatTimeout.Duration = time.Second
@@ -204,6 +211,13 @@ func (h *hall) hear(what string, locals ...int) map[int]int {
 		}
 	}
 	return pids
+}
+
+// ask has the agent say which records are in the state of every rank, as a master does that has come back.
+func (h *hall) ask() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asks = true
 }
 
 // told compares what an arrival says of processes that failed.
@@ -291,4 +305,44 @@ func TestKilledAfterTheTraining(t *testing.T) {
 	if again := h.hear("world 3", 1); again[1] == pids[1] {
 		t.Error("it is the same process")
 	}
+}
+
+// A master that has come back is told which records are in the state of every rank, and the world goes on: by a process that trains, or by
+// what the last one said at its end. Only if there is none the processes meet again.
+func TestMasterComesBack(t *testing.T) {
+	var want ledger.Ledger
+	want.Settle(1)
+	want.Add(ledger.Task{Epoch: 2, Number: 0}, 3, 4)
+	answers := func(h *hall) {
+		h.Helper()
+		h.ask()
+		r := next(h, "a ledger", h.ledgers)
+		if got, err := ledger.Parse(r.Ledger); err != nil || !slices.Equal(got.Append(nil), want.Append(nil)) || r.Formation != 1 {
+			h.Errorf("world %d has %v (%v), want %v in world 1", r.Formation, got, err, want)
+		}
+		if len(h.arrivals) > 0 {
+			h.Error("the world is left")
+		}
+	}
+	t.Run("trains", func(t *testing.T) {
+		h, a := open(t, 2, self("1:account=account")...)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		answers(h)
+		answers(h)
+	})
+	t.Run("at its end", func(t *testing.T) {
+		h, a := open(t, 1, self("world=account", "world=done")...)
+		h.give(a)
+		h.hear("world 1", 0)
+		answers(h)
+		answers(h)
+	})
+	t.Run("nobody knows", func(t *testing.T) {
+		h, a := open(t, 1, self("world=done")...)
+		h.give(a)
+		h.hear("world 1", 0)
+		h.ask()
+		h.told(h.arrival(), 1, 0)
+	})
 }

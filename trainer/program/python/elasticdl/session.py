@@ -63,6 +63,7 @@ class Session:
         self._recalled = self._asked = -1
         self._deadline: Optional[float] = None
         self._closing = False
+        self._account = False     # the agent asks what is in the state of every rank
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
         os.register_at_fork(after_in_child=self._forked)
@@ -86,6 +87,8 @@ class Session:
                 self._asked = max(self._asked, int(m["formation"]))
             elif op == "leave":
                 self._deadline = float(m["deadline"])
+            elif op == "account":
+                self._account = True
             self._cv.notify_all()
         if op == "end":
             leave(int(m.get("code", 0)), "the job has ended: " + str(m.get("why", "no reason given")))
@@ -283,11 +286,19 @@ class Session:
 
     def drop(self) -> None:
         """Forgets a round in which nobody brought anything."""
+        self._tell()
         self.headers = []
+
+    def _tell(self) -> None:
+        """Answers an agent that asks what is in the state of every rank. All have begun a round: what this one had then, they all have."""
+        if self._account and self.link is not None:
+            self._account = False
+            self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)
 
     def commit(self, loss: Any = None) -> None:
         """Ends a round: its records are in the model. Raises WorldChanged if the world ends with it."""
         self.weights()
+        self._tell()
         headers, self.headers = self.headers, []
         own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
         credits = [c for h in headers for c in h.credits()]
@@ -326,6 +337,9 @@ class Session:
         """Tells the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
+            self._account = self._account or self.over
+            if self.over:  # all ranks are at the same end
+                self._tell()
             self.link.send("done", round=self.round)
 
 
