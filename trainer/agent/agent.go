@@ -276,7 +276,7 @@ func (a *agent) release() {
 // beginnings is where a round's number says with which formation the states began that it is of, as with the members of any ring.
 const beginnings = 32
 
-// bring says what the worker's processes bring to the next world: the newest of their states.
+// bring enters in the arrival what the worker's processes bring to the next world: the newest of their states.
 func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	arrival.Address = a.store.Addr().String()
 	crew := &wire.Crew{Store: arrival.Address}
@@ -439,7 +439,7 @@ func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event
 	}
 }
 
-// account has the processes say which records are in the state of every rank. If none can, they say so when they meet again.
+// account asks the processes which records are in the state of every rank. If none can, they say so when they meet again.
 func (a *agent) account() {
 	asked := false
 	for _, p := range a.procs {
@@ -507,7 +507,7 @@ func (a *agent) absorb(tell func(event)) {
 	}
 }
 
-// speaker is the process that says hello.
+// speaker returns the process that says hello; nil: it is gone, or none of this worker's.
 func (a *agent) speaker(m *message) *process {
 	for _, p := range a.procs {
 		if p.lives() && p.pid == m.Pid {

@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// speak is a process that keeps its state, as PROTOCOL.md has it. Arguments say what it does when it hears something of its agent, as in
+// speak does what a process does that keeps its state, as PROTOCOL.md has it. Arguments say what it does when it hears something of its agent, as in
 // recall=arrive, or 1:recall=exit for local rank 1 alone: arrive, say that it is done, or exit with 7.
 func speak(does []string) {
 	rank := os.Getenv("LOCAL_RANK")
@@ -192,7 +192,7 @@ func (h *hall) give(a *wire.Arrival) {
 	h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
 }
 
-// recall has the agent leave a world: at once, or for one that joins.
+// recall tells the agent to leave a world: at once, or for one that joins.
 func (h *hall) recall(formation int64, now bool) {
 	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: formation, Now: now, Joins: !now}}}
 }
@@ -213,7 +213,7 @@ func (h *hall) hear(what string, locals ...int) map[int]int {
 	return pids
 }
 
-// ask has the agent say which records are in the state of every rank, as a master does that has come back.
+// ask makes the agent say which records are in the state of every rank, as a master does that has come back.
 func (h *hall) ask() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -45,6 +45,9 @@ func (b *beats) tell(formation int64, ledger []byte) {
 func (b *beats) ask() (known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if !b.asked && !b.final {
+		b.account = nil // it is older
+	}
 	b.asked = true
 	if b.account == nil {
 		return false
@@ -102,7 +105,7 @@ func (b *beats) hasten() {
 	}
 }
 
-// heartbeats tells the master how this worker is. It cancels one that the master does not know any more, or has left for dead.
+// heartbeats reports to the master how this worker is. It cancels one that the master does not know any more, or has left for dead.
 func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
 	defer ticker.Stop()

@@ -115,10 +115,10 @@ func newScripts(dir string, r *records, heard func(message)) (*scripts, error) {
 	return s, nil
 }
 
-// address is what ELASTICDL_SOCKET says.
+// address returns what ELASTICDL_SOCKET says.
 func (s *scripts) address() string { return s.listener.Addr().String() }
 
-// serve has the processes use the store of a world until ctx ends.
+// serve lets the processes use the store of a world until ctx ends.
 func (s *scripts) serve(ctx context.Context, formation int64, address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -292,7 +292,7 @@ func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
 	return nil, fmt.Errorf("the agent knows no request %q", w.Op)
 }
 
-// environment is what a process finds of the agent.
+// environment returns what a process finds of the agent.
 func (a *agent) environment() []string {
 	paths := filepath.Join(a.dir, "python")
 	if before := os.Getenv("PYTHONPATH"); before != "" {

@@ -94,7 +94,7 @@ func (v *vigil) start(ctx context.Context, here int) error {
 	return nil
 }
 
-// enter tells a process that waits of the world.
+// enter announces the world to a process that waits.
 func (v *vigil) enter(p *process) {
 	rank := v.seat.first
 	for _, before := range v.procs[:p.local] {
@@ -282,7 +282,7 @@ func (v *vigil) part(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// recall has the processes that keep their state leave the world: at once, or after a round, all together.
+// recall makes the processes that keep their state leave the world: at once, or after a round, all together.
 func (v *vigil) recall(now bool) {
 	for _, p := range v.procs {
 		if p.member && p.keeps() && p.waits == nil {
@@ -305,7 +305,7 @@ func (v *vigil) failures() []*wire.Failure {
 	return all
 }
 
-// failure is an exit as the master is told.
+// failure returns an exit as the master is told.
 func failure(e program.Exit) *wire.Failure {
 	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
@@ -342,7 +342,7 @@ func (v *vigil) yields(joins bool) bool {
 	return true
 }
 
-// newestOf is when the newest file of a pattern was written. Still says that nothing has been written to it for a moment.
+// newestOf returns when the newest file of a pattern was written. Still: nothing has been written to it for a moment.
 func newestOf(pattern string) (newest time.Time, still bool) {
 	paths, _ := filepath.Glob(pattern) // the pattern is right
 	for _, path := range paths {

@@ -49,7 +49,7 @@ func seatIn(w *wire.World, index int) (seat, error) {
 	return s, nil
 }
 
-// live is the time in one world. It ends when the world is to change; then it returns the processes that failed by themselves.
+// live spends the time in one world, until that is to change. It returns the processes that failed by themselves.
 func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, error) {
 	s, err := seatIn(w.World, a.Self.Header().Index)
 	if err != nil {
@@ -99,7 +99,7 @@ func (a *agent) has(n int) bool {
 	return false
 }
 
-// ranks is "2" or "2-5".
+// ranks returns "2" or "2-5".
 func ranks(first, n int) string {
 	if n == 0 {
 		return "none"
@@ -110,7 +110,7 @@ func ranks(first, n int) string {
 	return fmt.Sprintf("%d-%d", first, first+n-1)
 }
 
-// networkInterface is the one that has the worker's address, for gloo and NCCL; "" if none is found.
+// networkInterface returns the one that has the worker's address, for gloo and NCCL; "" if none is found.
 func (a *agent) networkInterface() string {
 	if name := a.Job.Program.Interface; name != "" {
 		return name

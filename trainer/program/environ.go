@@ -21,7 +21,7 @@ func parseEnviron(list []string) environ {
 	return e
 }
 
-// list is the environment in the form of os.Environ, sorted.
+// list returns the environment in the form of os.Environ, sorted.
 func (e environ) list() []string {
 	list := make([]string, 0, len(e))
 	for _, name := range slices.Sorted(maps.Keys(e)) {
@@ -37,7 +37,7 @@ func (e environ) add(name, value string) {
 	}
 }
 
-// base is what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
+// base returns what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
 // which libraries read when they are loaded.
 func (o *Options) base(localSize int) environ {
 	e := parseEnviron(o.Env)
@@ -49,7 +49,7 @@ func (o *Options) base(localSize int) environ {
 	return e
 }
 
-// environ is the environment of one process: torchrun's contract.
+// environ returns the environment of one process: torchrun's contract.
 func (o *Options) environ(p Place, local int, errorFile string) environ {
 	e := o.base(p.LocalSize)
 	rank := p.FirstRank + local
@@ -79,7 +79,7 @@ var readAtStart = []string{
 	"PATH", "HOME", "LANG", "LC_",
 }
 
-// atStart is the part of the environment that is read once.
+// atStart returns the part of the environment that is read once.
 func (e environ) atStart() environ {
 	part := environ{}
 	for name, value := range e {
@@ -90,7 +90,7 @@ func (e environ) atStart() environ {
 	return part
 }
 
-// difference is a name whose values differ, "" if there is none.
+// difference returns a name whose values differ, "" if there is none.
 func (e environ) difference(other environ) string {
 	var name string
 	for _, pair := range [][2]environ{{e, other}, {other, e}} {
@@ -103,7 +103,7 @@ func (e environ) difference(other environ) string {
 	return name
 }
 
-// prefix is what stands before each line of the process on the console: torchrun's, or the user's template.
+// prefix returns what stands before each line of the process on the console: torchrun's, or the user's template.
 func (o *Options) prefix(env environ, rank, local int) string {
 	template := cmp.Or(env["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"], "[${role_name}${local_rank}]:")
 	values := []string{"role_name", o.Role, "local_rank", strconv.Itoa(local), "rank", strconv.Itoa(rank)}

@@ -166,7 +166,7 @@ func TestGoldenSyntaxError(t *testing.T) {
 	})
 }
 
-// importers are the processes that have imported the stub.
+// importers returns the processes that have imported the stub.
 func importers(b *bench) []string {
 	text, _ := os.ReadFile(parseEnviron(b.options.Env)["IMPORTS"])
 	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))

@@ -164,7 +164,7 @@ func (s *forkServers) replaced(f *forkServer) {
 	}
 }
 
-// excuse says once why processes are not forked.
+// excuse logs once why processes are not forked.
 func (s *forkServers) excuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +179,7 @@ func (s *forkServers) excuse(err error) {
 	s.p.options.Log.Warn("processes are started by exec, which takes longer", "reason", err)
 }
 
-// ended has nothing be forked any more once a process crashed soon after its fork.
+// ended stops forking once a process crashed soon after its fork.
 func (s *forkServers) ended(e Exit, age time.Duration) {
 	if e.Signal != int(syscall.SIGSEGV) || age >= crashLimit {
 		return
@@ -195,7 +195,7 @@ func (s *forkServers) ended(e Exit, age time.Duration) {
 	}
 }
 
-// study has the modules that the first generation imports imported by the next fork server, which is started beside the one that serves.
+// study starts the next fork server beside the one that serves, with the modules that the first generation imports.
 func (s *forkServers) study(file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

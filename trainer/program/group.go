@@ -101,7 +101,7 @@ func (it *process) open(p *Program, place Place) error {
 	return nil
 }
 
-// copy has a stream go through this process: to the file, if there is one, and line by line to the console.
+// copy leads a stream through this process: to the file, if there is one, and line by line to the console.
 func (it *process) copy(stream int, file *os.File, to *lineWriter) error {
 	reader, writer, err := os.Pipe()
 	if err != nil {

@@ -90,7 +90,7 @@ func newBench(t *testing.T, o Options, files map[string]string) *bench {
 	return b
 }
 
-// marked are the live processes with the entry in their environment, but for this one.
+// marked returns the live processes with the entry in their environment, but for this one.
 func marked(entry string) []string {
 	var found []string
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")

@@ -129,10 +129,10 @@ func (o *Options) makeLogs() (string, error) {
 	return dir, nil
 }
 
-// Name is what reports call the program: the script as the user named it.
+// Name returns what reports call the program: the script as the user named it.
 func (p *Program) Name() string { return p.command.display }
 
-// LogDir is the directory of this run: attempt_<n>/<local rank>/ below it has what a process wrote.
+// LogDir returns the directory of this run: attempt_<n>/<local rank>/ below it has what a process wrote.
 func (p *Program) LogDir() string { return p.logs }
 
 // start runs what starts processes, always on one thread: when the thread that started a process ends, the kernel ends the process.
@@ -213,7 +213,7 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	return nil
 }
 
-// warnThreads says once what torchrun says.
+// warnThreads warns once, as torchrun does, that OMP_NUM_THREADS was set.
 func (p *Program) warnThreads(localSize int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -258,7 +258,7 @@ func (p *Program) Close() {
 	}
 }
 
-// attempt is the directory of one start's logs of one local rank.
+// attempt returns the directory of one start's logs of one local rank.
 func (p *Program) attempt(restarts, local int) string {
 	return filepath.Join(p.logs, "attempt_"+strconv.Itoa(restarts), strconv.Itoa(local))
 }

@@ -120,7 +120,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// sorted has the lines of two ranks in their order.
+// sorted returns the lines of two ranks in their order.
 func sorted(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if len(lines) == 3 && lines[0] > lines[1] {
@@ -202,7 +202,7 @@ func TestStopOfStopped(t *testing.T) {
 // agentEnv has the directory in which a process of this test binary is an agent, and the program's command.
 const agentEnv = "ELASTICDL_TEST_AGENT"
 
-// TestMain is also the agent that TestNothingOutlivesTheAgent kills.
+// TestMain also runs the agent that TestNothingOutlivesTheAgent kills.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(agentEnv); text != "" {
 		os.Unsetenv(agentEnv)
