@@ -33,7 +33,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -469,9 +468,6 @@ func (a *agent) absorb(tell func(event)) {
 		case e.exit != nil:
 			e.of.exit = e.exit
 			switch {
-			case e.of.done && e.of.exit.Signal == int(syscall.SIGABRT): // C++ threads of gloo's do not outlive the interpreter: torch aborts at its very end
-				a.Log.Warn("A process aborted after its training: it counts as ended", "local_rank", e.of.local, "pid", e.of.pid)
-				e.of.exit.Code, e.of.exit.Signal = 0, 0
 			case e.of.exit.Failed(): // what it was to do after the training it has not done
 				e.of.done = false
 			case e.of.script != nil:

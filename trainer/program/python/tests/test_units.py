@@ -8,7 +8,7 @@ import pytest
 UNITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "units.py")
 
 
-@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "store"])
+@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "store", "buried", "unfinished"])
 def test_unit(case, tmp_path, forker):
     env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(UNITS)), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo",
                PYTHONDONTWRITEBYTECODE="1", WHERE=str(tmp_path))
