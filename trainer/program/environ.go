@@ -21,7 +21,7 @@ func parseEnviron(list []string) environ {
 	return e
 }
 
-// list returns the environment in the form of os.Environ, sorted.
+// list is the environment in the form of os.Environ, sorted.
 func (e environ) list() []string {
 	list := make([]string, 0, len(e))
 	for _, name := range slices.Sorted(maps.Keys(e)) {
@@ -37,21 +37,29 @@ func (e environ) add(name, value string) {
 	}
 }
 
-// base returns what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
+// has reports whether one of the names is set.
+func (e environ) has(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, ok := e[name]; return ok })
+}
+
+// base is what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
 // which libraries read when they are loaded.
 func (o *Options) base(localSize int) environ {
 	e := parseEnviron(o.Env)
 	if localSize > 1 {
 		e.add("OMP_NUM_THREADS", "1")
 	}
-	e.add("NCCL_ASYNC_ERROR_HANDLING", "1")       // of 1.13
-	e.add("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") // of 2.2 and later
 	return e
 }
 
-// environ returns the environment of one process: torchrun's contract.
-func (o *Options) environ(p Place, local int, errorFile string) environ {
+// environ is the environment of one process: torchrun's contract.
+func (o *Options) environ(p Place, local int, errorFile string, torch torchVersion) environ {
 	e := o.base(p.LocalSize)
+	if !e.has(torchVersion{}.handling()) {
+		for _, name := range torch.handling() {
+			e[name] = "1"
+		}
+	}
 	rank := p.FirstRank + local
 	maps.Copy(e, environ{
 		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(p.WorldSize),
@@ -73,24 +81,25 @@ func (o *Options) environ(p Place, local int, errorFile string) environ {
 }
 
 // readAtStart are the beginnings of names that the interpreter, the loader or libraries read once, when they start: the fork server must
-// have the values that its children are to have.
+// have the values that its children are to have. TORCH_NCCL_* is read when a group is made.
 var readAtStart = []string{
 	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
+	"TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_",
 	"PATH", "HOME", "LANG", "LC_",
 }
 
-// atStart returns the part of the environment that is read once.
+// atStart is the part of the environment that is read once.
 func (e environ) atStart() environ {
 	part := environ{}
 	for name, value := range e {
-		if slices.ContainsFunc(readAtStart, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
+		if !strings.HasPrefix(name, "TORCH_NCCL_") && slices.ContainsFunc(readAtStart, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
 			part[name] = value
 		}
 	}
 	return part
 }
 
-// difference returns a name whose values differ, "" if there is none.
+// difference is a name whose values differ, "" if there is none.
 func (e environ) difference(other environ) string {
 	var name string
 	for _, pair := range [][2]environ{{e, other}, {other, e}} {
@@ -103,7 +112,7 @@ func (e environ) difference(other environ) string {
 	return name
 }
 
-// prefix returns what stands before each line of the process on the console: torchrun's, or the user's template.
+// prefix is what stands before each line of the process on the console: torchrun's, or the user's template.
 func (o *Options) prefix(env environ, rank, local int) string {
 	template := cmp.Or(env["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"], "[${role_name}${local_rank}]:")
 	values := []string{"role_name", o.Role, "local_rank", strconv.Itoa(local), "rank", strconv.Itoa(rank)}

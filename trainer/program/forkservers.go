@@ -27,6 +27,11 @@ const (
 	learnAfter = 20 * time.Second
 )
 
+// known are modules that nearly every program imports without naming them, so that nothing need be learned of it: PyTorch 2.x imports some 800 with
+// the first optimizer, which takes 1.4 s. Importing them starts no threads, compiles nothing and does not touch GPUs. They are imported before the
+// first fork: each process would have to, at the same time. PyTorch 1.x has no such module.
+var known = []string{"torch._dynamo"}
+
 // forkServers keeps a fork server for a program: the one that serves, and its successor.
 type forkServers struct {
 	p    *Program
@@ -37,13 +42,13 @@ type forkServers struct {
 	off     error           // why nothing is forked any more
 	told    map[string]bool // reasons that were logged
 	deaths  int
-	learn   string // file of modules that the first generation imports; "" once it is read
-	learned []string
+	learn   string   // file of modules that the first generation imports; "" once it is read
+	learned []string // what a fork server imports beside torch
 	closed  chan struct{}
 }
 
 func newForkServers(p *Program) *forkServers {
-	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules")}
+	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
 }
 
 // want returns a fork server with that environment: the one there is, or a new one.
@@ -98,7 +103,7 @@ func (s *forkServers) watch(f *forkServer) {
 	log := s.p.options.Log
 	switch {
 	case f.bad != "":
-		s.learned = slices.DeleteFunc(s.learned, func(name string) bool { return topLevel(name) == topLevel(f.bad) })
+		s.learned = without(s.learned, f.bad)
 	case errors.Is(f.err, errNoTorch):
 		s.off = f.err
 		return
@@ -216,7 +221,7 @@ func (s *forkServers) study(file string) {
 			return
 		}
 		s.mu.Lock()
-		s.learned = learned
+		s.learned = slices.Concat(s.learned, learned)
 		old, off := s.current, s.off
 		s.mu.Unlock()
 		if old != nil && off == nil {
@@ -248,7 +253,7 @@ func (s *forkServers) succeed(old *forkServer) {
 			return
 		}
 		if next.bad != "" {
-			s.learned = slices.DeleteFunc(s.learned, func(name string) bool { return topLevel(name) == topLevel(next.bad) })
+			s.learned = without(s.learned, next.bad)
 		}
 		s.mu.Unlock()
 		next.close()
@@ -257,11 +262,16 @@ func (s *forkServers) succeed(old *forkServer) {
 		}
 	}
 	s.mu.Lock()
-	s.learned = nil
+	s.learned = old.learned
 	s.mu.Unlock()
 }
 
 var moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+
+// without returns the names but for those of the package that has a module which starts threads.
+func without(names []string, bad string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return topLevel(name) == topLevel(bad) })
+}
 
 func topLevel(name string) string { return regexp.MustCompile(`^[^.]*`).FindString(name) }
 

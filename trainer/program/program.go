@@ -24,6 +24,8 @@ type Program struct {
 	server  *forkServers // nil if processes are never forked
 	logs    string       // the directory of all attempts
 	starts  chan func()  // run by the thread whose end would end the processes
+	torch   func() torchVersion
+	work    sync.WaitGroup // background work
 
 	ctx      context.Context // until Close
 	cancel   context.CancelFunc
@@ -87,6 +89,8 @@ func New(options Options) (*Program, error) {
 		o.Log.Warn("only the kernel ends the program if this process is killed: children of its processes may outlive it", "error", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.torch = sync.OnceValue(p.probeTorch)
+	p.work.Go(func() { p.torch() }) // its answer is needed at the first start
 	p.starts = make(chan func())
 	go p.start(p.starts)
 	adopted := adopt()
@@ -250,6 +254,7 @@ func (p *Program) Close() {
 	if p.server != nil {
 		p.server.close()
 	}
+	p.work.Wait()
 	p.guard.close()
 	close(p.starts)
 	p.starts = nil
