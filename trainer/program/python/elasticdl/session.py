@@ -58,6 +58,7 @@ class Session:
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
         self.over = False         # all records are in the model
+        self.thread = 0           # which runs the training function; 0: none has been called
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
         self._recalled = self._asked = -1
