@@ -196,6 +196,26 @@ func TestProgramGrows(t *testing.T) {
 	})
 }
 
+// A worker whose process starts again while the others step, who do not wait for it, interrupts none of their rounds when it is ready.
+func TestProgramTakesPartAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, a, b := startProgram(t, 0)
+		crew := func(n int32) *wire.Crew { return &wire.Crew{Keeps: n > 0, Processes: n} }
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0)})
+		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
+			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
+		}
+		b.arrive(&wire.Arrival{Formation: 1, Round: 3, Crew: crew(1)})
+		time.Sleep(time.Second)
+		a.enters("2 [0 1] from [1]")
+		b.enters("2 [0 1] from [1]")
+		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
+		if word := b.word(); word.GetRecall() == nil || word.GetRecall().Now {
+			t.Fatalf("%v, want a recall after the round", word)
+		}
+	})
+}
+
 // asks is a process's request for records.
 func (w *world) asks(worker int, d *wire.Dataset) (*wire.Task, error) {
 	reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: int32(worker), Now: true, Dataset: d})
