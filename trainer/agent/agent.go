@@ -233,6 +233,8 @@ func (a *agent) work(ctx context.Context) error {
 		if err := a.prepare(ctx); err != nil {
 			return err
 		}
+	} else if a.Self.Header().Index >= a.Job.NumWorkers { // it replaces another, or is one more: the others step, and must not wait for an import
+		a.warm(ctx)
 	}
 	for {
 		if err := a.listen(); err != nil {
@@ -329,6 +331,20 @@ func (a *agent) prepare(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// warm returns when the program's processes can be started at once, or the worker is asked to leave.
+func (a *agent) warm(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.Leave:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	a.program.Ready(ctx)
 }
 
 func allLocals(n int) (locals []int) {

@@ -359,3 +359,13 @@ time.sleep(1000)
 		t.Errorf("first %q, then %q by %v", first, got, g.Method())
 	}
 }
+
+// A program is ready when its fork server has imported torch; one that is not forked is ready at once.
+func TestReady(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Fork, RunID: "ready"}, map[string]string{"main.py": ""})
+	b.Program.Ready(t.Context())
+	if text, err := os.ReadFile(parseEnviron(b.Program.options.Env)["IMPORTS"]); err != nil || !strings.HasPrefix(string(text), "torch ") {
+		t.Errorf("imports %q, %v; want torch's", text, err)
+	}
+	newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Exec, RunID: "ready"}, map[string]string{"main.py": ""}).Ready(t.Context())
+}

@@ -130,30 +130,44 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 		return err
 	}
 	for range mostDeaths + 1 { // one that dies now is not the last
-		f, err := s.want(env)
+		f, err := s.ready(ctx, env)
 		if err != nil {
 			return err
 		}
-		if err := f.wait(ctx); err != nil && ctx.Err() != nil {
-			return context.Cause(ctx)
-		} else if err == nil {
-			s.mu.Lock()
-			learn := s.learn
-			s.mu.Unlock()
-			err = f.fork(s.p, g, learn)
-			if err == nil {
-				s.study(learn)
-				return nil
-			}
-			select {
-			case <-f.dead:
-			default:
-				return err // it refuses, and lives
-			}
+		s.mu.Lock()
+		learn := s.learn
+		s.mu.Unlock()
+		if err = f.fork(s.p, g, learn); err == nil {
+			s.study(learn)
+			return nil
+		}
+		select {
+		case <-f.dead:
+		default:
+			return err // it refuses, and lives
 		}
 		s.replaced(f)
 	}
-	return errors.New("fork servers do not live long enough")
+	return errShortLived
+}
+
+var errShortLived = errors.New("fork servers do not live long enough")
+
+// ready returns a fork server that can fork. An error says why there is none.
+func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, error) {
+	for range mostDeaths + 1 {
+		f, err := s.want(env)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.wait(ctx); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		} else if err == nil {
+			return f, nil
+		}
+		s.replaced(f)
+	}
+	return nil, errShortLived
 }
 
 // replaced returns when watch has drawn its conclusion from the end of a fork server.

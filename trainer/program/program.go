@@ -185,6 +185,13 @@ func (p *Program) Start(ctx context.Context, place Place) (*Group, error) {
 	return g, nil
 }
 
+// Ready returns when processes can be started at once: a fork server has imported torch, or there will be none. It returns early at the end of ctx.
+func (p *Program) Ready(ctx context.Context) {
+	if p.server != nil {
+		p.server.ready(ctx, p.options.base(p.options.LocalSize)) // Start finds the reason why there is none
+	}
+}
+
 // startGroup starts the processes by the first method that works.
 func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	if p.server != nil {
