@@ -70,6 +70,7 @@ type agent struct {
 	program *program.Program
 	meeting *worker.Meeting
 	dir     string           // its own, removed at the end
+	workdir string           // where the processes start; "": where the agent did
 	store   *tcpstore.Server // of the world, or for the next one
 	closing sync.WaitGroup   // of stores
 	scripts *scripts
@@ -125,10 +126,11 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer a.scripts.close()
-	command, err := a.bringCode(ctx)
+	command, workdir, err := a.bringCode(ctx)
 	if err != nil {
 		return err
 	}
+	a.workdir = workdir
 	options, err := a.options(command)
 	if err != nil {
 		return err
@@ -220,7 +222,7 @@ func (a *agent) options(command []string) (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython, Env: append(environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
 		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }

@@ -332,7 +332,7 @@ func (v *vigil) yields(joins bool) bool {
 	case job.RestartNever:
 		return false
 	case job.RestartAtCheckpoint:
-		newest, still := newestOf(v.Job.Program.Checkpoint)
+		newest, still := newestOf(v.checkpoint())
 		if v.waits == nil {
 			v.waits = &newest
 			v.Log.Info("A worker waits to join: the program starts again when it has written its next checkpoint", "checkpoint_file", v.Job.Program.Checkpoint)
@@ -340,6 +340,15 @@ func (v *vigil) yields(joins bool) bool {
 		return still && newest.After(*v.waits)
 	}
 	return true
+}
+
+// checkpoint returns the pattern of the script's checkpoints, as its processes see it.
+func (v *vigil) checkpoint() string {
+	pattern := v.Job.Program.Checkpoint
+	if filepath.IsAbs(pattern) {
+		return pattern
+	}
+	return filepath.Join(v.workdir, pattern)
 }
 
 // newestOf returns when the newest file of a pattern was written. Still: nothing has been written to it for a moment.

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/exec"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 var twoFiles = map[string]string{"train/data-00000": strings.Repeat("train", 1000), "test/data-00000": "test", ".dataset.json": "{}"}
@@ -219,6 +221,43 @@ func TestCopyToClaim(t *testing.T) {
 		t.Errorf("%v, want what is in the way", err)
 	}
 	noPods(t, set, 3)
+}
+
+// What is copied for a job goes by a pod that runs where its workers may, so that a volume is made in their zone.
+func TestCopyForAJob(t *testing.T) {
+	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists", "--", "main.py"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := copyPod(Copy{Claim: "files", Image: "r/elasticdl:1", Job: c.Job}, 0)
+	var keys []string
+	for _, toleration := range p.Spec.Tolerations {
+		keys = append(keys, toleration.Key)
+	}
+	if p.Spec.NodeSelector["pool"] != "gpu" || strings.Join(keys, " ") != "team nvidia.com/gpu" || len(p.Spec.Containers[0].Resources.Limits) != 2 {
+		t.Errorf("%+v", p.Spec)
+	}
+	if p := copyPod(Copy{Claim: "files"}, 0); p.Spec.NodeSelector != nil || p.Spec.Tolerations != nil {
+		t.Errorf("%+v", p.Spec)
+	}
+}
+
+// Nothing is copied to a claim that nobody can write to, and from it all the same. The user's own word for it is in the error.
+func TestCopyToAClaimThatIsReadOnly(t *testing.T) {
+	client, set := cluster(running)
+	claim := &core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "fixed", Namespace: "n"}, Spec: core.PersistentVolumeClaimSpec{AccessModes: []core.PersistentVolumeAccessMode{core.ReadOnlyMany}}}
+	if err := set.Tracker().Add(claim); err != nil {
+		t.Fatal(err)
+	}
+	what := Copy{From: tree(t, twoFiles), Claim: "fixed", To: "mnist", Flag: "--workdir=code"}
+	_, err := client.copyToClaim(t.Context(), what, receiver(t.TempDir()), func(CopyProgress) {})
+	if want := "--workdir=code: the claim is ReadOnlyMany: nothing can be copied to it; expected one that is ReadWriteMany"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	noPods(t, set, 0)
+	if err := client.checkClaim(t.Context(), "", "fixed", false); err != nil {
+		t.Error(err)
+	}
 }
 
 // A stream that breaks is begun again; an answer is final.
