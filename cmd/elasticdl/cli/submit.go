@@ -46,12 +46,17 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	return client, errors.Join(problems...)
 }
 
-// submit starts a job on a cluster.
-func submit(cmd *cobra.Command, client *kube.Client, c *job.Command) error {
+// submit starts a job on a cluster, whose code is uploaded first if there is some to upload.
+func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading) error {
 	ctx, j, out := cmd.Context(), c.Job, cmd.OutOrStdout()
 	problems, err := client.Preflight(ctx, j)
 	if err = errors.Join(usage(problems), err); err != nil {
 		return err
+	}
+	if code != nil {
+		if err := code.run(ctx, client, j, out, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
 	}
 	created, err := client.Submit(ctx, j)
 	if err != nil {
