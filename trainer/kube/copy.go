@@ -54,7 +54,7 @@ type Copy struct {
 	Pull  string // its pull policy; "": the cluster's choice
 
 	Flag string   // by which the user has named the claim; "": --to=claim:CLAIM
-	Job  *job.Job // that the copy is for: its pod runs where the job's workers may; nil: anywhere
+	Job  *job.Job // that the copy is for: its pod runs where the job's workers may, as they do; nil: anywhere
 }
 
 // CopyProgress tells how far one step is, in bytes.
@@ -89,7 +89,10 @@ func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream, progres
 // throughPod copies through a pod that mounts the claim.
 func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step string, progress func(CopyProgress), do func(ctx context.Context, pod string) (bool, error)) (existed bool, err error) {
 	progress(CopyProgress{Step: "start a pod that mounts claim " + what.Claim})
-	p := copyPod(what, bytes)
+	p, err := copyPod(what, bytes)
+	if err != nil {
+		return false, err
+	}
 	defer func() { err = errors.Join(err, c.deletePod(ctx, p.Name)) }()
 	if _, err := ask(ctx, c, "create pod "+p.Name, func(ctx context.Context) (*core.Pod, error) {
 		return c.set.CoreV1().Pods(c.namespace).Create(ctx, p, meta.CreateOptions{})
@@ -168,7 +171,7 @@ func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool)
 }
 
 // copyPod is the pod that receives. If nobody is left to delete it, it ends by itself some time.
-func copyPod(what Copy, bytes int64) *core.Pod {
+func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	const slowest = 1 << 20 // bytes per second
 	p := &core.Pod{
 		ObjectMeta: meta.ObjectMeta{Name: "elasticdl-copy-" + rand.String(6), Labels: map[string]string{"app": "elasticdl"}},
@@ -192,9 +195,9 @@ func copyPod(what Copy, bytes int64) *core.Pod {
 		},
 	}
 	if what.Job != nil {
-		p.Spec.NodeSelector, p.Spec.Tolerations = manifest.WorkerNodes(what.Job)
+		return p, manifest.LikeWorker(what.Job, &p.Spec)
 	}
-	return p
+	return p, nil
 }
 
 // awaitRunning waits for a pod to run, and notes what it waits for.

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -223,22 +224,34 @@ func TestCopyToClaim(t *testing.T) {
 	noPods(t, set, 3)
 }
 
-// What is copied for a job goes by a pod that runs where its workers may, so that a volume is made in their zone.
+// What is copied for a job goes by a pod that runs where its workers may, so that a volume is made in their zone, and as the user that they are.
 func TestCopyForAJob(t *testing.T) {
-	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists", "--", "main.py"})
+	const spec = `{"pod_spec":{"imagePullSecrets":[{"name":"pull"}],"affinity":{"nodeAffinity":{},"podAntiAffinity":{}}},"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"runAsUser":1000}}]}}`
+	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists",
+		"--service_account=trainer", "--cluster_spec_json=" + spec, "--", "main.py"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := copyPod(Copy{Claim: "files", Image: "r/elasticdl:1", Job: c.Job}, 0)
-	var keys []string
-	for _, toleration := range p.Spec.Tolerations {
-		keys = append(keys, toleration.Key)
+	p, err := copyPod(Copy{Claim: "files", Image: "r/elasticdl:1", Job: c.Job}, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
-	if p.Spec.NodeSelector["pool"] != "gpu" || strings.Join(keys, " ") != "team nvidia.com/gpu" || len(p.Spec.Containers[0].Resources.Limits) != 2 {
-		t.Errorf("%+v", p.Spec)
+	is := p.Spec
+	tolerates := func(key string) bool {
+		return slices.ContainsFunc(is.Tolerations, func(t core.Toleration) bool { return t.Key == key })
 	}
-	if p := copyPod(Copy{Claim: "files"}, 0); p.Spec.NodeSelector != nil || p.Spec.Tolerations != nil {
-		t.Errorf("%+v", p.Spec)
+	if is.NodeSelector["pool"] != "gpu" || !tolerates("team") || !tolerates("nvidia.com/gpu") || is.Affinity.NodeAffinity == nil || is.Affinity.PodAntiAffinity != nil {
+		t.Errorf("runs on other nodes: %+v", is)
+	}
+	if is.ServiceAccountName != "trainer" || is.ImagePullSecrets[0].Name != "pull" || is.SecurityContext == nil {
+		t.Errorf("runs as another: %+v", is)
+	}
+	only := is.Containers[0]
+	if len(is.Containers) != 1 || len(is.InitContainers) > 0 || only.Image != "r/elasticdl:1" || only.Args[0] != "receive" || len(only.Resources.Limits) != 2 || len(is.Volumes) != 1 || *only.SecurityContext.RunAsUser != 1000 {
+		t.Errorf("is a worker: %+v", is)
+	}
+	if p, err := copyPod(Copy{Claim: "files"}, 0); err != nil || p.Spec.NodeSelector != nil || p.Spec.Tolerations != nil || p.Spec.SecurityContext != nil {
+		t.Errorf("%+v, %v", p.Spec, err)
 	}
 }
 

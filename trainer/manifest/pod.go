@@ -171,14 +171,13 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		return nil, fmt.Errorf("make %s: %w", describe(j, id), err)
 	}
 	volumes, mounts := storage(j.Volumes)
-	selector, tolerate := placement(j, of)
 	t := &core.PodTemplateSpec{ObjectMeta: podObject(j, id)}
 	t.Spec = core.PodSpec{
 		ServiceAccountName:            AccountName(j), // of servers and workers, too: an identity of the cloud is bound to it
 		TerminationGracePeriodSeconds: new(graceOf(id.Role)),
 		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
-		NodeSelector:                  selector,
-		Tolerations:                   tolerate,
+		NodeSelector:                  maps.Clone(j.NodeSelector),
+		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
 		SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
 		Volumes:                       volumes,
 		ImagePullSecrets:              pullSecrets(j),
@@ -192,17 +191,6 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError, // so that its last line is why it failed
 	}}
 	return t, nil
-}
-
-// placement is which nodes pods of a role may run on.
-func placement(j *job.Job, of job.Pod) (selector map[string]string, tolerate []core.Toleration) {
-	return maps.Clone(j.NodeSelector), append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...)
-}
-
-// WorkerNodes returns which nodes the workers of a job may run on. A pod that is the first to mount a claim has to be on one of them: it may be what
-// decides in which zone the claim's volume is made.
-func WorkerNodes(j *job.Job) (selector map[string]string, tolerate []core.Toleration) {
-	return placement(j, j.Worker)
 }
 
 // image is that of a role's container: the master of a program is not in the program's image.
