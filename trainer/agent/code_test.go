@@ -106,3 +106,13 @@ func TestBringUploadedCode(t *testing.T) {
 		t.Errorf("starts in %s, %v", dir, err)
 	}
 }
+
+// Checkpoints are looked for where the script writes them.
+func TestCheckpointOfAScript(t *testing.T) {
+	for _, test := range [][3]string{{"", "c/*.pt", "c/*.pt"}, {"/tmp/w", "c/*.pt", "/tmp/w/c/*.pt"}, {"/tmp/w", "/data/*.pt", "/data/*.pt"}} {
+		v := &vigil{agent: &agent{Config: Config{Job: &job.Job{Program: job.Program{Checkpoint: test[1]}}}, workdir: test[0]}}
+		if got := v.checkpoint(); got != test[2] {
+			t.Errorf("in %q %s: %s, want %s", test[0], test[1], got, test[2])
+		}
+	}
+}

@@ -187,6 +187,9 @@ func receive(r io.Reader, dir string, progress func(done, total int64)) (answer 
 		return "", err
 	}
 	if err := os.Rename(partial, dir); err != nil {
+		if there, e := sent.same(dir); e == nil && there { // another, with the same, was faster
+			return existing, nil
+		}
 		return "", err
 	}
 	return received, syncDir(parent)

@@ -114,6 +114,30 @@ func TestReceive(t *testing.T) {
 	receive(sent, failed+to+" is there already and holds other files")
 }
 
+// Two that bring the same at the same time have both brought it, whoever was faster.
+func TestReceiveTwice(t *testing.T) {
+	sent := streamOf(t, tree(t, twoFiles))
+	for want, other := range map[string]map[string]string{existing: twoFiles, failed: {"other": "x"}} {
+		to := filepath.Join(t.TempDir(), "mnist")
+		faster := streamOf(t, tree(t, other))
+		r, w := io.Pipe()
+		go func() {
+			w.Write(sent[:len(sent)-1]) // the receiver is in the middle of it
+			Receive(bytes.NewReader(faster), io.Discard, to)
+			w.Write(sent[len(sent)-1:])
+			w.Close()
+		}()
+		var answer strings.Builder
+		Receive(r, &answer, to)
+		if got := holds(t, to); !strings.HasPrefix(answer.String(), want) || !maps.Equal(got, other) {
+			t.Errorf("answer %q, and there is %v", answer.String(), got)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(to)); len(left) != 1 {
+			t.Errorf("%v are left", left)
+		}
+	}
+}
+
 func TestReceiveRefuses(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "mnist")
 	for _, header := range []string{
