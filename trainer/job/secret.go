@@ -162,7 +162,7 @@ func (j *Job) checkPlain(p *problems) {
 }
 
 // plainInCommand looks at a program's words: --password=x, --password x and PASSWORD=x, and what is a secret by itself. The URL of the
-// program, which may be signed for a while, is not looked at.
+// program is checkCode's to look at.
 func plainInCommand(words []string) (found []string) {
 	before := ""
 	for i, word := range words {

@@ -118,10 +118,10 @@ func TestPlainSecretsRefused(t *testing.T) {
 	}
 }
 
-// What is not a secret is not refused: a program may be named by a URL that was signed, and words say what they are.
+// What is not a secret is not refused, and neither is what is said to be none; words say what they are.
 func TestNoPlainSecrets(t *testing.T) {
 	for _, args := range [][]string{
-		{"--", "https://host/main.py?X-Amz-Signature=0123456789abcdef", "--epochs=2"},
+		{"--allow_plain_secrets", "--", "https://host/main.py?X-Amz-Signature=0123456789abcdef", "--epochs=2"},
 		{"--", "main.py", "--max_tokens", "4096", "--token_file", "/var/run/token", "--tokenizer=gpt2", "--key=user"},
 		{"--envs=TOKENIZERS_PARALLELISM=false,AWS_WEB_IDENTITY_TOKEN_FILE=/var/run/t", "--env_secret=HF_TOKEN=hub/token", "--", "main.py", "--password"},
 		{`--cluster_spec_json={"pod_spec": {"env": [{"name": "HF_TOKEN", "valueFrom": {"secretKeyRef": {"name": "hub", "key": "token"}}}]}}`, "--", "main.py"},

@@ -35,10 +35,10 @@ func (j *Job) checkCode(p *problems) {
 	p.check(g.Workdir == "" || g.Code == "", "--workdir=%s: the processes start in code=%s; drop one of the two", g.Workdir, g.Code)
 	p.check((g.Code == "") == (g.CodeSHA256 == "") && (g.Code == "" || path.IsAbs(g.Code) && sha256.MatchString(g.CodeSHA256)),
 		"code=%s, codeSHA256=%s: expected the path of a .tar on a volume, and its checksum", g.Code, g.CodeSHA256)
-	if len(g.Command) > 0 {
+	if len(g.Command) > 0 && !j.AllowPlainSecrets {
 		name := source.Credential(g.Command[0])
 		p.check(name == "" || !strings.Contains(g.Command[0], "://"), "program %s: its parameter %s is a secret that expires: the cluster would keep it in plain text, and later workers could not fetch the program; "+
-			"expected --workdir, code in the image (elasticdl zoo build), s3:// or gs://, which the pods' ServiceAccount may read, or a URL without a secret", source.Shown(g.Command[0]), name)
+			"expected --workdir, code in the image (elasticdl zoo build), s3:// or gs://, which the pods' ServiceAccount may read, a URL without a secret, or --allow_plain_secrets if it is none", source.Shown(g.Command[0]), name)
 	}
 }
 
