@@ -175,6 +175,7 @@ var podFlags = []Flag{
 	{Name: "node_selector", Topic: Pods, Effect: Cluster, Usage: "labels of the nodes that pods go to, as disktype=ssd,zone=a", bind: func(c *Command) value { return selector(&c.Job.NodeSelector) }},
 	{Name: "tolerations", Topic: Pods, Effect: Cluster, Usage: "of taints, as key=K,operator=Exists;key=L,value=V,effect=NoExecute,seconds=60", bind: func(c *Command) value { return tolerations(&c.Job.Tolerations) }},
 	{Name: "service_account", Topic: Pods, Effect: Cluster, Usage: "ServiceAccount of the pods, as elasticdl rbac makes it; without it the job gets its own", bind: func(c *Command) value { return text(&c.Job.ServiceAccount) }},
+	{Name: "run_as_user", Topic: Pods, Effect: Cluster, Usage: "user and group of pods, for namespaces that enforce restricted; 0: the image's", bind: func(c *Command) value { return number(&c.Job.RunAsUser) }},
 	{Name: "suspend", Topic: Pods, Effect: Cluster, Usage: "make the job and do not start it", bind: func(c *Command) value { return boolean(&c.Job.Suspend) }},
 	{Name: "deadline", Topic: Pods, Effect: Cluster, Usage: "the job fails if it takes longer; 0 for never", bind: func(c *Command) value { return duration(&c.Job.Deadline) }},
 	{Name: "ttl", Topic: Pods, Effect: Cluster, Usage: "all of the job is deleted so long after its end; if not given, it stays", bind: func(c *Command) value { return span(&c.Job.TTL) }},

@@ -97,6 +97,7 @@ type Job struct {
 	Tolerations       []Toleration         `json:"tolerations,omitempty"`      // --tolerations: of every pod
 	NodeSelector      map[string]string    `json:"nodeSelector,omitzero"`      // --node_selector: of every pod
 	ServiceAccount    string               `json:"serviceAccount,omitzero"`    // --service_account: the pods', there already; "" = the job's own
+	RunAsUser         int                  `json:"runAsUser,omitzero"`         // --run_as_user: number of the user and group that pods run as; 0 = the image's
 	TTL               *Duration            `json:"ttl,omitempty"`              // --ttl: from the end of the job until all of it is deleted; nil = it stays
 	Deadline          Duration             `json:"deadline,omitzero"`          // --deadline: the job fails if it runs for longer; 0 = never
 	Suspend           bool                 `json:"suspend,omitzero"`           // --suspend: the job is made, and does not start yet

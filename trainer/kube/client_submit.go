@@ -35,10 +35,11 @@ const collectLimit = 30 * time.Second
 // may not be looked at is taken to be in order. err says that the cluster does not answer.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
 	_, flaws := manifest.Submit(j)
-	problem, err := c.checkNamespace(ctx)
+	namespace, problem, err := c.checkNamespace(ctx)
 	if problem != nil || err != nil {
 		return errors.Join(flaws, problem), err
 	}
+	flaws = errors.Join(flaws, restricted(j, namespace))
 	checks := []func() error{func() error { return c.checkName(ctx, j.Name) }}
 	for class, flag := range classes(j) {
 		checks = append(checks, func() error {
@@ -110,8 +111,8 @@ func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() 
 }
 
 // checkNamespace is the first request: it finds out, too, whether the cluster is there.
-func (c *Client) checkNamespace(ctx context.Context) (problem, err error) {
-	_, err = ask(ctx, c, "get namespace "+c.namespace, func(ctx context.Context) (*core.Namespace, error) {
+func (c *Client) checkNamespace(ctx context.Context) (found *core.Namespace, problem, err error) {
+	found, err = ask(ctx, c, "get namespace "+c.namespace, func(ctx context.Context) (*core.Namespace, error) {
 		n, err := c.set.CoreV1().Namespaces().Get(ctx, c.namespace, meta.GetOptions{})
 		if api.IsForbidden(err) {
 			err = nil
@@ -119,9 +120,30 @@ func (c *Client) checkNamespace(ctx context.Context) (problem, err error) {
 		return n, err
 	})
 	if api.IsNotFound(err) {
-		return fmt.Errorf("--namespace=%s: the cluster has no such namespace", c.namespace), nil
+		return nil, fmt.Errorf("--namespace=%s: the cluster has no such namespace", c.namespace), nil
 	}
-	return nil, err
+	return found, nil, err
+}
+
+// enforces is the label by which a namespace says which pods it refuses.
+const enforces = "pod-security.kubernetes.io/enforce"
+
+// restricted reports why a namespace that enforces restricted would refuse a job's pods. What --cluster_spec_json changes in them is the
+// cluster's own to judge.
+func restricted(j *job.Job, namespace *core.Namespace) error {
+	if namespace == nil || namespace.Labels[enforces] != "restricted" || j.ClusterSpecJSON != "" {
+		return nil
+	}
+	var problems []error
+	if j.RunAsUser == 0 {
+		problems = append(problems, fmt.Errorf("--run_as_user is missing: namespace %s enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000", namespace.Name))
+	}
+	for _, v := range j.Volumes {
+		if v.HostPath != "" {
+			problems = append(problems, fmt.Errorf("--volume=%v: namespace %s enforces restricted, and runs no pod with a host_path: give a claim_name", v, namespace.Name))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // checkName refuses the name of a job that there is.
@@ -335,10 +357,10 @@ func Manifests(j *job.Job) ([]byte, error) {
 	return s.YAML()
 }
 
-// Permissions is what an administrator applies, so that the jobs of a namespace can do without a
+// Permissions is what an administrator applies, so that the named jobs of a namespace, or all of them, can do without a
 // ServiceAccount of their own.
-func Permissions(namespace, serviceAccount string) ([]byte, error) {
-	account, role, binding := manifest.Permissions(namespace, serviceAccount)
+func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, error) {
+	account, role, binding := manifest.Permissions(namespace, serviceAccount, jobs...)
 	return manifest.YAML(account, role, binding)
 }
 

@@ -245,6 +245,30 @@ func TestPreflight(t *testing.T) {
 	}
 }
 
+// A namespace that enforces restricted refuses pods, which would show only when the master's is made.
+func TestPreflightRestricted(t *testing.T) {
+	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default", Labels: map[string]string{enforces: "restricted"}}}
+	c, _ := testClient(namespace)
+	j := testJob()
+	j.Volumes = []job.Volume{{HostPath: "/tmp", MountPath: "/tmp"}}
+	problems, err := c.Preflight(t.Context(), j)
+	want := "--run_as_user is missing: namespace default enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000\n" +
+		"--volume=host_path=/tmp,mount_path=/tmp: namespace default enforces restricted, and runs no pod with a host_path: give a claim_name"
+	if err != nil || problems == nil || strings.TrimSpace(problems.Error()) != want {
+		t.Errorf("got\n%v\n%v, want\n%s", problems, err, want)
+	}
+	j.Volumes, j.RunAsUser = nil, 1000
+	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
+		t.Errorf("a job as it wants it: %v, %v", problems, err)
+	}
+	namespace.Labels[enforces] = "baseline"
+	c, _ = testClient(namespace)
+	j.Volumes, j.RunAsUser = nil, 0
+	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
+		t.Errorf("baseline: %v, %v", problems, err)
+	}
+}
+
 // TestAsk: a cluster that has answered is waited for, one that never has is not for long.
 func TestAsk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -173,6 +173,8 @@ func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool)
 // copyPod is the pod that receives. If nobody is left to delete it, it ends by itself some time.
 func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	const slowest = 1 << 20 // bytes per second
+	confined := manifest.Confined()
+	confined.ReadOnlyRootFilesystem = new(true) // it writes to the claim only
 	p := &core.Pod{
 		ObjectMeta: meta.ObjectMeta{Name: "elasticdl-copy-" + rand.String(6), Labels: map[string]string{"app": "elasticdl"}},
 		Spec: core.PodSpec{
@@ -181,8 +183,10 @@ func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
+			SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
 			Containers: []core.Container{{
-				Name: "copy", Image: what.Image, ImagePullPolicy: core.PullPolicy(what.Pull), Args: []string{"receive", "--hold"},
+				SecurityContext: confined,
+				Name:            "copy", Image: what.Image, ImagePullPolicy: core.PullPolicy(what.Pull), Args: []string{"receive", "--hold"},
 				Resources: core.ResourceRequirements{
 					Requests: core.ResourceList{core.ResourceCPU: resource.MustParse("100m"), core.ResourceMemory: resource.MustParse("128Mi")},
 					Limits:   core.ResourceList{core.ResourceCPU: resource.MustParse("1"), core.ResourceMemory: resource.MustParse("512Mi")},

@@ -410,6 +410,19 @@ func TestCopyOfAFileThatShrinks(t *testing.T) {
 	noPods(t, set, 1)
 }
 
+// The pod that data goes through can do no more than write to the claim.
+func TestCopyPodIsConfined(t *testing.T) {
+	p, err := copyPod(Copy{Image: "i", Claim: "c"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.Spec.Containers[0].SecurityContext
+	if *p.Spec.AutomountServiceAccountToken || p.Spec.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
+		*c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem || len(c.Capabilities.Drop) != 1 || c.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("%+v", p.Spec)
+	}
+}
+
 // What never ends its first line is not kept.
 func TestEndlessHeader(t *testing.T) {
 	endless := io.MultiReader(strings.NewReader(`{"list":"`), repeating{})

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -339,6 +340,62 @@ func TestInherited(t *testing.T) {
 		}
 		if strings.Join(got, ",") != want {
 			t.Errorf("%q takes over %q, want %s", pattern, got, want)
+		}
+	}
+}
+
+// Whoever runs them, containers get no more rights than they begin with; with --run_as_user the pods of all roles, and all of their
+// containers, are what Kubernetes calls restricted.
+func TestRestricted(t *testing.T) {
+	for _, user := range []int64{0, 1000} {
+		flag := "--run_as_user=" + strconv.FormatInt(user, 10)
+		for _, j := range []*job.Job{parse(t, little, flag), parse(t, little, flag, "--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=1"), running(t, flag)} {
+			s, err := Submit(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			specs := []core.PodSpec{s.Job.Spec.Template.Spec, mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+			if j.NumPS > 0 {
+				specs = append(specs, mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec)
+			}
+			for _, spec := range specs {
+				of := spec.SecurityContext
+				if of.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || (of.RunAsNonRoot != nil) != (user > 0) ||
+					user > 0 && (!*of.RunAsNonRoot || *of.RunAsUser != user || *of.RunAsGroup != user || *of.FSGroup != user) {
+					t.Errorf("user %d, %s: %+v", user, spec.Containers[0].Name, of)
+				}
+				for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+					if k := c.SecurityContext; *k.AllowPrivilegeEscalation || !slices.Equal(k.Capabilities.Drop, []core.Capability{"ALL"}) || k.RunAsUser != nil || k.Privileged != nil {
+						t.Errorf("%s: %+v", c.Name, k)
+					}
+				}
+				home := slices.ContainsFunc(spec.Containers[0].Env, func(v core.EnvVar) bool { return v.Name == "HOME" && v.Value == "/tmp" })
+				if home != (user > 0) {
+					t.Errorf("user %d, %s: HOME is set: %t", user, spec.Containers[0].Name, home)
+				}
+			}
+		}
+	}
+}
+
+// The permissions of named jobs are those that the jobs would have of their own, and no object of another name may be touched.
+func TestPermissionsByName(t *testing.T) {
+	j := parse(t, little)
+	s, err := Submit(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, role, _ := Permissions("default", "elasticdl", j.Name)
+	if !reflect.DeepEqual(role.Rules, s.Role.Rules) {
+		t.Errorf("%+v, and of its own the job has %+v", role.Rules, s.Role.Rules)
+	}
+	_, role, _ = Permissions("default", "elasticdl", "a", "b")
+	byName := func(verb string) bool { return verb == "get" || verb == "update" || verb == "patch" }
+	for _, r := range role.Rules {
+		for _, verb := range r.Verbs {
+			if byName(verb) && (len(r.ResourceNames) != 2 || !strings.Contains(r.ResourceNames[0], "elasticdl-a") || !strings.Contains(r.ResourceNames[1], "elasticdl-b")) {
+				t.Errorf("%s %v of %v", verb, r.Resources, r.ResourceNames)
+			}
 		}
 	}
 }

@@ -178,19 +178,42 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
 		NodeSelector:                  maps.Clone(j.NodeSelector),
 		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
-		SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
+		SecurityContext:               userOf(j),
 		Volumes:                       volumes,
 		ImagePullSecrets:              pullSecrets(j),
 	}
 	t.Spec.Containers = []core.Container{{
 		Name: id.Role.String(), Image: image(j, id.Role, of), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
-		Args: args, Env: downward(), Resources: resources, VolumeMounts: mounts,
-		SecurityContext: &core.SecurityContext{
-			AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
-		},
+		Args: args, Env: append(downward(), homeOf(j)...), Resources: resources, VolumeMounts: mounts,
+		SecurityContext:          Confined(),
 		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError, // so that its last line is why it failed
 	}}
 	return t, nil
+}
+
+// Confined is what no container of ours can do, whoever its user is.
+func Confined() *core.SecurityContext {
+	return &core.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
+}
+
+// userOf is whom a pod's containers run as: the user of --run_as_user, whose group its volumes are given to where their kind
+// allows that, or who the images say.
+func userOf(j *job.Job) *core.PodSecurityContext {
+	c := &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}}
+	if id := int64(j.RunAsUser); id > 0 {
+		c.RunAsNonRoot, c.RunAsUser, c.RunAsGroup, c.FSGroup = new(true), new(id), new(id), new(id)
+		c.FSGroupChangePolicy = new(core.FSGroupChangeOnRootMismatch) // and not each file of a data set
+	}
+	return c
+}
+
+// homeOf is where a user that the image does not know may write: caches of libraries are at home.
+func homeOf(j *job.Job) []core.EnvVar {
+	_, given := j.Envs["HOME"]
+	if _, secret := j.EnvSecrets["HOME"]; given || secret || j.RunAsUser == 0 {
+		return nil
+	}
+	return []core.EnvVar{{Name: "HOME", Value: "/tmp"}}
 }
 
 // image is that of a role's container: the master of a program is not in the program's image.
