@@ -35,7 +35,7 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy fuzz clean cc python3 \
+.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy disturb fuzz clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e torch torchft test-torch
 
 help: ## this list
@@ -136,6 +136,9 @@ torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench
 
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
+
+disturb: torch cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13 or 2.x
+	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run 'TestTorchRunDisturbed/$(ONLY)' -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0)
 
 cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes, DNS, a registry; CLUSTER_FLAGS="--nodes=0 --kwok=200" needs no root
 	$(CLUSTER) up $(CLUSTER_FLAGS)

@@ -22,8 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// runLimit is how long one of these jobs may last: one that hangs says what it was doing.
-const runLimit = 3 * time.Minute
+// runLimit is how long one of these jobs may last: one that hangs says what it was doing. Each disturbance of -kills adds to it.
+const runLimit, killLimit = 3 * time.Minute, 15 * time.Second
 
 // script starts a job of three workers that runs a script of testdata; it is told a directory of the job's own first.
 func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
@@ -44,8 +44,9 @@ func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string
 		_, err := local.Status(t.Context(), j.name)
 		return err == nil
 	})
-	limit := time.AfterFunc(runLimit, func() {
-		t.Errorf("not over in %v: %v", runLimit, j.everybody())
+	within := runLimit + time.Duration(*kills)*killLimit
+	limit := time.AfterFunc(within, func() {
+		t.Errorf("not over in %v: %v", within, j.everybody())
 		j.cmd.Process.Signal(os.Interrupt)
 	})
 	t.Cleanup(func() { limit.Stop() })
