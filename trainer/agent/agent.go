@@ -72,6 +72,7 @@ type agent struct {
 	dir     string           // its own, removed at the end
 	workdir string           // where the processes start; "": where the agent did
 	store   *tcpstore.Server // of the world, or for the next one
+	last    *tcpstore.Server // of the world that is left, until the next one is formed
 	closing sync.WaitGroup   // of stores
 	scripts *scripts
 	records *records
@@ -157,7 +158,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	})
 	err = a.work(ctx)
 	a.end(a.Job.Program.Grace.Duration)
-	a.release()
+	a.last, a.store = a.release(a.last), a.release(a.store)
 	a.closing.Wait()
 	switch cause := context.Cause(ctx); {
 	case cause == errDone:
@@ -254,9 +255,10 @@ func (a *agent) work(ctx context.Context) error {
 	}
 }
 
-// listen makes the store for the next world, if this worker comes to be its first.
+// listen makes the store for the next world, if this worker comes to be its first. The one of the world that it leaves is served until
+// that one is formed: others' processes may be making their group still, and leave after a round.
 func (a *agent) listen() error {
-	a.release()
+	a.last, a.store = a.store, nil
 	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log, Linger: storeLinger})
 	if err != nil {
 		return fmt.Errorf("serve the processes' store: %w", err)
@@ -268,12 +270,12 @@ func (a *agent) listen() error {
 // storeLinger is how long processes that are ending have to close their connections to the store: a reset would abort those of PyTorch 1.x.
 const storeLinger = 5 * time.Second
 
-// release closes the store of a world that is over.
-func (a *agent) release() {
-	if store := a.store; store != nil {
+// release closes the store of a world that is over, and returns none.
+func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
+	if store != nil {
 		a.closing.Go(store.Close)
 	}
-	a.store = nil
+	return nil
 }
 
 // beginnings is where a round's number says with which formation the states began that it is of, as with the members of any ring.

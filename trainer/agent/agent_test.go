@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -25,6 +26,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -42,7 +44,8 @@ func TestMain(m *testing.M) {
 }
 
 // speak does what a process does that keeps its state, as PROTOCOL.md has it. Arguments say what it does when it hears something of its agent, as in
-// recall=arrive, or 1:recall=exit for local rank 1 alone: arrive, say that it is done, or exit with 7.
+// recall=arrive, or 1:recall=exit for local rank 1 alone: arrive, say that it is done, ask the store, or exit with 7. An
+// answer of the store it hears as answer or refusal.
 func speak(does []string) {
 	rank := os.Getenv("LOCAL_RANK")
 	conn, err := net.Dial("unix", os.Getenv("ELASTICDL_SOCKET"))
@@ -60,6 +63,13 @@ func speak(does []string) {
 	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		var w word
 		json.Unmarshal(lines.Bytes(), &w)
+		if w.Q != nil {
+			w.Op = "answer"
+			if bytes.Contains(lines.Bytes(), []byte(`"err"`)) {
+				w.Op = "refusal"
+			}
+			w.Formation = *w.Q
+		}
 		switch {
 		case w.Op == "world":
 			formation, round, stands = w.Formation, w.Formation, false
@@ -76,6 +86,8 @@ func speak(does []string) {
 				say("done")
 			case w.Op + "=account":
 				say("account")
+			case w.Op + "=ask":
+				fmt.Fprintf(conn, `{"op":"check","q":%d,"f":%d,"ks":["key"]}`+"\n", formation, formation)
 			case w.Op + "=exit":
 				os.Exit(7)
 			}
@@ -345,4 +357,39 @@ func TestMasterComesBack(t *testing.T) {
 		h.ask()
 		h.told(h.arrival(), 1, 0)
 	})
+}
+
+// A process that is asked to leave after a round has the store of its world until it does: it may be making its group still. Others' have it
+// until the next world is formed. Who has to leave at once has it no more.
+func TestStoreOutlivesRecall(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
+			h, a := open(t, 1, self("recall=ask", "answer=arrive", "refusal=arrive")...)
+			store := a.Crew.Store
+			h.give(a)
+			h.hear("world 1", 0)
+			h.recall(1, now)
+			h.hear(map[bool]string{false: "answer 1", true: "refusal 1"}[now], 0)
+			a = h.arrival()
+			h.told(a, 1, 1)
+			serves := func() bool {
+				client, err := tcpstore.Dial(t.Context(), store)
+				if err == nil {
+					defer client.Close()
+					_, err = client.Check(t.Context(), "key")
+				}
+				return err == nil
+			}
+			if !serves() {
+				t.Error("the store is closed before the next world is formed")
+			}
+			h.give(a)
+			h.hear("world 2", 0)
+			for deadline := time.Now().Add(limit); serves(); runtime.Gosched() {
+				if time.Now().After(deadline) {
+					t.Fatal("the store is served although its world is over")
+				}
+			}
+		})
+	}
 }

@@ -47,6 +47,7 @@ type vigil struct {
 	world  worker.Place
 	seat   seat
 	grace  time.Duration // of those that are left at its end
+	shut   func()        // has its store answer its processes no more
 	since  time.Time     // a process has come back
 	here   int           // processes that take part
 	ended  bool          // a process has ended that the agent had killed
@@ -283,7 +284,11 @@ func (v *vigil) part(ctx context.Context) error {
 }
 
 // recall makes the processes that keep their state leave the world: at once, or after a round, all together.
+// Until then they have the world's store: a process may be making its group when somebody joins.
 func (v *vigil) recall(now bool) {
+	if now {
+		v.shut()
+	}
 	for _, p := range v.procs {
 		if p.member && p.keeps() && p.waits == nil {
 			p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": now})

@@ -55,17 +55,18 @@ func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, erro
 	if err != nil {
 		return nil, err
 	}
-	if s.group > 0 { // the first worker's is used
-		a.release()
+	a.last = a.release(a.last) // all have left that world
+	if s.group > 0 {           // the first worker's is used
+		a.store = a.release(a.store)
 	}
-	v := &vigil{agent: a, world: w, seat: s, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
+	world, shut := context.WithCancel(ctx)
+	defer shut()
+	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
 	a.absorb(v.fails) // who waited for this world, and has ended meanwhile, was one of its members
 	here := w.Members[s.group].Crew
 	if own := s.source - s.first; len(v.failed) > 0 || own >= 0 && own < int(here.Processes) && !a.has(own) {
 		return v.failures(), nil
 	}
-	world, end := context.WithCancel(ctx)
-	defer end()
 	a.records.enter(w.Floor, int(w.Settled), s.source >= 0)
 	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
 	if err := v.start(ctx, int(here.Processes)); err != nil {
@@ -75,7 +76,6 @@ func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, erro
 	a.beats.world(w.Formation)
 	err = v.keep(ctx)
 	a.beats.world(0)
-	end()
 	if err == nil {
 		err = v.part(ctx)
 	}
