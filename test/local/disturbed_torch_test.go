@@ -78,11 +78,16 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 		if s := j.status(); s.State == "Failed" || s.State == "Succeeded" {
 			j.t.Fatalf("the job is %s after %v: %s", s.State, did, s.Reason)
 		}
+		ranks := j.ranks()
+		if len(ranks) < 2 { // who is alone has the only state: the job would begin anew, and get nowhere
+			time.Sleep(200 * time.Millisecond)
+			continue
+		}
 		var what string
 		switch at := chance.IntN(20); {
-		case at < 8 && j.hit(j.ranks(), syscall.SIGKILL, chance):
+		case at < 8 && j.hit(ranks, syscall.SIGKILL, chance):
 			what = "process killed"
-		case at >= 8 && at < 10 && j.hit(j.ranks(), syscall.SIGSTOP, chance):
+		case at >= 8 && at < 10 && j.hit(ranks, syscall.SIGSTOP, chance):
 			what = "process stopped"
 		case at >= 10 && at < 12 && j.hit(j.roles("worker"), syscall.SIGKILL, chance):
 			what = "agent killed"
