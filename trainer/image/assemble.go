@@ -174,7 +174,11 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 		}
 		layers = append(layers, layer)
 	}
-	layer, err := writeLayer(filepath.Join(dir, "elasticdl.tar.gz"), kind, []entry{{name: entryPoint[1:], mode: 0o755, file: b.Path}})
+	bill := filepath.Join(dir, "elasticdl.cdx.json")
+	if err := writeBOM(b, bill); err != nil {
+		return nil, fmt.Errorf("write the bill of materials: %w", err)
+	}
+	layer, err := writeLayer(filepath.Join(dir, "elasticdl.tar.gz"), kind, []entry{{name: entryPoint[1:], mode: 0o755, file: b.Path}, {name: bomFile[1:], mode: 0o644, file: bill}})
 	if err != nil {
 		return nil, err
 	}

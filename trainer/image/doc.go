@@ -3,7 +3,7 @@
 //	a Go module ──Compile──> static binaries ──Assemble──> Image ──Save──> Store ──Push──> a registry
 //	                         (one a platform)   (+ a base)   └──WriteArchive──> a file, for docker load and the like
 //
-// An image is one layer with the binary at /elasticdl, its entry point, on a base. Without a base it is that
+// An image is one layer with the binary at /elasticdl, its entry point, and what that is made of at /elasticdl.cdx.json, on a base. Without a base it is that
 // and a layer with /tmp and certificate authorities: enough for a static Go binary, and nothing to update. A directory of Python code
 // is a second layer, at WorkDir, on a base that has Python: a change of the code pushes that layer only.
 //

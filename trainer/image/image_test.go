@@ -203,7 +203,11 @@ func TestPushedImageRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]string{"elasticdl": "-rwxr-xr-x " + string(program), "tmp": "-rwxrwxrwx ",
+			bill, err := b.bom()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"elasticdl": "-rwxr-xr-x " + string(program), "elasticdl.cdx.json": "-rw-r--r-- " + string(bill), "tmp": "-rwxrwxrwx ",
 				"etc": "-rwxr-xr-x ", "etc/ssl": "-rwxr-xr-x ", "etc/ssl/certs": "-rwxr-xr-x ", "etc/ssl/certs/ca-certificates.crt": "-rw-r--r-- authorities"}
 			if !maps.Equal(files, want) {
 				t.Errorf("%s: files %v, want %v", b.Platform, slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(want)))
