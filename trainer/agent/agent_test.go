@@ -344,7 +344,7 @@ func TestMasterComesBack(t *testing.T) {
 		answers(h)
 	})
 	t.Run("at its end", func(t *testing.T) {
-		h, a := open(t, 1, self("world=account", "world=done")...)
+		h, a := open(t, 1, self("world=account", "world=done", "account=account")...)
 		h.give(a)
 		h.hear("world 1", 0)
 		answers(h)
