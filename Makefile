@@ -24,6 +24,7 @@ CLUSTER_FLAGS ?= --nodes=2
 CLUSTER    := $(BUILD)/tools/cluster
 # A Python that has PyTorch 2.x, by a virtual environment; Debian's has 1.13.
 TORCH      := $(BUILD)/tools/torch
+TORCHFT    := $(BUILD)/tools/torchft
 TORCH_TESTS = $$(grep -rl --include='*_test.go' '^//go:build torch' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' tools/kubernetes/components/go.mod)
 KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
@@ -34,8 +35,8 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy fuzz clean cc \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e torch test-torch
+.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy disturb fuzz clean cc python3 \
+  cluster-up cluster-down cluster-tools pulumi-tools e2e torch torchft test-torch
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,7 +63,7 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
-test: cc ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
+test: cc python3 ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
 	$(GO) test -race -shuffle=on -timeout 20m $(QUICK)
 	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
 
@@ -120,14 +121,24 @@ check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the 
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...
 
-bench: build ## ratios beside peers and physical limits, into build/bench.json; ONLY=regexp chooses
+bench: build ## ratios beside peers and physical limits, into build/bench.json; ONLY=regexp chooses; `make bench-peers torch torchft` first
 	$(GO) run ./test/bench -only '$(ONLY)' -out $(BUILD)/bench.json
 
 bench-peers: ## install what the bench compares with (PyTorch, from Debian)
 	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-pthread
 
+# torchft takes PyTorch from where `make torch` puts it.
+torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench
+	@cmp -s tools/torch/torchft.txt $(TORCHFT)/torchft.txt || { rm -rf $(TORCHFT); python3 -m venv $(TORCHFT); \
+	  for site in $(abspath $(TORCH))/lib/python3*/site-packages; do echo $$site > $$(echo $(TORCHFT)/lib/python3*/site-packages)/torch.pth; done; \
+	  $(TORCHFT)/bin/pip install -q --no-deps --require-hashes -r tools/torch/torchft.txt; \
+	  $(TORCHFT)/bin/python -c 'import torchft'; cp tools/torch/torchft.txt $(TORCHFT)/; }
+
 accuracy: build ## the whole of MNIST: one worker, 2 servers and 4 workers, a ring; with a worker killed every 5 s; with 100 processes of all kinds killed
 	MNIST_SOURCE="$(abspath $(MNIST_SOURCE))" $(GO) test -count=1 -v -timeout 30m ./test/local -run TestAccuracy -accuracy
+
+disturb: torch cc ## PyTorch jobs with KILLS=200 kills, stops, joins and leaves each; SEED=number repeats them; ONLY=1.13 or 2.x
+	$(GO) test -tags torch -count=1 -v -timeout 3h ./test/local -run 'TestTorchRunDisturbed/$(ONLY)' -kills=$(or $(KILLS),200) -seed=$(or $(SEED),0)
 
 cluster-up: cluster-tools ## a real Kubernetes on this machine, as root: 2 nodes, DNS, a registry; CLUSTER_FLAGS="--nodes=0 --kwok=200" needs no root
 	$(CLUSTER) up $(CLUSTER_FLAGS)
@@ -163,3 +174,8 @@ clean: cluster-down ## remove build/, and the cluster that may run in it
 cc:
 	@command -v cc >/dev/null || { echo "installing a C compiler for the race detector"; \
 	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends gcc libc6-dev; }
+
+# What runs users' programs is tested with scripts that need no package.
+python3:
+	@command -v python3 >/dev/null || { echo "installing Python for the tests of users' programs"; \
+	  apt-get update -q && apt-get install -y -q -o Acquire::Retries=3 --no-install-recommends python3; }

@@ -10,6 +10,7 @@ require (
 	github.com/golang/snappy v1.0.0
 	github.com/google/go-containerregistry v0.20.6
 	github.com/johannesboyne/gofakes3 v1.2.0
+	github.com/moby/patternmatcher v0.6.0
 	github.com/pulumi/pulumi-aws/sdk/v6 v6.83.0
 	github.com/pulumi/pulumi-command/sdk v1.2.1
 	github.com/pulumi/pulumi-gcp/sdk/v7 v7.38.0

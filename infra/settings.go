@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -169,7 +170,7 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	p := &problems{project: in.project}
 	for _, key := range in.secret { // the master reads the job from a ConfigMap, and the state has the rest
 		if name, ok := strings.CutPrefix(key, in.project+":"); ok {
-			p.check(false, name, "has a secret in it, which cluster and state would have in clear: make a Secret of Kubernetes, and name it: job.clusterSpecJSON: '{\"pod_spec\": {\"env\": [{\"name\": …, \"valueFrom\": {\"secretKeyRef\": …}}]}}'")
+			p.check(false, name, "has a secret in it, which cluster and state would have in plain text: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
 		}
 	}
 	tree := map[string]any{}
@@ -199,6 +200,14 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	s := defaults(cloud)
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
 	s.Project, s.Stack = in.project, in.stack
+	for _, section := range slices.Sorted(maps.Keys(tree)) {
+		if section == "job" { // what looks like a secret there is refused, as by the command line
+			continue
+		}
+		for _, found := range job.PlainSecrets(map[string]any{section: tree[section]}) {
+			s.note("%s: it is stored in plain text in the stack's file and in the Pulumi state", found)
+		}
+	}
 	s.settle(in, func(path string) bool { return given(tree, path) })
 	s.checkGiven(func(path string) bool { return given(tree, path) }, p)
 	s.check(in, p)

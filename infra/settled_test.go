@@ -123,6 +123,7 @@ func TestNotes(t *testing.T) {
 		{"eks", map[string]string{"eks.version": "'1.34'"}, "elasticdl:eks.version: the standard support of 1.34 ends on 2026-12-02"},
 		{"eks", map[string]string{"eks.version": "'1.33'"}, "elasticdl:eks.version: 1.33: its standard support ended on 2026-07-29: expected a newer version, or eks.supportType: EXTENDED"},
 		{"eks", map[string]string{"eks.version": "'1.37'"}, "elasticdl:eks.version: 1.37 is newer than this program"},
+		{"minikube", map[string]string{"data.source": "https://me:hunter2@mirror.example/mnist"}, "elasticdl:data.source looks like a secret (a URL with a password): it is stored in plain text"},
 		{"minikube", map[string]string{"minikube.data": "no/data"}, "elasticdl:minikube.data: no directory ../no/data"},
 	} {
 		config := stack(t, test.cloud)

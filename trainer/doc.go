@@ -68,7 +68,7 @@
 //	local/        the roles as processes of this machine
 //	kube/         the roles as pods, and the only one that talks to Kubernetes
 //	image/        container images, made and pushed without Docker
-//	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket
+//	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket; source/folder/ packs a directory of code
 //	logline/      the format of log lines
 //
 // # Laws

@@ -162,7 +162,7 @@ func devicePlugin(image string, nodes map[string]string) *apps.DaemonSet {
 // Roles that an administrator binds to people.
 const (
 	Submitter = manifest.App + "-submitter" // of jobs, by the command line
-	Data      = manifest.App + "-data"      // who also copies data to claims: elasticdl dataset --to=claim:…
+	Data      = manifest.App + "-data"      // who also copies to claims and from them: elasticdl dataset --to=claim:…, run --workdir, download
 )
 
 // roles returns what the command line does and nothing else. A submission makes the Role of its job's master, and nobody may

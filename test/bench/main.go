@@ -1,7 +1,7 @@
 // Command bench measures what the project claims, each figure beside a peer or
 // a physical limit in the same run, and prints ratios.
 //
-//	go run ./test/bench [-only REGEXP] [-out FILE]
+//	go run ./test/bench [-only REGEXP] [-out FILE] [-events N] [-peer_events N]
 //
 // Ours and the peer take turns; the figure is the best of the turns, the median
 // stands beside it. PyTorch comes from `make bench-peers`.
@@ -34,7 +34,8 @@ type Result struct {
 	Threads    int     `json:"threads"`
 	OursMedian float64 `json:"ours_median"`
 	PeerMedian float64 `json:"peer_median"`
-	Target     string  `json:"target"` // what the ratio should be, as "<= 0.7"
+	Target     string  `json:"target"`            // what the ratio should be, as "<= 0.7"
+	Skipped    string  `json:"skipped,omitempty"` // why nothing was measured; "": it was
 }
 
 // met says whether the ratio is what it should be.
@@ -57,14 +58,27 @@ type benchmark struct {
 }
 
 var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), jobBenchmarks(), recoveryBenchmarks(), goodputBenchmarks(), scalingBenchmarks(),
-	checkpointBenchmarks(), comebackBenchmarks())
+	checkpointBenchmarks(), comebackBenchmarks(), programBenchmarks())
 
 // bench collects the results of a run.
 type bench struct {
-	binary  string // the elasticdl to run
-	dir     string // for files, removed at the end
-	results []Result
-	kills   *interruptions // of a ring, when they have been measured
+	binary     string // the elasticdl to run
+	dir        string // for files, removed at the end
+	results    []Result
+	kills      *interruptions // of a ring, when they have been measured
+	events     int            // of each kind, where scripts are measured
+	peerEvents int            // the same, of the peers
+	// What torchrun was found to do, by what it ran.
+	torchruns map[setting]map[string][]float64
+}
+
+// skip notes that a row is left out because its peer is missing; any other error is returned.
+func (b *bench) skip(name string, err error) error {
+	if _, missing := err.(missingPeer); !missing {
+		return err
+	}
+	b.results = append(b.results, Result{Name: name, Skipped: err.Error()})
+	return nil
 }
 
 func (b *bench) add(r Result) {
@@ -81,6 +95,8 @@ func main() {
 	only := flag.String("only", "", "regular expression: which benchmarks to run")
 	out := flag.String("out", "build/bench.json", "where the results go")
 	binary := flag.String("binary", "build/elasticdl", "the elasticdl to measure")
+	events := flag.Int("events", 20, "losses of each kind, where user scripts are measured")
+	peerEvents := flag.Int("peer_events", 20, "the same, of the peers, each of which takes half a minute")
 	child := flag.String("child", "", "for bench itself: be that process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -89,7 +105,7 @@ func main() {
 	if *child != "" {
 		err = runChild(ctx, *child, flag.Args())
 	} else {
-		err = run(ctx, *only, *out, *binary)
+		err = run(ctx, *only, *out, &bench{binary: *binary, events: *events, peerEvents: *peerEvents, torchruns: make(map[setting]map[string][]float64)})
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -97,20 +113,18 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, only, out, binary string) error {
+func run(ctx context.Context, only, out string, b *bench) error {
 	choose, err := regexp.Compile(only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
-	dir, err := os.MkdirTemp("", "elasticdl-bench-")
-	if err != nil {
+	if b.dir, err = os.MkdirTemp("", "elasticdl-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
-	if binary, err = filepath.Abs(binary); err != nil {
+	defer os.RemoveAll(b.dir)
+	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
 	}
-	b := &bench{binary: binary, dir: dir}
 	var failures []error
 	ran := 0
 	for _, m := range benchmarks {
@@ -148,6 +162,10 @@ func (b *bench) print() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "NAME\tTHREADS\tOURS (MEDIAN)\tPEER (MEDIAN)\tUNIT\tRATIO\tTARGET\t")
 	for _, r := range b.results {
+		if r.Skipped != "" {
+			fmt.Fprintf(w, "%s\t\t\t\t\t\t\tSKIPPED: %s\n", r.Name, r.Skipped)
+			continue
+		}
 		verdict := "ok"
 		if !r.met() {
 			verdict = "MISSED"

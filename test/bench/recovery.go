@@ -16,7 +16,7 @@ func recoveryBenchmarks() []benchmark {
 			return b.besideTorchrun(ctx, "torchrun", 1, "<= 0.01")
 		}},
 		{"recovery/torchrun tuned", func(ctx context.Context, b *bench) error {
-			return b.besideTorchrun(ctx, "torchrun, tuned", 3, "<= 0.05", "--rdzv_conf=last_call_timeout=1", "--monitor_interval=0.1")
+			return b.besideTorchrun(ctx, "torchrun, tuned", 3, "<= 0.05", tuned...)
 		}},
 	}
 }
@@ -27,7 +27,11 @@ func (b *bench) besideTorchrun(ctx context.Context, peer string, kills int, targ
 	if err != nil {
 		return err
 	}
-	theirs, err := b.torchrunKills(ctx, kills, flags...)
+	python, err := findPython(ctx, debian, "torch")
+	if err != nil {
+		return b.skip("recovery/"+peer, err)
+	}
+	theirs, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4}, flags, kills, loseNode)
 	if err != nil {
 		return err
 	}
@@ -36,8 +40,8 @@ func (b *bench) besideTorchrun(ctx context.Context, peer string, kills int, targ
 		ours, theirs []float64
 		target       string
 	}{
-		{"recovery/kill -9 to the survivors' next step", ours.survivors, theirs.survivors, target},
-		{"recovery/newcomer's first step", ours.newcomers, theirs.newcomers, "<= 0.2"},
+		{"recovery/kill -9 to the survivors' next step", ours.survivors, theirs[nodeKilled], target},
+		{"recovery/newcomer's first step", ours.newcomers, theirs[newcomer], "<= 0.2"},
 	} {
 		// Medians on both sides: torchrun has had few kills.
 		b.add(Result{Name: r.name + ", medians", Unit: "s", Threads: 1, PeerName: peer, Target: r.target,
@@ -64,6 +68,12 @@ func (b *bench) within(name string, seconds []float64, middle, worst float64) {
 		Ours: median(seconds), OursMedian: median(seconds), Peer: middle, PeerMedian: middle})
 	b.add(Result{Name: fmt.Sprintf("%s, worst of %d", name, n), Unit: "s", Threads: 1, PeerName: "wanted", Target: "<= 1",
 		Ours: seconds[n-1], OursMedian: median(seconds), Peer: worst, PeerMedian: worst})
+}
+
+// interruptions are how long a job of several workers took after each loss of one.
+type interruptions struct {
+	survivors []float64 // seconds from the loss to the survivors' next step, ascending
+	newcomers []float64 // seconds from a replacement's start to its first step, ascending
 }
 
 func median(ascending []float64) float64 { return ascending[len(ascending)/2] }

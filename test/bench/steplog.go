@@ -73,16 +73,6 @@ func (l *stepLog) outside(world int64, from int) (step, bool) {
 	return step{}, false
 }
 
-// together tells whether so many processes, the same in all of these logs, step together.
-func together(logs []*stepLog, size int) bool {
-	for _, l := range logs {
-		if l.last().size != size {
-			return false
-		}
-	}
-	return len(logs) == size
-}
-
 // resumed takes one process of a world away and returns how long after that the last
 // of the survivors has applied a step of a world without it.
 func resumed(ctx context.Context, survivors []*stepLog, limit time.Duration, takeAway func() error) (time.Duration, error) {

@@ -52,7 +52,7 @@ func TestResumed(t *testing.T) {
 		return fmt.Sprintf("STEP 3 %d %.6f\n", world, float64(start.Add(after).UnixMicro())/1e6)
 	}
 	for i, path := range paths {
-		logs = append(logs, &stepLog{path: path, parse: parseTorchStep})
+		logs = append(logs, &stepLog{path: path, parse: parseScriptStep})
 		write(i, line(1, 0))
 	}
 	took, err := resumed(t.Context(), logs, time.Minute, func() error {

@@ -22,8 +22,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// runLimit is how long one of these jobs may last: one that hangs says what it was doing.
-const runLimit = 3 * time.Minute
+// runLimit is how long one of these jobs may last: one that hangs says what it was doing. Each disturbance of -kills adds to it.
+const runLimit, killLimit = 3 * time.Minute, 15 * time.Second
 
 // script starts a job of three workers that runs a script of testdata; it is told a directory of the job's own first.
 func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
@@ -44,8 +44,9 @@ func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string
 		_, err := local.Status(t.Context(), j.name)
 		return err == nil
 	})
-	limit := time.AfterFunc(runLimit, func() {
-		t.Errorf("not over in %v: %v", runLimit, j.everybody())
+	within := runLimit + time.Duration(*kills)*killLimit
+	limit := time.AfterFunc(within, func() {
+		t.Errorf("not over in %v: %v", within, j.everybody())
 		j.cmd.Process.Signal(os.Interrupt)
 	})
 	t.Cleanup(func() { limit.Stop() })
@@ -94,12 +95,15 @@ func (j *launched) pythons() (pids []int) {
 func (j *launched) nobody() {
 	j.t.Helper()
 	var left map[int]string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if left = j.everybody(); len(left) == 0 {
-			return
+	j.t.Cleanup(func() {
+		if len(left) > 0 {
+			j.t.Logf("processes are left: %v", left)
 		}
-	}
-	j.t.Errorf("processes are left: %v", left)
+	})
+	eventually(j.t, "end of all processes", 30*time.Second, func() bool {
+		left = j.everybody()
+		return len(left) == 0
+	})
 }
 
 // stepped is what a script's process says of a step.
@@ -224,6 +228,39 @@ func TestTorchRunKilled(t *testing.T) {
 				time.Sleep(time.Duration(200+chance.IntN(1000)) * time.Millisecond)
 			}
 			t.Logf("killed %v; %d records done", killed, j.status().RecordsDone)
+			j.enough()
+			allCounted(t, j, j.end(0), records)
+		})
+	}
+}
+
+// A lost master comes back to a world that trains on: it is told which records are in the model, and nobody meets again.
+func TestTorchRunMasterComesBack(t *testing.T) {
+	const records = 1500
+	for _, python := range torch.Pythons(t) {
+		t.Run(python.Name, func(t *testing.T) {
+			j := script(t, python, "counts.py", []string{strconv.Itoa(records), "0.05"}, "--heartbeat_timeout=5s")
+			j.whole(3)
+			worlds := func() int { return strings.Count(j.log(""), ": ranks ") }
+			before := worlds()
+			for range 2 {
+				var masters []int
+				for pid, cmdline := range j.everybody() {
+					if strings.HasPrefix(cmdline, program+" master") {
+						masters = append(masters, pid)
+					}
+				}
+				if len(masters) != 1 || syscall.Kill(masters[0], syscall.SIGKILL) != nil {
+					t.Fatalf("masters %v", masters)
+				}
+				back := strings.Count(j.log("master"), "The training goes on: world ")
+				eventually(t, "master that goes on", time.Minute, func() bool { return strings.Count(j.log("master"), "The training goes on: world ") > back })
+				steps := len(j.steps())
+				eventually(t, "steps", time.Minute, func() bool { return len(j.steps()) > steps+30 })
+			}
+			if after := worlds(); after != before {
+				t.Errorf("agents were in %d worlds, and %d before", after, before)
+			}
 			j.enough()
 			allCounted(t, j, j.end(0), records)
 		})

@@ -13,7 +13,7 @@
 //
 //  1. Processes of two worlds never run at once on a worker, but those that came over to the next one. None outlives its agent.
 //  2. The key-value store of a world is empty at its beginning, listens before anybody is told of it, and outlives every process of that world.
-//  3. A process that ends by itself is told to the master with its reason, once. One that the agent ends is not.
+//  3. A process that fails by itself is told to the master with its reason, once, also while its world is left. One that the agent ends is not.
 //  4. A departure is acted upon at once. For the sake of those that join nobody is started again against --restart_on_join.
 //  5. A master that is away stops nobody.
 package agent
@@ -33,7 +33,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
@@ -71,7 +70,9 @@ type agent struct {
 	program *program.Program
 	meeting *worker.Meeting
 	dir     string           // its own, removed at the end
+	workdir string           // where the processes start; "": where the agent did
 	store   *tcpstore.Server // of the world, or for the next one
+	last    *tcpstore.Server // of the world that is left, until the next one is formed
 	closing sync.WaitGroup   // of stores
 	scripts *scripts
 	records *records
@@ -93,7 +94,6 @@ type process struct {
 	waits   *word   // its arrival: it waits for a world
 	member  bool    // of the world, or of the next one
 	done    bool    // it needs none any more
-	late    bool    // it was killed after that
 	entered int64   // formation of the world that it was told last
 }
 
@@ -127,10 +127,11 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer a.scripts.close()
-	command, err := a.bringCode(ctx)
+	command, workdir, err := a.bringCode(ctx)
 	if err != nil {
 		return err
 	}
+	a.workdir = workdir
 	options, err := a.options(command)
 	if err != nil {
 		return err
@@ -157,7 +158,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	})
 	err = a.work(ctx)
 	a.end(a.Job.Program.Grace.Duration)
-	a.release()
+	a.last, a.store = a.release(a.last), a.release(a.store)
 	a.closing.Wait()
 	switch cause := context.Cause(ctx); {
 	case cause == errDone:
@@ -217,7 +218,7 @@ func (a *agent) options(command []string) (program.Options, error) {
 		start = program.Exec
 	}
 	return program.Options{
-		Command: command, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
+		Command: command, Dir: a.workdir, Module: g.Module, NoPython: g.NoPython, Env: append(os.Environ(), a.environment()...), Role: g.Role, RunID: a.Job.Name, MaxRestarts: g.MaxRestarts,
 		LocalSize: a.count, LogDir: g.LogDir, Redirects: redirects, Tee: tee, StartMethod: start, Stdout: a.Output, Stderr: a.Output, Log: a.Log,
 	}, nil
 }
@@ -230,6 +231,8 @@ func (a *agent) work(ctx context.Context) error {
 		if err := a.prepare(ctx); err != nil {
 			return err
 		}
+	} else if a.Self.Header().Index >= a.Job.NumWorkers { // it replaces another, or is one more: the others step, and must not wait for an import
+		a.warm(ctx)
 	}
 	for {
 		if err := a.listen(); err != nil {
@@ -247,9 +250,10 @@ func (a *agent) work(ctx context.Context) error {
 	}
 }
 
-// listen makes the store for the next world, if this worker comes to be its first.
+// listen makes the store for the next world, if this worker comes to be its first. The one of the world that it leaves is served until
+// that one is formed: others' processes may be making their group still, and leave after a round.
 func (a *agent) listen() error {
-	a.release()
+	a.last, a.store = a.store, nil
 	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log, Linger: storeLinger})
 	if err != nil {
 		return fmt.Errorf("serve the processes' store: %w", err)
@@ -261,18 +265,18 @@ func (a *agent) listen() error {
 // storeLinger is how long processes that are ending have to close their connections to the store: a reset would abort those of PyTorch 1.x.
 const storeLinger = 5 * time.Second
 
-// release closes the store of a world that is over.
-func (a *agent) release() {
-	if store := a.store; store != nil {
+// release closes the store of a world that is over, and returns none.
+func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
+	if store != nil {
 		a.closing.Go(store.Close)
 	}
-	a.store = nil
+	return nil
 }
 
 // beginnings is where a round's number says with which formation the states began that it is of, as with the members of any ring.
 const beginnings = 32
 
-// bring says what the worker's processes bring to the next world: the newest of their states.
+// bring enters in the arrival what the worker's processes bring to the next world: the newest of their states.
 func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	arrival.Address = a.store.Addr().String()
 	crew := &wire.Crew{Store: arrival.Address}
@@ -326,6 +330,20 @@ func (a *agent) prepare(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// warm returns when the program's processes can be started at once, or the worker is asked to leave.
+func (a *agent) warm(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-a.Leave:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	a.program.Ready(ctx)
 }
 
 func allLocals(n int) (locals []int) {
@@ -410,30 +428,46 @@ func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
 // end ends all processes, and returns when they are gone.
 func (a *agent) end(grace time.Duration) {
 	a.kill(grace, func(*process) bool { return true })
-	a.await(grace+killLimit, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
+	a.await(grace+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
 }
 
 // killLimit is how long processes may take to end after SIGKILL: a driver may hold them.
 const killLimit = 30 * time.Second
 
-// await takes what happens until ready, or for so long; false: it was too long.
-func (a *agent) await(limit time.Duration, ready func() bool) bool {
+// await takes what happens, and tells it, until ready. It gives up when stop is closed, and after the limit: then it returns false.
+func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event), ready func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {
-		a.absorb(func(event) {})
+		a.absorb(tell)
 		if ready() {
 			return true
 		}
 		select {
 		case <-a.mail.ready:
+		case <-stop:
+			return false
 		case <-timer.C:
 			return false
 		}
 	}
 }
 
-// event is the end of a process, or what one has said.
+// account asks the processes which records are in the state of every rank. If none can, they say so when they meet again.
+func (a *agent) account() {
+	asked := false
+	for _, p := range a.procs {
+		if p.lives() && p.script != nil && p.member && !p.done {
+			asked = true
+			p.script.say(map[string]any{"op": "account"})
+		}
+	}
+	if !asked {
+		a.meeting.Recall()
+	}
+}
+
+// event is the end of a process, what one has said, or neither: the master asks for the account.
 type event struct {
 	exit *program.Exit
 	of   *process
@@ -444,14 +478,13 @@ type event struct {
 func (a *agent) absorb(tell func(event)) {
 	for _, e := range a.mail.take() {
 		switch {
+		case e.exit == nil && e.said == nil:
+			a.account()
 		case e.exit != nil:
 			e.of.exit = e.exit
 			switch {
-			case e.of.done && e.of.exit.Signal == int(syscall.SIGABRT): // C++ threads of gloo's do not outlive the interpreter: torch aborts at its very end
-				a.Log.Warn("A process aborted after its training: it counts as ended", "local_rank", e.of.local, "pid", e.of.pid)
-				e.of.exit.Code, e.of.exit.Signal = 0, 0
 			case e.of.exit.Failed(): // what it was to do after the training it has not done
-				e.of.late, e.of.done = e.of.done && e.of.exit.Signal != 0, false
+				e.of.done = false
 			case e.of.script != nil:
 				e.of.done = true // it has come to its end with its state
 			}
@@ -460,6 +493,7 @@ func (a *agent) absorb(tell func(event)) {
 			e.of = a.speaker(e.said)
 			if e.of != nil {
 				e.of.script = e.said.from
+				a.Log.Debug("A process speaks", "local_rank", e.of.local, "pid", e.said.Pid, "keeps_state", e.said.Survives, "backend", e.said.Backend, "torch", e.said.Torch)
 				a.Keeps = a.Keeps || e.said.Survives
 			}
 		default:
@@ -473,6 +507,9 @@ func (a *agent) absorb(tell func(event)) {
 				e.of.waits = &e.said.word
 			case "done":
 				e.of.done = true
+				a.beats.end()
+			case "account":
+				a.beats.tell(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
 			case "doubt":
 				a.Log.Warn("A process doubts its state, and starts again", "local_rank", e.of.local, "why", e.said.Why)
 			}
@@ -481,7 +518,7 @@ func (a *agent) absorb(tell func(event)) {
 	}
 }
 
-// speaker is the process that says hello.
+// speaker returns the process that says hello; nil: it is gone, or none of this worker's.
 func (a *agent) speaker(m *message) *process {
 	for _, p := range a.procs {
 		if p.lives() && p.pid == m.Pid {

@@ -19,13 +19,60 @@ type beats struct {
 	round     int64 // the newest formation in which processes that keep their state have made a round
 	finished  int64
 	leaves    bool
+	account   []byte // the records that are in the state of every rank, not told yet; nil: not known
+	asked     bool   // for that, by the master
+	final     bool   // a process is at its end: nothing is added to that any more
 }
 
 // world notes which world the processes are in; 0: none.
 func (b *beats) world(formation int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.formation, b.finished = formation, 0
+	b.formation, b.finished, b.account, b.asked, b.final = formation, 0, nil, false, false
+}
+
+// tell notes the records that are in the state of every rank of a world, for a master that has come back.
+func (b *beats) tell(formation int64, ledger []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if formation == b.formation {
+		b.round, b.account = formation, ledger
+		b.hasten()
+	}
+}
+
+// ask notes that the master asks for the account of the world, and reports whether it is known.
+func (b *beats) ask() (known bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.asked && !b.final {
+		b.account = nil // it is older
+	}
+	b.asked = true
+	if b.account == nil {
+		return false
+	}
+	b.hasten()
+	return true
+}
+
+// take returns the account, if the master has asked for it. The mutex is held.
+func (b *beats) take() []byte {
+	if !b.asked || b.account == nil {
+		return nil
+	}
+	told := b.account
+	if b.asked = false; !b.final {
+		b.account = nil
+	}
+	return told
+}
+
+// end notes that a process is at the end of its training.
+func (b *beats) end() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.final = true
 }
 
 // rounds notes that a round was made in a world.
@@ -58,7 +105,7 @@ func (b *beats) hasten() {
 	}
 }
 
-// heartbeats tells the master how this worker is. It cancels one that the master does not know any more, or has left for dead.
+// heartbeats reports to the master how this worker is. It cancels one that the master does not know any more, or has left for dead.
 func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
 	defer ticker.Stop()
@@ -84,8 +131,8 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 			cancel(worker.ErrReplaced)
 			return
 		}
-		if reply.Ledger { // the processes know, and say so when they arrive
-			a.meeting.Recall()
+		if reply.Ledger && !a.beats.ask() { // the processes know
+			a.mail.put(event{})
 		}
 		if reply.Over && !over {
 			over = true
@@ -103,6 +150,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	if a.records.used() { // the states are one when a round was made
 		r.Formation = a.beats.round
 	}
+	r.Ledger = a.beats.take()
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED
 	}

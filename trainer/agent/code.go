@@ -9,22 +9,35 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/source/fetch"
 )
 
-// bringCode returns the command of a program that is on this machine: one that a URL names is fetched into the agent's directory.
-func (a *agent) bringCode(ctx context.Context) ([]string, error) {
+// bringCode brings the job's code to this machine, into the agent's directory, and returns the command and where its processes start: "" for where
+// this one does. A worker has a copy of its own, to write what it likes: what was uploaded never changes.
+func (a *agent) bringCode(ctx context.Context) (command []string, dir string, err error) {
 	g := a.Job.Program
+	dir = g.Workdir
+	if g.Code != "" {
+		begun := time.Now()
+		dir = filepath.Join(a.dir, "workdir")
+		if err := fetch.Unpack(g.Code, g.CodeSHA256, dir); err != nil {
+			return nil, "", err
+		}
+		a.Log.Info("Unpacked the code", "from", g.Code, "to", dir, "duration", time.Since(begun).Round(time.Millisecond))
+	}
 	from, err := source.Parse(g.Command, g.SHA256)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if from.Kind == source.Local && from.SHA256 == "" {
-		return g.Command, nil
+		return g.Command, dir, nil
+	}
+	if from.Kind == source.Local && !filepath.IsAbs(from.Location) {
+		from.Location = filepath.Join(dir, from.Location)
 	}
 	begun := time.Now()
 	a.Log.Info("Fetching the program", "from", from)
 	script, err := fetch.Fetch(ctx, from, filepath.Join(a.dir, "code"), fetch.Options{Open: a.Open})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	a.Log.Info("Fetched the program", "script", script, "duration", time.Since(begun).Round(time.Millisecond))
-	return append([]string{script}, from.Args...), nil
+	return append([]string{script}, from.Args...), dir, nil
 }

@@ -1,6 +1,10 @@
 package agent
 
 import (
+	"archive/tar"
+	"bytes"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,7 +32,11 @@ func TestBringCode(t *testing.T) {
 	a := &agent{Config: Config{Job: new(job.Job), Log: slog.New(slog.NewTextHandler(io.Discard, nil))}, dir: t.TempDir()}
 	bring := func(sum string, command ...string) ([]string, error) {
 		a.Job.Program = job.Program{Command: command, SHA256: sum}
-		return a.bringCode(t.Context())
+		command, dir, err := a.bringCode(t.Context())
+		if dir != "" {
+			t.Errorf("%q starts in %s", command, dir)
+		}
+		return command, err
 	}
 	got, err := bring("", server.URL+"/main.py", "--epochs=2", "s3://data")
 	if err != nil {
@@ -45,6 +53,57 @@ func TestBringCode(t *testing.T) {
 	for _, wrong := range [][2]string{{"", server.URL + "/other.py"}, {strings.Repeat("0", 64), server.URL + "/main.py"}, {"", "s3://bucket/main.py"}} {
 		if got, err := bring(wrong[0], wrong[1]); err == nil {
 			t.Errorf("%s with checksum %q: %q", wrong[1], wrong[0], got)
+		}
+	}
+}
+
+// Uploaded code is unpacked for this worker alone, whose processes start there, wherever the script comes from.
+func TestBringUploadedCode(t *testing.T) {
+	var archive bytes.Buffer
+	w := tar.NewWriter(&archive)
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "main.py", Size: 8, Mode: 0o644}), func() error { _, err := w.Write([]byte("print(1)")); return err }(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "code.tar")
+	if err := os.WriteFile(file, archive.Bytes(), 0o444); err != nil {
+		t.Fatal(err)
+	}
+	g := job.Program{Command: []string{"main.py", "--epochs=2"}, Code: file, CodeSHA256: fmt.Sprintf("%x", sha256.Sum256(archive.Bytes()))}
+	bring := func(g job.Program) (*agent, []string, string, error) {
+		a := &agent{Config: Config{Job: &job.Job{Program: g}, Log: slog.New(slog.DiscardHandler)}, dir: t.TempDir()}
+		command, dir, err := a.bringCode(t.Context())
+		return a, command, dir, err
+	}
+	checked := g
+	checked.SHA256 = fmt.Sprintf("%x", sha256.Sum256([]byte("print(1)")))
+	for _, g := range []job.Program{g, checked} {
+		a, command, dir, err := bring(g)
+		if err != nil || filepath.Dir(dir) != a.dir || command[1] != "--epochs=2" {
+			t.Fatalf("%q in %s, %v", command, dir, err)
+		}
+		script := command[0]
+		if !filepath.IsAbs(script) {
+			script = filepath.Join(dir, script)
+		}
+		if err := os.WriteFile(script, nil, 0o644); err != nil { // it is this worker's
+			t.Error(err)
+		}
+	}
+	g.CodeSHA256 = strings.Repeat("0", 64)
+	if _, command, dir, err := bring(g); err == nil {
+		t.Errorf("other code than was uploaded: %q in %s", command, dir)
+	}
+	if _, _, dir, err := bring(job.Program{Command: []string{"main.py"}, Workdir: "/app"}); err != nil || dir != "/app" {
+		t.Errorf("starts in %s, %v", dir, err)
+	}
+}
+
+// Checkpoints are looked for where the script writes them.
+func TestCheckpointOfAScript(t *testing.T) {
+	for _, test := range [][3]string{{"", "c/*.pt", "c/*.pt"}, {"/tmp/w", "c/*.pt", "/tmp/w/c/*.pt"}, {"/tmp/w", "/data/*.pt", "/data/*.pt"}} {
+		v := &vigil{agent: &agent{Config: Config{Job: &job.Job{Program: job.Program{Checkpoint: test[1]}}}, workdir: test[0]}}
+		if got := v.checkpoint(); got != test[2] {
+			t.Errorf("in %q %s: %s, want %s", test[0], test[1], got, test[2])
 		}
 	}
 }

@@ -56,7 +56,7 @@ func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTas
 	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), asks: make(map[int]int)}
 }
 
-// declare tells the master what the program trains on.
+// declare announces to the master what the program trains on.
 func (r *records) declare(ctx context.Context, w word) error {
 	d := &wire.Dataset{Size: w.Size, Epochs: w.Epochs, Shuffle: w.Shuffle, Seed: w.Seed, Task: w.RecordsPerTask}
 	err := worker.Retry(ctx, func() error {
@@ -75,7 +75,7 @@ func (r *records) declare(ctx context.Context, w word) error {
 	return nil
 }
 
-// ids is the leases that are held.
+// ids returns the leases that are held.
 func (r *records) ids() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -98,7 +98,7 @@ func (r *records) take(t *wire.Task, owner int) {
 	}
 }
 
-// lease is a process's next one, as it is told.
+// lease returns a process's next one, as the process is told.
 func (r *records) lease(ctx context.Context, local int) (any, error) {
 	wait := map[string]any{"wait": true}
 	r.mu.Lock()
@@ -273,7 +273,7 @@ func (r *records) made(formation int64) bool {
 	return r.rounds >= formation
 }
 
-// ledger is what a process says of its state, as the master has it.
+// ledger turns what a process says of its state into what the master takes.
 func (r *records) ledger(stretches [][3]int64, settled int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -29,7 +29,7 @@ type desk struct {
 	reported []int64
 }
 
-// newDesk is a desk whose records were declared. With that comes the first lease.
+// newDesk returns a desk whose records were declared. With that comes the first lease.
 func newDesk(t *testing.T, leases int) *desk {
 	d := &desk{T: t, left: leases, end: wire.TaskKind_WAIT}
 	d.records = newRecords(d, 3, func(r *wire.ReportTaskRequest) { d.reported = append(d.reported, r.Lease) })

@@ -69,14 +69,10 @@ type word struct {
 	Round     int64      `json:"round"`
 	Ledger    [][3]int64 `json:"ledger"`
 	Settled   int        `json:"settled"`
-	Broken    bool       `json:"broken"`
-	Suspect   int        `json:"suspect"`
 	Why       string     `json:"why"`
 
-	Credits [][4]int64 `json:"credits"`
-	Leases  [][2]int64 `json:"leases"`
-	Loss    *float32   `json:"loss"`
-	Records int64      `json:"records"`
+	Leases [][2]int64 `json:"leases"`
+	Loss   *float32   `json:"loss"`
 
 	Size           int64  `json:"size"`
 	Epochs         int32  `json:"epochs"`
@@ -119,10 +115,10 @@ func newScripts(dir string, r *records, heard func(message)) (*scripts, error) {
 	return s, nil
 }
 
-// address is what ELASTICDL_SOCKET says.
+// address returns what ELASTICDL_SOCKET says.
 func (s *scripts) address() string { return s.listener.Addr().String() }
 
-// serve has the processes use the store of a world until ctx ends.
+// serve lets the processes use the store of a world until ctx ends.
 func (s *scripts) serve(ctx context.Context, formation int64, address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,11 +286,13 @@ func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
 		return text(c.CompareSet(ctx, w.K, expected, value))
 	case "delete":
 		return c.Delete(ctx, w.K)
+	case "num":
+		return c.Keys(ctx)
 	}
 	return nil, fmt.Errorf("the agent knows no request %q", w.Op)
 }
 
-// environment is what a process finds of the agent.
+// environment returns what a process finds of the agent.
 func (a *agent) environment() []string {
 	paths := filepath.Join(a.dir, "python")
 	if before := os.Getenv("PYTHONPATH"); before != "" {

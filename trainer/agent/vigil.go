@@ -3,6 +3,7 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -46,7 +47,7 @@ type vigil struct {
 	world  worker.Place
 	seat   seat
 	grace  time.Duration // of those that are left at its end
-	lost   bool          // a member is gone
+	shut   func()        // has its store answer its processes no more
 	since  time.Time     // a process has come back
 	here   int           // processes that take part
 	ended  bool          // a process has ended that the agent had killed
@@ -54,9 +55,9 @@ type vigil struct {
 	began  bool          // a process has come back from this world by itself
 	told   bool          // that all have ended with 0
 	failed []program.Exit
+	leaves bool              // the world is left for the sake of workers that join or leave it
 	stops  map[int]time.Time // since when processes are stopped, by local rank
 	frozen map[int]bool      // those that were killed for it
-	late   map[int]bool      // those that had come to the end of their training
 	waits  *time.Time        // the newest checkpoint when a worker came that waits for another one; nil: none waits
 }
 
@@ -94,7 +95,7 @@ func (v *vigil) start(ctx context.Context, here int) error {
 	return nil
 }
 
-// enter tells a process that waits of the world.
+// enter announces the world to a process that waits.
 func (v *vigil) enter(p *process) {
 	rank := v.seat.first
 	for _, before := range v.procs[:p.local] {
@@ -119,46 +120,51 @@ func (v *vigil) enter(p *process) {
 	})
 }
 
-// keep returns when the world is to change, with the processes that failed by themselves.
-func (v *vigil) keep(ctx context.Context) ([]*wire.Failure, error) {
+// keep returns when the world is to change.
+func (v *vigil) keep(ctx context.Context) error {
 	ticker := time.NewTicker(look)
 	defer ticker.Stop()
 	leave := v.Leave
 	for {
 		v.absorb(v.note)
+		recalled, joins := v.meeting.Recalled(v.world.Formation)
+		v.leaves = recalled && v.yields(joins)
 		switch {
+		case v.isLost():
+			v.Log.Info("The world ends: a member is gone", "formation", v.world.Formation)
+			return nil
 		case len(v.failed) > 0:
-			return v.failures(), nil
+			if !slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal != 0 }) {
+				v.await(linger, nil, v.fails, v.gone)
+			}
+			return nil
 		case v.began && v.settled(), v.leaving() && v.gone(), v.joined():
-			return nil, nil
+			return nil
 		case v.ended && !v.leaving():
 			v.ended = false
 			if !v.Keeps {
-				return nil, nil
+				return nil
 			}
 			if err := v.start(ctx, v.here); err != nil {
-				return nil, err
+				return err
 			}
 		case !v.told && v.finished():
 			v.told = true
 			v.Log.Info("All processes have ended with 0", "formation", v.world.Formation)
 			v.beats.finish(v.world.Formation)
 		}
-		if recalled, joins := v.meeting.Recalled(v.world.Formation); recalled && v.yields(joins) {
+		if v.leaves {
 			v.Log.Info("The world changes", "formation", v.world.Formation, "joins", joins)
-			return nil, nil
+			return nil
 		}
 		select {
 		case <-v.mail.ready:
 		case <-v.world.Lost():
-			v.Log.Info("The world ends: a member is gone", "formation", v.world.Formation)
-			v.lost = true
-			return nil, nil
 		case <-v.meeting.Wake():
 		case <-leave:
 			leave = nil
 			if v.depart() {
-				return nil, nil
+				return nil
 			}
 		case now := <-ticker.C:
 			v.revive(now)
@@ -166,8 +172,18 @@ func (v *vigil) keep(ctx context.Context) ([]*wire.Failure, error) {
 				v.beats.rounds(v.world.Formation)
 			}
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
+	}
+}
+
+// isLost reports whether a member of the world is gone.
+func (v *vigil) isLost() bool {
+	select {
+	case <-v.world.Lost():
+		return true
+	default:
+		return false
 	}
 }
 
@@ -175,22 +191,27 @@ func (v *vigil) keep(ctx context.Context) ([]*wire.Failure, error) {
 func (v *vigil) note(e event) {
 	switch {
 	case e.of == nil || v.procs[e.of.local] != e.of:
-	case e.exit != nil && e.exit.Failed():
-		switch {
-		case e.of.script != nil && e.exit.Code == exitLeft:
-		case e.exit.Stopped && !v.frozen[e.of.local]:
-			v.ended = true // it was to leave the world before, and did not
-		default:
-			v.late[e.of.local] = e.of.late
-			v.failed = append(v.failed, *e.exit)
-		}
 	case e.exit != nil:
+		v.fails(e)
+		v.ended = v.ended || v.stopped(e) // it was to leave the world before, and did not
 	case e.said.Op == "arrive" && !e.of.member: // see joined
 	case e.said.Op == "arrive" && e.of.entered == v.world.Formation:
 		v.began = true
 	case e.said.Op == "arrive":
 		v.enter(e.of)
 	}
+}
+
+// fails notes the end of a process that has failed by itself.
+func (v *vigil) fails(e event) {
+	if e.exit != nil && e.exit.Failed() && v.procs[e.of.local] == e.of && !v.stopped(e) && (e.of.script == nil || e.exit.Code != exitLeft) {
+		v.failed = append(v.failed, *e.exit)
+	}
+}
+
+// stopped reports whether a process has ended that was told to.
+func (v *vigil) stopped(e event) bool {
+	return e.exit != nil && e.exit.Failed() && e.exit.Stopped && !v.frozen[e.of.local]
 }
 
 // joined reports whether processes wait to join, and all that were started do, or have had some time.
@@ -240,57 +261,47 @@ func (v *vigil) depart() bool {
 	return true
 }
 
-// part brings the processes that keep their state back from a world, and ends the others.
-func (v *vigil) part() {
+// part brings the processes that keep their state back from a world, and ends the others. None takes part in it any more when it returns.
+func (v *vigil) part(ctx context.Context) error {
 	v.kill(v.grace, func(p *process) bool { return p.member && !p.keeps() && !p.retired() })
+	parts := func(p *process) bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
+	clear := func() bool { return ctx.Err() != nil || !slices.ContainsFunc(v.procs, parts) }
+	if len(v.failed) == 0 && !v.isLost() { // after a round, unless somebody is lost meanwhile
+		v.recall(false)
+		v.await(partLimit, v.world.Lost(), v.fails, func() bool { return clear() || len(v.failed) > 0 })
+	}
+	if !clear() {
+		v.recall(true)
+	}
+	if !v.await(max(partLimit, v.grace+killLimit), ctx.Done(), v.fails, clear) {
+		v.Log.Warn("Processes do not leave their world, and are killed", "after", partLimit)
+		v.kill(0, parts)
+		if !v.await(killLimit, ctx.Done(), v.fails, clear) {
+			return errors.New("processes of the program do not end after SIGKILL")
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// recall makes the processes that keep their state leave the world: at once, or after a round, all together.
+// Until then they have the world's store: a process may be making its group when somebody joins.
+func (v *vigil) recall(now bool) {
+	if now {
+		v.shut()
+	}
 	for _, p := range v.procs {
 		if p.member && p.keeps() && p.waits == nil {
-			p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": v.lost || len(v.failed) > 0})
+			p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": now})
 		}
-	}
-	all := func() bool {
-		return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.keeps() && p.waits == nil })
-	}
-	if lost := v.world.Lost(); !v.lost && len(v.failed) == 0 { // after a round, unless somebody is lost meanwhile
-		limit := time.After(partLimit)
-		for !all() {
-			select {
-			case <-v.mail.ready:
-				v.absorb(func(e event) { v.note(e) })
-				if len(v.failed) == 0 {
-					continue
-				}
-			case <-lost:
-			case <-limit:
-			}
-			break
-		}
-		for _, p := range v.procs {
-			if p.member && p.keeps() && p.waits == nil {
-				p.script.say(map[string]any{"op": "recall", "formation": v.world.Formation, "now": true})
-			}
-		}
-	}
-	if !v.await(partLimit, all) {
-		v.Log.Warn("Processes do not leave their world, and are killed", "after", partLimit)
-		v.kill(0, func(p *process) bool { return p.member && p.waits == nil && !p.retired() })
 	}
 }
 
-// failures is the processes that have ended by themselves, and those that do in the same moment.
+// failures returns the processes that have ended by themselves, as the master is told.
 func (v *vigil) failures() []*wire.Failure {
-	if !slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal != 0 }) && slices.ContainsFunc(v.procs, (*process).lives) {
-		time.Sleep(linger)
-		v.absorb(v.note)
-	}
 	var all []*wire.Failure
 	for _, e := range v.failed {
 		f := failure(e)
-		f.Fault = v.late[e.Local]
-		if f.Fault {
-			f.Message = fmt.Sprintf("it was ended by signal %d after the training, before the program was at its end", e.Signal)
-		}
-		f.Excused = v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
+		f.Excused = v.leaves && !v.isLost() || v.procs[e.Local].script != nil && e.Code >= exitAgentGone && e.Code <= exitRestart
 		all = append(all, f)
 	}
 	if slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal == 0 }) {
@@ -299,7 +310,7 @@ func (v *vigil) failures() []*wire.Failure {
 	return all
 }
 
-// failure is an exit as the master is told.
+// failure returns an exit as the master is told.
 func failure(e program.Exit) *wire.Failure {
 	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
@@ -326,7 +337,7 @@ func (v *vigil) yields(joins bool) bool {
 	case job.RestartNever:
 		return false
 	case job.RestartAtCheckpoint:
-		newest, still := newestOf(v.Job.Program.Checkpoint)
+		newest, still := newestOf(v.checkpoint())
 		if v.waits == nil {
 			v.waits = &newest
 			v.Log.Info("A worker waits to join: the program starts again when it has written its next checkpoint", "checkpoint_file", v.Job.Program.Checkpoint)
@@ -336,7 +347,16 @@ func (v *vigil) yields(joins bool) bool {
 	return true
 }
 
-// newestOf is when the newest file of a pattern was written. Still says that nothing has been written to it for a moment.
+// checkpoint returns the pattern of the script's checkpoints, as its processes see it.
+func (v *vigil) checkpoint() string {
+	pattern := v.Job.Program.Checkpoint
+	if filepath.IsAbs(pattern) {
+		return pattern
+	}
+	return filepath.Join(v.workdir, pattern)
+}
+
+// newestOf returns when the newest file of a pattern was written. Still: nothing has been written to it for a moment.
 func newestOf(pattern string) (newest time.Time, still bool) {
 	paths, _ := filepath.Glob(pattern) // the pattern is right
 	for _, path := range paths {

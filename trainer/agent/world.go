@@ -2,10 +2,8 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"time"
 
@@ -51,42 +49,40 @@ func seatIn(w *wire.World, index int) (seat, error) {
 	return s, nil
 }
 
-// live is the time in one world. It ends when the world is to change; then it returns the processes that failed by themselves.
+// live spends the time in one world, until that is to change. It returns the processes that failed by themselves.
 func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, error) {
 	s, err := seatIn(w.World, a.Self.Header().Index)
 	if err != nil {
 		return nil, err
 	}
-	if s.group > 0 { // the first worker's is used
-		a.release()
+	a.last = a.release(a.last) // all have left that world
+	if s.group > 0 {           // the first worker's is used
+		a.store = a.release(a.store)
 	}
-	grace := a.Job.Program.Grace.Duration
-	if !a.await(grace+killLimit, func() bool {
-		return !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.member && !p.keeps() && !p.retired() })
-	}) {
-		return nil, errors.New("processes of the program do not end after SIGKILL")
-	}
+	world, shut := context.WithCancel(ctx)
+	defer shut()
+	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
+	a.absorb(v.fails) // who waited for this world, and has ended meanwhile, was one of its members
 	here := w.Members[s.group].Crew
-	if own := s.source - s.first; own >= 0 && own < int(here.Processes) && !a.has(own) {
-		return nil, nil // who was to pass the state on has ended meanwhile
+	if own := s.source - s.first; len(v.failed) > 0 || own >= 0 && own < int(here.Processes) && !a.has(own) {
+		return v.failures(), nil
 	}
-	world, end := context.WithCancel(ctx)
-	defer end()
 	a.records.enter(w.Floor, int(w.Settled), s.source >= 0)
 	a.scripts.serve(world, w.Formation, net.JoinHostPort(s.host, strconv.Itoa(s.port)))
-	v := &vigil{agent: a, world: w, seat: s, stops: make(map[int]time.Time), frozen: make(map[int]bool), late: make(map[int]bool), grace: grace}
 	if err := v.start(ctx, int(here.Processes)); err != nil {
 		return nil, err
 	}
 	a.Log.Info(fmt.Sprintf("World %d: ranks %s of %d", w.Id, ranks(s.first, int(here.Processes)), s.size), "formation", w.Formation, "store", w.Members[0].Crew.Store)
 	a.beats.world(w.Formation)
-	failed, err := v.keep(ctx)
+	err = v.keep(ctx)
 	a.beats.world(0)
-	end()
 	if err == nil {
-		v.part()
+		err = v.part(ctx)
 	}
-	return failed, err
+	if err != nil {
+		return nil, err
+	}
+	return v.failures(), nil
 }
 
 // has reports whether the n-th of the processes that take part has a state, and waits.
@@ -103,7 +99,7 @@ func (a *agent) has(n int) bool {
 	return false
 }
 
-// ranks is "2" or "2-5".
+// ranks returns "2" or "2-5".
 func ranks(first, n int) string {
 	if n == 0 {
 		return "none"
@@ -114,7 +110,7 @@ func ranks(first, n int) string {
 	return fmt.Sprintf("%d-%d", first, first+n-1)
 }
 
-// networkInterface is the one that has the worker's address, for gloo and NCCL; "" if none is found.
+// networkInterface returns the one that has the worker's address, for gloo and NCCL; "" if none is found.
 func (a *agent) networkInterface() string {
 	if name := a.Job.Program.Interface; name != "" {
 		return name

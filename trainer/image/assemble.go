@@ -2,6 +2,7 @@ package image
 
 import (
 	"archive/tar"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"errors"
@@ -20,10 +21,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/elasticdl/elasticdl/trainer/source/folder"
 )
 
 // entryPoint is where the binary is in an image.
 const entryPoint = "/elasticdl"
+
+// WorkDir is where code is in an image that has some, and where its processes start.
+const WorkDir = "/app"
 
 // Config says what an image is made of.
 type Config struct {
@@ -32,6 +38,8 @@ type Config struct {
 	Base         string   // image that it is put on; "": none
 	Insecure     bool     // the base's registry may speak plain HTTP
 	Certificates string   // file of certificate authorities, for an image without a base; "": none
+
+	Code *folder.Folder // what else is in it, at WorkDir; nil: nothing
 }
 
 // Image is a made image. Its layers are files, so it is gone with the directory that it was assembled in.
@@ -166,15 +174,37 @@ func assembleOne(ctx context.Context, c Config, b Binary, dir string) (v1.Image,
 		}
 		layers = append(layers, layer)
 	}
-	layer, err := writeLayer(filepath.Join(dir, "elasticdl.tar.gz"), kind, []entry{{name: entryPoint[1:], mode: 0o755, file: b.Path}})
+	bill := filepath.Join(dir, "elasticdl.cdx.json")
+	if err := writeBOM(b, bill); err != nil {
+		return nil, fmt.Errorf("write the bill of materials: %w", err)
+	}
+	layer, err := writeLayer(filepath.Join(dir, "elasticdl.tar.gz"), kind, []entry{{name: entryPoint[1:], mode: 0o755, file: b.Path}, {name: bomFile[1:], mode: 0o644, file: bill}})
 	if err != nil {
 		return nil, err
 	}
-	return configure(base, append(layers, layer), b, labels)
+	layers = append(layers, layer)
+	workDir := ""
+	if c.Code != nil { // a layer of its own, the last: it changes most often
+		if layer, err = writeLayer(filepath.Join(dir, "code.tar.gz"), kind, codeEntries(c.Code)); err != nil {
+			return nil, err
+		}
+		layers, workDir = append(layers, layer), WorkDir
+	}
+	return configure(base, layers, b, labels, workDir)
 }
 
-// configure puts layers on a base and says how the image is run.
-func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]string) (v1.Image, error) {
+// codeEntries places a directory of code in an image. It is root's, and any user may read it.
+func codeEntries(code *folder.Folder) []entry {
+	top := WorkDir[1:] + "/"
+	entries := []entry{{name: top, mode: 0o755}}
+	for _, e := range code.Entries {
+		entries = append(entries, entry{name: top + e.Name, mode: int64(e.Mode()), file: e.Path})
+	}
+	return entries
+}
+
+// configure puts layers on a base and says how the image is run: in workDir, or where the base is if that is "".
+func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]string, workDir string) (v1.Image, error) {
 	created := v1.Time{Time: b.created()}
 	var added []mutate.Addendum
 	for _, layer := range layers {
@@ -193,6 +223,7 @@ func configure(base v1.Image, layers []v1.Layer, b Binary, labels map[string]str
 	file.OS, file.Architecture, file.Variant, file.Created = os, arch, variant, created
 	file.Config.Entrypoint, file.Config.Cmd = []string{entryPoint}, nil
 	file.Config.Env = withPath(file.Config.Env)
+	file.Config.WorkingDir = cmp.Or(workDir, file.Config.WorkingDir)
 	if file.Config.Labels == nil {
 		file.Config.Labels = make(map[string]string)
 	}

@@ -203,7 +203,11 @@ func TestPushedImageRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := map[string]string{"elasticdl": "-rwxr-xr-x " + string(program), "tmp": "-rwxrwxrwx ",
+			bill, err := b.bom()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]string{"elasticdl": "-rwxr-xr-x " + string(program), "elasticdl.cdx.json": "-rw-r--r-- " + string(bill), "tmp": "-rwxrwxrwx ",
 				"etc": "-rwxr-xr-x ", "etc/ssl": "-rwxr-xr-x ", "etc/ssl/certs": "-rwxr-xr-x ", "etc/ssl/certs/ca-certificates.crt": "-rw-r--r-- authorities"}
 			if !maps.Equal(files, want) {
 				t.Errorf("%s: files %v, want %v", b.Platform, slices.Sorted(maps.Keys(files)), slices.Sorted(maps.Keys(want)))
@@ -391,5 +395,30 @@ func TestBrokenBases(t *testing.T) {
 	}
 	if entries, _ := os.ReadDir(string(store)); len(entries) != 1 {
 		t.Errorf("a failed build leaves %v", entries)
+	}
+}
+
+// The layers of a base are pulled once, however many images stand on it.
+func TestBaseIsPulledOnce(t *testing.T) {
+	broken := new(corrupt)
+	host := serve(t, func(next http.Handler) http.Handler { broken.next = next; return broken })
+	pushBase(t, host+"/base:1", 2)
+	store := Store(t.TempDir())
+	save := func(i *Image) {
+		t.Helper()
+		if err := store.Save(t.Context(), i, quiet); err != nil {
+			t.Errorf("%s for %v: %v", i.Name, i.Platforms, err)
+		}
+	}
+	var all []*Image
+	for _, name := range []string{"r/elasticdl:1", "r/elasticdl:2"} {
+		for n := range 2 {
+			all = append(all, assemble(t, Config{Name: name, Binaries: binaries(t, n+1), Base: host + "/base:1"}))
+		}
+	}
+	save(all[1])
+	broken.now = true // its layers only: the rest was read above
+	for _, i := range all {
+		save(i)
 	}
 }

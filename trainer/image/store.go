@@ -37,6 +37,9 @@ func (s Store) Save(ctx context.Context, i *Image, progress func(Progress)) erro
 	}
 	defer os.RemoveAll(temporary)
 	progress(Progress{Step: "save " + i.Name})
+	if err := s.reuse(i, filepath.Join(temporary, "new")); err != nil {
+		return fmt.Errorf("save %s: %w", i.Name, err)
+	}
 	if err := i.write(filepath.Join(temporary, "new")); err != nil {
 		return fmt.Errorf("save %s: %w", i.Name, err)
 	}
@@ -47,6 +50,58 @@ func (s Store) Save(ctx context.Context, i *Image, progress func(Progress)) erro
 		return err
 	}
 	return os.Rename(filepath.Join(temporary, "new"), s.dir(i.Name))
+}
+
+// reuse links the layers that images of the store have already into a layout, so that those of a base, gigabytes of PyTorch, are pulled once.
+func (s Store) reuse(i *Image, into string) error {
+	layers, err := i.layers()
+	if err != nil {
+		return err
+	}
+	stored, err := os.ReadDir(string(s))
+	if err != nil {
+		return err
+	}
+	for _, layer := range layers {
+		digest, err := layer.Digest()
+		if err != nil {
+			return err
+		}
+		blobs := filepath.Join(into, "blobs", digest.Algorithm)
+		if err := os.MkdirAll(blobs, 0o755); err != nil {
+			return err
+		}
+		for _, image := range stored { // one without it, or a file system without links: it is pulled
+			if os.Link(filepath.Join(string(s), image.Name(), "blobs", digest.Algorithm, digest.Hex), filepath.Join(blobs, digest.Hex)) == nil {
+				break
+			}
+		}
+	}
+	return nil
+}
+
+// layers returns those of all platforms.
+func (i *Image) layers() ([]v1.Layer, error) {
+	if i.index == nil {
+		return i.plain.Layers()
+	}
+	manifest, err := i.index.IndexManifest()
+	if err != nil {
+		return nil, err
+	}
+	var all []v1.Layer
+	for _, m := range manifest.Manifests {
+		part, err := i.index.Image(m.Digest)
+		if err != nil {
+			return nil, err
+		}
+		layers, err := part.Layers()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, layers...)
+	}
+	return all, nil
 }
 
 // write makes an OCI layout of an image.

@@ -34,7 +34,7 @@ func (j *Job) SettleCheckpoints(dir string, given func(flag string) bool) {
 
 // ClaimDir returns where the job has checkpoints on a cluster if it does not say: on its first volume that is a claim and can be
 // written to, outside of its data. It is "" if there is none.
-func (j *Job) ClaimDir() string { return j.onClaim("checkpoints") }
+func (j *Job) ClaimDir() string { return j.onClaim(path.Join("elasticdl-"+j.Name, "checkpoints")) }
 
 // ResultDir returns where the trained model is on a cluster if the job does not say (--output): beside its checkpoints, as
 // [Job.ClaimDir] has them. It is "" if there is no such place, or no model is trained.
@@ -42,13 +42,13 @@ func (j *Job) ResultDir() string {
 	if !j.Trains() {
 		return ""
 	}
-	return j.onClaim("model")
+	return j.onClaim(path.Join("elasticdl-"+j.Name, "model"))
 }
 
-// onClaim names a directory of the job on a claim.
+// onClaim names a directory on the job's first claim that can be written to, outside of its data; "" if there is none.
 func (j *Job) onClaim(name string) string {
 	for _, v := range j.Volumes {
-		dir := path.Join(v.MountPath, "elasticdl-"+j.Name, name)
+		dir := path.Join(v.MountPath, name)
 		if _, data := j.dataAround(dir); v.ClaimName != "" && !j.readOnly(v) && data == "" {
 			return dir
 		}

@@ -184,11 +184,13 @@ func (j *Job) ValidateCluster() error {
 	j.checkPlaces(&p)
 	j.checkShared(&p)
 	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), "--ttl=%v: expected whole seconds, 0 or more", j.TTL)
+	p.check(j.RunAsUser >= 0, "--run_as_user=%d: expected the number of a user, or 0 for the image's", j.RunAsUser)
 	p.check(wholeSeconds(j.Deadline.Duration), "--deadline=%v: expected whole seconds, 0 or more", j.Deadline)
 	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), "--service_account=%s: expected the name of a ServiceAccount", j.ServiceAccount)
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
 		p.check(!ReservedEnv(name), "--envs=%s=%s: the pods have a variable of that name already", name, j.Envs[name])
 	}
+	j.checkPlain(&p)
 	return errors.Join(p...)
 }
 

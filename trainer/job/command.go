@@ -21,6 +21,7 @@ type Command struct {
 	Follow      bool   // --follow: show logs until the end
 	YAML        string // --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" = submit
 	ClusterSpec string // --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
+	Upload      string // --workdir: a directory of this machine, which the caller uploads, see [Job.SetCode]; "" = none
 	Context     string // --context: of the kube config file; "" = the current one
 	Kubeconfig  string // --kubeconfig: "" = as kubectl finds it
 
@@ -116,6 +117,7 @@ func (c *Command) finish(p *problems) {
 	j.Settle(c.has)
 	if j.Runs() {
 		c.settleProgram()
+		c.settleWorkdir(p)
 	}
 	c.settleCheckpoints(p)
 	if j.Trains() && !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {

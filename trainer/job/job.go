@@ -84,24 +84,28 @@ type Job struct {
 	CheckpointDirForInit string   `json:"checkpointDirForInit,omitzero"` // --checkpoint_dir_for_init: of another job; or one of its commits; or an exported model
 
 	// The pods.
-	Image            string            `json:"image,omitzero"`            // --image_name
-	ImagePullPolicy  string            `json:"imagePullPolicy,omitzero"`  // --image_pull_policy: Always, IfNotPresent, Never
-	RestartPolicy    string            `json:"restartPolicy,omitzero"`    // --restart_policy: Never, OnFailure, Always
-	Master           Pod               `json:"master,omitzero"`           // --master_*
-	PS               Pod               `json:"ps,omitzero"`               // --ps_*
-	Worker           Pod               `json:"worker,omitzero"`           // --worker_*
-	Volumes          []Volume          `json:"volumes,omitempty"`         // --volume: of every pod
-	Envs             map[string]string `json:"envs,omitzero"`             // --envs: of every pod
-	PopulateEnvNames string            `json:"populateEnvNames,omitzero"` // --populate_env_names: regexp of names that servers and workers take over from the master
-	ClusterSpecJSON  string            `json:"clusterSpecJSON,omitzero"`  // --cluster_spec_json: a JSON object; also what the file of --cluster_spec says
-	MaxMemory        string            `json:"maxMemory,omitzero"`        // --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
-	Tolerations      []Toleration      `json:"tolerations,omitempty"`     // --tolerations: of every pod
-	NodeSelector     map[string]string `json:"nodeSelector,omitzero"`     // --node_selector: of every pod
-	ServiceAccount   string            `json:"serviceAccount,omitzero"`   // --service_account: the pods', there already; "" = the job's own
-	TTL              *Duration         `json:"ttl,omitempty"`             // --ttl: from the end of the job until all of it is deleted; nil = it stays
-	Deadline         Duration          `json:"deadline,omitzero"`         // --deadline: the job fails if it runs for longer; 0 = never
-	Suspend          bool              `json:"suspend,omitzero"`          // --suspend: the job is made, and does not start yet
-	LogLevel         string            `json:"logLevel,omitzero"`         // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
+	Image             string               `json:"image,omitzero"`             // --image_name
+	ImagePullPolicy   string               `json:"imagePullPolicy,omitzero"`   // --image_pull_policy: Always, IfNotPresent, Never
+	RestartPolicy     string               `json:"restartPolicy,omitzero"`     // --restart_policy: Never, OnFailure, Always
+	Master            Pod                  `json:"master,omitzero"`            // --master_*
+	PS                Pod                  `json:"ps,omitzero"`                // --ps_*
+	Worker            Pod                  `json:"worker,omitzero"`            // --worker_*
+	Volumes           []Volume             `json:"volumes,omitempty"`          // --volume: of every pod
+	Envs              map[string]string    `json:"envs,omitzero"`              // --envs: of every pod
+	EnvSecrets        map[string]SecretRef `json:"envSecrets,omitzero"`        // --env_secret: variables of every pod, but the master of a program's job, with values of Secrets
+	AllowPlainSecrets bool                 `json:"allowPlainSecrets,omitzero"` // --allow_plain_secrets: what looks like a secret in the job is none
+	ImagePullSecrets  []string             `json:"imagePullSecrets,omitempty"` // --image_pull_secret: names of the Secrets by which images are pulled
+	PopulateEnvNames  string               `json:"populateEnvNames,omitzero"`  // --populate_env_names: regexp of names that servers and workers take over from the master
+	ClusterSpecJSON   string               `json:"clusterSpecJSON,omitzero"`   // --cluster_spec_json: a JSON object; also what the file of --cluster_spec says
+	MaxMemory         string               `json:"maxMemory,omitzero"`         // --max_memory: what a pod that ran out of memory is given at most; "" = no more than before
+	Tolerations       []Toleration         `json:"tolerations,omitempty"`      // --tolerations: of every pod
+	NodeSelector      map[string]string    `json:"nodeSelector,omitzero"`      // --node_selector: of every pod
+	ServiceAccount    string               `json:"serviceAccount,omitzero"`    // --service_account: the pods', there already; "" = the job's own
+	RunAsUser         int                  `json:"runAsUser,omitzero"`         // --run_as_user: number of the user and group that pods run as; 0 = the image's
+	TTL               *Duration            `json:"ttl,omitempty"`              // --ttl: from the end of the job until all of it is deleted; nil = it stays
+	Deadline          Duration             `json:"deadline,omitzero"`          // --deadline: the job fails if it runs for longer; 0 = never
+	Suspend           bool                 `json:"suspend,omitzero"`           // --suspend: the job is made, and does not start yet
+	LogLevel          string               `json:"logLevel,omitzero"`          // --log_level: DEBUG, INFO, WARNING, ERROR, CRITICAL
 }
 
 // Type is what a job is for.

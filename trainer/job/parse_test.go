@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -173,7 +174,7 @@ func TestParseDuration(t *testing.T) {
 // What a parser takes, it writes, and takes again as the same.
 func FuzzParsers(f *testing.F) {
 	for _, s := range []string{"cpu=250m,memory=32Mi,gpu=1", "claim_name=c,mount_path=/d;host_path=/h,mount_path=/h", "high=0.5", "0.3", "A=b=c,D=e,f",
-		"key=nvidia.com/gpu,operator=Exists,effect=NoSchedule;key=k,value=v,effect=NoExecute,seconds=60", "disktype=ssd,example.com/zone=a"} {
+		"key=nvidia.com/gpu,operator=Exists,effect=NoSchedule;key=k,value=v,effect=NoExecute,seconds=60", "disktype=ssd,example.com/zone=a", "A=b/c;D=e/f", "a;b"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
@@ -195,6 +196,13 @@ func FuzzParsers(f *testing.F) {
 		again(t, s, span(&l), span(&l2), func() bool { return reflect.DeepEqual(l, l2) })
 		var d, d2 Duration
 		again(t, s, duration(&d), duration(&d2), func() bool { return d == d2 })
+		var x, x2 map[string]SecretRef
+		again(t, s, envSecrets(&x), envSecrets(&x2), func() bool { return maps.Equal(x, x2) })
+		var y, y2 []string
+		again(t, s, names(&y), names(&y2), func() bool { return slices.Equal(y, y2) })
+		if why := PlainSecret(s, "a"+s); len(why) > 40 { // it is one of a few words, and none of the value's
+			t.Errorf("%q", why)
+		}
 		ParseParams(s)
 	})
 }

@@ -34,6 +34,9 @@ type Program struct {
 	GPUs          int      `json:"gpus,omitzero"`           // --gpus: of each worker
 	Interface     string   `json:"interface,omitzero"`      // --network_interface: for gloo and NCCL; "" = the one that leads to the other workers
 	AgentImage    string   `json:"agentImage,omitzero"`     // --agent_image_name: has the elasticdl binary, and runs the master; "" = the job's image has and does
+	Workdir       string   `json:"workdir,omitzero"`        // --workdir: where processes start, as the worker has it; "" = where the worker does
+	Code          string   `json:"code,omitzero"`           // archive on a volume of what --workdir named; each worker unpacks it, and its processes start there
+	CodeSHA256    string   `json:"codeSHA256,omitzero"`     // of the archive
 }
 
 // What --restart_on_join can be: whether processes that keep no state are started again when a worker joins.
@@ -66,6 +69,7 @@ var programFlags = []Flag{
 	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker", bind: func(c *Command) value { return place(&c.Job.Program.LogDir) }},
 	{Name: "redirects", Topic: Processes, Effect: Everywhere, Usage: "output to files in --log_dir: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1 (-r)", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
 	{Name: "tee", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well (-t)", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
+	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return place(&c.Job.Program.Workdir) }},
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
 	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
 	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
@@ -288,6 +292,7 @@ func (j *Job) checkProgramPods(p *problems) {
 	g := &j.Program
 	p.check(j.Image != "", "--image_name is missing: name an image that has what the program needs, as pytorch/pytorch, and with --agent_image_name one that has elasticdl")
 	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), "--agent_image_name=%s: expected an image, as registry.example/elasticdl:mnist", g.AgentImage)
+	j.checkCode(p)
 	asks := j.Worker.Request[gpu] != "" || j.Worker.Limit[gpu] != ""
 	p.check(g.Processes != "gpu" || asks, "--nproc_per_node=gpu: workers ask for no GPU; give --gpus")
 	for _, v := range j.Volumes {

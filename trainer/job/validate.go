@@ -67,13 +67,20 @@ func (j *Job) Validate() error {
 	return errors.Join(p...)
 }
 
+// CheckName says what is wrong with the name of a job.
+func CheckName(name string) error {
+	if !jobName.MatchString(name) || len(name) > MaxName {
+		return fmt.Errorf("%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", name, MaxName)
+	}
+	return nil
+}
+
 func (j *Job) checkNames(p *problems) {
-	switch {
+	switch err := CheckName(j.Name); {
 	case j.Name == "":
 		p.check(false, "--job_name is missing: give the job a name")
 	default:
-		p.check(jobName.MatchString(j.Name) && len(j.Name) <= MaxName,
-			"--job_name=%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", j.Name, MaxName)
+		p.check(err == nil, "--job_name=%w", err)
 	}
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace),
 		"--namespace=%s: expected lower-case letters, digits and '-'", j.Namespace)
@@ -215,6 +222,7 @@ func (j *Job) checkPods(p *problems) {
 	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
 		p.check(false, "--populate_env_names=%s: expected a regular expression", j.PopulateEnvNames)
 	}
+	j.checkSecrets(p)
 	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), "--cluster_spec_json: expected a JSON object")
 }
 

@@ -1,11 +1,13 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -34,10 +36,11 @@ const collectLimit = 30 * time.Second
 // may not be looked at is taken to be in order. err says that the cluster does not answer.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
 	_, flaws := manifest.Submit(j)
-	problem, err := c.checkNamespace(ctx)
+	namespace, problem, err := c.checkNamespace(ctx)
 	if problem != nil || err != nil {
 		return errors.Join(flaws, problem), err
 	}
+	flaws = errors.Join(flaws, restricted(j, namespace))
 	checks := []func() error{func() error { return c.checkName(ctx, j.Name) }}
 	for class, flag := range classes(j) {
 		checks = append(checks, func() error {
@@ -59,6 +62,7 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 			return missing(err, "--service_account=%s: namespace %s has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints", j.ServiceAccount, c.namespace)
 		})
 	}
+	checks = append(checks, c.secretChecks(ctx, j)...)
 	found := make([]error, len(checks))
 	var all sync.WaitGroup
 	for i, check := range checks {
@@ -69,9 +73,47 @@ func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error
 	return errors.Join(flaws, errors.Join(found...)), nil
 }
 
+// secretChecks look for the Secrets that a job's pods name, and for the keys in them: without one a pod waits for ever.
+func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() error) {
+	get := func(name string) (*core.Secret, error) {
+		return c.set.CoreV1().Secrets(c.namespace).Get(ctx, name, meta.GetOptions{})
+	}
+	wanted := make(map[string][]string) // variables, by the Secret that they are of
+	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
+		wanted[j.EnvSecrets[name].Secret] = append(wanted[j.EnvSecrets[name].Secret], name)
+	}
+	for secret, vars := range wanted {
+		checks = append(checks, func() error {
+			o, err := get(secret)
+			if err != nil {
+				return missing(err, "--env_secret=%s=%v: namespace %s has no Secret %s: kubectl create secret generic %[4]s --from-literal=%[5]s=...%[6]s",
+					vars[0], j.EnvSecrets[vars[0]], c.namespace, secret, j.EnvSecrets[vars[0]].Key, c.place)
+			}
+			var problems []error
+			for _, name := range vars {
+				if _, has := o.Data[j.EnvSecrets[name].Key]; !has {
+					problems = append(problems, fmt.Errorf("--env_secret=%s=%v: the Secret has no key %s: it has %s",
+						name, j.EnvSecrets[name], j.EnvSecrets[name].Key, cmp.Or(strings.Join(slices.Sorted(maps.Keys(o.Data)), ", "), "none")))
+				}
+			}
+			return errors.Join(problems...)
+		})
+	}
+	for _, name := range j.ImagePullSecrets {
+		checks = append(checks, func() error {
+			o, err := get(name)
+			if err == nil && o.Type != core.SecretTypeDockerConfigJson && o.Type != core.SecretTypeDockercfg {
+				return fmt.Errorf("--image_pull_secret=%s: the Secret is of type %s: expected %s, as kubectl create secret docker-registry makes it", name, o.Type, core.SecretTypeDockerConfigJson)
+			}
+			return missing(err, "--image_pull_secret=%s: namespace %s has no such Secret; make it with kubectl create secret docker-registry %[1]s%[3]s", name, c.namespace, c.place)
+		})
+	}
+	return checks
+}
+
 // checkNamespace is the first request: it finds out, too, whether the cluster is there.
-func (c *Client) checkNamespace(ctx context.Context) (problem, err error) {
-	_, err = ask(ctx, c, "get namespace "+c.namespace, func(ctx context.Context) (*core.Namespace, error) {
+func (c *Client) checkNamespace(ctx context.Context) (found *core.Namespace, problem, err error) {
+	found, err = ask(ctx, c, "get namespace "+c.namespace, func(ctx context.Context) (*core.Namespace, error) {
 		n, err := c.set.CoreV1().Namespaces().Get(ctx, c.namespace, meta.GetOptions{})
 		if api.IsForbidden(err) {
 			err = nil
@@ -79,9 +121,30 @@ func (c *Client) checkNamespace(ctx context.Context) (problem, err error) {
 		return n, err
 	})
 	if api.IsNotFound(err) {
-		return fmt.Errorf("--namespace=%s: the cluster has no such namespace", c.namespace), nil
+		return nil, fmt.Errorf("--namespace=%s: the cluster has no such namespace", c.namespace), nil
 	}
-	return nil, err
+	return found, nil, err
+}
+
+// enforces is the label by which a namespace says which pods it refuses.
+const enforces = "pod-security.kubernetes.io/enforce"
+
+// restricted reports why a namespace that enforces restricted would refuse a job's pods. What --cluster_spec_json changes in them is the
+// cluster's own to judge.
+func restricted(j *job.Job, namespace *core.Namespace) error {
+	if namespace == nil || namespace.Labels[enforces] != "restricted" || j.ClusterSpecJSON != "" {
+		return nil
+	}
+	var problems []error
+	if j.RunAsUser == 0 {
+		problems = append(problems, fmt.Errorf("--run_as_user is missing: namespace %s enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000", namespace.Name))
+	}
+	for _, v := range j.Volumes {
+		if v.HostPath != "" {
+			problems = append(problems, fmt.Errorf("--volume=%v: namespace %s enforces restricted, and runs no pod with a host_path: give a claim_name", v, namespace.Name))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // checkName refuses the name of a job that there is.
@@ -303,10 +366,10 @@ func Manifests(j *job.Job) ([]byte, error) {
 	return s.YAML()
 }
 
-// Permissions is what an administrator applies, so that the jobs of a namespace can do without a
+// Permissions is what an administrator applies, so that the named jobs of a namespace, or all of them, can do without a
 // ServiceAccount of their own.
-func Permissions(namespace, serviceAccount string) ([]byte, error) {
-	account, role, binding := manifest.Permissions(namespace, serviceAccount)
+func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, error) {
+	account, role, binding := manifest.Permissions(namespace, serviceAccount, jobs...)
 	return manifest.YAML(account, role, binding)
 }
 

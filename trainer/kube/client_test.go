@@ -232,10 +232,18 @@ func TestPreflight(t *testing.T) {
 	j.Master.Priority, j.Worker.Priority = job.Priority{Class: "urgent"}, job.Priority{Class: "high", Share: 0.5}
 	j.Volumes = []job.Volume{{ClaimName: "data", MountPath: "/data"}, {HostPath: "/tmp", MountPath: "/tmp"}}
 	j.ServiceAccount = "trainer"
+	j.EnvSecrets = map[string]job.SecretRef{"A": {Secret: "gone", Key: "key"}, "B": {Secret: "there", Key: "key"}, "C": {Secret: "there", Key: "other"}}
+	j.ImagePullSecrets = []string{"there", "nowhere", "registry"}
+	there := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "there", Namespace: "default"}, Type: core.SecretTypeOpaque, Data: map[string][]byte{"key": nil, "more": nil}}
+	registry := &core.Secret{ObjectMeta: meta.ObjectMeta{Name: "registry", Namespace: "default"}, Type: core.SecretTypeDockerConfigJson}
 	objects, _ := submitted(t, nil)
-	c, _ := testClient(append(objects, namespace)...)
+	c, _ := testClient(append(objects, namespace, there, registry)...)
 	problems, err := c.Preflight(t.Context(), j)
 	want := []string{
+		"--env_secret=A=gone/key: namespace default has no Secret gone: kubectl create secret generic gone --from-literal=key=...",
+		"--env_secret=C=there/other: the Secret has no key other: it has key, more",
+		"--image_pull_secret=nowhere: namespace default has no such Secret; make it with kubectl create secret docker-registry nowhere",
+		"--image_pull_secret=there: the Secret is of type Opaque: expected kubernetes.io/dockerconfigjson, as kubectl create secret docker-registry makes it",
 		"--job_name=test: there is a job of that name: Pending; give another name, or: elasticdl stop test",
 		"--master_pod_priority: the cluster has no PriorityClass urgent",
 		"--service_account=trainer: namespace default has no such ServiceAccount; an administrator makes it of what elasticdl rbac prints",
@@ -248,7 +256,7 @@ func TestPreflight(t *testing.T) {
 	}
 
 	c, set := testClient(namespace)
-	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims", "serviceaccounts"} {
+	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims", "serviceaccounts", "secrets"} {
 		fail(set, "get", resource, 9, forbidden("get", resource))
 	}
 	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
@@ -257,6 +265,30 @@ func TestPreflight(t *testing.T) {
 	c, _ = testClient()
 	if problems, err := c.Preflight(t.Context(), j); err != nil || problems == nil || problems.Error() != "--namespace=default: the cluster has no such namespace" {
 		t.Errorf("no namespace: %v, %v", problems, err)
+	}
+}
+
+// A namespace that enforces restricted refuses pods, which would show only when the master's is made.
+func TestPreflightRestricted(t *testing.T) {
+	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default", Labels: map[string]string{enforces: "restricted"}}}
+	c, _ := testClient(namespace)
+	j := testJob()
+	j.Volumes = []job.Volume{{HostPath: "/tmp", MountPath: "/tmp"}}
+	problems, err := c.Preflight(t.Context(), j)
+	want := "--run_as_user is missing: namespace default enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000\n" +
+		"--volume=host_path=/tmp,mount_path=/tmp: namespace default enforces restricted, and runs no pod with a host_path: give a claim_name"
+	if err != nil || problems == nil || strings.TrimSpace(problems.Error()) != want {
+		t.Errorf("got\n%v\n%v, want\n%s", problems, err, want)
+	}
+	j.Volumes, j.RunAsUser = nil, 1000
+	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
+		t.Errorf("a job as it wants it: %v, %v", problems, err)
+	}
+	namespace.Labels[enforces] = "baseline"
+	c, _ = testClient(namespace)
+	j.Volumes, j.RunAsUser = nil, 0
+	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
+		t.Errorf("baseline: %v, %v", problems, err)
 	}
 }
 

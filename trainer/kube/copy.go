@@ -2,11 +2,13 @@ package kube
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +24,9 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 	"k8s.io/client-go/util/exec"
 	"k8s.io/klog/v2"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
 // A directory is copied to a claim, or from it, through a pod that mounts it: of the image of a job, whose hidden commands receive
@@ -47,6 +52,9 @@ type Copy struct {
 	Model bool   // of what is copied from a claim: the model that is there, exported or as a checkpoint, and nothing else
 	Image string // of ElasticDL
 	Pull  string // its pull policy; "": the cluster's choice
+
+	Flag string   // by which the user has named the claim; "": --to=claim:CLAIM
+	Job  *job.Job // that the copy is for: its pod runs where the job's workers may, as they do; nil: anywhere
 }
 
 // CopyProgress tells how far one step is, in bytes.
@@ -70,18 +78,21 @@ func (c *Client) copyToClaim(ctx context.Context, what Copy, run stream, progres
 		return false, err
 	}
 	step := "copy to claim " + what.Claim
-	return c.throughPod(ctx, what, from.total(), "--to=", step, progress, func(ctx context.Context, pod string) (bool, error) {
+	if err := c.checkClaim(ctx, cmp.Or(what.Flag, "--to=claim:"+what.Claim), what.Claim, true); err != nil {
+		return false, err
+	}
+	return c.throughPod(ctx, what, from.total(), step, progress, func(ctx context.Context, pod string) (bool, error) {
 		return from.send(ctx, pod, path.Join(claimMount, what.To), run, func(done int64) { progress(CopyProgress{step, done, from.total()}) })
 	})
 }
 
-// throughPod copies through a pod that mounts the claim, which flag has named.
-func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, flag, step string, progress func(CopyProgress), do func(ctx context.Context, pod string) (bool, error)) (existed bool, err error) {
-	if err := c.checkClaim(ctx, flag, what.Claim); err != nil {
+// throughPod copies through a pod that mounts the claim.
+func (c *Client) throughPod(ctx context.Context, what Copy, bytes int64, step string, progress func(CopyProgress), do func(ctx context.Context, pod string) (bool, error)) (existed bool, err error) {
+	progress(CopyProgress{Step: "start a pod that mounts claim " + what.Claim})
+	p, err := copyPod(what, bytes)
+	if err != nil {
 		return false, err
 	}
-	progress(CopyProgress{Step: "start a pod that mounts claim " + what.Claim})
-	p := copyPod(what, bytes)
 	defer func() { err = errors.Join(err, c.deletePod(ctx, p.Name)) }()
 	if _, err := ask(ctx, c, "create pod "+p.Name, func(ctx context.Context) (*core.Pod, error) {
 		return c.set.CoreV1().Pods(c.namespace).Create(ctx, p, meta.CreateOptions{})
@@ -140,24 +151,31 @@ func (c *Client) watchEnd(ctx context.Context, name string, cancel context.Cance
 	}
 }
 
-// checkClaim says that a claim is not there; one that may not be looked at is taken to be.
-func (c *Client) checkClaim(ctx context.Context, flag, claim string) error {
-	_, err := ask(ctx, c, "get claim "+claim, func(ctx context.Context) (*core.PersistentVolumeClaim, error) {
+// checkClaim says that a claim, which flag has named, is not there, or that nobody can write to it; one that may not be looked at is taken to be in order.
+func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool) error {
+	there, err := ask(ctx, c, "get claim "+claim, func(ctx context.Context) (*core.PersistentVolumeClaim, error) {
 		return c.set.CoreV1().PersistentVolumeClaims(c.namespace).Get(ctx, claim, meta.GetOptions{})
 	})
 	switch {
 	case api.IsForbidden(err):
 		return nil
 	case api.IsNotFound(err):
-		return fmt.Errorf("%sclaim:%s: namespace %s has no such PersistentVolumeClaim", flag, claim, c.namespace)
+		return fmt.Errorf("%s: namespace %s has no such PersistentVolumeClaim", flag, c.namespace)
+	case err != nil:
+		return err
 	}
-	return err
+	if write && slices.Equal(there.Spec.AccessModes, []core.PersistentVolumeAccessMode{core.ReadOnlyMany}) {
+		return fmt.Errorf("%s: the claim is %s: nothing can be copied to it; expected one that is %s", flag, core.ReadOnlyMany, core.ReadWriteMany)
+	}
+	return nil
 }
 
 // copyPod is the pod that receives. If nobody is left to delete it, it ends by itself some time.
-func copyPod(what Copy, bytes int64) *core.Pod {
+func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	const slowest = 1 << 20 // bytes per second
-	return &core.Pod{
+	confined := manifest.Confined()
+	confined.ReadOnlyRootFilesystem = new(true) // it writes to the claim only
+	p := &core.Pod{
 		ObjectMeta: meta.ObjectMeta{Name: "elasticdl-copy-" + rand.String(6), Labels: map[string]string{"app": "elasticdl"}},
 		Spec: core.PodSpec{
 			RestartPolicy:                 core.RestartPolicyNever,
@@ -165,8 +183,10 @@ func copyPod(what Copy, bytes int64) *core.Pod {
 			TerminationGracePeriodSeconds: new(int64(1)),
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
+			SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
 			Containers: []core.Container{{
-				Name: "copy", Image: what.Image, ImagePullPolicy: core.PullPolicy(what.Pull), Args: []string{"receive", "--hold"},
+				SecurityContext: confined,
+				Name:            "copy", Image: what.Image, ImagePullPolicy: core.PullPolicy(what.Pull), Args: []string{"receive", "--hold"},
 				Resources: core.ResourceRequirements{
 					Requests: core.ResourceList{core.ResourceCPU: resource.MustParse("100m"), core.ResourceMemory: resource.MustParse("128Mi")},
 					Limits:   core.ResourceList{core.ResourceCPU: resource.MustParse("1"), core.ResourceMemory: resource.MustParse("512Mi")},
@@ -178,6 +198,10 @@ func copyPod(what Copy, bytes int64) *core.Pod {
 			}}},
 		},
 	}
+	if what.Job != nil {
+		return p, manifest.LikeWorker(what.Job, &p.Spec)
+	}
+	return p, nil
 }
 
 // awaitRunning waits for a pod to run, and notes what it waits for.

@@ -28,7 +28,10 @@ func (c *Client) CopyFromClaim(ctx context.Context, what Copy, progress func(Cop
 func (c *Client) copyFromClaim(ctx context.Context, what Copy, run stream, progress func(CopyProgress)) (existed bool, err error) {
 	step := "copy from claim " + what.Claim
 	const most = 1 << 40 // bytes, which nobody knows before
-	return c.throughPod(ctx, what, most, "", step, progress, func(ctx context.Context, pod string) (bool, error) {
+	if err := c.checkClaim(ctx, "claim:"+what.Claim, what.Claim, false); err != nil {
+		return false, err
+	}
+	return c.throughPod(ctx, what, most, step, progress, func(ctx context.Context, pod string) (bool, error) {
 		command := []string{"/elasticdl", "send", "--from=" + path.Join(claimMount, what.From)}
 		if what.Model {
 			command = append(command, "--model")

@@ -187,13 +187,19 @@ func receive(r io.Reader, dir string, progress func(done, total int64)) (answer 
 		return "", err
 	}
 	if err := os.Rename(partial, dir); err != nil {
+		if there, e := sent.same(dir); e == nil && there { // another, with the same, was faster
+			return existing, nil
+		}
 		return "", err
 	}
 	return received, syncDir(parent)
 }
 
+// mostHeader is how many bytes the names and sums of what is sent may take: those of a million files.
+const mostHeader = 256 << 20
+
 func readHeader(stream *bufio.Reader) (*files, error) {
-	header, err := stream.ReadBytes('\n')
+	header, err := readLine(stream, mostHeader)
 	if err != nil {
 		return nil, fmt.Errorf("read what is sent: %w", unexpected(err))
 	}
@@ -209,6 +215,21 @@ func readHeader(stream *bufio.Reader) (*files, error) {
 		}
 	}
 	return sent, nil
+}
+
+// readLine reads a line of at most so many bytes, with its end.
+func readLine(stream *bufio.Reader, most int) ([]byte, error) {
+	var line []byte
+	for {
+		part, err := stream.ReadSlice('\n')
+		if len(line)+len(part) > most {
+			return nil, fmt.Errorf("a line of more than %d bytes", most)
+		}
+		line = append(line, part...)
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return line, err
+		}
+	}
 }
 
 // same says that a directory holds just these files. One that holds others is an error, one without any is not there.

@@ -1,13 +1,16 @@
 package kube
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,6 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/exec"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 var twoFiles = map[string]string{"train/data-00000": strings.Repeat("train", 1000), "test/data-00000": "test", ".dataset.json": "{}"}
@@ -107,6 +112,30 @@ func TestReceive(t *testing.T) {
 		t.Fatal(err)
 	}
 	receive(sent, failed+to+" is there already and holds other files")
+}
+
+// Two that bring the same at the same time have both brought it, whoever was faster.
+func TestReceiveTwice(t *testing.T) {
+	sent := streamOf(t, tree(t, twoFiles))
+	for want, other := range map[string]map[string]string{existing: twoFiles, failed: {"other": "x"}} {
+		to := filepath.Join(t.TempDir(), "mnist")
+		faster := streamOf(t, tree(t, other))
+		r, w := io.Pipe()
+		go func() {
+			w.Write(sent[:len(sent)-1]) // the receiver is in the middle of it
+			Receive(bytes.NewReader(faster), io.Discard, to)
+			w.Write(sent[len(sent)-1:])
+			w.Close()
+		}()
+		var answer strings.Builder
+		Receive(r, &answer, to)
+		if got := holds(t, to); !strings.HasPrefix(answer.String(), want) || !maps.Equal(got, other) {
+			t.Errorf("answer %q, and there is %v", answer.String(), got)
+		}
+		if left, _ := os.ReadDir(filepath.Dir(to)); len(left) != 1 {
+			t.Errorf("%v are left", left)
+		}
+	}
 }
 
 func TestReceiveRefuses(t *testing.T) {
@@ -217,6 +246,55 @@ func TestCopyToClaim(t *testing.T) {
 		t.Errorf("%v, want what is in the way", err)
 	}
 	noPods(t, set, 3)
+}
+
+// What is copied for a job goes by a pod that runs where its workers may, so that a volume is made in their zone, and as the user that they are.
+func TestCopyForAJob(t *testing.T) {
+	const spec = `{"pod_spec":{"imagePullSecrets":[{"name":"pull"}],"affinity":{"nodeAffinity":{},"podAntiAffinity":{}}},"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"runAsUser":1000}}]}}`
+	c, err := job.Parse(job.Run, []string{"--job_name=j", "--image_name=r/mine:1", "--agent_image_name=r/elasticdl:1", "--gpus=1", "--node_selector=pool=gpu", "--tolerations=key=team,operator=Exists",
+		"--service_account=trainer", "--cluster_spec_json=" + spec, "--", "main.py"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := copyPod(Copy{Claim: "files", Image: "r/elasticdl:1", Job: c.Job}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is := p.Spec
+	tolerates := func(key string) bool {
+		return slices.ContainsFunc(is.Tolerations, func(t core.Toleration) bool { return t.Key == key })
+	}
+	if is.NodeSelector["pool"] != "gpu" || !tolerates("team") || !tolerates("nvidia.com/gpu") || is.Affinity.NodeAffinity == nil || is.Affinity.PodAntiAffinity != nil {
+		t.Errorf("runs on other nodes: %+v", is)
+	}
+	if is.ServiceAccountName != "trainer" || is.ImagePullSecrets[0].Name != "pull" || is.SecurityContext == nil {
+		t.Errorf("runs as another: %+v", is)
+	}
+	only := is.Containers[0]
+	if len(is.Containers) != 1 || len(is.InitContainers) > 0 || only.Image != "r/elasticdl:1" || only.Args[0] != "receive" || len(only.Resources.Limits) != 2 || len(is.Volumes) != 1 || *only.SecurityContext.RunAsUser != 1000 {
+		t.Errorf("is a worker: %+v", is)
+	}
+	if p, err := copyPod(Copy{Claim: "files"}, 0); err != nil || p.Spec.NodeSelector != nil || p.Spec.Tolerations != nil || p.Spec.SecurityContext.RunAsUser != nil {
+		t.Errorf("%+v, %v", p.Spec, err)
+	}
+}
+
+// Nothing is copied to a claim that nobody can write to, and from it all the same. The user's own word for it is in the error.
+func TestCopyToAClaimThatIsReadOnly(t *testing.T) {
+	client, set := cluster(running)
+	claim := &core.PersistentVolumeClaim{ObjectMeta: meta.ObjectMeta{Name: "fixed", Namespace: "n"}, Spec: core.PersistentVolumeClaimSpec{AccessModes: []core.PersistentVolumeAccessMode{core.ReadOnlyMany}}}
+	if err := set.Tracker().Add(claim); err != nil {
+		t.Fatal(err)
+	}
+	what := Copy{From: tree(t, twoFiles), Claim: "fixed", To: "mnist", Flag: "--workdir=code"}
+	_, err := client.copyToClaim(t.Context(), what, receiver(t.TempDir()), func(CopyProgress) {})
+	if want := "--workdir=code: the claim is ReadOnlyMany: nothing can be copied to it; expected one that is ReadWriteMany"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	noPods(t, set, 0)
+	if err := client.checkClaim(t.Context(), "", "fixed", false); err != nil {
+		t.Error(err)
+	}
 }
 
 // A stream that breaks is begun again; an answer is final.
@@ -330,4 +408,66 @@ func TestCopyOfAFileThatShrinks(t *testing.T) {
 		t.Errorf("there is %v", got)
 	}
 	noPods(t, set, 1)
+}
+
+// The pod that data goes through can do no more than write to the claim.
+func TestCopyPodIsConfined(t *testing.T) {
+	p, err := copyPod(Copy{Image: "i", Claim: "c"}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := p.Spec.Containers[0].SecurityContext
+	if *p.Spec.AutomountServiceAccountToken || p.Spec.SecurityContext.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault ||
+		*c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem || len(c.Capabilities.Drop) != 1 || c.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("%+v", p.Spec)
+	}
+}
+
+// What never ends its first line is not kept.
+func TestEndlessHeader(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader(`{"list":"`), repeating{})
+	if _, err := readLine(bufio.NewReader(endless), 1<<20); err == nil || err.Error() != "a line of more than 1048576 bytes" {
+		t.Errorf("%v", err)
+	}
+	line, err := readLine(bufio.NewReaderSize(strings.NewReader(strings.Repeat("x", 99)+"\nrest"), 16), 100)
+	if err != nil || len(line) != 100 {
+		t.Errorf("%q, %v", line, err)
+	}
+}
+
+type repeating struct{}
+
+func (repeating) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
+
+// Whatever is sent, a directory is made of it whole or not at all, and nothing beside it.
+func FuzzReceive(f *testing.F) {
+	const hello = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+	one := func(name string, size int) string {
+		return fmt.Sprintf("{\"list\":[{\"name\":%q,\"size\":%d,\"sum\":%q}]}\nhello", name, size, hello)
+	}
+	for _, s := range []string{one("a", 5), one("a/b/../c", 5), one("../a", 5), one("/a", 5), one("a", -1), one("a", 1<<40), one("a", 4), "{}\n", "", "null\n", "{\"list\":[null]}\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		parent := filepath.Join(t.TempDir(), "claim")
+		dir := filepath.Join(parent, "data")
+		answer, err := receive(bytes.NewReader(sent), dir, func(done, total int64) {})
+		_, missing := os.Stat(dir)
+		if (err == nil && answer == received) != (missing == nil) {
+			t.Errorf("%q, %v: the directory: %v", answer, err, missing)
+		}
+		for _, at := range []string{filepath.Dir(parent), parent} {
+			entries, _ := os.ReadDir(at)
+			for _, e := range entries {
+				if name := filepath.Join(at, e.Name()); name != parent && name != dir {
+					t.Errorf("%v: it left %s", err, name)
+				}
+			}
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"math"
+	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -37,6 +39,8 @@ import (
 type nodes struct {
 	*apiServer
 	roles sync.WaitGroup
+
+	host string // all addresses are of it; "" = 127.0.0.1
 
 	mu       sync.Mutex
 	master   string // address, once it
@@ -184,6 +188,10 @@ func (c *nodes) run(ctx context.Context, p *core.Pod) {
 	its := role.Role{Master: c.master, Index: id.Index, Launch: launch, Threads: 1, Log: c.Output()}
 	c.mu.Unlock()
 	its.Identify(c.environ(p), nil)
+	if c.host != "" {
+		its.Address = net.JoinHostPort(c.host, "0")
+		its.Listen = its.Address
+	}
 	main := role.RunWorker
 	if id.Role == pod.PS {
 		main = role.RunPS
@@ -249,7 +257,7 @@ func (c *nodes) begin(ctx context.Context, name string) <-chan error {
 // beginWith starts a master that runs the job as run does.
 func (c *nodes) beginWith(ctx context.Context, name string, run func(context.Context, master.Config) (*wire.JobStatus, error)) <-chan error {
 	c.Helper()
-	listen := "127.0.0.1:0"
+	listen := net.JoinHostPort(cmp.Or(c.host, "127.0.0.1"), "0")
 	c.mu.Lock()
 	if c.listened {
 		listen = c.master // where the pods look for it
@@ -347,6 +355,34 @@ func TestMasterRunsAJob(t *testing.T) {
 	for name, p := range c.pods {
 		if p.Status.Phase != core.PodSucceeded {
 			t.Errorf("%s is left, %s", name, p.Status.Phase)
+		}
+	}
+}
+
+// On a cluster of IPv6 only, all listen and are found at addresses of it.
+func TestJobOnIPv6(t *testing.T) {
+	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("this machine has no IPv6: ", err)
+	} else {
+		l.Close()
+	}
+	for _, strategy := range []job.Strategy{job.ParameterServer, job.AllReduce} {
+		c := newNodes(t, func(j *job.Job) {
+			if j.Strategy = strategy; strategy == job.AllReduce {
+				j.NumPS = 0
+			}
+		})
+		c.host = "::1"
+		if err := <-c.begin(t.Context(), "master-a"); err != nil {
+			t.Fatal(err)
+		}
+		if s := c.status(); s.State != "Succeeded" || s.RecordsDone != 2*512 {
+			t.Errorf("%s: %s, %d records", strategy, s.State, s.RecordsDone)
+		}
+		for _, p := range c.status().Pods {
+			if p.Address != "" && !strings.HasPrefix(p.Address, "[::1]:") {
+				t.Errorf("%s: a pod at %s", strategy, p.Address)
+			}
 		}
 	}
 }

@@ -44,15 +44,16 @@ type StartOptions struct {
 // Handle is a job that this process has started.
 type Handle struct {
 	dir      dir
-	launcher *launcher     // nil if the job is detached
-	ended    chan struct{} // closed when the launcher has ended
+	launcher *launcher        // nil if the job is detached
+	ended    chan struct{}    // closed when the launcher has ended
+	former   map[string]int64 // bytes of each pod's log that are of a start before
 }
 
 // Start starts a job and returns when its master listens. This process is the job's launcher unless it is detached. It is
 // [job.ErrRunning] if a job of that name runs, and [ErrSuspended] if one is suspended; an ended one is replaced.
 func Start(ctx context.Context, j *job.Job, o StartOptions) (*Handle, error) {
 	d, err := openDir(j.Name)
-	if err != nil {
+	if err = errors.Join(err, secretsHere(j)); err != nil {
 		return nil, err
 	}
 	lock, err := d.lock()
@@ -86,9 +87,18 @@ func Resume(ctx context.Context, name string, o StartOptions) (*Handle, *job.Job
 		lock.Close()
 		return nil, nil, err
 	}
+	former, err := d.written()
+	if err != nil {
+		lock.Close()
+		return nil, nil, fmt.Errorf("resume job %s: %w", name, err)
+	}
 	o.resume = true
 	h, err := d.launch(ctx, j, o, lock)
-	return h, j, err
+	if err != nil {
+		return nil, nil, err
+	}
+	h.former = former
+	return h, j, nil
 }
 
 // reopen makes the directory of a job that has ended one of a job that goes on from its newest checkpoint. The caller holds the lock.
@@ -101,7 +111,7 @@ func (d dir) reopen() (*job.Job, error) {
 	if before, err := d.stored(); err == nil {
 		ended = job.State(before.State)
 	}
-	if err := j.Resumable(ended); err != nil {
+	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
 		return nil, err
 	}
 	if err := d.keep("job.json", "uid", "secret", "logs", checkpoints, result); err != nil {

@@ -90,8 +90,10 @@ func (d dir) lock() (*os.File, error) {
 	if err := os.MkdirAll(d.logs(), privateDir); err != nil {
 		return nil, err
 	}
-	if err := os.Chmod(string(d), privateDir); err != nil { // an older version has made it for all to read
-		return nil, err
+	for _, made := range []string{filepath.Dir(string(d)), string(d)} { // perhaps by an older version, for all to read
+		if err := os.Chmod(made, privateDir); err != nil {
+			return nil, err
+		}
 	}
 	file, err := os.OpenFile(d.path("lock"), os.O_RDWR|os.O_CREATE, private)
 	if err != nil {

@@ -5,49 +5,104 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// What is in a job's directory lets its reader into the job: it is for the job's user only, also where an older version has
-// made the directory.
+// What is in a job's directory lets its reader into the job: it is for the job's user only, whatever the user's umask, and also where an
+// older version has made the directory. Not even the jobs' names are for others.
 func TestDirectoryOfAJobIsPrivate(t *testing.T) {
 	useHome(t)
 	newLife(t)
+	before := syscall.Umask(0) // of this process and those that it starts; no test here runs beside another
+	t.Cleanup(func() { syscall.Umask(before) })
 	d, err := openDir("a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(os.MkdirAll(d.logs(), 0o755), os.WriteFile(d.path("job.json"), []byte("{}"), 0o644)); err != nil {
+	if err := errors.Join(os.MkdirAll(d.logs(), 0o777), os.WriteFile(d.path("job.json"), []byte("{}"), 0o666)); err != nil {
 		t.Fatal(err)
 	}
-	startJob(t, "a")
-	var key string
-	err = filepath.WalkDir(string(d), func(path string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		info, err := e.Info()
-		if err == nil && info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s: %v: others may use it", path, info.Mode())
-		}
-		if e.Name() == "authority.pem" {
-			text, err := os.ReadFile(path)
-			key, _, _ = strings.Cut(string(text), "-----END PRIVATE KEY-----")
-			return err
-		}
-		return err
-	})
+	home, err := Home()
 	if err != nil {
 		t.Fatal(err)
+	}
+	var key string
+	walk := func(when string) (found []string) {
+		err = filepath.WalkDir(filepath.Join(home, "jobs"), func(path string, e fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			info, err := e.Info()
+			if err == nil && info.Mode().Perm()&0o077 != 0 {
+				t.Errorf("%s: %s: %v: others may use it", when, path, info.Mode())
+			}
+			if e.Name() == "authority.pem" {
+				text, err := os.ReadFile(path)
+				key, _, _ = strings.Cut(string(text), "-----END PRIVATE KEY-----")
+				return err
+			}
+			found = append(found, e.Name())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	startJob(t, "a")
+	if found := walk("while it runs"); !contains(found, "uid", "job.json", "lock", "master.json", "master.log") {
+		t.Errorf("the job has %q", found)
 	}
 	if !strings.Contains(key, "PRIVATE KEY") {
 		t.Error("there is no key of an authority")
 	}
 	if err := Stop(t.Context(), "a"); err != nil {
 		t.Fatal(err)
+	}
+	if found := walk("after its end"); !contains(found, "status.json") {
+		t.Errorf("the ended job has %q", found)
+	}
+}
+
+func contains(all []string, wanted ...string) bool {
+	return !slices.ContainsFunc(wanted, func(w string) bool { return !slices.Contains(all, w) })
+}
+
+// On one machine variables of Secrets are those of the command, and written nowhere.
+func TestEnvSecretsOfThisMachine(t *testing.T) {
+	useHome(t)
+	newLife(t)
+	j := named("a")
+	j.EnvSecrets = map[string]job.SecretRef{"A_TOKEN": {Secret: "hub", Key: "token"}, "B_TOKEN": {Secret: "hub", Key: "other"}}
+	t.Setenv("A_TOKEN", "hunter2")
+	_, err := Start(t.Context(), j, StartOptions{})
+	if want := "--env_secret=B_TOKEN=hub/other: on this machine B_TOKEN comes from this command's environment, where it is not set: export it"; err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	t.Setenv("B_TOKEN", "hunter3")
+	if _, err := Start(t.Context(), j, StartOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Stop(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	os.Unsetenv("A_TOKEN")
+	if _, _, err := Resume(t.Context(), "a", StartOptions{}); err == nil || !strings.Contains(err.Error(), "--env_secret=A_TOKEN=hub/token: on this machine") {
+		t.Errorf("resume without A_TOKEN: %v", err)
+	}
+	d, err := openDir("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(d.path("job.json"))
+	if err != nil || strings.Contains(string(text), "hunter") || !strings.Contains(string(text), "hub/token") {
+		t.Errorf("job.json: %s, %v", text, err)
 	}
 }
 

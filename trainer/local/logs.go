@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -21,25 +22,49 @@ const pollInterval = 100 * time.Millisecond
 
 // Logs copies logs of a job, until ctx is done.
 func Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
-	return logs(ctx, name, o, "", o.Pod == "", w)
+	d, err := existing(name)
+	if err != nil {
+		return err
+	}
+	return d.copyLogs(ctx, o, scope{named: o.Pod == ""}, w)
 }
 
-// Output copies what the workers of a job write, from the beginning until the job has ended or ctx is done. With a single worker no line
-// has its name before it.
-func Output(ctx context.Context, name string, single bool, w io.Writer) error {
-	err := logs(ctx, name, role.LogOptions{Follow: true, Tail: -1}, pod.Worker.String()+"-", !single, w)
+// Output copies what the workers of the job write, from this start on until the job has ended or ctx is done. With a single worker no
+// line has its name before it.
+func (h *Handle) Output(ctx context.Context, single bool, w io.Writer) error {
+	err := h.dir.copyLogs(ctx, role.LogOptions{Follow: true, Tail: -1}, scope{pod.Worker.String() + "-", !single, h.former}, w)
 	if ctx.Err() != nil {
 		return nil
 	}
 	return err
 }
 
-// logs copies the logs of pods whose names begin with a text.
-func logs(ctx context.Context, name string, o role.LogOptions, only string, named bool, w io.Writer) error {
-	d, err := existing(name)
-	if err != nil {
-		return err
+// scope is what of a job's logs is copied.
+type scope struct {
+	prefix string           // which names of pods begin with
+	named  bool             // each line has its pod's name before it
+	former map[string]int64 // bytes of a pod's log that are left out
+}
+
+// written returns how much there is of each pod's log; nothing of a job that has none.
+func (d dir) written() (map[string]int64, error) {
+	pods, err := d.pods()
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
 	}
+	sizes := make(map[string]int64)
+	for _, p := range pods {
+		info, err := os.Stat(d.logFile(p))
+		if err != nil {
+			return nil, err
+		}
+		sizes[p] = info.Size()
+	}
+	return sizes, nil
+}
+
+// copyLogs copies logs of a job, until ctx is done.
+func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writer) error {
 	tails := make(map[string]*tail)
 	defer func() {
 		for _, t := range tails {
@@ -54,10 +79,10 @@ func logs(ctx context.Context, name string, o role.LogOptions, only string, name
 		if err != nil {
 			return err
 		}
-		pods = slices.DeleteFunc(pods, func(p string) bool { return !strings.HasPrefix(p, only) })
+		pods = slices.DeleteFunc(pods, func(p string) bool { return !strings.HasPrefix(p, s.prefix) })
 		if o.Pod != "" {
 			if !slices.Contains(pods, o.Pod) {
-				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, name, ErrNotFound, strings.Join(pods, ", "))
+				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, d.name(), ErrNotFound, strings.Join(pods, ", "))
 			}
 			pods = []string{o.Pod}
 		}
@@ -68,7 +93,10 @@ func logs(ctx context.Context, name string, o role.LogOptions, only string, name
 					return err
 				}
 				tails[p] = &tail{file: file}
-				if named {
+				if _, err := file.Seek(s.former[p], io.SeekStart); err != nil {
+					return err
+				}
+				if s.named {
 					tails[p].prefix = "[" + p + "] "
 				}
 				if first && o.Tail >= 0 {

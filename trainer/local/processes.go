@@ -2,6 +2,7 @@ package local
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -116,6 +117,18 @@ func (c podConfig) card(p master.Pod) (*os.File, error) {
 		return nil, err
 	}
 	return read, nil
+}
+
+// secretsHere reports which variables of --env_secret the environment of this process lacks, joined. There are no Secrets on one
+// machine: the job's processes inherit the variables, which are written nowhere.
+func secretsHere(j *job.Job) error {
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
+		if _, set := os.LookupEnv(name); !set {
+			problems = append(problems, fmt.Errorf("--env_secret=%s=%v: on this machine %[1]s comes from this command's environment, where it is not set: export it", name, j.EnvSecrets[name]))
+		}
+	}
+	return errors.Join(problems...)
 }
 
 // env is what a pod finds in its environment: the job's variables, and its UID.

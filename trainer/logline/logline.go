@@ -126,17 +126,17 @@ func appendAttr(line []byte, prefix string, a slog.Attr) []byte {
 	if value.Kind() == slog.KindTime {
 		text = value.Time().Format(time.RFC3339Nano)
 	}
-	if text == "" || strings.ContainsAny(text, " =\"\n\r\t") {
+	if text == "" || strings.ContainsAny(text, " =\"\n\r\t") || Escape(text) != text {
 		return strconv.AppendQuote(line, text)
 	}
 	return append(line, text...)
 }
 
-// appendText keeps a message on its line.
+// appendText keeps a message on its line, and a terminal as it is.
 func appendText(line []byte, text string) []byte {
-	if !strings.ContainsAny(text, "\n\r") {
+	text = Escape(text)
+	if !strings.ContainsAny(text, "\n\t") {
 		return append(line, text...)
 	}
-	quoted := strconv.AppendQuote(nil, text)
-	return append(line, quoted[1:len(quoted)-1]...)
+	return append(line, strings.NewReplacer("\n", `\n`, "\t", `\t`).Replace(text)...)
 }

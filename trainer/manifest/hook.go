@@ -86,6 +86,24 @@ func (s *clusterSpec) taken() []error {
 	return problems
 }
 
+// masterEnv returns the variable of a name that a spec gives to the master's container, nil for none.
+func (s *clusterSpec) masterEnv(name string) *core.EnvVar {
+	lists := [][]core.EnvVar{s.Master.Env, s.Pod.Env}
+	for _, hook := range []podHook{s.Master, s.Pod} {
+		for _, c := range hook.Containers {
+			if c.Name == pod.Master.String() {
+				lists = append(lists, c.Env)
+			}
+		}
+	}
+	for _, vars := range lists {
+		if i := slices.IndexFunc(vars, func(v core.EnvVar) bool { return v.Name == name }); i >= 0 {
+			return &vars[i]
+		}
+	}
+	return nil
+}
+
 // checkHooks reports what is wrong with the job's --cluster_spec_json.
 func checkHooks(j *job.Job) error {
 	if j.ClusterSpecJSON == "" {

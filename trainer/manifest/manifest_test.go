@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -31,7 +33,7 @@ const (
 		--worker_resource_request=cpu=250m,memory=32Mi,gpu=1 --worker_resource_limit=cpu=2,memory=64Mi,gpu=1,vendor.example/nic=2
 		--worker_pod_priority=0.5 --max_memory=1Gi --image_pull_policy=IfNotPresent --restart_policy=OnFailure
 		--volume=claim_name=fileserver-claim,mount_path=/data;claim_name=fileserver-claim,mount_path=/old,sub_path=2025;host_path=/mnt/ssd,type=DirectoryOrCreate,mount_path=/scratch
-		--envs=A=1,URL=http://h?q=1,2 --populate_env_names=AWS_.* --log_level=DEBUG
+		--envs=A=1,URL=http://h?q=1,2 --env_secret=HF_TOKEN=hub/token;WANDB_API_KEY=wandb/key --image_pull_secret=registry --populate_env_names=AWS_.* --log_level=DEBUG
 		--tolerations=key=team,value=vision,effect=NoSchedule;key=node.kubernetes.io/unreachable,operator=Exists,effect=NoExecute,seconds=60
 		--node_selector=disktype=ssd,example.com/zone=a --ttl=1h --deadline=86400 --suspend
 		--cluster_spec_json={"pod_spec":{"labels":{"team":"vision"},"annotations":{"note":"all"},"env":[{"name":"B","value":"2"}],"imagePullSecrets":[{"name":"pull"}]},"master_pod_spec":{"serviceAccountName":"strong"},"worker_pod_spec":{"env":[{"name":"A","value":"3"}],"tolerations":[{"key":"spot","operator":"Exists"}],"affinity":{"podAntiAffinity":{"preferredDuringSchedulingIgnoredDuringExecution":[{"weight":1,"podAffinityTerm":{"topologyKey":"kubernetes.io/hostname","labelSelector":{"matchLabels":{"team":"vision"}}}}]}},"containers":[{"name":"worker","resources":{"limits":{"cpu":"3"}}}],"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]},"service_spec":{"clusterIP":"None","annotations":{"note":"headless"}},"job_spec":{"labels":{"kueue.x-k8s.io/queue-name":"research"}}}`
@@ -328,12 +330,140 @@ func TestInherited(t *testing.T) {
 		".*": "AWS_KEY=a$$(B),AWS_REGION=us=1,EMPTY=,XAWS_A=1",
 	} {
 		j := &job.Job{PopulateEnvNames: pattern, Envs: map[string]string{"AWS_OWN": "mine"}}
+		vars, err := inherited(j, environ)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var got []string
-		for _, v := range inherited(j, environ) {
+		for _, v := range vars {
 			got = append(got, v.Name+"="+v.Value)
 		}
 		if strings.Join(got, ",") != want {
 			t.Errorf("%q takes over %q, want %s", pattern, got, want)
+		}
+	}
+}
+
+// Whoever runs them, containers get no more rights than they begin with; with --run_as_user the pods of all roles, and all of their
+// containers, are what Kubernetes calls restricted.
+func TestRestricted(t *testing.T) {
+	for _, user := range []int64{0, 1000} {
+		flag := "--run_as_user=" + strconv.FormatInt(user, 10)
+		for _, j := range []*job.Job{parse(t, little, flag), parse(t, little, flag, "--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=1"), running(t, flag)} {
+			s, err := Submit(j)
+			if err != nil {
+				t.Fatal(err)
+			}
+			specs := []core.PodSpec{s.Job.Spec.Template.Spec, mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+			if j.NumPS > 0 {
+				specs = append(specs, mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec)
+			}
+			for _, spec := range specs {
+				of := spec.SecurityContext
+				if of.SeccompProfile.Type != core.SeccompProfileTypeRuntimeDefault || (of.RunAsNonRoot != nil) != (user > 0) ||
+					user > 0 && (!*of.RunAsNonRoot || *of.RunAsUser != user || *of.RunAsGroup != user || *of.FSGroup != user) {
+					t.Errorf("user %d, %s: %+v", user, spec.Containers[0].Name, of)
+				}
+				for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+					if k := c.SecurityContext; *k.AllowPrivilegeEscalation || !slices.Equal(k.Capabilities.Drop, []core.Capability{"ALL"}) || k.RunAsUser != nil || k.Privileged != nil {
+						t.Errorf("%s: %+v", c.Name, k)
+					}
+				}
+				home := slices.ContainsFunc(spec.Containers[0].Env, func(v core.EnvVar) bool { return v.Name == "HOME" && v.Value == "/tmp" })
+				if home != (user > 0) {
+					t.Errorf("user %d, %s: HOME is set: %t", user, spec.Containers[0].Name, home)
+				}
+			}
+		}
+	}
+}
+
+// The permissions of named jobs are those that the jobs would have of their own, and no object of another name may be touched.
+func TestPermissionsByName(t *testing.T) {
+	j := parse(t, little)
+	s, err := Submit(j)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, role, _ := Permissions("default", "elasticdl", j.Name)
+	if !reflect.DeepEqual(role.Rules, s.Role.Rules) {
+		t.Errorf("%+v, and of its own the job has %+v", role.Rules, s.Role.Rules)
+	}
+	_, role, _ = Permissions("default", "elasticdl", "a", "b")
+	byName := func(verb string) bool { return verb == "get" || verb == "update" || verb == "patch" }
+	for _, r := range role.Rules {
+		for _, verb := range r.Verbs {
+			if byName(verb) && (len(r.ResourceNames) != 2 || !strings.Contains(r.ResourceNames[0], "elasticdl-a") || !strings.Contains(r.ResourceNames[1], "elasticdl-b")) {
+				t.Errorf("%s %v of %v", verb, r.Resources, r.ResourceNames)
+			}
+		}
+	}
+}
+
+// No pod is told an address of IPv4, which a cluster of IPv6 has none of: servers and masters listen on all that they have.
+func TestNoAddressOfIPv4(t *testing.T) {
+	for _, j := range []*job.Job{parse(t, everything), parse(t, little), running(t)} {
+		for _, id := range []pod.ID{worker(0), ps(0)} {
+			for _, arg := range mustPod(t, j, PodSpec{ID: id, Launch: 1}).Spec.Containers[0].Args {
+				if _, address, _ := strings.Cut(arg, "="); address != "" && net.ParseIP(strings.Split(address, ":")[0]) != nil {
+					t.Errorf("%v of %s: %s", id, j.Name, arg)
+				}
+			}
+		}
+	}
+}
+
+// What the master has of a Secret is never in the spec of another pod, whatever --populate_env_names says.
+func TestInheritedSecrets(t *testing.T) {
+	ref := func(name, secret string) core.EnvVar {
+		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: secret}, Key: "key"}
+		return core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{SecretKeyRef: from}}
+	}
+	text, err := json.Marshal(map[string]any{
+		"pod_spec":        map[string]any{"env": []core.EnvVar{ref("A", "all")}},
+		"master_pod_spec": map[string]any{"env": []core.EnvVar{ref("B", "masters")}, "containers": []core.Container{{Name: "master", Env: []core.EnvVar{ref("C", "container")}}}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := parse(t, little, "--populate_env_names=.*", "--env_secret=D=given/key", "--cluster_spec_json="+string(text))
+	p := mustPod(t, j, PodSpec{ID: worker(0), Launch: 1, Environ: []string{"A=hunter2", "B=hunter2", "C=hunter2", "D=hunter2", "E=shown"}})
+	got := make(map[string]string)
+	for _, v := range p.Spec.Containers[0].Env {
+		if v.ValueFrom != nil && v.ValueFrom.SecretKeyRef != nil {
+			got[v.Name] = v.ValueFrom.SecretKeyRef.Name
+		} else if v.Value == "hunter2" {
+			t.Errorf("%s is in clear", v.Name)
+		}
+	}
+	for name, want := range map[string]string{"A": "all", "B": "masters", "C": "container", "D": "given"} {
+		if got[name] != want {
+			t.Errorf("%s is of Secret %q, want %q", name, got[name], want)
+		}
+	}
+}
+
+// Everybody who works on a model has the job's variables of Secrets; of a program only its workers. All pull their images by the job's Secrets.
+func TestWhoHasSecrets(t *testing.T) {
+	const flags = "--env_secret=HF_TOKEN=hub/token"
+	has := func(s *core.PodSpec) bool {
+		return slices.ContainsFunc(s.Containers[0].Env, func(v core.EnvVar) bool {
+			return v.Name == "HF_TOKEN" && v.Value == "" && v.ValueFrom.SecretKeyRef.Name == "hub" && v.ValueFrom.SecretKeyRef.Key == "token"
+		})
+	}
+	for _, j := range []*job.Job{parse(t, little, flags, "--image_pull_secret=a;b"), running(t, flags, "--image_pull_secret=a;b")} {
+		s, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		specs := []*core.PodSpec{&s.Job.Spec.Template.Spec, &mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+		if has(specs[0]) == j.Runs() || !has(specs[1]) {
+			t.Errorf("%s: the master has the secret: %t, a worker: %t", j.Type, has(specs[0]), has(specs[1]))
+		}
+		for _, spec := range specs {
+			if want := []core.LocalObjectReference{{Name: "a"}, {Name: "b"}}; !slices.Equal(spec.ImagePullSecrets, want) {
+				t.Errorf("%s: images are pulled by %v, want %v", j.Type, spec.ImagePullSecrets, want)
+			}
 		}
 	}
 }

@@ -23,24 +23,37 @@ var (
 
 // ownPermissions are those of one job.
 func ownPermissions(j *job.Job) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
-	return permissions(object(j, SpecName(j.Name)),
-		ruleOf(batch.GroupName, "jobs", jobVerbs, MasterName(j.Name)),
-		rule("pods", podVerbs),
-		rule("configmaps", specVerbs, SpecName(j.Name)),
-		rule("configmaps", stateVerbs, StateName(j.Name)),
-		rule("secrets", identityVerbs, IdentityName(j.Name)),
-		rule("events", eventVerbs)) // whose names are made up
+	return permissions(object(j, SpecName(j.Name)), rulesOf([]string{j.Name}))
 }
 
-// Permissions are those of every job of a namespace that is submitted with --service_account: what an administrator
-// creates where submitters may create none. Names of jobs are not known here, so that all Jobs and Secrets of the namespace are meant;
-// whoever may create pods, as a master, can mount each of them anyway.
-func Permissions(namespace, serviceAccount string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
+// Permissions are those of jobs that are submitted with --service_account: what an administrator creates where submitters may
+// create none. They are of the named jobs, or of every job of the namespace if none is named: then all of its Jobs, ConfigMaps and
+// Secrets are meant.
+func Permissions(namespace, serviceAccount string, jobs ...string) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	o := meta.ObjectMeta{Name: serviceAccount, Namespace: namespace, Labels: map[string]string{LabelApp: App}}
-	return permissions(o, ruleOf(batch.GroupName, "jobs", jobVerbs), rule("pods", podVerbs), rule("configmaps", []string{"get", "update", "watch"}), rule("secrets", identityVerbs), rule("events", eventVerbs))
+	return permissions(o, rulesOf(jobs))
 }
 
-func permissions(o meta.ObjectMeta, rules ...rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
+// rulesOf are the permissions of the masters of some jobs, or of any job. What is created, listed or watched has no name that a rule could
+// go by: pods and events are those of the whole namespace.
+func rulesOf(jobs []string) []rbac.PolicyRule {
+	named := func(name func(job string) string) (all []string) {
+		for _, j := range jobs {
+			all = append(all, name(j))
+		}
+		return all
+	}
+	return []rbac.PolicyRule{
+		ruleOf(batch.GroupName, "jobs", jobVerbs, named(MasterName)...),
+		rule("pods", podVerbs),
+		rule("configmaps", specVerbs, named(SpecName)...),
+		rule("configmaps", stateVerbs, named(StateName)...),
+		rule("secrets", identityVerbs, named(IdentityName)...),
+		rule("events", eventVerbs), // whose names are made up
+	}
+}
+
+func permissions(o meta.ObjectMeta, rules []rbac.PolicyRule) (*core.ServiceAccount, *rbac.Role, *rbac.RoleBinding) {
 	account := &core.ServiceAccount{TypeMeta: kind("v1", "ServiceAccount"), ObjectMeta: *o.DeepCopy()}
 	role := &rbac.Role{TypeMeta: kind(rbac.SchemeGroupVersion.String(), "Role"), ObjectMeta: *o.DeepCopy(), Rules: rules}
 	binding := &rbac.RoleBinding{

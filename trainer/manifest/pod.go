@@ -72,7 +72,7 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 		args = append(args, "--listen=[$("+EnvPodIP+")]:0", "--threads=0") // as many as the container has processors
 	case pod.PS:
 		of, priority = j.PS, j.PS.Priority.Class
-		args = append(args, "--address=0.0.0.0:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
+		args = append(args, "--address=:"+strconv.Itoa(PSPort), "--advertise="+PSAddress(j, p.ID.Index))
 	default:
 		return nil, fmt.Errorf("make %s: it is made by its Job", describe(j, p.ID))
 	}
@@ -91,8 +91,12 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	t.Spec.Tolerations = append(lossTolerations(j.Tolerations), t.Spec.Tolerations...)
 	c := &t.Spec.Containers[0]
 	proves(&t.Spec, p, owner)
-	c.Env = append(c.Env, inherited(j, p.Environ)...)
-	c.Env = append(c.Env, given(j.Envs)...)
+	inherits, err := inherited(j, p.Environ)
+	if err != nil {
+		return nil, err
+	}
+	c.Env = append(c.Env, inherits...)
+	c.Env = append(append(c.Env, given(j.Envs)...), ofSecrets(j.EnvSecrets)...)
 	if p.ID.Role == pod.PS {
 		listens(c, PSPort)
 	}
@@ -127,6 +131,9 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 	c := &t.Spec.Containers[0]
 	c.Env = append(c.Env, field(job.EnvUID, "metadata.labels['batch.kubernetes.io/controller-uid']"))
 	c.Env = append(c.Env, given(j.Envs)...)
+	if !j.Runs() { // of a program's job, the program is who needs them
+		c.Env = append(c.Env, ofSecrets(j.EnvSecrets)...)
+	}
 	listens(c, MasterPort)
 	if err := applyToPod(j, id.Role, t); err != nil {
 		return nil, err
@@ -174,18 +181,42 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 		EnableServiceLinks:            new(false), // a variable of each Service of the namespace is nobody's need
 		NodeSelector:                  maps.Clone(j.NodeSelector),
 		Tolerations:                   append(tolerations(j.Tolerations), deviceTolerations(of, j.Tolerations)...),
-		SecurityContext:               &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}},
+		SecurityContext:               userOf(j),
 		Volumes:                       volumes,
+		ImagePullSecrets:              pullSecrets(j),
 	}
 	t.Spec.Containers = []core.Container{{
 		Name: id.Role.String(), Image: image(j, id.Role, of), ImagePullPolicy: core.PullPolicy(j.ImagePullPolicy),
-		Args: args, Env: downward(), Resources: resources, VolumeMounts: mounts,
-		SecurityContext: &core.SecurityContext{
-			AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}},
-		},
+		Args: args, Env: append(downward(), homeOf(j)...), Resources: resources, VolumeMounts: mounts,
+		SecurityContext:          Confined(),
 		TerminationMessagePolicy: core.TerminationMessageFallbackToLogsOnError, // so that its last line is why it failed
 	}}
 	return t, nil
+}
+
+// Confined is what no container of ours can do, whoever its user is.
+func Confined() *core.SecurityContext {
+	return &core.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
+}
+
+// userOf is whom a pod's containers run as: the user of --run_as_user, whose group its volumes are given to where their kind
+// allows that, or who the images say.
+func userOf(j *job.Job) *core.PodSecurityContext {
+	c := &core.PodSecurityContext{SeccompProfile: &core.SeccompProfile{Type: core.SeccompProfileTypeRuntimeDefault}}
+	if id := int64(j.RunAsUser); id > 0 {
+		c.RunAsNonRoot, c.RunAsUser, c.RunAsGroup, c.FSGroup = new(true), new(id), new(id), new(id)
+		c.FSGroupChangePolicy = new(core.FSGroupChangeOnRootMismatch) // and not each file of a data set
+	}
+	return c
+}
+
+// homeOf is where a user that the image does not know may write: caches of libraries are at home.
+func homeOf(j *job.Job) []core.EnvVar {
+	_, given := j.Envs["HOME"]
+	if _, secret := j.EnvSecrets["HOME"]; given || secret || j.RunAsUser == 0 {
+		return nil
+	}
+	return []core.EnvVar{{Name: "HOME", Value: "/tmp"}}
 }
 
 // image is that of a role's container: the master of a program is not in the program's image.
@@ -256,20 +287,55 @@ func given(envs map[string]string) []core.EnvVar {
 	return vars
 }
 
+// ofSecrets is the job's variables whose values are in Secrets.
+func ofSecrets(refs map[string]job.SecretRef) []core.EnvVar {
+	var vars []core.EnvVar
+	for _, name := range slices.Sorted(maps.Keys(refs)) {
+		from := &core.SecretKeySelector{LocalObjectReference: core.LocalObjectReference{Name: refs[name].Secret}, Key: refs[name].Key}
+		vars = append(vars, core.EnvVar{Name: name, ValueFrom: &core.EnvVarSource{SecretKeyRef: from}})
+	}
+	return vars
+}
+
+// pullSecrets are the Secrets by which a pod's images are pulled.
+func pullSecrets(j *job.Job) []core.LocalObjectReference {
+	var all []core.LocalObjectReference
+	for _, name := range j.ImagePullSecrets {
+		all = append(all, core.LocalObjectReference{Name: name})
+	}
+	return all
+}
+
 // inherited is what --populate_env_names takes over from the master: variables whose whole name matches, but for those that
-// differ from pod to pod and those that the job gives anyway.
-func inherited(j *job.Job, environ []string) []core.EnvVar {
+// differ from pod to pod and those that the job gives anyway. What the master has of a Secret by --cluster_spec_json, others have of
+// it too: the value is in no pod's spec.
+func inherited(j *job.Job, environ []string) ([]core.EnvVar, error) {
 	if j.PopulateEnvNames == "" {
-		return nil
+		return nil, nil
+	}
+	spec := new(clusterSpec)
+	if j.ClusterSpecJSON != "" {
+		var err error
+		if spec, err = parseClusterSpec(j.ClusterSpecJSON); err != nil {
+			return nil, fmt.Errorf("--cluster_spec_json: %w", err)
+		}
 	}
 	matches := regexp.MustCompile("^(?:" + j.PopulateEnvNames + ")$").MatchString
 	envs := make(map[string]string)
+	var referred []core.EnvVar
 	for _, text := range environ {
 		name, value, _ := strings.Cut(text, "=")
-		if _, mine := j.Envs[name]; mine || job.ReservedEnv(name) || name == EnvMemory || !matches(name) {
+		_, mine := j.Envs[name]
+		_, secret := j.EnvSecrets[name]
+		if mine || secret || job.ReservedEnv(name) || name == EnvMemory || !matches(name) {
+			continue
+		}
+		if v := spec.masterEnv(name); v != nil && v.ValueFrom != nil {
+			referred = append(referred, *v)
 			continue
 		}
 		envs[name] = strings.ReplaceAll(value, "$", "$$") // it was expanded once
 	}
-	return given(envs)
+	slices.SortFunc(referred, func(a, b core.EnvVar) int { return strings.Compare(a.Name, b.Name) })
+	return append(given(envs), referred...), nil
 }

@@ -4,8 +4,10 @@ import (
 	"slices"
 
 	core "k8s.io/api/core/v1"
+	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
 // Volumes of workers that run a program, beside the job's own.
@@ -45,6 +47,23 @@ func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 		SecurityContext: c.SecurityContext.DeepCopy(), TerminationMessagePolicy: c.TerminationMessagePolicy,
 	}
 	t.Spec.InitContainers = slices.Insert(t.Spec.InitContainers, 0, bring)
+}
+
+// LikeWorker has a pod of one container run where the workers of a job may, as the user that they are, with the same credentials for images. Such a
+// pod brings data to the workers: it may be the first to mount their claim, whose volume is then made in the zone of its node.
+func LikeWorker(j *job.Job, spec *core.PodSpec) error {
+	p, err := Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
+	if err != nil {
+		return err
+	}
+	spec.NodeSelector, spec.Tolerations, spec.SecurityContext, spec.ImagePullSecrets = p.Spec.NodeSelector, p.Spec.Tolerations, p.Spec.SecurityContext, p.Spec.ImagePullSecrets
+	if a := p.Spec.Affinity; a != nil && a.NodeAffinity != nil {
+		spec.Affinity = &core.Affinity{NodeAffinity: a.NodeAffinity}
+	}
+	spec.ServiceAccountName = j.ServiceAccount // the job's own is made with it
+	c := p.Spec.Containers[slices.IndexFunc(p.Spec.Containers, func(c core.Container) bool { return c.Name == pod.Worker.String() })]
+	spec.Containers[0].SecurityContext = c.SecurityContext
+	return nil
 }
 
 func withoutDevices(all core.ResourceRequirements) core.ResourceRequirements {

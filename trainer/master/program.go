@@ -195,13 +195,13 @@ func (g *program) arrives(a *wire.Arrival) {
 	}
 }
 
-// judge charges the program with the end of its last world, if it was its own fault: then no member was lost, and no process was
-// killed by others; what the other processes say follows from that. It is an error if that was once too often.
+// judge charges the program with the end of its last world, if it was its own fault: then no member was lost or asked to leave, and no
+// process was killed by others; what the other processes say follows from that. It is an error if that was once too often.
 func (g *program) judge(before rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
 	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
-	if len(failed) == 0 || lost || slices.ContainsFunc(failed, fromOutside) {
+	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) || slices.ContainsFunc(failed, fromOutside) {
 		return nil
 	}
 	g.restarts++
@@ -230,7 +230,7 @@ func fromOutside(f *wire.Failure) bool {
 	}
 	switch syscall.Signal(f.Signal) {
 	case syscall.SIGKILL, syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGQUIT:
-		return !f.Fault
+		return true
 	}
 	return false
 }

@@ -71,13 +71,12 @@ func TestProgramIsCharged(t *testing.T) {
 		failures []*wire.Failure
 		charged  int32
 	}{
-		"one":          {[]*wire.Failure{own}, 1},
-		"several":      {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV)}}, 1},
-		"killed":       {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL)}}, 0},
-		"terminated":   {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0},
-		"excused":      {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0},
-		"out of store": {[]*wire.Failure{{Signal: int32(syscall.SIGKILL), Fault: true}}, 1},
-		"none":         {nil, 0},
+		"one":        {[]*wire.Failure{own}, 1},
+		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV)}}, 1},
+		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL)}}, 0},
+		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0},
+		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0},
+		"none":       {nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -112,6 +111,21 @@ func TestProgramLosesMember(t *testing.T) {
 		}
 		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this is its own
 		w.fails("the program failed: rank 0 (pid 9): signal 6 (aborted)")
+	})
+}
+
+// Nor is what follows from a member's being asked to leave.
+func TestProgramIsLeft(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, a, b := startProgram(t, 0)
+		a.says(func(r *wire.HeartbeatRequest) { r.Leave = wire.Leave_ASKED })
+		b.fails(1, &wire.Failure{Code: 1, Message: "Connection closed by peer"})
+		a.fails(1)
+		time.Sleep(time.Second)
+		b.enters("2 [1] from []")
+		if s := w.look(); s.Restarts != 0 || job.State(s.State).Ended() {
+			t.Errorf("status %v", s)
+		}
 	})
 }
 
@@ -178,6 +192,26 @@ func TestProgramGrows(t *testing.T) {
 		}
 		if s := w.look(); s.Life != 1 || s.Restarts != 0 || s.WorldSize != 3 {
 			t.Errorf("status %v", s)
+		}
+	})
+}
+
+// A worker whose process starts again while the others step, who do not wait for it, interrupts none of their rounds when it is ready.
+func TestProgramTakesPartAgain(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		_, a, b := startProgram(t, 0)
+		crew := func(n int32) *wire.Crew { return &wire.Crew{Keeps: n > 0, Processes: n} }
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0)})
+		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
+			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
+		}
+		b.arrive(&wire.Arrival{Formation: 1, Round: 3, Crew: crew(1)})
+		time.Sleep(time.Second)
+		a.enters("2 [0 1] from [1]")
+		b.enters("2 [0 1] from [1]")
+		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
+		if word := b.word(); word.GetRecall() == nil || word.GetRecall().Now {
+			t.Fatalf("%v, want a recall after the round", word)
 		}
 	})
 }

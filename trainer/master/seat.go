@@ -182,6 +182,7 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	if s.arrival != nil && (s.waits || a.Formation != s.given) {
 		return
 	}
+	aside := s.arrival.GetCrew() != nil && s.arrival.Crew.Processes == 0 // what it brought to the world that it comes from
 	s.arrival, s.waits = a, true
 	r.m.hear(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
@@ -201,7 +202,7 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	}
 	r.do(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
-		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle,
+		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: aside,
 	}, r.now()))
 	r.departed(s)
 }

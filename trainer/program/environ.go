@@ -37,6 +37,11 @@ func (e environ) add(name, value string) {
 	}
 }
 
+// has reports whether one of the names is set.
+func (e environ) has(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, ok := e[name]; return ok })
+}
+
 // base is what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
 // which libraries read when they are loaded.
 func (o *Options) base(localSize int) environ {
@@ -44,14 +49,17 @@ func (o *Options) base(localSize int) environ {
 	if localSize > 1 {
 		e.add("OMP_NUM_THREADS", "1")
 	}
-	e.add("NCCL_ASYNC_ERROR_HANDLING", "1")       // of 1.13
-	e.add("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1") // of 2.2 and later
 	return e
 }
 
 // environ is the environment of one process: torchrun's contract.
-func (o *Options) environ(p Place, local int, errorFile string) environ {
+func (o *Options) environ(p Place, local int, errorFile string, torch torchVersion) environ {
 	e := o.base(p.LocalSize)
+	if !e.has(torchVersion{}.handling()) {
+		for _, name := range torch.handling() {
+			e[name] = "1"
+		}
+	}
 	rank := p.FirstRank + local
 	maps.Copy(e, environ{
 		"RANK": strconv.Itoa(rank), "WORLD_SIZE": strconv.Itoa(p.WorldSize),
@@ -73,9 +81,10 @@ func (o *Options) environ(p Place, local int, errorFile string) environ {
 }
 
 // readAtStart are the beginnings of names that the interpreter, the loader or libraries read once, when they start: the fork server must
-// have the values that its children are to have.
+// have the values that its children are to have. TORCH_NCCL_* is read when a group is made.
 var readAtStart = []string{
 	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
+	"TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_",
 	"PATH", "HOME", "LANG", "LC_",
 }
 
@@ -83,7 +92,7 @@ var readAtStart = []string{
 func (e environ) atStart() environ {
 	part := environ{}
 	for name, value := range e {
-		if slices.ContainsFunc(readAtStart, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
+		if !strings.HasPrefix(name, "TORCH_NCCL_") && slices.ContainsFunc(readAtStart, func(begin string) bool { return strings.HasPrefix(name, begin) }) {
 			part[name] = value
 		}
 	}

@@ -150,7 +150,7 @@ func (f *Failure) WithCode(code int) []byte {
 // Failed reports whether the process ended otherwise than with exit code 0.
 func (e Exit) Failed() bool { return e.Code != 0 }
 
-// Message tells in a line what ended the process, as torchrun does.
+// Message returns in a line what ended the process, as torchrun does.
 func (e Exit) Message() string {
 	switch {
 	case e.Failure != nil && e.Failure.Message != "":
@@ -161,7 +161,7 @@ func (e Exit) Message() string {
 	return fmt.Sprintf("exit code %d", e.Code)
 }
 
-// when is the second of the failure: the error file's, or when the agent saw the end.
+// when returns the second of the failure: the error file's, or when the agent saw the end.
 func (e Exit) when() int64 {
 	if e.Failure != nil && !e.Failure.Time.IsZero() {
 		return e.Failure.Time.Unix()

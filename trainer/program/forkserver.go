@@ -141,7 +141,7 @@ func (f *forkServer) launch(p *Program) error {
 	return nil
 }
 
-// load has it import torch.
+// load makes it import torch.
 func (f *forkServer) load() error {
 	learned := f.learned
 	if learned == nil {
@@ -284,7 +284,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last is the last line.
+// last returns the last line.
 func (t *tail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -292,7 +292,7 @@ func (t *tail) last() string {
 	return strings.TrimSpace(string(text[bytes.LastIndexByte(text, '\n')+1:]))
 }
 
-// forkable says why the program's processes cannot be forked whatever the interpreter has, nil if they may be.
+// forkable returns why the program's processes cannot be forked whatever the interpreter has, nil if they may be.
 func (p *Program) forkable() error {
 	c := p.command
 	if c.script != "" {

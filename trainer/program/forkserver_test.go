@@ -127,7 +127,31 @@ var endings = []string{
 	"class A:\n    def __del__(self): print('del')\na = A()",
 	"# -*- coding: latin-1 -*-\nprint(len('\xe4'))",
 	"import absent",
+	"raise SystemExit(True)",
+	"raise SystemExit(-1)",
+	"raise SystemExit(1 << 40)",
+	"raise SystemExit(2.5)",
+	"class E(SystemExit): pass\nraise E('mine')",
+	"try:\n    raise SystemExit(3)\nfinally:\n    print('finally')",
+	"import atexit\natexit.register(print, 'atexit')\nraise SystemExit(4)",
+	"import atexit, sys\natexit.register(lambda: 1/0)\natexit.register(sys.exit, 9)\nprint('end')",
+	"class A:\n    def __del__(self): 1/0\na = A()\ndel a\nkept = A()",
+	"import sys\nsys.unraisablehook = lambda u: print('mine', u.exc_type.__name__)\nclass A:\n    def __del__(self): 1/0\nA()",
+	"import threading\nthreading.Thread(target=lambda: 1/0).start()",
+	"import threading, sys\nthreading.Thread(target=sys.exit, args=(7,)).start()",
+	"import threading, time\nthreading.Thread(target=time.sleep, args=(1000,), daemon=True).start()\nprint('end')",
+	"import weakref\nclass A: pass\na = A()\nweakref.finalize(a, print, 'finalized')\nprint('end')",
+	"import io, sys\nclass File(io.RawIOBase):\n    def writable(self): return True\n    def write(self, b): sys.__stdout__.buffer.raw.write(bytes(b)); return len(b)\n" +
+		"cycle = [io.BufferedWriter(File())]\ncycle.append(cycle)\ncycle[0].write(b'in a cycle\\n')",
+	"import multiprocessing.util as u\nu.Finalize(None, print, ('finalizer',), exitpriority=1)\nprint('end')",
+	"import multiprocessing, time\np = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,), daemon=True)\np.start()\nprint('end')",
+	"import multiprocessing, time\np = multiprocessing.get_context('fork').Process(target=time.sleep, args=(.05,))\np.start()\nprint('end')",
+	"import os\nos.close(1)",
+	"import os, signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\nos.kill(os.getpid(), signal.SIGINT)\nimport time\ntime.sleep(10)",
+	"import sys\nsys.stdout.write('no newline')\nsys.stdout = None",
 }
+
+var address = regexp.MustCompile(` at 0x[0-9a-f]+`)
 
 func TestGoldenEndings(t *testing.T) {
 	for _, command := range [][]string{{"main.py"}, {"python3", "-m", "main"}} {
@@ -145,7 +169,7 @@ func TestGoldenEndings(t *testing.T) {
 					fmt.Fprintf(&all, "rank %d: %d\n", e.Rank, e.Code)
 					for _, name := range []string{"stdout.log", "stderr.log"} {
 						text, _ := os.ReadFile(filepath.Join(b.attempt(0, e.Local), name))
-						all.WriteString(strings.ReplaceAll(string(text), b.dir, "DIR"))
+						all.WriteString(address.ReplaceAllString(strings.ReplaceAll(string(text), b.dir, "DIR"), ""))
 					}
 				}
 				if g.Method() != method {
@@ -166,7 +190,7 @@ func TestGoldenSyntaxError(t *testing.T) {
 	})
 }
 
-// importers are the processes that have imported the stub.
+// importers returns the processes that have imported the stub.
 func importers(b *bench) []string {
 	text, _ := os.ReadFile(parseEnviron(b.options.Env)["IMPORTS"])
 	return strings.Fields(strings.ReplaceAll(string(text), "torch ", ""))
@@ -334,4 +358,14 @@ time.sleep(1000)
 	if got := strings.TrimPrefix(b.out.String(), first); first != "[]\n" || got != "['heavy', 'heavy.part']\n" || g.Method() != Fork {
 		t.Errorf("first %q, then %q by %v", first, got, g.Method())
 	}
+}
+
+// A program is ready when its fork server has imported torch; one that is not forked is ready at once.
+func TestReady(t *testing.T) {
+	b := newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Fork, RunID: "ready"}, map[string]string{"main.py": ""})
+	b.Program.Ready(t.Context())
+	if text, err := os.ReadFile(parseEnviron(b.Program.options.Env)["IMPORTS"]); err != nil || !strings.HasPrefix(string(text), "torch ") {
+		t.Errorf("imports %q, %v; want torch's", text, err)
+	}
+	newForkBench(t, Options{Command: []string{"main.py"}, StartMethod: Exec, RunID: "ready"}, map[string]string{"main.py": ""}).Ready(t.Context())
 }

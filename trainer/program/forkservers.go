@@ -27,6 +27,11 @@ const (
 	learnAfter = 20 * time.Second
 )
 
+// known are modules that nearly every program imports without naming them, so that nothing need be learned of it: PyTorch 2.x imports some 800 with
+// the first optimizer, which takes 1.4 s. Importing them starts no threads, compiles nothing and does not touch GPUs. They are imported before the
+// first fork: each process would have to, at the same time. PyTorch 1.x has no such module.
+var known = []string{"torch._dynamo"}
+
 // forkServers keeps a fork server for a program: the one that serves, and its successor.
 type forkServers struct {
 	p    *Program
@@ -37,13 +42,13 @@ type forkServers struct {
 	off     error           // why nothing is forked any more
 	told    map[string]bool // reasons that were logged
 	deaths  int
-	learn   string // file of modules that the first generation imports; "" once it is read
-	learned []string
+	learn   string   // file of modules that the first generation imports; "" once it is read
+	learned []string // what a fork server imports beside torch
 	closed  chan struct{}
 }
 
 func newForkServers(p *Program) *forkServers {
-	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules")}
+	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
 }
 
 // want returns a fork server with that environment: the one there is, or a new one.
@@ -98,7 +103,7 @@ func (s *forkServers) watch(f *forkServer) {
 	log := s.p.options.Log
 	switch {
 	case f.bad != "":
-		s.learned = slices.DeleteFunc(s.learned, func(name string) bool { return topLevel(name) == topLevel(f.bad) })
+		s.learned = without(s.learned, f.bad)
 	case errors.Is(f.err, errNoTorch):
 		s.off = f.err
 		return
@@ -125,30 +130,44 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 		return err
 	}
 	for range mostDeaths + 1 { // one that dies now is not the last
-		f, err := s.want(env)
+		f, err := s.ready(ctx, env)
 		if err != nil {
 			return err
 		}
-		if err := f.wait(ctx); err != nil && ctx.Err() != nil {
-			return context.Cause(ctx)
-		} else if err == nil {
-			s.mu.Lock()
-			learn := s.learn
-			s.mu.Unlock()
-			err = f.fork(s.p, g, learn)
-			if err == nil {
-				s.study(learn)
-				return nil
-			}
-			select {
-			case <-f.dead:
-			default:
-				return err // it refuses, and lives
-			}
+		s.mu.Lock()
+		learn := s.learn
+		s.mu.Unlock()
+		if err = f.fork(s.p, g, learn); err == nil {
+			s.study(learn)
+			return nil
+		}
+		select {
+		case <-f.dead:
+		default:
+			return err // it refuses, and lives
 		}
 		s.replaced(f)
 	}
-	return errors.New("fork servers do not live long enough")
+	return errShortLived
+}
+
+var errShortLived = errors.New("fork servers do not live long enough")
+
+// ready returns a fork server that can fork. An error says why there is none.
+func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, error) {
+	for range mostDeaths + 1 {
+		f, err := s.want(env)
+		if err != nil {
+			return nil, err
+		}
+		if err := f.wait(ctx); ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		} else if err == nil {
+			return f, nil
+		}
+		s.replaced(f)
+	}
+	return nil, errShortLived
 }
 
 // replaced returns when watch has drawn its conclusion from the end of a fork server.
@@ -164,7 +183,7 @@ func (s *forkServers) replaced(f *forkServer) {
 	}
 }
 
-// excuse says once why processes are not forked.
+// excuse logs once why processes are not forked.
 func (s *forkServers) excuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,7 +198,7 @@ func (s *forkServers) excuse(err error) {
 	s.p.options.Log.Warn("processes are started by exec, which takes longer", "reason", err)
 }
 
-// ended has nothing be forked any more once a process crashed soon after its fork.
+// ended stops forking once a process crashed soon after its fork.
 func (s *forkServers) ended(e Exit, age time.Duration) {
 	if e.Signal != int(syscall.SIGSEGV) || age >= crashLimit {
 		return
@@ -195,7 +214,7 @@ func (s *forkServers) ended(e Exit, age time.Duration) {
 	}
 }
 
-// study has the modules that the first generation imports imported by the next fork server, which is started beside the one that serves.
+// study starts the next fork server beside the one that serves, with the modules that the first generation imports.
 func (s *forkServers) study(file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +235,7 @@ func (s *forkServers) study(file string) {
 			return
 		}
 		s.mu.Lock()
-		s.learned = learned
+		s.learned = slices.Concat(s.learned, learned)
 		old, off := s.current, s.off
 		s.mu.Unlock()
 		if old != nil && off == nil {
@@ -248,7 +267,7 @@ func (s *forkServers) succeed(old *forkServer) {
 			return
 		}
 		if next.bad != "" {
-			s.learned = slices.DeleteFunc(s.learned, func(name string) bool { return topLevel(name) == topLevel(next.bad) })
+			s.learned = without(s.learned, next.bad)
 		}
 		s.mu.Unlock()
 		next.close()
@@ -257,11 +276,16 @@ func (s *forkServers) succeed(old *forkServer) {
 		}
 	}
 	s.mu.Lock()
-	s.learned = nil
+	s.learned = old.learned
 	s.mu.Unlock()
 }
 
 var moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
+
+// without returns the names but for those of the package that has a module which starts threads.
+func without(names []string, bad string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return topLevel(name) == topLevel(bad) })
+}
 
 func topLevel(name string) string { return regexp.MustCompile(`^[^.]*`).FindString(name) }
 

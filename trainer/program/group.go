@@ -66,7 +66,7 @@ func (it *process) open(p *Program, place Place) error {
 	if err := os.Remove(errorFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	it.env = o.environ(place, it.local, errorFile)
+	it.env = o.environ(place, it.local, errorFile, p.torch())
 	shown := len(o.LocalRanksFilter) == 0 || slices.Contains(o.LocalRanksFilter, it.local)
 	for i, std := range []Std{Stdout, Stderr} {
 		console := []io.Writer{p.console.out, p.console.err}[i]
@@ -101,7 +101,7 @@ func (it *process) open(p *Program, place Place) error {
 	return nil
 }
 
-// copy has a stream go through this process: to the file, if there is one, and line by line to the console.
+// copy leads a stream through this process: to the file, if there is one, and line by line to the console.
 func (it *process) copy(stream int, file *os.File, to *lineWriter) error {
 	reader, writer, err := os.Pipe()
 	if err != nil {

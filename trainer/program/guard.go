@@ -43,10 +43,10 @@ func startGuardian() (*guardian, error) {
 	return &guardian{cmd: cmd, in: in}, nil
 }
 
-// watch has the process group killed if the agent dies before forget.
+// watch sees to it that the process group is killed if the agent dies before forget.
 func (g *guardian) watch(group int) { g.tell('+', group) }
 
-// forget is for groups that are gone: the number may be given to another.
+// forget takes a group that is gone from the guard's list: the number may be given to another.
 func (g *guardian) forget(group int) { g.tell('-', group) }
 
 func (g *guardian) tell(op rune, group int) {

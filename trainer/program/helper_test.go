@@ -90,7 +90,7 @@ func newBench(t *testing.T, o Options, files map[string]string) *bench {
 	return b
 }
 
-// marked are the live processes with the entry in their environment, but for this one.
+// marked returns the live processes with the entry in their environment, but for this one.
 func marked(entry string) []string {
 	var found []string
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
@@ -164,23 +164,18 @@ func alive(pid int) bool {
 	return ok && state != 'Z' && syscall.Kill(pid, 0) == nil
 }
 
-// python returns the directory of the interpreter itself, without wrappers, which are slow; "" if there is none.
-var python = sync.OnceValue(func() string {
+// python returns the directory of the interpreter itself, without wrappers, which are slow.
+var python = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output()
-	if err != nil {
-		return ""
-	}
-	return filepath.Dir(strings.TrimSpace(string(out)))
+	return filepath.Dir(strings.TrimSpace(string(out))), err
 })
 
-// needPython returns a PATH with python3, and skips where there is none; CI has it.
+// needPython returns a PATH with python3, which `make test` installs.
 func needPython(t *testing.T) string {
 	t.Helper()
-	if python() == "" {
-		if os.Getenv("CI") != "" {
-			t.Fatal("python3 is not installed")
-		}
-		t.Skip("python3 is not installed: apt-get install python3")
+	dir, err := python()
+	if err != nil {
+		t.Fatalf("python3, which make test installs: %v", err)
 	}
-	return "PATH=" + python() + ":" + os.Getenv("PATH")
+	return "PATH=" + dir + ":" + os.Getenv("PATH")
 }

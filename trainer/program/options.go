@@ -159,7 +159,7 @@ func (o *Options) invocation() (*invocation, error) {
 	return it, nil
 }
 
-// isScript tells whether a name without an interpreter is for Python: by its ending, as one writes it after torchrun.
+// isScript reports whether a name without an interpreter is for Python: by its ending, as one writes it after torchrun.
 func (o *Options) isScript(name string) bool {
 	switch filepath.Ext(name) {
 	case ".py", ".pyc", ".pyz":

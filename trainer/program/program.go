@@ -24,6 +24,8 @@ type Program struct {
 	server  *forkServers // nil if processes are never forked
 	logs    string       // the directory of all attempts
 	starts  chan func()  // run by the thread whose end would end the processes
+	torch   func() torchVersion
+	work    sync.WaitGroup // background work
 
 	ctx      context.Context // until Close
 	cancel   context.CancelFunc
@@ -87,6 +89,8 @@ func New(options Options) (*Program, error) {
 		o.Log.Warn("only the kernel ends the program if this process is killed: children of its processes may outlive it", "error", err)
 	}
 	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.torch = sync.OnceValue(p.probeTorch)
+	p.work.Go(func() { p.torch() }) // its answer is needed at the first start
 	p.starts = make(chan func())
 	go p.start(p.starts)
 	adopted := adopt()
@@ -129,10 +133,10 @@ func (o *Options) makeLogs() (string, error) {
 	return dir, nil
 }
 
-// Name is what reports call the program: the script as the user named it.
+// Name returns what reports call the program: the script as the user named it.
 func (p *Program) Name() string { return p.command.display }
 
-// LogDir is the directory of this run: attempt_<n>/<local rank>/ below it has what a process wrote.
+// LogDir returns the directory of this run: attempt_<n>/<local rank>/ below it has what a process wrote.
 func (p *Program) LogDir() string { return p.logs }
 
 // start runs what starts processes, always on one thread: when the thread that started a process ends, the kernel ends the process.
@@ -181,6 +185,13 @@ func (p *Program) Start(ctx context.Context, place Place) (*Group, error) {
 	return g, nil
 }
 
+// Ready returns when processes can be started at once: a fork server has imported torch, or there will be none. It returns early at the end of ctx.
+func (p *Program) Ready(ctx context.Context) {
+	if p.server != nil {
+		p.server.ready(ctx, p.options.base(p.options.LocalSize)) // Start finds the reason why there is none
+	}
+}
+
 // startGroup starts the processes by the first method that works.
 func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	if p.server != nil {
@@ -213,7 +224,7 @@ func (p *Program) startGroup(ctx context.Context, g *Group) error {
 	return nil
 }
 
-// warnThreads says once what torchrun says.
+// warnThreads warns once, as torchrun does, that OMP_NUM_THREADS was set.
 func (p *Program) warnThreads(localSize int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,6 +261,7 @@ func (p *Program) Close() {
 	if p.server != nil {
 		p.server.close()
 	}
+	p.work.Wait()
 	p.guard.close()
 	close(p.starts)
 	p.starts = nil
@@ -258,7 +270,7 @@ func (p *Program) Close() {
 	}
 }
 
-// attempt is the directory of one start's logs of one local rank.
+// attempt returns the directory of one start's logs of one local rank.
 func (p *Program) attempt(restarts, local int) string {
 	return filepath.Join(p.logs, "attempt_"+strconv.Itoa(restarts), strconv.Itoa(local))
 }

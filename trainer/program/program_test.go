@@ -51,6 +51,34 @@ func TestContractOfEnvironment(t *testing.T) {
 	}
 }
 
+// The variable that has NCCL's errors handled has the name that the version knows, and the user's value under whichever name.
+func TestNCCLErrorHandling(t *testing.T) {
+	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
+	for _, c := range []struct{ version, user, want string }{
+		{"1.13.1", "", older}, {"2.1.2+cu121", "", older}, {"2.2.0", "", newer}, {"2.15.0a0+git1234", "", newer}, {"3.0", "", newer},
+		{"", "", older + " " + newer}, {"2.3", newer + "=0", newer}, {"2.3", older + "=0", older}, {"1.13", newer + "=0", newer},
+	} {
+		o := Options{}
+		want := "1"
+		if c.user != "" {
+			o.Env, want = []string{c.user}, "0"
+		}
+		e := o.environ(Place{LocalSize: 1, WorldSize: 1}, 0, "", parseTorchVersion(c.version))
+		var got []string
+		for _, name := range []string{older, newer} {
+			if v, ok := e[name]; ok {
+				got = append(got, name)
+				if v != want {
+					t.Errorf("%+v: %s=%s", c, name, v)
+				}
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 func TestExits(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sh", "-c", `case $RANK in
 		0) exit 0;;
@@ -120,7 +148,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-// sorted has the lines of two ranks in their order.
+// sorted returns the lines of two ranks in their order.
 func sorted(text string) string {
 	lines := strings.SplitAfter(text, "\n")
 	if len(lines) == 3 && lines[0] > lines[1] {
@@ -202,7 +230,7 @@ func TestStopOfStopped(t *testing.T) {
 // agentEnv has the directory in which a process of this test binary is an agent, and the program's command.
 const agentEnv = "ELASTICDL_TEST_AGENT"
 
-// TestMain is also the agent that TestNothingOutlivesTheAgent kills.
+// TestMain also runs the agent that TestNothingOutlivesTheAgent kills.
 func TestMain(m *testing.M) {
 	if text := os.Getenv(agentEnv); text != "" {
 		os.Unsetenv(agentEnv)

@@ -3,6 +3,7 @@
 package program
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -65,6 +66,27 @@ func TestTorchGolden(t *testing.T) {
 // torchCommand runs main.py. The name of the interpreter is one that is known for Python's.
 func torchCommand(python torch.Python) []string {
 	return []string{filepath.Join(filepath.Dir(python.Path), "python3"), "main.py"}
+}
+
+// The version is found under both methods, so that PyTorch does not warn; and what PyTorch 2.x imports with the first optimizer is there.
+func TestTorchVersion(t *testing.T) {
+	for _, python := range torch.Pythons(t) {
+		for _, method := range []StartMethod{Fork, Exec} {
+			t.Run(python.Name+"/"+method.String(), func(t *testing.T) {
+				b := newBench(t, Options{Command: torchCommand(python), StartMethod: method, LocalSize: 1}, map[string]string{
+					"main.py": "import os, sys\nprint(sorted(n for n in os.environ if 'ASYNC' in n), 'torch._dynamo' in sys.modules)\n"})
+				g := b.start(1)
+				b.ends(g)
+				want := "['NCCL_ASYNC_ERROR_HANDLING'] False\n"
+				if python.Name != "1.13" {
+					want = fmt.Sprintf("['TORCH_NCCL_ASYNC_ERROR_HANDLING'] %v\n", map[bool]string{true: "True", false: "False"}[method == Fork])
+				}
+				if g.Method() != method || b.out.String() != want {
+					t.Errorf("started by %v: %q, want %q", g.Method(), b.out.String(), want)
+				}
+			})
+		}
+	}
 }
 
 // Without OMP_NUM_THREADS, OpenBLAS has threads as soon as it is imported; it ends them for a fork.

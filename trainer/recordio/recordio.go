@@ -20,8 +20,10 @@
 //  2. Record i read alone is record i read in sequence.
 //  3. An index costs one read of each header and none of a payload.
 //  4. No input makes more memory be taken than it has bytes to show for: sizes
-//     in headers are checked against the file first. A chunk that does not
-//     hold what its header says is an error that tells its offset.
+//     in headers are checked against the file first, and a payload may decompress
+//     to 64 MiB or to 16 times its own size, whichever is more, and to no more
+//     than 1 GiB. Beside that a record takes the 24 bytes of its slice. A chunk that
+//     does not hold what its header says is an error that tells its offset.
 package recordio
 
 import (
@@ -62,8 +64,15 @@ const (
 	magic      = 0x01020304
 	headerSize = 20
 	lengthSize = 4
-	maxPayload = 1 << 30 // before compression; no writer makes such chunks, a decompression bomb does
+	maxPayload = 1 << 30 // of any chunk, before compression
+	// What law 4 allows of a compressed chunk. Writers stay below the first; of others' chunks, larger ones are read too if they
+	// have not been compressed to less than a sixteenth, as records hardly ever are and decompression bombs always.
+	plainPayload   = 2 * DefaultChunkSize
+	maxCompression = 16
 )
+
+// mostPayload returns how many bytes a payload of so many bytes in the file may have before compression.
+func mostPayload(size int) int { return min(max(plainPayload, maxCompression*size), maxPayload) }
 
 // A CorruptError is a file that is not as the format wants it.
 type CorruptError struct {
@@ -97,17 +106,17 @@ func parseHeader(b []byte, rest int64) (Chunk, error) {
 	if int64(c.Size) > rest {
 		return c, fmt.Errorf("payload of %d bytes, the file has %d", c.Size, rest)
 	}
-	ratio := 1 // the best that the compressor can do
+	most := int64(c.Size) // bytes before compression, by the best that the compressor can do
 	switch c.Compressor {
 	case None:
 	case Snappy:
-		ratio = 32
+		most = min(32*most, int64(mostPayload(c.Size)))
 	case Gzip:
-		ratio = 1040
+		most = min(1040*most, int64(mostPayload(c.Size)))
 	default:
 		return c, fmt.Errorf("unknown %v", c.Compressor)
 	}
-	if int64(c.Records)*lengthSize > int64(c.Size)*int64(ratio) {
+	if int64(c.Records)*lengthSize > most {
 		return c, fmt.Errorf("%d records in a payload of %d bytes", c.Records, c.Size)
 	}
 	return c, nil

@@ -10,9 +10,11 @@ import (
 	"hash/crc32"
 	"io"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"pgregory.net/rapid"
 )
@@ -316,10 +318,117 @@ func TestErrorEndsTheSequence(t *testing.T) {
 }
 
 func TestReadAllLimit(t *testing.T) {
-	for n, ok := range map[int]bool{99: true, 100: true, 101: false} {
-		b, err := readAll(bytes.NewReader(make([]byte, n)), 3, 100)
-		if ok != (err == nil) || ok && len(b) != n {
-			t.Errorf("%d bytes of 100: %d, %v", n, len(b), err)
+	for n, ok := range map[int]bool{0: true, 99: true, 100: true, 101: false} {
+		for _, r := range []io.Reader{bytes.NewReader(make([]byte, n)), iotest.OneByteReader(bytes.NewReader(make([]byte, n)))} {
+			b, err := readAll(r, 3, 100)
+			if ok != (err == nil) || ok && len(b) != n {
+				t.Errorf("%d bytes of 100: %d, %v", n, len(b), err)
+			}
+		}
+	}
+}
+
+// zeros counts what is read of its bytes, of which there is no end.
+type zeros struct{ read int }
+
+func (z *zeros) Read(p []byte) (int, error) {
+	clear(p)
+	z.read += len(p)
+	return len(p), nil
+}
+
+// allocated returns how many bytes a function allocates, whether they are kept or not.
+func allocated(f func()) int {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return int(after.TotalAlloc - before.TotalAlloc)
+}
+
+// Law 4: of what never ends, no more is read than a chunk may have and one byte, into less than four times as much memory.
+func TestNoMoreIsReadThanAllowed(t *testing.T) {
+	for size, most := range map[int]int{1: 64 << 20, 4 << 20: 64 << 20, 5 << 20: 80 << 20, 1 << 30: 1 << 30} {
+		if got := mostPayload(size); got != most {
+			t.Errorf("a payload of %d bytes may decompress to %d, want %d", size, got, most)
+		}
+	}
+	const limit = 64 << 20
+	var endless zeros
+	took := allocated(func() {
+		if _, err := readAll(&endless, 1, limit); err == nil {
+			t.Error("what never ends was read to its end")
+		}
+	})
+	if endless.read > limit+1 || took > 4*limit {
+		t.Errorf("%d bytes were read and %d allocated, want at most %d and %d", endless.read, took, limit+1, 4*limit)
+	}
+}
+
+// Law 4 with real bombs: chunks of up to 4 MB that are a gigabyte of zeros, or as much as the compressor can, whether they are one
+// record or as many as can be.
+func TestBomb(t *testing.T) {
+	bomb := func(c Compressor, megabytes int) []byte { // as streams one after another, which readers take for one
+		stream, err := compress(c, make([]byte, 1<<20))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Repeat(stream, megabytes)
+	}
+	for name, payload := range map[string]struct {
+		compressor Compressor
+		bytes      []byte
+	}{
+		"gzip":   {Gzip, bomb(Gzip, 1<<10)}, // 1 MB that are 1 GB, which is the most that deflate can
+		"snappy": {Snappy, bomb(Snappy, 80)},
+	} {
+		for _, records := range []int{1, 1 << 24} {
+			file := chunk(payload.compressor, records, payload.bytes)
+			var err error
+			took := allocated(func() { _, err = readRecords(file) })
+			if err == nil || !strings.Contains(err.Error(), "more than 67108864 bytes") {
+				t.Errorf("%s of %d bytes, %d records: %v, want that it has more than 64 MiB", name, len(payload.bytes), records, err)
+			}
+			if took > 4*(64<<20)+len(file) {
+				t.Errorf("%s of %d bytes took %d bytes", name, len(payload.bytes), took)
+			}
+		}
+		// What does not fit by its header is refused before any of it is decompressed.
+		file := chunk(payload.compressor, 1<<25, payload.bytes)
+		if _, err := readRecords(file); err == nil || !strings.Contains(err.Error(), "records in a payload of") {
+			t.Errorf("%s with %d records: %v", name, 1<<25, err)
+		}
+	}
+}
+
+// What a writer makes any reader takes, however well it compresses.
+func TestWriterStaysWithinTheLaw(t *testing.T) {
+	for _, c := range []Compressor{Snappy, Gzip} {
+		var file bytes.Buffer
+		w, err := NewWriter(&file, c, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		const records = 20 << 20 // whose lengths are 80 MiB
+		for range records {
+			if err := w.Write(nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		x, err := ReadIndex(bytes.NewReader(file.Bytes()), int64(file.Len()))
+		if err != nil || x.Records() != records || len(x.Chunks()) != 2 {
+			t.Fatalf("%v: %d records, %v", c, x.Records(), err)
+		}
+		for _, one := range x.Chunks() {
+			if _, err := one.Read(bytes.NewReader(file.Bytes())); err != nil {
+				t.Errorf("%v: %v", c, err)
+			}
+		}
+		if _, err := NewWriter(&file, c, plainPayload); err == nil {
+			t.Errorf("%v: a writer of chunks that no reader takes", c)
 		}
 	}
 }

@@ -14,6 +14,7 @@ type Writer struct {
 	w          io.Writer
 	compressor Compressor
 	maxChunk   int
+	most       int    // bytes of records and lengths in a chunk that any reader takes
 	payload    []byte // lengths and records of the chunk that is not written yet
 	records    int
 	err        error // the first, for ever
@@ -30,10 +31,14 @@ func NewWriter(w io.Writer, c Compressor, maxChunk int) (*Writer, error) {
 	if maxChunk <= 0 {
 		maxChunk = DefaultChunkSize
 	}
-	if maxChunk > maxPayload/2 {
-		return nil, fmt.Errorf("write records: chunks of %d bytes, want at most %d", maxChunk, maxPayload/2)
+	most := maxPayload / 2
+	if c != None {
+		most = plainPayload - lengthSize
 	}
-	return &Writer{w: w, compressor: c, maxChunk: maxChunk}, nil
+	if maxChunk > most {
+		return nil, fmt.Errorf("write records: chunks of %d bytes, want at most %d", maxChunk, most)
+	}
+	return &Writer{w: w, compressor: c, maxChunk: maxChunk, most: most}, nil
 }
 
 // Write adds a record. As in the original, it must be shorter than a chunk may be.
@@ -45,7 +50,7 @@ func (w *Writer) Write(record []byte) error {
 		return fmt.Errorf("write record: %d bytes, want less than a chunk's %d", len(record), w.maxChunk)
 	}
 	held := len(w.payload) - w.records*lengthSize
-	if held+len(record) > w.maxChunk || len(w.payload) > maxPayload/2 { // the latter by lengths of empty records
+	if held+len(record) > w.maxChunk || len(w.payload)+len(record) > w.most { // the latter by lengths of short records
 		if err := w.Flush(); err != nil {
 			return err
 		}

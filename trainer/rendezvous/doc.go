@@ -3,7 +3,7 @@
 // A [Rendezvous] is told who arrives and who is gone, and answers with [Action]s, which the master's shell
 // performs outside its lock. Nobody polls it, and it waits for nobody but by a [Rendezvous.Deadline]:
 //
-//	           all expected are here, or Settle is over         a newcomer, one departs: Recall
+//	           all expected are here, or Settle is over         a newcomer, one departs, one aside came: Recall
 //	           since there were Min                             one left, or came by itself: Abort
 //	gathering ────────────────────────────────────────> working ────────────────────────────────> changing
 //	    ^                      Form                        ^                                         │

@@ -112,6 +112,8 @@ func (r *Rendezvous) Arrive(a Arrival, now time.Time) []Action {
 		r.call(Abort, fmt.Sprintf("%v lost its link to %v", p, Member{Worker: a.Suspect}))
 	case a.Broken:
 		r.call(Abort, fmt.Sprintf("%v lost a link", p))
+	case a.Aside:
+		r.call(Recall, fmt.Sprintf("%v has come to take part", p))
 	case r.told == 0: // the others would wait for it in the middle of a round
 		r.call(Abort, fmt.Sprintf("%v came back", p))
 	}

@@ -25,6 +25,7 @@ type Arrival struct {
 	Broken    bool  // a link of that world failed
 	Suspect   int   // if so: the worker at its other end, -1 if that is not known
 	Idle      bool  // and it broke when nobody had anything to bring to a round
+	Aside     bool  // it had no part in the rounds of that world: nobody waits for it in the middle of one
 }
 
 // World is who works together.

@@ -16,6 +16,7 @@ var start = time.Unix(1e9, 0)
 //	expect 4                        how many workers there are
 //	join 3/2 [from 1] [round 7]     worker 3's session 2 (of 1, if not said) arrives for the first time
 //	back 3 [from 1] [round 7]       it arrives from the last world, or from world 1
+//	back 3 aside 1                  it had no part in that world's rounds
 //	broken 3 [suspect 1] [round 7]  as well, because its link to worker 1 broke
 //	leave 3/2 killed                its session 2 (any, if not said) is gone
 //	wait 300ms                      time passes
@@ -81,7 +82,7 @@ func (s *stage) tell(verb, rest string) []Action {
 		return s.r.Arrive(Arrival{
 			Member:    Member{Worker: w, Session: session, Address: "host-" + words[0]},
 			Formation: int64(value("from", from)), Round: int64(value("round", -1)),
-			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0,
+			Broken: verb == "broken", Suspect: value("suspect", -1), Idle: value("idle", 0) > 0, Aside: value("aside", 0) > 0,
 		}, s.now)
 	case "leave":
 		w, session := who(0)
@@ -183,6 +184,13 @@ func TestStories(t *testing.T) {
 			due never`},
 		{"one comes back unasked", Policy{}, three + `
 			back 1 round 3 -> abort worker-0, worker-2 from 1: worker-1 came back`},
+		{"one that stood aside comes to take part", Policy{}, three + `
+			back 1 round 3 aside 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
+			back 0 round 4
+			back 2 round 4 -> form 1.2 worker-0, worker-1, worker-2 with round 4 of rank 0, 2: worker-1 has come to take part`},
+		{"one dies after another that stood aside came", Policy{}, three + `
+			back 1 aside 1 -> recall worker-0, worker-2 from 1: worker-1 has come to take part
+			leave 2 killed -> abort worker-0 from 1: worker-2 left: killed`},
 		{"it dies before it has fetched its world", Policy{Min: 2}, three + `
 			leave 2 killed -> abort worker-0, worker-1 from 1: worker-2 left: killed
 			back 0 round 0

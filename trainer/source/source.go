@@ -24,6 +24,7 @@ import (
 	"net/netip"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 )
 
@@ -159,6 +160,26 @@ func Shown(location string) string {
 	}
 	return scheme + "://" + host
 }
+
+// Credential returns the name of a parameter in a URL that lets whoever has the URL in, as that of one which was signed; "" if there is none.
+func Credential(location string) string {
+	_, query, _ := strings.Cut(location, "?")
+	query, _, _ = strings.Cut(query, "#")
+	for parameter := range strings.FieldsFuncSeq(query, func(r rune) bool { return r == '&' || r == ';' }) {
+		name, _, _ := strings.Cut(parameter, "=")
+		if unescaped, err := url.QueryUnescape(name); err == nil {
+			name = unescaped
+		}
+		low := strings.ToLower(name)
+		if low == "sig" || low == "key" || slices.ContainsFunc(secrets, func(s string) bool { return strings.Contains(low, s) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// secrets are in the names of parameters that are some: X-Amz-Signature, X-Goog-Signature, access_token, api_key.
+var secrets = []string{"signature", "token", "secret", "password", "api_key", "apikey", "credential"}
 
 func archiveOf(name string) Archive {
 	name = strings.ToLower(name)

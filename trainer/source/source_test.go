@@ -113,3 +113,23 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// What a URL was signed with is found by its name.
+func TestCredential(t *testing.T) {
+	for location, want := range map[string]string{
+		"https://b.s3.amazonaws.com/main.py?X-Amz-Expires=60&X-Amz-Signature=00":        "X-Amz-Signature",
+		"https://storage.googleapis.com/b/main.py?x-goog-signature=00":                  "x-goog-signature",
+		"https://a.blob.core.windows.net/c/main.py?sv=2024&sig=0#sha256=00":             "sig",
+		"https://host/main.py?private_token=glpat":                                      "private_token",
+		"https://host/main.py?private%5Ftoken=glpat":                                    "private_token",
+		"https://host/main.py?ref=main":                                                 "",
+		"https://host/main.py?ref=signature":                                            "",
+		"https://host/signature/main.py#sig=1":                                          "",
+		"s3://b/main.py?region=us-east-1&use_path_style=true&endpoint=https://host%2F?": "",
+		"main.py": "",
+	} {
+		if got := Credential(location); got != want {
+			t.Errorf("%s: %q, want %q", location, got, want)
+		}
+	}
+}

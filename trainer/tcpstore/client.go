@@ -110,6 +110,15 @@ func (c *Client) Delete(ctx context.Context, key string) (existed bool, err erro
 	return existed, err
 }
 
+// Keys returns how many keys there are.
+func (c *Client) Keys(ctx context.Context) (n int64, err error) {
+	err = c.ask(ctx, request{kind: numKeys}, func() (err error) {
+		n, err = c.number()
+		return err
+	})
+	return n, err
+}
+
 // Wait returns when each of the keys has existed at some time since the call.
 func (c *Client) Wait(ctx context.Context, keys ...string) error {
 	if err := c.take(ctx); err != nil {

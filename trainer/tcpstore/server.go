@@ -45,7 +45,7 @@ func Listen(address string, o Options) (*Server, error) {
 	return Serve(lis, o), nil
 }
 
-// Serve is Listen on a listener that the server then owns.
+// Serve does as Listen, on a listener that the server then owns.
 func Serve(lis net.Listener, o Options) *Server {
 	o.Connections = cmp.Or(o.Connections, 4096)
 	o.Bytes = cmp.Or(o.Bytes, 1<<30)
@@ -180,7 +180,7 @@ type conn struct {
 	over    bool // nothing more is accepted
 }
 
-// put has the bytes written. It does not block.
+// put queues bytes to be written. It does not block.
 func (c *conn) put(b []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -206,7 +206,7 @@ func (c *conn) ended() bool {
 	return c.over
 }
 
-// end has the end announced to the client when all is written, and gives reading and writing so much time from the first call on.
+// end announces the end to the client when all is written, and gives reading and writing so much time from the first call on.
 func (c *conn) end(linger time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

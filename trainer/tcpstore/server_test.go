@@ -78,6 +78,8 @@ func TestClient(t *testing.T) {
 		all, err := a.Check(ctx, "k", "n")
 		check("check", all, true, err)
 		check("wait", nil, nil, a.Wait(ctx, "k", "n"))
+		n, err = b.Keys(ctx)
+		check("keys", n, 2, err)
 		existed, err := a.Delete(ctx, "k")
 		check("delete", existed, true, err)
 		existed, err = a.Delete(ctx, "k")

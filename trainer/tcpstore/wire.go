@@ -128,7 +128,7 @@ func (d *decoder) next() (request, error) {
 	return r, nil
 }
 
-// recognize tells the generations apart by the first bytes. 1.x has no request of less than five bytes that begins with 0.
+// recognize distinguishes the generations by the first bytes. 1.x has no request of less than five bytes that begins with 0.
 func (d *decoder) recognize() error {
 	first, err := d.r.Peek(1)
 	if err != nil {

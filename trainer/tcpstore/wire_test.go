@@ -13,7 +13,7 @@ import (
 // hello is the first request of a client of 2.x.
 var hello = request{kind: validate, number: magic}.append(nil, modern)
 
-// samples are one request of each kind that the generation has.
+// samples returns one request of each kind that the generation has.
 func samples(g generation) []request {
 	var all []request
 	for _, k := range g {
@@ -88,7 +88,7 @@ func isReversible(t *testing.T, b []byte) {
 	}
 }
 
-// TestBytes are those that PyTorch 1.13 and 2.15 were seen to send.
+// TestBytes compares with the bytes that PyTorch 1.13 and 2.15 were seen to send.
 func TestBytes(t *testing.T) {
 	for _, test := range []struct {
 		name  string

@@ -1878,8 +1878,7 @@ type Failure struct {
 	UnixMs        int64                  `protobuf:"varint,6,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"` // when
 	Message       string                 `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`              // what it said of itself, or its signal
 	Traceback     string                 `protobuf:"bytes,8,opt,name=traceback,proto3" json:"traceback,omitempty"`          // if it said so
-	Excused       bool                   `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`            // it asks to be started again, and nobody is at fault
-	Fault         bool                   `protobuf:"varint,9,opt,name=fault,proto3" json:"fault,omitempty"`                 // by its own fault, whatever signal that was: it ran out of memory
+	Excused       bool                   `protobuf:"varint,10,opt,name=excused,proto3" json:"excused,omitempty"`            // nobody is at fault: it asks to be started again, or has ended while its world was left for those that join or leave
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1973,13 +1972,6 @@ func (x *Failure) GetTraceback() string {
 func (x *Failure) GetExcused() bool {
 	if x != nil {
 		return x.Excused
-	}
-	return false
-}
-
-func (x *Failure) GetFault() bool {
-	if x != nil {
-		return x.Fault
 	}
 	return false
 }
@@ -3715,7 +3707,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
 	"\x05keeps\x18\x04 \x01(\bR\x05keeps\x12\x14\n" +
-	"\x05store\x18\x03 \x01(\tR\x05store\"\xf2\x01\n" +
+	"\x05store\x18\x03 \x01(\tR\x05store\"\xe2\x01\n" +
 	"\aFailure\x12\x12\n" +
 	"\x04rank\x18\x01 \x01(\x05R\x04rank\x12\x14\n" +
 	"\x05local\x18\x02 \x01(\x05R\x05local\x12\x10\n" +
@@ -3726,8 +3718,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\amessage\x18\a \x01(\tR\amessage\x12\x1c\n" +
 	"\ttraceback\x18\b \x01(\tR\ttraceback\x12\x18\n" +
 	"\aexcused\x18\n" +
-	" \x01(\bR\aexcused\x12\x14\n" +
-	"\x05fault\x18\t \x01(\bR\x05fault\"\x95\x01\n" +
+	" \x01(\bR\aexcusedJ\x04\b\t\x10\n" +
+	"\"\x95\x01\n" +
 	"\bAssembly\x12(\n" +
 	"\x05world\x18\x01 \x01(\v2\x10.elasticdl.WorldH\x00R\x05world\x12+\n" +
 	"\x06recall\x18\x02 \x01(\v2\x11.elasticdl.RecallH\x00R\x06recall\x12\x16\n" +

@@ -53,7 +53,7 @@ func (w *where) named() bool {
 }
 
 func (w *where) connect(cmd *cobra.Command) (*kube.Client, error) {
-	w.at.Notes = cmd.ErrOrStderr()
+	w.at.Notes = notes{cmd.ErrOrStderr()}
 	return kube.Connect(w.at)
 }
 

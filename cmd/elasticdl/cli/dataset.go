@@ -12,7 +12,6 @@ import (
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/elasticdl/elasticdl/trainer/data/dataset"
 	"github.com/elasticdl/elasticdl/trainer/image"
@@ -208,7 +207,7 @@ func (b *steps) show(p dataset.Progress) {
 	if p.Step != b.step {
 		b.close()
 		b.step = p.Step
-		if f, ok := b.out.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		if isTerminal(b.out) {
 			total := p.Total
 			if total == 0 {
 				total = -1 // not known: it turns round

@@ -86,7 +86,7 @@ func (w *where) list(cmd *cobra.Command, everywhere bool) ([]*wire.JobStatus, er
 	if err != nil && (asked || cmd.Context().Err() != nil) {
 		return nil, err
 	} else if err != nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "note: only jobs of this machine: %v\n", err)
+		fmt.Fprintf(notes{cmd.ErrOrStderr()}, "note: only jobs of this machine: %v\n", err)
 	}
 	jobs = append(jobs, theirs...)
 	slices.SortStableFunc(jobs, func(a, b *wire.JobStatus) int { return cmp.Compare(a.Name, b.Name) })
@@ -144,8 +144,10 @@ func logsCommand() *cobra.Command {
 	var where where
 	o := role.LogOptions{}
 	cmd := &cobra.Command{
-		Use:     "logs JOB [POD]",
-		Short:   "Print the log of a pod (worker-0, ps-1, master), or of all of them",
+		Use:   "logs JOB [POD]",
+		Short: "Print the log of a pod (worker-0, ps-1, master), or of all of them",
+		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them.\n\n" +
+			"A terminal gets the colours of a log, and of all other control sequences that they are there, as \\x1b[2J; a pipe or file gets the log as it is.",
 		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20",
 		Args:    cobra.RangeArgs(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
@@ -169,7 +171,7 @@ func logsCommand() *cobra.Command {
 			if err != nil {
 				return hint(err)
 			}
-			return hint(home.Logs(cmd.Context(), args[0], o, cmd.OutOrStdout()))
+			return hint(home.Logs(cmd.Context(), args[0], o, forLogs(cmd.OutOrStdout())))
 		}),
 	}
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the job has ended")
@@ -378,7 +380,7 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	case err != nil && !cluster:
 		return hint(err)
 	case !cluster && job.State(before.State).Ended():
-		_, err := fmt.Fprintf(out, "job %s had ended: %s\n", name, before.State)
+		_, err := fmt.Fprintf(out, "job %s had ended: %s\n", name, oneLine(before.State))
 		return err
 	}
 	err = home.Stop(ctx, name, func(pods int) { fmt.Fprintf(out, "job %s: waiting for %s to end\n", name, count(int64(pods), "pod")) })
@@ -386,7 +388,7 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	case err != nil:
 		return hint(err)
 	case cluster && before != nil && job.State(before.State).Ended():
-		_, err = fmt.Fprintf(out, "job %s deleted; it had ended: %s\n", name, before.State)
+		_, err = fmt.Fprintf(out, "job %s deleted; it had ended: %s\n", name, oneLine(before.State))
 	case cluster:
 		_, err = fmt.Fprintf(out, "job %s stopped and deleted\n", name)
 	default:

@@ -23,10 +23,10 @@ type display interface {
 
 // newDisplay is live on a terminal, and lines elsewhere.
 func newDisplay(out io.Writer) display {
-	f, ok := out.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
+	if !isTerminal(out) {
 		return &lines{out: out}
 	}
+	f := out.(*os.File)
 	return &live{out: out, size: func() (width, height int) {
 		width, height, err := term.GetSize(int(f.Fd()))
 		if err != nil || width <= 0 || height <= 0 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
@@ -57,7 +58,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 
 // report prints an error, each of several on a line of its own.
 func report(w io.Writer, command string, err error, code int) {
-	problems := strings.Split(strings.TrimSpace(err.Error()), "\n")
+	problems := strings.Split(strings.TrimSpace(logline.Escape(err.Error())), "\n")
 	switch {
 	case errors.Is(err, errSilent):
 	case code == exitInterrupted:

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 
@@ -28,17 +30,20 @@ func asksHelp(t job.Type, args []string) bool {
 // programHere finds what is missing on this machine of a program: the script, or the program itself.
 func programHere(j *job.Job) error {
 	g := j.Program
+	if info, err := os.Stat(g.Workdir); g.Workdir != "" && (err != nil || !info.IsDir()) {
+		return fmt.Errorf("--workdir=%s: expected a directory of this machine", g.Workdir)
+	}
 	if len(g.Command) == 0 || strings.Contains(g.Command[0], "://") { // it was said, or each worker brings it
 		return nil
 	}
-	return program.Options{Command: g.Command, Module: g.Module, NoPython: g.NoPython}.Check()
+	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
 }
 
 // attendProgram shows what a program writes until its job has ended. The end of ctx stops the job.
 func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
 	shown := make(chan error, 1)
 	go func() {
-		shown <- local.Output(context.WithoutCancel(ctx), j.Name, j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
+		shown <- h.Output(context.WithoutCancel(ctx), j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
 	}()
 	status, err := h.Wait(ctx)
 	if problem := <-shown; err == nil && problem != nil {

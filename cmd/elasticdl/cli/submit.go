@@ -30,7 +30,7 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 		c.Job.ClusterSpecJSON = text
 		c.Job.SettleCheckpoints(c.Job.ClaimDir(), c.Given) // which may be mounted read-only by it
 	}
-	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: cmd.ErrOrStderr()}
+	at := kube.Place{Kubeconfig: c.Kubeconfig, Context: c.Context, Notes: notes{cmd.ErrOrStderr()}}
 	if c.Given("namespace") {
 		at.Namespace = c.Job.Namespace
 	}
@@ -46,12 +46,17 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	return client, errors.Join(problems...)
 }
 
-// submit starts a job on a cluster.
-func submit(cmd *cobra.Command, client *kube.Client, c *job.Command) error {
+// submit starts a job on a cluster, whose code is uploaded first if there is some to upload.
+func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading) error {
 	ctx, j, out := cmd.Context(), c.Job, cmd.OutOrStdout()
 	problems, err := client.Preflight(ctx, j)
 	if err = errors.Join(usage(problems), err); err != nil {
 		return err
+	}
+	if code != nil {
+		if err := code.run(ctx, client, j, out, cmd.ErrOrStderr()); err != nil {
+			return err
+		}
 	}
 	created, err := client.Submit(ctx, j)
 	if err != nil {
@@ -112,17 +117,33 @@ func writeManifests(j *job.Job, path string, out io.Writer) error {
 		_, err = out.Write(text)
 		return err
 	}
-	if err := os.WriteFile(path, text, 0o644); err != nil {
+	if err := writePrivate(path, text); err != nil {
 		return fmt.Errorf("--yaml=%s: %w", path, err)
 	}
 	_, err = fmt.Fprintf(out, "%s written; submit it with: kubectl apply -f %[1]s\n%[2]s\n", path, j.Places())
 	return err
 }
 
+// writePrivate writes a file for its user only, also where one is there that others may read.
+func writePrivate(path string, text []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err == nil && info.Mode().IsRegular() { // and not /dev/stdout
+		err = file.Chmod(0o600)
+	}
+	if err == nil {
+		_, err = file.Write(text)
+	}
+	return errors.Join(err, file.Close())
+}
+
 // follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of ctx
 // leaves the job running.
 func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) error {
-	shared := &together{out: out}
+	shared := &together{out: forLogs(out)}
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var (

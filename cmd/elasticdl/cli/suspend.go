@@ -70,6 +70,7 @@ func suspend(ctx context.Context, cmd *cobra.Command, where *where, name string)
 
 // rested says how a job rests.
 func rested(s *wire.JobStatus, now time.Time) string {
+	s = plain(s)
 	if s.State != string(job.Suspended) { // it has ended meanwhile
 		return verdict(s)
 	}

@@ -68,11 +68,13 @@ func startJob(cmd *cobra.Command, t job.Type, args []string) error {
 	}
 	c, err := job.Parse(t, args)
 	var client *kube.Client
+	var code *uploading
 	switch {
 	case c.Runtime == "kubernetes":
-		var e error
+		var e, missing error
 		client, e = settleCluster(cmd, c)
-		err = errors.Join(err, e)
+		code, missing = settleUpload(c)
+		err = errors.Join(err, e, missing)
 	case c.Runtime == "local":
 		err = errors.Join(err, settleHere(c))
 		if !c.DryRun {
@@ -91,7 +93,7 @@ func startJob(cmd *cobra.Command, t job.Type, args []string) error {
 	case c.Runtime == "kubernetes" && c.YAML != "":
 		return writeManifests(c.Job, c.YAML, cmd.OutOrStdout())
 	case c.Runtime == "kubernetes":
-		return submit(cmd, client, c)
+		return submit(cmd, client, c, code)
 	}
 	return startHere(cmd, c)
 }
@@ -132,7 +134,7 @@ func settleHere(c *job.Command) error {
 			}
 		}
 	}
-	for _, dir := range []*string{&j.Output, &j.CheckpointDir, &j.CheckpointDirForInit, &j.PredictionOutputs} {
+	for _, dir := range []*string{&j.Output, &j.CheckpointDir, &j.CheckpointDirForInit, &j.PredictionOutputs, &j.Program.Workdir} {
 		if *dir != "" && !job.InBucket(*dir) && err == nil {
 			*dir, err = filepath.Abs(*dir) // the job's processes may be elsewhere
 		}
@@ -155,6 +157,9 @@ func crew(j *job.Job) string {
 
 // attend shows a job until it has ended. The end of ctx stops the job.
 func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
+	if j.Runs() {
+		return attendProgram(ctx, h, j, out)
+	}
 	type end struct {
 		status *wire.JobStatus
 		err    error
@@ -164,9 +169,6 @@ func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) err
 		status, err := h.Wait(ctx)
 		ended <- end{status, err}
 	}()
-	if j.Runs() {
-		return attendProgram(ctx, h, j, out)
-	}
 	show := newDisplay(out)
 	tick := time.NewTicker(refresh)
 	defer tick.Stop()

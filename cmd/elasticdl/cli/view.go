@@ -17,6 +17,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -27,6 +28,7 @@ import (
 // a line of height free: what has left the terminal cannot be written over, and what is
 // cleared from its very top goes into the history of some.
 func screen(s *wire.JobStatus, width, height int, now time.Time) string {
+	s = plain(s)
 	head := fmt.Sprintf("%s  %s", s.Name, s.State)
 	if s.Epochs > 0 {
 		head += fmt.Sprintf("  epoch %d of %d", s.Epoch, s.Epochs)
@@ -145,6 +147,7 @@ func saved(s *wire.JobStatus, now time.Time) string {
 
 // anewNews returns the line to say if the training has begun anew, or gone back, between two statuses, none if it has not.
 func anewNews(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
 	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
 		return []string{words}
 	}
@@ -215,6 +218,7 @@ func podLines(s *wire.JobStatus, width int) []string {
 
 // progressLine is the live view for a log: one line.
 func progressLine(s *wire.JobStatus, now time.Time) string {
+	s = plain(s)
 	parts := []string{s.Type}
 	if trains(s) {
 		parts = []string{fmt.Sprintf("epoch %d/%d", s.Epoch, s.Epochs)}
@@ -225,6 +229,7 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 
 // news is what has happened between two statuses: pods, evaluations, epochs.
 func news(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
 	lines := anewNews(before, after)
 	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
 		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
@@ -245,6 +250,7 @@ func news(before, after *wire.JobStatus) []string {
 
 // podNews is what has become of pods between two statuses.
 func podNews(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
 	var lines []string
 	type state struct{ name, state, waiting string }
 	of := func(p *wire.PodStatus) state {
@@ -290,6 +296,7 @@ func sameLife(a, b *wire.PodStatus) bool {
 
 // summary is what became of a job.
 func summary(s *wire.JobStatus, logs string) string {
+	s = plain(s)
 	var b strings.Builder
 	took := time.Duration(s.EndedUnixMs-s.StartedUnixMs) * time.Millisecond
 	fmt.Fprintf(&b, "job %s %s", s.Name, s.State)
@@ -356,6 +363,7 @@ func result(s *wire.JobStatus) string {
 
 // verdict says in one line what became of a job.
 func verdict(s *wire.JobStatus) string {
+	s = plain(s)
 	line := fmt.Sprintf("job %s %s", s.Name, s.State)
 	if s.Reason != "" {
 		line += ": " + oneLine(s.Reason)
@@ -375,6 +383,7 @@ func verdict(s *wire.JobStatus) string {
 
 // statusText is a job for `elasticdl status`.
 func statusText(s *wire.JobStatus, now time.Time) string {
+	s = plain(s)
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	row := func(key, value string) {
@@ -498,7 +507,7 @@ func table(rows [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(w, strings.Join(row, "\t"))
+		fmt.Fprintln(w, logline.Escape(strings.Join(row, "\t")))
 	}
 	w.Flush()
 	var trimmed strings.Builder

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -12,6 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -388,4 +394,91 @@ func TestResultShown(t *testing.T) {
 	if got := result(&wire.JobStatus{State: "Succeeded", Type: "evaluate"}); got != "" {
 		t.Errorf("of an evaluation: %q", got)
 	}
+}
+
+// hostile is a status of a job in whose every text there is what does something to a terminal.
+func hostile(attack string, state job.State) *wire.JobStatus {
+	s := running()
+	s.Namespace, s.Checkpoint, s.WorldSize, s.World, s.Life, s.EndedUnixMs = "n", &wire.Checkpoint{Number: 1, Dir: "d"}, 2, 3, 2, after(time.Minute)
+	var fill func(m protoreflect.Message)
+	fill = func(m protoreflect.Message) {
+		for i := range m.Descriptor().Fields().Len() {
+			f := m.Descriptor().Fields().Get(i)
+			switch {
+			case f.IsMap():
+				m.Set(f, protoreflect.ValueOfMap(m.NewField(f).Map()))
+				m.Mutable(f).Map().Set(protoreflect.ValueOfString(attack).MapKey(), protoreflect.ValueOfFloat64(1))
+			case f.IsList() && f.Message() != nil:
+				for i := range m.Get(f).List().Len() {
+					fill(m.Get(f).List().Get(i).Message())
+				}
+			case f.IsList():
+			case f.Message() != nil:
+				fill(m.Mutable(f).Message())
+			case f.Kind() == protoreflect.StringKind:
+				m.Set(f, protoreflect.ValueOfString(attack))
+			}
+		}
+	}
+	fill(s.ProtoReflect())
+	if state != "" { // which decides what is shown
+		s.State = string(state)
+	}
+	return s
+}
+
+// Nothing that a pod, the cluster or a file says of a job does anything to the terminal that shows it.
+func TestViewsAreHarmless(t *testing.T) {
+	for _, attack := range []string{"\x1b]0;title\x07", "\x1b[2J", "\u009b2J", "\x1b]52;c;aGk=\x07", "\r\x08"} {
+		for _, state := range []job.State{"", job.Running, job.Pending, job.Failed, job.Succeeded, job.Suspended} {
+			s := hostile(attack, state)
+			now := start.Add(time.Hour)
+			views := map[string]string{
+				"screen": screen(s, 1000, 1000, now), "progress": progressLine(s, now), "news": strings.Join(news(nil, s), "\n"),
+				"news of pods": strings.Join(podNews(nil, s), "\n"), "news of the model": strings.Join(anewNews(nil, s), "\n"),
+				"summary": summary(s, "logs"), "verdict": verdict(s), "status": statusText(s, now), "list": listText([]*wire.JobStatus{s}, true, now),
+				"rested": rested(s, now),
+			}
+			for name, text := range views {
+				if text != logline.Escape(text) {
+					t.Errorf("%s of a job %q: %q", name, state, text)
+				}
+				if name == "status" && !strings.Contains(text, logline.Escape(attack)) {
+					t.Errorf("status says nothing of %q: %q", attack, text)
+				}
+			}
+		}
+	}
+	var out strings.Builder
+	report(&out, "elasticdl status", errors.New("get job: \x1b]0;title\x07"), exitFailure)
+	fmt.Fprint(notes{&out}, "note: \x1b[2J\n")
+	if got, want := out.String(), "elasticdl status: get job: \\x1b]0;title\\a\nnote: \\x1b[2J\n"; got != want {
+		t.Errorf("errors and notes: %q, want %q", got, want)
+	}
+}
+
+// FuzzStatus: whatever a state holds, its views show it, and do nothing to a terminal.
+func FuzzStatus(f *testing.F) {
+	for _, s := range []*wire.JobStatus{running(), hostile("\x1b[2J", job.Failed), {}} {
+		text, err := protojson.Marshal(s)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(text))
+	}
+	f.Add(`{"evaluations":[null],"pods":[null]}`)
+	f.Add(`{"recordsDone":"-9223372036854775808","recordsTotal":"1","startedUnixMs":"9223372036854775807","evaluated":"-1"}`)
+	f.Add(`{"recordsDone":"5","recordsTotal":"2","recordsPerSecond":"NaN","evaluated":"99","evaluations":[{}],"workers":-1}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		s := new(wire.JobStatus)
+		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s) != nil {
+			return
+		}
+		now := start.Add(time.Hour)
+		for _, view := range []string{screen(s, 80, 24, now), strings.Join(news(nil, s), "\n"), summary(s, "logs"), verdict(s), statusText(s, now), listText([]*wire.JobStatus{s}, true, now), rested(s, now)} {
+			if view != logline.Escape(view) {
+				t.Errorf("%q", view)
+			}
+		}
+	})
 }

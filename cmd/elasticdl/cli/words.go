@@ -2,10 +2,19 @@ package cli
 
 import (
 	"fmt"
+	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"golang.org/x/term"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/elasticdl/elasticdl/trainer/logline"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Everything here is how views write numbers, times and lines.
@@ -38,9 +47,70 @@ func commas(n int64) string {
 	return s
 }
 
-// oneLine keeps a reason on its line, and out of a table's columns.
+// oneLine keeps a reason on its line, out of a table's columns, and a terminal as it is.
 func oneLine(reason string) string {
-	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(reason)
+	return strings.NewReplacer("\n", "; ", "\t", " ").Replace(logline.Escape(reason))
+}
+
+// plain returns a status of whose texts, which pods, the cluster and files have written, none does anything to a terminal.
+func plain(s *wire.JobStatus) *wire.JobStatus {
+	if s == nil {
+		return nil
+	}
+	s = proto.Clone(s).(*wire.JobStatus)
+	escape(s.ProtoReflect())
+	return s
+}
+
+// escape rewrites all texts of a message, and the keys of its maps, whose values are numbers.
+func escape(m protoreflect.Message) {
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap():
+			from, to := v.Map(), m.NewField(f).Map()
+			from.Range(func(key protoreflect.MapKey, e protoreflect.Value) bool {
+				to.Set(protoreflect.ValueOfString(logline.Escape(key.String())).MapKey(), e)
+				return true
+			})
+			m.Set(f, protoreflect.ValueOfMap(to))
+		case f.IsList():
+			for i := range v.List().Len() {
+				if e := v.List().Get(i); f.Message() != nil {
+					escape(e.Message())
+				} else if f.Kind() == protoreflect.StringKind {
+					v.List().Set(i, protoreflect.ValueOfString(logline.Escape(e.String())))
+				}
+			}
+		case f.Message() != nil:
+			escape(v.Message())
+		case f.Kind() == protoreflect.StringKind:
+			m.Set(f, protoreflect.ValueOfString(logline.Escape(v.String())))
+		}
+		return true
+	})
+}
+
+// notes is a writer of what is said beside a command's output; others' words are in it.
+type notes struct{ out io.Writer }
+
+func (n notes) Write(text []byte) (int, error) {
+	if _, err := io.WriteString(n.out, logline.Escape(string(text))); err != nil {
+		return 0, err
+	}
+	return len(text), nil
+}
+
+// forLogs is where logs go: to a terminal, without what is not text.
+func forLogs(out io.Writer) io.Writer {
+	if isTerminal(out) {
+		return logline.Terminal{Out: out}
+	}
+	return out
+}
+
+func isTerminal(out io.Writer) bool {
+	f, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // count is "1 pod" or "3 pods".

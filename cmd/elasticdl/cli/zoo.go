@@ -40,7 +40,7 @@ func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 // zooBuild is what zoo build was asked for.
 type zooBuild struct {
 	path, image, base, output string
-	platforms                 []string
+	platforms, binary         []string
 	insecure                  bool
 }
 
@@ -48,19 +48,24 @@ func zooBuildCommand() *cobra.Command {
 	var b zooBuild
 	cmd := &cobra.Command{
 		Use:   "build [PATH]",
-		Short: "Make an image of a model zoo",
-		Long: `Make an image of a model zoo, for the pods of a cluster. No Docker is needed.
+		Short: "Make an image of a model zoo, or of a Python program",
+		Long: `Make an image of a model zoo, or of a Python program, for the pods of a cluster. No Docker is needed.
 
 PATH, the current directory if not given, is where zoo init was run, or a Go module with a main package like the one that
 it writes, or a static binary of ElasticDL: build/elasticdl, say, for the built-in models. The image has it at /elasticdl.
 Without --base_image there is nothing else in it but certificate authorities and /tmp. It is kept in the state directory
 (` + "`elasticdl zoo push`" + ` takes it from there) and has the same digest whenever it is made of the same.
 
+PATH may also be a directory of Python files, for elasticdl run. --base_image names the image that has Python and all that the program
+imports; the new one has the directory at ` + image.WorkDir + `, where its processes start, and this elasticdl at /elasticdl. Left out are .git, caches of
+Python, virtual environments, .env files, and what a .dockerignore in the directory names. The layers of a base are pulled once.
+
 A node of minikube or kind takes an image without a registry, from the file that --output names:
   minikube image load FILE    kind load image-archive FILE    docker load -i FILE    ctr -n k8s.io images import FILE
 Jobs then want --image_pull_policy=IfNotPresent or Never.`,
 		Example: "  elasticdl zoo build --image=gcr.io/my-project/elasticdl:mnist .\n" +
 			"  elasticdl zoo build --image=registry/elasticdl:mnist --platform=linux/amd64,linux/arm64\n" +
+			"  elasticdl zoo build --image=registry/mine:1 --base_image=pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime .\n" +
 			"  elasticdl zoo build --image=elasticdl:mnist --output=mnist.tar && minikube image load mnist.tar",
 		Args: func(_ *cobra.Command, args []string) error {
 			if b.path = "."; len(args) > 0 {
@@ -74,6 +79,7 @@ Jobs then want --image_pull_policy=IfNotPresent or Never.`,
 	flags.StringVar(&b.image, "image", "", "REGISTRY/NAME:TAG of the image (required)")
 	flags.StringSliceVar(&b.platforms, "platform", []string{"linux/" + runtime.GOARCH}, "what it runs on; several make an image for each")
 	flags.StringVar(&b.base, "base_image", "", "image that it is put on; as zoo init was told if not given, else none")
+	flags.StringSliceVar(&b.binary, "binary", nil, "of Python: elasticdl for Linux, a static binary for each platform; this one if not given")
 	flags.BoolVar(&b.insecure, "insecure", false, "the registry of --base_image may speak plain HTTP (those on this machine may anyway)")
 	flags.StringVar(&b.output, "output", "", "write the image to a file, too, for docker load and the like")
 	return cmd
@@ -133,10 +139,11 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	if err := b.follow(); err != nil {
 		return err
 	}
-	c := image.Config{Name: b.image, Base: b.base, Insecure: b.insecure}
-	if c.Binaries, err = b.binaries(cmd, work, progress); err != nil {
+	c := image.Config{Name: b.image, Insecure: b.insecure}
+	if err := b.contents(cmd, &c, work, progress); err != nil {
 		return err
 	}
+	c.Base = b.base
 	if c.Base == "" {
 		if c.Certificates = image.Certificates(); c.Certificates == "" {
 			fmt.Fprintln(cmd.ErrOrStderr(), "note: no certificate authorities found here (SSL_CERT_FILE says where they are), so there are none in the image")
@@ -150,7 +157,12 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 		return err
 	}
 	if b.output != "" {
-		if err := image.WriteArchive(made, b.output); err != nil {
+		kept, err := store.Open(b.image) // whose layers are here
+		if err != nil {
+			return err
+		}
+		kept.Platforms = made.Platforms
+		if err := image.WriteArchive(kept, b.output); err != nil {
 			return err
 		}
 	}
@@ -159,8 +171,12 @@ func (b *zooBuild) run(cmd *cobra.Command) error {
 	if b.output != "" {
 		next = "minikube image load " + b.output
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s built: %s, %.1f MB, for %s; now: %s\n",
-		b.image, made.Digest, float64(made.Size)/1e6, strings.Join(made.Platforms, ", "), next)
+	code := ""
+	if c.Code != nil {
+		code = ", with " + count(int64(c.Code.Files()), "file") + " at " + image.WorkDir
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s built: %s, %.1f MB, for %s%s; now: %s\n",
+		b.image, made.Digest, float64(made.Size)/1e6, strings.Join(made.Platforms, ", "), code, next)
 	return err
 }
 
@@ -180,25 +196,6 @@ func (b *zooBuild) follow() error {
 		b.base = r.BaseImage
 	}
 	return nil
-}
-
-// binaries compiles what is at the path, unless it is compiled.
-func (b *zooBuild) binaries(cmd *cobra.Command, work string, progress func(image.Progress)) ([]image.Binary, error) {
-	info, err := os.Stat(b.path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		binary, err := image.Inspect(b.path)
-		if err == nil && cmd.Flags().Changed("platform") && strings.Join(b.platforms, ",") != binary.Platform {
-			err = usage(fmt.Errorf("--platform=%s: %s is for %s", strings.Join(b.platforms, ","), b.path, binary.Platform))
-		}
-		return []image.Binary{binary}, err
-	}
-	if sources, _ := filepath.Glob(filepath.Join(b.path, "*.go")); len(sources) == 0 {
-		return nil, usage(fmt.Errorf("PATH %s: has no Go package; elasticdl zoo init --model_zoo=DIR writes one", b.path))
-	}
-	return image.Compile(cmd.Context(), b.path, work, b.platforms, progress)
 }
 
 func zooPushCommand() *cobra.Command {

@@ -1,35 +1,29 @@
-"""torchrun's side of the recovery benchmark: DDP over gloo trains the MNIST CNN, batch 64.
+"""A script that knows nothing of who starts it: DDP over gloo trains the MNIST CNN, or a model of so many megabytes of parameters.
 
-Prints "STEP WORLD PID UNIXTIME" after every applied step. It saves nothing and loads
-nothing after a restart, which a real job has to do in addition. It ends by itself
-when the seconds of its argument are over.
+    elastic.py UNTIL DIRECTORY MEGABYTES
+
+Each process writes "STEP SIZE WORLD UNIXTIME" to DIRECTORY/PID.steps after every applied step; WORLD is the pid of rank 0. The script saves
+nothing and loads nothing after a restart, which a real job has to do in addition. It ends by itself at UNTIL.
 """
 import os
-import sys
-import time
 
 import torch
 import torch.distributed as dist
 from torch import nn
-import torch.nn.functional as F
 
-BATCH = 64
+import workload
 
 torch.set_num_threads(1)
 torch.manual_seed(1)
 dist.init_process_group("gloo")
-model = nn.parallel.DistributedDataParallel(nn.Sequential(
-    nn.Conv2d(1, 32, 3), nn.ReLU(inplace=True),
-    nn.Conv2d(32, 64, 3), nn.ReLU(inplace=True),
-    nn.BatchNorm2d(64, eps=1e-3, momentum=0.01),
-    nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(), nn.Linear(9216, 10)))
+size, world = dist.get_world_size(), torch.tensor([os.getpid() if dist.get_rank() == 0 else 0])
+dist.all_reduce(world)
+log = workload.Log(world.item())
+net, loss, x, y = workload.make()
+model = nn.parallel.DistributedDataParallel(net)
 update = torch.optim.SGD(model.parameters(), lr=0.01)
-x = torch.rand(BATCH, 1, 28, 28)
-y = torch.randint(0, 10, (BATCH,))
-step = 0
-while time.time() < float(sys.argv[1]):
+while not workload.over():
     update.zero_grad(set_to_none=True)
-    F.cross_entropy(model(x), y).backward()
+    loss(model(x), y).backward()
     update.step()
-    step += 1
-    print("STEP %d %d %.6f" % (dist.get_world_size(), os.getpid(), time.time()), flush=True)
+    log.step(size)

@@ -3,6 +3,7 @@ package dataset
 import (
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -105,4 +106,36 @@ func TestBadCIFAR(t *testing.T) {
 			t.Errorf("source %q: error %v", source, err)
 		}
 	}
+}
+
+// FuzzCIFAR: a file is as many pictures as its size says, or an error.
+func FuzzCIFAR(f *testing.F) {
+	for _, file := range tinyCIFAR() {
+		f.Add(file, int64(len(file)))
+		f.Add(gzipped(file), int64(len(file)))
+		f.Add(file[:cifarRecord+1], int64(2*cifarRecord))
+	}
+	f.Add([]byte{10}, int64(cifarRecord))
+	f.Add([]byte(nil), int64(-cifarRecord))
+	f.Fuzz(func(t *testing.T, file []byte, size int64) {
+		path := filepath.Join(t.TempDir(), "batch.bin")
+		if err := os.WriteFile(path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := openCIFAR([]input{{name: "batch.bin", path: path, size: size}})
+		if err != nil {
+			return
+		}
+		defer c.close()
+		image := make([]byte, cifarColours*cifarPlane)
+		for i := range c.total() {
+			label, err := c.next(image)
+			if err != nil {
+				return
+			}
+			if label >= labels || file[0] != 0x1f && (i+1)*cifarRecord > len(file) {
+				t.Fatalf("picture %d of a file of %d bytes is a %d", i, len(file), label)
+			}
+		}
+	})
 }

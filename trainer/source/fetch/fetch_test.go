@@ -387,3 +387,45 @@ func FuzzUnpack(f *testing.F) {
 		})
 	})
 }
+
+// An archive of this machine is unpacked if it has its checksum, or leaves nothing.
+func TestUnpack(t *testing.T) {
+	whole := tarred(t, code...)
+	file, to := filepath.Join(t.TempDir(), "code.tar"), filepath.Join(t.TempDir(), "workdir")
+	for _, test := range []struct {
+		archive []byte
+		sum     string
+		want    string // "": it is unpacked
+	}{
+		{whole, sum(whole), ""},
+		{whole, sum(nil), "it is not the program that was meant"},
+		{append(bytes.Clone(whole), 0), sum(whole), "it is not the program that was meant"},
+		{whole[:len(whole)/2], sum(whole), "it is not the program that was meant"},
+		{tarred(t, entry{"a", "-> /etc", 0}), sum(tarred(t, entry{"a", "-> /etc", 0})), "expected an archive without links"},
+		{tarred(t, entry{"../a", "", 0o644}), sum(tarred(t, entry{"../a", "", 0o644})), "it leads out of the archive"},
+	} {
+		if err := os.WriteFile(file, test.archive, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := Unpack(file, test.sum, to)
+		if test.want != "" {
+			if err == nil || !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), file) {
+				t.Errorf("%v, want %q", err, test.want)
+			}
+			only(t, filepath.Dir(to))
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		only(t, to, "lib", "main.py")
+		only(t, filepath.Join(to, "lib"), "a.py", "empty", "run.sh")
+		if info, err := os.Stat(filepath.Join(to, "lib/run.sh")); err != nil || info.Mode()&0o100 == 0 {
+			t.Errorf("%v, %v: may not be executed", info, err)
+		}
+		os.RemoveAll(to)
+	}
+	if err := Unpack(file+"x", sum(whole), to); err == nil || !strings.Contains(err.Error(), "it is not there any more") {
+		t.Error(err)
+	}
+}

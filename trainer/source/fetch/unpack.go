@@ -5,6 +5,8 @@ import (
 	"archive/zip"
 	"bufio"
 	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +24,45 @@ const (
 	maxEntries  = 100_000
 	maxUnpacked = 2 << 30 // bytes
 )
+
+// Unpack makes a directory of a .tar archive of this machine that has a checksum. It is there whole and checked, or not at all.
+func Unpack(file, sha256sum, dir string) (err error) {
+	f, err := os.Open(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("unpack %s: it is not there any more; upload it again, as elasticdl run --workdir does", file)
+	}
+	if err != nil {
+		return fmt.Errorf("unpack %s: %w", file, err)
+	}
+	defer f.Close()
+	if err := os.Mkdir(dir, 0o777); err != nil {
+		return fmt.Errorf("unpack %s: %w", file, err)
+	}
+	defer func() {
+		if err != nil {
+			os.RemoveAll(dir)
+		}
+	}()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return fmt.Errorf("unpack %s: %w", file, err)
+	}
+	defer root.Close()
+	h := sha256.New()
+	from := io.TeeReader(bufio.NewReaderSize(f, 1<<16), h)
+	u := unpacking{root: root, left: maxUnpacked}
+	damage := u.tar(from)
+	if _, err := io.Copy(io.Discard, from); err != nil {
+		return fmt.Errorf("unpack %s: %w", file, err)
+	}
+	if sum := hex.EncodeToString(h.Sum(nil)); sum != sha256sum { // which explains any damage
+		return mismatch("unpack "+file, sum, sha256sum)
+	}
+	if damage != nil {
+		return fmt.Errorf("unpack %s: %w", file, damage)
+	}
+	return nil
+}
 
 // unpack writes the files of an archive below a directory. A root of package os cannot be left, not even by links; there are no
 // links in an archive either, since a script could follow one later.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from typing import Any, Callable, Deque, Iterator, List, Optional, Tuple
 
 import torch.utils.data
 
+from .doubt import Error
 from .leases import DataSet, Lease
 from .rounds import ENDED, LEAVE, STRETCHES, Credit
 from .session import Session, current
@@ -47,6 +49,10 @@ class _Feed:
         if workers:
             self._loader = torch.utils.data.DataLoader(data, batch_sampler=_Plan(self), num_workers=workers, collate_fn=collate,
                                                        persistent_workers=True)
+
+    def close(self) -> None:
+        """Ends the workers: with the last reference to the loader, which refers to this object, they do."""
+        self._batches = self._loader = None
 
     def rewind(self) -> None:
         self._batches = None
@@ -102,15 +108,16 @@ class _Plan:
         return self._feed.plan()
 
 
-_feeds: List[Tuple[Any, _Feed]] = []  # kept from world to world, with the workers of their loaders
+_kept: Optional[Tuple[Any, int, int, Any, _Feed]] = None  # from world to world, with the workers of its loader
 
 
 def _feed(session: Session, data: Any, batch_size: int, workers: int, collate: Callable[[List[Any]], Any]) -> _Feed:
-    for (d, b, w, c), feed in _feeds:
-        if d is data and (b, w, c) == (batch_size, workers, collate):
-            return feed
-    _feeds.append(((data, batch_size, workers, collate), _Feed(session, data, batch_size, workers, collate)))
-    return _feeds[-1][1]
+    global _kept
+    if _kept is None or _kept[0] is not data or _kept[1:4] != (batch_size, workers, collate):
+        if _kept is not None:
+            _kept[4].close()  # before others begin
+        _kept = (data, batch_size, workers, collate, _Feed(session, data, batch_size, workers, collate))
+    return _kept[4]
 
 
 def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, workers: int = 0, seed: int = 0,
@@ -119,12 +126,15 @@ def records(data: Any, batch_size: int, epochs: int = 1, shuffle: bool = True, w
 
     Each batch belongs to the round that the next :func:`step` ends. While other ranks have records and this one has
     none, it is handed a batch that it had before, so that it takes part; the gradient of such a batch counts nothing.
-    ``workers`` fetch batches in processes of their own.
+    ``workers`` fetch batches in processes of their own; do not fetch ahead otherwise, since a batch is credited with
+    the next :func:`step`. Give the same ``data`` object in each world, so that these processes are kept.
     """
     if batch_size <= 0:
         raise ValueError("batch_size=%d: it must be at least 1" % batch_size)
     session = current()
     session.check_ready()
+    if session.thread not in (0, threading.get_ident()):
+        raise Error("records() must be iterated by the thread that trains: a batch belongs to the step() that follows. To fetch ahead, give workers=")
     session.book.declare(DataSet(len(data), epochs, shuffle, seed, records_per_task))
     session.book.rewind(session.ledger)
     feed = _feed(session, data, batch_size, workers, collate_fn or torch.utils.data.default_collate)

@@ -11,6 +11,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Unio
 
 import torch
 
+from .doubt import Error
 from .session import Session, current
 
 #: The size of a bucket: large enough for the network, small enough to overlap with the backward pass.
@@ -37,6 +38,8 @@ class _Bucket:
         for i, p in enumerate(self.parameters):
             part = self.flat[at:at + p.numel()]
             has = p.grad is not None and weight > 0
+            if has and p.grad.is_sparse:
+                raise Error("a parameter of the shape %s has a sparse gradient, which cannot be averaged: make the layer with sparse=False" % list(p.shape))
             if has:
                 part.copy_(p.grad.detach().reshape(-1)).mul_(weight)
             else:
@@ -112,7 +115,7 @@ class Reducer:
             try:
                 bucket.launch(session, self.weight)
             except RuntimeError as e:
-                if session.group.size == 1:
+                if session.group.size == 1 or isinstance(e, Error):
                     raise
                 session.lost(e)
 
@@ -179,37 +182,50 @@ class DistributedDataParallel(torch.nn.Module):
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
         self.module = module
-        hooks = module.__dict__.get("_elasticdl_hooks")
-        if hooks is None:
-            hooks = module.__dict__["_elasticdl_hooks"] = _Hooks(module)
-        self._hooks = hooks
+        self._hooks: Optional[_Hooks] = _hooks_of(module)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
+        if self._hooks is None:  # this is a copy
+            self._hooks = _hooks_of(self.module)
         return self.module(*args, **kwargs)
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
         """Lets gradients add up: within it ``backward()`` does not average them."""
-        before, self._hooks.on = self._hooks.on, False
+        hooks = self._hooks = self._hooks or _hooks_of(self.module)
+        before, hooks.on = hooks.on, False
         try:
             yield
         finally:
-            self._hooks.on = before
+            hooks.on = before
+
+
+def _hooks_of(module: torch.nn.Module) -> "_Hooks":
+    """Returns the hooks of a module: those that it has, unless other parameters are to be trained than when they were made."""
+    hooks: Optional[_Hooks] = module.__dict__.get("_elasticdl_hooks")
+    parameters = [p for p in module.parameters() if p.requires_grad]
+    if hooks is None or len(hooks.reducer.of) != len(parameters) or any(p not in hooks.reducer.of for p in parameters):
+        if hooks is not None:
+            hooks.remove()
+        hooks = module.__dict__["_elasticdl_hooks"] = _Hooks(parameters)
+    return hooks
 
 
 class _Hooks:
-    """Has the hooks on the nodes that accumulate the gradients of a module's parameters."""
+    """Has the hooks on the nodes that accumulate the gradients of parameters."""
 
-    def __init__(self, module: torch.nn.Module) -> None:
-        parameters = [p for p in module.parameters() if p.requires_grad]
+    def __init__(self, parameters: List[torch.nn.Parameter]) -> None:
         self.on = True
         self.reducer = Reducer(parameters)
         self._queued = False
         self._nodes = []  # a node lives as long as something refers to it, and its hook with it
         for p in parameters:
             node = p.expand_as(p).grad_fn.next_functions[0][0]
-            node.register_hook(self._hook(p))
-            self._nodes.append(node)
+            self._nodes.append((node, node.register_hook(self._hook(p))))
+
+    def remove(self) -> None:
+        for _, handle in self._nodes:
+            handle.remove()
 
     def _hook(self, p: torch.nn.Parameter) -> Callable[..., None]:
         def ready(*_: Any) -> None:
@@ -233,5 +249,5 @@ class _Hooks:
     def __deepcopy__(self, memo: Any) -> None:
         return None  # a copy of the module has no hooks
 
-    def __getstate__(self) -> Any:
-        raise TypeError("a module that is wrapped is saved by its state_dict(), not whole")
+    def __reduce__(self) -> Any:
+        return type(None), ()  # nor has one that is saved whole

@@ -7,14 +7,20 @@ last references are dropped in a third.
 Cutting alone does not end every wait in a collective: when a connection ends gloo tells those whose message has not begun,
 and forgets the one whose message is on its way (``Pair::signalException`` leaves out the unbound buffers of ``tx_`` and
 ``rx_``). It would wait for as long as a collective may last. So nobody waits in gloo without a look at the cut now and then.
+
+Before 3.14, Python ends a thread that comes back from C++ while the interpreter ends; in gloo's destructor that aborts the
+process. So the interpreter waits for such threads before it ends, stops those that last, and never destroys the last group.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
+import signal
 import threading
 import time
 from datetime import timedelta
-from typing import Any, Callable, Optional, Set
+from typing import Any, Callable, List, Optional, Set
 
 import torch
 import torch.distributed as dist
@@ -26,6 +32,8 @@ from . import cut, nccl
 MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
 #: How long one waits in a collective between two looks at whether the connections are cut.
 LOOK = timedelta(milliseconds=100)
+#: How long the end of the interpreter waits for threads that are inside gloo. A destructor takes some 0.1 s, 1 s under load.
+REST = timedelta(seconds=2)
 
 _MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
 
@@ -71,7 +79,7 @@ class Group:
             tell(None)
 
         self.nccl = backend == "nccl"
-        threading.Thread(target=construct, name="elasticdl-group", daemon=True).start()
+        _go_inside(construct, "elasticdl-group")
 
     def publish(self) -> None:
         """Makes the group torch.distributed's default group. Main thread only."""
@@ -129,13 +137,15 @@ class Group:
 
     def bury(self) -> None:
         """Drops the group without waiting for it. Main thread only; afterwards the object is of no use."""
+        grave: List[Any] = []
         if self._public is not None:
+            grave.extend(_world_groups())  # the script's own as well
             _unpublish()
         with self._lock:
             self._buried = True
             if self._own is None:
                 self._own = self._candidates()  # what a later group opens is not this one's
-            grave = [self._public, self.gloo, self.data, self._store]
+            grave += [self._public, self.gloo, self.data, self._store]
             made = self.gloo is not None
             self._public = self.data = self._store = None
 
@@ -144,7 +154,36 @@ class Group:
 
         if made:
             self.gloo = None
-            threading.Thread(target=drop, name="elasticdl-grave", daemon=True).start()
+            _go_inside(drop, "elasticdl-grave")
+
+
+_inside: List[threading.Thread] = []  # that are in C++ code, perhaps
+
+
+def _go_inside(run: Callable[[], None], name: str) -> None:
+    """Runs C++ code that may last in a thread of its own."""
+    _inside[:] = [t for t in _inside if t.is_alive()]
+    t = threading.Thread(target=run, name=name, daemon=True)
+    t.start()
+    _inside.append(t)
+
+
+@atexit.register
+def _rest() -> None:
+    """Keeps the end of the interpreter from destroying the last group, and from meeting a thread that comes back from C++."""
+    if _watched is not None:
+        for kept in (_watched.gloo, _watched.data, *_world_groups()):
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))  # its destructor would wait for peers
+    end = time.monotonic() + REST.total_seconds()
+    for t in _inside:
+        t.join(max(0.0, end - time.monotonic()))
+    last = [t for t in _inside if t.is_alive()]
+    if last:
+        libc = ctypes.CDLL(None)
+        stop = signal.SIGRTMAX - 1
+        libc.signal(int(stop), ctypes.cast(libc.pause, ctypes.c_void_p))  # as 3.14 does, which lets such threads wait for ever
+        for t in last:
+            signal.pthread_kill(t.ident or 0, stop)
 
 
 _plain_wait: Any = dist.Work.wait
@@ -213,6 +252,11 @@ def _publish(gloo: Any, data: Any, store: Any, rank: int, size: int) -> Any:
     world.group_count = 1
     c10d._update_default_pg(public)
     return public
+
+
+def _world_groups() -> List[Any]:
+    """Returns all groups that are in torch.distributed's tables."""
+    return list(c10d._world.pg_map if _MODERN else c10d._pg_map)
 
 
 def _unpublish() -> None:

@@ -27,10 +27,7 @@ class _Call:
 
 
 def dial(address: str) -> socket.socket:
-    """Connects to ``address``: the path of a unix socket, or ``tcp://host:port``."""
-    if address.startswith("tcp://"):
-        host, port = address[len("tcp://"):].rsplit(":", 1)
-        return socket.create_connection((host.strip("[]"), int(port)), 30)
+    """Connects to ``address``, the path of a unix socket."""
     s = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     s.connect(address)
     return s

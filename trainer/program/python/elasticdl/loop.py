@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
+import threading
 from typing import Any, Callable, Optional, TypeVar
 
 from . import saving
-from .doubt import WorldChanged
+from .doubt import Error, WorldChanged
 from .session import World, current, start
 from .states import State
 
@@ -37,11 +38,17 @@ def leaving() -> Optional[float]:
 
 
 def run(train: Callable[..., T]) -> Callable[..., T]:
-    """Calls ``train(state, …)`` again after each change of the world, once the state is that of the newest rank."""
+    """Calls ``train(state, …)`` again after each change of the world, once the state is that of the newest rank.
+
+    It runs once: when it returns, the process needs no further world.
+    """
 
     @functools.wraps(train)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
         session = current()
+        if session.thread:
+            raise Error("one function under @elasticdl.run is called, once: put all phases of the training into it")
+        session.thread = threading.get_ident()
         saving.state = state
         while True:
             try:

@@ -58,11 +58,13 @@ class Session:
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
         self.on_commit: List[Callable[[], None]] = []
         self.over = False         # all records are in the model
+        self.thread = 0           # which runs the training function; 0: none has been called
         self._cv = threading.Condition()
         self._pushed: Optional[Message] = None
         self._recalled = self._asked = -1
         self._deadline: Optional[float] = None
         self._closing = False
+        self._account = False     # the agent asks what is in the state of every rank
         self.link: Optional[Link] = Link(address, self._hear, self._lost) if address else None
         self.book = Book(AgentSource(self.link) if self.link else LocalSource())
         os.register_at_fork(after_in_child=self._forked)
@@ -70,7 +72,7 @@ class Session:
             self.link.start()
             self.survives = backend != "nccl" or nccl.survives()
             self.link.send("hello", v=1, pid=self.pid, local_rank=int(os.environ.get("LOCAL_RANK", "-1")), survives=self.survives,
-                           torch=str(torch.__version__), backend=backend, token=os.environ.get("ELASTICDL_TOKEN", ""))
+                           torch=str(torch.__version__), backend=backend)
             threading.Thread(target=self._beat, name="elasticdl-beat", daemon=True).start()
 
     # What the agent says.
@@ -86,6 +88,8 @@ class Session:
                 self._asked = max(self._asked, int(m["formation"]))
             elif op == "leave":
                 self._deadline = float(m["deadline"])
+            elif op == "account":
+                self._account = True
             self._cv.notify_all()
         if op == "end":
             leave(int(m.get("code", 0)), "the job has ended: " + str(m.get("why", "no reason given")))
@@ -138,9 +142,7 @@ class Session:
             if self._deadline is not None:
                 self.link.send("left", round=self.round, ledger=self._stretches())
                 leave(LEFT, "left the world, as told")
-            broken = self.recalled()
-            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled,
-                           broken=broken, suspect=-1)
+            self.link.send("arrive", formation=self.world.formation, round=self._arrival(), ledger=self._stretches(), settled=self.settled)
             if self._enter(self._next()):
                 return
 
@@ -285,11 +287,19 @@ class Session:
 
     def drop(self) -> None:
         """Forgets a round in which nobody brought anything."""
+        self._tell()
         self.headers = []
+
+    def _tell(self) -> None:
+        """Answers an agent that asks what is in the state of every rank. All have begun a round: what this one had then, they all have."""
+        if self._account and self.link is not None:
+            self._account = False
+            self.link.send("account", formation=self.world.formation, ledger=self._stretches(), settled=self.settled)
 
     def commit(self, loss: Any = None) -> None:
         """Ends a round: its records are in the model. Raises WorldChanged if the world ends with it."""
         self.weights()
+        self._tell()
         headers, self.headers = self.headers, []
         own, total = sum(h.weight for h in headers), sum(h.total() for h in headers)
         credits = [c for h in headers for c in h.credits()]
@@ -328,6 +338,9 @@ class Session:
         """Tells the agent that this process needs no further world."""
         if self.link is not None and not self._closing:
             self._closing = True
+            self._account = self._account or self.over
+            if self.over:  # all ranks are at the same end
+                self._tell()
             self.link.send("done", round=self.round)
 
 

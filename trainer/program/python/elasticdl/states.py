@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import io
 import pickle
+from collections import OrderedDict
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
@@ -29,8 +30,8 @@ def _split(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
         tensors.append(value.detach())
         return _Place(len(tensors) - 1, tuple(value.shape), value.dtype)
-    if isinstance(value, dict):
-        return {k: _split(v, tensors) for k, v in value.items()}
+    if type(value) in (dict, OrderedDict):  # others are pickled whole: they may have more to them
+        return type(value)((k, _split(v, tensors)) for k, v in value.items())
     if type(value) in (list, tuple):
         return type(value)(_split(v, tensors) for v in value)
     return value
@@ -39,8 +40,8 @@ def _split(value: Any, tensors: List[torch.Tensor]) -> Any:
 def _join(value: Any, tensors: List[torch.Tensor]) -> Any:
     if isinstance(value, _Place):
         return tensors[value.number]
-    if isinstance(value, dict):
-        return {k: _join(v, tensors) for k, v in value.items()}
+    if type(value) in (dict, OrderedDict):
+        return type(value)((k, _join(v, tensors)) for k, v in value.items())
     if type(value) in (list, tuple):
         return type(value)(_join(v, tensors) for v in value)
     return value
@@ -49,7 +50,7 @@ def _join(value: Any, tensors: List[torch.Tensor]) -> Any:
 def _places(value: Any, found: List[_Place]) -> List[_Place]:
     if isinstance(value, _Place):
         found.append(value)
-    elif isinstance(value, dict):
+    elif type(value) in (dict, OrderedDict):
         for v in value.values():
             _places(v, found)
     elif type(value) in (list, tuple):

@@ -13,7 +13,8 @@ import torch.utils.data  # noqa: F401
 torch.optim.SGD([torch.zeros(1)], lr=1.0)  # torch 2.x imports some 800 modules with the first optimizer
 
 
-def child(order):
+def settle(order):
+    """Makes this process one of the test's."""
     os.setsid()
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 1)
@@ -23,45 +24,37 @@ def child(order):
     os.environ.update(order["env"])
     sys.argv = order["argv"]
     sys.path[0:0] = [order["env"]["PYTHONPATH"], os.path.dirname(order["argv"][0])]
-    code = 0
-    try:
-        runpy.run_path(order["argv"][0], run_name="__main__")
-    except SystemExit as e:
-        code = e.code if isinstance(e.code, int) else 1
-    except BaseException:
-        import traceback
-
-        traceback.print_exc()
-        code = 1
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
 
 
 def say(**m):
     os.write(1, json.dumps(m).encode() + b"\n")
 
 
-rest = b""
-while True:
-    try:
-        pid, status = os.waitpid(-1, os.WNOHANG)
-        while pid:
-            say(exit=pid, code=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+def serve():
+    """Forks what is ordered. Returns in each process that is forked."""
+    rest = b""
+    while True:
+        try:
             pid, status = os.waitpid(-1, os.WNOHANG)
-    except ChildProcessError:
-        pass
-    if not select.select([0], [], [], 0.004)[0]:
-        continue
-    data = os.read(0, 1 << 16)
-    if not data:
-        sys.exit()
-    rest += data
-    while b"\n" in rest:
-        line, rest = rest.split(b"\n", 1)
-        order = json.loads(line)
-        pid = os.fork()
-        if pid == 0:
-            child(order)
-        say(pid=pid)
+            while pid:
+                say(exit=pid, code=-os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+                pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            pass
+        if not select.select([0], [], [], 0.004)[0]:
+            continue
+        data = os.read(0, 1 << 16)
+        if not data:
+            sys.exit()
+        rest += data
+        while b"\n" in rest:
+            line, rest = rest.split(b"\n", 1)
+            order = json.loads(line)
+            pid = os.fork()
+            if pid == 0:
+                return settle(order)
+            say(pid=pid)
+
+
+serve()
+runpy.run_path(sys.argv[0], run_name="__main__")  # and the interpreter ends as after any script

@@ -5,16 +5,26 @@ import time
 
 import pytest
 
-UNITS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "units.py")
+HERE = os.path.dirname(os.path.abspath(__file__))
+MODELS = ["accumulation", "mixed", "two_models", "recomputed", "unfrozen", "copies", "sparse", "phases", "ahead", "feeds", "containers", "interrupted"]
 
 
-@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "store"])
+@pytest.mark.parametrize("case", ["permutation", "ledger", "cut", "nccl", "alone", "checkpoint_late", "store", "buried", "unfinished"])
 def test_unit(case, tmp_path, forker):
-    env = dict(os.environ, PYTHONPATH=os.path.dirname(os.path.dirname(UNITS)), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo",
+    runs("units.py", case, tmp_path, forker)
+
+
+@pytest.mark.parametrize("case", MODELS)
+def test_model(case, tmp_path, forker):
+    runs("models.py", case, tmp_path, forker)
+
+
+def runs(script, case, tmp_path, forker):
+    env = dict(os.environ, PYTHONPATH=os.path.dirname(HERE), OMP_NUM_THREADS="1", GLOO_SOCKET_IFNAME="lo",
                PYTHONDONTWRITEBYTECODE="1", WHERE=str(tmp_path))
     env.pop("ELASTICDL_SOCKET", None)
     log = str(tmp_path / "log")
-    pid, end = forker.start([UNITS, case], env, log), time.time() + 60
+    pid, end = forker.start([os.path.join(HERE, script), case], env, log), time.time() + 60
     while pid not in forker.exits and time.time() < end:
         time.sleep(0.01)
     with open(log) as f:

@@ -3,7 +3,9 @@
 import os
 import socket
 import sys
+import threading
 import time
+from datetime import timedelta
 
 import torch
 
@@ -60,8 +62,6 @@ def aborting():
         calls = []
 
         def abort(self):
-            import threading
-
             self.calls.append(("abort", threading.current_thread() is threading.main_thread()))
 
         def __getattr__(self, name):
@@ -136,7 +136,6 @@ def checkpoint_late():
 def store():
     """The store's requests end when the formation does, those under way and later ones."""
     import json
-    import threading
 
     from elasticdl.link import Cancelled, Link
     from elasticdl.store import AgentStore
@@ -168,6 +167,62 @@ def store():
     AgentStore(link, 4).set("a", b"1")
 
 
-{"permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
+def gloo(timeout, store=None):
+    """Returns the groups of two ranks in this process."""
+    store, made = store or torch.distributed.HashStore(), {}
+
+    def make(rank):
+        made[rank] = torch.distributed.ProcessGroupGloo(torch.distributed.PrefixStore("two", store), rank, 2, timeout=timedelta(seconds=timeout))
+
+    threads = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    return made.pop(0), made.pop(1)
+
+
+class Late:
+    """Has the end of the interpreter last longer than the collective that waits for nobody."""
+
+    def __del__(self, sleep=time.sleep):
+        for _ in range(20):
+            sleep(0.1)  # each time the interpreter's lock can be taken
+
+
+def buried():
+    """A group whose destructor ends while the interpreter does must not abort the process."""
+    global late, peer
+    group = Group(1, 0, 2, set(), set())
+    group.gloo, peer = gloo(1)
+    group.data = group.gloo
+    group.gloo.allreduce([torch.ones(4)])  # of one rank only: it ends by its timeout, and the destructor waits for it
+    group.bury()
+    late = Late()
+
+
+def unfinished():
+    """The end of the interpreter waits for no peer, neither the script's own groups nor the last one do."""
+    global peer
+    first, peers = gloo(1800)
+    group = Group(1, 0, 2, set(), set())
+    group.gloo = group.data = first
+    group._store = torch.distributed.HashStore()
+    group.publish()
+    own, more = gloo(1800)
+    peer = [peers, more]
+    c10d = torch.distributed.distributed_c10d
+    (c10d._world.pg_map if hasattr(c10d, "_world") else c10d._pg_map)[own] = ("gloo", None)  # as new_group does
+    own.allreduce([torch.ones(4)])
+    del own
+    group.bury()  # does not wait
+    last = Group(2, 0, 2, set(), set())
+    last.gloo, more = gloo(1800)
+    peer.append(more)
+    last.data, last._store = last.gloo, torch.distributed.HashStore()
+    last.publish()
+    last.gloo.allreduce([torch.ones(4)])
+
+
+{"buried": buried, "unfinished": unfinished, "permutation": permutation, "ledger": ledger, "cut": cutting, "nccl": aborting, "alone": alone, "checkpoint_late": checkpoint_late,
  "store": store}[sys.argv[1]]()
-os._exit(0)

@@ -1,0 +1,43 @@
+"""What the scripts of the bench have alike: the model, the minibatch, and the log of steps."""
+import os
+import sys
+import time
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+UNTIL, DIRECTORY, MEGABYTES = float(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+BATCH = 8
+LAYERS = 4  # of the large model
+PAUSE = 0.02  # seconds of each step in which a GPU would be at work, and a CPU is free
+
+
+def make():
+    """Returns model, loss, and a minibatch."""
+    if MEGABYTES == 0:
+        net = nn.Sequential(
+            nn.Conv2d(1, 32, 3), nn.ReLU(inplace=True),
+            nn.Conv2d(32, 64, 3), nn.ReLU(inplace=True),
+            nn.BatchNorm2d(64, eps=1e-3, momentum=0.01),
+            nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten(), nn.Linear(9216, 10))
+        return net, F.cross_entropy, torch.rand(BATCH, 1, 28, 28), torch.randint(0, 10, (BATCH,))
+    width = int((MEGABYTES * 1e6 / 4 / LAYERS) ** 0.5)
+    net = nn.Sequential(*[nn.Linear(width, width, bias=False) for _ in range(LAYERS)])
+    return net, F.mse_loss, torch.rand(BATCH, width), torch.rand(BATCH, width)
+
+
+def over():
+    return time.time() > UNTIL
+
+
+class Log:
+    """Writes a line of each step to the process's own file."""
+
+    def __init__(self, world=None):
+        self.world = world
+        self.file = open(os.path.join(DIRECTORY, "%d.steps" % os.getpid()), "w", buffering=1)
+
+    def step(self, size, world=None):
+        self.file.write("STEP %d %d %.6f\n" % (size, self.world if world is None else world, time.time()))
+        time.sleep(PAUSE)

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// torchft is a job of replica groups of one process each, and the lighthouse by which they find each other. Nobody starts lost ones again:
+// torchft leaves that to others, here to the bench.
+type torchft struct {
+	dir        string
+	python     python
+	address    string // of the lighthouse
+	args       []string
+	lighthouse *exec.Cmd
+	processes  []*exec.Cmd
+}
+
+// newTorchft starts a job; the flags are the lighthouse's.
+func newTorchft(ctx context.Context, dir, steps string, s setting, flags []string) (crew, error) {
+	command, err := s.command(dir, steps)
+	if err != nil {
+		return nil, err
+	}
+	t := &torchft{dir: dir, python: s.python, args: append([]string{"-u"}, command...)}
+	if t.address, err = freeAddress(); err != nil {
+		return nil, err
+	}
+	program := filepath.Join(filepath.Dir(s.python.path), "torchft_lighthouse")
+	t.lighthouse, err = background(filepath.Join(dir, "lighthouse.log"), environ(), program, append([]string{"--min_replicas=1", "--bind=" + t.address}, flags...)...)
+	if err != nil {
+		return t, err
+	}
+	err = await(ctx, "lighthouse of torchft", time.Minute, func() (bool, error) {
+		conn, err := net.Dial("tcp", t.address)
+		if err != nil {
+			return false, nil
+		}
+		return true, conn.Close()
+	})
+	for range s.size {
+		if err == nil {
+			err = t.join(ctx)
+		}
+	}
+	return t, err
+}
+
+// join starts one more replica group.
+func (t *torchft) join(context.Context) error {
+	env := append(environ(), "TORCHFT_LIGHTHOUSE=http://"+t.address)
+	cmd, err := background(filepath.Join(t.dir, fmt.Sprintf("replica-%d.log", len(t.processes))), env, t.python.path, t.args...)
+	if err == nil {
+		t.processes = append(t.processes, cmd)
+	}
+	return err
+}
+
+// keeper is nobody: the lighthouse is no replica.
+func (t *torchft) keeper() int { return 0 }
+
+// end ends every process of the job.
+func (t *torchft) end(context.Context) {
+	for _, p := range append(t.processes, t.lighthouse) {
+		if p != nil {
+			p.Process.Signal(syscall.SIGKILL)
+			p.Wait()
+		}
+	}
+}
+
+// words is what the processes said last.
+func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
+
+// besideTorchft compares losses of processes that keep their state with those of torchft's replica groups, on the same kind of script.
+func besideTorchft(ctx context.Context, b *bench) error {
+	const name = "run/package, small"
+	python, err := findPython(ctx, fault, "torchft")
+	if err != nil {
+		return b.skip(name+" beside torchft", err)
+	}
+	version := python.version
+	if python, err = findPython(ctx, fault, "torch"); err != nil {
+		return err
+	}
+	s := setting{python: python, script: "keeping.py", size: 4}
+	ours, err := b.measure(ctx, b.newRunJob, s, nil, b.events, loseNode)
+	if err != nil {
+		return err
+	}
+	s.script = "replicas.py"
+	theirs, err := b.measure(ctx, newTorchft, s, []string{"--heartbeat_timeout_ms=1000", "--join_timeout_ms=1000", "--quorum_tick_ms=10"}, b.peerEvents, loseNode)
+	if err != nil {
+		return err
+	}
+	for _, what := range []string{nodeKilled, joins, newcomer} {
+		b.besides(name+": "+what, "torchft "+version+", tuned", "<= 1", ours[what], theirs[what])
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// worlds is what the processes of a script have stepped: each writes its steps to a file of a directory, named by its pid.
+type worlds struct {
+	dir  string
+	logs map[int]*stepLog // of processes that live, by pid
+	all  map[int64]*world
+}
+
+// world is a set of processes that step together.
+type world struct {
+	size   int
+	firsts map[int]time.Time // each process's first step in it, by pid
+	last   time.Time         // the newest step of all
+}
+
+// complete returns when the last of its processes had stepped; zero: one has not.
+func (w *world) complete() time.Time {
+	if len(w.firsts) < w.size {
+		return time.Time{}
+	}
+	return slices.MaxFunc(slices.Collect(maps.Values(w.firsts)), time.Time.Compare)
+}
+
+func newWorlds(dir string) (*worlds, error) {
+	return &worlds{dir: dir, logs: make(map[int]*stepLog), all: make(map[int64]*world)}, os.MkdirAll(dir, 0o755)
+}
+
+// read takes in the steps that are new.
+func (s *worlds) read() error {
+	paths, _ := filepath.Glob(filepath.Join(s.dir, "*.steps")) // the pattern is right
+	for _, path := range paths {
+		pid, err := strconv.Atoi(strings.TrimSuffix(filepath.Base(path), ".steps"))
+		if err != nil {
+			return err
+		}
+		l := s.logs[pid]
+		if l == nil {
+			l = &stepLog{path: path, parse: parseScriptStep}
+			s.logs[pid] = l
+		}
+		ended := !alive(pid) // before the last of its steps are read
+		if err := l.read(); err != nil {
+			return err
+		}
+		for _, step := range l.steps {
+			s.note(pid, step)
+		}
+		l.steps = nil
+		if ended {
+			delete(s.logs, pid)
+			if err := os.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (s *worlds) note(pid int, step step) {
+	w := s.all[step.world]
+	if w == nil {
+		w = &world{size: step.size, firsts: make(map[int]time.Time)}
+		s.all[step.world] = w
+	}
+	if _, stepped := w.firsts[pid]; !stepped {
+		w.firsts[pid] = step.at
+	}
+	if step.at.After(w.last) {
+		w.last = step.at
+	}
+}
+
+// parseScriptStep reads a line of peers/workload.py.
+func parseScriptStep(line []byte) (s step, ok bool) {
+	var seconds float64
+	_, err := fmt.Sscanf(string(line), "STEP %d %d %f", &s.size, &s.world, &seconds)
+	s.at = time.UnixMicro(int64(seconds * 1e6))
+	return s, err == nil
+}
+
+// newest returns the world of the newest step; nil: there is none.
+func (s *worlds) newest() *world {
+	var found *world
+	for _, w := range s.all {
+		if found == nil || w.last.After(found.last) {
+			found = w
+		}
+	}
+	return found
+}
+
+// await waits until the steps are as wanted.
+func (s *worlds) await(ctx context.Context, what string, limit time.Duration, is func() bool) error {
+	return await(ctx, what, limit, func() (bool, error) {
+		if err := s.read(); err != nil {
+			return false, err
+		}
+		return is(), nil
+	})
+}
+
+// whole waits until so many processes step in one world, and returns it.
+func (s *worlds) whole(ctx context.Context, size int) (w *world, err error) {
+	err = s.await(ctx, fmt.Sprintf("step of %d processes in one world", size), 2*time.Minute, func() bool {
+		w = s.newest()
+		return w != nil && w.size == size && !w.complete().IsZero() && !slices.ContainsFunc(slices.Collect(maps.Keys(w.firsts)), func(pid int) bool { return !alive(pid) })
+	})
+	return w, err
+}
+
+// errNever says that nothing has stepped again in time.
+var errNever = errors.New("no step")
+
+// after does something to the processes of the newest world, and returns how long after that all of some other world had stepped.
+func (s *worlds) after(ctx context.Context, limit time.Duration, do func() error) (time.Duration, error) {
+	if err := s.read(); err != nil {
+		return 0, err
+	}
+	before := maps.Clone(s.all)
+	start := time.Now()
+	if err := do(); err != nil {
+		return 0, err
+	}
+	var first time.Time
+	err := await(ctx, "step of all in another world", limit, func() (bool, error) {
+		if err := s.read(); err != nil {
+			return false, err
+		}
+		for number, w := range s.all {
+			if at := w.complete(); before[number] == nil && !at.IsZero() && (first.IsZero() || at.Before(first)) {
+				first = at
+			}
+		}
+		if first.IsZero() && time.Since(start) > limit-time.Second {
+			return false, errNever
+		}
+		return !first.IsZero(), nil
+	})
+	return first.Sub(start), err
+}
+
+// alive reports whether there is a process, and it is no zombie.
+func alive(pid int) bool {
+	state, _, err := processState(pid)
+	return err == nil && state != 'Z' && state != 'X'
+}
+
+// processState returns a process's state, as Linux has it, and its parent.
+func processState(pid int) (state byte, parent int, err error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return 0, 0, err
+	}
+	// The name before may have anything in it, and ends with the last parenthesis.
+	_, err = fmt.Sscanf(string(text[strings.LastIndexByte(string(text), ')')+1:]), " %c %d", &state, &parent)
+	return state, parent, err
+}
+
+// tree returns a process and all that descend from it.
+func tree(pid int) []int {
+	children := make(map[int][]int)
+	paths, _ := filepath.Glob("/proc/[0-9]*") // the pattern is right
+	for _, path := range paths {
+		child, err := strconv.Atoi(filepath.Base(path))
+		if err != nil {
+			continue
+		}
+		if _, parent, err := processState(child); err == nil {
+			children[parent] = append(children[parent], child)
+		}
+	}
+	all := []int{pid}
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i]]...)
+	}
+	return all
+}
+
+// signalAll sends a signal to processes, the first first.
+func signalAll(pids []int, s syscall.Signal) error {
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, s); err != nil && err != syscall.ESRCH {
+			return fmt.Errorf("signal %v to process %d: %w", s, pid, err)
+		}
+	}
+	return nil
+}

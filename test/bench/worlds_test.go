@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestWorlds: a world counts when all of its processes have stepped in it, whatever was before; steps of processes that have ended count,
+// and their files go.
+func TestWorlds(t *testing.T) {
+	s, err := newWorlds(filepath.Join(t.TempDir(), "steps"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	step := func(pid, size, world int, after time.Duration) {
+		t.Helper()
+		file, err := os.OpenFile(filepath.Join(s.dir, fmt.Sprintf("%d.steps", pid)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		fmt.Fprintf(file, "STEP %d %d %.6f\n", size, world, float64(start.Add(after).UnixMicro())/1e6)
+	}
+	self, parent, gone := os.Getpid(), os.Getppid(), 1<<22+1 // more than there are
+	step(self, 2, 1, 0)
+	step(gone, 2, 1, 0)
+	took, err := s.after(t.Context(), time.Minute, func() error {
+		step(self, 2, 1, time.Second) // with the lost one yet
+		step(self, 2, 3, 3*time.Second)
+		if err := s.read(); err != nil {
+			return err
+		}
+		if w := s.all[3]; w == nil || !w.complete().IsZero() {
+			t.Errorf("a world of which one of two has stepped: %+v", w)
+		}
+		step(parent, 2, 3, 5*time.Second)
+		step(parent, 2, 3, 9*time.Second)
+		return nil
+	})
+	if err != nil || took > 5*time.Second || took < 4*time.Second {
+		t.Errorf("all step again after %v, %v; want 5s less what the test took", took, err)
+	}
+	if _, err := os.Stat(filepath.Join(s.dir, fmt.Sprintf("%d.steps", gone))); !os.IsNotExist(err) {
+		t.Errorf("the file of a process that has ended: %v", err)
+	}
+	if w := s.newest(); w != s.all[3] || len(w.firsts) != 2 {
+		t.Errorf("the newest world is %+v", w)
+	}
+	if _, err := s.after(t.Context(), 0, func() error { return nil }); err == nil {
+		t.Error("all step again without a step")
+	}
+}

@@ -1,0 +1,172 @@
+//go:build torch
+
+package local_test
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/test/torch"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	kills  = flag.Int("kills", 0, "TestTorchRunDisturbed: disturbances of each job; 0 for a few of one job for each PyTorch")
+	chance = flag.Uint64("seed", 0, "TestTorchRunDisturbed: chooses the disturbances; 0 for another one each time")
+)
+
+// TestTorchRunDisturbed has a job of two to eight processes, each with two of a DataLoader, learn while processes and
+// agents are killed and stopped, masters are killed, and workers join and leave. Every record is in the model once, as
+// it counts and the master does, it is as accurate as undisturbed, and no process is left, neither meanwhile nor at the
+// end. With -kills=200 it is for a long evening: both ways of starting a loader's processes with each PyTorch.
+func TestTorchRunDisturbed(t *testing.T) {
+	n, seed := *kills, *chance
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	few := n == 0
+	if few {
+		n = 6
+	}
+	for i, python := range torch.Pythons(t) {
+		starts := []string{"fork", "spawn"}
+		if few {
+			starts = starts[i : i+1]
+		}
+		for _, start := range starts {
+			t.Run(python.Name+" "+start, func(t *testing.T) {
+				records := 1200 + 60*n
+				undisturbed := script(t, python, "learns.py", []string{strconv.Itoa(records), "fork", "0"}, "--num_workers=2")
+				allCounted(t, undisturbed, undisturbed.end(0), records)
+				want := undisturbed.testsRight()
+
+				j := script(t, python, "learns.py", []string{strconv.Itoa(records), start, "0.4"},
+					"--num_workers=4", "--min_workers=2", "--max_workers=8", "--heartbeat_timeout=5s")
+				j.whole(4)
+				t.Logf("go test -tags torch -run '%s' ./test/local -kills=%d -seed=%d", t.Name(), n, seed)
+				did := j.disturb(n, rand.New(rand.NewPCG(seed, uint64(n))))
+				j.noOrphans()
+				t.Logf("%v; %d records done, %d pods replaced", did, j.status().RecordsDone, j.status().Relaunched)
+				j.enough()
+				allCounted(t, j, j.end(0), records)
+				got := j.testsRight()
+				t.Logf("%d of 4000 tests right, %d undisturbed", got, want)
+				if got < want-20 {
+					t.Errorf("%d of 4000 tests right, undisturbed %d: want at most 20 less, half a point", got, want)
+				}
+			})
+		}
+	}
+}
+
+// disturb does so n times, by chance, and says what it did how often. It waits a while after each, not until all is
+// well again.
+func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
+	j.t.Helper()
+	did := make(map[string]int)
+	for n > 0 {
+		if s := j.status(); s.State == "Failed" || s.State == "Succeeded" {
+			j.t.Fatalf("the job is %s after %v: %s", s.State, did, s.Reason)
+		}
+		ranks := j.ranks()
+		if len(ranks) < 2 { // who is alone has the only state: the job would begin anew, and get nowhere
+			time.Sleep(200 * time.Millisecond)
+			continue
+		}
+		var what string
+		switch at := chance.IntN(20); {
+		case at < 8 && j.hit(ranks, syscall.SIGKILL, chance):
+			what = "process killed"
+		case at >= 8 && at < 10 && j.hit(ranks, syscall.SIGSTOP, chance):
+			what = "process stopped"
+		case at >= 10 && at < 12 && j.hit(j.roles("worker"), syscall.SIGKILL, chance):
+			what = "agent killed"
+		case at == 12 && j.hit(j.roles("worker"), syscall.SIGSTOP, chance):
+			what = "agent stopped"
+		case at == 13 && j.hit(j.roles("master"), syscall.SIGKILL, chance):
+			what = "master killed"
+		case at >= 14 && j.rescale(2+chance.IntN(7)):
+			what = "scaled"
+		}
+		if what != "" {
+			did[what]++
+			n--
+		}
+		time.Sleep(time.Duration(200+chance.IntN(1200)) * time.Millisecond)
+	}
+	return did
+}
+
+// hit sends a signal to one of the processes.
+func (j *launched) hit(pids []int, signal syscall.Signal, chance *rand.Rand) bool {
+	return len(pids) > 0 && syscall.Kill(pids[chance.IntN(len(pids))], signal) == nil
+}
+
+// ranks is the processes that have stepped and live.
+func (j *launched) ranks() []int {
+	alive := make(map[int]bool)
+	for _, s := range j.steps() {
+		if !alive[s.pid] && syscall.Kill(s.pid, 0) == nil {
+			alive[s.pid] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(alive))
+}
+
+// roles is the processes of the program in one role.
+func (j *launched) roles(name string) (pids []int) {
+	for pid, cmdline := range j.everybody() {
+		if strings.HasPrefix(cmdline, program+" "+name+" ") {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// rescale asks for so many workers; false if the master is away.
+func (j *launched) rescale(workers int) bool {
+	return exec.Command(program, "scale", j.name, fmt.Sprintf("--num_workers=%d", workers)).Run() == nil
+}
+
+// noOrphans waits until each process of the script belongs to the session of one that lives: those that a dead process
+// has left behind are gone, a loader's as well.
+func (j *launched) noOrphans() {
+	j.t.Helper()
+	eventually(j.t, "end of those that dead processes have left", time.Minute, func() bool {
+		all := j.everybody()
+		for pid := range all {
+			leader, err := unix.Getsid(pid)
+			if err == nil && leader != pid && all[leader] == "" && leader != session {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// session is that of the test, and of the launcher.
+var session, _ = unix.Getsid(0) // of this process, which has one
+
+var testsLine = regexp.MustCompile(`; (\d+) of 4000 tests right`)
+
+// testsRight is how much of the test set learns.py has right at its end.
+func (j *launched) testsRight() int {
+	j.t.Helper()
+	m := testsLine.FindStringSubmatch(j.log(""))
+	if m == nil {
+		j.t.Fatal("no process has tested its model")
+	}
+	n, _ := strconv.Atoi(m[1]) // digits
+	return n
+}

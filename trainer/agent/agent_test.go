@@ -1,0 +1,395 @@
+package agent
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/tcpstore"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// limit is how long a test waits for what must come.
+const limit = time.Minute
+
+// scriptEnv has the test binary be a program's process.
+const scriptEnv = "ELASTICDL_TEST_SCRIPT"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(scriptEnv) != "" {
+		speak(os.Args[1:])
+	}
+	os.Exit(m.Run())
+}
+
+// speak does what a process does that keeps its state, as PROTOCOL.md has it. Arguments say what it does when it hears something of its agent, as in
+// recall=arrive, or 1:recall=exit for local rank 1 alone: arrive, say that it is done, ask the store, or exit with 7. An
+// answer of the store it hears as answer or refusal.
+func speak(does []string) {
+	rank := os.Getenv("LOCAL_RANK")
+	conn, err := net.Dial("unix", os.Getenv("ELASTICDL_SOCKET"))
+	if err != nil {
+		panic(err)
+	}
+	formation, round, stands := int64(0), int64(-1), true
+	say := func(op string) {
+		local, _ := strconv.Atoi(rank)
+		line, _ := json.Marshal(map[string]any{"op": op, "pid": os.Getpid(), "local_rank": local, "survives": true, "formation": formation, "round": round, "ledger": [][3]int64{{1, 0, 3}}, "settled": 1})
+		conn.Write(append(line, '\n'))
+	}
+	say("hello")
+	say("arrive")
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
+		var w word
+		json.Unmarshal(lines.Bytes(), &w)
+		if w.Q != nil {
+			w.Op = "answer"
+			if bytes.Contains(lines.Bytes(), []byte(`"err"`)) {
+				w.Op = "refusal"
+			}
+			w.Formation = *w.Q
+		}
+		switch {
+		case w.Op == "world":
+			formation, round, stands = w.Formation, w.Formation, false
+		case stands:
+			continue // it has arrived
+		}
+		fmt.Printf("local %s pid %d hears %s %d\n", rank, os.Getpid(), w.Op, w.Formation)
+		for _, on := range does {
+			switch strings.TrimPrefix(on, rank+":") {
+			case w.Op + "=arrive":
+				stands = true
+				say("arrive")
+			case w.Op + "=done":
+				say("done")
+			case w.Op + "=account":
+				say("account")
+			case w.Op + "=ask":
+				fmt.Fprintf(conn, `{"op":"check","q":%d,"f":%d,"ks":["key"]}`+"\n", formation, formation)
+			case w.Op + "=exit":
+				os.Exit(7)
+			}
+		}
+	}
+	os.Exit(exitAgentGone)
+}
+
+// hall is the master of one agent: it hears arrivals, and gives the worlds that the test gives.
+type hall struct {
+	wire.MasterClient
+	*testing.T
+	arrivals chan *wire.Arrival
+	words    chan *wire.Assembly
+	lines    chan string // of the processes
+
+	ledgers chan *wire.HeartbeatRequest // that answer ask
+
+	mu   sync.Mutex
+	asks bool
+}
+
+// stream is the agent's to the master.
+type stream struct {
+	grpc.ClientStream
+	*hall
+	ctx context.Context
+}
+
+func (h *hall) Rendezvous(ctx context.Context, _ ...grpc.CallOption) (grpc.BidiStreamingClient[wire.Arrival, wire.Assembly], error) {
+	return stream{hall: h, ctx: ctx}, nil
+}
+
+func (s stream) Send(a *wire.Arrival) error {
+	if !a.Works {
+		s.arrivals <- a
+	}
+	return nil
+}
+
+func (s stream) Recv() (*wire.Assembly, error) {
+	select {
+	case word := <-s.words:
+		return word, nil
+	case <-s.ctx.Done():
+		return nil, s.ctx.Err()
+	}
+}
+
+func (h *hall) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(r.Ledger) > 0 && h.asks {
+		h.asks = false
+		h.ledgers <- r
+	}
+	return &wire.HeartbeatReply{Ledger: h.asks}, nil
+}
+
+// Write takes what processes write, a line at a time.
+func (h *hall) Write(text []byte) (int, error) {
+	h.lines <- string(text)
+	return len(text), nil
+}
+
+// open starts an agent with so many processes of a program; its first arrival was heard.
+func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival) {
+	t.Helper()
+	t.Setenv(scriptEnv, "1")
+	h := &hall{T: t, arrivals: make(chan *wire.Arrival, 10), words: make(chan *wire.Assembly, 10), lines: make(chan string, 1000), ledgers: make(chan *wire.HeartbeatRequest, 10)}
+	j := job.DefaultOf(job.Run)
+	j.Name, j.NumWorkers, j.Program.Command, j.Program.NoPython, j.Program.Processes = "j", 1, program, true, strconv.Itoa(processes)
+	j.HeartbeatTimeout.Duration = time.Second
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		Run(ctx, Config{
+			Job: j, Self: wire.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
+			Grace: time.Second, Output: h, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return h, h.arrival()
+}
+
+// self returns the command of speak.
+func self(does ...string) []string { return append([]string{os.Args[0]}, does...) }
+
+func (h *hall) arrival() *wire.Arrival {
+	h.Helper()
+	return next(h, "an arrival", h.arrivals)
+}
+
+func next[T any](h *hall, what string, from <-chan T) (got T) {
+	h.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(limit):
+		h.Fatalf("timed out waiting for %s", what)
+	}
+	return got
+}
+
+// give sends the world of this worker alone that follows from its arrival.
+func (h *hall) give(a *wire.Arrival) {
+	w := &wire.World{Id: a.Formation + 1, Formation: a.Formation + 1, Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
+	if a.Round >= 0 {
+		w.Sources = []int32{0}
+	}
+	h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
+}
+
+// recall tells the agent to leave a world: at once, or for one that joins.
+func (h *hall) recall(formation int64, now bool) {
+	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: formation, Now: now, Joins: !now}}}
+}
+
+var heard = regexp.MustCompile(`^local (\d) pid (\d+) hears (.*)\n$`)
+
+// hear waits until each of these local ranks has heard something, and returns their pids.
+func (h *hall) hear(what string, locals ...int) map[int]int {
+	h.Helper()
+	pids := make(map[int]int)
+	for slices.ContainsFunc(locals, func(local int) bool { return pids[local] == 0 }) {
+		line := next(h, fmt.Sprintf("%q of %v", what, locals), h.lines)
+		if m := heard.FindStringSubmatch(line); m != nil && m[3] == what {
+			local, _ := strconv.Atoi(m[1]) // digits
+			pids[local], _ = strconv.Atoi(m[2])
+		}
+	}
+	return pids
+}
+
+// ask makes the agent say which records are in the state of every rank, as a master does that has come back.
+func (h *hall) ask() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.asks = true
+}
+
+// told compares what an arrival says of processes that failed.
+func (h *hall) told(a *wire.Arrival, formation int64, processes int32, want ...*wire.Failure) {
+	h.Helper()
+	same := func(got, want *wire.Failure) bool {
+		return got.Local == want.Local && got.Code == want.Code && got.Signal == want.Signal && got.Excused == want.Excused
+	}
+	if a.Formation != formation || a.Crew.Processes != processes || !slices.EqualFunc(a.Failures, want, same) {
+		h.Fatalf("it comes from world %d with %d processes and failures %v, want %d, %d and %v", a.Formation, a.Crew.Processes, a.Failures, formation, processes, want)
+	}
+}
+
+// A process that fails while its world is left is told; it is excused if nobody is lost, as that may have come of it.
+func TestFailsWhileAWorldIsLeft(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
+			h, a := open(t, 2, self("0:recall=arrive", "1:recall=exit")...)
+			h.give(a)
+			h.hear("world 1", 0, 1)
+			h.recall(1, now)
+			a = h.arrival()
+			h.told(a, 1, 1, &wire.Failure{Local: 1, Code: 7, Excused: !now})
+			h.give(a)
+			h.hear("world 2", 0)
+			h.hear("recall 2", 0) // the one that was started again is ready
+			h.told(h.arrival(), 2, 2)
+		})
+	}
+}
+
+// A process that fails while it waits for a world is told with the end of that.
+func TestFailsBetweenWorlds(t *testing.T) {
+	h, a := open(t, 2, self("recall=arrive")...)
+	h.give(a)
+	pids := h.hear("world 1", 0, 1)
+	h.recall(1, false)
+	a = h.arrival()
+	h.told(a, 1, 2)
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for syscall.Kill(pids[1], 0) == nil { // until the agent has seen it
+		runtime.Gosched()
+	}
+	h.give(a)
+	h.told(h.arrival(), 2, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+}
+
+// Processes that keep no state are ended when their world is left, and not told; one that fails by itself is, once.
+func TestFailsByItself(t *testing.T) {
+	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
+	h.give(a)
+	h.hear("it", 0, 1)
+	h.recall(1, false)
+	a = h.arrival()
+	h.told(a, 1, 2)
+	h.give(a)
+	pids := h.hear("it", 0, 1)
+	if err := syscall.Kill(pids[0], syscall.SIGUSR1); err != nil {
+		t.Fatal(err)
+	}
+	a = h.arrival()
+	h.told(a, 2, 2, &wire.Failure{Local: 0, Signal: int32(syscall.SIGUSR1)})
+	h.give(a)
+	h.hear("it", 0, 1)
+	h.recall(3, true)
+	h.told(h.arrival(), 3, 2)
+}
+
+// A process that is killed after its training is started again, and it is for the master to see that nobody is at fault.
+func TestKilledAfterTheTraining(t *testing.T) {
+	h, a := open(t, 2, self("world=done")...)
+	h.give(a)
+	pids := h.hear("world 1", 0, 1)
+	if err := syscall.Kill(pids[1], syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	a = h.arrival()
+	h.told(a, 1, 0, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
+	h.give(a)
+	a = h.arrival() // it is ready
+	h.told(a, 2, 1)
+	h.give(a)
+	if again := h.hear("world 3", 1); again[1] == pids[1] {
+		t.Error("it is the same process")
+	}
+}
+
+// A master that has come back is told which records are in the state of every rank, and the world goes on: by a process that trains, or by
+// what the last one said at its end. Only if there is none the processes meet again.
+func TestMasterComesBack(t *testing.T) {
+	var want ledger.Ledger
+	want.Settle(1)
+	want.Add(ledger.Task{Epoch: 2, Number: 0}, 3, 4)
+	answers := func(h *hall) {
+		h.Helper()
+		h.ask()
+		r := next(h, "a ledger", h.ledgers)
+		if got, err := ledger.Parse(r.Ledger); err != nil || !slices.Equal(got.Append(nil), want.Append(nil)) || r.Formation != 1 {
+			h.Errorf("world %d has %v (%v), want %v in world 1", r.Formation, got, err, want)
+		}
+		if len(h.arrivals) > 0 {
+			h.Error("the world is left")
+		}
+	}
+	t.Run("trains", func(t *testing.T) {
+		h, a := open(t, 2, self("1:account=account")...)
+		h.give(a)
+		h.hear("world 1", 0, 1)
+		answers(h)
+		answers(h)
+	})
+	t.Run("at its end", func(t *testing.T) {
+		h, a := open(t, 1, self("world=account", "world=done", "account=account")...)
+		h.give(a)
+		h.hear("world 1", 0)
+		answers(h)
+		answers(h)
+	})
+	t.Run("nobody knows", func(t *testing.T) {
+		h, a := open(t, 1, self("world=done")...)
+		h.give(a)
+		h.hear("world 1", 0)
+		h.ask()
+		h.told(h.arrival(), 1, 0)
+	})
+}
+
+// A process that is asked to leave after a round has the store of its world until it does: it may be making its group still. Others' have it
+// until the next world is formed. Who has to leave at once has it no more.
+func TestStoreOutlivesRecall(t *testing.T) {
+	for _, now := range []bool{false, true} {
+		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
+			h, a := open(t, 1, self("recall=ask", "answer=arrive", "refusal=arrive")...)
+			store := a.Crew.Store
+			h.give(a)
+			h.hear("world 1", 0)
+			h.recall(1, now)
+			h.hear(map[bool]string{false: "answer 1", true: "refusal 1"}[now], 0)
+			a = h.arrival()
+			h.told(a, 1, 1)
+			serves := func() bool {
+				client, err := tcpstore.Dial(t.Context(), store)
+				if err == nil {
+					defer client.Close()
+					_, err = client.Check(t.Context(), "key")
+				}
+				return err == nil
+			}
+			if !serves() {
+				t.Error("the store is closed before the next world is formed")
+			}
+			h.give(a)
+			h.hear("world 2", 0)
+			for deadline := time.Now().Add(limit); serves(); runtime.Gosched() {
+				if time.Now().After(deadline) {
+					t.Fatal("the store is served although its world is over")
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,242 @@
+"""Has one function for each case of training in test_units.py: what scripts do with models, optimizers and records."""
+
+import copy
+import io
+import os
+import sys
+import threading
+from collections import Counter, OrderedDict, defaultdict
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import elasticdl
+from elasticdl import gradients, states
+
+elasticdl.init()
+torch.manual_seed(0)
+DATA = [torch.full((4,), float(i)) for i in range(64)]
+reduced = []  # the parameters of each reduction
+finish = gradients.Reducer.finish
+
+
+def noted(self, session):
+    finish(self, session)
+    reduced.append(set(self.of))
+
+
+gradients.Reducer.finish = noted
+
+
+def training(net, members, each):
+    """Runs ``each`` for every batch."""
+
+    @elasticdl.run
+    def train(state):
+        for i, x in enumerate(elasticdl.records(DATA, 8, shuffle=False)):
+            each(i, x)
+            elasticdl.step()
+        return True
+
+    assert train(elasticdl.State(**members))
+
+
+def refused(word, do):
+    try:
+        do()
+    except elasticdl.Error as e:
+        assert word in str(e), e
+        return
+    raise AssertionError("not refused")
+
+
+def accumulation():
+    """Several backward passes add up, as torch's own do; batches of a round are credited together."""
+    model = torch.nn.Linear(4, 1, bias=False)
+    got = []
+
+    @elasticdl.run
+    def train(state):
+        net = elasticdl.DistributedDataParallel(model)
+        for i, x in enumerate(elasticdl.records(DATA, 8, shuffle=False)):
+            if i % 2 == 0:
+                with net.no_sync():
+                    net(x).mean().backward()
+                continue
+            net(x).mean().backward()
+            got.append(float(model.weight.grad[0, 0]))
+            model.zero_grad()
+            elasticdl.step()
+
+    train(elasticdl.State(model=model))
+    assert got == [15, 47, 79, 111] and len(reduced) == 4, (got, reduced)
+
+
+def mixed():
+    """Parameters of two types, a gradient scaler where there is one, and the scheduler's and optimizer's state."""
+    model = torch.nn.ModuleList([torch.nn.Linear(4, 8), torch.nn.Linear(8, 1).bfloat16()])
+    optimizer = torch.optim.Adam(model.parameters())
+    members = dict(model=model, optimizer=optimizer, rate=torch.optim.lr_scheduler.StepLR(optimizer, 1))
+    scaler = torch.amp.GradScaler("cpu") if hasattr(torch.amp, "GradScaler") else None
+    if scaler:
+        members["scaler"] = scaler
+    net = elasticdl.DistributedDataParallel(model)
+
+    def each(i, x):
+        optimizer.zero_grad()
+        loss = model[1](model[0](x).bfloat16()).float().mean()
+        (scaler.scale(loss) if scaler else loss).backward()
+        assert {p.grad.dtype for p in model.parameters()} == {torch.float32, torch.bfloat16}
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        members["rate"].step()
+
+    training(net, members, each)
+    state, saved = elasticdl.State(**members), io.BytesIO()
+    torch.save(state.collect(), saved)
+    saved.seek(0)
+    kept = {"weights_only": False} if int(torch.__version__.split(".")[0]) > 1 else {}
+    state.load(torch.load(saved, **kept))
+    assert int(optimizer.state_dict()["state"][0]["step"]) == 8 and members["rate"].last_epoch == 8
+
+
+def two_models():
+    """A generator's backward pass goes through the discriminator; each has an optimizer."""
+    g, d = torch.nn.Linear(4, 4), torch.nn.Linear(4, 1)
+    of_g, of_d = torch.optim.Adam(g.parameters()), torch.optim.Adam(d.parameters())
+    net_g, net_d = elasticdl.DistributedDataParallel(g), elasticdl.DistributedDataParallel(d)
+
+    def each(i, x):
+        of_d.zero_grad()
+        (net_d(x).mean() - net_d(net_g(x).detach()).mean()).backward()
+        of_d.step()
+        of_g.zero_grad()
+        net_d(net_g(x)).mean().backward()
+        of_g.step()
+
+    training(net_g, dict(g=g, d=d, of_g=of_g, of_d=of_d), each)
+    assert reduced.count(set(g.parameters())) == 8 and reduced.count(set(d.parameters())) == 16
+
+
+def recomputed():
+    """Activation checkpoints run a backward pass within one, and gradients of gradients pass by the hooks."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    net = elasticdl.DistributedDataParallel(model)
+
+    def each(i, x):
+        x.requires_grad_(True)
+        for reentrant in (True, False):
+            model.zero_grad()
+            model[1](checkpoint(model[0], x, use_reentrant=reentrant)).mean().backward()
+            want = torch.autograd.grad(model(x).mean(), list(model.parameters()))
+            assert all(torch.allclose(p.grad, w) for p, w in zip(model.parameters(), want)), (i, reentrant)
+        model.zero_grad()
+        slope, = torch.autograd.grad(net(x).sum(), x, create_graph=True)
+        ((slope.norm() - 1) ** 2).backward()
+
+    training(net, dict(model=model), each)
+
+
+def unfrozen():
+    """What is trained from now on is averaged from now on; what is frozen is not waited for."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 1))
+    model[0].requires_grad_(False)
+    elasticdl.DistributedDataParallel(model)
+
+    def each(i, x):
+        model[0].requires_grad_(i >= 4)
+        net = elasticdl.DistributedDataParallel(model)
+        model.zero_grad()
+        net(x).mean().backward()
+
+    training(None, dict(model=model), each)
+    assert [len(r) for r in reduced] == [2] * 4 + [4] * 4, reduced
+
+
+def copies():
+    """A copy of a wrapped module, or of the wrapper, has no hooks of the original, and its own once it is used; it can be saved whole."""
+    model = torch.nn.Linear(4, 1)
+    net = elasticdl.DistributedDataParallel(model)
+    twin = copy.deepcopy(net)
+    whole = io.BytesIO()
+    torch.save(model, whole)
+
+    def each(i, x):
+        twin(x).mean().backward()
+
+    training(net, dict(model=model), each)
+    assert len(reduced) == 8 and all(r == set(twin.parameters()) for r in reduced)
+
+
+def sparse():
+    model = torch.nn.Embedding(100, 4, sparse=True)
+    net = elasticdl.DistributedDataParallel(model)
+    refused("sparse=False", lambda: training(net, dict(model=model), lambda i, x: net(x.long()).mean().backward()))
+
+
+def phases():
+    """There is one training function: when it returns, the agent is told that the process needs no further world."""
+    state = elasticdl.State(n=0)
+    once = elasticdl.run(lambda state: 1)
+    refused("once", lambda: elasticdl.run(lambda state: once(state))(state))
+
+
+def ahead():
+    """Records that another thread fetches ahead would be credited before they are in the model."""
+    wrong = []
+
+    @elasticdl.run
+    def train(state):
+        def fetch():
+            refused("workers=", lambda: next(elasticdl.records(DATA, 8)))
+            wrong.append(True)
+
+        t = threading.Thread(target=fetch)
+        t.start()
+        t.join()
+
+    train(elasticdl.State(n=0))
+    assert wrong
+
+
+def feeds():
+    """A data set that is made anew in each world does not leave the workers of the former one behind."""
+    def children():
+        with open("/proc/self/task/%d/children" % os.getpid()) as f:
+            return len(f.read().split())
+
+    @elasticdl.run
+    def train(state):
+        for _ in range(3):
+            next(elasticdl.records(list(DATA), 8, workers=1))
+        return children()
+
+    assert train(elasticdl.State(n=0)) == 1
+
+
+def containers():
+    """A newcomer gets values of the types that they have."""
+    values = {"a": defaultdict(int, x=1), "b": Counter("aab"), "c": OrderedDict(t=torch.ones(2)), "d": [torch.zeros(1), (1, {"k": torch.ones(3)})]}
+    tensors = []
+    back = states._join(states._split(values, tensors), tensors)
+    assert len(tensors) == 3 and [type(back[k]) for k in "abcd"] == [defaultdict, Counter, OrderedDict, list]
+    back["a"]["new"] += 1
+    assert torch.equal(back["d"][1][1]["k"], torch.ones(3))
+
+
+def interrupted():
+    """What is no Exception passes, and the world stays."""
+    def train(state):
+        raise KeyboardInterrupt
+
+    try:
+        elasticdl.run(train)(elasticdl.State(n=0))
+    except KeyboardInterrupt:
+        return
+    raise AssertionError("no KeyboardInterrupt")
+
+
+globals()[sys.argv[1]]()
