@@ -141,7 +141,7 @@ var flags = append([]Flag{
 	{Name: "task_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a task is given to another worker after this, or 3 times the longest one so far", bind: func(c *Command) value { return duration(&c.Job.TaskTimeout) }},
 	{Name: "heartbeat_timeout", Topic: Tolerance, Effect: Everywhere, Usage: "a worker of a ring that is silent for so long is replaced", bind: func(c *Command) value { return duration(&c.Job.HeartbeatTimeout) }},
 
-	{Name: "data_encryption", Topic: Training, Effect: Everywhere, Usage: "tls, or off on a network that encrypts below: both ends are still proved, but what they send can be read and changed", bind: func(c *Command) value { return text(&c.Job.DataEncryption) }},
+	{Name: "data_encryption", Topic: Training, Effect: Everywhere, Usage: "tls, or off where the network encrypts below: who speaks is proved, what is sent is not hidden", bind: func(c *Command) value { return text(&c.Job.DataEncryption) }},
 
 	{Name: "checkpoint_dir", Topic: Chkpoints, Effect: Everywhere, Usage: "a path or s3:// or gs://; if not given, on a --volume with a claim_name, or local", bind: func(c *Command) value { return place(&c.Job.CheckpointDir) }},
 	{Name: "checkpoint_steps", Topic: Chkpoints, Effect: Everywhere, Usage: "model versions between checkpoints", bind: func(c *Command) value { return number(&c.Job.CheckpointSteps) }},

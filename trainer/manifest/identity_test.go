@@ -73,7 +73,7 @@ func TestNoKeyInAnyPod(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, word := range []string{IdentityName(j.Name), "secretKeyRef", "secretRef", "PRIVATE KEY"} {
+			for _, word := range []string{IdentityName(j.Name), KeyAuthority, "PRIVATE KEY"} {
 				if strings.Contains(string(text), word) {
 					t.Errorf("%s: the %s has %s:\n%s", name, role, word, text)
 				}

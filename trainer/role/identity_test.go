@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -207,15 +208,28 @@ func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		since, expiry := began, began.Add(credential.Lifetime)
-		var asked []time.Duration
-		away := false
+		var mu sync.Mutex
+		var told []time.Duration
+		var away atomic.Bool
+		times := func() []time.Duration {
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			return told
+		}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			renew(ctx, func() (time.Time, time.Time) { return since, expiry }, func(context.Context) error {
-				asked = append(asked, time.Since(began))
-				if away {
+			renew(ctx, func() (time.Time, time.Time) {
+				mu.Lock()
+				defer mu.Unlock()
+				return since, expiry
+			}, func(context.Context) error {
+				mu.Lock()
+				defer mu.Unlock()
+				told = append(told, time.Since(began))
+				if away.Load() {
 					return status.Error(codes.Unauthenticated, "no")
 				}
 				since, expiry = time.Now(), time.Now().Add(credential.Lifetime)
@@ -224,29 +238,26 @@ func TestRenew(t *testing.T) {
 		}()
 		third := credential.Lifetime / 3
 		time.Sleep(third - time.Second)
-		synctest.Wait()
-		if len(asked) != 0 {
+		if asked := times(); len(asked) != 0 {
 			t.Errorf("renewed after %v", asked)
 		}
 		time.Sleep(third + time.Hour)
-		synctest.Wait()
+		asked := times()
 		if len(asked) != 2 || asked[0] != third || asked[1] != 2*third {
 			t.Errorf("renewed after %v", asked)
 		}
-		away = true
+		away.Store(true)
 		time.Sleep(third)
-		synctest.Wait()
+		asked = times()
 		if n := len(asked); n < 50 || asked[n-1]-asked[n-2] != renewPause {
 			t.Errorf("asked %d times while the master is away", n)
 		}
-		away = false
+		away.Store(false)
 		time.Sleep(renewPause)
-		synctest.Wait()
-		n := len(asked)
+		n := len(times())
 		time.Sleep(third - 2*renewPause)
-		synctest.Wait()
-		if len(asked) != n {
-			t.Errorf("renewed %d times more", len(asked)-n)
+		if more := len(times()) - n; more != 0 {
+			t.Errorf("renewed %d times more", more)
 		}
 		cancel()
 		<-ended
