@@ -36,7 +36,7 @@ PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}'
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
 .PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy disturb fuzz clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e torch torchft test-torch
+  cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -68,9 +68,12 @@ test: cc python3 ## the trainer's tests, with the race detector; not those of th
 	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
-test-torch: torch cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
-	@dpkg -s python3-torch >/dev/null 2>&1 || { apt-get update -q && $(MAKE) --no-print-directory bench-peers; }
+test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
 	$(GO) test -tags torch -count=1 -p 1 -timeout 10m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS)
+
+# Half a minute the first time.
+torch-debian:
+	@dpkg -s python3-torch >/dev/null 2>&1 || { apt-get update -q && $(MAKE) --no-print-directory bench-peers; }
 
 # 570 MB to fetch and 1.5 GB on disk; a minute the first time.
 torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
@@ -148,7 +151,7 @@ cluster-down: ## end that cluster, and undo what it changed on this machine
 
 # On the cluster of cluster-up if it runs, which then stays; else on one that is gone afterwards, also after a failure or
 # Ctrl-C, unless KEEP=1. The tests of scale make a cluster of fake nodes for themselves.
-e2e: build cluster-tools pulumi-tools ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
+e2e: build cluster-tools pulumi-tools torch-debian ## the tutorials, what may befall a job, and the stacks on that cluster; elastic scheduling on fake nodes; ONLY=regexp, KEEP=1, SEED=of the kills
 	@if $(CLUSTER) status >/dev/null 2>&1; then echo "on the cluster that runs: $(ELASTICDL_CLUSTER)"; else \
 	  [ "$(KEEP)" = 1 ] || { trap 'status=$$?; trap "" INT TERM; $(CLUSTER) down; exit $$status' EXIT; trap 'exit 130' INT TERM HUP; }; \
 	  $(CLUSTER) down; $(CLUSTER) up --nodes=2; fi; \

@@ -26,6 +26,7 @@ func TestRealCluster(t *testing.T) {
 	t.Run("objects", s.testObjects)
 	t.Run("others", s.testOthers)
 	t.Run("job", s.testJob)
+	t.Run("program", s.testProgram)
 	t.Run("page", s.testPage)
 }
 

@@ -41,17 +41,26 @@ func killed(t *testing.T, parts ...string) (start func()) {
 // spread submits a job of four workers, two on each node, with the master and the servers on node-0.
 func (ns *namespace) spread(job, epochs string, more ...string) *submitted {
 	ns.t.Helper()
+	j := ns.halves(func() *submitted {
+		return ns.train(job, slices.Concat(slotted, []string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
+			"--minibatch_size=64", "--num_minibatches_per_task=4"}, more)...)
+	}, "master", "ps-0", "ps-1")
+	j.trains(0.02)
+	return j
+}
+
+// halves submits a job of four workers that take a slot each: two on each node, with what else it has on node-0.
+func (ns *namespace) halves(submit func() *submitted, others ...string) *submitted {
+	ns.t.Helper()
 	slots(ns.t, map[string]int{"node-0": 2, "node-1": 2})
 	ns.kubectl("cordon", "node-1")
 	ns.t.Cleanup(func() { command("kubectl", "uncordon", "node-1") })
-	j := ns.train(job, slices.Concat(slotted, []string{mlp, "--num_epochs=" + epochs, "--num_ps_pods=2", "--num_workers=4",
-		"--minibatch_size=64", "--num_minibatches_per_task=4"}, more)...)
+	j := submit()
 	j.slotted = true
-	j.runs("master", "ps-0", "ps-1")
+	j.runs(others...)
 	j.awaits("2 workers on node-0", patience, func() bool { return len(j.workers((*object).running)) == 2 })
 	ns.kubectl("uncordon", "node-1")
 	j.awaits("4 workers", patience, func() bool { return len(j.workers((*object).running)) == 4 })
-	j.trains(0.02)
 	return j
 }
 

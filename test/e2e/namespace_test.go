@@ -87,11 +87,15 @@ func (ns *namespace) elasticdl(args ...string) string {
 	return out
 }
 
-// try runs a program with --namespace and returns what it wrote.
+// try runs a program with --namespace, before what is for others, and returns what it wrote.
 func (ns *namespace) try(name string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	args = append(slices.Clone(args), "--namespace="+ns.name)
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	args = slices.Insert(slices.Clone(args), end, "--namespace="+ns.name)
 	cmd := exec.CommandContext(ctx, name, args...)
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -127,6 +127,35 @@ func Run(ctx context.Context, c Config) (err error) {
 		return err
 	}
 	defer a.scripts.close()
+	a.procs = make([]*process, a.count)
+	ctx, cancel := context.WithCancelCause(ctx)
+	var background sync.WaitGroup
+	defer background.Wait()
+	defer cancel(nil)
+	background.Go(func() { a.heartbeats(ctx, cancel) }) // while the program is fetched, too: a master that has come back judges silence
+	background.Go(func() {
+		select {
+		case <-a.over:
+			cancel(errDone)
+		case <-ctx.Done():
+		}
+	})
+	if err := a.load(ctx); err != nil {
+		return a.verdict(ctx, err)
+	}
+	defer a.program.Close()
+	background.Go(func() { a.report(ctx) })
+	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
+	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
+	err = a.work(ctx)
+	a.end(a.Job.Program.Grace.Duration)
+	a.last, a.store = a.release(a.last), a.release(a.store)
+	a.closing.Wait()
+	return a.verdict(ctx, err)
+}
+
+// load brings the program, ready to be started.
+func (a *agent) load(ctx context.Context) error {
 	command, workdir, err := a.bringCode(ctx)
 	if err != nil {
 		return err
@@ -136,30 +165,12 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.program, err = program.New(options); err != nil {
-		return err
-	}
-	defer a.program.Close()
-	a.procs = make([]*process, a.count)
-	ctx, cancel := context.WithCancelCause(ctx)
-	var background sync.WaitGroup
-	defer background.Wait()
-	defer cancel(nil)
-	background.Go(func() { a.heartbeats(ctx, cancel) })
-	background.Go(func() { a.report(ctx) })
-	background.Go(func() { cancel(a.meeting.Attend(ctx)) })
-	a.Log.Info("Agent started", "program", c.Job.Title(), "processes", a.count, "host", c.Host)
-	background.Go(func() {
-		select {
-		case <-a.over:
-			cancel(errDone)
-		case <-ctx.Done():
-		}
-	})
-	err = a.work(ctx)
-	a.end(a.Job.Program.Grace.Duration)
-	a.last, a.store = a.release(a.last), a.release(a.store)
-	a.closing.Wait()
+	a.program, err = program.New(options)
+	return err
+}
+
+// verdict returns what the agent's work ends with, of which err is what it met.
+func (a *agent) verdict(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case cause == errDone:
 		return nil

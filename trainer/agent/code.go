@@ -2,15 +2,18 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"path/filepath"
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/source"
 	"github.com/elasticdl/elasticdl/trainer/source/fetch"
+	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // bringCode brings the job's code to this machine, into the agent's directory, and returns the command and where its processes start: "" for where
-// this one does. A worker has a copy of its own, to write what it likes: what was uploaded never changes.
+// this one does. A worker has a copy of its own, to write what it likes: what was uploaded never changes. To fetch it may take minutes: a worker that is asked to leave
+// gives it up.
 func (a *agent) bringCode(ctx context.Context) (command []string, dir string, err error) {
 	g := a.Job.Program
 	dir = g.Workdir
@@ -32,9 +35,21 @@ func (a *agent) bringCode(ctx context.Context) (command []string, dir string, er
 	if from.Kind == source.Local && !filepath.IsAbs(from.Location) {
 		from.Location = filepath.Join(dir, from.Location)
 	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-a.Leave:
+			cancel(worker.ErrLeft)
+		case <-ctx.Done():
+		}
+	}()
 	begun := time.Now()
 	a.Log.Info("Fetching the program", "from", from)
 	script, err := fetch.Fetch(ctx, from, filepath.Join(a.dir, "code"), fetch.Options{Open: a.Open})
+	if cause := context.Cause(ctx); err != nil && errors.Is(cause, worker.ErrLeft) {
+		return nil, "", cause
+	}
 	if err != nil {
 		return nil, "", err
 	}

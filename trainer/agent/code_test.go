@@ -3,6 +3,7 @@ package agent
 import (
 	"archive/tar"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -14,9 +15,18 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"google.golang.org/grpc"
+
+	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
 // A program that a URL names is fetched into the agent's directory, and runs with its own arguments; any other command stays as it is.
@@ -105,5 +115,51 @@ func TestCheckpointOfAScript(t *testing.T) {
 		if got := v.checkpoint(); got != test[2] {
 			t.Errorf("in %q %s: %s, want %s", test[0], test[1], got, test[2])
 		}
+	}
+}
+
+// hearing is a master of which there is nothing but that it hears.
+type hearing struct {
+	wire.MasterClient
+	once  sync.Once
+	heard chan struct{}
+	reply *wire.HeartbeatReply
+}
+
+func (h *hearing) Heartbeat(context.Context, *wire.HeartbeatRequest, ...grpc.CallOption) (*wire.HeartbeatReply, error) {
+	h.once.Do(func() { close(h.heard) })
+	return h.reply, nil
+}
+
+// The master hears a worker that fetches its program for long; the worker gives that up when it is asked to leave, is replaced, or the job is over.
+func TestFetchesForLong(t *testing.T) {
+	for name, test := range map[string]struct {
+		reply *wire.HeartbeatReply
+		leave bool
+		want  error
+	}{
+		"asked to leave": {reply: new(wire.HeartbeatReply), leave: true, want: worker.ErrLeft},
+		"replaced":       {reply: &wire.HeartbeatReply{Unknown: true}, want: worker.ErrReplaced},
+		"over":           {reply: &wire.HeartbeatReply{Over: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			master := &hearing{heard: make(chan struct{}), reply: test.reply}
+			leave := make(chan struct{})
+			open := func(ctx context.Context, _ string) (checkpoint.Files, error) {
+				<-master.heard
+				if test.leave {
+					close(leave)
+				}
+				<-ctx.Done() // the bucket does not answer
+				return nil, ctx.Err()
+			}
+			j := &job.Job{HeartbeatTimeout: job.Duration{Duration: timing.Silence}, Program: job.Program{Command: []string{"s3://bucket/main.py"}, Processes: "1"}}
+			err := Run(t.Context(), Config{
+				Job: j, Self: wire.NewSelf(identity.Header{Role: pod.Worker}), Master: master, Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
+			})
+			if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
+				t.Errorf("%v, want %v", err, test.want)
+			}
+		})
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
+	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
@@ -117,6 +118,7 @@ func (v *vigil) enter(p *process) {
 	p.script.say(map[string]any{
 		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,
+		"explain": timing.Explain(v.Job.HeartbeatTimeout.Duration).Seconds(),
 	})
 }
 
@@ -315,8 +317,8 @@ func failure(e program.Exit) *wire.Failure {
 	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
-		if !e.Failure.Time.IsZero() {
-			f.UnixMs = e.Failure.Time.UnixMilli()
+		if at := e.Failure.Time; !at.IsZero() { // a whole second: within it the end tells who failed first
+			f.UnixMs = min(f.UnixMs, at.UnixMilli()+999)
 		}
 	}
 	return f

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -143,4 +144,19 @@ func FuzzWord(f *testing.F) {
 			t.Fatalf("%d records are safe, %d told, of %d", l.safe, l.told, l.size())
 		}
 	})
+}
+
+// An error file's time is a whole second. Of two failures in one, the one whose process ended first is told to be the first.
+func TestFirstFailure(t *testing.T) {
+	second := time.Unix(1700000000, 0)
+	said := func(file, end time.Duration) int64 {
+		return failure(program.Exit{Code: 1, At: second.Add(end), Failure: &program.Failure{Message: "m", Time: second.Add(file)}}).UnixMs
+	}
+	first, next, third := said(0, 300*time.Millisecond), said(0, 400*time.Millisecond), said(time.Second, 5*time.Second)
+	if first >= next || next >= third {
+		t.Errorf("%d, %d, %d: want them to rise", first, next, third)
+	}
+	if slow := said(0, 20*time.Second); slow >= third {
+		t.Errorf("%d of a process that ended late after it had failed first, want less than %d", slow, third)
+	}
 }

@@ -91,7 +91,15 @@ func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
 	case end.ExitCode == 128+9:
 		return usual(end.Reason)
 	}
-	return cmp.Or(panicked(end.Message), lastLine(end.Message), usual(end.Reason))
+	return cmp.Or(lacks(p, end.Message), panicked(end.Message), lastLine(end.Message), usual(end.Reason))
+}
+
+// lacks says what an image lacks whose container could not be started, "" if it is something else.
+func lacks(p *core.Pod, message string) string {
+	if strings.Contains(message, `exec: "`+p.Labels[manifest.LabelRole]+`": executable file not found`) { // the first argument, as there is no entry point
+		return "the image has no elasticdl; expected one that elasticdl zoo build made, or, for a program, --agent_image_name"
+	}
+	return ""
 }
 
 // memoryLimit is of the container of the pod's role.
@@ -165,7 +173,11 @@ func waiting(p *core.Pod) (why string, hopeless bool) {
 	}
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && w.Reason != "ContainerCreating" && w.Reason != "PodInitializing" {
-			return because(w.Reason, w.Message), w.Reason == invalidImage
+			message := cmp.Or(lacks(p, w.Message), w.Message)
+			if last := s.LastTerminationState.Terminated; w.Reason == "CrashLoopBackOff" && last != nil { // that it waits is no cause
+				message = cmp.Or(lastWords(p, last), message)
+			}
+			return because(w.Reason, message), w.Reason == invalidImage
 		}
 	}
 	return "", false

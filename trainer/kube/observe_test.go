@@ -195,3 +195,27 @@ func TestWaitingIsShort(t *testing.T) {
 		t.Errorf("%q", w)
 	}
 }
+
+// An image without elasticdl is called that, and a container that ends over and over again by what it ended with.
+func TestWaitingSaysWhy(t *testing.T) {
+	const text = `failed to create containerd task: OCI runtime create failed: exec: "worker": executable file not found in $PATH: unknown`
+	backOff := core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "back-off 20s restarting failed container"}}
+	ended := func(message string) core.ContainerState {
+		return core.ContainerState{Terminated: &core.ContainerStateTerminated{ExitCode: 1, Message: message}}
+	}
+	for _, test := range []struct {
+		status core.ContainerStatus
+		want   string
+	}{
+		{core.ContainerStatus{State: core.ContainerState{Waiting: &core.ContainerStateWaiting{Reason: "RunContainerError", Message: text}}}, "RunContainerError: the image has no elasticdl; "},
+		{core.ContainerStatus{State: backOff, LastTerminationState: ended(text)}, "CrashLoopBackOff: the image has no elasticdl; "},
+		{core.ContainerStatus{State: backOff, LastTerminationState: ended("a line\nno such directory\n")}, "CrashLoopBackOff: no such directory"},
+		{core.ContainerStatus{State: backOff}, "CrashLoopBackOff: back-off 20s"},
+	} {
+		p := parsePod(t, "metadata: {labels: {elasticdl-replica-type: worker}}\nstatus: {phase: Pending}")
+		p.Status.ContainerStatuses = []core.ContainerStatus{test.status}
+		if w, _ := waiting(p); !strings.HasPrefix(w, test.want) {
+			t.Errorf("%q, want %q", w, test.want)
+		}
+	}
+}

@@ -88,6 +88,13 @@ const (
 	Abandoned = 10 * time.Minute
 )
 
+// Explain returns how long a process of a program whose connection to another has failed waits for word that a worker is gone, where a silence
+// is judged after limit: the connections of a node that dies may be reset at once, and the master knows only then.
+func Explain(limit time.Duration) time.Duration { return limit + explained }
+
+// explained is how long that word may take from the master by the agent to the process.
+const explained = 2 * time.Second
+
 // Interval returns the time between two heartbeats of a pod whose silence is judged after limit; 0: it is not judged.
 func Interval(limit time.Duration) time.Duration {
 	if limit <= 0 {

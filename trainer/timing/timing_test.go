@@ -39,6 +39,7 @@ func TestLaws(t *testing.T) {
 		{12, "HoldMost < HoldLimit", HoldMost < HoldLimit},
 		{12, "HoldLimit < Patience", HoldLimit < Patience},
 		{13, "3/2·Reconnect + Connect < Return", Reconnect*3/2+Connect < Return},
+		{14, "--heartbeat_timeout < Explain(--heartbeat_timeout)", job.Default().HeartbeatTimeout.Duration < Explain(job.Default().HeartbeatTimeout.Duration)},
 	} {
 		if !law.holds {
 			t.Errorf("law %d: %s does not hold", law.number, law.what)

@@ -19,7 +19,7 @@ from .link import Link, Message
 from .rounds import ENDED, LEAVE, STRETCHES, Credit, Header, Ledger, enter
 from .store import AgentStore
 
-#: How long the agent may take to explain a broken connection, in seconds.
+#: How long the agent may take to explain a broken connection, in seconds, unless it says so itself.
 EXPLAIN = 2.0
 #: The time between two heartbeats, in seconds.
 BEAT = 1.0
@@ -53,6 +53,7 @@ class Session:
         self.synced = False       # the state is that of this world
         self.half = False         # gradients of a round that has not been committed were applied, perhaps
         self.source = -1
+        self.explain = EXPLAIN    # how long it may take until the agent knows who is gone
         self.headers: List[Header] = []
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -186,6 +187,7 @@ class Session:
         formation = int(m["formation"])
         self.world = World(int(m["rank"]), int(m["size"]), int(m.get("local_rank", 0)), formation, self.live)
         self.source = int(m.get("source", -1))
+        self.explain = float(m.get("explain", EXPLAIN))
         self.settle(int(m.get("settled", 0)))
         self.book.void(int(m.get("floor", 0)))
         for name, value in m.get("env", {}).items():
@@ -218,9 +220,9 @@ class Session:
     def _explain(self, why: str) -> None:
         """Returns when the agent says that the world changed; if it does not, the process ends."""
         with self._cv:
-            if self._cv.wait_for(self.recalled, EXPLAIN):
+            if self._cv.wait_for(self.recalled, self.explain):
                 return
-        self.doubt(why)
+        self.doubt("%s (and for %gs the agent did not say that a member is gone)" % (why, self.explain))
 
     def doubt(self, why: str) -> NoReturn:
         if self.link is not None:
@@ -233,7 +235,7 @@ class Session:
         words = "%s: %s" % (type(e).__name__, e)
         if self.link is None:
             raise Error("a collective failed in a world of one: " + words)
-        self._explain("a collective failed and no member is gone: " + words)
+        self._explain("a collective failed: " + words)
         raise WorldChanged("formation %d is over" % self.world.formation) from None
 
     def explains(self, e: BaseException) -> bool:
@@ -244,7 +246,7 @@ class Session:
         if not self.recalled():
             if not any(w in text for w in _GROUP_WORDS):
                 return False
-            self._explain("the script's collective failed and no member is gone: " + text)
+            self._explain("the script's collective failed: " + text)
         return True
 
     # Rounds.

@@ -87,6 +87,7 @@ class Agent:
         self.wrong: List[str] = []
         self.away = False  # the master: no leases
         self.silent = False  # no recalls
+        self.explain = 1.5  # seconds, as worlds say
         self.round = -1
         self.last = 0  # epoch of which a task was granted
         self.epochs: Optional[int] = None  # how many there are, if not as many as are declared
@@ -192,7 +193,7 @@ class Agent:
             p.arrival = None
             p.formation = self.formation
             p.send(op="world", formation=self.formation, rank=rank, size=len(arrived), local_rank=p.number,
-                   source=arrived.index(newest) if source >= 0 else -1, addrs=["127.0.0.1"], env={"WORLD_SIZE": len(arrived), "RANK": rank})
+                   source=arrived.index(newest) if source >= 0 else -1, addrs=["127.0.0.1"], env={"WORLD_SIZE": len(arrived), "RANK": rank}, explain=self.explain)
 
     # Connections.
 

@@ -1,0 +1,375 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/elasticdl/elasticdl/test/torch"
+)
+
+// torchImage pushes the image of all programs, once, and returns its name. It has Python, PyTorch and the scripts, and no elasticdl.
+var torchImage = sync.OnceValues(func() (string, error) {
+	began := time.Now()
+	scripts, err := filepath.Glob("testdata/*.py")
+	if err != nil {
+		return "", err
+	}
+	reference := registry + "/torch:debian"
+	size, err := torch.PushImage(context.Background(), reference, append(scripts, "../local/testdata/plain.py", "../local/testdata/counts.py")...)
+	note("an image of Debian's PyTorch made and pushed", rounded(time.Since(began)), "")
+	note("its size", fmt.Sprintf("%d MB", size/1e6), "")
+	return reference, err
+})
+
+// running is a job that runs a program. Its scripts have a directory of this machine.
+type running struct {
+	*submitted
+	home string
+}
+
+// smallProgram is what the pods of a program ask for.
+var smallProgram = []string{
+	"--master_resource_request=cpu=20m,memory=64Mi", "--master_resource_limit=cpu=1,memory=512Mi",
+	"--worker_resource_request=cpu=20m,memory=128Mi", "--worker_resource_limit=cpu=1,memory=1Gi",
+}
+
+// program submits a job that runs a script of the image with arguments; the script's directory is the first of them.
+func (ns *namespace) program(job string, flags []string, script string, args ...string) *running {
+	ns.t.Helper()
+	reference, err := torchImage()
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	r := &running{&submitted{namespace: ns, job: job}, ns.directory()}
+	began := time.Now()
+	out := ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + job, "--image_name=" + reference, "--agent_image_name=" + image,
+		"--envs=OMP_NUM_THREADS=1", "--volume=host_path=" + r.home + ",mount_path=/home"}, smallProgram, flags,
+		[]string{"--", "python3", "/scripts/" + script, "/home"}, args)...)
+	ns.t.Logf("elasticdl run: %v\n%s", time.Since(began).Round(time.Millisecond), out)
+	return r
+}
+
+// directory returns a directory that pods of any user may write in.
+func (ns *namespace) directory() string {
+	ns.t.Helper()
+	dir, err := os.MkdirTemp(filepath.Dir(digits), "home-")
+	if err == nil {
+		ns.t.Cleanup(func() { os.RemoveAll(dir) })
+		err = os.Chmod(dir, 0o777)
+	}
+	if err != nil {
+		ns.t.Fatal(err)
+	}
+	return dir
+}
+
+// leave leaves an empty file in the scripts' directory, for them to find.
+func (r *running) leave(name string) {
+	r.t.Helper()
+	if err := os.WriteFile(filepath.Join(r.home, name), nil, 0o644); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// stepped is what a script's process says of a step, and when it did.
+type stepped struct {
+	at                     time.Time
+	worker                 string
+	step, rank, world, pid int
+}
+
+var steppedLine = regexp.MustCompile(`(?m)^(\S+) std(?:out|err) F .*\bstep (\d+) rank (\d+) world (\d+) pid (\d+)`)
+
+// steps reads what the processes of the workers that are there have said, as the nodes' kubelets keep it.
+func (r *running) steps() (all []stepped) {
+	files, _ := filepath.Glob(filepath.Join(*cluster, "node-*", "pod-logs", r.name+"_elasticdl-"+r.job+"-worker-*_*", "worker", "*.log"))
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // its pod went this moment
+		}
+		pod := filepath.Base(filepath.Dir(filepath.Dir(file)))
+		worker := strings.TrimPrefix(strings.Split(pod, "_")[1], "elasticdl-"+r.job+"-")
+		for _, m := range steppedLine.FindAllSubmatch(text, -1) {
+			s := stepped{worker: worker}
+			s.at, _ = time.Parse(time.RFC3339Nano, string(m[1]))
+			for i, to := range []*int{&s.step, &s.rank, &s.world, &s.pid} {
+				*to, _ = strconv.Atoi(string(m[2+i])) // digits
+			}
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// steppers are the processes of a world.
+type steppers struct {
+	at  time.Time      // when each had stepped
+	pid map[string]int // by worker
+	to  int            // the newest step
+}
+
+// all waits until all processes of a world of that size have stepped since then, and says when that was. Each worker has one process; none is of
+// the workers without.
+func (r *running) all(size int, since time.Time, without ...string) steppers {
+	r.t.Helper()
+	var found steppers
+	eventually(r.t, fmt.Sprintf("step of %d processes of %s", size, r.job), patience, func() bool {
+		r.ask(func() bool {
+			if root := r.now[jobs]["elasticdl-"+r.job+"-master"]; root.is("Complete", "True") || root.is("Failed", "True") {
+				r.t.Fatalf("job %s ended before %d processes stepped: %v", r.job, size, r.status())
+			}
+			return true
+		})
+		found = steppers{pid: make(map[string]int)}
+		first := make(map[int]stepped) // by rank
+		for _, s := range r.steps() {
+			if s.world != size || !s.at.After(since) || slices.Contains(without, s.worker) {
+				continue
+			}
+			if was, ok := first[s.rank]; !ok || s.at.Before(was.at) {
+				first[s.rank] = s
+			}
+			found.to = max(found.to, s.step)
+		}
+		for _, s := range first {
+			found.pid[s.worker] = s.pid
+			if s.at.After(found.at) {
+				found.at = s.at
+			}
+		}
+		return len(first) == size && len(found.pid) == size
+	})
+	return found
+}
+
+// after waits as all does, and notes how long it took.
+func (r *running) after(what string, size int, since time.Time, without ...string) steppers {
+	r.t.Helper()
+	s := r.all(size, since, without...)
+	figure(r.t, what, rounded(s.at.Sub(since)), "")
+	return s
+}
+
+// ended waits for the job's success.
+func (r *running) ended() {
+	r.t.Helper()
+	if out, err := r.try(*elasticdl, "wait", r.job, "--timeout=4m"); err != nil {
+		r.t.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// last returns the lines of the workers' logs that match.
+func (r *running) last(pattern string) (lines []string) {
+	r.t.Helper()
+	out, err := r.try(*elasticdl, "logs", r.job)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return grep(out, pattern)
+}
+
+// A script that knows nothing of ElasticDL: one of its two workers is deleted, it is scaled up and down, and its master is killed, by its
+// process and by its pod.
+func TestProgramAsItStands(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	began := time.Now()
+	r := ns.program("plain", []string{"--num_workers=2", "--max_workers=3"}, "plain.py", "0.1")
+	r.after("elasticdl run to both workers stepping", 2, began)
+
+	began = time.Now()
+	ns.kubectl("delete", "pod", "elasticdl-plain-worker-0", "--wait=false")
+	s := r.after("worker-0 deleted to both stepping", 2, began, "worker-0")
+	if s.pid["worker-1"] == 0 || s.pid["worker-2"] == 0 {
+		t.Errorf("worker-0 was deleted, and %v step", s.pid)
+	}
+	began = time.Now()
+	ns.elasticdl("scale", "plain", "--num_workers=3")
+	r.after("elasticdl scale to three stepping", 3, began)
+	began = time.Now()
+	ns.elasticdl("scale", "plain", "--num_workers=1")
+	one := r.after("elasticdl scale to one stepping", 1, began)
+
+	if !crash(r.found("master")) {
+		t.Fatal("the master has no process")
+	}
+	r.awaits("restart of the master", patience, func() bool { return r.pod("master").restarted(1) })
+	master, began := r.uids("master")[0], time.Now()
+	ns.kubectl("delete", "pod", r.found("master").Metadata.Name, "--grace-period=0", "--force")
+	r.awaits("another master", patience, func() bool { return r.pod("master").running() && r.pod("master").Metadata.UID != master })
+	took(t, "master deleted to another one running", began)
+	if now := r.all(1, time.Now()); !maps.Equal(now.pid, one.pid) {
+		t.Errorf("%v step after the master's losses, before %v", now.pid, one.pid)
+	}
+	began = time.Now()
+	ns.elasticdl("scale", "plain", "--num_workers=2")
+	last := r.after("the next master scales to two stepping", 2, began)
+	r.leave("enough")
+	r.ended()
+	lines := r.last(`rank \d ends after step (\d+) with loss`)
+	t.Log(strings.Join(lines, "\n"))
+	if len(lines) != 2 {
+		t.Fatalf("%d ranks say what they have learnt, want 2", len(lines))
+	}
+	m := regexp.MustCompile(`step (\d+) with loss (\S+)`).FindStringSubmatch(lines[0])
+	step, _ := strconv.Atoi(m[1])
+	loss, _ := strconv.ParseFloat(m[2], 64)
+	figure(t, "steps", m[1], fmt.Sprintf("> %d", last.to))
+	figure(t, "loss", m[2], "< 0.05")
+	if step < last.to || loss > 0.05 {
+		t.Errorf("%s: want at least %d steps, and a loss below 0.05", lines[0], last.to)
+	}
+}
+
+// counted is how many records counts.py is told to train on, twice.
+const counted = 8000
+
+// A script that takes its records from the package: the node of two of its four workers is lost, then its master. The others keep
+// their processes, and each record is in the model as often as it should.
+func TestProgramKeepsItsState(t *testing.T) {
+	ns := newNamespace(t)
+	var r *running
+	began := time.Now()
+	ns.halves(func() *submitted {
+		r = ns.program("counts", []string{"--num_workers=4", "--worker_resource_request=cpu=20m,memory=128Mi,elastic.dev/slot=1",
+			"--worker_resource_limit=cpu=1,memory=1Gi,elastic.dev/slot=1"}, "counts.py", strconv.Itoa(counted), "0.3")
+		return r.submitted
+	}, "master")
+	before := r.after("elasticdl run to four workers stepping", 4, began)
+	survivors := r.on("node-0", (*object).running)
+
+	began = time.Now()
+	back := killed(t, "node-1")
+	r.same(r.after("node killed to the others stepping", 2, began), before, survivors)
+	r.awaits("replacements of the workers of node-1", patience, func() bool { return len(r.workers(pending)) == 2 })
+	took(t, "node killed to its workers replaced", began)
+	back()
+	began = time.Now()
+	four := r.after("node back to four workers stepping", 4, began)
+	r.same(four, before, survivors)
+
+	master, began := r.uids("master")[0], time.Now()
+	ns.kubectl("delete", "pod", r.found("master").Metadata.Name, "--grace-period=0", "--force")
+	r.awaits("another master", patience, func() bool { return r.pod("master").running() && r.pod("master").Metadata.UID != master })
+	took(t, "master deleted to another one running", began)
+	r.same(r.all(4, time.Now()), four, slices.Collect(maps.Keys(four.pid)))
+	done := r.done()
+	r.awaits("further records", patience, func() bool { return r.status().RecordsDone > done })
+	took(t, "master deleted to further records credited", began)
+	r.leave("enough")
+	r.ended()
+	if s := r.status(); s.RecordsDone != 2*counted || s.RecordsTotal != 2*counted {
+		t.Errorf("%d records of %d done, want %d", s.RecordsDone, s.RecordsTotal, 2*counted)
+	}
+	lines := r.last("counted ")
+	for _, line := range lines {
+		if !strings.Contains(line, fmt.Sprintf("counted %d right, 0 wrong", counted)) {
+			t.Error(line)
+		}
+	}
+	figure(t, "ranks whose model has each record twice", strconv.Itoa(len(lines)), "= 4")
+	if len(lines) != 4 {
+		t.Errorf("%d ranks say what their model has, want 4", len(lines))
+	}
+}
+
+// same checks that workers have the processes that they had.
+func (r *running) same(now, before steppers, workers []string) {
+	r.t.Helper()
+	for _, w := range workers {
+		if now.pid[w] == 0 || now.pid[w] != before.pid[w] {
+			r.t.Errorf("%s steps as process %d, before as %d", w, now.pid[w], before.pid[w])
+		}
+	}
+}
+
+// A script that fails by itself fails its job, which says why: by the first failure, not by those that it made others meet. When the cause
+// is gone the job goes on, also after it has rested.
+func TestProgramFails(t *testing.T) {
+	t.Parallel()
+	const why = "ValueError: the vocabulary has no word 17"
+	ns := newNamespace(t)
+	r := ns.program("sick", []string{"--num_workers=2", "--max_restarts=1"}, "cured.py")
+	out, err := r.try(*elasticdl, "wait", "sick", "--timeout=2m")
+	if exitCode(err) != 1 || len(grep(out, "sick Failed: .*"+why)) == 0 {
+		t.Errorf("elasticdl wait sick: exit code %d\n%s", exitCode(err), out)
+	}
+	if out := ns.elasticdl("status", "sick"); len(grep(out, why)) == 0 {
+		t.Errorf("elasticdl status sick does not say why it failed:\n%s", out)
+	}
+	r.leave("cured")
+	began := time.Now()
+	t.Log(ns.elasticdl("resume", "sick"))
+	r.until(t, "next Job", patience, func() bool {
+		root := r.now[jobs]["elasticdl-sick-master"]
+		return root != nil && !root.is("Failed", "True")
+	})
+	if s := r.after("elasticdl resume to both stepping", 2, began); s.to < 10 {
+		t.Errorf("the program goes on with step %d, want that of its snapshot", s.to)
+	}
+
+	began = time.Now()
+	t.Log(ns.elasticdl("suspend", "sick"))
+	r.alone()
+	took(t, "elasticdl suspend to the end of all pods", began)
+	began = time.Now()
+	t.Log(ns.elasticdl("resume", "sick"))
+	r.after("elasticdl resume of the suspended to both stepping", 2, began)
+	r.leave("enough")
+	r.ended()
+}
+
+// A namespace that admits only pods without rights has such a program's, as the user that the job names. Their shared memory is not the 64 MiB
+// of a runtime.
+func TestProgramRestricted(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	ns.kubectl("label", "namespace", ns.name, "pod-security.kubernetes.io/enforce=restricted")
+	reference, err := torchImage()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &running{&submitted{namespace: ns, job: "large"}, ""}
+	t.Log(ns.elasticdl(slices.Concat([]string{"run", "--job_name=large", "--num_workers=1", "--image_name=" + reference, "--agent_image_name=" + image}, smallProgram,
+		[]string{`--cluster_spec_json={"pod_spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":65532}}}`, "--", "python3", "/scripts/shm.py"})...))
+	r.ended()
+	if lines := r.last("160 MiB came through shared memory, user 65532"); len(lines) != 1 {
+		t.Errorf("the program does not say that all came through shared memory, or is another user:\n%s", ns.elasticdl("logs", "large"))
+	}
+}
+
+// What is wrong with an image is said by the status: of the agent's, which the master has too, of the program's, of one that has no elasticdl.
+func TestProgramImagesAreNamed(t *testing.T) {
+	t.Parallel()
+	ns := newNamespace(t)
+	absent, busybox := registry+"/nobody/has-pushed:this", registry+"/busybox:1"
+	for _, test := range []struct {
+		job, want string
+		flags     []string
+	}{
+		{"agentless", `(?s)(ErrImagePull|ImagePullBackOff).*nobody/has-pushed`, []string{"--image_name=" + busybox, "--agent_image_name=" + absent}},
+		{"imageless", `worker-0 .*(ErrImagePull|ImagePullBackOff).*nobody/has-pushed`, []string{"--image_name=" + absent, "--agent_image_name=" + image}},
+		{"pythonless", `worker-\d .*python3: (not found|install)`, []string{"--image_name=" + busybox, "--agent_image_name=" + image}},
+		{"incomplete", `master .*has no elasticdl.*--agent_image_name`, []string{"--image_name=" + busybox}},
+	} {
+		ns.elasticdl(slices.Concat([]string{"run", "--job_name=" + test.job}, smallProgram, test.flags, []string{"--", "python3", "main.py"})...)
+		defer ns.elasticdl("stop", test.job)
+		eventually(t, "word of the image in elasticdl status "+test.job, patience, func() bool {
+			return regexp.MustCompile(test.want).MatchString(ns.elasticdl("status", test.job))
+		})
+		t.Log(ns.elasticdl("status", test.job))
+	}
+}
