@@ -28,7 +28,7 @@ type kind string
 const (
 	pure  kind = "pure"  // decides and computes: no I/O, clock, goroutine, lock or log
 	model kind = "model" // what users write, and what that needs
-	wire  kind = "wire"  // generated
+	wire  kind = "wire"  // how the roles speak: generated calls, and the certificates that prove who makes them
 	shell kind = "shell" // does
 )
 
@@ -56,7 +56,9 @@ var packages = map[string]struct {
 	"nn":          {pure, "nn/kernel param"},
 	"optim":       {pure, "nn/kernel"},
 
-	"wire": {wire, "identity param pod timing"},
+	"credential": {wire, "identity"},
+
+	"wire": {wire, "credential identity param pod timing"},
 
 	"data/example": {model, ""},
 	"zoo":          {model, "data/example nn nn/kernel optim param"},
@@ -69,17 +71,17 @@ var packages = map[string]struct {
 	"download":      {shell, ""},
 	"source/fetch":  {shell, "checkpoint download source"},
 	"source/folder": {shell, ""},
-	"mesh":          {shell, "identity pod ring timing"},
+	"mesh":          {shell, "credential identity pod ring timing"},
 	"tcpstore":      {shell, ""},
-	"ps":            {shell, "checkpoint custody data identity job ledger nn/kernel optim param pod timing wire zoo"},
+	"ps":            {shell, "checkpoint credential custody data identity job ledger nn/kernel optim param pod timing wire zoo"},
 	"master":        {shell, "checkpoint custody evaluation identity job ledger param pod prediction rendezvous task timing wire"},
 	"worker":        {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing wire zoo"},
 	"agent":         {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing wire worker"},
-	"role":          {shell, "agent checkpoint/bucket data identity job logline master pod prediction ps task timing wire worker zoo"},
-	"local":         {shell, "identity job master pod role wire"},
+	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction ps task timing wire worker zoo"},
+	"local":         {shell, "credential identity job master pod role wire"},
 	"program":       {shell, ""},
 	"manifest":      {pure, "job pod"},
-	"kube":          {shell, "checkpoint identity job manifest master pod role wire"},
+	"kube":          {shell, "checkpoint credential identity job manifest master pod role wire"},
 	"image":         {shell, "source/folder"},
 
 	"checkpoint/bucket": {shell, "checkpoint data"},
@@ -95,7 +97,7 @@ var confined = []struct{ path, to, why string }{
 	{"github.com/google/go-containerregistry", "trainer/image", "images are made in one place"},
 	{"github.com/pulumi/", "infra stacks", "nothing that runs in a pod links Pulumi"},
 	{"os/exec", "trainer/local trainer/program trainer/image infra/image stacks", "starting roles is what the runtime is for, users' programs are processes, and images need a compiler"},
-	{"google.golang.org/grpc", "trainer/wire trainer/agent trainer/master trainer/ps trainer/worker trainer/local trainer/kube", "the wire ends at the shells"},
+	{"google.golang.org/grpc", "trainer/wire trainer/agent trainer/master trainer/ps trainer/worker trainer/role trainer/local trainer/kube", "the wire ends at the shells"},
 	{"github.com/spf13/", "cmd", "flags are the command's; the trainer knows job.Job"},
 	{"gocloud.dev", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
 	{"github.com/aws/", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},

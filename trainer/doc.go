@@ -49,7 +49,10 @@
 //	zoo/          the built-in models, one file each, and the engine that runs any model like them
 //	data/example/ tf.train.Example
 //
-// The wire is generated: wire/ is what the roles say to each other.
+// The wire is what the roles say to each other, and what proves who says it. Its calls are generated.
+//
+//	wire/         the calls of a job, their headers, who is let in
+//	credential/   the job's authority, certificates, mutual TLS on every connection
 //
 // Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.
 //

@@ -155,7 +155,7 @@ func TestFetchesForLong(t *testing.T) {
 			}
 			j := &job.Job{HeartbeatTimeout: job.Duration{Duration: timing.Silence}, Program: job.Program{Command: []string{"s3://bucket/main.py"}, Processes: "1"}}
 			err := Run(t.Context(), Config{
-				Job: j, Self: wire.NewSelf(identity.Header{Role: pod.Worker}), Master: master, Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
+				Job: j, Self: wire.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: master, Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
 			})
 			if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
 				t.Errorf("%v, want %v", err, test.want)

@@ -59,7 +59,7 @@ func (w *world) peer(index int) *peer {
 	w.Helper()
 	p := w.stranger(index)
 	p.arrive(&wire.Arrival{Round: -1})
-	go p.live()
+	go p.live(w.MasterClient)
 	return p
 }
 
@@ -105,12 +105,12 @@ func (p *peer) flushes(number int64) bool {
 	p.beat.Flushed = number
 	beat := proto.Clone(p.beat).(*wire.HeartbeatRequest)
 	p.mu.Unlock()
-	p.w.Heartbeat(p.w.Context(), beat)
+	of.Heartbeat(p.w.Context(), beat)
 	return true
 }
 
 // live sends heartbeats until the master does not know the worker any more.
-func (p *peer) live() {
+func (p *peer) live(of wire.MasterClient) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -125,7 +125,7 @@ func (p *peer) live() {
 		if mute {
 			continue
 		}
-		reply, err := p.w.Heartbeat(p.w.Context(), beat)
+		reply, err := of.Heartbeat(p.w.Context(), beat)
 		if err != nil || reply.Unknown {
 			return
 		}

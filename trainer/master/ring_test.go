@@ -204,7 +204,7 @@ func TestRingLastStreamBreaks(t *testing.T) {
 		p[0].close() // it has not said which process it is
 		again := w.stranger(0)
 		again.arrive(&wire.Arrival{Round: -1, Process: 7})
-		go again.live()
+		go again.live(w.MasterClient)
 		again.hears("world 2.2 [0] from []")
 		again.close()
 		synctest.Wait()
@@ -263,7 +263,7 @@ func TestRingStray(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.MinWorkers = 2 }))
 		first, other := w.stranger(0), w.peer(1)
 		first.arrive(&wire.Arrival{Round: -1, Process: 7})
-		go first.live()
+		go first.live(w.MasterClient)
 		first.hears("world 1.1 [1 0] from []")
 		w.kill(worker(1))
 		other.close()

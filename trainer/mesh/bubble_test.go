@@ -137,48 +137,6 @@ func closeAll(meshes []*Mesh) {
 	}
 }
 
-// cut is a connection that breaks after so many written or read bytes.
-type cut struct {
-	net.Conn
-	mu   sync.Mutex
-	left int
-	said bool // hello: what passes before is TLS
-}
-
-func (c *cut) take(n int) int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.said {
-		return n
-	}
-	n = min(n, c.left)
-	c.left -= n
-	return n
-}
-
-func (c *cut) Write(b []byte) (int, error) {
-	if bytes.HasPrefix(b, helloMagic[:]) {
-		c.mu.Lock()
-		c.said = true
-		c.mu.Unlock()
-	}
-	n, err := c.Conn.Write(b[:c.take(len(b))])
-	if err == nil && n < len(b) {
-		c.Close()
-		err = io.ErrClosedPipe
-	}
-	return n, err
-}
-
-func (c *cut) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.take(n) < n {
-		c.Close()
-		return 0, io.ErrClosedPipe
-	}
-	return n, err
-}
-
 // wantBroken checks what a call returned on a mesh that is broken: what all others return from now on.
 func wantBroken(t *testing.T, m *Mesh, err error) {
 	t.Helper()
