@@ -105,12 +105,12 @@ func (p *peer) flushes(number int64) bool {
 	p.beat.Flushed = number
 	beat := proto.Clone(p.beat).(*wire.HeartbeatRequest)
 	p.mu.Unlock()
-	of.Heartbeat(p.w.Context(), beat)
+	p.w.Heartbeat(p.w.Context(), beat)
 	return true
 }
 
 // live sends heartbeats until the master does not know the worker any more.
-func (p *peer) live(of wire.MasterClient) {
+func (p *peer) live(client wire.MasterClient) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
 	for {
@@ -125,7 +125,7 @@ func (p *peer) live(of wire.MasterClient) {
 		if mute {
 			continue
 		}
-		reply, err := of.Heartbeat(p.w.Context(), beat)
+		reply, err := client.Heartbeat(p.w.Context(), beat)
 		if err != nil || reply.Unknown {
 			return
 		}
