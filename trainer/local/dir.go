@@ -160,6 +160,9 @@ func (d dir) keep(names ...string) error {
 	return nil
 }
 
+// authorityFile has the authority of a job, with its key.
+const authorityFile = "authority.pem"
+
 // identify gives the job its identity: a UID that no other job has, and an authority whose key no other user can read.
 func (d dir) identify() error {
 	uid := rand.Text()
@@ -171,7 +174,7 @@ func (d dir) identify() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.write("uid", []byte(uid+"\n")), d.write("authority.pem", text))
+	return errors.Join(d.write("uid", []byte(uid+"\n")), d.write(authorityFile, text))
 }
 
 // authority returns the job's UID and the authority of its certificates, by what identify has written.
@@ -183,11 +186,11 @@ func (d dir) authority() (uid string, a *credential.Authority, err error) {
 	if uid = strings.TrimSpace(string(text)); uid == "" {
 		return "", nil, fmt.Errorf("read the identity of job %s: %s is empty: the job has to be started again", d.name(), d.path("uid"))
 	}
-	if text, err = os.ReadFile(d.path("authority.pem")); err != nil {
+	if text, err = os.ReadFile(d.path(authorityFile)); err != nil {
 		return "", nil, fmt.Errorf("read the identity of job %s: %w", d.name(), err)
 	}
 	if a, err = credential.ParseAuthority(text); err != nil {
-		return "", nil, fmt.Errorf("%s: %w", d.path("authority.pem"), err)
+		return "", nil, fmt.Errorf("%s: %w", d.path(authorityFile), err)
 	}
 	return uid, a, nil
 }
