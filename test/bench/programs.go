@@ -237,11 +237,11 @@ func programBenchmarks() []benchmark {
 			}{{"unmodified", "elastic.py", 0.5, 2}, {"package", "keeping.py", 0.4, 1.5}} {
 				all = append(all, benchmark{fmt.Sprintf("run/%s, %s, PyTorch %s", s.name, m.name, p.name), func(ctx context.Context, b *bench) error {
 					at := setting{script: s.script, megabytes: m.megabytes, size: 4}
-					return b.program(ctx, fmt.Sprintf("run/%s, %s", s.name, m.name), p.path, at, s.middle, s.worst)
+					return b.program(ctx, fmt.Sprintf("run/%s, %s, PyTorch %s", s.name, m.name, p.name), p.path, at, s.middle, s.worst)
 				}})
 			}
 		}
-		all = append(all, benchmark{"run/frozen, PyTorch " + p.name, func(ctx context.Context, b *bench) error { return b.frozen(ctx, p.path) }})
+		all = append(all, benchmark{"run/frozen, PyTorch " + p.name, func(ctx context.Context, b *bench) error { return b.frozen(ctx, p.name, p.path) }})
 	}
 	return append(all, benchmark{"run/torchft", besideTorchft})
 }
@@ -292,11 +292,11 @@ func (b *bench) torchrunLosses(ctx context.Context, s setting) (map[string][]flo
 }
 
 // frozen stops processes and nodes of jobs whose limit on silence is a second; and a process of torchrun, which has a minute to notice.
-func (b *bench) frozen(ctx context.Context, path string) error {
+func (b *bench) frozen(ctx context.Context, pytorch, path string) error {
 	const silence = 1.0
 	python, err := findPython(ctx, path, "torch")
 	if err != nil {
-		return b.skip("run/frozen", err)
+		return b.skip("run/frozen, PyTorch "+pytorch, err)
 	}
 	at := setting{python: python, size: 4}
 	ours := make(map[string][]float64)
@@ -306,7 +306,7 @@ func (b *bench) frozen(ctx context.Context, path string) error {
 			return err
 		}
 		for _, what := range []string{processStops, nodeStops} {
-			b.within(fmt.Sprintf("run/%s, small, --heartbeat_timeout=1s: %s", s.name, what), ours[what], silence+0.5, silence+2)
+			b.within(fmt.Sprintf("run/%s, small, PyTorch %s, --heartbeat_timeout=1s: %s", s.name, pytorch, what), ours[what], silence+0.5, silence+2)
 		}
 	}
 	peer := "torchrun " + python.version + ", tuned"
@@ -317,6 +317,6 @@ func (b *bench) frozen(ctx context.Context, path string) error {
 	} else if err != nil {
 		return err
 	}
-	b.besides("run/unmodified, small, --heartbeat_timeout=1s: "+processStops, peer, "<= 0.05", ours[processStops], theirs[processStops])
+	b.besides("run/unmodified, small, PyTorch "+pytorch+", --heartbeat_timeout=1s: "+processStops, peer, "<= 0.05", ours[processStops], theirs[processStops])
 	return nil
 }
