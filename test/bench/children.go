@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
@@ -17,13 +18,16 @@ import (
 
 // runChild is bench as a process of its own, so that its memory is its own:
 //
-//	server OPTIMIZER          a parameter server; prints its address
+//	server OPTIMIZER DATA     a parameter server, whose --data_encryption is DATA; prints its address
 //	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
 //	ring RANK                 a rank of all-reduce; see ring.go
 func runChild(ctx context.Context, name string, args []string) error {
+	if err := prove.Share(jobUID, []byte(os.Getenv(authorityEnv))); err != nil {
+		return err
+	}
 	switch name {
 	case "server":
-		return serve(ctx, args[0])
+		return serve(ctx, args[0], args[1] == "off")
 	case "process":
 		return oneProcess(args[0], args[1])
 	case "ring":
@@ -32,10 +36,16 @@ func runChild(ctx context.Context, name string, args []string) error {
 	return fmt.Errorf("child %q: unknown", name)
 }
 
+// What children prove who they are with: they are processes of one job.
+const (
+	jobUID       = "bench"
+	authorityEnv = "ELASTICDL_BENCH_AUTHORITY"
+)
+
 // serve ends with its standard input.
-func serve(ctx context.Context, optimizer string) error {
+func serve(ctx context.Context, optimizer string, plain bool) error {
 	server, err := ps.NewServer(ps.ServerConfig{
-		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3},
+		Self: self(pod.PS, 0), Initial: initial, Async: true, Optimizer: optim.Config{Name: optimizer, LearningRate: 1e-3}, PlainData: plain,
 	})
 	if err != nil {
 		return err
@@ -68,6 +78,11 @@ func startChild(ctx context.Context, args ...string) (*child, error) {
 	}
 	cmd := exec.CommandContext(ctx, self, append([]string{"-child"}, args...)...)
 	cmd.Stderr = os.Stderr
+	authority, err := prove.Authority(jobUID).Encode()
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append(os.Environ(), authorityEnv+"="+string(authority))
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

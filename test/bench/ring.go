@@ -12,6 +12,7 @@ import (
 
 	_ "embed"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -138,9 +139,8 @@ func ringRank(ctx context.Context, number string) error {
 	if err != nil {
 		return err
 	}
-	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header {
-		return identity.Header{Job: "bench", Role: pod.Worker, Index: rank, Incarnation: 1}
-	}})
+	who := identity.Header{Job: jobUID, Role: pod.Worker, Index: rank, Incarnation: 1}
+	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header { return who }, Credential: prove.Of(who)})
 	defer node.Close()
 	fmt.Println(lis.Addr())
 	in := bufio.NewReader(os.Stdin)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/test/speak"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/optim"
@@ -52,26 +55,32 @@ func filled() []float32 {
 
 // self makes the identity of a process of the benchmark, in a job of its own.
 func self(role pod.Role, index int) *wire.Self {
-	return speak.Self(identity.Header{Job: "bench", Role: role, Index: index, Incarnation: 1, Life: 1})
+	return speak.Self(identity.Header{Job: jobUID, Role: role, Index: index, Incarnation: 1, Life: 1})
 }
 
-func connect(ctx context.Context, addr string, worker int) (*ps.Client, []float32, error) {
-	client, err := ps.Dial(ctx, ps.ClientConfig{Self: self(pod.Worker, worker), Servers: []ps.Address{{Address: addr}}, Layout: modelLayout()})
+func connect(ctx context.Context, addr string, worker int, plain bool) (*ps.Client, []float32, error) {
+	client, err := ps.Dial(ctx, ps.ClientConfig{Self: self(pod.Worker, worker), Servers: []ps.Address{{Address: addr}}, Layout: modelLayout(), PlainData: plain})
 	if err != nil {
 		return nil, nil, err
 	}
 	return client, filled(), nil
 }
 
-// pushPull moves a model to a server, which applies it, and back; the peer is
-// the same bytes through one plain TCP connection on loopback.
+// pushPull moves a model to a server, which applies it, and back; the peer is the same bytes through one connection on
+// loopback: of crypto/tls, or with --data_encryption=off plain TCP.
 func pushPull(ctx context.Context, b *bench) error {
-	server, err := startChild(ctx, "server", "SGD")
+	return errors.Join(
+		b.pushPull(ctx, "tls", Result{Name: "ps/push+pull 100 MB, SGD", PeerName: "crypto/tls", Unit: "GB/s", Threads: 1, Target: ">= 0.9"}),
+		b.pushPull(ctx, "off", Result{Name: "ps/push+pull 100 MB, SGD, --data_encryption=off", PeerName: "plain TCP", Unit: "GB/s", Threads: 1, Target: ">= 0.40"}))
+}
+
+func (b *bench) pushPull(ctx context.Context, encryption string, r Result) error {
+	server, err := startChild(ctx, "server", "SGD", encryption)
 	if err != nil {
 		return err
 	}
 	defer server.end()
-	client, values, err := connect(ctx, server.line, 0)
+	client, values, err := connect(ctx, server.line, 0, encryption == "off")
 	if err != nil {
 		return err
 	}
@@ -80,12 +89,12 @@ func pushPull(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	tcp, err := newLoopback()
+	stream, err := newLoopback(encryption == "tls")
 	if err != nil {
 		return err
 	}
-	defer tcp.close()
-	r, err := Result{Name: "ps/push+pull 100 MB, SGD", PeerName: "plain TCP", Unit: "GB/s", Threads: 1, Target: ">= 0.40"}.turns(9,
+	defer stream.close()
+	r, err = r.turns(9,
 		func() (float64, error) {
 			ms, err := fastest(2, func() error {
 				if _, err := client.Push(ctx, values, ps.Gradient{Versions: versions}); err != nil {
@@ -97,7 +106,7 @@ func pushPull(ctx context.Context, b *bench) error {
 			return 2 * modelBytes / ms / 1e6, err
 		},
 		func() (float64, error) {
-			ms, err := fastest(2, func() error { return tcp.copy(values) })
+			ms, err := fastest(2, func() error { return stream.copy(values) })
 			return modelBytes / ms / 1e6, err
 		})
 	if err != nil {
@@ -141,7 +150,7 @@ func adam(_ context.Context, b *bench) error {
 
 // serverMemory is a server's peak memory while four workers push and pull, by its parameters.
 func serverMemory(ctx context.Context, b *bench, optimizer, target string) error {
-	server, err := startChild(ctx, "server", optimizer)
+	server, err := startChild(ctx, "server", optimizer, "tls")
 	if err != nil {
 		return err
 	}
@@ -151,7 +160,7 @@ func serverMemory(ctx context.Context, b *bench, optimizer, target string) error
 	var all sync.WaitGroup
 	for i := range workers {
 		all.Go(func() {
-			client, values, err := connect(ctx, server.line, i)
+			client, values, err := connect(ctx, server.line, i, false)
 			if err != nil {
 				failures <- err
 				return
@@ -229,7 +238,26 @@ type loopback struct {
 	chunk    []byte
 }
 
-func newLoopback() (*loopback, error) {
+func newLoopback(encrypted bool) (*loopback, error) {
+	shake := func(conn net.Conn, _ func(net.Conn, *tls.Config) *tls.Conn) net.Conn { return conn }
+	if encrypted {
+		name := identity.Name{Job: jobUID, ID: pod.ID{Role: pod.PS}}
+		card, err := prove.Authority(jobUID).Issue(name, time.Now(), time.Hour)
+		if err != nil {
+			return nil, err
+		}
+		text, err := card.Encode()
+		if err != nil {
+			return nil, err
+		}
+		pair, err := tls.X509KeyPair(text, text)
+		if err != nil {
+			return nil, err
+		}
+		config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true} // as anybody makes a stream of it
+		shake = func(conn net.Conn, end func(net.Conn, *tls.Config) *tls.Conn) net.Conn { return end(conn, config) }
+	}
+
 	lis, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
@@ -240,6 +268,7 @@ func newLoopback() (*loopback, error) {
 		if err != nil {
 			return
 		}
+		conn = shake(conn, tls.Server)
 		defer conn.Close()
 		into := make([]byte, modelBytes)
 		for {
@@ -253,8 +282,10 @@ func newLoopback() (*loopback, error) {
 	l.conn, err = net.DialTimeout("tcp", lis.Addr().String(), 5*time.Second)
 	if err != nil {
 		lis.Close()
+		return nil, err
 	}
-	return l, err
+	l.conn = shake(l.conn, tls.Client)
+	return l, nil
 }
 
 // copy sends as many bytes as values has, in writes of 1 MiB.
