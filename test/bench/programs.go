@@ -221,7 +221,7 @@ func freezeNode(ctx context.Context, j *scriptJob) error {
 	if err == nil {
 		j.note(nodeStops, took)
 	}
-	return err
+	return errors.Join(err, signalAll(pids, syscall.SIGKILL)) // one that stays stopped would never end
 }
 
 func programBenchmarks() []benchmark {

@@ -22,7 +22,9 @@ import (
 
 const (
 	// look is how often that is looked at which nobody tells: whether processes were stopped, or have written a checkpoint.
-	look = 250 * time.Millisecond
+	look = 100 * time.Millisecond
+	// unwritten is how long nothing is written to a checkpoint that is complete.
+	unwritten = 250 * time.Millisecond
 	// linger is how long the other processes of a worker have to say why they failed, when one failed by itself: the cause may not be the
 	// first that is seen to end.
 	linger = 200 * time.Millisecond
@@ -366,7 +368,7 @@ func newestOf(pattern string) (newest time.Time, still bool) {
 			newest = info.ModTime()
 		}
 	}
-	return newest, time.Since(newest) >= look
+	return newest, time.Since(newest) >= unwritten
 }
 
 // revive kills processes that have been stopped for longer than a worker may be silent: nobody else would ever know.
