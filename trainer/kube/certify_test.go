@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -67,9 +68,7 @@ func bound(name string, uid types.UID) said {
 // with returns what is said, but for one word.
 func (i *issuer) with(says said, name string, value any) string {
 	changed := said{}
-	for k, v := range says {
-		changed[k] = v
-	}
+	maps.Copy(changed, says)
 	if changed[name] = value; value == nil {
 		delete(changed, name)
 	}

@@ -77,7 +77,7 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, line := range strings.Split(string(o.Data[manifest.KeyAuthority]), "\n") {
+	for line := range strings.SplitSeq(string(o.Data[manifest.KeyAuthority]), "\n") {
 		if len(line) > 40 && strings.Contains(log.String(), line) {
 			t.Errorf("the log tells the authority: %s", log.String())
 		}

@@ -133,7 +133,7 @@ func sayWho() int {
 	if err != nil {
 		panic(err)
 	}
-	for _, line := range strings.Split(string(text), "\n") {
+	for line := range strings.SplitSeq(string(text), "\n") {
 		if len(line) > 20 && !strings.HasPrefix(line, "-----") && strings.Contains(seen, line) {
 			fmt.Fprint(os.Stderr, "not alone, ")
 		}
