@@ -134,23 +134,31 @@ func (r *running) all(size int, since time.Time, without ...string) steppers {
 			return true
 		})
 		found = steppers{pid: make(map[string]int)}
-		first := make(map[int]stepped) // by rank
+		type seat struct {
+			rank   int
+			worker string
+		}
+		first, last := make(map[seat]stepped), make(map[int]stepped) // a rank may have been another worker's in the world before
 		for _, s := range r.steps() {
 			if s.world != size || !s.at.After(since) || slices.Contains(without, s.worker) {
 				continue
 			}
-			if was, ok := first[s.rank]; !ok || s.at.Before(was.at) {
-				first[s.rank] = s
+			at := seat{s.rank, s.worker}
+			if was, ok := first[at]; !ok || s.at.Before(was.at) {
+				first[at] = s
+			}
+			if s.at.After(last[s.rank].at) {
+				last[s.rank] = s
 			}
 			found.to = max(found.to, s.step)
 		}
-		for _, s := range first {
+		for rank, s := range last {
 			found.pid[s.worker] = s.pid
-			if s.at.After(found.at) {
-				found.at = s.at
+			if began := first[seat{rank, s.worker}].at; began.After(found.at) {
+				found.at = began
 			}
 		}
-		return len(first) == size && len(found.pid) == size
+		return len(last) == size && len(found.pid) == size
 	})
 	return found
 }
