@@ -39,7 +39,7 @@ func Home() (string, error) {
 	return filepath.Join(home, ".local", "state", "elasticdl"), nil
 }
 
-// A job's directory has secrets in it, the job's own and those of its --envs: it is for its user only.
+// A job's directory has the key of its authority in it, and what its --envs say: it is for its user only.
 const (
 	private    fs.FileMode = 0o600
 	privateDir fs.FileMode = 0o700

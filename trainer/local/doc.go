@@ -65,7 +65,8 @@
 //
 //	lock           held (flock) by the launcher and by each process that it has started
 //	job.json       job.Job, written by the command that starts the job
-//	uid, secret    the identity of the job, written by that command too
+//	uid            of the job, written by that command too
+//	authority.pem  signs the certificates of the job, with its key: whoever has it, is whom he likes in the job
 //	launcher.json  pid of the launcher, written by it
 //	incarnation    how many masters were started, written by the launcher before it starts the next
 //	record         what the next master has to know, written by each master: [master.Memory]
@@ -73,8 +74,8 @@
 //	status.json    wire.JobStatus, written by the master each second and at the end; the end, by the launcher if no master could
 //	logs/          master.log, ps-0.log, worker-0.log … ; who is started again appends, and the launcher to the master's
 //
-// The directory and all that is in it is readable by its user only. The launcher passes UID and secret on to servers and
-// workers by their environment (ELASTICDL_JOB_UID, ELASTICDL_JOB_SECRET), never as an argument; --launch says which start of its
+// The directory and all that is in it is readable by its user only. The launcher gives each server and
+// worker its certificate and key by an inherited pipe, never by the environment or an argument; --launch says which start of its
 // index a process is. Files are replaced whole (written aside, then renamed), so no reader sees half of one. The incarnation and the
 // record are on the disk (fsync) before anybody hears of them. Resume begins with neither: nobody is left of the masters before.
 //

@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 )
 
-// Who dials says hello, and is answered. Each says who it is with a header of package identity. Numbers are little endian.
+// Both ends have proved by TLS who they are. Who dials says hello, and is answered. Each says who it is with a header of package identity. Numbers are little endian.
 //
 //	hello   0 "EDLM"  4 order u16    6 header u16                                              8 the header
 //	      + 0 formation i64          8 to worker u32  12 from rank u32  16 to rank u32  20 size u32  24 errand u32
@@ -17,7 +17,7 @@ import (
 //
 // order is 1 in the order of the machine's own bytes: in that of the numbers that follow. The words header and text are
 // followed by as many bytes, which are bounded before memory is taken for them. Who does not belong to the job
-// gets an answer without a header, since that has the job's secret, and with a text that says what is wrong.
+// gets an answer without a header, and with a text that says what is wrong.
 const (
 	helloStart = 8
 	helloRest  = 28
