@@ -77,7 +77,7 @@ func (s setting) command(dir, steps string) ([]string, error) {
 	return []string{filepath.Join(dir, s.script), fmt.Sprint(time.Now().Add(s.limit).Unix()), steps, fmt.Sprint(s.megabytes)}, nil
 }
 
-// environ is what all of a script's processes have.
+// environ returns what all of a script's processes have in their environment.
 func environ() []string {
 	return append(os.Environ(), "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo", "OPENBLAS_CORETYPE="+coreType())
 }
@@ -154,7 +154,7 @@ func (t *torchrun) join(context.Context) error {
 	return err
 }
 
-// keeper is the agent that holds the rendezvous, with which the job would end.
+// keeper returns the agent that holds the rendezvous, with which the job would end.
 func (t *torchrun) keeper() int { return t.agents[0].Process.Pid }
 
 // end ends every process of the job.
@@ -165,7 +165,7 @@ func (t *torchrun) end(context.Context) {
 	}
 }
 
-// words is what the agents said last.
+// words returns what the agents said last.
 func (t *torchrun) words() string { return lastWords(t.dir, "agent-*.log") }
 
 // background starts a process whose output goes to a file.

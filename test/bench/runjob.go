@@ -33,7 +33,7 @@ func (b *bench) newRunJob(_ context.Context, dir, steps string, s setting, flags
 // join does nothing: the master replaces what is lost.
 func (r *runJob) join(context.Context) error { return nil }
 
-// keeper is nobody: whoever is lost, the job goes on.
+// keeper names nobody: whoever is lost, the job goes on.
 func (r *runJob) keeper() int { return 0 }
 
 // end stops the job.
@@ -45,5 +45,5 @@ func (r *runJob) end(ctx context.Context) {
 	timer.Stop()
 }
 
-// words is what the job said last.
+// words returns what the job said last.
 func (r *runJob) words() string { return lastWords(r.dir, "run.log") }

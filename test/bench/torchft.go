@@ -61,7 +61,7 @@ func (t *torchft) join(context.Context) error {
 	return err
 }
 
-// keeper is nobody: the lighthouse is no replica.
+// keeper names nobody: the lighthouse is no replica.
 func (t *torchft) keeper() int { return 0 }
 
 // end ends every process of the job.
@@ -74,7 +74,7 @@ func (t *torchft) end(context.Context) {
 	}
 }
 
-// words is what the processes said last.
+// words returns what the processes said last.
 func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
 
 // besideTorchft compares losses of processes that keep their state with those of torchft's replica groups, on the same kind of script.

@@ -100,7 +100,7 @@ func (n notes) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// forLogs is where logs go: to a terminal, without what is not text.
+// forLogs returns where logs go: to a terminal, without what is not text.
 func forLogs(out io.Writer) io.Writer {
 	if isTerminal(out) {
 		return logline.Terminal{Out: out}

@@ -39,7 +39,7 @@ func (b *zooBuild) contents(cmd *cobra.Command, c *image.Config, work string, pr
 	return err
 }
 
-// python is an image of a directory without a Go package.
+// python makes an image of a directory without a Go package.
 func (b *zooBuild) python(cmd *cobra.Command, c *image.Config) error {
 	_, module := os.Stat(filepath.Join(b.path, "go.mod"))
 	code, err := folder.Read(b.path)
