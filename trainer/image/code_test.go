@@ -76,7 +76,7 @@ func TestCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, files := pull(t, pushed, "linux/amd64")
-	maps.DeleteFunc(files, func(name, _ string) bool { return name == "elasticdl" || name == "tmp" })
+	maps.DeleteFunc(files, func(name, _ string) bool { return name == "elasticdl" || name == "elasticdl.cdx.json" || name == "tmp" })
 	want := map[string]string{"app": "-rwxr-xr-x ", "app/main.py": "-rw-r--r-- print(1)", "app/run.sh": "-rwxr-xr-x exit", "app/net": "-rwxr-xr-x ", "app/net/model.py": "-rw-r--r-- "}
 	if !maps.Equal(files, want) {
 		t.Errorf("files %v, want %v", files, want)

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,13 +89,10 @@ func TestAuthorityIsMadeOnce(t *testing.T) {
 func TestAuthorityOfRacingMasters(t *testing.T) {
 	s := newAPIServer(t)
 	s.put(identityOf(nil))
-	var wrote int
+	var wrote atomic.Int32
 	s.after = func(method, path string) error {
-		if method == "PUT" && strings.Contains(path, "/secrets/") {
-			wrote++
-			if wrote == 1 {
-				return errors.New("the answer is lost") // it asks again, and finds its own
-			}
+		if method == "PUT" && strings.Contains(path, "/secrets/") && wrote.Add(1) == 1 {
+			return errors.New("the answer is lost") // it asks again, and finds its own
 		}
 		return nil
 	}
