@@ -1,6 +1,7 @@
 package credential
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -34,6 +35,7 @@ func (p Protocol) leaves() bool { return len(p) > len(plain) && p[len(p)-len(pla
 type Conn struct {
 	net.Conn // what is said, within TLS or, when that was left, without
 	raw      net.Conn
+	records  *records // nil: TLS was left
 	Peer     identity.Name // zero: a stranger, which has no certificate
 	Protocol Protocol
 }
@@ -67,10 +69,10 @@ func (c *Credential) Client(ctx context.Context, conn net.Conn, protocol Protoco
 		return new(tls.Certificate), nil
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err := made.shake(tls.Client(conn, config))
+	err := made.shake(config, tls.Client)
 	if err == nil && protocol.leaves() {
 		_, err = made.Conn.Read(make([]byte, 1)) // the other end has read all of TLS
-		made.Conn = conn
+		made.Conn, made.records = conn, nil
 	}
 	return made.proved(ctx, stop(), err)
 }
@@ -100,10 +102,10 @@ func (c *Credential) Server(ctx context.Context, conn net.Conn, strangers bool, 
 		return nil, errors.New("this process has no certificate yet")
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
-	err := made.shake(tls.Server(conn, config))
+	err := made.shake(config, tls.Server)
 	if err == nil && made.Protocol.leaves() {
 		_, err = made.Conn.Write([]byte{0})
-		made.Conn = conn // who dialled is the first to speak, after it has read that
+		made.Conn, made.records = conn, nil // who dialled is the first to speak, after it has read that
 	}
 	return made.proved(ctx, stop(), err)
 }
@@ -126,8 +128,10 @@ func (c *Credential) peer(state tls.ConnectionState, usage x509.ExtKeyUsage) (id
 	return c.verify(state.PeerCertificates[0], usage)
 }
 
-// shake brings up TLS.
-func (c *Conn) shake(conn *tls.Conn) error {
+// shake brings up TLS as one of its ends.
+func (c *Conn) shake(config *tls.Config, end func(net.Conn, *tls.Config) *tls.Conn) error {
+	c.records = &records{Conn: c.raw}
+	conn := end(c.records, config)
 	c.Conn = conn
 	if err := conn.Handshake(); err != nil {
 		return err
@@ -137,6 +141,9 @@ func (c *Conn) shake(conn *tls.Conn) error {
 		return fmt.Errorf("%w: it speaks protocol %q, expected %q", identity.ErrForeign, chosen, c.Protocol)
 	}
 	c.Protocol = chosen
+	if chosen == Push || chosen == Mesh {
+		c.records.in = bufio.NewReaderSize(c.raw, ahead)
+	}
 	return nil
 }
 

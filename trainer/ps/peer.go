@@ -336,8 +336,7 @@ func exchange(conn net.Conn, req request, out, in []float32) (answer, error) {
 	deadline()
 	head := req.appendTo(make([]byte, 0, requestSize))
 	first := out[:min(len(out), stride)]
-	buffers := net.Buffers{head, param.Encoded(first)} // one system call for both
-	if _, err := buffers.WriteTo(conn); err != nil {
+	if err := together(conn, head, param.Encoded(first)); err != nil {
 		return answer{}, fmt.Errorf("send: %w", err)
 	}
 	for rest := out[len(first):]; len(rest) > 0; {
@@ -353,6 +352,16 @@ func exchange(conn net.Conn, req request, out, in []float32) (answer, error) {
 		err = conn.SetDeadline(time.Time{})
 	}
 	return a, err
+}
+
+// together writes two slices by one system call.
+func together(conn net.Conn, a, b []byte) (err error) {
+	if secured, ok := conn.(*credential.Conn); ok {
+		_, err = secured.WriteAll(a, b)
+	} else {
+		_, err = (&net.Buffers{a, b}).WriteTo(conn)
+	}
+	return err
 }
 
 // receive reads a reply.
