@@ -64,6 +64,7 @@ type object struct {
 	}
 	Status struct {
 		Phase             string
+		PodIP             string
 		ReadyReplicas     int
 		Allocatable       map[string]string
 		Conditions        []condition
