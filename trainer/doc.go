@@ -51,7 +51,8 @@
 //
 // The wire is what the roles say to each other, and what proves who says it. Its calls are generated.
 //
-//	wire/         the calls of a job, their headers, who is let in
+//	wire/         the calls and messages of a job; generated
+//	rpc/          who speaks in a call, who is let in, how long it may take
 //	credential/   the job's authority, certificates, mutual TLS on every connection
 //
 // Shells do: they listen, dial, read files, start processes, and ask the pure ones what is next.

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -121,14 +122,14 @@ func (s *simulation) garbler(p *host) func() garbling {
 
 // repeater makes calls of one pod once more, as late as packets can be: with the header of who the pod was then, beside
 // what the pod says now.
-func (s *simulation) repeater(h *host, who *wire.Self) func(func(context.Context, wire.MasterClient)) {
+func (s *simulation) repeater(h *host, who *rpc.Self) func(func(context.Context, wire.MasterClient)) {
 	var mu sync.Mutex
 	r := s.source(h.name, h.launch, "late")
 	return func(call func(context.Context, wire.MasterClient)) {
 		mu.Lock()
 		wait := time.Duration(r.Int64N(int64(5 * time.Second)))
 		mu.Unlock()
-		then := wire.NewSelf(who.Header(), who.Credential())
+		then := rpc.NewSelf(who.Header(), who.Credential())
 		s.pods.wg.Go(func() {
 			select {
 			case <-time.After(wait):
@@ -144,7 +145,7 @@ func (s *simulation) repeater(h *host, who *wire.Self) func(func(context.Context
 				case <-ctx.Done():
 				}
 			}()
-			connection, err := wire.Connect(masterAddress, s.network.dial(h), then, wire.Callee{ID: pod.ID{Role: pod.Master}})
+			connection, err := rpc.Connect(masterAddress, s.network.dial(h), then, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 			if err != nil {
 				return
 			}

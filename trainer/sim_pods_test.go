@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
@@ -310,7 +311,7 @@ func (s *simulation) initial() (param.Layout, []float32, error) {
 }
 
 // self makes the identity of a pod of the simulated job.
-func self(id pod.ID, launch int) *wire.Self {
+func self(id pod.ID, launch int) *rpc.Self {
 	return speak.Self(identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: launch})
 }
 
@@ -322,8 +323,8 @@ func sleep(ctx context.Context, d time.Duration) {
 }
 
 // master is a client of the master's.
-func (s *simulation) master(h *host, who *wire.Self) (*observer, func() error, error) {
-	connection, err := wire.Connect(masterAddress, s.network.dial(h), who, wire.Callee{ID: pod.ID{Role: pod.Master}})
+func (s *simulation) master(h *host, who *rpc.Self) (*observer, func() error, error) {
+	connection, err := rpc.Connect(masterAddress, s.network.dial(h), who, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return nil, nil, err
 	}

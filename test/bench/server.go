@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
-	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
 // modelFloats is the size of the model that is pushed and pulled: 100 MB.
@@ -54,7 +54,7 @@ func filled() []float32 {
 }
 
 // self makes the identity of a process of the benchmark, in a job of its own.
-func self(role pod.Role, index int) *wire.Self {
+func self(role pod.Role, index int) *rpc.Self {
 	return speak.Self(identity.Header{Job: jobUID, Role: role, Index: index, Incarnation: 1, Life: 1})
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -44,9 +45,9 @@ func ID(ctx context.Context, request any) pod.ID {
 }
 
 // Self returns who a process of a job is, and what proves it. A job without a name is "uid".
-func Self(h identity.Header) *wire.Self {
+func Self(h identity.Header) *rpc.Self {
 	h.Job = cmp.Or(h.Job, "uid")
-	return wire.NewSelf(h, prove.Of(h))
+	return rpc.NewSelf(h, prove.Of(h))
 }
 
 // Conn is connections to one server: one of each pod that was spoken for. It is a [grpc.ClientConnInterface].
@@ -80,7 +81,7 @@ func (c *Conn) Close() error {
 // of returns the connection of who makes a call, and its context.
 func (c *Conn) of(ctx context.Context, request any) (context.Context, *grpc.ClientConn, error) {
 	h := c.header(ctx, request)
-	ctx = metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Text(h))
+	ctx = metadata.AppendToOutgoingContext(ctx, rpc.HeaderKey, rpc.Text(h))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if conn := c.open[h.Name()]; conn != nil {
@@ -122,7 +123,7 @@ func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 // Server makes a gRPC server that answers as header says, whoever calls.
 func Server(header func() identity.Header) *grpc.Server {
 	return grpc.NewServer(grpc.Creds(proof{func() *credential.Credential { return prove.Of(header()) }}), grpc.UnaryInterceptor(func(ctx context.Context, request any, _ *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
-		grpc.SetHeader(ctx, metadata.Pairs(wire.HeaderKey, wire.Text(header())))
+		grpc.SetHeader(ctx, metadata.Pairs(rpc.HeaderKey, rpc.Text(header())))
 		return handle(ctx, request)
 	}))
 }

@@ -39,6 +39,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
 	"github.com/elasticdl/elasticdl/trainer/program/python"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
@@ -48,7 +49,7 @@ import (
 type Config struct {
 	Job        *job.Job
 	Keeps      bool // processes of the program keep their state: those that begin join a world when they are ready for it
-	Self       *wire.Self
+	Self       *rpc.Self
 	Master     wire.MasterClient
 	Host       string                                                               // IP address under which other workers reach this one
 	Processors int                                                                  // that the processes share

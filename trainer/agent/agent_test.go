@@ -26,6 +26,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -166,7 +167,7 @@ func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival)
 	go func() {
 		defer close(ended)
 		Run(ctx, Config{
-			Job: j, Self: wire.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
+			Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker, Incarnation: 1, Life: 1}, nil), Master: h, Host: "127.0.0.1", Processors: 1,
 			Grace: time.Second, Output: h, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		})
 	}()

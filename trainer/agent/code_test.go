@@ -24,6 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
@@ -155,7 +156,7 @@ func TestFetchesForLong(t *testing.T) {
 			}
 			j := &job.Job{HeartbeatTimeout: job.Duration{Duration: timing.Silence}, Program: job.Program{Command: []string{"s3://bucket/main.py"}, Processes: "1"}}
 			err := Run(t.Context(), Config{
-				Job: j, Self: wire.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: master, Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
+				Job: j, Self: rpc.NewSelf(identity.Header{Role: pod.Worker}, nil), Master: master, Host: "127.0.0.1", Leave: leave, Open: open, Log: slog.New(slog.DiscardHandler),
 			})
 			if !errors.Is(err, test.want) || (err == nil) != (test.want == nil) {
 				t.Errorf("%v, want %v", err, test.want)

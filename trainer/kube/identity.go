@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
-	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
 // authority returns what signs the certificates of the job. The user's side makes the Secret empty and one master fills it: of several
@@ -64,7 +64,7 @@ func fill(ctx context.Context, o *core.Secret, uid string, update func(context.C
 }
 
 // self returns who the master is, with a certificate that it signs for itself.
-func self(a *credential.Authority, h identity.Header) (*wire.Self, error) {
+func self(a *credential.Authority, h identity.Header) (*rpc.Self, error) {
 	card, err := a.Issue(h.Name(), time.Now(), credential.Lasting)
 	if err != nil {
 		return nil, err
@@ -73,5 +73,5 @@ func self(a *credential.Authority, h identity.Header) (*wire.Self, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.NewSelf(h, c), nil
+	return rpc.NewSelf(h, c), nil
 }

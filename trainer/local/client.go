@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -454,7 +455,7 @@ func (d dir) call(ctx context.Context, limit time.Duration, f func(context.Conte
 	if err != nil {
 		return err
 	}
-	conn, err := wire.Connect(at.Address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+	conn, err := rpc.Connect(at.Address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err
 	}

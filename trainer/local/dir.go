@@ -18,7 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
-	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
 // ErrNotFound is returned where there is no job of a name.
@@ -196,7 +196,7 @@ func (d dir) authority() (uid string, a *credential.Authority, err error) {
 }
 
 // self returns who a process of this user is in the job, its master or the user, and what proves it.
-func (d dir) self(of pod.Role, incarnation int) (*wire.Self, error) {
+func (d dir) self(of pod.Role, incarnation int) (*rpc.Self, error) {
 	uid, a, err := d.authority()
 	if err != nil {
 		return nil, err
@@ -210,7 +210,7 @@ func (d dir) self(of pod.Role, incarnation int) (*wire.Self, error) {
 	if err != nil {
 		return nil, err
 	}
-	return wire.NewSelf(h, c), nil
+	return rpc.NewSelf(h, c), nil
 }
 
 // address is where a process is found: master.json, written by each master when it listens, and launcher.json.

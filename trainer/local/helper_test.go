@@ -23,6 +23,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -180,7 +181,7 @@ func fakeMaster(d dir, incarnation int) int {
 		signal.Ignore(syscall.SIGTERM)
 	}
 	m := &masterService{dir: d, stop: make(chan string, 1)}
-	server := wire.NewServer(h.self, false)
+	server := rpc.NewServer(h.self, false)
 	wire.RegisterJobServer(server, m)
 	go server.Serve(h.listener)
 	if d.name() != "vanished" {

@@ -13,6 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -54,7 +55,7 @@ func RunMaster(ctx context.Context, c MasterConfig) error {
 // heir is what a master has from its launcher, and from the masters before it.
 type heir struct {
 	dir      dir
-	self     *wire.Self
+	self     *rpc.Self
 	listener net.Listener // the same for all masters of a job
 	pods     *pods
 	former   []byte // their last record; nil: this is the first one

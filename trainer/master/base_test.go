@@ -19,6 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -41,7 +42,7 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		j := job.Default()
 		j.CheckpointDir, j.CheckpointDirForInit = t.TempDir(), from
-		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler), Self: wire.NewSelf(identity.Header{Job: "third"}, nil)}}
+		m := &master{Config: Config{Job: j, Resume: resume, Log: slog.New(slog.DiscardHandler), Self: rpc.NewSelf(identity.Header{Job: "third"}, nil)}}
 		c, err := newCheckpoints(m)
 		if err != nil {
 			t.Fatal(err)

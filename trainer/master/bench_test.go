@@ -13,6 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -75,14 +76,14 @@ func work(ctx context.Context, client wire.MasterClient, index int) error {
 	}
 }
 
-func firstMaster() *wire.Self {
+func firstMaster() *rpc.Self {
 	return speak.Self(identity.Header{Role: pod.Master, Incarnation: 1, Life: 1})
 }
 
 // connect connects a pod, in its first launch, to the master.
 func connect(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	self := speak.Self(identity.Header{Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1})
-	conn, err := wire.Connect(address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+	conn, err := rpc.Connect(address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -200,7 +201,7 @@ func (c *checkpoints) write(done *custody.Commit) {
 		Version: slices.Max(done.Versions), Ledger: done.Ledger, Cut: c.records(),
 		Optimizer: c.model.Optimizer, Slots: int(c.model.Slots),
 	}
-	layout, err := wire.Layout(c.model.Layout)
+	layout, err := rpc.Layout(c.model.Layout)
 	if err != nil {
 		c.failed(done.Number, err)
 		return

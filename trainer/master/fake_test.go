@@ -22,6 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -31,7 +32,7 @@ type world struct {
 	*testing.T
 	wire.MasterClient
 	wire.JobClient
-	self    *wire.Self // the master
+	self    *rpc.Self // the master
 	master  *memnet.Listener
 	pods    *fakePods
 	servers []*fakeServer
@@ -92,7 +93,7 @@ func start(t *testing.T, change func(*Config)) *world {
 }
 
 // dialer leads to the servers.
-func (w *world) dialer() wire.Dialer {
+func (w *world) dialer() rpc.Dialer {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		for _, s := range w.servers {
 			if s.address == addr {

@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -71,7 +72,7 @@ type Config struct {
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
 	Metric   func(name string, state []float64) float64
 	Listener net.Listener // of the master's service; Run closes it
-	Self     *wire.Self   // the master, in the first life of the model
+	Self     *rpc.Self    // the master, in the first life of the model
 	Users    bool         // serve the calls of users too, who reach the listener: on one machine
 	// Certification gives pods their certificates; nil: they are given otherwise.
 	Certification wire.CertificationServer
@@ -81,7 +82,7 @@ type Config struct {
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connections to the servers; nil: TCP.
-	Dial wire.Dialer
+	Dial rpc.Dialer
 	// OnStatus is given the job's status each second, and at the end; nil: nobody.
 	OnStatus func(*wire.JobStatus)
 	// OnEvent is given what happens, in order, under the master's lock: it must not block and not call the master; nil: nobody.
@@ -181,7 +182,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 	}
 	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx)) // pods are ended after ctx is done, too
 	m.lasting = lasting
-	srv := wire.NewServer(c.Self, c.Certification != nil)
+	srv := rpc.NewServer(c.Self, c.Certification != nil)
 	wire.RegisterMasterServer(srv, m)
 	if c.Users {
 		wire.RegisterJobServer(srv, m)

@@ -19,6 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -242,7 +243,7 @@ func (s *servers) awaited() bool {
 
 // ledgers asks every server for all that it has, and returns what all have.
 func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, error) {
-	ctx, cancel := context.WithTimeout(wire.InLife(context.Background(), life), progressLimit)
+	ctx, cancel := context.WithTimeout(rpc.InLife(context.Background(), life), progressLimit)
 	defer cancel()
 	all, errs := make([]ledger.Ledger, len(clients)), make([]error, len(clients))
 	var asked sync.WaitGroup

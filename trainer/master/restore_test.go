@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -323,7 +324,7 @@ func FuzzRecord(f *testing.F) {
 		if err != nil || r == nil {
 			return
 		}
-		m := &master{Config: Config{Job: config(t).Job, Self: wire.NewSelf(identity.Header{Incarnation: 2, Life: 1}, nil), Log: config(t).Log}, former: r, mu: make(turn, 1),
+		m := &master{Config: Config{Job: config(t).Job, Self: rpc.NewSelf(identity.Header{Incarnation: 2, Life: 1}, nil), Log: config(t).Log}, former: r, mu: make(turn, 1),
 			poke: make(chan struct{}, 1), acting: make(chan struct{}, 1), changed: make(chan struct{}), pods: make(map[pod.ID]*contact)}
 		m.Job.EvaluationSteps = 0
 		m.specified = m.Job.NumWorkers

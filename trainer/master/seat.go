@@ -16,6 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -83,7 +84,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	if err := r.m.known(ctx); err != nil {
 		return nil, err
 	}
-	if caller := wire.Caller(ctx).ID(); caller.Index != int(first.Worker) {
+	if caller := rpc.Caller(ctx).ID(); caller.Index != int(first.Worker) {
 		return nil, status.Errorf(codes.PermissionDenied, "%v arrives as worker-%d", caller, first.Worker)
 	}
 	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1), left: make(chan struct{})}

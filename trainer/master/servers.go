@@ -13,6 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -61,7 +62,7 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 		reason = "it was started again in its pod"
 	}
 	if l.client == nil || l.incarnation != incarnation {
-		conn, err := wire.Connect(address, s.m.Dial, s.m.Self, wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
+		conn, err := rpc.Connect(address, s.m.Dial, s.m.Self, rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
 		if err != nil {
 			return fmt.Errorf("connect to server %d at %s: %w", index, address, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -39,7 +40,7 @@ func (m *master) known(ctx context.Context) error {
 	if err := m.early(); err != nil {
 		return err
 	}
-	caller := wire.Caller(ctx)
+	caller := rpc.Caller(ctx)
 	id := caller.ID()
 	p, ok := m.table.Get(id)
 	if ok && p.Launch != caller.Incarnation {
@@ -89,7 +90,7 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 		}
 		if !noted {
 			noted, patient = true, m.contact(id).joined && id.Role == pod.Worker
-			if err := m.joined(id, wire.Caller(ctx).Incarnation, r); err != nil {
+			if err := m.joined(id, rpc.Caller(ctx).Incarnation, r); err != nil {
 				return false, err
 			}
 		}
@@ -142,8 +143,8 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if m.gathering {
 			return false, nil
 		}
-		if err := identity.SameLife(m.Self.Header(), wire.Caller(ctx)); err != nil { // it has begun while the call waited
-			return false, wire.Refusal(err)
+		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil { // it has begun while the call waited
+			return false, rpc.Refusal(err)
 		}
 		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
 			return false, nil
@@ -219,7 +220,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 		return nil, err
 	}
 	now := time.Now()
-	err := m.settle(r, wire.Caller(ctx).Life, m.clock(now))
+	err := m.settle(r, rpc.Caller(ctx).Life, m.clock(now))
 	done, _ := m.counted()
 	m.speed.add(now, done)
 	m.advance(now)
@@ -275,7 +276,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.early() != nil { // it is there, which is all that is known
-		return &wire.HeartbeatReply{Life: wire.Caller(ctx).Life}, nil
+		return &wire.HeartbeatReply{Life: rpc.Caller(ctx).Life}, nil
 	}
 	if m.known(ctx) != nil {
 		return &wire.HeartbeatReply{Unknown: true}, nil
@@ -283,7 +284,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	now := time.Now()
 	c := m.contact(id)
 	m.hear(c, m.clock(now))
-	life := wire.Caller(ctx).Life
+	life := rpc.Caller(ctx).Life
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.over {
 		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // nothing is left to hand back

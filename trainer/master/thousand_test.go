@@ -21,6 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -200,7 +201,7 @@ func resident(b *testing.B) int64 {
 
 // anybody connects whichever pod a request names, in its first launch.
 func anybody(address string) *speak.Conn {
-	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return wire.TCP(ctx, address) },
+	return speak.Connect(func(ctx context.Context) (net.Conn, error) { return rpc.TCP(ctx, address) },
 		func(ctx context.Context, request any) identity.Header {
 			id := speak.ID(ctx, request)
 			return identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
-	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
 var (
@@ -34,11 +34,11 @@ type Address struct {
 
 // ClientConfig is a worker's end of the servers.
 type ClientConfig struct {
-	Self    *wire.Self // the worker, in the life of the model that it works in
-	Servers []Address  // all of them, in order of their index
+	Self    *rpc.Self // the worker, in the life of the model that it works in
+	Servers []Address // all of them, in order of their index
 	Layout  param.Layout
 	// Dial opens a connection, for control as for data; nil: TCP.
-	Dial wire.Dialer
+	Dial rpc.Dialer
 	// PlainData has data connections leave TLS when both ends are proved, as the servers expect.
 	PlainData bool
 	// OnWait hears when calls have been waiting for a server for five seconds, and when they go on. It must not call the

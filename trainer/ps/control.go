@@ -10,6 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -22,7 +23,7 @@ type control struct {
 // Declare checks the worker's layout.
 func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.DeclareReply, error) {
 	s := c.server
-	layout, err := wire.Layout(req.Variables)
+	layout, err := rpc.Layout(req.Variables)
 	if err != nil {
 		return nil, grpcstatus.Error(codes.InvalidArgument, err.Error())
 	}

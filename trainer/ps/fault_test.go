@@ -22,6 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -92,7 +93,7 @@ func TestRefusedConnections(t *testing.T) {
 				proves = h
 			}
 			conn := f.secured(prove.Of(proves))
-			p := peer{self: speak.Self(h), callee: wire.Callee{ID: pod.ID{Role: pod.PS}}}
+			p := peer{self: speak.Self(h), callee: rpc.Callee{ID: pod.ID{Role: pod.PS}}}
 			err := p.introduce(conn, conn.Peer)
 			if err == nil || c.want != nil && !errors.Is(err, c.want) || c.want == nil && permanent(err) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s: %v", name, err)

@@ -16,6 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -75,7 +76,7 @@ func (f *fleet) of(layout param.Layout) {
 
 const uid = "uid"
 
-func (f *fleet) self(r pod.Role, index, launch int) *wire.Self {
+func (f *fleet) self(r pod.Role, index, launch int) *rpc.Self {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return speak.Self(identity.Header{Job: uid, Role: r, Index: index, Incarnation: launch, Life: f.life})
@@ -164,7 +165,7 @@ func (f *fleet) client(worker int, layout param.Layout) *Client {
 // control is the master's line to a server.
 func (f *fleet) control(i int) wire.ParameterServerClient {
 	f.t.Helper()
-	conn, err := wire.Connect(fmt.Sprintf("ps-%d", i), f.dial, f.self(pod.Master, 0, 1), wire.Callee{ID: pod.ID{Role: pod.PS, Index: i}})
+	conn, err := rpc.Connect(fmt.Sprintf("ps-%d", i), f.dial, f.self(pod.Master, 0, 1), rpc.Callee{ID: pod.ID{Role: pod.PS, Index: i}})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -38,11 +39,11 @@ const (
 // peer is the client's end of one server.
 type peer struct {
 	index   int
-	self    *wire.Self
-	callee  wire.Callee
+	self    *rpc.Self
+	callee  rpc.Callee
 	addr    string
 	span    param.Range
-	dial    wire.Dialer
+	dial    rpc.Dialer
 	pushes  credential.Protocol // of data connections
 	control *grpc.ClientConn
 	request *wire.DeclareRequest
@@ -66,7 +67,7 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 	p := &peer{
 		index:   index,
 		self:    config.Self,
-		callee:  wire.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: at.Incarnation},
+		callee:  rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: at.Incarnation},
 		addr:    at.Address,
 		span:    span,
 		dial:    config.Dial,
@@ -74,16 +75,16 @@ func newPeer(config ClientConfig, index int, span param.Range) (*peer, error) {
 		onWait:  config.OnWait,
 		push:    link{calling: make(chan struct{}, 1)},
 		pull:    link{calling: make(chan struct{}, 1)},
-		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers)), Variables: wire.Variables(config.Layout)},
+		request: &wire.DeclareRequest{Worker: int32(config.Self.Header().Index), Server: int32(index), Servers: int32(len(config.Servers)), Variables: rpc.Variables(config.Layout)},
 	}
 	if p.dial == nil {
-		p.dial = wire.TCP
+		p.dial = rpc.TCP
 	}
 	if config.PlainData {
 		p.pushes = p.pushes.Plain()
 	}
 	var err error
-	p.control, err = wire.Connect(p.addr, p.dial, p.self, p.callee)
+	p.control, err = rpc.Connect(p.addr, p.dial, p.self, p.callee)
 	if err != nil {
 		return nil, p.named(err)
 	}

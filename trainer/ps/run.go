@@ -22,6 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
@@ -30,7 +31,7 @@ import (
 // Config is the role of one server in a job.
 type Config struct {
 	Master    string // address of the master
-	Self      *wire.Self
+	Self      *rpc.Self
 	Listener  net.Listener
 	Advertise string     // what the others dial; "": the listener's address
 	Model     *zoo.Model // whose optimizer it runs; nil: the one that the job names
@@ -39,7 +40,7 @@ type Config struct {
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connection to the master; nil: TCP.
-	Dial wire.Dialer
+	Dial rpc.Dialer
 	// Leave is closed when the server is asked to leave; nil: it is not. It does so when the master has a checkpoint of what it
 	// holds, or will have none, or is away.
 	Leave <-chan struct{}
@@ -62,7 +63,7 @@ func Run(ctx context.Context, c Config) error {
 	if c.Log == nil {
 		c.Log = slog.New(slog.DiscardHandler)
 	}
-	conn, err := wire.Connect(c.Master, c.Dial, c.Self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+	conn, err := rpc.Connect(c.Master, c.Dial, c.Self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
 	}
@@ -194,7 +195,7 @@ func (s *Server) cutReport() *wire.CutReport {
 		File: r.Shard.File, Start: int64(r.Shard.Start), End: int64(r.Shard.End), Bytes: r.Shard.Bytes, Crc: r.Shard.CRC,
 	}
 	if r.Phase == custody.Written {
-		said.Layout, said.Optimizer, said.Slots = wire.Variables(s.layout), s.config.Optimizer.Name, int32(len(s.store.optimizer.NewSlots(0)))
+		said.Layout, said.Optimizer, said.Slots = rpc.Variables(s.layout), s.config.Optimizer.Name, int32(len(s.store.optimizer.NewSlots(0)))
 	}
 	return said
 }
@@ -210,7 +211,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 	for {
 		limited, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 		life, version, snapshot := s.standing()
-		reply, err := master.Heartbeat(wire.InLife(limited, life), &wire.HeartbeatRequest{
+		reply, err := master.Heartbeat(rpc.InLife(limited, life), &wire.HeartbeatRequest{
 			Role: wire.Role_PS, Index: int32(c.Self.Header().Index), Version: version, Snapshot: snapshot, Cut: s.cutReport(), Leave: leave})
 		cancel()
 		switch {
@@ -257,7 +258,7 @@ func rejoin(ctx context.Context, master wire.MasterClient, s *Server, c Config, 
 	defer cancel()
 	again := proto.CloneOf(request)
 	again.Holds, _, _ = s.standing()
-	if _, err := master.Join(wire.InLife(ctx, again.Holds), again); err != nil {
+	if _, err := master.Join(rpc.InLife(ctx, again.Holds), again); err != nil {
 		c.Log.Warn("The master that has come back could not be joined", "error", err)
 		return
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -66,13 +67,13 @@ func (m *fakeMaster) last() (*wire.HeartbeatRequest, time.Time) {
 
 // serve answers on lis until the returned function is called.
 func (m *fakeMaster) serve(lis net.Listener) (stop func()) {
-	s := wire.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1, Life: 1}), false)
+	s := rpc.NewServer(speak.Self(identity.Header{Job: uid, Role: pod.Master, Incarnation: 1, Life: 1}), false)
 	wire.RegisterMasterServer(s, m)
 	go s.Serve(lis)
 	return s.Stop
 }
 
-func ps0() *wire.Self {
+func ps0() *rpc.Self {
 	return speak.Self(identity.Header{Job: uid, Role: pod.PS, Incarnation: 1})
 }
 

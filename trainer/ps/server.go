@@ -18,6 +18,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -26,7 +27,7 @@ import (
 type ServerConfig struct {
 	Index, Servers int // Servers 0: 1
 	// Self is who the server is; its life is that of the model.
-	Self *wire.Self
+	Self *rpc.Self
 	// Initial makes the model's layout and initial values, all of them, the same each time. It is called again for each life.
 	// The values are the server's from then on.
 	Initial   func() (param.Layout, []float32, error)
@@ -65,7 +66,7 @@ func (c ServerConfig) workers() int {
 // Server is one parameter server.
 type Server struct {
 	config ServerConfig
-	self   *wire.Self
+	self   *rpc.Self
 	store  store
 	log    *slog.Logger
 
@@ -118,7 +119,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 		log:       config.Log,
 		turn:      make(chan struct{}, 1),
 		strangers: make(chan struct{}, maxStrangers),
-		control:   wire.NewServer(config.Self, false),
+		control:   rpc.NewServer(config.Self, false),
 		changed:   make(chan struct{}),
 		data:      make(map[net.Conn]bool),
 		open:      make(map[io.Closer]bool),

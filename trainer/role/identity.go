@@ -17,8 +17,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
-	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
@@ -44,7 +44,7 @@ func (r Role) check() error {
 
 // prove returns who this process is, with what proves it, which is renewed until stop is called. It waits for the master,
 // as long as that may be away.
-func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self *wire.Self, stop func(), err error) {
+func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self *rpc.Self, stop func(), err error) {
 	if err := r.check(); err != nil {
 		return nil, nil, err
 	}
@@ -63,7 +63,7 @@ func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self 
 		stop()
 		return nil, nil, fmt.Errorf("the certificate of this process is of %v, expected %v", c.Name(), h.Name())
 	}
-	return wire.NewSelf(h, c), stop, nil
+	return rpc.NewSelf(h, c), stop, nil
 }
 
 // given makes a credential of a card.
@@ -89,7 +89,7 @@ func (r Role) request(ctx context.Context, log *slog.Logger) (c *credential.Cred
 		if err != nil {
 			return fmt.Errorf("%s: %w", job.EnvToken, err)
 		}
-		return wire.Certify(ctx, r.Master, nil, c, strings.TrimSpace(string(token)))
+		return rpc.Certify(ctx, r.Master, nil, c, strings.TrimSpace(string(token)))
 	}
 	first, cancel := ctx, context.CancelFunc(func() {})
 	if limit := r.abandoned(); limit > 0 {

@@ -24,6 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
@@ -115,7 +116,7 @@ func (c *certification) listen(t *testing.T) Role {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := wire.NewServer(speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1}), true)
+	server := rpc.NewServer(speak.Self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1}), true)
 	wire.RegisterCertificationServer(server, c)
 	go server.Serve(listener)
 	t.Cleanup(server.Stop)

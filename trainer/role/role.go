@@ -14,6 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
@@ -113,7 +114,7 @@ func RunWorker(ctx context.Context, r Role) error {
 		return r.leave(err)
 	}
 	defer stopRenewing()
-	conn, err := wire.Connect(r.Master, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+	conn, err := rpc.Connect(r.Master, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return r.leave(err)
 	}

@@ -1,6 +1,5 @@
-// Package wire is what the roles of a job say to each other: the .proto file, the
-// code generated from it, which is the only generated Go of the trainer, and how they
-// connect. Pure packages do not import it.
+// Package wire is the calls and messages of a job: elasticdl.proto, and the Go code that `make generate` makes from it. All
+// else in this folder is generated. Package rpc connects and admits who calls. Pure packages import neither.
 package wire
 
 //go:generate go run -C ../../tools/gen ./proto ../../trainer/wire elasticdl.proto

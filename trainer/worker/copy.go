@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -65,7 +66,7 @@ func (r *member) write(copied *wire.CutReport) {
 		r.Log.Error("A checkpoint was not written", "number", copied.Number, "error", err)
 		said.Phase, said.Error = wire.CutPhase_FAILED, err.Error()
 	}
-	said.Layout, said.Optimizer, said.Slots = wire.Variables(r.layout), r.optimizer.Config().Name, int32(len(r.slots))
+	said.Layout, said.Optimizer, said.Slots = rpc.Variables(r.layout), r.optimizer.Config().Name, int32(len(r.slots))
 	said.File, said.Start, said.End, said.Bytes, said.Crc = shard.File, int64(shard.Start), int64(shard.End), shard.Bytes, shard.CRC
 	r.copies.say(r, said, false)
 }

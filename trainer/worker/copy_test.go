@@ -19,6 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/optim"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -59,7 +60,7 @@ func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
 	if err != nil || said.Phase != wire.CutPhase_WRITTEN {
 		t.Fatal(said, err)
 	}
-	layout, err := wire.Layout(said.Layout)
+	layout, err := rpc.Layout(said.Layout)
 	if err != nil {
 		t.Fatal(err)
 	}

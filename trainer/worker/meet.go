@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -20,7 +21,7 @@ var errRecalled = errors.New("a member of the ring is gone")
 // the way to it.
 type meeting struct {
 	client wire.MasterClient
-	self   *wire.Self
+	self   *rpc.Self
 	worlds chan place    // the newest that this worker has been given and is not in yet
 	wake   chan struct{} // something was said that an idle rank has to know
 	moved  chan struct{} // stands has changed, and the master does not know
@@ -43,7 +44,7 @@ type place struct {
 	drop context.CancelCauseFunc
 }
 
-func newMeeting(client wire.MasterClient, self *wire.Self) *meeting {
+func newMeeting(client wire.MasterClient, self *rpc.Self) *meeting {
 	return &meeting{client: client, self: self, worlds: make(chan place, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 

@@ -3,6 +3,7 @@ package worker
 import (
 	"context"
 
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -16,7 +17,7 @@ type Place struct {
 }
 
 // NewMeeting is the rendezvous of a worker that has not come yet.
-func NewMeeting(master wire.MasterClient, self *wire.Self) *Meeting {
+func NewMeeting(master wire.MasterClient, self *rpc.Self) *Meeting {
 	return &Meeting{m: newMeeting(master, self)}
 }
 

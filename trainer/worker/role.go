@@ -21,6 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/mesh"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -28,7 +29,7 @@ import (
 // Options is the role of one worker in a job.
 type Options struct {
 	Master  wire.MasterClient
-	Self    *wire.Self
+	Self    *rpc.Self
 	Threads int // of the engine, if the job does not say
 	// Dial opens connections to the servers and to other workers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)

@@ -48,6 +48,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn"
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
@@ -77,7 +78,7 @@ type Engine interface {
 // Config is what a worker works with.
 type Config struct {
 	Index      int
-	Self       *wire.Self
+	Self       *rpc.Self
 	Job        *job.Job
 	Model      *zoo.Model
 	Engine     Engine

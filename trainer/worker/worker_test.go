@@ -31,6 +31,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/ps"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/safetensors"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/timing"
@@ -198,7 +199,7 @@ func newBench(t *testing.T, server ps.ServerConfig, tasks ...*wire.Task) *bench 
 	return b
 }
 
-func self(r pod.Role) *wire.Self { return speak.Self(identity.Header{Role: r, Life: 1}) }
+func self(r pod.Role) *rpc.Self { return speak.Self(identity.Header{Role: r, Life: 1}) }
 
 func training(lease, start, end, done int64) *wire.Task {
 	return &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: lease, Number: lease, Shard: "s", Start: start, End: end, Done: done, Epoch: 1}

@@ -19,6 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -70,8 +71,8 @@ func (s *stage) Create(_ context.Context, p master.Pod) error {
 	return nil
 }
 
-func (s *stage) connect(self *wire.Self) (*grpc.ClientConn, error) {
-	return wire.Connect("master", func(ctx context.Context, _ string) (net.Conn, error) { return s.master.DialContext(ctx) }, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+func (s *stage) connect(self *rpc.Self) (*grpc.ClientConn, error) {
+	return rpc.Connect("master", func(ctx context.Context, _ string) (net.Conn, error) { return s.master.DialContext(ctx) }, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 }
 
 func (s *stage) Adopt(context.Context) ([]pod.Event, error) { return nil, nil }

@@ -8,12 +8,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Server plays a parameter server: it tells the master what the ledger has.
 type Server struct {
-	Self     *wire.Self
+	Self     *rpc.Self
 	Master   wire.MasterClient
 	Listener net.Listener // Run closes it
 	Ledger   *Ledger
@@ -23,7 +24,7 @@ type Server struct {
 
 // Run serves until ctx is done: nobody tells a server that its job has ended.
 func (s *Server) Run(ctx context.Context) error {
-	srv := wire.NewServer(s.Self, false)
+	srv := rpc.NewServer(s.Self, false)
 	wire.RegisterParameterServerServer(srv, s)
 	defer context.AfterFunc(ctx, srv.Stop)()
 	served := make(chan error, 1)

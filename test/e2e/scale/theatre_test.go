@@ -47,6 +47,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/recordio"
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -165,8 +166,8 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	if err != nil {
 		return err
 	}
-	self := wire.NewSelf(identity.Header{Job: env[envUID], Role: id.Role, Index: id.Index, Incarnation: launch}, c)
-	conn, err := wire.Connect(job.address, nil, self, wire.Callee{ID: pod.ID{Role: pod.Master}})
+	self := rpc.NewSelf(identity.Header{Job: env[envUID], Role: id.Role, Index: id.Index, Incarnation: launch}, c)
+	conn, err := rpc.Connect(job.address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (s *theatre) certify(ctx context.Context, p *core.Pod, authority, master st
 		return nil, err
 	}
 	for {
-		err := wire.Certify(ctx, master, nil, c, token.Status.Token)
+		err := rpc.Certify(ctx, master, nil, c, token.Status.Token)
 		if err == nil || status.Code(err) == codes.Unauthenticated {
 			return c, err
 		}

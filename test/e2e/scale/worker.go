@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/elasticdl/elasticdl/trainer/rpc"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -24,7 +25,7 @@ var errReplaced = errors.New("the master does not know this pod any more")
 
 // Worker plays a worker: it says what one says, and sleeps where one computes.
 type Worker struct {
-	Self      *wire.Self
+	Self      *rpc.Self
 	Master    wire.MasterClient
 	Ledger    *Ledger
 	Batch     int64         // records of a minibatch

@@ -1,21 +1,22 @@
-package wire
+package rpc
 
 import (
 	"fmt"
 	"math"
 
 	"github.com/elasticdl/elasticdl/trainer/param"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Variables returns a layout as a message has it.
-func Variables(l param.Layout) []*Variable {
-	all := make([]*Variable, len(l))
+func Variables(l param.Layout) []*wire.Variable {
+	all := make([]*wire.Variable, len(l))
 	for i, v := range l {
 		shape := make([]int64, len(v.Shape))
 		for k, d := range v.Shape {
 			shape[k] = int64(d)
 		}
-		all[i] = &Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable, Momentum: v.Momentum}
+		all[i] = &wire.Variable{Name: v.Name, Shape: shape, Trainable: v.Trainable, Momentum: v.Momentum}
 	}
 	return all
 }
@@ -24,7 +25,7 @@ func Variables(l param.Layout) []*Variable {
 const maxElements = 1 << 40
 
 // Layout reads the variables of a message, whose sizes nobody has checked yet.
-func Layout(variables []*Variable) (param.Layout, error) {
+func Layout(variables []*wire.Variable) (param.Layout, error) {
 	layout := make(param.Layout, 0, len(variables))
 	total := 0.0
 	for _, v := range variables {

@@ -1,4 +1,4 @@
-package wire
+package rpc
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Self is who this process is in its job, at the time, and how it proves that. It is safe for concurrent use.
@@ -195,7 +196,7 @@ func speaksOfItself(caller identity.Header, request any) error {
 	says := caller.ID()
 	switch r := request.(type) {
 	case interface {
-		GetRole() Role
+		GetRole() wire.Role
 		GetIndex() int32
 	}:
 		says = pod.ID{Role: pod.Role(r.GetRole()), Index: int(r.GetIndex())}

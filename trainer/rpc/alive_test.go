@@ -1,4 +1,4 @@
-package wire
+package rpc
 
 import (
 	"context"
@@ -16,6 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // cable is a connection that ends nowhere once it is pulled: nothing is reset, and nothing arrives.
@@ -48,23 +49,23 @@ func (c *cable) Close() error {
 }
 
 // mute is a master that answers nothing.
-type mute struct{ UnimplementedMasterServer }
+type mute struct{ wire.UnimplementedMasterServer }
 
-func (mute) Join(ctx context.Context, _ *JoinRequest) (*JoinReply, error) {
+func (mute) Join(ctx context.Context, _ *wire.JoinRequest) (*wire.JoinReply, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
-func (mute) Rendezvous(s grpc.BidiStreamingServer[Arrival, Assembly]) error {
+func (mute) Rendezvous(s grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) error {
 	<-s.Context().Done()
 	return status.FromContextError(s.Context().Err()).Err()
 }
 
 // towards is a client of a mute master. The cable to it can be pulled.
-func towards(t *testing.T) (master MasterClient, pull func()) {
+func towards(t *testing.T) (master wire.MasterClient, pull func()) {
 	lis := memnet.Listen(8 << 10)
 	srv := NewServer(self(identity.Header{Job: "uid", Role: pod.Master, Incarnation: 1}), false)
-	RegisterMasterServer(srv, mute{})
+	wire.RegisterMasterServer(srv, mute{})
 	var mu sync.Mutex
 	pulled := false
 	conn, err := Connect("master:1", func(ctx context.Context, _ string) (net.Conn, error) {
@@ -83,7 +84,7 @@ func towards(t *testing.T) (master MasterClient, pull func()) {
 		conn.Close()
 		srv.Stop()
 	})
-	return NewMasterClient(conn), func() {
+	return wire.NewMasterClient(conn), func() {
 		mu.Lock()
 		defer mu.Unlock()
 		pulled = true
@@ -141,7 +142,7 @@ func TestCallHasADeadline(t *testing.T) {
 				defer end()
 			}
 			began := time.Now()
-			if _, err := master.Join(call, &JoinRequest{Role: Role_WORKER}); status.Code(err) != codes.DeadlineExceeded {
+			if _, err := master.Join(call, &wire.JoinRequest{Role: wire.Role_WORKER}); status.Code(err) != codes.DeadlineExceeded {
 				t.Errorf("the call ends with %v", err)
 			}
 			if took := time.Since(began); took != want {

@@ -1,4 +1,4 @@
-package wire
+package rpc
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/timing"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // Dialer opens a connection.
@@ -89,7 +90,7 @@ func Certify(ctx context.Context, address string, dial Dialer, c *credential.Cre
 	}
 	defer conn.Close()
 	ctx, end := limited(ctx)
-	reply, err := NewCertificationClient(conn).Certify(ctx, &CertifyRequest{Token: token, Request: request})
+	reply, err := wire.NewCertificationClient(conn).Certify(ctx, &wire.CertifyRequest{Token: token, Request: request})
 	if err = end(err); err != nil {
 		return err
 	}

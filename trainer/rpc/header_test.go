@@ -1,4 +1,4 @@
-package wire
+package rpc
 
 import (
 	"context"
@@ -21,16 +21,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // busy is a master that has an answer to a heartbeat.
-type busy struct{ UnimplementedMasterServer }
+type busy struct{ wire.UnimplementedMasterServer }
 
-func (busy) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatReply, error) {
-	return new(HeartbeatReply), nil
+func (busy) Heartbeat(context.Context, *wire.HeartbeatRequest) (*wire.HeartbeatReply, error) {
+	return new(wire.HeartbeatReply), nil
 }
 
-func (busy) Rendezvous(s grpc.BidiStreamingServer[Arrival, Assembly]) error {
+func (busy) Rendezvous(s grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) error {
 	_, err := s.Recv()
 	return err
 }
@@ -40,10 +41,10 @@ func self(h identity.Header) *Self { return NewSelf(h, prove.Of(h)) }
 
 // certifying gives a certificate to nobody.
 type certifying struct {
-	UnimplementedCertificationServer
+	wire.UnimplementedCertificationServer
 }
 
-func (certifying) Certify(context.Context, *CertifyRequest) (*CertifyReply, error) {
+func (certifying) Certify(context.Context, *wire.CertifyRequest) (*wire.CertifyReply, error) {
 	return nil, status.Error(codes.Unauthenticated, "a token of nobody")
 }
 
@@ -56,8 +57,8 @@ var (
 func guarded(t *testing.T, strangers bool) *memnet.Listener {
 	lis := memnet.Listen(64 << 10)
 	srv := NewServer(self(theMaster), strangers)
-	RegisterMasterServer(srv, busy{})
-	RegisterCertificationServer(srv, certifying{})
+	wire.RegisterMasterServer(srv, busy{})
+	wire.RegisterCertificationServer(srv, certifying{})
 	go srv.Serve(lis)
 	t.Cleanup(srv.Stop)
 	return lis
@@ -103,20 +104,20 @@ var strange = map[string]metadata.MD{
 func TestStrangersHearNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := 0
-		certify := Certification_Certify_FullMethodName
+		certify := wire.Certification_Certify_FullMethodName
 		for name, c := range map[string]struct {
 			conn *grpc.ClientConn
 			want map[string]codes.Code
 		}{
 			"a worker": {foreign(t, guarded(t, true), prove.Of(aWorker), &dials), map[string]codes.Code{
-				Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated, "/elasticdl.Master/Nothing": codes.Unauthenticated,
+				wire.Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated, "/elasticdl.Master/Nothing": codes.Unauthenticated,
 				"/grpc.health.v1.Health/Check": codes.Unauthenticated,
 			}},
 			"nobody": {foreign(t, guarded(t, true), nobody(t), &dials), map[string]codes.Code{
-				Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated,
+				wire.Master_Heartbeat_FullMethodName: codes.Unauthenticated, certify: codes.Unauthenticated,
 			}},
 			"nobody, where none may come": {foreign(t, guarded(t, false), nobody(t), &dials), map[string]codes.Code{
-				Master_Heartbeat_FullMethodName: codes.Unavailable, certify: codes.Unavailable,
+				wire.Master_Heartbeat_FullMethodName: codes.Unavailable, certify: codes.Unavailable,
 			}},
 		} {
 			for says, md := range strange {
@@ -124,7 +125,7 @@ func TestStrangersHearNothing(t *testing.T) {
 					ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), time.Second)
 					defer cancel()
 					var header, trailer metadata.MD
-					err := c.conn.Invoke(ctx, method, new(CertifyRequest), new(CertifyReply), grpc.Header(&header), grpc.Trailer(&trailer))
+					err := c.conn.Invoke(ctx, method, new(wire.CertifyRequest), new(wire.CertifyReply), grpc.Header(&header), grpc.Trailer(&trailer))
 					if status.Code(err) != want {
 						t.Errorf("%s with %s calls %s: %v", name, says, method, err)
 					}
@@ -145,9 +146,9 @@ func TestStrangersAreRefusedBeforeTheirMessage(t *testing.T) {
 		for name, md := range strange {
 			ctx, cancel := context.WithTimeout(metadata.NewOutgoingContext(t.Context(), md), time.Second)
 			defer cancel()
-			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, Master_Heartbeat_FullMethodName)
+			stream, err := conn.NewStream(ctx, &grpc.StreamDesc{}, wire.Master_Heartbeat_FullMethodName)
 			if err == nil {
-				err = stream.RecvMsg(new(HeartbeatReply))
+				err = stream.RecvMsg(new(wire.HeartbeatReply))
 			}
 			if status.Code(err) != codes.Unauthenticated {
 				t.Errorf("%s: %v", name, err)
@@ -168,7 +169,7 @@ func TestWhoAnswers(t *testing.T) {
 		} {
 			lis := memnet.Listen(64 << 10)
 			srv := NewServer(it, false)
-			RegisterMasterServer(srv, busy{})
+			wire.RegisterMasterServer(srv, busy{})
 			go srv.Serve(lis)
 			dials := 0
 			conn, err := Connect("master:1", dialer(lis, &dials), self(aWorker), Callee{ID: theMaster.ID()})
@@ -176,7 +177,7 @@ func TestWhoAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := NewMasterClient(conn).Heartbeat(ctx, &HeartbeatRequest{Role: Role_WORKER}); err == nil {
+			if _, err := wire.NewMasterClient(conn).Heartbeat(ctx, &wire.HeartbeatRequest{Role: wire.Role_WORKER}); err == nil {
 				t.Errorf("%s is believed", name)
 			}
 			cancel()
@@ -195,7 +196,7 @@ func TestStrangersAreFew(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		known, err := NewMasterClient(conn).Rendezvous(t.Context())
+		known, err := wire.NewMasterClient(conn).Rendezvous(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -219,7 +220,7 @@ func TestStrangersAreFew(t *testing.T) {
 				t.Errorf("connection %d of %d is ended: %t", i+1, len(ended), ended[i])
 			}
 		}
-		if err := known.Send(new(Arrival)); err != nil {
+		if err := known.Send(new(wire.Arrival)); err != nil {
 			t.Error(err)
 		}
 		if _, err := known.Recv(); err != io.EOF {
@@ -236,7 +237,7 @@ func TestStrangersAreNotHeardForEver(t *testing.T) {
 		const calls = 3 * maxRefusals
 		for range calls {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			conn.Invoke(ctx, Master_Heartbeat_FullMethodName, new(HeartbeatRequest), new(HeartbeatReply))
+			conn.Invoke(ctx, wire.Master_Heartbeat_FullMethodName, new(wire.HeartbeatRequest), new(wire.HeartbeatReply))
 			cancel()
 		}
 		if dials < 2 || dials > calls/2 {
@@ -247,13 +248,13 @@ func TestStrangersAreNotHeardForEver(t *testing.T) {
 
 // scribe is a server that notes who gives it orders.
 type scribe struct {
-	UnimplementedParameterServerServer
+	wire.UnimplementedParameterServerServer
 	heard []identity.Header
 }
 
-func (s *scribe) Control(ctx context.Context, _ *ControlRequest) (*ControlReply, error) {
+func (s *scribe) Control(ctx context.Context, _ *wire.ControlRequest) (*wire.ControlReply, error) {
 	s.heard = append(s.heard, Caller(ctx))
-	return new(ControlReply), nil
+	return new(wire.ControlReply), nil
 }
 
 // A call may tell of a life that its caller has left meanwhile. A master is not heard any more when a later one was.
@@ -264,7 +265,7 @@ func TestWhoSpeaks(t *testing.T) {
 		its.Role = pod.PS
 		server := self(its)
 		srv := NewServer(server, false)
-		RegisterParameterServerServer(srv, s)
+		wire.RegisterParameterServerServer(srv, s)
 		lis := memnet.Listen(64 << 10)
 		go srv.Serve(lis)
 		defer srv.Stop()
@@ -277,7 +278,7 @@ func TestWhoSpeaks(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer conn.Close()
-			_, err = NewParameterServerClient(conn).Control(ctx, new(ControlRequest))
+			_, err = wire.NewParameterServerClient(conn).Control(ctx, new(wire.ControlRequest))
 			return err
 		}
 		if err := order(t.Context(), 2); err != nil {
@@ -301,7 +302,7 @@ func TestWhoSpeaks(t *testing.T) {
 // The table of calls has those that there are, and no others.
 func TestEveryCallIsListed(t *testing.T) {
 	var all []string
-	for _, service := range []grpc.ServiceDesc{Master_ServiceDesc, Job_ServiceDesc, ParameterServer_ServiceDesc, Certification_ServiceDesc} {
+	for _, service := range []grpc.ServiceDesc{wire.Master_ServiceDesc, wire.Job_ServiceDesc, wire.ParameterServer_ServiceDesc, wire.Certification_ServiceDesc} {
 		for _, m := range service.Methods {
 			all = append(all, "/"+service.ServiceName+"/"+m.MethodName)
 		}
