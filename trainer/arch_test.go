@@ -52,9 +52,11 @@ var packages = map[string]struct {
 	"recordio":    {pure, ""},
 	"source":      {pure, ""},
 	"safetensors": {pure, "param"},
-	"nn/kernel":   {pure, ""},
+	"nn/kernel":   {pure, "nn/kernel/avx"},
 	"nn":          {pure, "nn/kernel param"},
 	"optim":       {pure, "nn/kernel"},
+
+	"nn/kernel/avx": {pure, ""},
 
 	"credential": {wire, "identity"},
 
@@ -104,6 +106,7 @@ var confined = []struct{ path, to, why string }{
 	{"github.com/aws/", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
 	{"cloud.google.com/", "trainer/checkpoint/bucket", "the clouds' SDKs are large: who opens a place by its name links them"},
 	{module + "/trainer/checkpoint/bucket", "trainer/role cmd", "the rest takes checkpoint.Files, and is tested without the clouds' SDKs"},
+	{module + "/trainer/nn/kernel/avx", "trainer/nn/kernel", "assembly checks no argument; package kernel does"},
 	{module + "/trainer/checkpoint/laws", "", "it is for tests"},
 	{"github.com/charmbracelet/", "cmd", "views are the command's"},
 	{module + "/cmd", "cmd examples", "the command is on top"},
@@ -405,6 +408,20 @@ func TestFilesAreShort(t *testing.T) {
 			if n := s.fset.Position(f.End()).Line - s.fset.Position(f.Pos()).Line; n > mostOfFunction {
 				t.Errorf("%s: %s has %d lines, more than %d", s.path, f.Name.Name, n, mostOfFunction)
 			}
+		}
+	}
+}
+
+// Generated code has packages of its own, so that what is written is found and read without it. Beside it stands the package's
+// doc, with the command that generates.
+func TestGeneratedStandsApart(t *testing.T) {
+	generated := make(map[string]bool)
+	for _, s := range load(t) {
+		generated[s.dir] = generated[s.dir] || s.generated
+	}
+	for _, s := range load(t) {
+		if generated[s.dir] && !s.generated && len(s.Decls) > 0 {
+			t.Errorf("%s declares something beside generated code: put it in a package of its own", s.path)
 		}
 	}
 }

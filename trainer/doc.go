@@ -38,7 +38,7 @@
 //	evaluation/   when to measure which version; folding of what was measured
 //	param/        names and shapes of parameters; which server holds which stretch
 //	optim/        SGD, Momentum, Nesterov, Adam, AMSGrad, Adagrad
-//	nn/           tensors, tape, layers, losses; nn/kernel/ is its assembly and the portable twin of that
+//	nn/           tensors, tape, layers, losses; nn/kernel/ is its inner loops; nn/kernel/avx/ is the assembly of them, generated
 //	recordio/     the file format of training data
 //	safetensors/  the file format of trained parameters
 //	source/       where a user's program comes from, as a command names it

@@ -61,7 +61,7 @@ func columns(m *machine) {
 	if m.wide {
 		unroll = 4
 	}
-	m.function("addRows", "func(dst, x []float32)", "adds every row of x to dst.")
+	m.function("AddRows", "func(dst, x []float32)", "adds every row of x to dst.")
 	m.byColumns("x", "dst", m.lanes, 2*unroll, []string{"dst", "x"},
 		func(vectors int, column func(string, int, int) operand.Mem) (func(int, place), func()) {
 			sums := make([]reg.VecVirtual, vectors)
@@ -77,7 +77,7 @@ func columns(m *machine) {
 				}
 		})
 
-	m.function("scaleShift", "func(dst, x, a, b []float32, floor float32)", "sets dst = max(x*a + b, floor).")
+	m.function("ScaleShift", "func(dst, x, a, b []float32, floor float32)", "sets dst = max(x*a + b, floor).")
 	m.byColumns("x", "a", m.lanes, unroll, []string{"dst", "x", "a", "b"},
 		func(vectors int, column func(string, int, int) operand.Mem) (func(int, place), func()) {
 			floor := m.scalar("floor")
@@ -94,7 +94,7 @@ func columns(m *machine) {
 			}, nil
 		})
 
-	m.function("batchNormGrad", "func(dx, dy, x, k1, k2, k3 []float32, keep uint32)",
+	m.function("BatchNormGrad", "func(dx, dy, x, k1, k2, k3 []float32, keep uint32)",
 		"sets dx = dy*k1 + x*k2 + k3, or 0 unless x is above 0 or keep is all ones.")
 	m.byColumns("dy", "k1", m.lanes, unroll, []string{"dx", "dy", "x", "k1", "k2", "k3"},
 		func(vectors int, column func(string, int, int) operand.Mem) (func(int, place), func()) {
@@ -122,7 +122,7 @@ func columns(m *machine) {
 
 // columnStats sums in float64: half as many lanes.
 func columnStats(m *machine) {
-	m.function("columnStats", "func(s1, s2 []float64, x, z []float32)", "adds the sums of x and x*z to s1 and s2.")
+	m.function("ColumnStats", "func(s1, s2 []float64, x, z []float32)", "adds the sums of x and x*z to s1 and s2.")
 	lanes := m.lanes / 2
 	double := func(mem operand.Mem) reg.VecVirtual { // float32 to float64
 		v := m.reg()
@@ -240,7 +240,7 @@ func (m *machine) byPixels(pixels, index, top, bottom string, vector func(pixel,
 }
 
 func maxPool(m *machine) {
-	m.function("maxPool", "func(dst []float32, index []uint8, top, bottom []float32, channels int)",
+	m.function("MaxPool", "func(dst []float32, index []uint8, top, bottom []float32, channels int)",
 		"pools; avx2: a multiple of 8 channels.")
 	var number [4]reg.VecVirtual
 	for i := 1; i < 4; i++ {
@@ -260,7 +260,7 @@ func maxPool(m *machine) {
 }
 
 func maxPoolGrad(m *machine) {
-	m.function("maxPoolGrad", "func(dtop, dbottom, dy []float32, index []uint8, channels int)",
+	m.function("MaxPoolGrad", "func(dtop, dbottom, dy []float32, index []uint8, channels int)",
 		"undoes maxPool; avx2: a multiple of 8 channels.")
 	number := [4]reg.VecVirtual{m.reg()}
 	m.zero(number[0])

@@ -27,7 +27,7 @@ var (
 // target stands for the package that is generated for, with the types that its signatures name.
 var target = func() *types.Package {
 	p := types.NewPackage("", "")
-	name := types.NewTypeName(token.NoPos, p, "tile", nil)
+	name := types.NewTypeName(token.NoPos, p, "Tile", nil)
 	types.NewNamed(name, types.NewStruct(nil, nil), nil)
 	p.Scope().Insert(name)
 	p.MarkComplete()

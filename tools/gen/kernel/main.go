@@ -1,4 +1,4 @@
-// Command kernel writes the assembly of trainer/nn/kernel and the Go declarations of it:
+// Command kernel writes the assembly of trainer/nn/kernel/avx and the Go declarations of it:
 //
 //	go run -C <root>/tools/gen ./kernel <folder of the package>
 //
@@ -56,7 +56,7 @@ func write(m *machine, path string) error {
 	if err := pass.Compile.Execute(file); err != nil {
 		return err
 	}
-	config := printer.Config{Name: generator, Pkg: "kernel"}
+	config := printer.Config{Name: generator, Pkg: "avx"}
 	for ending, p := range map[string]printer.Printer{
 		".s": printer.NewGoAsm(config), ".go": printer.NewStubs(config),
 	} {

@@ -12,34 +12,34 @@ import (
 // vectors of columns. The accumulators stay in registers over the whole inner loop; A is read by broadcasts
 // with any strides, B by vectors. One call does count tiles below each other in each of several blocks.
 
-// fields are those of the Go struct tile, 8 bytes each; strides and jumps are in bytes.
+// fields are those of the Go struct Tile, 8 bytes each; strides and jumps are in bytes.
 var fields = []struct{ name, kind, doc string }{
-	{"a", "*float32", "first row of the first tile"},
-	{"b", "*float32", ""},
-	{"c", "*float32", ""},
-	{"aat", "uintptr", "working copies: they may end beyond the slices"},
-	{"cat", "uintptr", ""},
-	{"bias", "*float32", ""},
-	{"lanes", "*int32", "avx2: mask of the last vector of columns"},
-	{"mask", "uint64", "avx512: the same, a bit for a lane"},
-	{"floor", "uint64", "low half, a float32: smaller results become it; -Inf for none"},
-	{"init", "Init", ""},
-	{"k", "int", "steps of a segment"},
-	{"segs", "int", ""},
-	{"arow", "int", ""},
-	{"astep", "int", ""},
-	{"aseg", "int", "from the end of a segment to the next one"},
-	{"brow", "int", ""},
-	{"crow", "int", ""},
-	{"count", "int", "tiles of a block"},
-	{"atile", "int", "from a tile to the next one"},
-	{"ctile", "int", ""},
-	{"blocks", "int", "counted down"},
-	{"ablock", "int", "from the end of the last tile of a block to the next block"},
-	{"cblock", "int", ""},
+	{"A", "*float32", "first row of the first tile"},
+	{"B", "*float32", ""},
+	{"C", "*float32", ""},
+	{"aAt", "uintptr", "working copies: they may end beyond the slices"},
+	{"cAt", "uintptr", ""},
+	{"Bias", "*float32", ""},
+	{"Lanes", "*int32", "avx2: mask of the last vector of columns"},
+	{"Mask", "uint64", "avx512: the same, a bit for a lane"},
+	{"Floor", "uint64", "low half, a float32: smaller results become it; -Inf for none"},
+	{"Init", "int", "what C holds before: 0 zeros, 1 as it is, 2 Bias"},
+	{"K", "int", "steps of a segment"},
+	{"Segs", "int", ""},
+	{"ARow", "int", ""},
+	{"AStep", "int", ""},
+	{"ASeg", "int", "from the end of a segment to the next one"},
+	{"BRow", "int", ""},
+	{"CRow", "int", ""},
+	{"Count", "int", "tiles of a block"},
+	{"ATile", "int", "from a tile to the next one"},
+	{"CTile", "int", ""},
+	{"Blocks", "int", "counted down"},
+	{"ABlock", "int", "from the end of the last tile of a block to the next block"},
+	{"CBlock", "int", ""},
 	{"left", "int", "counts the tiles of a block down"},
-	{"ahead", "uintptr", "where to prefetch at the start of a segment"},
-	{"aheadstep", "int", "how far it then moves on"},
+	{"Ahead", "uintptr", "where to prefetch at the start of a segment"},
+	{"AheadStep", "int", "how far it then moves on"},
 }
 
 // shape is one kernel: rows by vectors of columns, the last vector masked or known to be whole.
@@ -115,52 +115,55 @@ func field(name string) operand.Mem {
 }
 
 func (t *tileBuilder) build() {
-	t.function(t.name(t.isa), "func(t *tile)", fmt.Sprintf("computes tiles of %d rows.", t.rows))
+	t.function(t.name(t.isa), "func(t *Tile)", fmt.Sprintf("computes tiles of %d rows.", t.rows))
 	t.Load(t.Param("t"), argument)
 	t.prologue()
 	t.Label("block")
-	t.MOVQ(field("count"), free)
+	t.MOVQ(field("Count"), free)
 	t.MOVQ(free, field("left"))
 	t.Label("tile")
 	t.initial()
 	t.product()
 	t.result()
-	t.advance("tile")
+	t.advance("Tile")
 	t.DECQ(field("left"))
 	t.JNZ(operand.LabelRef("tile"))
-	t.advance("block")
-	t.DECQ(field("blocks"))
+	t.advance("Block")
+	t.DECQ(field("Blocks"))
 	t.JNZ(operand.LabelRef("block"))
 	t.end()
 }
 
 // prologue loads what stays in registers.
 func (t *tileBuilder) prologue() {
-	t.MOVQ(field("arow"), aRows[0])
+	t.MOVQ(field("ARow"), aRows[0])
 	for i := 1; 2*i+1 < t.rows; i++ {
 		t.LEAQ(operand.Mem{Base: aRows[i-1], Index: aRows[0], Scale: 2}, aRows[i])
 	}
-	t.MOVQ(field("astep"), aStep)
-	t.MOVQ(field("brow"), bRow)
-	for _, matrix := range []string{"a", "c"} {
+	t.MOVQ(field("AStep"), aStep)
+	t.MOVQ(field("BRow"), bRow)
+	for _, matrix := range []string{"A", "C"} {
 		t.MOVQ(field(matrix), free)
-		t.MOVQ(free, field(matrix+"at"))
+		t.MOVQ(free, field(working[matrix]))
 	}
 	switch {
 	case !t.masked:
 	case t.wide:
-		t.MOVQ(field("mask"), free)
+		t.MOVQ(field("Mask"), free)
 		t.KMOVW(reg.EAX, reg.K1)
 	default:
-		t.MOVQ(field("lanes"), lanes)
+		t.MOVQ(field("Lanes"), lanes)
 	}
 }
 
-// advance moves a and c to the next tile or block.
+// working names the working copies of the pointers to the matrices.
+var working = map[string]string{"A": "aAt", "C": "cAt"}
+
+// advance moves A and C to the next tile or block.
 func (t *tileBuilder) advance(to string) {
-	for _, matrix := range []string{"a", "c"} {
+	for _, matrix := range []string{"A", "C"} {
 		t.MOVQ(field(matrix+to), free)
-		t.ADDQ(free, field(matrix+"at"))
+		t.ADDQ(free, field(working[matrix]))
 	}
 }
 
@@ -184,7 +187,7 @@ func (t *tileBuilder) columns(vector int, v reg.VecPhysical) {
 
 // initial sets the accumulators to what C holds before the products are added.
 func (t *tileBuilder) initial() {
-	t.CMPQ(field("init"), operand.U8(1))
+	t.CMPQ(field("Init"), operand.U8(1))
 	t.JEQ(operand.LabelRef("accumulate"))
 	t.JGT(operand.LabelRef("bias"))
 	for r := range t.rows {
@@ -194,7 +197,7 @@ func (t *tileBuilder) initial() {
 	}
 	t.JMP(operand.LabelRef("start"))
 	t.Label("bias")
-	t.MOVQ(field("bias"), cAt)
+	t.MOVQ(field("Bias"), cAt)
 	for v := range t.vectors {
 		t.columns(v, t.acc(0, v))
 		t.loadTo(at(cAt, v*t.bytes()), t.acc(0, v))
@@ -215,9 +218,9 @@ func (t *tileBuilder) initial() {
 
 // eachRow calls emit with cAt at each row of C.
 func (t *tileBuilder) eachRow(emit func(row int)) {
-	t.MOVQ(field("cat"), cAt)
+	t.MOVQ(field("cAt"), cAt)
 	if t.rows > 1 {
-		t.MOVQ(field("crow"), cRow)
+		t.MOVQ(field("CRow"), cRow)
 	}
 	for r := range t.rows {
 		emit(r)
@@ -230,16 +233,16 @@ func (t *tileBuilder) eachRow(emit func(row int)) {
 // product is the inner loop. AVX-512 multiplies on two ports, which it shares with the integer
 // operations: one pointer to A for all rows, and two steps at a time where there is much to gain.
 func (t *tileBuilder) product() {
-	t.MOVQ(field("aat"), aAt)
-	t.MOVQ(field("b"), bAt)
-	t.MOVQ(field("segs"), segments)
+	t.MOVQ(field("aAt"), aAt)
+	t.MOVQ(field("B"), bAt)
+	t.MOVQ(field("Segs"), segments)
 	t.Label("segment")
-	t.MOVQ(field("ahead"), steps)
+	t.MOVQ(field("Ahead"), steps)
 	t.PREFETCHT1(at(steps, 0))
 	t.PREFETCHT1(at(steps, 64))
-	t.ADDQ(field("aheadstep"), steps)
-	t.MOVQ(steps, field("ahead"))
-	t.MOVQ(field("k"), steps)
+	t.ADDQ(field("AheadStep"), steps)
+	t.MOVQ(steps, field("Ahead"))
+	t.MOVQ(field("K"), steps)
 	if t.wide && !t.masked && t.rows >= 6 {
 		t.TESTQ(operand.U32(1), steps)
 		t.JZ(operand.LabelRef("even"))
@@ -262,7 +265,7 @@ func (t *tileBuilder) product() {
 		t.DECQ(steps)
 		t.JNZ(operand.LabelRef("step"))
 	}
-	t.ADDQ(field("aseg"), aAt)
+	t.ADDQ(field("ASeg"), aAt)
 	t.DECQ(segments)
 	t.JNZ(operand.LabelRef("segment"))
 }
@@ -302,7 +305,7 @@ func element(row int) operand.Mem {
 // result stores the accumulators. The maximum's second source, the result, wins if either is a NaN.
 func (t *tileBuilder) result() {
 	floor := t.physical(2)
-	t.VBROADCASTSS(field("floor"), floor)
+	t.VBROADCASTSS(field("Floor"), floor)
 	for r := range t.rows {
 		for v := range t.vectors {
 			t.VMAXPS(t.acc(r, v), floor, t.acc(r, v))
@@ -316,12 +319,12 @@ func (t *tileBuilder) result() {
 	})
 }
 
-// dispatch returns the Go source of the struct tile and of the choice of a kernel.
+// dispatch returns the Go source of the struct Tile and of the choice of a kernel.
 func dispatch() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "// Code generated by %s. DO NOT EDIT.\n\npackage kernel\n\n", generator)
-	b.WriteString("// tile is the argument of the tile kernels: count tiles below each other in each of several blocks.\n")
-	b.WriteString("type tile struct {\n")
+	fmt.Fprintf(&b, "// Code generated by %s. DO NOT EDIT.\n\npackage avx\n\n", generator)
+	b.WriteString("// Tile is the argument of the tile kernels: count tiles below each other in each of several blocks.\n")
+	b.WriteString("type Tile struct {\n")
 	for _, f := range fields {
 		fmt.Fprintf(&b, "%s %s", f.name, f.kind)
 		if f.doc != "" {
@@ -331,8 +334,8 @@ func dispatch() []byte {
 	}
 	b.WriteString("}\n")
 	for _, i := range []isa{avx512, avx2} {
-		fmt.Fprintf(&b, "\n// run%s runs the kernel for tiles of rows rows by vectors vectors.\n", i.upper)
-		fmt.Fprintf(&b, "func run%s(t *tile, rows, vectors int, masked bool) {\n", i.upper)
+		fmt.Fprintf(&b, "\n// Run%s runs the kernel for tiles of rows rows by vectors vectors.\n", i.upper)
+		fmt.Fprintf(&b, "func Run%s(t *Tile, rows, vectors int, masked bool) {\n", i.upper)
 		b.WriteString("code := rows<<1 | (vectors - 1)\nif masked {\ncode |= 32\n}\nswitch code {\n")
 		for _, s := range shapes(i) {
 			code := s.rows<<1 | (s.vectors - 1)

@@ -64,7 +64,7 @@ func (m *machine) flat(slices []string, unroll int, setup func() func(u int, p p
 }
 
 func elementwise(m *machine) {
-	m.function("axpy", "func(a float32, x, y []float32)", "adds a*x to y.")
+	m.function("Axpy", "func(a float32, x, y []float32)", "adds a*x to y.")
 	m.flat([]string{"x", "y"}, 4, func() func(int, place) {
 		a := m.scalar("a")
 		return func(_ int, p place) {
@@ -75,7 +75,7 @@ func elementwise(m *machine) {
 		}
 	}, nil)
 
-	m.function("add", "func(dst, x []float32)", "adds x to dst.")
+	m.function("Add", "func(dst, x []float32)", "adds x to dst.")
 	m.flat([]string{"x", "dst"}, 4, func() func(int, place) {
 		return func(_ int, p place) {
 			x, dst := m.load(p("x", 4)), m.load(p("dst", 4))
@@ -84,7 +84,7 @@ func elementwise(m *machine) {
 		}
 	}, nil)
 
-	m.function("sum", "func(dst, x, z []float32, floor float32)", "sets dst = max(x + z, floor).")
+	m.function("Sum", "func(dst, x, z []float32, floor float32)", "sets dst = max(x + z, floor).")
 	m.flat([]string{"x", "z", "dst"}, 4, func() func(int, place) {
 		floor := m.scalar("floor")
 		return func(_ int, p place) {
@@ -95,7 +95,7 @@ func elementwise(m *machine) {
 		}
 	}, nil)
 
-	m.function("scale", "func(a float32, x []float32)", "multiplies x by a.")
+	m.function("Scale", "func(a float32, x []float32)", "multiplies x by a.")
 	m.flat([]string{"x"}, 4, func() func(int, place) {
 		a := m.scalar("a")
 		return func(_ int, p place) {
@@ -105,7 +105,7 @@ func elementwise(m *machine) {
 		}
 	}, nil)
 
-	m.function("reluGrad", "func(dy, y []float32)", "sets dy to 0 where y is not above 0.")
+	m.function("ReluGrad", "func(dy, y []float32)", "sets dy to 0 where y is not above 0.")
 	m.flat([]string{"dy", "y"}, 4, func() func(int, place) {
 		zero := m.reg()
 		m.zero(zero)
@@ -116,7 +116,7 @@ func elementwise(m *machine) {
 		}
 	}, nil)
 
-	m.function("bytesToFloat", "func(dst []float32, src []byte, scale, shift float32)",
+	m.function("BytesToFloat", "func(dst []float32, src []byte, scale, shift float32)",
 		"sets dst = src*scale + shift; avx2: of whole vectors.")
 	m.flat([]string{"dst", "src"}, 4, func() func(int, place) {
 		scale, shift := m.scalar("scale"), m.scalar("shift")
@@ -132,7 +132,7 @@ func elementwise(m *machine) {
 
 // dropout hashes a counter for each element: lowbias32 with a seed in its middle.
 func dropout(m *machine) {
-	m.function("dropout", "func(dst, x []float32, counter, seed, threshold uint32, scale float32)",
+	m.function("Dropout", "func(dst, x []float32, counter, seed, threshold uint32, scale float32)",
 		"sets dst = x*scale where the hash of counter+i is at least threshold, otherwise 0.")
 	m.flat([]string{"dst", "x"}, 2, func() func(int, place) {
 		counter, seed, threshold, scale := m.scalar("counter"), m.scalar("seed"), m.scalar("threshold"), m.scalar("scale")
@@ -164,7 +164,7 @@ func dropout(m *machine) {
 }
 
 func optimizers(m *machine) {
-	m.function("sgd", "func(p, g []float32, lr float32)", "is SGD.")
+	m.function("Sgd", "func(p, g []float32, lr float32)", "updates p as SGD does.")
 	m.flat([]string{"p", "g"}, 4, func() func(int, place) {
 		lr := m.scalar("lr")
 		return func(_ int, at place) {
@@ -175,11 +175,11 @@ func optimizers(m *machine) {
 		}
 	}, nil)
 	for _, nesterov := range []bool{false, true} {
-		name := "momentum"
+		name := "Momentum"
 		if nesterov {
-			name = "nesterov"
+			name = "Nesterov"
 		}
-		m.function(name, "func(p, g, v []float32, lr, mu float32)", "is Momentum.")
+		m.function(name, "func(p, g, v []float32, lr, mu float32)", "updates p and v as "+name+" does.")
 		m.flat([]string{"p", "g", "v"}, 2, func() func(int, place) {
 			lr, mu := m.scalar("lr"), m.scalar("mu")
 			return func(_ int, at place) {
@@ -200,9 +200,9 @@ func optimizers(m *machine) {
 	for _, slices := range [][]string{{"p", "g", "m", "v"}, {"p", "g", "m", "v", "vhat"}} {
 		max := len(slices) == 5
 		if max {
-			m.function("amsgrad", "func(p, g, m, v, vhat []float32, lr, c1, c2, eps float32)", "is AMSGrad with c = 1-b.")
+			m.function("Amsgrad", "func(p, g, m, v, vhat []float32, lr, c1, c2, eps float32)", "updates p, m, v and vhat as AMSGrad does, with c = 1-b.")
 		} else {
-			m.function("adam", "func(p, g, m, v []float32, lr, c1, c2, eps float32)", "is Adam with c = 1-b.")
+			m.function("Adam", "func(p, g, m, v []float32, lr, c1, c2, eps float32)", "updates p, m and v as Adam does, with c = 1-b.")
 		}
 		m.flat(slices, 1, func() func(int, place) {
 			lr, c1, c2, eps := m.scalar("lr"), m.scalar("c1"), m.scalar("c2"), m.scalar("eps")
@@ -228,7 +228,7 @@ func optimizers(m *machine) {
 			}
 		}, nil)
 	}
-	m.function("adagrad", "func(p, g, acc []float32, lr, eps float32)", "is Adagrad.")
+	m.function("Adagrad", "func(p, g, acc []float32, lr, eps float32)", "updates p and acc as Adagrad does.")
 	m.flat([]string{"p", "g", "acc"}, 1, func() func(int, place) {
 		lr, eps := m.scalar("lr"), m.scalar("eps")
 		return func(_ int, at place) {
@@ -255,7 +255,7 @@ func (m *machine) step(p, direction, v, lr, eps reg.VecVirtual) {
 // finitePrefix needs no mask: what is left over goes to plain Go.
 func finitePrefix(m *machine) {
 	const unroll = 4
-	m.function("finitePrefix", "func(x []float32) (n int)",
+	m.function("FinitePrefix", "func(x []float32) (n int)",
 		"returns a number of finite elements that x begins with; after them, a non-finite one or the end is near.")
 	x, left, n := m.base("x"), m.length("x"), m.GP64()
 	m.XORQ(n, n)
@@ -292,7 +292,7 @@ func finitePrefix(m *machine) {
 
 // transpose moves blocks of 8x8 in both sets: wider ones gain little.
 func transpose(m *machine) {
-	m.function("transpose8", "func(dst *float32, dstRow int, src *float32, srcRow, blocks int)",
+	m.function("Transpose8", "func(dst *float32, dstRow int, src *float32, srcRow, blocks int)",
 		"transposes blocks of 8 by 8 beside each other in src; rows are in bytes.")
 	dst, src, dstRow, srcRow, blocks := m.GP64(), m.GP64(), m.GP64(), m.GP64(), m.GP64()
 	m.Load(m.Param("dst"), dst)
@@ -337,7 +337,7 @@ func transpose(m *machine) {
 
 // copyRows packs a panel of B.
 func copyRows(m *machine) {
-	m.function("copyRows", "func(dst, src *float32, srcRow, rows, columns int)",
+	m.function("CopyRows", "func(dst, src *float32, srcRow, rows, columns int)",
 		"copies rows of at most two vectors to rows of two vectors; srcRow is in bytes.")
 	dst, src, srcRow, rows, n, scratch := m.GP64(), m.GP64(), m.GP64(), m.GP64(), m.GP64(), m.GP64()
 	m.Load(m.Param("dst"), dst)
@@ -370,7 +370,7 @@ func copyRows(m *machine) {
 // fmaPeak is a loop of as many independent chains of multiply-adds as hide their latency.
 func fmaPeak(m *machine) {
 	const chains = 12
-	m.function("fmaPeak", "func(iterations int) (flops int)", "returns the operations that it did.")
+	m.function("FmaPeak", "func(iterations int) (flops int)", "returns the operations that it did.")
 	n, flops := m.GP64(), m.GP64()
 	m.Load(m.Param("iterations"), n)
 	m.IMUL3Q(operand.U32(uint32(2*chains*m.lanes)), n, flops)

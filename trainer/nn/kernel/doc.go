@@ -22,5 +22,3 @@
 // len(x)/len(c) consecutive rows of len(c) elements. Destination and sources do not
 // overlap unless they are the same slice and the function says so.
 package kernel
-
-//go:generate go run -C ../../../tools/gen ./kernel ../../trainer/nn/kernel

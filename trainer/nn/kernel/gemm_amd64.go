@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"unsafe"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel/avx"
 )
 
 // laneMask has the mask of the first n of 8 lanes at 8-n.
@@ -46,14 +48,14 @@ func (g *GemmArgs) packs(w *width) bool {
 }
 
 // tile returns what all tiles of g have in common.
-func (g *GemmArgs) tile() tile {
-	t := tile{
-		init: g.Init, k: g.K, segs: g.Segs,
-		arow: 4 * g.ARow, astep: 4 * g.AStep, aseg: 4 * (g.ASeg - g.K*g.AStep),
-		brow: 4 * g.BRow, crow: 4 * g.CRow,
+func (g *GemmArgs) tile() avx.Tile {
+	t := avx.Tile{
+		Init: int(g.Init), K: g.K, Segs: g.Segs,
+		ARow: 4 * g.ARow, AStep: 4 * g.AStep, ASeg: 4 * (g.ASeg - g.K*g.AStep),
+		BRow: 4 * g.BRow, CRow: 4 * g.CRow,
 	}
 	if !g.ReLU {
-		t.floor = uint64(math.Float32bits(float32(math.Inf(-1))))
+		t.Floor = uint64(math.Float32bits(float32(math.Inf(-1))))
 	}
 	return t
 }
@@ -62,22 +64,22 @@ func (g *GemmArgs) tile() tile {
 func (g *GemmArgs) direct(w *width) {
 	t := g.tile()
 	for j := 0; j < g.N; j += 2 * w.lanes {
-		t.b = &g.B[j]
-		t.ahead = uintptr(unsafe.Pointer(t.b))
+		t.B = &g.B[j]
+		t.Ahead = uintptr(unsafe.Pointer(t.B))
 		g.panel(w, &t, j)
 	}
 }
 
 // panel computes the columns from j with tiles of rows as equal as can be.
-func (g *GemmArgs) panel(w *width, t *tile, j int) {
+func (g *GemmArgs) panel(w *width, t *avx.Tile, j int) {
 	n := min(2*w.lanes, g.N-j)
 	if n <= width256.lanes { // whole vectors of 8 rather than half ones of 16
 		w = &width256
 	}
 	last := n % w.lanes // lanes of the last vector, 0 for all
-	t.mask, t.lanes = 1<<last-1, &laneMask[-last&7]
+	t.Mask, t.Lanes = 1<<last-1, &laneMask[-last&7]
 	if g.Init == Bias {
-		t.bias = &g.Bias[j]
+		t.Bias = &g.Bias[j]
 	}
 	vectors, limit := 2, w.two
 	if n <= w.lanes {
@@ -87,14 +89,14 @@ func (g *GemmArgs) panel(w *width, t *tile, j int) {
 	rows := (g.M + tiles - 1) / tiles
 	for i := 0; i < g.M; rows-- {
 		count := min(tiles, g.M-i-tiles*(rows-1))
-		t.a, t.c = &g.A[i*g.ARow], &g.C[i*g.CRow+j]
-		t.count, t.blocks = count, g.Blocks
-		t.atile, t.ctile = 4*rows*g.ARow, 4*rows*g.CRow
-		t.ablock, t.cblock = 4*g.ABlock-count*t.atile, 4*g.CBlock-count*t.ctile
+		t.A, t.C = &g.A[i*g.ARow], &g.C[i*g.CRow+j]
+		t.Count, t.Blocks = count, g.Blocks
+		t.ATile, t.CTile = 4*rows*g.ARow, 4*rows*g.CRow
+		t.ABlock, t.CBlock = 4*g.ABlock-count*t.ATile, 4*g.CBlock-count*t.CTile
 		if w.wide {
-			runAVX512(t, rows, vectors, last > 0)
+			avx.RunAVX512(t, rows, vectors, last > 0)
 		} else {
-			runAVX2(t, rows, vectors, last > 0)
+			avx.RunAVX2(t, rows, vectors, last > 0)
 		}
 		i += count * rows
 		tiles -= count
@@ -143,31 +145,31 @@ func (g *GemmArgs) chunk(w *width) {
 	pack := resize(&g.Scratch.b, steps*panel+16)
 	pack = pack[-int(uintptr(unsafe.Pointer(&pack[0]))/4)&15:] // vectors within cache lines
 	t := g.tile()
-	t.b, t.brow = &pack[0], 4*panel
-	t.aheadstep = 4 * g.BRow
-	t.k, t.segs, t.aseg = g.short(w, &t)
+	t.B, t.BRow = &pack[0], 4*panel
+	t.AheadStep = 4 * g.BRow
+	t.K, t.Segs, t.ASeg = g.short(w, &t)
 	for j := 0; j < g.N; j += panel {
 		n := min(panel, g.N-j)
 		if w.wide {
-			copyRowsAVX512(&pack[0], &g.B[j], 4*g.BRow, steps, n)
+			avx.CopyRowsAVX512(&pack[0], &g.B[j], 4*g.BRow, steps, n)
 		} else {
-			copyRowsAVX2(&pack[0], &g.B[j], 4*g.BRow, steps, n)
+			avx.CopyRowsAVX2(&pack[0], &g.B[j], 4*g.BRow, steps, n)
 		}
-		t.ahead = uintptr(unsafe.Pointer(&g.B[j])) + uintptr(4*n)
+		t.Ahead = uintptr(unsafe.Pointer(&g.B[j])) + uintptr(4*n)
 		g.panel(w, &t, j)
 	}
 }
 
 // short splits a single segment, so that the tiles of a panel, which prefetch one row of B at each start of
 // a segment, together prefetch the next panel.
-func (g *GemmArgs) short(w *width, t *tile) (k, segs, aseg int) {
+func (g *GemmArgs) short(w *width, t *avx.Tile) (k, segs, aseg int) {
 	tiles := g.Blocks * ((g.M + w.two - 1) / w.two)
 	for _, k := range []int{16, 8, 4} {
 		if g.Segs == 1 && g.K%k == 0 && k <= max(tiles, 4) {
 			return k, g.K / k, 0
 		}
 	}
-	return t.k, t.segs, t.aseg
+	return t.K, t.Segs, t.ASeg
 }
 
 // packA copies A if its rows, or its steps, lie at a stride that maps them to few sets of the cache.

@@ -1,6 +1,10 @@
 package kernel
 
-import "golang.org/x/sys/cpu"
+import (
+	"golang.org/x/sys/cpu"
+
+	"github.com/elasticdl/elasticdl/trainer/nn/kernel/avx"
+)
 
 // vectorSets returns the sets that the processor runs; x/sys/cpu asks the operating system
 // too whether it saves the registers.
@@ -17,24 +21,24 @@ func vectorSets() []*set {
 
 var avx512 = set{
 	name: "avx512", gemm: gemmAVX512,
-	axpy: axpyAVX512, add: addAVX512, sum: sumAVX512, scale: scaleAVX512,
-	reluGrad: reluGradAVX512, addRows: addRowsAVX512, columnStats: columnStatsAVX512,
-	scaleShift: scaleShiftAVX512, batchNormGrad: batchNormGradAVX512,
-	maxPool: maxPoolAVX512, maxPoolGrad: maxPoolGradAVX512, dropout: dropoutAVX512,
-	transpose: transposeVector, bytesToFloat: bytesToFloatAVX512, firstNonFinite: firstNonFinite(finitePrefixAVX512),
-	sgd: sgdAVX512, momentum: momentumAVX512, nesterov: nesterovAVX512, adam: adamAVX512, amsgrad: amsgradAVX512,
-	adagrad: adagradAVX512, fmaPeak: fmaPeakAVX512,
+	axpy: avx.AxpyAVX512, add: avx.AddAVX512, sum: avx.SumAVX512, scale: avx.ScaleAVX512,
+	reluGrad: avx.ReluGradAVX512, addRows: avx.AddRowsAVX512, columnStats: avx.ColumnStatsAVX512,
+	scaleShift: avx.ScaleShiftAVX512, batchNormGrad: avx.BatchNormGradAVX512,
+	maxPool: avx.MaxPoolAVX512, maxPoolGrad: avx.MaxPoolGradAVX512, dropout: avx.DropoutAVX512,
+	transpose: transposeVector, bytesToFloat: avx.BytesToFloatAVX512, firstNonFinite: firstNonFinite(avx.FinitePrefixAVX512),
+	sgd: avx.SgdAVX512, momentum: avx.MomentumAVX512, nesterov: avx.NesterovAVX512, adam: avx.AdamAVX512, amsgrad: avx.AmsgradAVX512,
+	adagrad: avx.AdagradAVX512, fmaPeak: avx.FmaPeakAVX512,
 }
 
 var avx2 = set{
 	name: "avx2", gemm: gemmAVX2,
-	axpy: axpyAVX2, add: addAVX2, sum: sumAVX2, scale: scaleAVX2,
-	reluGrad: reluGradAVX2, addRows: addRowsAVX2, columnStats: columnStatsAVX2,
-	scaleShift: scaleShiftAVX2, batchNormGrad: batchNormGradAVX2,
-	maxPool: maxPoolNarrow, maxPoolGrad: maxPoolGradNarrow, dropout: dropoutAVX2,
-	transpose: transposeVector, bytesToFloat: bytesToFloatNarrow, firstNonFinite: firstNonFinite(finitePrefixAVX2),
-	sgd: sgdAVX2, momentum: momentumAVX2, nesterov: nesterovAVX2, adam: adamAVX2, amsgrad: amsgradAVX2,
-	adagrad: adagradAVX2, fmaPeak: fmaPeakAVX2,
+	axpy: avx.AxpyAVX2, add: avx.AddAVX2, sum: avx.SumAVX2, scale: avx.ScaleAVX2,
+	reluGrad: avx.ReluGradAVX2, addRows: avx.AddRowsAVX2, columnStats: avx.ColumnStatsAVX2,
+	scaleShift: avx.ScaleShiftAVX2, batchNormGrad: avx.BatchNormGradAVX2,
+	maxPool: maxPoolNarrow, maxPoolGrad: maxPoolGradNarrow, dropout: avx.DropoutAVX2,
+	transpose: transposeVector, bytesToFloat: bytesToFloatNarrow, firstNonFinite: firstNonFinite(avx.FinitePrefixAVX2),
+	sgd: avx.SgdAVX2, momentum: avx.MomentumAVX2, nesterov: avx.NesterovAVX2, adam: avx.AdamAVX2, amsgrad: avx.AmsgradAVX2,
+	adagrad: avx.AdagradAVX2, fmaPeak: avx.FmaPeakAVX2,
 }
 
 func firstNonFinite(prefix func(x []float32) int) func(x []float32) int {
@@ -51,7 +55,7 @@ func firstNonFinite(prefix func(x []float32) int) func(x []float32) int {
 
 func maxPoolNarrow(dst []float32, index []uint8, top, bottom []float32, channels int) {
 	if channels%8 == 0 {
-		maxPoolAVX2(dst, index, top, bottom, channels)
+		avx.MaxPoolAVX2(dst, index, top, bottom, channels)
 	} else {
 		maxPoolGeneric(dst, index, top, bottom, channels)
 	}
@@ -59,7 +63,7 @@ func maxPoolNarrow(dst []float32, index []uint8, top, bottom []float32, channels
 
 func maxPoolGradNarrow(dtop, dbottom, dy []float32, index []uint8, channels int) {
 	if channels%8 == 0 {
-		maxPoolGradAVX2(dtop, dbottom, dy, index, channels)
+		avx.MaxPoolGradAVX2(dtop, dbottom, dy, index, channels)
 	} else {
 		maxPoolGradGeneric(dtop, dbottom, dy, index, channels)
 	}
@@ -67,7 +71,7 @@ func maxPoolGradNarrow(dtop, dbottom, dy []float32, index []uint8, channels int)
 
 func bytesToFloatNarrow(dst []float32, src []byte, scale, shift float32) {
 	n := len(src) &^ 7
-	bytesToFloatAVX2(dst[:n], src[:n], scale, shift)
+	avx.BytesToFloatAVX2(dst[:n], src[:n], scale, shift)
 	bytesToFloatGeneric(dst[n:], src[n:], scale, shift)
 }
 
@@ -76,7 +80,7 @@ func transposeVector(dst []float32, dstRow int, src []float32, srcRow, rows, col
 	r8, c8 := rows&^7, cols&^7
 	if c8 > 0 {
 		for r := 0; r < r8; r += 8 {
-			transpose8AVX2(&dst[r], 4*dstRow, &src[r*srcRow], 4*srcRow, c8/8)
+			avx.Transpose8AVX2(&dst[r], 4*dstRow, &src[r*srcRow], 4*srcRow, c8/8)
 		}
 	}
 	if c8 < cols {

@@ -20,7 +20,7 @@ DATA iotaAVX512<>+56(SB)/4, $0x0000000e
 DATA iotaAVX512<>+60(SB)/4, $0x0000000f
 GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
 
-// func tile1x16AVX512(t *tile)
+// func tile1x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -94,7 +94,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x16AVX512(t *tile)
+// func tile2x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -178,7 +178,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x16AVX512(t *tile)
+// func tile3x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -270,7 +270,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x16AVX512(t *tile)
+// func tile4x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -371,7 +371,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x16AVX512(t *tile)
+// func tile5x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -480,7 +480,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x16AVX512(t *tile)
+// func tile6x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -623,7 +623,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile7x16AVX512(t *tile)
+// func tile7x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -776,7 +776,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile8x16AVX512(t *tile)
+// func tile8x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -940,7 +940,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile9x16AVX512(t *tile)
+// func tile9x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1114,7 +1114,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile10x16AVX512(t *tile)
+// func tile10x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1299,7 +1299,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile11x16AVX512(t *tile)
+// func tile11x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1494,7 +1494,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile12x16AVX512(t *tile)
+// func tile12x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1700,7 +1700,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile13x16AVX512(t *tile)
+// func tile13x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1916,7 +1916,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile14x16AVX512(t *tile)
+// func tile14x16AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x16AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2143,7 +2143,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile1x32AVX512(t *tile)
+// func tile1x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2225,7 +2225,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x32AVX512(t *tile)
+// func tile2x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2324,7 +2324,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x32AVX512(t *tile)
+// func tile3x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2438,7 +2438,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x32AVX512(t *tile)
+// func tile4x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2568,7 +2568,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x32AVX512(t *tile)
+// func tile5x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2713,7 +2713,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x32AVX512(t *tile)
+// func tile6x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2925,7 +2925,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile7x32AVX512(t *tile)
+// func tile7x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3158,7 +3158,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile8x32AVX512(t *tile)
+// func tile8x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3413,7 +3413,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile9x32AVX512(t *tile)
+// func tile9x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3689,7 +3689,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile10x32AVX512(t *tile)
+// func tile10x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3987,7 +3987,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile11x32AVX512(t *tile)
+// func tile11x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4306,7 +4306,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile12x32AVX512(t *tile)
+// func tile12x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4647,7 +4647,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile13x32AVX512(t *tile)
+// func tile13x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -5009,7 +5009,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile14x32AVX512(t *tile)
+// func tile14x32AVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x32AVX512(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -5393,7 +5393,7 @@ next:
 	VZEROUPPER
 	RET
 
-// func tile1x16MaskedAVX512(t *tile)
+// func tile1x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -5469,7 +5469,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x16MaskedAVX512(t *tile)
+// func tile2x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -5555,7 +5555,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x16MaskedAVX512(t *tile)
+// func tile3x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -5649,7 +5649,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x16MaskedAVX512(t *tile)
+// func tile4x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -5752,7 +5752,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x16MaskedAVX512(t *tile)
+// func tile5x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -5863,7 +5863,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x16MaskedAVX512(t *tile)
+// func tile6x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -5983,7 +5983,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile7x16MaskedAVX512(t *tile)
+// func tile7x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -6111,7 +6111,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile8x16MaskedAVX512(t *tile)
+// func tile8x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -6248,7 +6248,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile9x16MaskedAVX512(t *tile)
+// func tile9x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -6393,7 +6393,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile10x16MaskedAVX512(t *tile)
+// func tile10x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -6547,7 +6547,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile11x16MaskedAVX512(t *tile)
+// func tile11x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -6709,7 +6709,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile12x16MaskedAVX512(t *tile)
+// func tile12x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -6880,7 +6880,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile13x16MaskedAVX512(t *tile)
+// func tile13x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7059,7 +7059,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile14x16MaskedAVX512(t *tile)
+// func tile14x16MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x16MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7247,7 +7247,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile1x32MaskedAVX512(t *tile)
+// func tile1x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile1x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7331,7 +7331,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x32MaskedAVX512(t *tile)
+// func tile2x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile2x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7432,7 +7432,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x32MaskedAVX512(t *tile)
+// func tile3x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile3x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7548,7 +7548,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x32MaskedAVX512(t *tile)
+// func tile4x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile4x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7680,7 +7680,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x32MaskedAVX512(t *tile)
+// func tile5x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile5x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7827,7 +7827,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x32MaskedAVX512(t *tile)
+// func tile6x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile6x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -7990,7 +7990,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile7x32MaskedAVX512(t *tile)
+// func tile7x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile7x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -8168,7 +8168,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile8x32MaskedAVX512(t *tile)
+// func tile8x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile8x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -8362,7 +8362,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile9x32MaskedAVX512(t *tile)
+// func tile9x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile9x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -8571,7 +8571,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile10x32MaskedAVX512(t *tile)
+// func tile10x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile10x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -8796,7 +8796,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile11x32MaskedAVX512(t *tile)
+// func tile11x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile11x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -9036,7 +9036,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile12x32MaskedAVX512(t *tile)
+// func tile12x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile12x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -9292,7 +9292,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile13x32MaskedAVX512(t *tile)
+// func tile13x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile13x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15
@@ -9563,7 +9563,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile14x32MaskedAVX512(t *tile)
+// func tile14x32MaskedAVX512(t *Tile)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·tile14x32MaskedAVX512(SB), NOSPLIT, $0-8
 	MOVQ  t+0(FP), R15

@@ -30,7 +30,7 @@ DATA lanesAVX2<>+56(SB)/4, $0x00000000
 DATA lanesAVX2<>+60(SB)/4, $0x00000000
 GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
 
-// func tile1x8AVX2(t *tile)
+// func tile1x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -105,7 +105,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x8AVX2(t *tile)
+// func tile2x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -191,7 +191,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x8AVX2(t *tile)
+// func tile3x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -286,7 +286,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x8AVX2(t *tile)
+// func tile4x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -391,7 +391,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x8AVX2(t *tile)
+// func tile5x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -505,7 +505,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x8AVX2(t *tile)
+// func tile6x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -629,7 +629,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile7x8AVX2(t *tile)
+// func tile7x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile7x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -762,7 +762,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile8x8AVX2(t *tile)
+// func tile8x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile8x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -905,7 +905,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile9x8AVX2(t *tile)
+// func tile9x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile9x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1057,7 +1057,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile10x8AVX2(t *tile)
+// func tile10x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile10x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1219,7 +1219,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile11x8AVX2(t *tile)
+// func tile11x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile11x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1390,7 +1390,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile12x8AVX2(t *tile)
+// func tile12x8AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile12x8AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1571,7 +1571,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile1x16AVX2(t *tile)
+// func tile1x16AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1653,7 +1653,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x16AVX2(t *tile)
+// func tile2x16AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1752,7 +1752,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x16AVX2(t *tile)
+// func tile3x16AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1866,7 +1866,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x16AVX2(t *tile)
+// func tile4x16AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -1996,7 +1996,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x16AVX2(t *tile)
+// func tile5x16AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2141,7 +2141,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x16AVX2(t *tile)
+// func tile6x16AVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16AVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2302,7 +2302,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile1x8MaskedAVX2(t *tile)
+// func tile1x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2382,7 +2382,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x8MaskedAVX2(t *tile)
+// func tile2x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2475,7 +2475,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x8MaskedAVX2(t *tile)
+// func tile3x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2579,7 +2579,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x8MaskedAVX2(t *tile)
+// func tile4x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2695,7 +2695,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x8MaskedAVX2(t *tile)
+// func tile5x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2822,7 +2822,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x8MaskedAVX2(t *tile)
+// func tile6x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -2961,7 +2961,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile7x8MaskedAVX2(t *tile)
+// func tile7x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile7x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3111,7 +3111,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile8x8MaskedAVX2(t *tile)
+// func tile8x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile8x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3273,7 +3273,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile9x8MaskedAVX2(t *tile)
+// func tile9x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile9x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3446,7 +3446,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile10x8MaskedAVX2(t *tile)
+// func tile10x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile10x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3631,7 +3631,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile11x8MaskedAVX2(t *tile)
+// func tile11x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile11x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -3827,7 +3827,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile12x8MaskedAVX2(t *tile)
+// func tile12x8MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile12x8MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4035,7 +4035,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile1x16MaskedAVX2(t *tile)
+// func tile1x16MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile1x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4122,7 +4122,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile2x16MaskedAVX2(t *tile)
+// func tile2x16MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile2x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4228,7 +4228,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile3x16MaskedAVX2(t *tile)
+// func tile3x16MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile3x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4351,7 +4351,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile4x16MaskedAVX2(t *tile)
+// func tile4x16MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile4x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4492,7 +4492,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile5x16MaskedAVX2(t *tile)
+// func tile5x16MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile5x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15
@@ -4650,7 +4650,7 @@ step:
 	VZEROUPPER
 	RET
 
-// func tile6x16MaskedAVX2(t *tile)
+// func tile6x16MaskedAVX2(t *Tile)
 // Requires: AVX, FMA3, MMX+
 TEXT ·tile6x16MaskedAVX2(SB), NOSPLIT, $0-8
 	MOVQ t+0(FP), R15

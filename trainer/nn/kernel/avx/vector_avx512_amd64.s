@@ -20,9 +20,9 @@ DATA iotaAVX512<>+56(SB)/4, $0x0000000e
 DATA iotaAVX512<>+60(SB)/4, $0x0000000f
 GLOBL iotaAVX512<>(SB), RODATA|NOPTR, $64
 
-// func axpyAVX512(a float32, x []float32, y []float32)
+// func AxpyAVX512(a float32, x []float32, y []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·axpyAVX512(SB), NOSPLIT, $0-56
+TEXT ·AxpyAVX512(SB), NOSPLIT, $0-56
 	MOVQ         x_base+8(FP), AX
 	MOVQ         y_base+32(FP), CX
 	MOVQ         x_len+16(FP), DX
@@ -78,9 +78,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addAVX512(dst []float32, x []float32)
+// func AddAVX512(dst []float32, x []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·addAVX512(SB), NOSPLIT, $0-48
+TEXT ·AddAVX512(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), AX
 	MOVQ dst_base+0(FP), CX
 	MOVQ x_len+32(FP), DX
@@ -130,9 +130,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func sumAVX512(dst []float32, x []float32, z []float32, floor float32)
+// func SumAVX512(dst []float32, x []float32, z []float32, floor float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·sumAVX512(SB), NOSPLIT, $0-76
+TEXT ·SumAVX512(SB), NOSPLIT, $0-76
 	MOVQ         x_base+24(FP), AX
 	MOVQ         z_base+48(FP), CX
 	MOVQ         dst_base+0(FP), DX
@@ -189,9 +189,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleAVX512(a float32, x []float32)
+// func ScaleAVX512(a float32, x []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·scaleAVX512(SB), NOSPLIT, $0-32
+TEXT ·ScaleAVX512(SB), NOSPLIT, $0-32
 	MOVQ         x_base+8(FP), AX
 	MOVQ         x_len+16(FP), CX
 	XORQ         DX, DX
@@ -236,9 +236,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func reluGradAVX512(dy []float32, y []float32)
+// func ReluGradAVX512(dy []float32, y []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·reluGradAVX512(SB), NOSPLIT, $0-48
+TEXT ·ReluGradAVX512(SB), NOSPLIT, $0-48
 	MOVQ   dy_base+0(FP), AX
 	MOVQ   y_base+24(FP), CX
 	MOVQ   dy_len+8(FP), DX
@@ -294,9 +294,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func bytesToFloatAVX512(dst []float32, src []byte, scale float32, shift float32)
+// func BytesToFloatAVX512(dst []float32, src []byte, scale float32, shift float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·bytesToFloatAVX512(SB), NOSPLIT, $0-56
+TEXT ·BytesToFloatAVX512(SB), NOSPLIT, $0-56
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -353,9 +353,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dropoutAVX512(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
+// func DropoutAVX512(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·dropoutAVX512(SB), NOSPLIT, $0-64
+TEXT ·DropoutAVX512(SB), NOSPLIT, $0-64
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -445,9 +445,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func sgdAVX512(p []float32, g []float32, lr float32)
+// func SgdAVX512(p []float32, g []float32, lr float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·sgdAVX512(SB), NOSPLIT, $0-52
+TEXT ·SgdAVX512(SB), NOSPLIT, $0-52
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         p_len+8(FP), DX
@@ -503,9 +503,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func momentumAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
+// func MomentumAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·momentumAVX512(SB), NOSPLIT, $0-80
+TEXT ·MomentumAVX512(SB), NOSPLIT, $0-80
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         v_base+48(FP), DX
@@ -565,9 +565,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func nesterovAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
+// func NesterovAVX512(p []float32, g []float32, v []float32, lr float32, mu float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·nesterovAVX512(SB), NOSPLIT, $0-80
+TEXT ·NesterovAVX512(SB), NOSPLIT, $0-80
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         v_base+48(FP), DX
@@ -633,9 +633,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func adamAVX512(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
+// func AdamAVX512(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·adamAVX512(SB), NOSPLIT, $0-112
+TEXT ·AdamAVX512(SB), NOSPLIT, $0-112
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         m_base+48(FP), DX
@@ -709,9 +709,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func amsgradAVX512(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
+// func AmsgradAVX512(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·amsgradAVX512(SB), NOSPLIT, $0-136
+TEXT ·AmsgradAVX512(SB), NOSPLIT, $0-136
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         m_base+48(FP), DX
@@ -792,9 +792,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func adagradAVX512(p []float32, g []float32, acc []float32, lr float32, eps float32)
+// func AdagradAVX512(p []float32, g []float32, acc []float32, lr float32, eps float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·adagradAVX512(SB), NOSPLIT, $0-80
+TEXT ·AdagradAVX512(SB), NOSPLIT, $0-80
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         acc_base+48(FP), DX
@@ -851,9 +851,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addRowsAVX512(dst []float32, x []float32)
+// func AddRowsAVX512(dst []float32, x []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·addRowsAVX512(SB), NOSPLIT, $0-48
+TEXT ·AddRowsAVX512(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ x_len+32(FP), DX
@@ -939,9 +939,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleShiftAVX512(dst []float32, x []float32, a []float32, b []float32, floor float32)
+// func ScaleShiftAVX512(dst []float32, x []float32, a []float32, b []float32, floor float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·scaleShiftAVX512(SB), NOSPLIT, $0-100
+TEXT ·ScaleShiftAVX512(SB), NOSPLIT, $0-100
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ a_base+48(FP), DX
@@ -1030,9 +1030,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func batchNormGradAVX512(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
+// func BatchNormGradAVX512(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·batchNormGradAVX512(SB), NOSPLIT, $0-148
+TEXT ·BatchNormGradAVX512(SB), NOSPLIT, $0-148
 	MOVQ dx_base+0(FP), AX
 	MOVQ dy_base+24(FP), CX
 	MOVQ x_base+48(FP), DX
@@ -1157,9 +1157,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func columnStatsAVX512(s1 []float64, s2 []float64, x []float32, z []float32)
+// func ColumnStatsAVX512(s1 []float64, s2 []float64, x []float32, z []float32)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·columnStatsAVX512(SB), NOSPLIT, $0-96
+TEXT ·ColumnStatsAVX512(SB), NOSPLIT, $0-96
 	MOVQ s1_base+0(FP), AX
 	MOVQ s2_base+24(FP), CX
 	MOVQ x_base+48(FP), DX
@@ -1251,9 +1251,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func maxPoolAVX512(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
+// func MaxPoolAVX512(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·maxPoolAVX512(SB), NOSPLIT, $0-104
+TEXT ·MaxPoolAVX512(SB), NOSPLIT, $0-104
 	MOVL         $0x00000001, AX
 	VPBROADCASTD AX, Z0
 	MOVL         $0x00000002, AX
@@ -1344,9 +1344,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func maxPoolGradAVX512(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
+// func MaxPoolGradAVX512(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·maxPoolGradAVX512(SB), NOSPLIT, $0-104
+TEXT ·MaxPoolGradAVX512(SB), NOSPLIT, $0-104
 	VPXORD       Z0, Z0, Z0
 	MOVL         $0x00000001, AX
 	VPBROADCASTD AX, Z1
@@ -1442,9 +1442,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func finitePrefixAVX512(x []float32) (n int)
+// func FinitePrefixAVX512(x []float32) (n int)
 // Requires: AVX, AVX512F
-TEXT ·finitePrefixAVX512(SB), NOSPLIT, $0-32
+TEXT ·FinitePrefixAVX512(SB), NOSPLIT, $0-32
 	MOVQ         x_base+0(FP), AX
 	MOVQ         x_len+8(FP), CX
 	XORQ         DX, DX
@@ -1478,9 +1478,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func transpose8AVX512(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
+// func Transpose8AVX512(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
 // Requires: AVX
-TEXT ·transpose8AVX512(SB), NOSPLIT, $0-40
+TEXT ·Transpose8AVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ src+16(FP), CX
 	MOVQ dstRow+8(FP), DX
@@ -1551,9 +1551,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func copyRowsAVX512(dst *float32, src *float32, srcRow int, rows int, columns int)
+// func CopyRowsAVX512(dst *float32, src *float32, srcRow int, rows int, columns int)
 // Requires: AVX, AVX512F, BMI2, CMOV
-TEXT ·copyRowsAVX512(SB), NOSPLIT, $0-40
+TEXT ·CopyRowsAVX512(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), AX
 	MOVQ    src+8(FP), CX
 	MOVQ    srcRow+16(FP), DX
@@ -1588,9 +1588,9 @@ row:
 	VZEROUPPER
 	RET
 
-// func fmaPeakAVX512(iterations int) (flops int)
+// func FmaPeakAVX512(iterations int) (flops int)
 // Requires: AVX, AVX512F
-TEXT ·fmaPeakAVX512(SB), NOSPLIT, $0-16
+TEXT ·FmaPeakAVX512(SB), NOSPLIT, $0-16
 	MOVQ   iterations+0(FP), AX
 	IMUL3Q $0x00000180, AX, CX
 	VPXORD Z13, Z13, Z13

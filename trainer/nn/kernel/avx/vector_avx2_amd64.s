@@ -30,9 +30,9 @@ DATA lanesAVX2<>+56(SB)/4, $0x00000000
 DATA lanesAVX2<>+60(SB)/4, $0x00000000
 GLOBL lanesAVX2<>(SB), RODATA|NOPTR, $64
 
-// func axpyAVX2(a float32, x []float32, y []float32)
+// func AxpyAVX2(a float32, x []float32, y []float32)
 // Requires: AVX, CMOV
-TEXT ·axpyAVX2(SB), NOSPLIT, $0-56
+TEXT ·AxpyAVX2(SB), NOSPLIT, $0-56
 	MOVQ         x_base+8(FP), AX
 	MOVQ         y_base+32(FP), CX
 	MOVQ         x_len+16(FP), DX
@@ -88,9 +88,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addAVX2(dst []float32, x []float32)
+// func AddAVX2(dst []float32, x []float32)
 // Requires: AVX, CMOV
-TEXT ·addAVX2(SB), NOSPLIT, $0-48
+TEXT ·AddAVX2(SB), NOSPLIT, $0-48
 	MOVQ x_base+24(FP), AX
 	MOVQ dst_base+0(FP), CX
 	MOVQ x_len+32(FP), DX
@@ -140,9 +140,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func sumAVX2(dst []float32, x []float32, z []float32, floor float32)
+// func SumAVX2(dst []float32, x []float32, z []float32, floor float32)
 // Requires: AVX, CMOV
-TEXT ·sumAVX2(SB), NOSPLIT, $0-76
+TEXT ·SumAVX2(SB), NOSPLIT, $0-76
 	MOVQ         x_base+24(FP), AX
 	MOVQ         z_base+48(FP), CX
 	MOVQ         dst_base+0(FP), DX
@@ -199,9 +199,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleAVX2(a float32, x []float32)
+// func ScaleAVX2(a float32, x []float32)
 // Requires: AVX, CMOV
-TEXT ·scaleAVX2(SB), NOSPLIT, $0-32
+TEXT ·ScaleAVX2(SB), NOSPLIT, $0-32
 	MOVQ         x_base+8(FP), AX
 	MOVQ         x_len+16(FP), CX
 	XORQ         DX, DX
@@ -246,9 +246,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func reluGradAVX2(dy []float32, y []float32)
+// func ReluGradAVX2(dy []float32, y []float32)
 // Requires: AVX, CMOV
-TEXT ·reluGradAVX2(SB), NOSPLIT, $0-48
+TEXT ·ReluGradAVX2(SB), NOSPLIT, $0-48
 	MOVQ   dy_base+0(FP), AX
 	MOVQ   y_base+24(FP), CX
 	MOVQ   dy_len+8(FP), DX
@@ -304,9 +304,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func bytesToFloatAVX2(dst []float32, src []byte, scale float32, shift float32)
+// func BytesToFloatAVX2(dst []float32, src []byte, scale float32, shift float32)
 // Requires: AVX, AVX2, CMOV
-TEXT ·bytesToFloatAVX2(SB), NOSPLIT, $0-56
+TEXT ·BytesToFloatAVX2(SB), NOSPLIT, $0-56
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         src_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -363,9 +363,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func dropoutAVX2(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
+// func DropoutAVX2(dst []float32, x []float32, counter uint32, seed uint32, threshold uint32, scale float32)
 // Requires: AVX, AVX2, CMOV
-TEXT ·dropoutAVX2(SB), NOSPLIT, $0-64
+TEXT ·DropoutAVX2(SB), NOSPLIT, $0-64
 	MOVQ         dst_base+0(FP), AX
 	MOVQ         x_base+24(FP), CX
 	MOVQ         dst_len+8(FP), DX
@@ -461,9 +461,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func sgdAVX2(p []float32, g []float32, lr float32)
+// func SgdAVX2(p []float32, g []float32, lr float32)
 // Requires: AVX, CMOV
-TEXT ·sgdAVX2(SB), NOSPLIT, $0-52
+TEXT ·SgdAVX2(SB), NOSPLIT, $0-52
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         p_len+8(FP), DX
@@ -519,9 +519,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func momentumAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
+// func MomentumAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
 // Requires: AVX, CMOV
-TEXT ·momentumAVX2(SB), NOSPLIT, $0-80
+TEXT ·MomentumAVX2(SB), NOSPLIT, $0-80
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         v_base+48(FP), DX
@@ -581,9 +581,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func nesterovAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
+// func NesterovAVX2(p []float32, g []float32, v []float32, lr float32, mu float32)
 // Requires: AVX, CMOV
-TEXT ·nesterovAVX2(SB), NOSPLIT, $0-80
+TEXT ·NesterovAVX2(SB), NOSPLIT, $0-80
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         v_base+48(FP), DX
@@ -649,9 +649,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func adamAVX2(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
+// func AdamAVX2(p []float32, g []float32, m []float32, v []float32, lr float32, c1 float32, c2 float32, eps float32)
 // Requires: AVX, CMOV
-TEXT ·adamAVX2(SB), NOSPLIT, $0-112
+TEXT ·AdamAVX2(SB), NOSPLIT, $0-112
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         m_base+48(FP), DX
@@ -725,9 +725,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func amsgradAVX2(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
+// func AmsgradAVX2(p []float32, g []float32, m []float32, v []float32, vhat []float32, lr float32, c1 float32, c2 float32, eps float32)
 // Requires: AVX, CMOV
-TEXT ·amsgradAVX2(SB), NOSPLIT, $0-136
+TEXT ·AmsgradAVX2(SB), NOSPLIT, $0-136
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         m_base+48(FP), DX
@@ -808,9 +808,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func adagradAVX2(p []float32, g []float32, acc []float32, lr float32, eps float32)
+// func AdagradAVX2(p []float32, g []float32, acc []float32, lr float32, eps float32)
 // Requires: AVX, CMOV
-TEXT ·adagradAVX2(SB), NOSPLIT, $0-80
+TEXT ·AdagradAVX2(SB), NOSPLIT, $0-80
 	MOVQ         p_base+0(FP), AX
 	MOVQ         g_base+24(FP), CX
 	MOVQ         acc_base+48(FP), DX
@@ -867,9 +867,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func addRowsAVX2(dst []float32, x []float32)
+// func AddRowsAVX2(dst []float32, x []float32)
 // Requires: AVX, CMOV
-TEXT ·addRowsAVX2(SB), NOSPLIT, $0-48
+TEXT ·AddRowsAVX2(SB), NOSPLIT, $0-48
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ x_len+32(FP), DX
@@ -939,9 +939,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func scaleShiftAVX2(dst []float32, x []float32, a []float32, b []float32, floor float32)
+// func ScaleShiftAVX2(dst []float32, x []float32, a []float32, b []float32, floor float32)
 // Requires: AVX, CMOV
-TEXT ·scaleShiftAVX2(SB), NOSPLIT, $0-100
+TEXT ·ScaleShiftAVX2(SB), NOSPLIT, $0-100
 	MOVQ dst_base+0(FP), AX
 	MOVQ x_base+24(FP), CX
 	MOVQ a_base+48(FP), DX
@@ -1016,9 +1016,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func batchNormGradAVX2(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
+// func BatchNormGradAVX2(dx []float32, dy []float32, x []float32, k1 []float32, k2 []float32, k3 []float32, keep uint32)
 // Requires: AVX, CMOV
-TEXT ·batchNormGradAVX2(SB), NOSPLIT, $0-148
+TEXT ·BatchNormGradAVX2(SB), NOSPLIT, $0-148
 	MOVQ dx_base+0(FP), AX
 	MOVQ dy_base+24(FP), CX
 	MOVQ x_base+48(FP), DX
@@ -1115,9 +1115,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func columnStatsAVX2(s1 []float64, s2 []float64, x []float32, z []float32)
+// func ColumnStatsAVX2(s1 []float64, s2 []float64, x []float32, z []float32)
 // Requires: AVX, AVX2, CMOV, FMA3
-TEXT ·columnStatsAVX2(SB), NOSPLIT, $0-96
+TEXT ·ColumnStatsAVX2(SB), NOSPLIT, $0-96
 	MOVQ s1_base+0(FP), AX
 	MOVQ s2_base+24(FP), CX
 	MOVQ x_base+48(FP), DX
@@ -1215,9 +1215,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func maxPoolAVX2(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
+// func MaxPoolAVX2(dst []float32, index []uint8, top []float32, bottom []float32, channels int)
 // Requires: AVX, AVX2
-TEXT ·maxPoolAVX2(SB), NOSPLIT, $0-104
+TEXT ·MaxPoolAVX2(SB), NOSPLIT, $0-104
 	MOVL         $0x00000001, AX
 	VMOVD        AX, X0
 	VPBROADCASTD X0, Y0
@@ -1280,9 +1280,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func maxPoolGradAVX2(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
+// func MaxPoolGradAVX2(dtop []float32, dbottom []float32, dy []float32, index []uint8, channels int)
 // Requires: AVX, AVX2
-TEXT ·maxPoolGradAVX2(SB), NOSPLIT, $0-104
+TEXT ·MaxPoolGradAVX2(SB), NOSPLIT, $0-104
 	VXORPS       Y0, Y0, Y0
 	MOVL         $0x00000001, AX
 	VMOVD        AX, X1
@@ -1345,9 +1345,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func finitePrefixAVX2(x []float32) (n int)
+// func FinitePrefixAVX2(x []float32) (n int)
 // Requires: AVX, AVX2
-TEXT ·finitePrefixAVX2(SB), NOSPLIT, $0-32
+TEXT ·FinitePrefixAVX2(SB), NOSPLIT, $0-32
 	MOVQ         x_base+0(FP), AX
 	MOVQ         x_len+8(FP), CX
 	XORQ         DX, DX
@@ -1382,9 +1382,9 @@ done:
 	VZEROUPPER
 	RET
 
-// func transpose8AVX2(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
+// func Transpose8AVX2(dst *float32, dstRow int, src *float32, srcRow int, blocks int)
 // Requires: AVX
-TEXT ·transpose8AVX2(SB), NOSPLIT, $0-40
+TEXT ·Transpose8AVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), AX
 	MOVQ src+16(FP), CX
 	MOVQ dstRow+8(FP), DX
@@ -1455,9 +1455,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func copyRowsAVX2(dst *float32, src *float32, srcRow int, rows int, columns int)
+// func CopyRowsAVX2(dst *float32, src *float32, srcRow int, rows int, columns int)
 // Requires: AVX, CMOV
-TEXT ·copyRowsAVX2(SB), NOSPLIT, $0-40
+TEXT ·CopyRowsAVX2(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), AX
 	MOVQ    src+8(FP), CX
 	MOVQ    srcRow+16(FP), DX
@@ -1492,9 +1492,9 @@ row:
 	VZEROUPPER
 	RET
 
-// func fmaPeakAVX2(iterations int) (flops int)
+// func FmaPeakAVX2(iterations int) (flops int)
 // Requires: AVX, FMA3
-TEXT ·fmaPeakAVX2(SB), NOSPLIT, $0-16
+TEXT ·FmaPeakAVX2(SB), NOSPLIT, $0-16
 	MOVQ   iterations+0(FP), AX
 	IMUL3Q $0x000000c0, AX, CX
 	VXORPS Y13, Y13, Y13
