@@ -17,10 +17,14 @@ import (
 // ErrNotFound says that the namespace has no job of that name.
 var ErrNotFound = errors.New("not found")
 
+// ErrUnreachable says that the cluster has not answered.
+var ErrUnreachable = errors.New("cannot be reached")
+
 // How long a request may take, and for how long one is repeated that could not be answered: not long if the
 // cluster has never answered, since its address is wrong then; long if it has, since API servers are restarted.
 const (
 	answerLimit    = 10 * time.Second
+	firstAnswer    = 4 * time.Second // of a cluster that has not answered yet
 	firstPatience  = 2 * time.Second
 	patience       = 10 * time.Minute
 	firstBackoff   = 200 * time.Millisecond
@@ -28,11 +32,15 @@ const (
 )
 
 // ask does one request, again and again while the cluster cannot answer. doing is what its error begins with:
-// "list pods".
+// "list pods". A cluster that has not answered the first request is not asked for more.
 func ask[T any](ctx context.Context, c *Client, doing string, request func(context.Context) (T, error)) (T, error) {
 	began, backoff := time.Now(), firstBackoff
+	if lost := c.lost.Load(); lost != nil && !c.reached.Load() {
+		var none T
+		return none, c.explain(doing, *lost)
+	}
 	for {
-		answer, err := once(ctx, request)
+		answer, err := once(ctx, c.limit(), request)
 		if err == nil || !transient(err) {
 			c.reached.Store(true)
 			if c.away.CompareAndSwap(true, false) {
@@ -43,6 +51,9 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 		limit := firstPatience
 		if c.reached.Load() {
 			limit = patience
+		}
+		if ctx.Err() == nil && !c.reached.Load() && time.Since(began)+backoff > limit {
+			c.lost.Store(&err)
 		}
 		if ctx.Err() != nil || time.Since(began)+backoff > limit {
 			return answer, c.explain(doing, causeOr(ctx, err))
@@ -55,18 +66,30 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 	}
 }
 
+// limit returns how long a request may take now: of a cluster whose credentials another program brings, which may ask its user,
+// the first answer may take longer.
+func (c *Client) limit() time.Duration {
+	if c.reached.Load() || c.config != nil && (c.config.ExecProvider != nil || c.config.AuthProvider != nil) {
+		return answerLimit
+	}
+	return firstAnswer
+}
+
 // once does a request within the time that one may take.
-func once[T any](ctx context.Context, request func(context.Context) (T, error)) (T, error) {
-	limited, cancel := context.WithTimeoutCause(ctx, answerLimit, errNoAnswer)
+func once[T any](ctx context.Context, limit time.Duration, request func(context.Context) (T, error)) (T, error) {
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answer, err := request(limited)
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = errNoAnswer
+		err = noAnswer{limit}
 	}
 	return answer, err
 }
 
-var errNoAnswer = fmt.Errorf("no answer in %v", answerLimit)
+// noAnswer says that a request was not answered in time.
+type noAnswer struct{ limit time.Duration }
+
+func (n noAnswer) Error() string { return fmt.Sprintf("no answer in %v", n.limit) }
 
 // causeOr is why ctx has ended if it has, and else err.
 func causeOr(ctx context.Context, err error) error {
@@ -94,7 +117,8 @@ func transient(err error) bool {
 // unreachable tells whether the cluster has not answered at all.
 func unreachable(err error) bool {
 	_, dialed := errors.AsType[*net.OpError](err)
-	return dialed || errors.Is(err, errNoAnswer) || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+	_, silent := errors.AsType[noAnswer](err)
+	return dialed || silent || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsHTTP2ConnectionLost(err) ||
 		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }
 
@@ -107,13 +131,13 @@ func (c *Client) explain(doing string, err error) error {
 	case errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded):
 		return err
 	case api.IsUnauthorized(err):
-		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w", doing, c.server, err)
+		return fmt.Errorf("%s: the cluster at %s does not accept the credentials of the kubeconfig: %w", doing, c.where(), err)
 	case api.IsForbidden(err):
 		return fmt.Errorf("%s: %w%s", doing, err, c.remedy(err))
 	case failed:
-		return fmt.Errorf("%s: the cluster at %s cannot be reached: %w", doing, c.server, request.Err)
+		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, request.Err)
 	case unreachable(err):
-		return fmt.Errorf("%s: the cluster at %s cannot be reached: %w", doing, c.server, err)
+		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)
 }

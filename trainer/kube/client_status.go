@@ -154,7 +154,7 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 // warning is the last warning about an object that is not a master's, "" if there is none or it may not be read. What its
 // master has said of a job is in the state, and is not why it waits now.
 func (c *Client) warning(ctx context.Context, uid string) string {
-	list, err := once(ctx, func(ctx context.Context) (*core.EventList, error) {
+	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
 			FieldSelector: fields.Set{"involvedObject.uid": uid, "type": core.EventTypeWarning}.String(),
 		})

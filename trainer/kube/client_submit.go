@@ -279,7 +279,7 @@ func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*ba
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerLimit)
 	defer cancel()
-	if mine, e := once(ctx, find); e == nil && mine != nil {
+	if mine, e := once(ctx, answerLimit, find); e == nil && mine != nil {
 		err = errors.Join(err, c.remove(ctx, name, mine.UID))
 	}
 	return nil, err

@@ -108,7 +108,7 @@ func (c *Client) setSuspend(ctx context.Context, name string, suspend bool) erro
 func (c *Client) withheld(ctx context.Context, o *batch.Job) bool {
 	o = o.DeepCopy()
 	o.Spec.Suspend = new(false)
-	would, err := once(ctx, func(ctx context.Context) (*batch.Job, error) {
+	would, err := once(ctx, c.limit(), func(ctx context.Context) (*batch.Job, error) {
 		return c.set.BatchV1().Jobs(c.namespace).Create(ctx, o, meta.CreateOptions{DryRun: []string{meta.DryRunAll}})
 	})
 	return err == nil && suspended(would)

@@ -1,17 +1,21 @@
 package kube
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/client-go/kubernetes"
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // of clusters with OpenID
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // ErrNoCluster says that nothing tells where a cluster is.
@@ -37,10 +41,12 @@ type Client struct {
 	config    *rest.Config // for streams
 	namespace string
 	server    string // address
+	context   string // "", or which context of which kubeconfig names it, in brackets
 	place     string // the flags that it was found by
 	notes     io.Writer
-	reached   atomic.Bool // it has answered once
-	away      atomic.Bool // it does not answer at the moment, and that was noted
+	reached   atomic.Bool           // it has answered once
+	away      atomic.Bool           // it does not answer at the moment, and that was noted
+	lost      atomic.Pointer[error] // why it has never answered; nil: it has, or was not asked
 }
 
 // Connect reads where the cluster is; it does not talk to it yet. It is
@@ -53,7 +59,8 @@ func Connect(at Place) (*Client, error) {
 	overrides.Context.Namespace = at.Namespace
 	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	files := strings.Join(rules.GetLoadingPrecedence(), ", ")
-	if raw, err := loader.RawConfig(); err == nil && at.Context != "" && raw.Contexts[at.Context] == nil {
+	raw, err := loader.RawConfig()
+	if err == nil && at.Context != "" && raw.Contexts[at.Context] == nil {
 		return nil, fmt.Errorf("--context=%s: there is no such context in %s", at.Context, files)
 	}
 	config, err := loader.ClientConfig()
@@ -65,6 +72,7 @@ func Connect(at Place) (*Client, error) {
 		return nil, at.explain(err, files)
 	}
 	config.QPS, config.Burst = clientRate, clientBurst
+	config.Dial = (&net.Dialer{Timeout: firstAnswer, KeepAlive: 30 * time.Second}).DialContext
 	config.UserAgent = "elasticdl"
 	config.WarningHandler = rest.NoWarnings{}
 	if at.Notes != nil {
@@ -74,8 +82,21 @@ func Connect(at Place) (*Client, error) {
 	if err != nil {
 		return nil, at.explain(err, config.Host)
 	}
-	return &Client{set: set, config: config, namespace: namespace, server: config.Host, place: at.flags(), notes: at.Notes}, nil
+	return &Client{set: set, config: config, namespace: namespace, server: config.Host, context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes}, nil
 }
+
+// contextOf says which context of which file names a cluster; "" if none does: it is the one that this process runs in.
+func contextOf(raw clientcmdapi.Config, name string) string {
+	name = cmp.Or(name, raw.CurrentContext)
+	c := raw.Contexts[name]
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (context %s of %s)", name, c.LocationOfOrigin)
+}
+
+// where names the cluster in an error: its address, and what it was found by.
+func (c *Client) where() string { return c.server + c.context }
 
 // flags is what a command is given to find the same place.
 func (at Place) flags() string {

@@ -30,7 +30,7 @@ const (
 // Logs copies the logs of a job's pods, those that have ended among them as long as the cluster has
 // them. What a connection that breaks has not brought is asked for again; no line comes twice.
 func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.Writer) error {
-	f := &follower{client: c, o: o, out: w, known: make(map[string]bool)}
+	f := &follower{client: c, o: o, began: time.Now(), out: w, known: make(map[string]bool)}
 	ctx, f.cancel = context.WithCancelCause(ctx)
 	defer f.cancel(nil)
 	for first := true; ; first = false {
@@ -64,6 +64,7 @@ func (c *Client) Logs(ctx context.Context, name string, o role.LogOptions, w io.
 type follower struct {
 	client  *Client
 	o       role.LogOptions
+	began   time.Time
 	cancel  context.CancelCauseFunc
 	known   map[string]bool // lives of pods that are being copied, or were
 	streams sync.WaitGroup
@@ -85,10 +86,15 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 		if len(f.known) > 0 {
 			return nil // it is gone
 		}
-		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, ErrNotFound, strings.Join(slices.Compact(named), ", "))
+		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, role.ErrNoLog, strings.Join(slices.Compact(named), ", "))
+	}
+	if f.o.Previous {
+		if sources = slices.DeleteFunc(sources, func(s source) bool { return !s.previous }); !slices.ContainsFunc(sources, f.wants) {
+			return fmt.Errorf("log of the start before the last %w: %s", role.ErrNoLog, f.onceOnly(name))
+		}
 	}
 	for _, s := range sources {
-		if f.known[s.key()] || f.o.Pod != "" && s.pod != f.o.Pod {
+		if f.known[s.key()] || !f.wants(s) {
 			continue
 		}
 		if !s.begun {
@@ -114,6 +120,17 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 		})
 	}
 	return nil
+}
+
+// wants reports whether a source is of a pod whose log is asked for.
+func (f *follower) wants(s source) bool { return f.o.Pod == "" || s.pod == f.o.Pod }
+
+// onceOnly says that what is asked for has started once only.
+func (f *follower) onceOnly(job string) string {
+	if f.o.Pod != "" {
+		return fmt.Sprintf("the container of pod %s of job %s has not been restarted", f.o.Pod, job)
+	}
+	return fmt.Sprintf("no container of job %s has been restarted", job)
 }
 
 // source is one life of a pod's container.
@@ -213,8 +230,13 @@ func (f *follower) stream(ctx context.Context, s source, t *tail) error {
 	o := &core.PodLogOptions{Container: s.container, Follow: f.o.Follow && !s.previous, Previous: s.previous, Timestamps: true}
 	if !t.last.IsZero() {
 		o.SinceTime = &meta.Time{Time: t.last}
-	} else if f.o.Tail >= 0 {
-		o.TailLines = &f.o.Tail
+	} else {
+		if f.o.Tail >= 0 {
+			o.TailLines = &f.o.Tail
+		}
+		if f.o.Since > 0 {
+			o.SinceTime = &meta.Time{Time: f.began.Add(-f.o.Since)}
+		}
 	}
 	doing := "logs of pod " + s.pod
 	// A request that is answered goes on for as long as the log does.

@@ -57,6 +57,9 @@ func TestLogs(t *testing.T) {
 		if o.Previous {
 			text = "before"
 		}
+		if o.SinceTime != nil {
+			return stamped(1, "since")
+		}
 		if o.TailLines != nil && *o.TailLines == 1 {
 			return stamped(1, "tail of "+o.Container)
 		}
@@ -71,6 +74,10 @@ func TestLogs(t *testing.T) {
 			"[worker-2] worker now\n[worker-2] unfinished\n[worker-10] worker now\n[worker-10] unfinished\n", ""},
 		{role.LogOptions{Pod: "worker-10", Tail: -1}, "worker now\nunfinished\n", ""},
 		{role.LogOptions{Pod: "master", Tail: 1}, "tail of master\n", ""},
+		{role.LogOptions{Tail: -1, Previous: true}, "[worker-2] worker before\n[worker-2] unfinished\n", ""},
+		{role.LogOptions{Pod: "worker-2", Tail: -1, Previous: true}, "worker before\nunfinished\n", ""},
+		{role.LogOptions{Pod: "master", Previous: true}, "", "log of the start before the last not found: the container of pod master of job test has not been restarted"},
+		{role.LogOptions{Pod: "master", Tail: -1, Since: time.Minute}, "since\n", ""},
 		{role.LogOptions{Pod: "worker-3"}, "", "log of pod worker-3 of job test: it has not begun: Unschedulable: 0/2 nodes are available"},
 		{role.LogOptions{Pod: "worker-1"}, "", `log of pod "worker-1" of job test not found (there are master, worker-2, worker-3, worker-10)`},
 	} {

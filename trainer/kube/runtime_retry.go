@@ -53,7 +53,7 @@ func repeat(ctx context.Context, log *slog.Logger, doing string, attempt func() 
 }
 
 func limited(ctx context.Context, request func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestLimit, errNoAnswer)
+	ctx, cancel := context.WithTimeoutCause(ctx, requestLimit, noAnswer{requestLimit})
 	defer cancel()
 	err := request(ctx)
 	if err != nil && ctx.Err() != nil {

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
@@ -65,6 +67,10 @@ func (d dir) written() (map[string]int64, error) {
 
 // copyLogs copies logs of a job, until ctx is done.
 func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writer) error {
+	since := time.Time{}
+	if o.Since > 0 {
+		since = time.Now().Add(-o.Since)
+	}
 	tails := make(map[string]*tail)
 	defer func() {
 		for _, t := range tails {
@@ -82,27 +88,23 @@ func (d dir) copyLogs(ctx context.Context, o role.LogOptions, s scope, w io.Writ
 		pods = slices.DeleteFunc(pods, func(p string) bool { return !strings.HasPrefix(p, s.prefix) })
 		if o.Pod != "" {
 			if !slices.Contains(pods, o.Pod) {
-				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, d.name(), ErrNotFound, strings.Join(pods, ", "))
+				return fmt.Errorf("log of pod %q of job %s %w (there are %s)", o.Pod, d.name(), role.ErrNoLog, strings.Join(pods, ", "))
 			}
 			pods = []string{o.Pod}
 		}
 		for _, p := range pods {
 			if tails[p] == nil {
-				file, err := os.Open(d.logFile(p))
+				lines := o.Tail
+				if !first {
+					lines = -1
+				}
+				file, err := openLog(d.logFile(p), s.former[p], since, lines)
 				if err != nil {
 					return err
 				}
 				tails[p] = &tail{file: file}
-				if _, err := file.Seek(s.former[p], io.SeekStart); err != nil {
-					return err
-				}
 				if s.named {
 					tails[p].prefix = "[" + p + "] "
-				}
-				if first && o.Tail >= 0 {
-					if err := skipTo(file, o.Tail); err != nil {
-						return err
-					}
 				}
 			}
 			if err := tails[p].copy(w, last); err != nil {
@@ -172,6 +174,60 @@ func (t *tail) copy(w io.Writer, end bool) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// openLog opens a log where what is wanted of it begins: not before an offset, a time (the zero one: any) and its last lines (negative: all).
+func openLog(path string, from int64, since time.Time, lines int64) (*os.File, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	if lines >= 0 {
+		err = skipTo(file, lines)
+		at, e := file.Seek(0, io.SeekCurrent)
+		from, err = max(from, at), errors.Join(err, e)
+	}
+	if !since.IsZero() && err == nil {
+		at, e := olderThan(file, since)
+		from, err = max(from, at), e
+	}
+	if err == nil {
+		_, err = file.Seek(from, io.SeekStart)
+	}
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return file, nil
+}
+
+// olderThan returns how much of a log is older than a time. Lines that say no time, as those of programs, are as old as what comes
+// after them.
+func olderThan(file *os.File, since time.Time) (int64, error) {
+	info, err := file.Stat()
+	switch {
+	case err != nil:
+		return 0, err
+	case info.ModTime().Before(since):
+		return info.Size(), nil
+	}
+	if _, err := file.Seek(0, io.SeekStart); err != nil {
+		return 0, err
+	}
+	var at, older int64
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadString('\n')
+		at += int64(len(line))
+		if t, ok := logline.Time(line); ok && t.Before(since) {
+			older = at
+		}
+		switch {
+		case err == io.EOF:
+			return older, nil
+		case err != nil:
+			return 0, err
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
@@ -63,11 +64,51 @@ func TestLogsOfAllPodsAreInOrder(t *testing.T) {
 	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-0", Tail: -1}, &out); err != nil || out.String() != "one\ntwo\n" {
 		t.Errorf("log of ps-0 is %q, %v", out.String(), err)
 	}
-	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-1", Tail: -1}, &out); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "worker-10") {
+	if err := Logs(t.Context(), "a", role.LogOptions{Pod: "ps-1", Tail: -1}, &out); !errors.Is(err, role.ErrNoLog) || !strings.Contains(err.Error(), "worker-10") {
 		t.Errorf("log of ps-1: %v", err)
 	}
 	if err := Logs(t.Context(), "b", role.LogOptions{Tail: -1}, &out); !errors.Is(err, ErrNotFound) {
 		t.Errorf("logs of no job: %v", err)
+	}
+}
+
+// TestLogsSince: lines that say no time are as old as what comes after them, and of a file nothing is younger than the file.
+func TestLogsSince(t *testing.T) {
+	d, end := aliveJob(t, "a")
+	defer end()
+	line := func(ago time.Duration, text string) string {
+		return time.Now().Add(-ago).Format("[2006-01-02 15:04:05,000] ") + text + "\n"
+	}
+	appendLog(t, d, "worker-0", line(3*time.Hour, "old")+"printed early\n"+line(2*time.Hour, "older")+"printed since\n"+line(time.Minute, "new")+"printed now\n")
+	appendLog(t, d, "worker-1", "printed now\n")
+	appendLog(t, d, "worker-2", "printed long ago\n")
+	before := time.Now().Add(-2 * time.Hour)
+	if err := os.Chtimes(d.logFile("worker-2"), before, before); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		o    role.LogOptions
+		want string
+	}{
+		{role.LogOptions{Since: time.Hour, Tail: -1}, "[worker-0] printed since|[worker-0] new|[worker-0] printed now|[worker-1] printed now"},
+		{role.LogOptions{Since: time.Hour, Tail: 1}, "[worker-0] printed now|[worker-1] printed now"},
+		{role.LogOptions{Since: time.Hour, Tail: 9, Pod: "worker-2"}, ""},
+	} {
+		var out strings.Builder
+		if err := Logs(t.Context(), "a", test.o, &out); err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for l := range strings.Lines(out.String()) {
+			if prefix, rest, ok := strings.Cut(l, "[20"); ok { // without its time
+				_, rest, _ = strings.Cut(rest, "] ")
+				l = prefix + rest
+			}
+			got = append(got, strings.TrimSuffix(l, "\n"))
+		}
+		if strings.Join(got, "|") != test.want {
+			t.Errorf("%+v: %q, want %s", test.o, got, test.want)
+		}
 	}
 }
 

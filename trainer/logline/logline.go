@@ -58,12 +58,24 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &derived
 }
 
+// stamp is how a line says when it was written, in brackets at its beginning.
+const stamp = "2006-01-02 15:04:05,000"
+
+// Time returns when a line of this format was written, in this machine's time zone; false for a line of another format.
+func Time(line string) (time.Time, bool) {
+	if len(line) < len(stamp)+2 || line[0] != '[' || line[len(stamp)+1] != ']' {
+		return time.Time{}, false
+	}
+	t, err := time.ParseInLocation(stamp, line[1:len(stamp)+1], time.Local)
+	return t, err == nil
+}
+
 // Handle implements slog.Handler.
 func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 	line := make([]byte, 0, 256)
 	if !r.Time.IsZero() {
 		line = append(line, '[')
-		line = r.Time.AppendFormat(line, "2006-01-02 15:04:05,000")
+		line = r.Time.AppendFormat(line, stamp)
 		line = append(line, "] "...)
 	}
 	line = append(line, '[')

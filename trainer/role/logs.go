@@ -1,9 +1,11 @@
 package role
 
 import (
+	"errors"
 	"io"
 	"log/slog"
 	"strings"
+	"time"
 
 	"github.com/elasticdl/elasticdl/trainer/logline"
 )
@@ -28,9 +30,14 @@ func level(name string) slog.Level {
 	return slog.LevelInfo
 }
 
+// ErrNoLog says that a job has no log like the one that is asked for: none of that pod, or none of the start before its last.
+var ErrNoLog = errors.New("not found")
+
 // LogOptions choose what of a job's logs is wanted.
 type LogOptions struct {
-	Pod    string // "worker-0"; "": all, each line behind "[worker-0] "
-	Follow bool   // go on, with the logs of pods to come, until the job has ended
-	Tail   int64  // so many last lines of each pod that there is; negative: all
+	Pod      string        // "worker-0"; "": all, each line behind "[worker-0] "
+	Follow   bool          // go on, with the logs of pods to come, until the job has ended
+	Tail     int64         // so many last lines of each pod that there is; negative: all
+	Since    time.Duration // lines that are no older than this; 0: all
+	Previous bool          // of each container the start before its last, which has ended; only on a cluster
 }
