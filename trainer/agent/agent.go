@@ -82,6 +82,7 @@ type agent struct {
 	mail    mailbox
 	over    chan struct{} // closed when the master says that the job has ended
 	beats   beats
+	watch   *watch
 }
 
 // process is one of the program's.
@@ -112,7 +113,7 @@ func (p *process) lives() bool { return p != nil && p.exit == nil }
 // Run works until the job has ended, the worker is asked to leave ([worker.ErrLeft]) or replaced ([worker.ErrReplaced]), or ctx ends. No process is left
 // when it returns.
 func Run(ctx context.Context, c Config) (err error) {
-	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), reports: make(chan *wire.ReportTaskRequest, 1024)}
+	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), reports: make(chan *wire.ReportTaskRequest, 1024)}
 	if a.count, err = processes(c.Job.Program.Processes, c.Processors); err != nil {
 		return err
 	}
@@ -124,7 +125,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if err := python.Unpack(filepath.Join(a.dir, "python")); err != nil {
 		return err
 	}
-	if a.scripts, err = newScripts(a.dir, a.records, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
+	if a.scripts, err = newScripts(a.dir, a.records, a.unexplained, func(m message) { a.mail.put(event{said: &m}) }); err != nil {
 		return err
 	}
 	defer a.scripts.close()

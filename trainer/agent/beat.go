@@ -119,6 +119,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 		}
 		reply, err := a.beat(ctx)
 		if err != nil {
+			a.watch.missed()
 			missed++ // more than one: the agent itself may have been stopped
 			if away := time.Since(answered); a.Abandoned > 0 && missed > 1 && away >= a.Abandoned {
 				cancel(fmt.Errorf("%w for %v: %w", worker.ErrAbandoned, away.Round(time.Second), err))
@@ -127,6 +128,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 			continue
 		}
 		answered, missed = time.Now(), 0
+		a.watch.answered(answered, a.Self.Header().Master)
 		if reply.Unknown {
 			cancel(worker.ErrReplaced)
 			return

@@ -21,10 +21,11 @@ import (
 
 // scripts serves the processes that keep their state, as trainer/program/python/PROTOCOL.md has it.
 type scripts struct {
-	listener net.Listener
-	records  *records
-	heard    func(message) // what the loop is to know; it does not block
-	group    sync.WaitGroup
+	listener    net.Listener
+	records     *records
+	heard       func(message)                   // what the loop is to know; it does not block
+	unexplained func(ctx context.Context) error // returns when the master would have said that a member is gone
+	group       sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[*script]bool
@@ -105,12 +106,12 @@ func parse(line []byte) (w word, err error) {
 const mostLine = 64 << 20
 
 // newScripts listens in a directory of the agent's own.
-func newScripts(dir string, r *records, heard func(message)) (*scripts, error) {
+func newScripts(dir string, r *records, unexplained func(context.Context) error, heard func(message)) (*scripts, error) {
 	l, err := net.Listen("unix", filepath.Join(dir, "agent.sock"))
 	if err != nil {
 		return nil, fmt.Errorf("listen for the program's processes: %w", err)
 	}
-	s := &scripts{listener: l, records: r, heard: heard, conns: make(map[*script]bool)}
+	s := &scripts{listener: l, records: r, unexplained: unexplained, heard: heard, conns: make(map[*script]bool)}
 	s.group.Go(s.accept)
 	return s, nil
 }
@@ -229,11 +230,11 @@ func (c *script) ask(ctx context.Context, w word) (any, error) {
 	case "lease":
 		return c.owner.records.lease(ctx, c.local)
 	}
-	return c.owner.store(ctx, w)
+	return c.owner.inWorld(ctx, w)
 }
 
-// store does an operation on the store of a world. Each has a connection of its own, as some wait.
-func (s *scripts) store(ctx context.Context, w word) (any, error) {
+// inWorld does what a request asks for that is of a world, as long as that lasts.
+func (s *scripts) inWorld(ctx context.Context, w word) (any, error) {
 	s.mu.Lock()
 	world := s.world
 	s.mu.Unlock()
@@ -243,18 +244,27 @@ func (s *scripts) store(ctx context.Context, w word) (any, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(world.ctx, cancel)()
-	client, err := tcpstore.Dial(ctx, world.address)
-	if err == nil {
-		defer client.Close()
-		var ok any
-		if ok, err = operate(ctx, client, w); err == nil {
-			return ok, nil
-		}
+	var ok any
+	var err error
+	if w.Op == "explain" {
+		err = s.unexplained(ctx)
+	} else {
+		ok, err = store(ctx, world.address, w)
 	}
-	if world.ctx.Err() != nil {
+	if err != nil && world.ctx.Err() != nil {
 		return nil, errOver
 	}
-	return nil, err
+	return ok, err
+}
+
+// store does an operation on the store of a world. Each has a connection of its own, as some wait.
+func store(ctx context.Context, address string, w word) (any, error) {
+	client, err := tcpstore.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	return operate(ctx, client, w)
 }
 
 func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {

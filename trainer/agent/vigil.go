@@ -15,7 +15,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/program"
-	"github.com/elasticdl/elasticdl/trainer/timing"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
@@ -120,7 +119,6 @@ func (v *vigil) enter(p *process) {
 	p.script.say(map[string]any{
 		"op": "world", "formation": v.world.Formation, "rank": rank, "size": v.seat.size, "local_rank": p.local, "source": v.seat.source,
 		"addrs": addrs, "env": env, "settled": v.world.Settled, "floor": v.world.Floor,
-		"explain": timing.Explain(v.Job.HeartbeatTimeout.Duration).Seconds(),
 	})
 }
 

@@ -40,5 +40,5 @@
 //  13. A pod finds a master that has come back before it is held for silent: it pauses, connects, and sends its heartbeat:
 //     3/2·Reconnect + Connect < Return.
 //  14. A process whose collective failed hears who is gone before it gives its state up, if a silence is how the master learns it:
-//     limit < Explain(limit).
+//     limit < Explain(limit). A master that has come back judges nobody before Return, so that time counts from then on.
 package timing

@@ -89,7 +89,8 @@ const (
 )
 
 // Explain returns how long a process of a program whose connection to another has failed waits for word that a worker is gone, where a silence
-// is judged after limit: the connections of a node that dies may be reset at once, and the master knows only then.
+// is judged after limit: the connections of a node that dies may be reset at once, and the master knows only then. It is time in which the
+// master is there.
 func Explain(limit time.Duration) time.Duration { return limit + explained }
 
 // explained is how long that word may take from the master by the agent to the process.

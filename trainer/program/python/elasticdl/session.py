@@ -15,12 +15,10 @@ from . import cut, nccl
 from .doubt import AGENT_GONE, DOUBT, LEFT, RESTART, Error, WorldChanged, leave
 from .group import MAKE, Group
 from .leases import AgentSource, Book, LocalSource
-from .link import Link, Message
+from .link import Cancelled, Link, Message
 from .rounds import ENDED, LEAVE, STRETCHES, Credit, Header, Ledger, enter
 from .store import AgentStore
 
-#: How long the agent may take to explain a broken connection, in seconds, unless it says so itself.
-EXPLAIN = 2.0
 #: The time between two heartbeats, in seconds.
 BEAT = 1.0
 
@@ -53,7 +51,6 @@ class Session:
         self.synced = False       # the state is that of this world
         self.half = False         # gradients of a round that has not been committed were applied, perhaps
         self.source = -1
-        self.explain = EXPLAIN    # how long it may take until the agent knows who is gone
         self.headers: List[Header] = []
         self.pending: List[Credit] = []
         self.reducers: "weakref.WeakSet[Any]" = weakref.WeakSet()
@@ -187,7 +184,6 @@ class Session:
         formation = int(m["formation"])
         self.world = World(int(m["rank"]), int(m["size"]), int(m.get("local_rank", 0)), formation, self.live)
         self.source = int(m.get("source", -1))
-        self.explain = float(m.get("explain", EXPLAIN))
         self.settle(int(m.get("settled", 0)))
         self.book.void(int(m.get("floor", 0)))
         for name, value in m.get("env", {}).items():
@@ -218,11 +214,17 @@ class Session:
         return False
 
     def _explain(self, why: str) -> None:
-        """Returns when the agent says that the world changed; if it does not, the process ends."""
+        """Returns when the agent says that the world changed; if it says that no member is gone, the process ends."""
+        assert self.link is not None
+        if not self.recalled():
+            try:
+                self.link.ask("explain", self.world.formation)
+            except Cancelled:
+                pass
+            else:
+                self.doubt("%s (and the agent knows of no member that is gone)" % why)
         with self._cv:
-            if self._cv.wait_for(self.recalled, self.explain):
-                return
-        self.doubt("%s (and for %gs the agent did not say that a member is gone)" % (why, self.explain))
+            self._cv.wait_for(self.recalled)
 
     def doubt(self, why: str) -> NoReturn:
         if self.link is not None:

@@ -4,7 +4,7 @@ import json
 
 
 def results(agent):
-    assert agent.until(lambda: all(p.gone for p in agent.processes), 40), [agent.log(p)[-1500:] for p in agent.processes]
+    assert agent.until(lambda: all(p.gone for p in agent.processes)), [agent.log(p)[-1500:] for p in agent.processes]
     assert agent.wrong == []
     logs = [agent.log(p) for p in agent.processes if p.code() == 0]
     assert logs, [agent.log(p)[-1500:] for p in agent.processes]

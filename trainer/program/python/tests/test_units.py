@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from fake_agent import LIMIT
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 MODELS = ["accumulation", "mixed", "two_models", "recomputed", "unfrozen", "copies", "sparse", "phases", "ahead", "feeds", "containers", "interrupted"]
 
@@ -24,7 +26,7 @@ def runs(script, case, tmp_path, forker):
                PYTHONDONTWRITEBYTECODE="1", WHERE=str(tmp_path))
     env.pop("ELASTICDL_SOCKET", None)
     log = str(tmp_path / "log")
-    pid, end = forker.start([os.path.join(HERE, script), case], env, log), time.time() + 60
+    pid, end = forker.start([os.path.join(HERE, script), case], env, log), time.time() + LIMIT
     while pid not in forker.exits and time.time() < end:
         time.sleep(0.01)
     with open(log) as f:
