@@ -21,15 +21,15 @@ type play struct {
 
 const (
 	guide      = "docs/infrastructure/"
+	install    = "Install" // of the README, as is the next one
 	oneCommand = "A cluster with one command"
 	accounts   = "GitHub, and accounts of a cloud" // where stand-ins of stacks/testdata/page/tools.sh answer only, in TestPageOfAccounts
 )
 
-// played has every block of commands of the pages on stacks, and of the README's section on them.
+// played has every block of commands of the pages on stacks, and of the README's sections on them.
 var played = []play{
+	{page: "README.md", section: install, on: "gke"},
 	{page: "README.md", section: oneCommand, on: "gke"},
-	{page: "README.md", section: oneCommand, begins: "pulumi stack init eks", excused: "of the clouds one is chosen; these lines are run as those of eks.md"},
-	{page: "README.md", section: oneCommand, begins: "pulumi stack init minikube", excused: "of the clouds one is chosen; this line is run as that of minikube.md"},
 
 	{page: guide + "gke.md", section: "Before the first time", on: "gke"},
 	{page: guide + "gke.md", section: fromNothing, on: "gke"},
@@ -75,11 +75,11 @@ func (b block) play(t *testing.T) *play {
 	return found
 }
 
-// blocksOf are the blocks of a page; of the README those of its section on stacks.
+// blocksOf returns the blocks of a page; of the README those of its sections on stacks.
 func blocksOf(t *testing.T, page string) (all []block) {
 	t.Helper()
 	for _, b := range blocks(t, page) {
-		if page != "README.md" || b.section == oneCommand {
+		if page != "README.md" || b.section == install || b.section == oneCommand {
 			all = append(all, b)
 		}
 	}

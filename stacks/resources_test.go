@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// The README says how many resources there are.
-func TestReadme(t *testing.T) {
-	page, err := os.ReadFile("README.md")
+// The index of the stacks' pages says how many resources there are.
+func TestResourcesAreCounted(t *testing.T) {
+	page, err := os.ReadFile(guide + "README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,6 +25,6 @@ func TestReadme(t *testing.T) {
 		row = append(row, n)
 	}
 	if want := strings.Join(row, " | ") + " |"; !strings.Contains(string(page), want) {
-		t.Errorf("the README has not the row %s", want)
+		t.Errorf("%sREADME.md has not the row %s", guide, want)
 	}
 }
