@@ -5,11 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 const repository = "../../.."
@@ -62,13 +59,15 @@ func TestMarkdownWords(t *testing.T) {
 var (
 	link    = regexp.MustCompile(`\]\(([^):]*?)(#[^)]+)?\)`)
 	heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
+	named   = regexp.MustCompile("\\[`(?:\\w+\\.)?(\\w+)`\\]$") // a declaration, as the text of a link
 )
 
-// Links lead to files and headings that there are.
+// Links lead to files and headings that there are. Those to Go files whose text is code name what the file declares.
 func TestMarkdownLinks(t *testing.T) {
 	pages := markdown(t)
 	for path, text := range pages {
-		for _, found := range link.FindAllStringSubmatch(text, -1) {
+		for _, at := range link.FindAllStringSubmatchIndex(text, -1) {
+			found := link.FindStringSubmatch(text[at[0]:at[1]])
 			target := path
 			if found[1] != "" {
 				target = filepath.Join(filepath.Dir(path), found[1])
@@ -76,6 +75,9 @@ func TestMarkdownLinks(t *testing.T) {
 					t.Errorf("%s: %s: %v", path, found[0], err)
 					continue
 				}
+			}
+			if name := named.FindStringSubmatch(text[:at[0]+1]); name != nil && filepath.Ext(target) == ".go" && !declares(t, target, name[1]) {
+				t.Errorf("%s: %s declares no %s", path, target, name[1])
 			}
 			if found[2] == "" {
 				continue
@@ -91,70 +93,18 @@ func TestMarkdownLinks(t *testing.T) {
 	}
 }
 
+// declares reports whether a Go file has a function, method, type or field of this name.
+func declares(t *testing.T, file, name string) bool {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |\t)` + name + `\b`).Match(text)
+}
+
 // anchor returns what GitHub makes of a heading.
 func anchor(heading string) string {
 	text := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(text, " ", "-")
-}
-
-var (
-	invoked = regexp.MustCompile("(?m)(?:^|[|&;(`])[ \t]*(?:[A-Z_]+=\\S+ )*elasticdl ([a-z][^\n#|&;`)]*)")
-	made    = regexp.MustCompile("(?m)(?:^|[|&;(`])[ \t]*make ([a-z][a-z0-9-]*)")
-)
-
-// Commands on pages, and their flags, are those of the program; targets are the Makefile's.
-func TestMarkdownCommands(t *testing.T) {
-	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := 0
-	for path, text := range markdown(t) {
-		for _, found := range invoked.FindAllStringSubmatch(code(text), -1) {
-			words := strings.Fields(found[1])
-			command, _, err := newRoot().Find(words)
-			if err != nil || !command.HasParent() {
-				t.Errorf("%s: elasticdl %s: there is no such command: %v", path, found[1], err)
-				continue
-			}
-			n++
-			for _, word := range words {
-				if word == "--" { // what follows is the user's program
-					break
-				}
-				name, isFlag := strings.CutPrefix(word, "--")
-				name, _, _ = strings.Cut(name, "=")
-				if !isFlag || name == "help" || strings.Contains(name, "…") {
-					continue
-				}
-				known := command.Flags().Lookup(name) != nil || command.InheritedFlags().Lookup(name) != nil
-				if slices.Contains([]string{"train", "evaluate", "predict", "run"}, command.Name()) { // whose flags are those of a job
-					known = job.Find(name) != nil
-				}
-				if !known {
-					t.Errorf("%s: elasticdl %s: there is no flag --%s", path, found[1], name)
-				}
-			}
-		}
-		for _, found := range made.FindAllStringSubmatch(code(text), -1) {
-			if !strings.Contains(string(makefile), "\n"+found[1]+":") {
-				t.Errorf("%s: make %s: there is no such target", path, found[1])
-			}
-		}
-	}
-	if n < 40 {
-		t.Errorf("%d commands were found", n)
-	}
-}
-
-// code returns a page's code, of which a backslash joins lines.
-func code(text string) string {
-	var parts []string
-	for _, found := range regexp.MustCompile("(?s)```(?:bash|sh)\n(.*?)```").FindAllStringSubmatch(text, -1) {
-		parts = append(parts, strings.ReplaceAll(found[1], "\\\n", " "))
-	}
-	for _, found := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(text, -1) {
-		parts = append(parts, found[1])
-	}
-	return strings.Join(parts, "\n")
 }

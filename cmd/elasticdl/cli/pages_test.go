@@ -1,0 +1,304 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
+)
+
+// block is a piece of a page that its reader is to run in a shell.
+type block struct {
+	page    string
+	section string // the heading that it is under, "" before the first
+	line    int    // of its first command
+	text    string
+}
+
+var (
+	fence     = regexp.MustCompile("^```([a-z]*)$")
+	sectionOf = regexp.MustCompile(`^##+ (.+)$`)
+)
+
+// blocks returns what a page marks as commands of a shell.
+func blocks(page, text string) (all []block) {
+	section, language, within := "", "", false
+	for n, line := range strings.Split(text, "\n") {
+		found := fence.FindStringSubmatch(line)
+		switch {
+		case within && found != nil:
+			within = false
+		case found != nil:
+			if within, language = true, found[1]; isShell(language) {
+				all = append(all, block{page: page, section: section, line: n + 2})
+			}
+		case within && isShell(language):
+			all[len(all)-1].text += line + "\n"
+		case !within && sectionOf.MatchString(line):
+			section = sectionOf.FindStringSubmatch(line)[1]
+		}
+	}
+	return all
+}
+
+func isShell(language string) bool {
+	return slices.Contains([]string{"bash", "sh", "console"}, language)
+}
+
+// allBlocks returns the blocks of all pages, in the order of their names.
+func allBlocks(t *testing.T) (all []block) {
+	t.Helper()
+	pages := markdown(t)
+	for _, page := range slices.Sorted(maps.Keys(pages)) {
+		all = append(all, blocks(page, pages[page])...)
+	}
+	return all
+}
+
+// command is a simple command of a block.
+type command struct {
+	line  int // in the page
+	words []string
+}
+
+// readers are the words that stand for what readers put in, and what one of them might.
+var readers = strings.NewReplacer("REGISTRY", "registry.example", "CLAIM", "claim")
+
+// unknown stands for what only a shell knows, such as $HOME or the output of a command: a name that is also a file of the repository.
+const unknown = "go.mod"
+
+// commands returns the simple commands of a block, those of pipes, lists and substitutions included, but calls of the block's own functions.
+func (b block) commands() (all []command, err error) {
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")
+	if err != nil {
+		return nil, fmt.Errorf("%s:%d: bash cannot read this: %w", b.page, b.line, err)
+	}
+	own := map[string]bool{}
+	syntax.Walk(file, func(node syntax.Node) bool {
+		switch node := node.(type) {
+		case *syntax.FuncDecl:
+			own[node.Name.Value] = true
+		case *syntax.CallExpr:
+			c := command{line: b.line + int(node.Pos().Line()) - 1}
+			for _, word := range node.Args {
+				c.words = append(c.words, readers.Replace(static(word.Parts)))
+			}
+			if len(c.words) > 0 && !own[c.words[0]] {
+				all = append(all, c)
+			}
+		}
+		return true
+	})
+	return all, nil
+}
+
+// static returns a word as a shell would expand it.
+func static(parts []syntax.WordPart) string {
+	var s strings.Builder
+	for _, part := range parts {
+		switch part := part.(type) {
+		case *syntax.Lit:
+			s.WriteString(strings.ReplaceAll(part.Value, `\`, ""))
+		case *syntax.SglQuoted:
+			s.WriteString(part.Value)
+		case *syntax.DblQuoted:
+			s.WriteString(static(part.Parts))
+		default:
+			s.WriteString(unknown)
+		}
+	}
+	return s.String()
+}
+
+// tools are the commands that pages use beside elasticdl and make. Who runs them is in [played].
+var tools = []string{
+	"awk", "aws", "cat", "cd", "chmod", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "kubectl", "minikube", "mkdir",
+	"pulumi", "sed", "sort", "which",
+}
+
+// Every command of every page can be run: a shell reads it, ElasticDL takes its flags and their values, make has the target, and the
+// rest are tools that a test plays or has an excuse for, by the table [played].
+func TestPagesAreAccepted(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	all := allBlocks(t)
+	t.Chdir(repository) // where readers are
+	for _, b := range all {
+		commands, err := b.commands()
+		if err != nil {
+			t.Error(err)
+		}
+		for _, c := range commands {
+			n++
+			if err := accepts(c.words, string(makefile)); err != nil {
+				t.Errorf("%s:%d: %s: %v", b.page, c.line, strings.Join(c.words, " "), err)
+			}
+		}
+	}
+	if n < 250 {
+		t.Errorf("%d commands were found", n)
+	}
+}
+
+// accepts says what is wrong with a command of a page.
+func accepts(words []string, makefile string) error {
+	switch name, args := words[0], words[1:]; name {
+	case "elasticdl":
+		return acceptsArgs(args)
+	case "make":
+		for _, arg := range args {
+			if !strings.Contains(arg, "=") && !strings.Contains(makefile, "\n"+arg+":") {
+				return fmt.Errorf("there is no target %s", arg)
+			}
+		}
+	default:
+		if !slices.Contains(tools, name) {
+			return errors.New("expected elasticdl, make, or a command of the list tools in pages_test.go")
+		}
+	}
+	return nil
+}
+
+// types are the commands whose flags are those of a job.
+var types = map[string]job.Type{"train": job.Train, "evaluate": job.Evaluate, "predict": job.Predict, "run": job.Run}
+
+// acceptsArgs says what elasticdl finds wrong with its arguments before it does anything.
+func acceptsArgs(args []string) error {
+	if t, ok := types[args[0]]; ok {
+		return acceptsJob(t, args[1:])
+	}
+	root := newRoot()
+	found, _, err := root.Find(args)
+	switch {
+	case err != nil:
+		return err
+	case !found.HasParent() || found.Hidden:
+		return errors.New("there is no such command")
+	}
+	found.Run, found.RunE = nil, func(*cobra.Command, []string) error { return nil }
+	root.SetArgs(args)
+	root.SetOut(io.Discard)
+	return root.Execute()
+}
+
+// acceptsJob says what is wrong with the flags of a job, of its model, and on a cluster of its objects.
+func acceptsJob(t job.Type, args []string) error {
+	c, err := job.Parse(t, args)
+	if err == nil && c.Job.ModelDef != "" {
+		_, err = zoo.Lookup(c.Job.ModelDef)
+	}
+	if err == nil && c.Runtime == "kubernetes" && c.Upload == "" { // of an upload the object would have the checksum
+		_, err = kube.Manifests(c.Job)
+	}
+	return err
+}
+
+// foreign are flags that pages name and that are not elasticdl's.
+var foreign = strings.Fields(`
+	--driver --gpus --mount --mount-string --cni --keep-context
+	--body
+	--exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
+`)
+
+var (
+	codeSpan = regexp.MustCompile("`([^`\n]+)`")
+	prose    = regexp.MustCompile("(?s)```.*?```")
+	spoken   = regexp.MustCompile(`^--([a-z][a-z0-9_-]*)`)
+)
+
+// What a page names in its text is there, too: commands of elasticdl with their flags, flags alone, targets of make.
+func TestPagesNameWhatIsThere(t *testing.T) {
+	makefile, err := os.ReadFile(filepath.Join(repository, "Makefile"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := allFlags()
+	n := 0
+	for path, text := range markdown(t) {
+		for _, found := range codeSpan.FindAllStringSubmatch(prose.ReplaceAllString(text, ""), -1) {
+			words := strings.Fields(found[1])
+			if len(words) == 0 {
+				continue
+			}
+			n++
+			if flag := spoken.FindString(words[0]); flag != "" && !known[strings.ReplaceAll(flag[2:], "-", "_")] && !slices.Contains(foreign, flag) {
+				t.Errorf("%s: `%s`: elasticdl has no flag %s; if it is another program's, it belongs to the list foreign in pages_test.go", path, found[1], flag)
+			}
+			if err := names(words, string(makefile)); err != nil {
+				t.Errorf("%s: `%s`: %v", path, found[1], err)
+			}
+		}
+	}
+	if n < 500 {
+		t.Errorf("%d words of code were found", n)
+	}
+}
+
+// allFlags returns the names of all flags of all commands, with underscores.
+func allFlags() map[string]bool {
+	known := map[string]bool{"help": true}
+	add := func(f *pflag.Flag) { known[strings.ReplaceAll(f.Name, "-", "_")] = true }
+	var visit func(*cobra.Command)
+	visit = func(c *cobra.Command) {
+		c.LocalFlags().VisitAll(add)
+		for _, child := range c.Commands() {
+			visit(child)
+		}
+	}
+	visit(newRoot())
+	for _, f := range job.Flags() {
+		for _, name := range append([]string{f.Name}, f.Aliases...) {
+			known[name] = true
+		}
+	}
+	return known
+}
+
+// names says what is wrong with a command that a text names; it may leave arguments out.
+func names(words []string, makefile string) error {
+	if words[0] == "make" && len(words) > 1 {
+		return accepts(words, makefile)
+	}
+	if words[0] != "elasticdl" || len(words) == 1 {
+		return nil
+	}
+	found, _, err := newRoot().Find(words[1:])
+	if err != nil || !found.HasParent() || found.Hidden {
+		return errors.Join(errors.New("there is no such command"), err)
+	}
+	for _, word := range words {
+		if word == "--" { // what follows is the user's program
+			break
+		}
+		flag := spoken.FindStringSubmatch(word)
+		if flag == nil || flag[1] == "help" {
+			continue
+		}
+		there := found.Flags().Lookup(flag[1]) != nil || found.InheritedFlags().Lookup(flag[1]) != nil
+		if t, ok := types[found.Name()]; ok {
+			f := job.Find(flag[1])
+			there = f != nil && f.With(t)
+		}
+		if !there {
+			return fmt.Errorf("there is no flag --%s", flag[1])
+		}
+	}
+	return nil
+}

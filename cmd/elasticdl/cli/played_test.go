@@ -1,0 +1,286 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"mvdan.cc/sh/v3/syntax"
+)
+
+// play is who runs blocks of commands, or why nobody does.
+type play struct {
+	page    string // or a directory of pages, which ends in a slash
+	section string // "": all sections for which there is no other entry
+	begins  string // of these the blocks that begin so; "": all for which there is no other entry
+	by      string // tests, as "test/e2e TestTwoJobs, test/e2e TestQuota"; or here; or torch; or a step of .ci/run, as "ci demo"
+	excused string // why nobody runs them
+}
+
+const (
+	byPages = "here"  // [TestPagesAreRun]
+	byTorch = "torch" // [TestTorchPages], of the build tag torch
+)
+
+// played has every block of commands of all pages. Tests of make e2e play what tutorials show with their own, smaller jobs.
+var played = []play{
+	{page: "README.md", section: "Install", by: "stacks TestReadmeCloud"},
+	{page: "README.md", section: "One minute on this machine", by: "ci demo, ci test, test/local TestRing"},
+	{page: "README.md", section: "A job that loses a worker", by: byPages},
+	{page: "README.md", section: "A job on your cluster", by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance, test/e2e TestNothingIsLeft"},
+	{page: "README.md", section: "A cluster with one command", by: "stacks TestReadmeCloud"},
+
+	{page: "docs/checkpoints.md", section: "Buckets", by: "cmd/elasticdl/cli TestStories"},
+	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},
+	{page: "docs/from-torchrun.md", by: byPages},
+	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},
+	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},
+	{page: "docs/your-code-on-the-cluster.md", by: "test/e2e TestProgramAsItStands, cmd/elasticdl/cli TestZoo, cmd/elasticdl/cli TestUpload"},
+	{page: "docs/infrastructure/", by: "stacks TestPages, stacks TestPageOfAccounts"},
+
+	{page: "docs/tutorials/this-machine.md", by: byPages},
+	{page: "docs/tutorials/minikube.md", by: "test/e2e TestMinikubeTutorial"},
+	{page: "docs/tutorials/minikube.md", section: "A cluster and the data", by: "stacks TestPages"},
+	{page: "docs/tutorials/minikube.md", section: "The image", by: "cmd/elasticdl/cli TestZoo"},
+	{page: "docs/tutorials/gke.md", by: "test/e2e TestGKETutorial, test/e2e TestFaultTolerance"},
+	{page: "docs/tutorials/gke.md", begins: "gcloud container clusters get-credentials", excused: "it asks for an account of Google"},
+	{page: "docs/tutorials/elastic-scheduling.md", by: "test/e2e TestElasticScheduling, test/e2e TestTwoJobs"},
+
+	{page: "examples/public-cloud/", by: "stacks TestExamples, test/e2e TestFaultTolerance, test/e2e TestElasticScheduling"},
+	{page: "examples/edl-cluster/", by: "stacks TestExamples, test/e2e TestElasticScheduling"},
+	{page: "examples/elastic-scheduling/", by: "stacks TestExamples, test/e2e TestTwoJobs"},
+	{page: "examples/personal-computer/", by: "stacks TestExamples, test/e2e TestMinikubeTutorial"},
+	{page: "examples/torchelastic/", by: "stacks TestExamples, test/e2e TestRingLosesAWorker"},
+	{page: "examples/pytorch/", section: "On this machine", by: byTorch},
+	{page: "examples/pytorch/", section: "On a cluster", by: "test/e2e TestProgramAsItStands"},
+}
+
+// play returns who runs a block, or nothing if no entry is about it: that with the longest beginning, then that of its section.
+func (b block) play() (found *play) {
+	for i := range played {
+		p := &played[i]
+		about := p.page == b.page || strings.HasSuffix(p.page, "/") && strings.HasPrefix(b.page, p.page)
+		if about && (p.section == "" || p.section == b.section) && strings.HasPrefix(b.text, p.begins) &&
+			(found == nil || len(p.begins) > len(found.begins) || p.section != "" && found.section == "") {
+			found = p
+		}
+	}
+	return found
+}
+
+// Every block is run by a test that there is, or excused; every entry is about a block.
+func TestPagesAreRunBySomebody(t *testing.T) {
+	about := map[*play]bool{}
+	for _, b := range allBlocks(t) {
+		p := b.play()
+		about[p] = true
+		if p == nil {
+			t.Errorf("%s:%d: say in played_test.go which test runs these commands of the section %q:\n%s", b.page, b.line, b.section, b.text)
+		}
+	}
+	steps, err := os.ReadFile(filepath.Join(repository, ".ci/run"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range played {
+		p := &played[i]
+		name := strings.TrimSpace(p.page + " " + p.section + " " + p.begins)
+		switch {
+		case !about[p]:
+			t.Errorf("%s: there are no such commands", name)
+		case (p.by == "") == (p.excused == ""):
+			t.Errorf("%s: either run by a test, or excused", name)
+		}
+		for by := range strings.SplitSeq(p.by, ", ") {
+			where, what, _ := strings.Cut(by, " ")
+			switch {
+			case by == "", by == byPages, by == byTorch:
+			case where == "ci":
+				if !regexp.MustCompile(`(?m)^for target in .*\b` + what + `\b.*; do`).Match(steps) {
+					t.Errorf("%s: .ci/run has no step %s", name, what)
+				}
+			case !isTest(t, where, what):
+				t.Errorf("%s: there is no test %s in %s", name, what, where)
+			}
+		}
+	}
+}
+
+// isTest reports whether a directory has a test of this name.
+func isTest(t *testing.T, dir, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(repository, dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(text), "\nfunc "+name+"(t *testing.T)") {
+			return true
+		}
+	}
+	return false
+}
+
+// tour is a page whose commands are run as they are, from the first to the last, in one shell.
+type tour struct {
+	page  string
+	files map[string]string // what its reader has besides
+	says  []string          // what its commands say
+	smaller
+}
+
+// smaller has what a page asks for, and what the test takes for it: the jobs are soon over, and last long enough to lose a worker.
+type smaller map[string]string
+
+// mlp is for the models of pages one that is soon trained.
+var mlp = [2]string{"mnist.mnist_functional_api.custom_model", "mnist.mnist_mlp.custom_model"}
+
+var tours = []tour{
+	{
+		page:    "README.md",
+		says:    []string{`(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job first Succeeded`},
+		smaller: smaller{mlp[0]: mlp[1], "--num_epochs=10": "--num_epochs=60"},
+	},
+	{
+		page: "docs/tutorials/this-machine.md",
+		says: []string{
+			`Loss = \d`, `Evaluation metrics\[v=\d`, `(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job test-mnist Succeeded`,
+			`(?m)^World 1 formed: 4 workers`, `(?m)^Scaled from 4 to 6 workers`, `(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
+		},
+		smaller: smaller{mlp[0]: mlp[1], "--num_epochs=20": "--num_epochs=60"},
+	},
+	{
+		page:    "docs/predict.md",
+		files:   map[string]string{"before.sh": "elasticdl dataset mnist data/mnist --source=examples/mnist/data\nelasticdl train --runtime=local --job_name=before --model_def=" + mlp[1] + " --training_data=data/mnist/train --checkpoint_dir=ckpt\n"},
+		says:    []string{`(?m)^Evaluation metrics\[v=\d`, `(?m)^job guess Succeeded`},
+		smaller: smaller{mlp[0]: mlp[1]},
+	},
+	{
+		page: "docs/from-torchrun.md",
+		files: map[string]string{
+			"main.py":             "import os, time\nwhile os.environ['WORLD_SIZE'] != '3': time.sleep(0.1)\n",
+			"package/__init__.py": "", "package/main.py": "import os\nassert os.environ['RANK']\n",
+		},
+		says: []string{`(?m)^main: 4 -> 3 workers`, `(?m)^job main Succeeded`, `(?m)^job other Succeeded`},
+	},
+}
+
+// TestPagesAreRun runs the pages of this machine with the program itself.
+func TestPagesAreRun(t *testing.T) {
+	t.Parallel()
+	run := map[string]bool{}
+	for _, tour := range tours {
+		run[tour.page] = true
+		t.Run(tour.page, func(t *testing.T) {
+			t.Parallel()
+			tour.run(t, byPages, "PATH="+os.Getenv("PATH"))
+		})
+	}
+	for _, p := range played {
+		if p.by == byPages && !run[p.page] {
+			t.Errorf("%s: there is no tour of it", p.page)
+		}
+	}
+}
+
+// run runs the blocks of a page that are played by somebody, in a directory that has the repository's examples.
+func (tour *tour) run(t *testing.T, by string, env ...string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(repository, tour.page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, home := t.TempDir(), t.TempDir()
+	examples, err := filepath.Abs(filepath.Join(repository, "examples"))
+	if err == nil {
+		err = os.Symlink(examples, filepath.Join(dir, "examples"))
+	}
+	for name, text := range tour.files {
+		path := filepath.Join(dir, name)
+		if err == nil {
+			err = os.MkdirAll(filepath.Dir(path), 0o755)
+		}
+		if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := shellPreamble
+	for _, b := range blocks(tour.page, string(text)) {
+		if p := b.play(); p != nil && p.by == by {
+			script += b.script(t)
+		}
+	}
+	for from, to := range tour.smaller {
+		if !strings.Contains(script, from) {
+			t.Errorf("%s has no %s", tour.page, from)
+		}
+		script = strings.ReplaceAll(script, from, to)
+	}
+	t.Cleanup(func() { // a job that a command has left
+		for process := range processesOf(home) {
+			syscall.Kill(process, syscall.SIGKILL)
+		}
+	})
+	c := exec.CommandContext(t.Context(), "bash", "-c", script)
+	c.Dir, c.Env = dir, append(env, "HOME="+home, "ELASTICDL_HOME="+home)
+	out, err := c.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, says := range tour.says {
+		if !regexp.MustCompile(says).Match(out) {
+			t.Errorf("no command says %s:\n%s", says, out)
+		}
+	}
+	for pid, command := range processesOf(home) {
+		t.Errorf("the page ends, and process %d runs still: %q", pid, command)
+	}
+}
+
+// shellPreamble begins the script of a page. A reader who looks at a job looks again until there is something to see.
+const shellPreamble = `set -u -o pipefail
+again() { local end=$((SECONDS + 60)); until eval "$1"; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done; }
+runs() { again "elasticdl status $1 | grep -qE '^$2 +Running +[0-9]'"; }
+[ ! -f before.sh ] || . ./before.sh || exit 1
+`
+
+var (
+	looks = regexp.MustCompile(`^elasticdl (status|logs|list) `)
+	kills = regexp.MustCompile(`^kill .*elasticdl status (\S+) .*"(worker-\d+)"`)
+)
+
+// script runs the commands of a block, tells each, and ends at the first that fails.
+func (b block) script(t *testing.T) string {
+	t.Helper()
+	file, err := syntax.NewParser(syntax.Variant(syntax.LangBash)).Parse(strings.NewReader(b.text), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s strings.Builder
+	for _, statement := range file.Stmts {
+		text := b.text[statement.Pos().Offset():statement.End().Offset()]
+		fmt.Fprintf(&s, "printf '# %%s\\n' %s\n", shellQuote(fmt.Sprintf("%s:%d: %s", b.page, b.line+int(statement.Pos().Line())-1, text)))
+		if found := kills.FindStringSubmatch(text); found != nil {
+			fmt.Fprintf(&s, "runs %s %s || exit 1\n", found[1], found[2])
+		}
+		if looks.MatchString(text) {
+			text = "again " + shellQuote(text)
+		}
+		fmt.Fprintf(&s, "%s\nstatus=$?; [ $status = 0 ] || { echo \"# exit status $status\"; exit 1; }\n", text)
+	}
+	return s.String()
+}
+
+func shellQuote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
