@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/go-jose/go-jose/v4/jwt"
@@ -26,27 +25,35 @@ import (
 type certifierConfig struct {
 	Job       string // UID: the audience of the tokens
 	Namespace string
-	// Pods returns which start of which pod of the job a pod object is, whether it has ended, and whether it is known.
-	Pods      func(types.UID) (id pod.ID, launch int, ended, known bool)
+	Pods      roster
 	Authority *credential.Authority
 	Keys      *keys // of the cluster
 	Once      bool  // a pod's process is started once, so that it has one key
 	Log       *slog.Logger
 }
 
+// roster is the pods of a job, by their objects. The runtime is one.
+type roster interface {
+	// whose returns which start of which pod of the job a pod object is, whether it has ended, and whether it is known.
+	whose(types.UID) (id pod.ID, launch int, ended, known bool)
+	// pin notes the key of a pod, until the pod is gone, and reports whether it is the only one that was noted. Of a pod that is not
+	// known there is none.
+	pin(types.UID, fingerprint) bool
+}
+
+// fingerprint is the SHA-256 of a public key.
+type fingerprint [sha256.Size]byte
+
 // certifier gives certificates to the pods of the job that prove which they are. What proves it is a token of the pod's ServiceAccount
 // that a kubelet has for it: signed by the cluster, for this job only, and bound to the pod.
 type certifier struct {
 	wire.UnimplementedCertificationServer
 	certifierConfig
-
-	mu    sync.Mutex
-	given map[types.UID][sha256.Size]byte // the keys that pods have certificates of
 }
 
 func newCertifier(c certifierConfig) *certifier {
 	c.Log = cmp.Or(c.Log, slog.New(slog.DiscardHandler))
-	return &certifier{certifierConfig: c, given: make(map[types.UID][sha256.Size]byte)}
+	return &certifier{certifierConfig: c}
 }
 
 // The longest token and the longest request for a certificate that are looked at, in bytes.
@@ -79,7 +86,7 @@ func (c *certifier) Certify(ctx context.Context, r *wire.CertifyRequest) (*wire.
 	if err != nil {
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	if c.Once && !c.only(it.uid, sha256.Sum256(der)) {
+	if c.Once && !c.Pods.pin(it.uid, sha256.Sum256(der)) {
 		c.Log.Warn("Refused a second certificate of a pod with another key: its token may have been stolen", "pod", it.name.ID)
 		return nil, status.Errorf(codes.Unauthenticated, "%v has a certificate of another key", it.name.ID)
 	}
@@ -88,17 +95,6 @@ func (c *certifier) Certify(ctx context.Context, r *wire.CertifyRequest) (*wire.
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &wire.CertifyReply{Certificate: signed}, nil
-}
-
-// only notes the key of a pod, and reports whether it is the only one that it has had.
-func (c *certifier) only(uid types.UID, key [sha256.Size]byte) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if had, ok := c.given[uid]; ok {
-		return had == key
-	}
-	c.given[uid] = key
-	return true
 }
 
 // bearer is the pod that a token is of.
@@ -122,7 +118,7 @@ type claims struct {
 	} `json:"kubernetes.io"`
 }
 
-// bearer returns the pod that a token proves.
+// bearer returns the pod that a token proves. Its ServiceAccount needs no look: the cluster binds a token to a pod of that account only.
 func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 	var says claims
 	if err := c.Keys.verify(ctx, token, &says); err != nil {
@@ -139,7 +135,7 @@ func (c *certifier) bearer(ctx context.Context, token string) (bearer, error) {
 	if says.Expiry == nil || its.Namespace != c.Namespace || its.Pod.UID == "" {
 		return bearer{}, fmt.Errorf("a token of namespace %q and pod %q, expected one that is bound to a pod of namespace %q, and expires", its.Namespace, its.Pod.Name, c.Namespace)
 	}
-	id, launch, ended, known := c.Pods(its.Pod.UID)
+	id, launch, ended, known := c.Pods.whose(its.Pod.UID)
 	switch {
 	case !known:
 		return bearer{}, fmt.Errorf("%w: pod %s (%s) is not known", errNotYet, its.Pod.Name, its.Pod.UID)

@@ -27,11 +27,13 @@ import (
 	"google.golang.org/grpc/status"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 
 	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -104,28 +106,23 @@ func jwks(issuers ...*issuer) []byte {
 	return text
 }
 
-// crowd is the pods that a master knows.
-type crowd map[types.UID]struct {
-	id     pod.ID
-	launch int
-	ended  bool
-}
-
-func (c crowd) whose(uid types.UID) (pod.ID, int, bool, bool) {
-	p, known := c[uid]
-	return p.id, p.launch, p.ended, known
-}
-
-var theCrowd = crowd{
-	"w": {id: pod.ID{Role: pod.Worker, Index: 3}, launch: 2},
-	"p": {id: pod.ID{Role: pod.PS, Index: 0}, launch: 7},
-	"e": {id: pod.ID{Role: pod.Worker, Index: 1}, launch: 1, ended: true},
+// crowd returns the pods that a master knows: worker-3 as "w", ps-0 as "p", and "e", which has ended.
+func crowd() *Runtime {
+	r := NewRuntime(RuntimeConfig{Client: fake.NewClientset(), Job: &job.Job{Name: "test", Namespace: "default"}})
+	for uid, e := range map[types.UID]pod.Event{
+		"w": {ID: pod.ID{Role: pod.Worker, Index: 3}, Launch: 2},
+		"p": {ID: pod.ID{Role: pod.PS, Index: 0}, Launch: 7},
+		"e": {ID: pod.ID{Role: pod.Worker, Index: 1}, Launch: 1, Phase: pod.Failed},
+	} {
+		r.known[uid] = &known{told: e, gone: e}
+	}
+	return r
 }
 
 // newTestCertifier gives certificates of job "uid" by tokens of these issuers.
 func newTestCertifier(issuers ...*issuer) *certifier {
 	return newCertifier(certifierConfig{
-		Job: "uid", Namespace: "default", Pods: theCrowd.whose, Authority: prove.Authority("uid"), Once: true,
+		Job: "uid", Namespace: "default", Pods: crowd(), Authority: prove.Authority("uid"), Once: true,
 		Keys: &keys{read: func(context.Context) ([]byte, error) { return jwks(issuers...), nil }},
 	})
 }
@@ -274,6 +271,27 @@ func TestATokenIsOfOneKey(t *testing.T) {
 		if err := again.ask(t, applicant(t), cluster.sign(bound("w", "w"))); err != nil {
 			t.Errorf("a pod whose process may be started anew: %v", err)
 		}
+	}
+}
+
+// What is noted of the keys of pods goes with the pods, and of a pod that is gone no key is the right one.
+func TestKeysGoWithTheirPods(t *testing.T) {
+	r := crowd()
+	key, other := fingerprint{1}, fingerprint{2}
+	if !r.pin("w", key) || !r.pin("w", key) || r.pin("w", other) {
+		t.Error("a pod is held to another key than its first")
+	}
+	if !r.pin("p", other) {
+		t.Error("a pod is held to the key of another")
+	}
+	r.mu.Lock()
+	r.forget("w", r.known["w"], pod.Event{ID: pod.ID{Role: pod.Worker, Index: 3}, Launch: 2, Phase: pod.Deleted})
+	r.mu.Unlock()
+	if r.pin("w", key) {
+		t.Error("a pod that is gone has a key")
+	}
+	if len(r.known) != 2 {
+		t.Errorf("%d pods are known, want 2", len(r.known))
 	}
 }
 
@@ -509,7 +527,7 @@ func FuzzClaims(f *testing.F) {
 				Namespace string `json:"namespace"`
 			} `json:"kubernetes.io"`
 		}
-		if _, _, ended, known := theCrowd.whose(b.uid); !known || ended || b.name.Job != "uid" || json.Unmarshal(payload, &says) != nil || says.Expiry == nil || says.Its.Namespace != "default" {
+		if _, _, ended, known := c.Pods.whose(b.uid); !known || ended || b.name.Job != "uid" || json.Unmarshal(payload, &says) != nil || says.Expiry == nil || says.Its.Namespace != "default" {
 			t.Errorf("%s makes somebody %v", payload, b.name)
 		}
 	})

@@ -256,7 +256,7 @@ func (m *kubeMaster) attend(ctx context.Context, config master.Config, authority
 	pods := m.runtime(config.Job)
 	defer pods.Close()
 	config.Certification = newCertifier(certifierConfig{
-		Job: m.env[job.EnvUID], Namespace: m.Namespace, Pods: pods.whose, Authority: authority, Keys: m.keys, Log: m.log,
+		Job: m.env[job.EnvUID], Namespace: m.Namespace, Pods: pods, Authority: authority, Keys: m.keys, Log: m.log,
 		Once: cmp.Or(config.Job.RestartPolicy, string(core.RestartPolicyNever)) == string(core.RestartPolicyNever),
 	})
 	scale, notices := make(chan int, 1), make(chan master.Notice, 1)

@@ -361,10 +361,13 @@ func TestMasterRunsAJob(t *testing.T) {
 
 // On a cluster of IPv6 only, all listen and are found at addresses of it.
 func TestJobOnIPv6(t *testing.T) {
-	if l, err := net.Listen("tcp", "[::1]:0"); err != nil {
-		t.Skip("this machine has no IPv6: ", err)
-	} else {
+	switch l, err := net.Listen("tcp", "[::1]:0"); {
+	case err == nil:
 		l.Close()
+	case os.Getenv("CI") != "": // where nobody reads what was skipped
+		t.Fatal("this machine has no IPv6: ", err)
+	default:
+		t.Skip("this machine has no IPv6: ", err)
 	}
 	for _, strategy := range []job.Strategy{job.ParameterServer, job.AllReduce} {
 		c := newNodes(t, func(j *job.Job) {

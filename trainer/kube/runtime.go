@@ -70,14 +70,15 @@ type Runtime struct {
 // known is a pod object that is there, or was when it was last heard of.
 type known struct {
 	name  string
-	made  string    // the resource version at its creation, or when it was first seen
-	told  pod.Event // the last
-	gone  pod.Event // what is to be told if the object is gone
-	due   time.Time // if it was asked to go: when it should be gone
-	lost  bool      // it was not, by far
-	lacks time.Time // since when it lacks its image; zero: it does not
-	born  time.Time // when it was created, by the server's clock
-	swept bool      // it has failed, and was deleted
+	made  string      // the resource version at its creation, or when it was first seen
+	told  pod.Event   // the last
+	gone  pod.Event   // what is to be told if the object is gone
+	due   time.Time   // if it was asked to go: when it should be gone
+	lost  bool        // it was not, by far
+	lacks time.Time   // since when it lacks its image; zero: it does not
+	born  time.Time   // when it was created, by the server's clock
+	swept bool        // it has failed, and was deleted
+	key   fingerprint // that it has certificates of; zero: none yet
 }
 
 var _ master.Pods = (*Runtime)(nil)
@@ -210,6 +211,18 @@ func (r *Runtime) whose(uid types.UID) (id pod.ID, launch int, ended, known bool
 		return pod.ID{}, 0, false, false
 	}
 	return k.gone.ID, k.gone.Launch, k.told.Phase.Ended(), true
+}
+
+// pin implements [roster]. What is noted of a pod goes with it, and with the master.
+func (r *Runtime) pin(uid types.UID, key fingerprint) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k := r.known[uid]
+	if k == nil {
+		return false
+	}
+	k.key = cmp.Or(k.key, key)
+	return k.key == key
 }
 
 // Adopt implements [master.Pods]. What is told here of a pod is not told again by Events, and what becomes of it between the list
