@@ -78,6 +78,8 @@ type play struct {
 	config  string // kubeconfig of its master
 	resumed bool
 
+	certified atomic.Int32 // pods that the master has given a certificate
+
 	mu      sync.Mutex
 	master  *exec.Cmd
 	started time.Time
@@ -166,6 +168,7 @@ func (s *theatre) perform(ctx context.Context, p *core.Pod) error {
 	if err != nil {
 		return err
 	}
+	job.certified.Add(1)
 	self := rpc.NewSelf(identity.Header{Job: env[envUID], Role: id.Role, Index: id.Index, Incarnation: launch}, c)
 	conn, err := rpc.Connect(job.address, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
@@ -261,16 +264,23 @@ func (s *theatre) lead(ctx context.Context, job *play, p *core.Pod) error {
 // watch notes the largest memory that the master has. (What the system tells at its end is this process's, if that is larger.)
 func (j *play) watch(ctx context.Context, pid int) {
 	for {
-		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-		_, rest, _ := strings.Cut(string(text), "VmHWM:")
-		if words := strings.Fields(rest); len(words) > 0 {
-			kilobytes, _ := strconv.ParseInt(words[0], 10, 64)
-			j.peak = max(j.peak, kilobytes<<10)
-		}
+		j.peak = max(j.peak, resident(pid))
 		if sleep(ctx, 250*time.Millisecond) != nil {
 			return
 		}
 	}
+}
+
+// resident returns the largest memory that a running process has had, in bytes; 0 if it has ended.
+func resident(pid int) int64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	_, rest, _ := strings.Cut(string(text), "VmHWM:")
+	words := strings.Fields(rest)
+	if len(words) == 0 {
+		return 0
+	}
+	kilobytes, _ := strconv.ParseInt(words[0], 10, 64)
+	return kilobytes << 10
 }
 
 // environment resolves the variables of a pod's container, as a kubelet does; its address is one of this machine.

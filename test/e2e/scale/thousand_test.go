@@ -5,7 +5,9 @@ package scale
 import (
 	"cmp"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -19,8 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// A job of 1,000 workers on 200 nodes: how long until all pods are created and run, what the master takes, and how soon
-// 100 that are killed at once are replaced.
+// A job of 1,000 workers on 200 nodes: how long until all pods are created, run and have proved by their tokens which they are, what
+// that takes of the master, and how soon 100 that are killed at once are replaced.
 func TestThousandWorkers(t *testing.T) {
 	const workers, killed = 1000, 100
 	s := open(t)
@@ -34,6 +36,12 @@ func TestThousandWorkers(t *testing.T) {
 	created := whole("creation of all workers", func(*core.Pod) bool { return true })
 	bound := whole("scheduling of all workers", func(p *core.Pod) bool { return p.Spec.NodeName != "" })
 	up := whole("running of all workers", running)
+	s.until("certificates of all pods", 2*time.Minute, func() bool { return job.certified.Load() >= workers })
+	certified := time.Since(begin)
+	had, until := job.costUntilNow()
+	if had == 0 || until == 0 {
+		t.Error("what the master takes cannot be read from /proc")
+	}
 
 	victims := s.oldest(job.name, killed)
 	struck := time.Now()
@@ -68,6 +76,9 @@ func TestThousandWorkers(t *testing.T) {
 	row(fmt.Sprintf("%d workers: all created", workers), round(created), "< 30s")
 	row("all bound", round(bound), "")
 	row("all running", round(up), "")
+	row("all with a certificate", round(certified), "")
+	row("master until then: largest memory", fmt.Sprintf("%d MB", had>>20), "< 300 MB")
+	row("master until then: processors, mean", fmt.Sprintf("%.2f", until), "< 1")
 	row(fmt.Sprintf("%d killed (deletions took %s): all created anew", killed, round(deleted)), round(replaced), "")
 	row("all running anew", round(again), "< 10s")
 	row("master: largest memory", fmt.Sprintf("%d MB", peak>>20), "< 300 MB")
@@ -81,6 +92,8 @@ func TestThousandWorkers(t *testing.T) {
 		limit float64
 	}{
 		{"seconds until all workers are created", created.Seconds(), 30},
+		{"MB of the master when all pods have certificates", float64(had >> 20), 300},
+		{"processors of the master until all pods have certificates", until, 1},
 		{"seconds until those that were killed are replaced", again.Seconds(), 10},
 		{"MB of the master", float64(peak >> 20), 300},
 		{"processors of the master", cores, 1},
@@ -105,6 +118,22 @@ func (s *theatre) oldest(job string, n int) []*core.Pod {
 func serial(p *core.Pod) int {
 	_, id, _, _ := manifest.ParseLabels(p.Labels)
 	return id.Index
+}
+
+// costUntilNow returns the largest memory that the running master has had, in bytes, and how many processors it took on average.
+func (j *play) costUntilNow() (peak int64, cores float64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", j.master.Process.Pid))
+	_, rest, _ := strings.Cut(string(text), ") ") // of the program's name
+	var ticks float64                             // hundredths of a second
+	if words := strings.Fields(rest); len(words) > 12 {
+		for _, word := range words[11:13] { // of the program, and of the system for it
+			n, _ := strconv.ParseFloat(word, 64)
+			ticks += n
+		}
+	}
+	return resident(j.master.Process.Pid), ticks / 100 / time.Since(j.started).Seconds()
 }
 
 // cost is the largest memory that a master had, in bytes, and how many processors it took on average.
