@@ -178,6 +178,11 @@ func (j *Job) checkShared(p *problems) {
 	}
 }
 
+// OutputInPod reports whether the trained model is written, on a cluster, to a directory that is on no volume, and gone with the pod.
+func (j *Job) OutputInPod() bool {
+	return j.Output != "" && !InBucket(j.Output) && j.volumeOf(j.Output) == nil
+}
+
 // volumeOf returns the volume that a path is on; nil if it is on none.
 func (j *Job) volumeOf(file string) (on *Volume) {
 	file = path.Clean(file) + "/"

@@ -209,8 +209,8 @@ func (c *Command) note() {
 			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
 		}
 	}
-	if out := c.Job.Output; out != "" && !InBucket(out) && c.Runtime == "kubernetes" && c.Job.volumeOf(out) == nil {
-		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", out))
+	if c.Runtime == "kubernetes" && c.Job.OutputInPod() {
+		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", c.Job.Output))
 	}
 	if len(idle) > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("no effect with %s: %s", c.Job.Type, strings.Join(idle, ", ")))

@@ -32,6 +32,7 @@
 // A worker that runs a program of the user's may be of any image: the elasticdl binary comes along by an init container of --agent_image_name. The image's
 // own entry point is not run then. Its /dev/shm is memory, and counts against the worker's limit.
 //
-// Pods run with no capabilities, no way to get any, and the runtime's seccomp profile. They are root within their container if the image says
+// Pods run with no capabilities, no way to get any, and the runtime's seccomp profile. What runs our own binary cannot write to its image, but to
+// volumes and to a /tmp that goes with the pod; a program of the user's writes where its image lets it. They are root within their container if the image says
 // so, as data of the host and of file servers often demands.
 package manifest

@@ -72,7 +72,7 @@ func TestHooksMerge(t *testing.T) {
 	if n := p.Spec.NodeSelector; n["x"] != "1" || n["y"] != "2" || p.Spec.PriorityClassName != "p" || p.Spec.TerminationGracePeriodSeconds != nil {
 		t.Errorf("%+v", p.Spec)
 	}
-	if s := p.Spec.SecurityContext; *s.FSGroup != 7 || s.SeccompProfile == nil || len(p.Spec.Volumes) != 3 || len(p.Spec.Containers) != 2 {
+	if s := p.Spec.SecurityContext; *s.FSGroup != 7 || s.SeccompProfile == nil || len(p.Spec.Volumes) != 4 || len(p.Spec.Containers) != 2 {
 		t.Errorf("%+v", p.Spec)
 	}
 	for _, c := range p.Spec.Containers {
@@ -83,7 +83,7 @@ func TestHooksMerge(t *testing.T) {
 		if envs["A"] != "3" || envs["B"] != "2" || envs["D"] != "3" {
 			t.Errorf("%s has %v", c.Name, envs)
 		}
-		if c.Name == "worker" && (envs["C"] != "1" || c.Image != "elasticdl:mnist_allreduce" || len(c.Args) == 0 || len(c.VolumeMounts) != 3 || c.Command[0] != "/bin/sh") {
+		if c.Name == "worker" && (envs["C"] != "1" || c.Image != "elasticdl:mnist_allreduce" || len(c.Args) == 0 || len(c.VolumeMounts) != 4 || c.Command[0] != "/bin/sh") {
 			t.Errorf("%+v", c)
 		}
 	}

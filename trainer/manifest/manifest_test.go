@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -373,6 +374,54 @@ func TestRestricted(t *testing.T) {
 				if home != (user > 0) {
 					t.Errorf("user %d, %s: HOME is set: %t", user, spec.Containers[0].Name, home)
 				}
+			}
+		}
+	}
+}
+
+// No image of a role of ours can be written to, unless the job says so, or has its model written there. It has a /tmp, which is the job's own if
+// it mounts one. A user's program writes where its image lets it, and what brings the binary beside it does not.
+func TestRootsAreReadOnly(t *testing.T) {
+	const own, undo = "--volume=claim_name=c,mount_path=/tmp/", `--cluster_spec_json={"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"readOnlyRootFilesystem":false}}]}}`
+	specs := func(j *job.Job) map[string]core.PodSpec {
+		s, err := Submit(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := map[string]core.PodSpec{"master": s.Job.Spec.Template.Spec, "worker": mustPod(t, j, PodSpec{ID: worker(0), Launch: 1}).Spec}
+		if j.NumPS > 0 {
+			all["ps"] = mustPod(t, j, PodSpec{ID: ps(0), Launch: 1}).Spec
+		}
+		return all
+	}
+	servers := []string{"--distribution_strategy=ParameterServerStrategy", "--num_ps_pods=1"}
+	for name, tt := range map[string]struct {
+		job     *job.Job
+		writers string // containers that may write to their images, by regexp
+		tmp     string // kind of volume
+	}{
+		"train":        {parse(t, little, servers...), "", "empty"},
+		"its own /tmp": {parse(t, little, append(servers, own)...), "", "claim"},
+		"in the pod":   {parse(t, little, "--output=/model"), "master|worker", "empty"},
+		"changed":      {parse(t, little, undo), "worker", "empty"},
+		"run":          {running(t, "--agent_image_name=a:1"), "worker", "empty"},
+	} {
+		for role, spec := range specs(tt.job) {
+			for _, c := range slices.Concat(spec.InitContainers, spec.Containers) {
+				if sealed, may := c.SecurityContext.ReadOnlyRootFilesystem, regexp.MustCompile("^("+tt.writers+")$").MatchString(c.Name); (sealed == nil || !*sealed) != may {
+					t.Errorf("%s: container %s of the %s may write to its image: %t", name, c.Name, role, !may)
+				}
+			}
+			at := slices.IndexFunc(spec.Containers[0].VolumeMounts, func(m core.VolumeMount) bool { return strings.TrimSuffix(m.MountPath, "/") == "/tmp" })
+			if runs := tt.job.Runs() && role == "worker"; runs != (at < 0) {
+				t.Errorf("%s: the %s has a /tmp beside its image's: %t", name, role, at >= 0)
+				continue
+			} else if runs {
+				continue
+			}
+			of := spec.Volumes[slices.IndexFunc(spec.Volumes, func(v core.Volume) bool { return v.Name == spec.Containers[0].VolumeMounts[at].Name })]
+			if (of.EmptyDir != nil) != (tt.tmp == "empty") || (of.PersistentVolumeClaim != nil) != (tt.tmp == "claim") {
+				t.Errorf("%s: /tmp of the %s is %+v", name, role, of.VolumeSource)
 			}
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"regexp"
 	"slices"
 	"strconv"
@@ -100,10 +101,13 @@ func Pod(j *job.Job, p PodSpec, owner meta.OwnerReference) (*core.Pod, error) {
 	if p.ID.Role == pod.PS {
 		listens(c, PSPort)
 	}
+	if !runsProgram(j, p.ID.Role) {
+		sealRoot(j, &t.Spec)
+	}
 	if err := applyToPod(j, p.ID.Role, t); err != nil {
 		return nil, err
 	}
-	if j.Runs() && p.ID.Role == pod.Worker {
+	if runsProgram(j, p.ID.Role) {
 		runProgram(j, t, p.ID.Role.String()) // its memory is the program's
 	} else {
 		limitMemory(t, p.ID.Role)
@@ -135,6 +139,7 @@ func masterTemplate(j *job.Job) (*core.PodTemplateSpec, error) {
 		c.Env = append(c.Env, ofSecrets(j.EnvSecrets)...)
 	}
 	listens(c, MasterPort)
+	sealRoot(j, &t.Spec)
 	if err := applyToPod(j, id.Role, t); err != nil {
 		return nil, err
 	}
@@ -197,6 +202,23 @@ func template(j *job.Job, id pod.ID, of job.Pod, ooms int, args []string) (*core
 // Confined is what no container of ours can do, whoever its user is.
 func Confined() *core.SecurityContext {
 	return &core.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &core.Capabilities{Drop: []core.Capability{"ALL"}}}
+}
+
+// sealRoot makes the image of a pod's first container read-only. What writes, writes to the job's volumes, or to a /tmp that goes with
+// the pod. A job whose --output is on no volume, but in a pod, writes it there. A --cluster_spec_json can change both.
+func sealRoot(j *job.Job, spec *core.PodSpec) {
+	const volume, dir = "elasticdl-tmp", "/tmp"
+	c := &spec.Containers[0]
+	c.SecurityContext.ReadOnlyRootFilesystem = new(!j.OutputInPod())
+	if !mounted(c, dir) { // by the job itself
+		spec.Volumes = append(spec.Volumes, core.Volume{Name: volume, VolumeSource: core.VolumeSource{EmptyDir: &core.EmptyDirVolumeSource{}}})
+		c.VolumeMounts = append(c.VolumeMounts, core.VolumeMount{Name: volume, MountPath: dir})
+	}
+}
+
+// mounted reports whether a container has a volume at a path.
+func mounted(c *core.Container, at string) bool {
+	return slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return path.Clean(m.MountPath) == at })
 }
 
 // userOf is whom a pod's containers run as: the user of --run_as_user, whose group its volumes are given to where their kind

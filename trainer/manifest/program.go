@@ -19,18 +19,18 @@ const (
 // shm is where processes of a pod share memory. Runtimes give it 64 MiB, and data loaders of PyTorch die of that.
 const shm = "/dev/shm"
 
+// runsProgram reports whether the pods of a role run a program of the user's, whose image decides what it may write to.
+func runsProgram(j *job.Job, r pod.Role) bool { return j.Runs() && r == pod.Worker }
+
 // runProgram completes the pod of a worker that runs a program: shared memory as large as the container's limit, which it counts against, and, in an
 // image that has no elasticdl, the binary, which a container before it brings. It goes by what the cluster spec has made of the worker: what holds for that holds for both.
 func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 	c := &t.Spec.Containers[slices.IndexFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == name })]
-	mounted := func(path string) bool {
-		return slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.MountPath == path })
-	}
 	add := func(volume, path string, readOnly bool, of core.EmptyDirVolumeSource) {
 		t.Spec.Volumes = append(t.Spec.Volumes, core.Volume{Name: volume, VolumeSource: core.VolumeSource{EmptyDir: &of}})
 		c.VolumeMounts = append(c.VolumeMounts, core.VolumeMount{Name: volume, MountPath: path, ReadOnly: readOnly})
 	}
-	if !mounted(shm) { // by the job itself
+	if !mounted(c, shm) { // by the job itself
 		add(volumeShm, shm, false, core.EmptyDirVolumeSource{Medium: core.StorageMediumMemory})
 	}
 	if j.Program.AgentImage == "" {
@@ -44,13 +44,13 @@ func runProgram(j *job.Job, t *core.PodTemplateSpec, name string) {
 		Name: "install-elasticdl", Image: j.Program.AgentImage, ImagePullPolicy: c.ImagePullPolicy, Args: []string{"install", job.AgentDir},
 		Resources:       withoutDevices(c.Resources), // as many as the worker has: a pod asks for the larger of the two
 		VolumeMounts:    []core.VolumeMount{{Name: volumeAgent, MountPath: job.AgentDir}},
-		SecurityContext: c.SecurityContext.DeepCopy(), TerminationMessagePolicy: c.TerminationMessagePolicy,
+		SecurityContext: sealed(c.SecurityContext), TerminationMessagePolicy: c.TerminationMessagePolicy,
 	}
 	t.Spec.InitContainers = slices.Insert(t.Spec.InitContainers, 0, bring)
 }
 
 // LikeWorker has a pod of one container run where the workers of a job may, as the user that they are, with the same credentials for images. Such a
-// pod brings data to the workers: it may be the first to mount their claim, whose volume is then made in the zone of its node.
+// pod brings data to the workers, and writes nowhere else: it may be the first to mount their claim, whose volume is then made in the zone of its node.
 func LikeWorker(j *job.Job, spec *core.PodSpec) error {
 	p, err := Pod(j, PodSpec{ID: pod.ID{Role: pod.Worker}, Launch: 1}, meta.OwnerReference{})
 	if err != nil {
@@ -62,8 +62,17 @@ func LikeWorker(j *job.Job, spec *core.PodSpec) error {
 	}
 	spec.ServiceAccountName = j.ServiceAccount // the job's own is made with it
 	c := p.Spec.Containers[slices.IndexFunc(p.Spec.Containers, func(c core.Container) bool { return c.Name == pod.Worker.String() })]
-	spec.Containers[0].SecurityContext = c.SecurityContext
+	spec.Containers[0].SecurityContext = sealed(c.SecurityContext)
 	return nil
+}
+
+// sealed returns what a container may do, but that it cannot write to its image.
+func sealed(c *core.SecurityContext) *core.SecurityContext {
+	if c = c.DeepCopy(); c == nil { // as --cluster_spec_json wants it
+		c = new(core.SecurityContext)
+	}
+	c.ReadOnlyRootFilesystem = new(true)
+	return c
 }
 
 func withoutDevices(all core.ResourceRequirements) core.ResourceRequirements {

@@ -72,7 +72,7 @@ func TestProgramInItsOwnImage(t *testing.T) {
 	if w := p.Spec.Containers[0]; len(p.Spec.InitContainers) > 0 || len(w.Command) > 0 || len(w.VolumeMounts) != 2 || w.VolumeMounts[1].MountPath != shm {
 		t.Errorf("%+v", p.Spec)
 	}
-	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" || len(got.Volumes) > 0 {
+	if got := s.Job.Spec.Template.Spec; got.Containers[0].Image != "registry.example/mine:1" || len(got.Volumes) != 1 || got.Volumes[0].EmptyDir == nil { // its /tmp
 		t.Errorf("the master: %+v", got)
 	}
 	own := `--cluster_spec_json={"worker_pod_spec":{"volumes":[{"name":"s","emptyDir":{"medium":"Memory","sizeLimit":"1Gi"}}],"containers":[{"name":"worker","volumeMounts":[{"name":"s","mountPath":"/dev/shm"}]}]}}`
