@@ -35,15 +35,22 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy disturb fuzz clean cc python3 \
+.PHONY: help build release demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy disturb fuzz clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # The tag leaves out the gRPC of Google Cloud Storage's client, 13 MB that nothing uses: it is reached by HTTP.
+BUILD_FLAGS := -trimpath -tags disable_grpc_modules -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)'
 build: ## build/elasticdl, a static binary
-	CGO_ENABLED=0 $(GO) build -trimpath -tags disable_grpc_modules -ldflags '-s -w -X github.com/elasticdl/elasticdl/cmd/elasticdl/cli.version=$(VERSION)' -o $(ELASTICDL) ./cmd/elasticdl
+	CGO_ENABLED=0 $(GO) build $(BUILD_FLAGS) -o $(ELASTICDL) ./cmd/elasticdl
+
+# From one commit, by one version of Go, anybody makes the same files, byte by byte.
+release: ## build/release: binaries for linux/amd64 and linux/arm64, beside each what it is made of (CycloneDX), and SHA256SUMS
+	rm -rf $(BUILD)/release
+	for arch in amd64 arm64; do CGO_ENABLED=0 GOOS=linux GOARCH=$$arch $(GO) build $(BUILD_FLAGS) -o $(BUILD)/release/elasticdl-linux-$$arch ./cmd/elasticdl; done
+	$(GO) run ./tools/release $(BUILD)/release
 
 demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of examples/mnist/data
 	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data

@@ -19,9 +19,9 @@ type component struct {
 	PURL    string `json:"purl,omitempty"`
 }
 
-// bom returns a software bill of materials of a binary, by what Go has written into it: CycloneDX, as JSON. The same binary has
+// BOM returns a software bill of materials of a binary, by what Go has written into it: CycloneDX, as JSON. The same binary has
 // the same: there is neither a time nor a serial number in it. What a base image has is the base's to say.
-func (b Binary) bom() ([]byte, error) {
+func (b Binary) BOM() ([]byte, error) {
 	components := []component{{"library", "stdlib", strings.TrimPrefix(b.build.GoVersion, "go"), purl("stdlib", strings.TrimPrefix(b.build.GoVersion, "go"))}}
 	for _, m := range b.build.Deps { // sorted by Go
 		components = append(components, componentOf("library", m))
@@ -59,7 +59,7 @@ func purl(path, version string) string {
 
 // writeBOM writes the bill of materials of a binary to a file.
 func writeBOM(b Binary, path string) error {
-	text, err := b.bom()
+	text, err := b.BOM()
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func TestBOM(t *testing.T) {
 		{Path: "github.com/replaced/x", Version: "v1.0.0", Replace: &debug.Module{Path: "github.com/fork/x", Version: "v1.0.1"}},
 		{Path: modulePath, Version: "v0.1.0", Replace: &debug.Module{Path: "../elasticdl"}},
 	}}}
-	text, err := b.bom()
+	text, err := b.BOM()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -203,7 +203,7 @@ func TestPushedImageRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			bill, err := b.bom()
+			bill, err := b.BOM()
 			if err != nil {
 				t.Fatal(err)
 			}
