@@ -9,7 +9,7 @@ import (
 )
 
 // What is prepared is copied into without another page of memory: of those it takes the kernel many times as long as the copying.
-func TestPreparedMemoryIsThere(t *testing.T) {
+func TestMemoryIsPrepared(t *testing.T) {
 	const elements = 8 << 20 // 32 MiB
 	src := part(0, elements, 1, 0)
 	var prepared, not Copy

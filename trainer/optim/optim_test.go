@@ -74,18 +74,21 @@ func configGen() *rapid.Generator[Config] {
 	})
 }
 
-// kernels runs a test with each set of kernels that this machine has.
+// kernels runs a test with each set of kernels; it is skipped for those that this machine has not.
 func kernels(t *testing.T, test func(t *testing.T)) {
 	for _, name := range []string{"generic", "avx2", "avx512"} {
-		before := kernel.Name()
-		if err := kernel.Use(name); err != nil {
-			t.Logf("no %s here: %v", name, err)
-			continue
-		}
-		t.Run(name, test)
-		if err := kernel.Use(before); err != nil {
-			t.Fatal(err)
-		}
+		t.Run(name, func(t *testing.T) {
+			before := kernel.Name()
+			if err := kernel.Use(name); err != nil {
+				t.Skip(err)
+			}
+			t.Cleanup(func() {
+				if err := kernel.Use(before); err != nil {
+					t.Error(err)
+				}
+			})
+			test(t)
+		})
 	}
 }
 
@@ -186,6 +189,24 @@ func TestFirstSteps(t *testing.T) {
 			if math.Abs(float64(p[0])-want) > 1e-6 {
 				t.Errorf("%+v: p = %v after %d steps, want %v", c.config, p[0], i+1, want)
 			}
+		}
+	}
+}
+
+// What is not given is as Keras has it.
+func TestDefaults(t *testing.T) {
+	for _, want := range []Config{
+		{Name: SGD, LearningRate: 0.01},
+		{Name: Momentum, LearningRate: 0.01, Momentum: 0.9},
+		{Name: Adam, LearningRate: 0.001, Beta1: 0.9, Beta2: 0.999, Epsilon: 1e-7},
+		{Name: Adagrad, LearningRate: 0.001, Epsilon: 1e-7, InitialAccumulator: 0.1},
+	} {
+		o, err := New(Config{Name: want.Name, Momentum: want.Momentum})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := o.Config(); got != want {
+			t.Errorf("%s: %+v, want %+v", want.Name, got, want)
 		}
 	}
 }

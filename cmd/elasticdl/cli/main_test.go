@@ -19,11 +19,13 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/elasticdl/elasticdl/test/pace"
 )
 
-// The binary of the tests is elasticdl itself, also for the roles that it starts.
+// The binary of the tests is elasticdl itself, also for the roles that it starts, with models for stories.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"elasticdl": func() { Main() }})
+	testscript.Main(m, map[string]func(){"elasticdl": func() { Main(pace.Linear, pace.Patient) }})
 }
 
 // TestStories plays testdata/*.txtar, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
@@ -57,7 +59,7 @@ func TestStories(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await, "killpod": killPod, "killworkers": killWorkers, "noprocesses": noProcesses, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
+			"await": await, "killpod": killPod, "killworkers": killWorkers, "noprocesses": noProcesses, "hurry": hurry, "commit": writeCommit, "flip": flip, "upload": upload, "download": download,
 		},
 	})
 }
@@ -117,6 +119,15 @@ func killWorkers(ts *testscript.TestScript, _ bool, args []string) {
 	if killed == 0 {
 		ts.Fatalf("no worker of %s runs", args[0])
 	}
+}
+
+// hurry lets the model "patient" take no more time than it needs in this story; `! hurry` lets it again.
+func hurry(ts *testscript.TestScript, not bool, _ []string) {
+	if not {
+		ts.Check(os.Remove(filepath.Join(ts.Getenv("ELASTICDL_HOME"), "hurry")))
+		return
+	}
+	ts.Check(pace.Hurry(ts.Getenv("ELASTICDL_HOME")))
 }
 
 // noProcesses checks that nothing runs that was started with this story's state directory.

@@ -43,3 +43,14 @@ func TestChooseAtStart(t *testing.T) {
 	}()
 	mustChoose("sse9")
 }
+
+// TestSets names the sets of kernels that this processor lacks: the other tests are then of fewer.
+func TestSets(t *testing.T) {
+	for _, name := range []string{"avx512", "avx2", "generic"} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := choose(name); err != nil {
+				t.Skip(err)
+			}
+		})
+	}
+}

@@ -1,0 +1,9 @@
+// Program is elasticdl with models for the stories of jobs, as a user builds it with models of their own.
+package main
+
+import (
+	"github.com/elasticdl/elasticdl/cmd/elasticdl/cli"
+	"github.com/elasticdl/elasticdl/test/pace"
+)
+
+func main() { cli.Main(pace.Linear, pace.Patient) }
