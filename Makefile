@@ -9,8 +9,12 @@ BUILD      := build
 ELASTICDL  := $(BUILD)/elasticdl
 LINT       := $(GO) tool -modfile=tools/lint/go.mod
 MODULES    := . tools/lint tools/gen tools/kubernetes tools/pulumi tools/pulumi/language
-# What links Pulumi, whose SDKs take minutes to compile, is not in `make test`.
-QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|provider))(/|$$)')
+# What links Pulumi, whose SDKs take minutes to compile, is not in `make test`, nor are whole jobs: test-infra and test-jobs.
+QUICK       = $$($(GO) list ./... | grep -vE '/elasticdl/(infra|stacks|test/(graph|local|provider))(/|$$)')
+# What a test says of memory is not so under the race detector, which takes some of its own.
+MEMORY      = $$(grep -rl --include='*_test.go' '^//go:build .*!race' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
+# Says what a run of tests has skipped, and what took longest.
+REPORT     := $(GO) run ./test/report
 INFRA      := ./infra/... ./stacks/... ./test/graph/... ./test/provider/...
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 FUZZTIME   ?= 10s
@@ -35,7 +39,7 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build release demo demo-allreduce stacks test simulation test-infra check generate bench bench-peers accuracy disturb fuzz clean cc python3 \
+.PHONY: help build release demo demo-allreduce stacks test test-jobs simulation test-infra check generate bench bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch
 
 help: ## this list
@@ -70,13 +74,16 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
-test: cc python3 ## the trainer's tests, with the race detector; not those of the stacks (test-infra) or on Kubernetes (e2e)
-	$(GO) test -race -shuffle=on -timeout 20m $(QUICK)
-	$(GO) test -C tools/kubernetes -race -shuffle=on ./...
+test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), the stacks (test-infra) or Kubernetes (e2e)
+	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^TestJobStories$$' $(QUICK) && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
+	  $(GO) test -json -C tools/kubernetes -race -shuffle=on ./...; } | $(REPORT)
+
+test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed
+	{ $(GO) test -json -race -timeout 15m -run '^TestJobStories$$' ./cmd/elasticdl/cli && $(GO) test -json -count=1 -timeout 15m ./test/local; } | $(REPORT)
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
-	$(GO) test -tags torch -count=1 -p 1 -timeout 10m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS)
+	$(GO) test -json -tags torch -count=1 -p 1 -timeout 15m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
 
 # Half a minute the first time.
 torch-debian:
@@ -103,7 +110,7 @@ stacks: ## compile the program of the stacks, which the first pulumi preview wou
 	$(GO) build -v -o /dev/null ./stacks
 
 test-infra: cc pulumi-tools stacks ## the stacks: recorded with mocks, then with the real Pulumi engine and simulated clouds
-	$(GO) test -race -p 1 -shuffle=on -timeout 20m $(INFRA)
+	$(GO) test -json -race -p 1 -shuffle=on -timeout 20m $(INFRA) | $(REPORT)
 
 # The first build takes 4 minutes of a CPU.
 pulumi-tools:
@@ -176,6 +183,9 @@ fuzz: ## every fuzz target for FUZZTIME (10s)
 	@grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test | while read -r f; do \
 	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2 | while read -r target; do \
 	    echo "$$(dirname $$f) $$target"; $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x; done; done
+
+vulnerabilities: ## known vulnerabilities in what each module uses, as the Go team's database has them
+	@for m in $(MODULES) tools/kubernetes/components; do echo "$$m"; $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 -C $$m ./...; done
 
 clean: cluster-down ## remove build/, and the cluster that may run in it
 	rm -rf $(BUILD)

@@ -92,7 +92,7 @@ func TestRingLosesAWorker(t *testing.T) {
 		"stopped": {syscall.SIGSTOP, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			j := trainRing(t, mlp, "--num_epochs=20", "--heartbeat_timeout=5s")
+			j := trainRing(t, patient, "--num_epochs=10", "--heartbeat_timeout=5s")
 			before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.1)(s) && worldOf(4)(s) })
 			lost := time.Now()
 			j.kill(pod(before, wire.Role_WORKER, 0), tt.signal)
@@ -105,8 +105,9 @@ func TestRingLosesAWorker(t *testing.T) {
 			if p := pod(after, wire.Role_WORKER, 4); p == nil {
 				t.Error("there is no worker-4")
 			}
+			j.hurry()
 			s := j.end(0)
-			onceEach(t, s, 20)
+			onceEach(t, s, 10)
 			if s.Relaunched != 1 {
 				t.Errorf("%d pods replaced, want 1", s.Relaunched)
 			}
@@ -119,7 +120,7 @@ func TestRingLosesAWorker(t *testing.T) {
 }
 
 func TestRingIsScaled(t *testing.T) {
-	j := trainRing(t, mlp, "--num_epochs=100", "--num_workers=2", "--max_workers=4")
+	j := trainRing(t, patient, "--num_epochs=10", "--num_workers=2", "--max_workers=4")
 	before := j.until("training of two", func(s *wire.JobStatus) bool { return trained(0.001)(s) && worldOf(2)(s) })
 	for _, n := range []int32{4, 1, 3} {
 		if out, err := exec.Command(program, "scale", j.name, "--num_workers="+strconv.Itoa(int(n))).CombinedOutput(); err != nil {
@@ -133,8 +134,9 @@ func TestRingIsScaled(t *testing.T) {
 	if out, err := exec.Command(program, "scale", j.name, "--num_workers=5").CombinedOutput(); err == nil {
 		t.Errorf("beyond --max_workers: %s", out)
 	}
+	j.hurry()
 	s := j.end(0)
-	onceEach(t, s, 100)
+	onceEach(t, s, 10)
 	if s.Relaunched != 0 {
 		t.Errorf("%d pods replaced, and none was lost", s.Relaunched)
 	}
@@ -143,7 +145,7 @@ func TestRingIsScaled(t *testing.T) {
 
 // All of them at once take the state with them: the training begins anew, and is whole.
 func TestRingLosesAll(t *testing.T) {
-	j := trainRing(t, mlp, "--num_epochs=20")
+	j := trainRing(t, patient, "--num_epochs=10")
 	before := j.until("training", func(s *wire.JobStatus) bool { return trained(0.2)(s) && worldOf(4)(s) })
 	for i := range 4 {
 		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGSTOP) // so that nobody hears of another's end
@@ -152,8 +154,9 @@ func TestRingLosesAll(t *testing.T) {
 		j.kill(pod(before, wire.Role_WORKER, i), syscall.SIGKILL)
 	}
 	j.until("a ring of others", func(s *wire.JobStatus) bool { return s.World > before.World && worldOf(4)(s) })
+	j.hurry()
 	s := j.end(0)
-	onceEach(t, s, 20)
+	onceEach(t, s, 10)
 	if s.Relaunched != 4 {
 		t.Errorf("%d pods replaced, want 4", s.Relaunched)
 	}
@@ -162,11 +165,11 @@ func TestRingLosesAll(t *testing.T) {
 
 // A ring whose workers come and go all the time learns what one that is left alone learns.
 func TestRingInUnrest(t *testing.T) {
-	j := trainRing(t, mlp, "--num_epochs=40")
+	j := trainRing(t, mlp, "--num_epochs=15")
 	kills := j.killWorkers(250 * time.Millisecond)
 	s := j.end(0)
 	t.Logf("%d workers killed, %d pods replaced, %d tasks taken back, world %d", kills, s.Relaunched, s.Requeued, s.World)
-	onceEach(t, s, 40)
+	onceEach(t, s, 15)
 	if kills == 0 {
 		t.Error("no worker was killed")
 	}
@@ -192,7 +195,7 @@ func TestNothingIsLeftOfARing(t *testing.T) {
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
-			j := trainRing(t, mlp, "--num_epochs=1000")
+			j := trainRing(t, patient, "--num_epochs=1000")
 			j.until("training", trained(0.0001))
 			end(t, j)
 			nobodyLeft(t)

@@ -1,8 +1,9 @@
-// Package pace has models of digits for the stories of jobs. [Linear] costs next to nothing. [Patient] costs no more, and takes its time:
+// Package pace has models of digits for the stories of jobs. [Small] costs next to nothing. [Patient] costs no more, and takes its time:
 // a story that needs a job in its middle does to it what it has to do, however fast the machine, and then calls [Hurry] for its end.
 package pace
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -16,27 +17,29 @@ import (
 // home is the variable that names the state directory of a job's processes, and hurry the file in it that [Hurry] makes.
 const home, hurry = "ELASTICDL_HOME", "hurry"
 
-// Linear is one dense layer, 31 kB.
-var Linear = &zoo.Model{
-	Package: "digits", Name: "linear", Class: "custom_model",
+// Small is two dense layers, 102 kB.
+var Small = &zoo.Model{
+	Package: "digits", Name: "small", Class: "custom_model",
 	New: func(b *nn.Builder) nn.Module {
-		return nn.Sequential{nn.Flatten{}, b.Dense(28*28, nn.Dense{Units: 10})}
+		return nn.Sequential{nn.Flatten{}, b.Dense(28*28, nn.Dense{Units: 32, ReLU: true}), b.Dense(32, nn.Dense{Units: 10})}
 	},
 	Loss: func(t *nn.Tape, outputs *nn.Tensor, b *zoo.Batch) *nn.Tensor {
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)
 	},
-	Optimizer: func() optim.Config { return optim.Config{Name: optim.Adam, LearningRate: 0.01} },
+	Optimizer: func() optim.Config { return optim.Config{Name: optim.Adam, LearningRate: 0.003} },
 	Feed:      pictures(),
 	Metrics:   func() []zoo.Metric { return []zoo.Metric{zoo.Accuracy(), zoo.Loss()} },
 	Processor: zoo.Classes(),
 }
 
-// Patient is [Linear] in a process whose every minibatch takes a millisecond longer than the one before, up to a tenth of a second, as if
+// Patient is [Small] in a process whose every minibatch takes a millisecond longer than the one before, up to a tenth of a second, as if
 // there were much to compute, until [Hurry] was called for the process's state directory.
 var Patient = patient()
 
 // Hurry ends the patience of all processes that have a state directory, and of those that will.
-func Hurry(dir string) error { return os.WriteFile(filepath.Join(dir, hurry), nil, 0o644) }
+func Hurry(dir string) error {
+	return errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, hurry), nil, 0o644))
+}
 
 // pictures returns the feed of the built-in models of digits.
 func pictures() func(zoo.Mode, [][]byte, *zoo.Batch) error {
@@ -48,14 +51,14 @@ func pictures() func(zoo.Mode, [][]byte, *zoo.Batch) error {
 }
 
 func patient() *zoo.Model {
-	m := *Linear
+	m := *Small
 	m.Name = "patient"
 	var fed atomic.Int64
 	m.Feed = func(mode zoo.Mode, records [][]byte, b *zoo.Batch) error {
 		if _, err := os.Stat(filepath.Join(os.Getenv(home), hurry)); err != nil {
 			time.Sleep(time.Duration(min(fed.Add(1), 100)) * time.Millisecond)
 		}
-		return Linear.Feed(mode, records, b)
+		return Small.Feed(mode, records, b)
 	}
 	return &m
 }

@@ -25,11 +25,18 @@ import (
 
 // The binary of the tests is elasticdl itself, also for the roles that it starts, with models for stories.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"elasticdl": func() { Main(pace.Linear, pace.Patient) }})
+	testscript.Main(m, map[string]func(){"elasticdl": func() { Main(pace.Small, pace.Patient) }})
 }
 
-// TestStories plays testdata/*.txtar, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
-func TestStories(t *testing.T) {
+// TestStories plays testdata/*.txtar.
+func TestStories(t *testing.T) { play(t, "testdata") }
+
+// TestJobStories plays testdata/jobs/*.txtar: what befalls jobs whose processes are those of this machine, and ends well.
+func TestJobStories(t *testing.T) { play(t, "testdata/jobs") }
+
+// play plays the stories of a directory, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
+func play(t *testing.T, dir string) {
+	t.Helper()
 	store := s3mem.New()
 	if err := store.CreateBucket("b"); err != nil {
 		t.Fatal(err)
@@ -43,7 +50,7 @@ func TestStories(t *testing.T) {
 		t.Fatal(err)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata",
+		Dir:           dir,
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ELASTICDL_HOME", filepath.Join(env.WorkDir, "state"))

@@ -6,4 +6,4 @@ import (
 	"github.com/elasticdl/elasticdl/test/pace"
 )
 
-func main() { cli.Main(pace.Linear, pace.Patient) }
+func main() { cli.Main(pace.Small, pace.Patient) }
