@@ -74,7 +74,7 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --num_workers=4 --min_workers=1 --max_workers=8 --evaluation_steps=50 --log_loss_steps=10 \
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
-test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), the stacks (test-infra) or Kubernetes (e2e)
+test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
 	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^TestJobStories$$' $(QUICK) && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
 	  $(GO) test -json -C tools/kubernetes -race -shuffle=on ./...; } | $(REPORT)
 
@@ -180,12 +180,18 @@ cluster-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/kubernetes/components -trimpath -ldflags '$(KUBE_LDFLAGS)' -o $(abspath $(BUILD))/tools/ ./kube
 
 fuzz: ## every fuzz target for FUZZTIME (10s)
-	@grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test | while read -r f; do \
-	  grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2 | while read -r target; do \
-	    echo "$$(dirname $$f) $$target"; $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x; done; done
+	@failed=; for f in $$(grep -rlE '^func Fuzz' --include='*_test.go' trainer cmd infra test); do \
+	  for target in $$(grep -oE '^func Fuzz[A-Za-z0-9_]+' "$$f" | cut -d' ' -f2); do \
+	    echo "$$(dirname $$f) $$target"; \
+	    $(GO) test ./$$(dirname $$f) -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x || failed="$$failed $$f:$$target"; done; done; \
+	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
-vulnerabilities: ## known vulnerabilities in what each module uses, as the Go team's database has them
-	@for m in $(MODULES) tools/kubernetes/components; do echo "$$m"; $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 -C $$m ./...; done
+vulnerabilities: ## known vulnerabilities in what each module calls, as vuln.go.dev knows them
+	@failed=; look() { echo "$$@"; $(GO) run golang.org/x/vuln/cmd/govulncheck@v1.1.4 -C "$$@" || failed="$$failed $$1"; }; \
+	  look . ./...; look tools/gen ./...; look tools/kubernetes ./...; look tools/lint honnef.co/go/tools/cmd/staticcheck; \
+	  look tools/kubernetes/components ./coredns ./pause ./kube sigs.k8s.io/kwok/cmd/kwok; \
+	  look tools/pulumi github.com/pulumi/pulumi/pkg/v3/cmd/pulumi; look tools/pulumi/language github.com/pulumi/pulumi/sdk/v3/go/pulumi-language-go; \
+	  [ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 clean: cluster-down ## remove build/, and the cluster that may run in it
 	rm -rf $(BUILD)

@@ -28,7 +28,8 @@ type workflow struct {
 		} `json:"concurrency"`
 		Strategy struct {
 			Matrix struct {
-				Stack []string `json:"stack"`
+				Stack  []string `json:"stack"`
+				Target []string `json:"target"`
 			} `json:"matrix"`
 		} `json:"strategy"`
 		Steps []struct {
@@ -177,6 +178,28 @@ func TestWorkflowTools(t *testing.T) {
 				t.Errorf("%s has Pulumi %v, and tools/pulumi %s", name, s.With["pulumi-version"], version[1])
 			}
 		}
+	}
+}
+
+// What .ci/run runs one after the other, the workflow runs in jobs beside each other; nothing is in one of them only but what needs the
+// network's database of vulnerabilities.
+func TestWorkflowRunsWhatCIRuns(t *testing.T) {
+	script, err := os.ReadFile("../../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	targets := regexp.MustCompile(`for target in ([\w -]+); do`).FindSubmatch(script)
+	if targets == nil {
+		t.Fatal(".ci/run has no list of targets")
+	}
+	want := slices.Sorted(slices.Values(append(strings.Fields(string(targets[1])), "vulnerabilities")))
+	w, _ := readWorkflow(t, "test.yml")
+	var got []string
+	for _, j := range w.Jobs {
+		got = append(got, j.Strategy.Matrix.Target...)
+	}
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("the workflow makes %v, and .ci/run %v", got, want)
 	}
 }
 
