@@ -18,11 +18,13 @@ import (
 var whole = flag.Bool("accuracy", false, "train on the whole of MNIST, as IDX files in $MNIST_SOURCE")
 
 // TestAccuracy compares one epoch with two servers and four workers, and of a ring of four, each undisturbed
-// and with workers killed all the time, with one worker alone. Without -accuracy it is of the shipped digits. With it, a
-// hundred processes of one job are killed besides: workers, servers and the master.
+// and with workers killed all the time, with one worker alone. Without -accuracy it is three epochs of the shipped digits and a small
+// model. With it, a hundred processes of one job are killed besides: workers, servers and the master.
 func TestAccuracy(t *testing.T) {
 	data, want, within, every := digits, 0.85, 0.05, 500*time.Millisecond
+	calm, wild, epochs := small, patient, "3"
 	if *whole {
+		calm, wild, epochs = cnn, cnn, "1"
 		data, want, within, every = filepath.Join(t.TempDir(), "mnist"), 0.97, 0.005, 5*time.Second
 		args := []string{"dataset", "mnist", data}
 		if source := os.Getenv("MNIST_SOURCE"); source != "" {
@@ -32,7 +34,7 @@ func TestAccuracy(t *testing.T) {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
 	}
-	set := []string{cnn, "--num_epochs=1", "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
+	set := []string{"--num_epochs=" + epochs, "--training_data=" + filepath.Join(data, "train"), "--validation_data=" + filepath.Join(data, "test")}
 	// A ring with the updates of one worker, each of a part from every worker.
 	few := []string{"--num_ps_pods=0", "--minibatch_size=16", "--num_minibatches_per_task=16", "--global_batch_size=64"}
 	found := make(map[string]float64)
@@ -58,7 +60,11 @@ func TestAccuracy(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			began := time.Now()
-			j := train(t, slices.Concat(set, tt.flags)...)
+			model := calm
+			if tt.kill != nil {
+				model = wild
+			}
+			j := train(t, slices.Concat(set, []string{model}, tt.flags)...)
 			kills := 0
 			if tt.kill != nil {
 				kills = tt.kill(j)

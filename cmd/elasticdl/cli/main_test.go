@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 }
 
 // TestStories plays testdata/*.txtar.
-func TestStories(t *testing.T) { play(t, "testdata") }
+func TestStories(t *testing.T) { tell(t, "testdata") }
 
 // TestJobStories plays testdata/jobs/*.txtar: what befalls jobs whose processes are those of this machine, and ends well.
-func TestJobStories(t *testing.T) { play(t, "testdata/jobs") }
+func TestJobStories(t *testing.T) { tell(t, "testdata/jobs") }
 
-// play plays the stories of a directory, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
-func play(t *testing.T, dir string) {
+// tell plays the stories of a directory, each with a state directory of its own. $S3 is how to reach a store that has the bucket b.
+func tell(t *testing.T, dir string) {
 	t.Helper()
 	store := s3mem.New()
 	if err := store.CreateBucket("b"); err != nil {

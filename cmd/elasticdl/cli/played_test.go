@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"mvdan.cc/sh/v3/syntax"
+
+	"github.com/elasticdl/elasticdl/test/pace"
 )
 
 // play is who runs blocks of commands, or why nobody does.
@@ -138,17 +140,17 @@ type tour struct {
 	smaller
 }
 
-// smaller has what a page asks for, and what the test takes for it: the jobs are soon over, and last long enough to lose a worker.
+// smaller has what a page asks for, and what the test takes for it: jobs that cost little, and last long enough to lose a worker.
 type smaller map[string]string
 
-// mlp is for the models of pages one that is soon trained.
-var mlp = [2]string{"mnist.mnist_functional_api.custom_model", "mnist.mnist_mlp.custom_model"}
+// patient is for the models of pages one that costs little and takes half a minute for ten epochs, however fast the machine.
+var patient = [2]string{"mnist.mnist_functional_api.custom_model", pace.Patient.Def()}
 
 var tours = []tour{
 	{
 		page:    "README.md",
 		says:    []string{`(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job first Succeeded`},
-		smaller: smaller{mlp[0]: mlp[1], "--num_epochs=10": "--num_epochs=60"},
+		smaller: smaller{patient[0]: patient[1]},
 	},
 	{
 		page: "docs/tutorials/this-machine.md",
@@ -156,13 +158,13 @@ var tours = []tour{
 			`Loss = \d`, `Evaluation metrics\[v=\d`, `(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job test-mnist Succeeded`,
 			`(?m)^World 1 formed: 4 workers`, `(?m)^Scaled from 4 to 6 workers`, `(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
 		},
-		smaller: smaller{mlp[0]: mlp[1], "--num_epochs=20": "--num_epochs=60"},
+		smaller: smaller{patient[0]: patient[1], "--num_epochs=20": "--num_epochs=10"},
 	},
 	{
 		page:    "docs/predict.md",
-		files:   map[string]string{"before.sh": "elasticdl dataset mnist data/mnist --source=examples/mnist/data\nelasticdl train --runtime=local --job_name=before --model_def=" + mlp[1] + " --training_data=data/mnist/train --checkpoint_dir=ckpt\n"},
+		files:   map[string]string{"before.sh": "elasticdl dataset mnist data/mnist --source=examples/mnist/data\nelasticdl train --runtime=local --job_name=before --model_def=" + patient[1] + " --training_data=data/mnist/train --checkpoint_dir=ckpt\n"},
 		says:    []string{`(?m)^Evaluation metrics\[v=\d`, `(?m)^job guess Succeeded`},
-		smaller: smaller{mlp[0]: mlp[1]},
+		smaller: smaller{patient[0]: patient[1]},
 	},
 	{
 		page: "docs/from-torchrun.md",
