@@ -264,6 +264,79 @@ func TestInference(t *testing.T) {
 	}
 }
 
+// TestMovingStatisticsOfPyTorch compares with BatchNorm1d and BatchNorm2d of momentum 0.01, in float64.
+func TestMovingStatisticsOfPyTorch(t *testing.T) {
+	flat := Array{[]int{5, 2}, []float32{-4, -1, 3, 6, -1, 2, 6, -2, 2, 5}}
+	image := Array{Shape: []int{2, 2, 2, 2}} // examples, rows, columns, channels
+	for example := range 2 {
+		for row := range 2 {
+			for column := range 2 {
+				for channel := range 2 {
+					image.Data = append(image.Data, float32((example*5+channel*3+row*2+column)%7-2))
+				}
+			}
+		}
+	}
+	for _, c := range []struct {
+		input          Array
+		mean, variance []float64
+	}{
+		{flat, []float64{0.012, 0.02}, []float64{1.137, 1.115}},
+		{image, []float64{0.0025, 0.015}, []float64{1.0407142857142857, 1.0157142857142858}},
+	} {
+		b := NewBuilder(1)
+		norm := b.BatchNorm(2, BatchNorm{})
+		p, err := b.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tape := NewTape(p, 2, 0)
+		defer tape.Close()
+		err = tape.Pass(true, []Array{c.input}, func(t *Tape) {
+			y := norm.Forward(t, t.Input(0))
+			t.Backward(t.SoftmaxCrossEntropy(t.Reshape(y, len(y.Data())/c.input.Shape[0]), make([]int32, c.input.Shape[0])))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Layout.Average(0, p.Values, p.Grads)
+		for channel := range 2 {
+			mean, variance := float64(norm.vars[2].Value[channel]), float64(norm.vars[3].Value[channel])
+			if math.Abs(mean-c.mean[channel]) > 1e-6 || math.Abs(variance-c.variance[channel]) > 1e-6 {
+				t.Errorf("input %v, channel %d: mean %v and variance %v, PyTorch has %v and %v", c.input.Shape, channel, mean, variance, c.mean[channel], c.variance[channel])
+			}
+		}
+	}
+}
+
+// TestMaxPoolOfNaN pools windows of which one element is NaN.
+func TestMaxPoolOfNaN(t *testing.T) {
+	for name, pool := range map[string]MaxPool{"2x2": {}, "3x3": {Window: [2]int{3, 3}, Stride: [2]int{3, 3}}} {
+		for at := range 4 {
+			b := NewBuilder(1)
+			dense := b.Dense(1, Dense{Units: 2})
+			p, err := b.Build()
+			if err != nil {
+				t.Fatal(err)
+			}
+			tape := NewTape(p, 1, 0)
+			defer tape.Close()
+			image := Array{[]int{1, 3, 3, 1}, []float32{1, 2, 3, 4, 5, 6, 7, 8, 9}}
+			image.Data[[]int{0, 1, 3, 4}[at]] = float32(math.NaN())
+			err = tape.Pass(true, []Array{image}, func(tape *Tape) {
+				y := pool.Forward(tape, tape.Input(0))
+				if v := y.Data()[0]; v == v {
+					t.Errorf("window %s, NaN at %d: the maximum is %v", name, at, v)
+				}
+				tape.Backward(tape.SoftmaxCrossEntropy(dense.Forward(tape, tape.Reshape(y, 1)), []int32{0}))
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
 // TestMovingStatistics: moving the averages by what was observed is Keras' update.
 func TestMovingStatistics(t *testing.T) {
 	m := models["batch norm, two dimensions"]
@@ -277,7 +350,7 @@ func TestMovingStatistics(t *testing.T) {
 			mean += v / 9
 			square += v * v / 9
 		}
-		for i, want := range []float64{.99*0 + .01*mean, .99*1 + .01*(square-mean*mean)} {
+		for i, want := range []float64{.99*0 + .01*mean, .99*1 + .01*(square-mean*mean)*9/8} {
 			p := tape.params.vars[2+i]
 			if got := float64(p.Value[c]); math.Abs(got-want) > 1e-6 {
 				t.Errorf("%s[%d] becomes %v, want %v", p.Name, c, got, want)

@@ -8,7 +8,8 @@ import (
 
 // BatchNorm normalises every channel, the last dimension, over the batch and all other dimensions: in
 // training by the batch's own mean and variance, through which the gradient flows, otherwise by
-// moving averages of those, which are state: see [Builder.State].
+// moving averages, which are state: see [Builder.State]. They move by the batch's mean and by its unbiased
+// variance, Σ(x-mean)²/(n-1), as those of PyTorch and of TensorFlow's fused operation do.
 type BatchNorm struct {
 	Name     string  // "" is batch_normalization and so on
 	Momentum float64 // 0 is 0.99
@@ -168,9 +169,14 @@ func (o *moments) fold(part int) {
 	if part > 0 {
 		return
 	}
+	n := o.rows()
 	for i, batch := range [][]float64{o.mean, o.variance} {
-		moving := o.layer.vars[2+i]
+		moving, unbiased := o.layer.vars[2+i], 1.0
+		if i == 1 {
+			unbiased = n / max(n-1, 1)
+		}
 		for c, v := range batch {
+			v *= unbiased
 			if o.add[i] { // the layer was used before in this pass: half of each
 				v = (v + float64(moving.Grad[c])) / 2
 			}

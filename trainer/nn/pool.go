@@ -2,7 +2,8 @@ package nn
 
 import "github.com/elasticdl/elasticdl/trainer/nn/kernel"
 
-// MaxPool takes the maximum of every window of an image, channel by channel. Padding never is the maximum.
+// MaxPool takes the maximum of every window of an image, channel by channel. Padding never is the maximum. The maximum of a window with a NaN is
+// NaN, so that a model that diverges is noticed.
 type MaxPool struct {
 	Window  [2]int // height, width; zero is 2, 2
 	Stride  [2]int // zero is Window
@@ -96,14 +97,14 @@ func (o *pool) forward(s span) {
 	}
 }
 
-// pixel pools the window at (top, left), as far as it lies on the image: the first of equals.
+// pixel pools the window at (top, left), as far as it lies on the image: the first of equals, and the last NaN.
 func (o *pool) pixel(out []float32, index []int32, x []float32, top, left int) {
 	first := true
 	for y := max(0, top); y < min(o.h, top+o.kh); y++ {
 		for v := max(0, left); v < min(o.w, left+o.kw); v++ {
 			at := (y*o.w + v) * o.c
 			for c, e := range x[at : at+o.c] {
-				if first || e > out[c] {
+				if first || e > out[c] || e != e {
 					out[c], index[c] = e, int32(at+c)
 				}
 			}

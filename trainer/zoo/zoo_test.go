@@ -8,7 +8,6 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/data/example"
 	"github.com/elasticdl/elasticdl/trainer/nn"
-	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 	"github.com/elasticdl/elasticdl/trainer/optim"
 )
 
@@ -187,7 +186,7 @@ func TestModels(t *testing.T) {
 					first = last
 				}
 				o.Apply(e.Values()[:trainable], e.Grads()[:trainable], slots, int64(step)+1, 0)
-				kernel.SGD(e.Values()[trainable:], e.Grads()[trainable:], 1)
+				e.Layout().Average(0, e.Values(), e.Grads())
 			}
 			if !(last < first/5) {
 				t.Errorf("loss went from %v to %v in %d steps", first, last, steps)

@@ -251,8 +251,9 @@ func maxPool(m *machine) {
 		m.zero(which)
 		for i := 1; i < 4; i++ {
 			v := m.load(four[i])
-			m.choose(m.greater(v, best), number[i], which)
-			m.VMAXPS(best, v, best) // best unless v is above it
+			above := m.greaterOrNaN(v, best)
+			m.choose(above, number[i], which)
+			m.choose(above, v, best)
 		}
 		m.store(best, pixel)
 		m.storeBytes(which, index)

@@ -22,6 +22,14 @@ func (m *machine) greater(a, b reg.VecVirtual) reg.Register {
 	return c
 }
 
+// greaterOrNaN is where a > b, or a is NaN.
+func (m *machine) greaterOrNaN(a, b reg.VecVirtual) reg.Register {
+	c, isNaN := m.greater(a, b), m.condition()
+	m.VCMPPS(operand.U8(0x03), a, a, isNaN) // UNORD_Q
+	m.or(isNaN, c)
+	return c
+}
+
 // equal is where the integers are equal.
 func (m *machine) equal(a, b reg.VecVirtual) reg.Register {
 	c := m.condition()

@@ -97,13 +97,13 @@ func maxPoolGeneric(dst []float32, index []uint8, top, bottom []float32, channel
 		for c := range channels {
 			i := 2*p + c
 			best, at := top[i], uint8(0)
-			if v := top[i+channels]; v > best {
+			if v := top[i+channels]; v > best || v != v {
 				best, at = v, 1
 			}
-			if v := bottom[i]; v > best {
+			if v := bottom[i]; v > best || v != v {
 				best, at = v, 2
 			}
-			if v := bottom[i+channels]; v > best {
+			if v := bottom[i+channels]; v > best || v != v {
 				best, at = v, 3
 			}
 			dst[p+c], index[p+c] = best, at

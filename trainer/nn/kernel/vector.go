@@ -88,7 +88,7 @@ func BatchNormGrad(dx, dy, x, k1, k2, k3 []float32, relu bool) {
 // MaxPool2x2 pools one pair of image rows, top and bottom, of pixels of channels elements, with
 // stride 2: len(dst) is a number of pixels, each of two pixels of either row. index, of len(dst)
 // elements, gets which of the four was taken: 0, 1 from top, 2, 3 from bottom; the
-// first one of equals. A NaN is larger than nothing.
+// first one of equals. A NaN is larger than all numbers; the last NaN is taken.
 func MaxPool2x2(dst []float32, index []uint8, top, bottom []float32, channels int) {
 	checkRows("MaxPool2x2", len(dst), channels)
 	check("MaxPool2x2", "index", len(index), len(dst))

@@ -301,6 +301,23 @@ func TestMaxPool(t *testing.T) {
 		if !slices.Equal(dst, []float32{9, 7}) || !slices.Equal(index, []uint8{2, 0}) {
 			t.Fatal(dst, index)
 		}
+		nan := float32(math.NaN())
+		for at := range 4 { // of the window; eight channels, which AVX2 wants
+			window := make([]float32, 4*8)
+			for i := range window {
+				window[i] = float32(i % 5)
+			}
+			for c := range 8 {
+				window[at*8+c] = nan
+			}
+			dst, index := make([]float32, 8), make([]uint8, 8)
+			MaxPool2x2(dst, index, window[:16], window[16:], 8)
+			for c := range dst {
+				if dst[c] == dst[c] || int(index[c]) != at {
+					t.Errorf("NaN at %d of the window: the maximum is %v, of element %d", at, dst[c], index[c])
+				}
+			}
+		}
 		top, bottom := make([]float32, 4), make([]float32, 4)
 		MaxPool2x2Grad(top, bottom, []float32{3, 4}, index, 1)
 		if !slices.Equal(top, []float32{0, 0, 4, 0}) || !slices.Equal(bottom, []float32{3, 0, 0, 0}) {

@@ -1248,16 +1248,22 @@ vector:
 	VXORPS       Y4, Y4, Y4
 	VMOVUPS      (DX)(R8*1), Y5
 	VCMPPS       $0x1e, Y3, Y5, Y6
+	VCMPPS       $0x03, Y5, Y5, Y7
+	VORPS        Y7, Y6, Y6
 	VBLENDVPS    Y6, Y0, Y4, Y4
-	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
 	VMOVUPS      (BX), Y5
 	VCMPPS       $0x1e, Y3, Y5, Y6
+	VCMPPS       $0x03, Y5, Y5, Y7
+	VORPS        Y7, Y6, Y6
 	VBLENDVPS    Y6, Y1, Y4, Y4
-	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
 	VMOVUPS      (BX)(R8*1), Y5
 	VCMPPS       $0x1e, Y3, Y5, Y6
+	VCMPPS       $0x03, Y5, Y5, Y7
+	VORPS        Y7, Y6, Y6
 	VBLENDVPS    Y6, Y2, Y4, Y4
-	VMAXPS       Y3, Y5, Y3
+	VBLENDVPS    Y6, Y5, Y3, Y3
 	VMOVUPS      Y3, (AX)
 	VEXTRACTI128 $0x01, Y4, X3
 	VPACKSSDW    X3, X4, X3
