@@ -21,13 +21,13 @@ import (
 
 func checkpointBenchmarks() []benchmark {
 	return []benchmark{
-		{"checkpoint/server", func(ctx context.Context, b *bench) error {
+		{name: "checkpoint/server", run: func(ctx context.Context, b *bench) error {
 			return besideTraining(ctx, b, "server", job.ParameterServer, 1)
 		}},
-		{"checkpoint/ring", func(ctx context.Context, b *bench) error {
+		{name: "checkpoint/ring", long: true, run: func(ctx context.Context, b *bench) error {
 			return besideTraining(ctx, b, "ring's worker", job.AllReduce, 2)
 		}},
-		{"checkpoint/disk", besideDisk},
+		{name: "checkpoint/disk", run: besideDisk},
 	}
 }
 
@@ -43,7 +43,7 @@ const publishedStall = 0.2
 // besideTraining has a job of a model of 1 GB, values and slots, make a checkpoint every 30 s: how long the training waits for it, what
 // the training loses by it, and by how much the process that copies grows.
 func besideTraining(ctx context.Context, b *bench, who string, strategy job.Strategy, workers int) error {
-	const checkpoints = 5
+	checkpoints := b.n(3)
 	without, _, err := b.largeJob(ctx, strategy, workers, 0)
 	if err != nil {
 		return fmt.Errorf("without checkpoints: %w", err)
@@ -52,18 +52,12 @@ func besideTraining(ctx context.Context, b *bench, who string, strategy job.Stra
 	if err != nil {
 		return err
 	}
-	first := t.waited[0]
-	all := slices.Sorted(slices.Values(t.waited))
-	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s, median of %d", who, len(all)), Unit: "s", Threads: 2,
-		PeerName: "DLRover's published", Target: "<= 1", Ours: median(all), OursMedian: median(all), Peer: publishedStall, PeerMedian: publishedStall})
-	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s, the first one of the job", who), Unit: "s", Threads: 2,
-		PeerName: "DLRover's published", Target: "<= 1", Ours: first, OursMedian: first, Peer: publishedStall, PeerMedian: publishedStall})
-	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB every %v, %s, mean of %d", pace, who, len(t.whole)), Unit: "records/s", Threads: 2,
-		PeerName: "between them", Target: ">= 0.98", Ours: mean(t.whole), OursMedian: median(slices.Sorted(slices.Values(t.whole))),
-		Peer: mean(t.calm), PeerMedian: median(slices.Sorted(slices.Values(t.calm)))})
-	extra := with - without
-	b.add(Result{Name: fmt.Sprintf("checkpoint/1 GB, extra memory of a %s", who), Unit: "MB", Threads: 2,
-		PeerName: "values and slots", Target: "<= 1.1", Ours: extra, OursMedian: extra, Peer: largeBytes / 1e6, PeerMedian: largeBytes / 1e6})
+	wait := Result{Name: fmt.Sprintf("checkpoint/1 GB, wait for the copy of a %s", who), Unit: "s", Peer: "DLRover's published figure"}
+	b.bar(wait, publishedStall, t.waited...)
+	wait.Name += ", the first one of the job"
+	b.bar(wait, publishedStall, t.waited[0])
+	b.paired(Result{Name: fmt.Sprintf("checkpoint/1 GB every %v, %s", pace, who), Unit: "records/s", Peer: "the same job between them", Target: ">= 0.98"}, t.whole, t.calm)
+	b.bar(Result{Name: fmt.Sprintf("checkpoint/1 GB, extra memory of a %s", who), Unit: "MB", Peer: "values and slots", Target: "<= 1.1"}, largeBytes/1e6, with-without)
 	return nil
 }
 
@@ -142,7 +136,6 @@ func besideDisk(_ context.Context, b *bench) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	const turns = 7
 	d := checkpoint.Dir{Files: checkpoint.Local(dir)}
 	model := largePart()
 	plain := filepath.Join(dir, "plain")
@@ -154,7 +147,7 @@ func besideDisk(_ context.Context, b *bench) error {
 	var copied checkpoint.Copy
 	copied.Take(model)
 	var busy []float64
-	written, err := Result{Name: "checkpoint/write of 1 GB", PeerName: "plain write and fsync", Unit: "GB/s", Threads: 2, Target: ">= 0.8"}.turns(turns,
+	written, err := turns(b.n(5),
 		func() (float64, error) {
 			os.Remove(d.Path(1, file))
 			before := processorTime()
@@ -174,12 +167,10 @@ func besideDisk(_ context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(written)
-	slices.Sort(busy)
-	budget := 0.02 * pace.Seconds() * float64(runtime.NumCPU())
-	b.add(Result{Name: fmt.Sprintf("checkpoint/copy and write of 1 GB, processors' time, one every %v", pace), Unit: "s", Threads: runtime.NumCPU(),
-		PeerName: "2% of all", Target: "<= 1", Ours: busy[0], OursMedian: median(busy), Peer: budget, PeerMedian: budget})
-	read, err := Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", PeerName: "plain read", Unit: "GB/s", Threads: 2, Target: ">= 0.8"}.turns(turns,
+	b.paired(Result{Name: "checkpoint/write of 1 GB", Peer: "plain write and fsync", Unit: "GB/s", Target: ">= 0.8"}, written[0], written[1])
+	b.bar(Result{Name: fmt.Sprintf("checkpoint/copy and write of 1 GB, processors' time, one every %v", pace), Unit: "s", Peer: "2% of all"},
+		0.02*pace.Seconds()*float64(runtime.NumCPU()), busy...)
+	read, err := turns(b.n(5),
 		func() (float64, error) {
 			if err := onDiskOnly(d.Path(1, file)); err != nil {
 				return 0, err
@@ -201,7 +192,7 @@ func besideDisk(_ context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	b.add(read)
+	b.paired(Result{Name: "checkpoint/restore of 1 GB, verified, into new memory", Peer: "plain read", Unit: "GB/s", Target: ">= 0.8"}, read[0], read[1])
 	return nil
 }
 

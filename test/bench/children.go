@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/elasticdl/elasticdl/test/prove"
@@ -20,7 +21,7 @@ import (
 //
 //	server OPTIMIZER DATA     a parameter server, whose --data_encryption is DATA; prints its address
 //	process DATA EPOCHS       the MNIST CNN in one process on two threads; prints records per second
-//	ring RANK                 a rank of all-reduce; see ring.go
+//	ring RANK HOST DATA       a rank of all-reduce, which listens at HOST; see ring.go
 func runChild(ctx context.Context, name string, args []string) error {
 	if err := prove.Share(jobUID, []byte(os.Getenv(authorityEnv))); err != nil {
 		return err
@@ -31,7 +32,7 @@ func runChild(ctx context.Context, name string, args []string) error {
 	case "process":
 		return oneProcess(args[0], args[1])
 	case "ring":
-		return ringRank(ctx, args[0])
+		return ringRank(ctx, args[0], args[1], args[2] == "off")
 	}
 	return fmt.Errorf("child %q: unknown", name)
 }
@@ -72,11 +73,17 @@ type child struct {
 }
 
 func startChild(ctx context.Context, args ...string) (*child, error) {
+	return startChildBehind(ctx, nil, args...)
+}
+
+// startChildBehind starts a child by the words of a command that runs another.
+func startChildBehind(ctx context.Context, prefix []string, args ...string) (*child, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.CommandContext(ctx, self, append([]string{"-child"}, args...)...)
+	words := slices.Concat(prefix, []string{self, "-child"}, args)
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Stderr = os.Stderr
 	authority, err := prove.Authority(jobUID).Encode()
 	if err != nil {

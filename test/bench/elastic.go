@@ -45,11 +45,6 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 	return python{abs, version}, nil
 }
 
-// missingPeer says why a row is left out.
-type missingPeer string
-
-func (m missingPeer) Error() string { return string(m) }
-
 // setting is what a job runs.
 type setting struct {
 	python    python
@@ -79,7 +74,7 @@ func (s setting) command(dir, steps string) ([]string, error) {
 
 // environ returns what all of a script's processes have in their environment.
 func environ() []string {
-	return append(os.Environ(), "OMP_NUM_THREADS=1", "GLOO_SOCKET_IFNAME=lo", "OPENBLAS_CORETYPE="+coreType())
+	return append(append(os.Environ(), "GLOO_SOCKET_IFNAME=lo"), threadsOf(1)...)
 }
 
 // torchrun is an elastic job of PyTorch on this machine: agents of one process each.

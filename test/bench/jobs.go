@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"time"
 
@@ -21,9 +20,9 @@ import (
 
 func jobBenchmarks() []benchmark {
 	return []benchmark{
-		{"job/4 workers", fourWorkers},
-		{"job/kill worker", killWorker},
-		{"binary", binarySize},
+		{name: "job/4 workers", run: fourWorkers},
+		{name: "job/kill worker", run: killWorker},
+		{name: "binary", run: binarySize},
 	}
 }
 
@@ -40,8 +39,8 @@ func (b *bench) mnist(ctx context.Context) (string, error) {
 	return dir, nil
 }
 
-// start starts the main job on the shipped digits, with so many workers and servers.
-func (b *bench) start(ctx context.Context, epochs, workers, servers int) (*job.Job, *local.Handle, error) {
+// start starts the main job on the shipped digits, with so many workers and servers, changed as wanted.
+func (b *bench) start(ctx context.Context, epochs, workers, servers int, change func(*job.Job)) (*job.Job, *local.Handle, error) {
 	dir, err := b.mnist(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -53,6 +52,9 @@ func (b *bench) start(ctx context.Context, epochs, workers, servers int) (*job.J
 	j.Name, j.ModelDef = "bench", "mnist.mnist_functional_api.custom_model"
 	j.TrainingData = filepath.Join(dir, "train")
 	j.NumWorkers, j.NumPS, j.NumEpochs, j.NumMinibatchesPerTask = workers, servers, epochs, 16
+	if change != nil {
+		change(j)
+	}
 	h, err := local.Start(ctx, j, local.StartOptions{Binary: b.binary})
 	return j, h, err
 }
@@ -65,8 +67,8 @@ func fourWorkers(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	r, err := Result{Name: "job/4 workers and 2 servers", PeerName: "one process", Unit: "records/s", Threads: 2, Target: ">= 0.85"}.turns(3,
-		func() (float64, error) { return b.jobRate(ctx, 3, 4, 2) },
+	found, err := turns(b.n(3),
+		func() (float64, error) { return b.jobRate(ctx, 3, 4, 2, nil) },
 		func() (rate float64, err error) {
 			c, err := startChild(ctx, "process", filepath.Join(dir, "train"), "3")
 			if err != nil {
@@ -75,25 +77,21 @@ func fourWorkers(ctx context.Context, b *bench) error {
 			c.end()
 			_, err = fmt.Sscan(c.line, &rate)
 			return rate, err
-		})
+		},
+		func() (float64, error) { return b.jobRate(ctx, 3, 1, 1, nil) })
 	if err != nil {
 		return err
 	}
-	b.add(r)
-	r, err = Result{Name: "job/4 workers and 2 servers", PeerName: "one worker", Unit: "records/s", Threads: 2, Target: ">= 0.85"}.turns(3,
-		func() (float64, error) { return b.jobRate(ctx, 3, 4, 2) },
-		func() (float64, error) { return b.jobRate(ctx, 3, 1, 1) })
-	if err != nil {
-		return err
+	for i, peer := range []string{"one process without servers or master, both cores", "one worker and one server"} {
+		b.paired(Result{Name: "job/4 workers and 2 servers", Peer: peer, Unit: "records/s", Target: ">= 0.85"}, found[0], found[1+i])
 	}
-	b.add(r)
 	return nil
 }
 
 // jobRate is the records per second of the main job between a fifth and nine
 // tenths of its way: all workers are at work then.
-func (b *bench) jobRate(ctx context.Context, epochs, workers, servers int) (float64, error) {
-	j, h, err := b.start(ctx, epochs, workers, servers)
+func (b *bench) jobRate(ctx context.Context, epochs, workers, servers int, change func(*job.Job)) (float64, error) {
+	j, h, err := b.start(ctx, epochs, workers, servers, change)
 	if err != nil {
 		return 0, err
 	}
@@ -224,8 +222,8 @@ func readBatches(dir string, model *zoo.Model) ([]func() *zoo.Batch, error) {
 // killWorker kills workers of a running job and waits for the first loss line of
 // each one's replacement; it also takes the memory of the workers.
 func killWorker(ctx context.Context, b *bench) error {
-	const kills = 8
-	j, _, err := b.start(ctx, 100, 4, 2)
+	kills := b.n(8)
+	j, _, err := b.start(ctx, 100, 4, 2, nil)
 	if err != nil {
 		return err
 	}
@@ -250,11 +248,8 @@ func killWorker(ctx context.Context, b *bench) error {
 		}
 		delays = append(delays, time.Since(start).Seconds())
 	}
-	slices.Sort(delays)
-	b.add(Result{Name: fmt.Sprintf("job/kill -9 to the replacement's first report, worst of %d", kills), Unit: "s", Threads: 2,
-		Ours: delays[kills-1], OursMedian: delays[kills/2], Peer: 1.5, PeerMedian: 1.5, PeerName: "wanted", Target: "<= 1"})
-	b.add(Result{Name: "job/peak memory of a worker", Unit: "MB", Threads: 1,
-		Ours: memory, OursMedian: memory, Peer: 150, PeerMedian: 150, PeerName: "wanted", Target: "<= 1"})
+	b.bar(Result{Name: "job/kill -9 to the replacement's first report, worst", Unit: "s", Worst: true}, 1.5, delays...)
+	b.bar(Result{Name: "job/peak memory of a worker", Unit: "MB"}, 150, memory)
 	return nil
 }
 
@@ -304,6 +299,6 @@ func binarySize(_ context.Context, b *bench) error {
 		return err
 	}
 	mb := float64(info.Size()) / 1e6
-	b.add(Result{Name: "binary", Ours: mb, OursMedian: mb, Peer: 40, PeerMedian: 40, PeerName: "wanted", Unit: "MB", Target: "<= 1"})
+	b.bar(Result{Name: "binary", Unit: "MB"}, 40, mb)
 	return nil
 }

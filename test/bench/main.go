@@ -1,10 +1,11 @@
-// Command bench measures what the project claims, each figure beside a peer or
-// a physical limit in the same run, and prints ratios.
+// Command bench measures what the project claims, each figure beside a peer, a physical limit or a bar in the same run.
 //
-//	go run ./test/bench [-only REGEXP] [-out FILE] [-events N] [-peer_events N]
+//	go run ./test/bench [-only REGEXP] [-out FILE] [-times N] [-events N] [-peer_events N]
+//	go run ./test/bench -page docs/benchmarks.md FILE…
 //
-// Ours and the peer take turns; the figure is the best of the turns, the median
-// stands beside it. PyTorch comes from `make bench-peers`.
+// Ours and the peer take turns. A ratio is of the medians; the least and the most of each side stand beside it, and where turns were
+// taken side by side the least and the most of their ratios. A bar that is missed makes the command fail, and so does a row that cannot be
+// measured; one whose peer is not installed is skipped, and says so. The second form writes the tables of a page from what was measured.
 package main
 
 import (
@@ -21,91 +22,60 @@ import (
 	"strings"
 	"syscall"
 	"text/tabwriter"
+	"time"
 )
-
-// Result is one row of build/bench.json.
-type Result struct {
-	Name       string  `json:"name"`
-	Ours       float64 `json:"ours"` // best of the turns
-	Peer       float64 `json:"peer"`
-	PeerName   string  `json:"peer_name"`
-	Unit       string  `json:"unit"`
-	Ratio      float64 `json:"ratio"` // ours / peer
-	Threads    int     `json:"threads"`
-	OursMedian float64 `json:"ours_median"`
-	PeerMedian float64 `json:"peer_median"`
-	Target     string  `json:"target"`            // what the ratio should be, as "<= 0.7"
-	Skipped    string  `json:"skipped,omitempty"` // why nothing was measured; "": it was
-}
-
-// met says whether the ratio is what it should be.
-func (r Result) met() bool {
-	var op string
-	var bound float64
-	if _, err := fmt.Sscan(r.Target, &op, &bound); err != nil {
-		panic(fmt.Sprintf("target %q of %s: %v", r.Target, r.Name, err))
-	}
-	if op == "<=" {
-		return r.Ratio <= bound
-	}
-	return r.Ratio >= bound
-}
 
 // benchmark measures one thing. Its name is what -only chooses by.
 type benchmark struct {
 	name string
 	run  func(ctx context.Context, b *bench) error
+	long bool // it takes minutes, and runs only if -only chooses it
 }
 
-var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), jobBenchmarks(), recoveryBenchmarks(), goodputBenchmarks(), scalingBenchmarks(),
-	checkpointBenchmarks(), comebackBenchmarks(), programBenchmarks())
+var benchmarks = slices.Concat(stepBenchmarks(), serverBenchmarks(), ringBenchmarks(), encryptionBenchmarks(), jobBenchmarks(), recoveryBenchmarks(),
+	goodputBenchmarks(), scalingBenchmarks(), checkpointBenchmarks(), comebackBenchmarks(), programBenchmarks())
 
 // bench collects the results of a run.
 type bench struct {
-	binary     string // the elasticdl to run
-	dir        string // for files, removed at the end
-	results    []Result
-	kills      *interruptions // of a ring, when they have been measured
-	events     int            // of each kind, where scripts are measured
-	peerEvents int            // the same, of the peers
-	// What torchrun was found to do, by what it ran.
-	torchruns map[setting]map[string][]float64
+	binary  string // the elasticdl to run
+	dir     string // for files, removed at the end
+	results []Result
+	kills   *interruptions // of a ring, when they have been measured
+	// What torchrun was found to do when something of it was frozen, by its version and what it was.
+	torchrunsFrozen map[string][]float64
+	times           int // how many times as many turns as usual
+	events          int // losses of each kind, where scripts are measured; 0: as many as is usual
+	peerEvents      int // the same, of the peers
 }
 
-// skip notes that a row is left out because its peer is missing; any other error is returned.
-func (b *bench) skip(name string, err error) error {
-	if _, missing := err.(missingPeer); !missing {
-		return err
-	}
-	b.results = append(b.results, Result{Name: name, Skipped: err.Error()})
-	return nil
-}
-
-func (b *bench) add(r Result) {
-	r.Ratio = r.Ours / r.Peer
-	b.results = append(b.results, r)
-	fmt.Fprintf(os.Stderr, "  %s: %.4g %s, %s %.4g: %.3f (%s)\n", r.Name, r.Ours, r.Unit, r.PeerName, r.Peer, r.Ratio, r.Target)
-}
+// n returns how many turns or losses there are instead of as many as is usual.
+func (b *bench) n(usual int) int { return usual * b.times }
 
 func main() {
 	if err := beElasticdl(); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
-	only := flag.String("only", "", "regular expression: which benchmarks to run")
+	b := &bench{torchrunsFrozen: make(map[string][]float64)}
+	only := flag.String("only", "", "regular expression: which benchmarks to run; none: all that take seconds")
 	out := flag.String("out", "build/bench.json", "where the results go")
-	binary := flag.String("binary", "build/elasticdl", "the elasticdl to measure")
-	events := flag.Int("events", 20, "losses of each kind, where user scripts are measured")
-	peerEvents := flag.Int("peer_events", 20, "the same, of the peers, each of which takes half a minute")
+	page := flag.String("page", "", "measure nothing: write the tables of this page from the files of results that are the arguments")
+	flag.StringVar(&b.binary, "binary", "build/elasticdl", "the elasticdl to measure")
+	flag.IntVar(&b.times, "times", 1, "how many times as many turns and losses as usual")
+	flag.IntVar(&b.events, "events", 0, "losses of each kind, where user scripts are measured (default 5, times -times)")
+	flag.IntVar(&b.peerEvents, "peer_events", 0, "the same, of their peers, each of which takes half a minute (default 2, times -times)")
 	child := flag.String("child", "", "for bench itself: be that process")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	var err error
-	if *child != "" {
+	switch {
+	case *child != "":
 		err = runChild(ctx, *child, flag.Args())
-	} else {
-		err = run(ctx, *only, *out, &bench{binary: *binary, events: *events, peerEvents: *peerEvents, torchruns: make(map[setting]map[string][]float64)})
+	case *page != "":
+		err = writePage(*page, flag.Args())
+	default:
+		err = run(ctx, *only, *out, b)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -118,6 +88,15 @@ func run(ctx context.Context, only, out string, b *bench) error {
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
 	}
+	if b.times < 1 {
+		return fmt.Errorf("-times=%d: expected 1 or more", b.times)
+	}
+	if b.events == 0 {
+		b.events = b.n(5)
+	}
+	if b.peerEvents == 0 {
+		b.peerEvents = b.n(2)
+	}
 	if b.dir, err = os.MkdirTemp("", "elasticdl-bench-"); err != nil {
 		return err
 	}
@@ -125,17 +104,20 @@ func run(ctx context.Context, only, out string, b *bench) error {
 	if b.binary, err = filepath.Abs(b.binary); err != nil {
 		return err
 	}
+	where := thisMachine(ctx)
 	var failures []error
 	ran := 0
 	for _, m := range benchmarks {
-		if !choose.MatchString(m.name) {
+		if !choose.MatchString(m.name) || only == "" && m.long {
 			continue
 		}
 		ran++
 		fmt.Fprintf(os.Stderr, "%s\n", m.name)
+		start := time.Now()
 		if err := m.run(ctx, b); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", m.name, err))
 		}
+		fmt.Fprintf(os.Stderr, "  took %v\n", time.Since(start).Round(time.Second))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -144,8 +126,14 @@ func run(ctx context.Context, only, out string, b *bench) error {
 		return fmt.Errorf("-only=%s chooses none of %s", only, names())
 	}
 	b.print()
-	if err := b.write(out); err != nil {
+	where.Minutes = time.Since(where.Start).Minutes()
+	if err := write(out, report{where, b.results}); err != nil {
 		return err
+	}
+	for _, r := range b.results {
+		if r.missed() {
+			failures = append(failures, fmt.Errorf("missed: %s: %s, expected %s", r.Name, short(r.Ratio), r.Target))
+		}
 	}
 	return errors.Join(failures...)
 }
@@ -160,24 +148,25 @@ func names() string {
 
 func (b *bench) print() {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tTHREADS\tOURS (MEDIAN)\tPEER (MEDIAN)\tUNIT\tRATIO\tTARGET\t")
+	fmt.Fprintln(w, "NAME\tTHREADS\tOURS: MEDIAN (LEAST–MOST)\tPEER\tMEDIAN (LEAST–MOST)\tUNIT\tRATIO (OF THE TURNS)\tTARGET\t")
 	for _, r := range b.results {
 		if r.Skipped != "" {
-			fmt.Fprintf(w, "%s\t\t\t\t\t\t\tSKIPPED: %s\n", r.Name, r.Skipped)
+			fmt.Fprintf(w, "%s\t\t\t\t\t\t\t\tSKIPPED: %s\n", r.Name, r.Skipped)
 			continue
 		}
-		verdict := "ok"
-		if !r.met() {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(w, "%s\t%d\t%.4g (%.4g)\t%s %.4g (%.4g)\t%s\t%.3f\t%s\t%s\n",
-			r.Name, r.Threads, r.Ours, r.OursMedian, r.PeerName, r.Peer, r.PeerMedian, r.Unit, r.Ratio, r.Target, verdict)
+		fmt.Fprintf(w, "%s\t%s\t%v\t%s\t%v\t%s\t%s\t%s\t%s\n", r.Name, r.threads(), r.Ours, r.Peer, r.Theirs, r.Unit, r.ratio(), r.Target, r.verdict())
 	}
 	w.Flush()
 }
 
-func (b *bench) write(path string) error {
-	data, err := json.MarshalIndent(b.results, "", "  ")
+// report is a file of results.
+type report struct {
+	Where   machine  `json:"where"`
+	Results []Result `json:"results"`
+}
+
+func write(path string, r report) error {
+	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
 		return err
 	}
@@ -185,30 +174,4 @@ func (b *bench) write(path string) error {
 		return err
 	}
 	return os.WriteFile(path, append(data, '\n'), 0o644)
-}
-
-// turns lets ours and the peer take turns and fills in the best and the median
-// of each; of times the least is best, of rates the most.
-func (r Result) turns(n int, ours, peer func() (float64, error)) (Result, error) {
-	var a, b []float64
-	for range n {
-		x, err := ours()
-		if err != nil {
-			return r, err
-		}
-		y, err := peer()
-		if err != nil {
-			return r, err
-		}
-		a, b = append(a, x), append(b, y)
-	}
-	slices.Sort(a)
-	slices.Sort(b)
-	r.OursMedian, r.PeerMedian = a[n/2], b[n/2]
-	if strings.HasSuffix(r.Unit, "/s") {
-		r.Ours, r.Peer = a[n-1], b[n-1]
-	} else {
-		r.Ours, r.Peer = a[0], b[0]
-	}
-	return r, nil
 }

@@ -105,6 +105,15 @@ func (j *scriptJob) pick(ctx context.Context) (pid, node int, err error) {
 	return pid, node, err
 }
 
+// pickNode returns a random node of the whole world whose loss does not end the job.
+func (j *scriptJob) pickNode(ctx context.Context) (node int, err error) {
+	_, node, err = j.pick(ctx)
+	for err == nil && node == j.keeper() {
+		_, node, err = j.pick(ctx)
+	}
+	return node, err
+}
+
 // nodeOf returns the agent that started a process; the process itself if bench did.
 func nodeOf(pid int) (int, error) {
 	_, parent, err := processState(pid)
@@ -135,10 +144,7 @@ func loseProcess(ctx context.Context, j *scriptJob) error {
 
 // loseNode kills an agent and its processes, has another one come, and waits until all step.
 func loseNode(ctx context.Context, j *scriptJob) error {
-	_, node, err := j.pick(ctx)
-	for err == nil && node == j.keeper() {
-		_, node, err = j.pick(ctx)
-	}
+	node, err := j.pickNode(ctx)
 	if err != nil {
 		return err
 	}
@@ -212,7 +218,7 @@ func freezeProcess(ctx context.Context, j *scriptJob) error {
 // freezeNode stops an agent and its processes: nothing more comes from them, and no connection ends, as when a machine is lost; but the kernel
 // still answers for them.
 func freezeNode(ctx context.Context, j *scriptJob) error {
-	_, node, err := j.pick(ctx)
+	node, err := j.pickNode(ctx)
 	if err != nil {
 		return err
 	}
@@ -224,99 +230,146 @@ func freezeNode(ctx context.Context, j *scriptJob) error {
 	return errors.Join(err, signalAll(pids, syscall.SIGKILL)) // one that stays stopped would never end
 }
 
+// block is a job of a script, and how often what is done to it.
+type block struct {
+	start starter
+	setting
+	flags  []string
+	n      int
+	events []event
+}
+
+// inTurns measures blocks in two rounds, so that what the machine does besides reaches all of them. It returns what was found of each.
+func (b *bench) inTurns(ctx context.Context, blocks ...block) ([]map[string][]float64, error) {
+	found := make([]map[string][]float64, len(blocks))
+	for round := range 2 {
+		for i, k := range blocks {
+			n := (k.n + 1 - round) / 2 // of an odd number the first round has more
+			if n == 0 {
+				continue
+			}
+			some, err := b.measure(ctx, k.start, k.setting, k.flags, n, k.events...)
+			if err != nil {
+				return nil, err
+			}
+			if found[i] == nil {
+				found[i] = make(map[string][]float64)
+			}
+			for what, seconds := range some {
+				found[i][what] = append(found[i][what], seconds...)
+			}
+		}
+	}
+	return found, nil
+}
+
 func programBenchmarks() []benchmark {
 	var all []benchmark
-	for _, p := range []struct{ name, path string }{{"2.x", pypi}, {"1.13", debian}} {
+	for _, p := range []struct {
+		name, path string
+		long       bool
+	}{{"2.x", pypi, false}, {"1.13", debian, true}} {
 		for _, m := range []struct {
 			name      string
 			megabytes int
 		}{{"small", 0}, {"100 MB", 100}} {
-			for _, s := range []struct {
-				name, script  string
-				middle, worst float64
-			}{{"unmodified", "elastic.py", 0.5, 2}, {"package", "keeping.py", 0.4, 1.5}} {
-				all = append(all, benchmark{fmt.Sprintf("run/%s, %s, PyTorch %s", s.name, m.name, p.name), func(ctx context.Context, b *bench) error {
-					at := setting{script: s.script, megabytes: m.megabytes, size: 4}
-					return b.program(ctx, fmt.Sprintf("run/%s, %s, PyTorch %s", s.name, m.name, p.name), p.path, at, s.middle, s.worst)
-				}})
-			}
+			name := fmt.Sprintf("run/%s, PyTorch %s", m.name, p.name)
+			all = append(all, benchmark{name: name, long: p.long || m.megabytes > 0, run: func(ctx context.Context, b *bench) error {
+				return b.programs(ctx, name, p.path, m.megabytes)
+			}})
 		}
-		all = append(all, benchmark{"run/frozen, PyTorch " + p.name, func(ctx context.Context, b *bench) error { return b.frozen(ctx, p.name, p.path) }})
+		name := "run/frozen, PyTorch " + p.name
+		all = append(all, benchmark{name: name, long: p.long, run: func(ctx context.Context, b *bench) error { return b.freezes(ctx, name, p.path) }})
 	}
-	return append(all, benchmark{"run/torchft", besideTorchft})
-}
-
-// program measures losses of a job of `elasticdl run`, beside torchrun's with the unmodified script.
-func (b *bench) program(ctx context.Context, name, path string, s setting, middle, worst float64) error {
-	var err error
-	if s.python, err = findPython(ctx, path, "torch"); err != nil {
-		return b.skip(name, err)
-	}
-	ours, err := b.measure(ctx, b.newRunJob, s, nil, b.events, loseProcess, loseNode)
-	if err != nil {
-		return err
-	}
-	for _, what := range []string{processKilled, nodeKilled, joins} {
-		b.within(fmt.Sprintf("%s: %s", name, what), ours[what], middle, worst)
-	}
-	theirs, err := b.torchrunLosses(ctx, s)
-	if err != nil {
-		return err
-	}
-	for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"}, {processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"}} {
-		b.besides(fmt.Sprintf("%s: %s", name, a.what), "torchrun "+s.python.version+", tuned", a.target, ours[a.what], theirs[a.what])
-	}
-	return nil
-}
-
-// besides adds the medians of ours and of a peer.
-func (b *bench) besides(name, peer, target string, ours, theirs []float64) {
-	b.add(Result{Name: fmt.Sprintf("%s, medians of %d and %d", name, len(ours), len(theirs)), Unit: "s", Threads: 1, PeerName: peer, Target: target,
-		Ours: median(ours), OursMedian: median(ours), Peer: median(theirs), PeerMedian: median(theirs)})
+	return append(all, benchmark{name: "run/torchft", long: true, run: besideTorchft})
 }
 
 // tuned has torchrun look often, and not wait long for others; its other times stay.
 var tuned = []string{"--rdzv_conf=last_call_timeout=1", "--monitor_interval=0.1"}
 
-// torchrunLosses measures a job of torchrun with the unmodified script, once for all benchmarks that ask.
-func (b *bench) torchrunLosses(ctx context.Context, s setting) (map[string][]float64, error) {
-	s.script = "elastic.py"
-	if found := b.torchruns[s]; found != nil {
-		return found, nil
+// programs measures losses of jobs of `elasticdl run`, of an unmodified script and of one with the package, beside torchrun's of the
+// unmodified one.
+func (b *bench) programs(ctx context.Context, name, path string, megabytes int) error {
+	python, err := findPython(ctx, path, "torch")
+	if err != nil {
+		return b.skip(name, err)
 	}
-	found, err := b.measure(ctx, newTorchrun, s, tuned, b.peerEvents, loseProcess, loseNode)
-	if err == nil {
-		b.torchruns[s] = found
+	unmodified, losses := setting{python: python, script: "elastic.py", megabytes: megabytes, size: 4}, []event{loseProcess, loseNode}
+	kept := unmodified
+	kept.script = "keeping.py"
+	found, err := b.inTurns(ctx,
+		block{b.newRunJob, unmodified, nil, b.events, losses},
+		block{b.newRunJob, kept, nil, b.events, losses},
+		block{newTorchrun, unmodified, tuned, b.peerEvents, losses})
+	if err != nil {
+		return err
 	}
-	return found, err
+	for i, s := range []struct {
+		name          string
+		middle, worst float64
+	}{{"unmodified", 0.5, 2}, {"package", 0.4, 1.5}} {
+		name := fmt.Sprintf("%s, %s", name, s.name)
+		for _, what := range []string{processKilled, nodeKilled, joins} {
+			b.within(fmt.Sprintf("%s: %s", name, what), found[i][what], s.middle, s.worst)
+		}
+		for _, a := range []struct{ what, target string }{{processKilled, "<= 0.2"}, {processWhole, "<= 0.5"}, {nodeKilled, "<= 0.05"}, {joins, "<= 0.2"}, {newcomer, "<= 0.5"}} {
+			b.compared(Result{Name: fmt.Sprintf("%s: %s", name, a.what), Unit: "s", Peer: "torchrun " + python.version + ", tuned", Target: a.target},
+				found[i][a.what], found[2][a.what])
+		}
+	}
+	return nil
 }
 
-// frozen stops processes and nodes of jobs whose limit on silence is a second; and a process of torchrun, which has a minute to notice.
-func (b *bench) frozen(ctx context.Context, pytorch, path string) error {
+// frozen is how something is frozen, and what is then measured.
+type frozen struct {
+	name, what string
+	freeze     event
+}
+
+// torchrunFrozen freezes something of a job of torchrun's, once for all benchmarks that ask.
+func (b *bench) torchrunFrozen(ctx context.Context, python python, f frozen) (peer string, seconds []float64, err error) {
+	peer = "torchrun " + python.version + ", tuned"
+	at := python.version + f.what
+	if b.torchrunsFrozen[at] == nil {
+		found, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4}, tuned, 1, f.freeze)
+		if errors.Is(err, errNever) {
+			found = map[string][]float64{f.what: {frozenLimit.Seconds()}}
+		} else if err != nil {
+			return "", nil, err
+		}
+		b.torchrunsFrozen[at] = found[f.what]
+	}
+	if seconds = b.torchrunsFrozen[at]; seconds[0] == frozenLimit.Seconds() {
+		peer += ", not yet after"
+	}
+	return peer, seconds, nil
+}
+
+// freezes stops processes and nodes of jobs whose limit on silence is a second; and of torchrun, which has a minute to notice.
+func (b *bench) freezes(ctx context.Context, name, path string) error {
 	const silence = 1.0
 	python, err := findPython(ctx, path, "torch")
 	if err != nil {
-		return b.skip("run/frozen, PyTorch "+pytorch, err)
+		return b.skip(name, err)
 	}
-	at := setting{python: python, size: 4}
-	ours := make(map[string][]float64)
-	for _, s := range []struct{ name, script string }{{"package", "keeping.py"}, {"unmodified", "elastic.py"}} {
-		at.script = s.script
-		if ours, err = b.measure(ctx, b.newRunJob, at, []string{"--heartbeat_timeout=1s"}, b.events, freezeProcess, freezeNode); err != nil {
-			return err
-		}
-		for _, what := range []string{processStops, nodeStops} {
-			b.within(fmt.Sprintf("run/%s, small, PyTorch %s, --heartbeat_timeout=1s: %s", s.name, pytorch, what), ours[what], silence+0.5, silence+2)
-		}
-	}
-	peer := "torchrun " + python.version + ", tuned"
-	theirs, err := b.measure(ctx, newTorchrun, at, tuned, 1, freezeProcess)
-	if errors.Is(err, errNever) {
-		peer += ", not yet after"
-		theirs = map[string][]float64{processStops: {frozenLimit.Seconds()}}
-	} else if err != nil {
+	unmodified, both := setting{python: python, script: "elastic.py", size: 4}, []event{freezeProcess, freezeNode}
+	kept := unmodified
+	kept.script = "keeping.py"
+	limit := []string{"--heartbeat_timeout=1s"}
+	found, err := b.inTurns(ctx, block{b.newRunJob, unmodified, limit, b.events, both}, block{b.newRunJob, kept, limit, b.events, both})
+	if err != nil {
 		return err
 	}
-	b.besides("run/unmodified, small, PyTorch "+pytorch+", --heartbeat_timeout=1s: "+processStops, peer, "<= 0.05", ours[processStops], theirs[processStops])
+	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess}, {"a node frozen", nodeStops, freezeNode}} {
+		peer, theirs, err := b.torchrunFrozen(ctx, python, f)
+		if err != nil {
+			return err
+		}
+		for i, script := range []string{"unmodified", "package"} {
+			row := fmt.Sprintf("%s, --heartbeat_timeout=1s, %s: %s", name, script, f.what)
+			b.within(row, found[i][f.what], silence+0.5, silence+2)
+			b.compared(Result{Name: row, Unit: "s", Peer: peer, Target: "<= 0.05"}, found[i][f.what], theirs)
+		}
+	}
 	return nil
 }

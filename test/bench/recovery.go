@@ -2,36 +2,32 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"syscall"
 	"time"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 func recoveryBenchmarks() []benchmark {
 	return []benchmark{
-		{"recovery/kill", recoveryKill},
-		{"recovery/stop", recoveryStop},
-		{"recovery/torchrun default", func(ctx context.Context, b *bench) error {
-			return b.besideTorchrun(ctx, "torchrun", 1, "<= 0.01")
-		}},
-		{"recovery/torchrun tuned", func(ctx context.Context, b *bench) error {
-			return b.besideTorchrun(ctx, "torchrun, tuned", 3, "<= 0.05", tuned...)
-		}},
+		{name: "recovery/kill", run: recoveryKill},
+		{name: "recovery/stop", run: recoveryStop},
+		{name: "recovery/torchrun default", long: true, run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "default", "<= 0.01") }},
+		{name: "recovery/torchrun tuned", run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "tuned", "<= 0.05", tuned...) }},
 	}
 }
 
-// besideTorchrun compares the losses of workers of ours with those of torchrun's.
-func (b *bench) besideTorchrun(ctx context.Context, peer string, kills int, target string, flags ...string) error {
+// besideTorchrun compares the losses of workers of ours, each of which is a process and a pod, with those of torchrun's processes and nodes.
+func (b *bench) besideTorchrun(ctx context.Context, how, target string, flags ...string) error {
 	ours, err := b.ringKills(ctx)
 	if err != nil {
 		return err
 	}
-	python, err := findPython(ctx, debian, "torch")
+	python, err := findPython(ctx, pypi, "torch")
 	if err != nil {
-		return b.skip("recovery/"+peer, err)
+		return b.skip("recovery/torchrun, "+how, err)
 	}
-	theirs, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4}, flags, kills, loseNode)
+	theirs, err := b.measure(ctx, newTorchrun, setting{python: python, script: "elastic.py", size: 4}, flags, b.peerEvents, loseProcess, loseNode)
 	if err != nil {
 		return err
 	}
@@ -40,12 +36,11 @@ func (b *bench) besideTorchrun(ctx context.Context, peer string, kills int, targ
 		ours, theirs []float64
 		target       string
 	}{
-		{"recovery/kill -9 to the survivors' next step", ours.survivors, theirs[nodeKilled], target},
+		{"recovery/kill -9 of a worker to the survivors' next step, beside a process killed", ours.survivors, theirs[processKilled], target},
+		{"recovery/kill -9 of a worker to the survivors' next step, beside a node killed", ours.survivors, theirs[nodeKilled], target},
 		{"recovery/newcomer's first step", ours.newcomers, theirs[newcomer], "<= 0.2"},
 	} {
-		// Medians on both sides: torchrun has had few kills.
-		b.add(Result{Name: r.name + ", medians", Unit: "s", Threads: 1, PeerName: peer, Target: r.target,
-			Ours: median(r.ours), OursMedian: median(r.ours), Peer: median(r.theirs), PeerMedian: median(r.theirs)})
+		b.compared(Result{Name: r.name, Unit: "s", Threads: 1, Peer: "torchrun " + python.version + ", " + how, Target: r.target}, r.ours, r.theirs)
 	}
 	return nil
 }
@@ -61,63 +56,57 @@ func recoveryKill(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// within adds what the median and the worst of ascending seconds should be at most.
-func (b *bench) within(name string, seconds []float64, middle, worst float64) {
-	n := len(seconds)
-	b.add(Result{Name: fmt.Sprintf("%s, median of %d", name, n), Unit: "s", Threads: 1, PeerName: "wanted", Target: "<= 1",
-		Ours: median(seconds), OursMedian: median(seconds), Peer: middle, PeerMedian: middle})
-	b.add(Result{Name: fmt.Sprintf("%s, worst of %d", name, n), Unit: "s", Threads: 1, PeerName: "wanted", Target: "<= 1",
-		Ours: seconds[n-1], OursMedian: median(seconds), Peer: worst, PeerMedian: worst})
-}
-
-// interruptions are how long a job of several workers took after each loss of one.
+// interruptions are how long a job of several workers took after each loss of one, in seconds.
 type interruptions struct {
-	survivors []float64 // seconds from the loss to the survivors' next step, ascending
-	newcomers []float64 // seconds from a replacement's start to its first step, ascending
+	survivors []float64 // from the loss to the survivors' next step
+	newcomers []float64 // from a replacement's start to its first step
 }
-
-func median(ascending []float64) float64 { return ascending[len(ascending)/2] }
 
 // ringKills kills random workers of a ring of four, once for all benchmarks that ask.
 func (b *bench) ringKills(ctx context.Context) (*interruptions, error) {
 	if b.kills != nil {
 		return b.kills, nil
 	}
-	const kills = 50
+	found := new(interruptions)
+	if err := b.killsOf(ctx, b.n(20), nil, found); err != nil {
+		return nil, err
+	}
+	b.kills = found
+	return found, nil
+}
+
+// killsOf adds what the kills of so many workers of a new ring cost.
+func (b *bench) killsOf(ctx context.Context, kills int, change func(*job.Job), found *interruptions) error {
 	j, err := b.mnistRing(ctx, 4)
 	if err != nil {
-		return nil, err
+		return err
+	}
+	if change != nil {
+		change(j)
 	}
 	r, err := b.startRing(ctx, j)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer r.stop(ctx)
-	var found interruptions
 	for range kills {
 		killed, err := r.lose(ctx, syscall.SIGKILL)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		found.survivors = append(found.survivors, killed.took.Seconds())
 		joined, err := r.joined(ctx, killed.next)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		found.newcomers = append(found.newcomers, joined.Seconds())
 	}
-	if err := r.replaced(ctx, kills); err != nil {
-		return nil, err
-	}
-	slices.Sort(found.survivors)
-	slices.Sort(found.newcomers)
-	b.kills = &found
-	return b.kills, nil
+	return r.replaced(ctx, kills)
 }
 
 // recoveryStop stops workers without killing them: only their silence tells of it.
 func recoveryStop(ctx context.Context, b *bench) error {
-	const stops, silence = 5, time.Second
+	const silence = time.Second
 	j, err := b.mnistRing(ctx, 4)
 	if err != nil {
 		return err
@@ -129,7 +118,7 @@ func recoveryStop(ctx context.Context, b *bench) error {
 	}
 	defer r.stop(ctx)
 	var found []float64
-	for range stops {
+	for range b.n(5) {
 		stopped, err := r.lose(ctx, syscall.SIGSTOP)
 		if err != nil {
 			return err
@@ -139,10 +128,26 @@ func recoveryStop(ctx context.Context, b *bench) error {
 			return err
 		}
 	}
-	if err := r.replaced(ctx, stops); err != nil {
+	if err := r.replaced(ctx, b.n(5)); err != nil {
 		return err
 	}
-	slices.Sort(found)
 	b.within("recovery/kill -STOP to the survivors' next step, --heartbeat_timeout=1s", found, 3, 3)
+	return b.frozenTorchrun(ctx, found)
+}
+
+// frozenTorchrun compares with a process, and with a node, of torchrun's that is frozen.
+func (b *bench) frozenTorchrun(ctx context.Context, ours []float64) error {
+	const name = "recovery/kill -STOP to the survivors' next step, beside "
+	python, err := findPython(ctx, pypi, "torch")
+	if err != nil {
+		return b.skip(name+"torchrun", err)
+	}
+	for _, f := range []frozen{{"a process frozen", processStops, freezeProcess}, {"a node frozen", nodeStops, freezeNode}} {
+		peer, theirs, err := b.torchrunFrozen(ctx, python, f)
+		if err != nil {
+			return err
+		}
+		b.compared(Result{Name: name + f.name, Unit: "s", Threads: 1, Peer: peer, Target: "<= 0.05"}, ours, theirs)
+	}
 	return nil
 }

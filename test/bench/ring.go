@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,45 +28,63 @@ var ringSizes = []struct {
 	name                   string
 	floats, calls, batches int
 }{
-	{"4 KB", 1000, 200, 10},
-	{"1 MB", 250_000, 20, 10},
-	{"25 MB", 6_250_000, 4, 4},
+	{"4 KB", 1000, 200, 5},
+	{"1 MB", 250_000, 20, 5},
+	{"25 MB", 6_250_000, 4, 3},
 	{"100 MB", modelFloats, 2, 3},
 }
 
 func ringBenchmarks() []benchmark {
 	var all []benchmark
 	for _, processes := range []int{2, 4} {
-		all = append(all, benchmark{fmt.Sprintf("ring/%d processes", processes), func(ctx context.Context, b *bench) error {
-			return b.ring(ctx, processes)
-		}})
+		name := fmt.Sprintf("ring/%d processes", processes)
+		all = append(all,
+			benchmark{name: name + ", shared memory", run: func(ctx context.Context, b *bench) error {
+				return b.ring(ctx, name+", shared memory", processes, nil, ">= 1.5")
+			}},
+			benchmark{name: name + ", TCP", run: func(ctx context.Context, b *bench) error {
+				pods, err := newPods(ctx, processes)
+				if err != nil {
+					return b.skip(name+", TCP", err)
+				}
+				defer pods.end(ctx)
+				return b.ring(ctx, name+", TCP", processes, pods, ">= 1")
+			}})
 	}
 	return all
 }
 
-// ring is our all-reduce beside gloo's, each in processes of its own on loopback: the time of
+// ring is our all-reduce beside gloo's, each in processes of its own: the time of
 // one, where it is short, or its bus bandwidth, of bytes*2(n-1)/n, which every rank sends at the least.
-func (b *bench) ring(ctx context.Context, processes int) error {
-	ours, err := startRanks(ctx, processes)
+func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods, target string) error {
+	python, err := findPython(ctx, pypi, "torch")
+	if err != nil {
+		if python, err = findPython(ctx, debian, "torch"); err != nil {
+			return b.skip(name, err)
+		}
+	}
+	encryption := "tls"
+	if pods != nil {
+		encryption = "off" // as gloo
+	}
+	ours, err := startRanks(ctx, processes, pods, encryption)
 	if err != nil {
 		return err
 	}
 	defer ours.end()
-	gloo, err := startScript(glooScript, []string{strconv.Itoa(processes)}, 1, 1, 1)
+	gloo, err := startScript(python, glooScript, 1, append([]string{strconv.Itoa(processes)}, pods.spaces()...), 1, 1, 1)
 	if err != nil {
 		return err
 	}
 	defer gloo.stop()
 	for _, s := range ringSizes {
-		r := Result{Name: fmt.Sprintf("ring/%d processes/%s", processes, s.name), PeerName: "gloo", Unit: "GB/s", Threads: 1, Target: ">= 1.5"}
-		figure := func(seconds float64) float64 {
-			return 4 * float64(s.floats) * 2 * float64(processes-1) / float64(processes) / seconds / 1e9
-		}
+		r := Result{Name: name + ", " + s.name, Peer: "gloo of PyTorch " + python.version, Unit: "GB/s", Threads: 1, Target: target}
+		figure := func(seconds float64) float64 { return busBandwidth(processes, s.floats, seconds) }
 		if s.floats < 10_000 {
 			r.Unit, r.Target = "ms", "<= 1"
 			figure = func(seconds float64) float64 { return 1e3 * seconds }
 		}
-		r, err := r.turns(7,
+		found, err := turns(b.n(5),
 			func() (float64, error) {
 				seconds, err := ours.ask(s.floats, s.calls, s.batches)
 				return figure(seconds), err
@@ -77,19 +96,37 @@ func (b *bench) ring(ctx context.Context, processes int) error {
 		if err != nil {
 			return err
 		}
-		b.add(r)
+		b.paired(r, found[0], found[1])
 	}
 	return nil
+}
+
+// busBandwidth is what every rank sends at the least, in GB/s.
+func busBandwidth(processes, floats int, seconds float64) float64 {
+	return 4 * float64(floats) * 2 * float64(processes-1) / float64(processes) / seconds / 1e9
 }
 
 // ranks are the ranks of one world.
 type ranks []*child
 
-func startRanks(ctx context.Context, size int) (ranks, error) {
+// startRanks starts a world, whose --data_encryption is given: each rank in a pod, or, if there are none, all on this machine, where
+// they copy from one another's memory.
+func startRanks(ctx context.Context, size int, pods *pods, encryption string) (ranks, error) {
+	return startRanksAt(ctx, size, encryption, func(i int) (prefix []string, host string) {
+		if pods == nil {
+			return nil, "127.0.0.1"
+		}
+		return pods.enter(i), pods.host(i)
+	})
+}
+
+// startRanksAt starts each rank behind the words of a command, listening at a host.
+func startRanksAt(ctx context.Context, size int, encryption string, at func(i int) (prefix []string, host string)) (ranks, error) {
 	var c ranks
 	var addresses []string
 	for i := range size {
-		rank, err := startChild(ctx, "ring", strconv.Itoa(i))
+		prefix, host := at(i)
+		rank, err := startChildBehind(ctx, prefix, "ring", strconv.Itoa(i), host, encryption)
 		if err != nil {
 			c.end()
 			return nil, err
@@ -103,8 +140,11 @@ func startRanks(ctx context.Context, size int) (ranks, error) {
 			return nil, err
 		}
 	}
-	_, err := c.ask(1, 1, 1)
-	return c, err
+	if _, err := c.ask(1, 1, 1); err != nil {
+		c.end()
+		return nil, err
+	}
+	return c, nil
 }
 
 // ask lets all ranks reduce, and returns the seconds of one call as rank 0 measured it.
@@ -129,18 +169,18 @@ func (c ranks) end() {
 }
 
 // ringRank is one rank: it prints its address, reads those of all, and then lines "FLOATS CALLS
-// BATCHES" until its input ends; rank 0 answers each with the seconds of a call in the fastest batch.
-func ringRank(ctx context.Context, number string) error {
+// BATCHES" until its input ends; rank 0 answers each with the seconds of a call in the median batch.
+func ringRank(ctx context.Context, number, host string, plain bool) error {
 	rank, err := strconv.Atoi(number)
 	if err != nil {
 		return err
 	}
-	lis, err := net.Listen("tcp", "127.0.0.1:0")
+	lis, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
 		return err
 	}
 	who := identity.Header{Job: jobUID, Role: pod.Worker, Index: rank, Incarnation: 1}
-	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header { return who }, Credential: prove.Of(who)})
+	node := mesh.Listen(mesh.Config{Listener: lis, Silence: 5 * time.Second, Self: func() identity.Header { return who }, Credential: prove.Of(who), Plain: plain})
 	defer node.Close()
 	fmt.Println(lis.Addr())
 	in := bufio.NewReader(os.Stdin)
@@ -173,9 +213,9 @@ func ringRank(ctx context.Context, number string) error {
 	}
 }
 
-// ringCalls is the seconds of a call in the fastest batch.
+// ringCalls is the seconds of a call in the median batch.
 func ringCalls(m *mesh.Mesh, rank, size int, data, scratch []float32, calls, batches int) (float64, error) {
-	var best time.Duration
+	var all []float64
 	for i := range batches + 1 { // the first warms up
 		if _, err := ring.Gather(m, rank, size, nil); err != nil { // all begin together
 			return 0, err
@@ -186,9 +226,10 @@ func ringCalls(m *mesh.Mesh, rank, size int, data, scratch []float32, calls, bat
 				return 0, err
 			}
 		}
-		if took := time.Since(start); i == 1 || i > 1 && took < best {
-			best = took
+		if i > 0 {
+			all = append(all, time.Since(start).Seconds()/float64(calls))
 		}
 	}
-	return best.Seconds() / float64(calls), nil
+	slices.Sort(all)
+	return median(all), nil
 }

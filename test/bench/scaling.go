@@ -4,21 +4,20 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
-	"slices"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 func scalingBenchmarks() []benchmark {
 	return []benchmark{
-		{"scaling/mnist_cnn", func(ctx context.Context, b *bench) error {
+		{name: "scaling/mnist_cnn", run: func(ctx context.Context, b *bench) error {
 			dir, err := b.mnist(ctx)
 			if err != nil {
 				return err
 			}
 			return b.scaling(ctx, "mnist_cnn", ringJob("mnist.mnist_functional_api.custom_model", filepath.Join(dir, "train"), 1), 2, ">= 0.95")
 		}},
-		{"scaling/resnet20", func(ctx context.Context, b *bench) error {
+		{name: "scaling/resnet20", long: true, run: func(ctx context.Context, b *bench) error {
 			dir, err := b.cifar(ctx)
 			if err != nil {
 				return err
@@ -33,37 +32,33 @@ func scalingBenchmarks() []benchmark {
 // all, which is two jobs of one worker each that know nothing of one another. More
 // workers than cores can do no more than that either.
 func (b *bench) scaling(ctx context.Context, name string, one *job.Job, epochs int, target string) error {
-	const turns = 3
-	rates := make(map[string][]float64)
-	for range turns {
-		for _, m := range []struct {
-			name    string
-			workers int
-			jobs    int
-		}{{"1", 1, 1}, {"2", 2, 1}, {"4", 4, 1}, {"1+1", 1, 2}} {
+	var sides []side
+	for _, m := range []struct{ workers, jobs int }{{1, 1}, {2, 1}, {4, 1}, {1, 2}} {
+		sides = append(sides, func() (float64, error) {
 			rate, err := b.ringRate(ctx, one, m.workers, m.jobs, epochs*min(2, m.workers))
 			if err != nil {
-				return fmt.Errorf("%s workers: %w", m.name, err)
+				return 0, fmt.Errorf("%d jobs of %d workers: %w", m.jobs, m.workers, err)
 			}
-			rates[m.name] = append(rates[m.name], rate)
-		}
+			return rate, nil
+		})
 	}
-	for _, r := range rates {
-		slices.Sort(r)
+	found, err := turns(b.n(3), sides...)
+	if err != nil {
+		return err
 	}
-	twice := func(r []float64) []float64 { return []float64{2 * r[0], 2 * r[turns/2], 2 * r[turns-1]} }
+	var twice []float64
+	for _, rate := range found[0] {
+		twice = append(twice, 2*rate)
+	}
 	for _, row := range []struct {
-		workers, target, peerName string
-		peer                      []float64
-	}{
-		{"2", target, "2 x one worker", twice(rates["1"])},
-		{"2", target, "two jobs of one", rates["1+1"]},
-		{"4", ">= 0.85", "2 x one worker", twice(rates["1"])},
-		{"4", ">= 0.85", "two jobs of one", rates["1+1"]},
-	} {
-		ours := rates[row.workers]
-		b.add(Result{Name: fmt.Sprintf("scaling/%s, %s workers", name, row.workers), Unit: "records/s", Threads: 1, PeerName: row.peerName, Target: row.target,
-			Ours: ours[turns-1], OursMedian: median(ours), Peer: row.peer[turns-1], PeerMedian: median(row.peer)})
+		workers int
+		target  string
+		ours    []float64
+	}{{2, target, found[1]}, {4, ">= 0.85", found[2]}} {
+		r := Result{Name: fmt.Sprintf("scaling/%s, %d workers", name, row.workers), Unit: "records/s", Threads: 1, Peer: "2 × one worker", Target: row.target}
+		b.paired(r, row.ours, twice)
+		r.Peer = "two jobs of one worker at the same time"
+		b.paired(r, row.ours, found[3])
 	}
 	return nil
 }

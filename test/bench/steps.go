@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,15 +27,16 @@ var torchSteps string
 const batch = 64
 
 // stepModels are what is stepped: PyTorch's names for them, the target beside
-// PyTorch, and the floating-point operations of a step.
+// PyTorch, and how many steps are a turn.
 var stepModels = []struct {
 	name, target string
+	calls        int
 	model        func() (*zoo.Model, error)
 }{
-	{"mnist_cnn", "<= 0.70", func() (*zoo.Model, error) { return zoo.Lookup("mnist_functional_api") }},
-	{"mlp", "<= 0.5", func() (*zoo.Model, error) { return zoo.Lookup("mnist_mlp") }},
-	{"small_cnn", "<= 0.9", smallCNN},
-	{"resnet20", "<= 0.7", func() (*zoo.Model, error) { return zoo.Lookup("cifar10_resnet20") }},
+	{"mnist_cnn", "<= 0.70", 10, func() (*zoo.Model, error) { return zoo.Lookup("mnist_functional_api") }},
+	{"mlp", "", 100, func() (*zoo.Model, error) { return zoo.Lookup("mnist_mlp") }},
+	{"small_cnn", "<= 0.9", 50, smallCNN},
+	{"resnet20", "<= 0.7", 3, func() (*zoo.Model, error) { return zoo.Lookup("cifar10_resnet20") }},
 }
 
 // mnistCNNFlops counts the multiply-adds of the matrix products of a step of the
@@ -47,14 +49,19 @@ func stepBenchmarks() []benchmark {
 	for _, m := range stepModels {
 		for _, threads := range []int{1, 2} {
 			name := fmt.Sprintf("step/%s/threads=%d", m.name, threads)
-			all = append(all, benchmark{name, func(_ context.Context, b *bench) error {
-				return b.step(name, m.name, m.target, threads, m.model)
+			target := m.target
+			if m.name == "mlp" && threads == 2 {
+				target = "<= 0.5"
+			}
+			all = append(all, benchmark{name: name, run: func(ctx context.Context, b *bench) error {
+				return b.step(ctx, Result{Name: "step/" + m.name, Unit: "ms", Threads: threads, Target: target}, m.calls, m.model)
 			}})
 		}
 	}
 	return append(all,
-		benchmark{"peak/mnist_cnn", peakStep},
-		benchmark{"peak/gemm", peakGemm},
+		benchmark{name: "step/mlp/two threads beside one", run: twoThreads},
+		benchmark{name: "peak/mnist_cnn", run: peakStep},
+		benchmark{name: "peak/gemm", run: peakGemm},
 	)
 }
 
@@ -115,50 +122,85 @@ func stepper(m *zoo.Model, threads int) (step func() error, end func(), err erro
 	}, engine.Close, nil
 }
 
-// fastest is the shortest of some calls, in milliseconds, after one that warms up.
-func fastest(calls int, f func() error) (float64, error) {
-	best := time.Duration(1 << 62)
+// typical is the median of some calls, in milliseconds, after one that warms up.
+func typical(calls int, f func() error) (float64, error) {
+	var all []float64
 	for i := range calls + 1 {
 		start := time.Now()
 		if err := f(); err != nil {
 			return 0, err
 		}
 		if i > 0 {
-			best = min(best, time.Since(start))
+			all = append(all, float64(time.Since(start))/1e6)
 		}
 	}
-	return float64(best) / 1e6, nil
+	slices.Sort(all)
+	return median(all), nil
 }
 
-func (b *bench) step(name, model, target string, threads int, build func() (*zoo.Model, error)) error {
+// step compares a step of a model with those of all PyTorches that are installed.
+func (b *bench) step(ctx context.Context, row Result, calls int, build func() (*zoo.Model, error)) error {
 	m, err := build()
 	if err != nil {
 		return err
 	}
-	step, end, err := stepper(m, threads)
+	step, end, err := stepper(m, row.Threads)
 	if err != nil {
 		return err
 	}
 	defer end()
-	calls := 100
-	switch model {
-	case "mnist_cnn":
-		calls = 10
-	case "resnet20":
-		calls = 4
+	sides := []side{func() (float64, error) { return typical(calls, step) }}
+	var names []string
+	for _, path := range []string{pypi, debian} {
+		python, err := findPython(ctx, path, "torch")
+		if err != nil {
+			if err := b.skip(fmt.Sprintf("%s/threads=%d", row.Name, row.Threads), err); err != nil {
+				return err
+			}
+			continue
+		}
+		peer, err := startScript(python, torchSteps, row.Threads, nil, "mlp", 1)
+		if err != nil {
+			return err
+		}
+		defer peer.stop()
+		names = append(names, "PyTorch "+python.version)
+		sides = append(sides, func() (float64, error) { return peer.ask(strings.TrimPrefix(row.Name, "step/"), calls) })
 	}
-	peer, err := startTorch()
+	if len(names) == 0 {
+		return nil
+	}
+	found, err := turns(b.n(7), sides...)
 	if err != nil {
 		return err
 	}
-	defer peer.stop()
-	r, err := Result{Name: name, PeerName: "PyTorch", Unit: "ms", Threads: threads, Target: target}.turns(7,
-		func() (float64, error) { return fastest(calls, step) },
-		func() (float64, error) { return peer.measure(model, threads, calls) })
+	for i, name := range names {
+		row.Peer = name
+		b.paired(row, found[0], found[1+i])
+	}
+	return nil
+}
+
+// twoThreads compares a small model, of which there is little to share, on two threads and on one.
+func twoThreads(_ context.Context, b *bench) error {
+	m, err := zoo.Lookup("mnist_mlp")
 	if err != nil {
 		return err
 	}
-	b.add(r)
+	var sides []side
+	for _, threads := range []int{2, 1} {
+		step, end, err := stepper(m, threads)
+		if err != nil {
+			return err
+		}
+		defer end()
+		sides = append(sides, func() (float64, error) { return typical(100, step) })
+	}
+	found, err := turns(b.n(15), sides...)
+	if err != nil {
+		return err
+	}
+	b.paired(Result{Name: "step/mlp, two threads", Unit: "ms", Peer: "ours, one thread", Threads: 2, Target: "<= 1"}, found[0], found[1])
 	return nil
 }
 
@@ -169,14 +211,10 @@ type torch struct {
 	out *bufio.Reader
 }
 
-func startTorch() (*torch, error) {
-	return startScript(torchSteps, nil, "mlp", 1, 1)
-}
-
-// startScript starts a script that answers questions with numbers, and asks the first.
-func startScript(script string, args []string, first ...any) (*torch, error) {
-	cmd := exec.Command("/usr/bin/python3", append([]string{"-c", script}, args...)...)
-	cmd.Env = append(cmd.Environ(), "OPENBLAS_CORETYPE="+coreType())
+// startScript starts a script that answers questions with numbers, on so many threads, and asks the first.
+func startScript(python python, script string, threads int, args []string, first ...any) (*torch, error) {
+	cmd := exec.Command(python.path, append([]string{"-c", script}, args...)...)
+	cmd.Env = append(cmd.Environ(), threadsOf(threads)...)
 	var complaint strings.Builder
 	cmd.Stderr = &complaint
 	in, err := cmd.StdinPipe()
@@ -188,14 +226,26 @@ func startScript(script string, args []string, first ...any) (*torch, error) {
 		return nil, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start PyTorch (make bench-peers installs it): %w", err)
+		return nil, fmt.Errorf("start PyTorch: %w", err)
 	}
 	p := &torch{cmd, in, bufio.NewReader(out)}
 	if _, err := p.ask(first...); err != nil {
 		p.stop()
-		return nil, fmt.Errorf("start PyTorch (make bench-peers installs it): %w: %s", err, complaint.String())
+		return nil, fmt.Errorf("start PyTorch: %w: %s", err, complaint.String())
 	}
 	return p, nil
+}
+
+// openMP is where Debian has the build of OpenBLAS that shares PyTorch's threads. The other build has threads of its own, which
+// would disturb them.
+const openMP = "/usr/lib/x86_64-linux-gnu/openblas-openmp"
+
+// threadsOf returns the environment in which PyTorch, and OpenBLAS within it, has so many threads.
+func threadsOf(threads int) []string {
+	return []string{
+		fmt.Sprintf("OMP_NUM_THREADS=%d", threads), fmt.Sprintf("OPENBLAS_NUM_THREADS=%d", threads), fmt.Sprintf("MKL_NUM_THREADS=%d", threads),
+		"OPENBLAS_CORETYPE=" + coreType(), "LD_LIBRARY_PATH=" + openMP, // where that is not installed, nothing is found there
+	}
 }
 
 // coreType is what Debian's OpenBLAS should take this CPU for; by itself it takes new ones for a Prescott.
@@ -207,10 +257,6 @@ func coreType() string {
 		return "Haswell"
 	}
 	return ""
-}
-
-func (p *torch) measure(model string, threads, steps int) (ms float64, err error) {
-	return p.ask(model, threads, steps)
 }
 
 // ask writes a line and reads the number that answers it.
@@ -234,7 +280,7 @@ func (p *torch) stop() {
 // peak runs the FMA loop: the floating-point limit of one core, in GFLOP/s.
 func peak() (float64, error) {
 	flops := 0
-	ms, err := fastest(5, func() error { flops = kernel.FMAPeak(1 << 20); return nil })
+	ms, err := typical(5, func() error { flops = kernel.FMAPeak(1 << 20); return nil })
 	return float64(flops) / ms / 1e6, err
 }
 
@@ -248,31 +294,25 @@ func peakStep(_ context.Context, b *bench) error {
 		return err
 	}
 	defer end()
-	r, err := Result{Name: "peak/mnist_cnn", PeerName: "FMA peak", Unit: "GFLOP/s", Threads: 1, Target: ">= 0.55"}.turns(7,
-		func() (float64, error) {
-			ms, err := fastest(5, step)
-			return mnistCNNFlops / ms / 1e6, err
-		}, peak)
-	if err != nil {
-		return err
-	}
-	b.add(r)
-	return nil
+	return b.besidePeak("peak/mnist_cnn", mnistCNNFlops, ">= 0.55", step)
 }
 
 func peakGemm(_ context.Context, b *bench) error {
 	const m, n, k = 256, 1024, 1024
 	multiply := gemm(m, n, k)
-	r, err := Result{Name: "peak/gemm 256x1024x1024", PeerName: "FMA peak", Unit: "GFLOP/s", Threads: 1, Target: ">= 0.70"}.turns(7,
-		func() (float64, error) {
-			ms, err := fastest(10, func() error { multiply(); return nil })
-			return 2 * m * n * k / ms / 1e6, err
-		}, peak)
-	if err != nil {
-		return err
+	return b.besidePeak("peak/gemm 256x1024x1024", 2*m*n*k, ">= 0.70", func() error { multiply(); return nil })
+}
+
+// besidePeak compares what does so many floating-point operations with the peak.
+func (b *bench) besidePeak(name string, flops float64, target string, f func() error) error {
+	found, err := turns(b.n(7), func() (float64, error) {
+		ms, err := typical(5, f)
+		return flops / ms / 1e6, err
+	}, peak)
+	if err == nil {
+		b.paired(Result{Name: name, Peer: "FMA peak", Unit: "GFLOP/s", Threads: 1, Target: target}, found[0], found[1])
 	}
-	b.add(r)
-	return nil
+	return err
 }
 
 // gemm returns one C[m n] = A[m k] · B[k n] on one thread.

@@ -79,7 +79,7 @@ func (t *torchft) words() string { return lastWords(t.dir, "*.log") }
 
 // besideTorchft compares losses of processes that keep their state with those of torchft's replica groups, on the same kind of script.
 func besideTorchft(ctx context.Context, b *bench) error {
-	const name = "run/package, small"
+	const name = "run/small, package"
 	python, err := findPython(ctx, fault, "torchft")
 	if err != nil {
 		return b.skip(name+" beside torchft", err)
@@ -89,17 +89,18 @@ func besideTorchft(ctx context.Context, b *bench) error {
 		return err
 	}
 	s := setting{python: python, script: "keeping.py", size: 4}
-	ours, err := b.measure(ctx, b.newRunJob, s, nil, b.events, loseNode)
+	replicas := s
+	replicas.script = "replicas.py"
+	quick := []string{"--heartbeat_timeout_ms=1000", "--join_timeout_ms=1000", "--quorum_tick_ms=10"}
+	found, err := b.inTurns(ctx,
+		block{b.newRunJob, s, nil, b.events, []event{loseNode}},
+		block{newTorchft, replicas, quick, b.peerEvents, []event{loseNode}})
 	if err != nil {
 		return err
 	}
-	s.script = "replicas.py"
-	theirs, err := b.measure(ctx, newTorchft, s, []string{"--heartbeat_timeout_ms=1000", "--join_timeout_ms=1000", "--quorum_tick_ms=10"}, b.peerEvents, loseNode)
-	if err != nil {
-		return err
-	}
+	peer := fmt.Sprintf("torchft %s of PyTorch %s, tuned", version, python.version)
 	for _, what := range []string{nodeKilled, joins, newcomer} {
-		b.besides(name+": "+what, "torchft "+version+", tuned", "<= 1", ours[what], theirs[what])
+		b.compared(Result{Name: name + ": " + what, Unit: "s", Peer: peer, Target: "<= 1"}, found[0][what], found[1][what])
 	}
 	return nil
 }

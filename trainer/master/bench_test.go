@@ -8,8 +8,12 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 
+	"github.com/elasticdl/elasticdl/test/prove"
 	"github.com/elasticdl/elasticdl/test/speak"
+	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -19,8 +23,16 @@ import (
 )
 
 // BenchmarkLeases is GetTask and ReportTask by 64 workers over loopback TCP, each on a
-// connection of its own; leases/s is what one master gives out and takes back.
+// connection of its own; leases/s is what one master gives out and takes back. Plain is the same on connections that leave TLS when both
+// ends are proved, which calls never do: what TLS costs.
 func BenchmarkLeases(b *testing.B) {
+	b.Run("tls", func(b *testing.B) { benchmarkLeases(b, connect, func(l net.Listener) net.Listener { return l }) })
+	b.Run("plain", func(b *testing.B) {
+		benchmarkLeases(b, connectPlain, func(l net.Listener) net.Listener { return plainListener{l} })
+	})
+}
+
+func benchmarkLeases(b *testing.B, connect func(*testing.B, string, pod.ID) wire.MasterClient, listen func(net.Listener) net.Listener) {
 	const workers = 64
 	j := job.Default()
 	j.NumWorkers, j.MinibatchSize, j.NumMinibatchesPerTask = workers, 1, 1
@@ -35,7 +47,7 @@ func BenchmarkLeases(b *testing.B) {
 	go func() {
 		_, err := Run(ctx, Config{
 			Job: j, Training: []task.Shard{{Name: "shard", Count: int64(b.N)}},
-			Listener: lis, Self: firstMaster(), Pods: pods, Log: slog.New(slog.DiscardHandler),
+			Listener: listen(lis), Self: firstMaster(), Pods: pods, Log: slog.New(slog.DiscardHandler),
 		})
 		ended <- err
 	}()
@@ -102,4 +114,36 @@ func listenServer(b *testing.B) string {
 	go srv.Serve(lis)
 	b.Cleanup(srv.Stop)
 	return lis.Addr().String()
+}
+
+// plainListener accepts connections that leave TLS.
+type plainListener struct{ net.Listener }
+
+func (l plainListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return prove.Of(firstMaster().Header()).Server(context.Background(), conn, false, credential.GRPC.Plain())
+}
+
+// connectPlain is connect, on a connection that leaves TLS.
+func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
+	self := identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
+	dial := func(ctx context.Context, address string) (net.Conn, error) {
+		conn, err := wire.TCP(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		return prove.Of(self).Client(ctx, conn, credential.GRPC.Plain(), identity.Is(pod.ID{Role: pod.Master}))
+	}
+	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial), grpc.WithNoProxy(),
+		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
+			return invoke(metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Text(self)), method, request, reply, conn, options...)
+		}))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { conn.Close() })
+	return wire.NewMasterClient(conn)
 }

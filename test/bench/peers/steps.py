@@ -1,9 +1,10 @@
 """PyTorch's side of the training-step benchmarks.
 
-Reads lines "MODEL THREADS STEPS" and answers each with the milliseconds of one
-forward + backward + SGD update of that model, batch 64: the fastest of STEPS,
-in the faster of the two memory formats.
+Reads lines "MODEL STEPS" and answers each with the milliseconds of one
+forward + backward + SGD update of that model, batch 64: the median of STEPS,
+in the faster of the two memory formats. OMP_NUM_THREADS says on how many threads.
 """
+import statistics
 import sys
 import time
 
@@ -83,19 +84,20 @@ def stepper(name, layout):
     return built[name, layout]
 
 
-def measure(name, threads, steps):
-    torch.set_num_threads(threads)
-    best = float("inf")
+def measure(name, steps):
+    medians = []
     for layout in (torch.contiguous_format, torch.channels_last):
         step = stepper(name, layout)
         step()
+        times = []
         for _ in range(steps):
             start = time.perf_counter()
             step()
-            best = min(best, time.perf_counter() - start)
-    return best * 1e3
+            times.append(time.perf_counter() - start)
+        medians.append(statistics.median(times))
+    return min(medians) * 1e3
 
 
 for line in sys.stdin:
-    name, threads, steps = line.split()
-    print(measure(name, int(threads), int(steps)), flush=True)
+    name, steps = line.split()
+    print(measure(name, int(steps)), flush=True)

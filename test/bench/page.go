@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// machine is where and when something was measured.
+type machine struct {
+	Start   time.Time `json:"start"`
+	Minutes float64   `json:"minutes"`
+	Commit  string    `json:"commit,omitempty"`
+	CPU     string    `json:"cpu"`
+	Cores   int       `json:"cores"`
+	Memory  float64   `json:"memory_gb"`
+	Kernel  string    `json:"kernel"`
+	Go      string    `json:"go"`
+	Load    string    `json:"load"` // average of the last minute before it began
+}
+
+// thisMachine says what is known of the machine.
+func thisMachine(ctx context.Context) machine {
+	m := machine{Start: time.Now(), Cores: runtime.NumCPU(), Go: runtime.Version(), CPU: runtime.GOARCH}
+	if out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
+		m.Commit = strings.TrimSpace(string(out))
+	}
+	info, _ := os.ReadFile("/proc/cpuinfo") // which is for people, and may be missing
+	for line := range strings.Lines(string(info)) {
+		if key, value, _ := strings.Cut(line, ":"); strings.TrimSpace(key) == "model name" {
+			m.CPU = strings.TrimSpace(value)
+			break
+		}
+	}
+	var memory unix.Sysinfo_t
+	if unix.Sysinfo(&memory) == nil {
+		m.Memory = float64(memory.Totalram) * float64(memory.Unit) / 1e9
+	}
+	var name unix.Utsname
+	if unix.Uname(&name) == nil {
+		m.Kernel = unix.ByteSliceToString(name.Release[:])
+	}
+	load, _ := os.ReadFile("/proc/loadavg")
+	m.Load, _, _ = strings.Cut(string(load), " ")
+	return m
+}
+
+// String returns a line for a page.
+func (m machine) String() string {
+	return fmt.Sprintf("%s, commit %s: %d cores (%s), %.0f GB, Linux %s, %s; load average %s before it began; it took %.0f minutes.",
+		m.Start.Format("2006-01-02"), m.Commit, m.Cores, m.CPU, m.Memory, m.Kernel, m.Go, m.Load, m.Minutes)
+}
+
+func (r Result) threads() string {
+	if r.Threads == 0 {
+		return ""
+	}
+	return fmt.Sprint(r.Threads)
+}
+
+// ratio returns the ratio, and the least and the most of the turns.
+func (r Result) ratio() string {
+	if r.Turns.N < 2 {
+		return short(r.Ratio)
+	}
+	return fmt.Sprintf("%s (%s–%s)", short(r.Ratio), short(r.Turns.Least), short(r.Turns.Most))
+}
+
+// chapters are the parts of the page, in order: the rows whose names begin so.
+var chapters = []struct{ prefix, title, text string }{
+	{"step/", "Training steps", "Forward, backward and update of one minibatch of 64, in one process; the peer in the faster of its two memory formats. Each turn is the median of some steps. " +
+		"PyTorch of Debian computes with OpenBLAS's OpenMP build, so that both share their threads, and with as many threads as ours. The MLP is 784-256-10. " +
+		"MLP at one thread is as near to the CPU's peak as PyTorch can be at most, so there is no bar of a half for it any more; two threads must not be slower than one."},
+	{"peak/", "One core's peak", "Floating-point operations per second, beside a loop of multiply-adds that touches no memory."},
+	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The peer moves the same bytes through one connection."},
+	{"master/", "Master", "64 workers that ask for tasks and report them, over loopback."},
+	{"ring/", "All-reduce", "Ours and gloo in processes of their own. *Shared memory*: processes of one machine, which copy from one another. *TCP*: each process in a network and a process namespace of its own, " +
+		"joined by a bridge, as pods of one node are; ours without encryption, as gloo's. Short ones by their time, long ones by bus bandwidth: bytes × 2(n−1)/n, which every rank sends at least."},
+	{"encryption/", "Encryption", "What TLS costs. The identity of who speaks is always proved by certificates, so beside `--data_encryption=off` only the data planes differ. " +
+		"The peers that have no TLS at all are made of the same code: the master's leases beside a gRPC server without credentials that answers with the same messages."},
+	{"job/", "Whole jobs", "The main job of the README on this machine, records per second between a fifth and nine tenths of its way."},
+	{"binary", "Size", ""},
+	{"recovery/", "Losses in a ring of 4 workers", "The MNIST CNN in Go, one thread a worker. A worker is a process that is also a pod; torchrun's node is an agent and its process. So `kill -9` of ours stands beside " +
+		"torchrun's process killed, and beside its node killed; a worker frozen by SIGSTOP beside a frozen process, and a frozen node. *Tuned* is `--rdzv_conf=last_call_timeout=1 --monitor_interval=0.1`."},
+	{"goodput", "Goodput", "As many workers as cores; one is killed every 10 s. A ratio of windows of 10 s beside undisturbed ones before and after."},
+	{"scaling/", "Scaling", "Rings of workers of one thread each."},
+	{"checkpoint/", "Checkpoints", "A model of 1 GB, values and slots, a checkpoint every 30 s."},
+	{"comeback/", "Back from a checkpoint", "A job of a model of 100 MB on two servers and two workers; a master of 100,000 tasks."},
+	{"run/", "Scripts of PyTorch", "`elasticdl run` of four workers of one process each, gloo over loopback, one thread a process. *Unmodified* is `test/bench/peers/elastic.py`, which torchrun runs, too; *package* is `keeping.py`, which uses " +
+		"the Python package. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The scripts save and load no checkpoint. torchrun's node that holds the rendezvous is never killed: the job would end."},
+}
+
+// generated is the line of a page after which everything is written by bench.
+const generated = "<!-- Written by `make bench-page` from here on. -->"
+
+// writePage writes tables of what files of results have. A row that several have is of the last one.
+func writePage(path string, files []string) error {
+	if len(files) == 0 {
+		return errors.New("-page: expected files of results as arguments")
+	}
+	page, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	before, _, found := strings.Cut(string(page), generated)
+	if !found {
+		return fmt.Errorf("%s: expected a line %s", path, generated)
+	}
+	reports := make([]report, len(files))
+	for i, file := range files {
+		text, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(text, &reports[i])
+		}
+		if err != nil {
+			return fmt.Errorf("read results of %s: %w", file, err)
+		}
+	}
+	return os.WriteFile(path, []byte(before+generated+"\n"+tables(reports)), 0o644)
+}
+
+// tables writes the chapters that have rows.
+func tables(reports []report) string {
+	var text strings.Builder
+	newest := make(map[string]int) // the report that a row is of
+	for i, r := range reports {
+		for _, row := range r.Results {
+			newest[row.Name+row.Peer] = i
+		}
+	}
+	for _, c := range chapters {
+		var rows []string
+		for i, r := range reports {
+			for _, row := range r.Results {
+				if newest[row.Name+row.Peer] == i && strings.HasPrefix(row.Name, c.prefix) {
+					rows = append(rows, row.markdown(strings.TrimPrefix(row.Name, c.prefix), mark(i, len(reports))))
+				}
+			}
+		}
+		if len(rows) == 0 {
+			continue
+		}
+		fmt.Fprintf(&text, "\n## %s\n\n", c.title)
+		if c.text != "" {
+			fmt.Fprintf(&text, "%s\n\n", c.text)
+		}
+		text.WriteString("| what | ours | peer | theirs | ratio | bar |\n|---|---|---|---|---|---|\n" + strings.Join(rows, ""))
+	}
+	text.WriteString("\n## Where and when\n\n")
+	for i, r := range reports {
+		fmt.Fprintf(&text, "- %s%s\n", mark(i, len(reports)), r.Where)
+	}
+	return text.String()
+}
+
+// mark names the report that a row is of, if there are several.
+func mark(i, of int) string {
+	if of == 1 {
+		return ""
+	}
+	return fmt.Sprintf("[%d] ", i+1)
+}
+
+// markdown writes a row of a table; a bar that was missed is bold.
+func (r Result) markdown(name, mark string) string {
+	if name == "" {
+		name = r.Name
+	}
+	if r.Skipped != "" {
+		return fmt.Sprintf("| %s%s | not measured: %s | | | | |\n", mark, name, r.Skipped)
+	}
+	ratio, theirs := r.ratio(), r.Theirs.String()+" "+r.Unit
+	if r.missed() {
+		ratio = "**" + ratio + "**"
+	}
+	if r.Threads > 0 {
+		name += fmt.Sprintf(", threads: %d", r.Threads)
+	}
+	return fmt.Sprintf("| %s%s | %v %s | %s | %s | %s | %s |\n", mark, name, r.Ours, r.Unit, r.Peer, theirs, ratio, strings.NewReplacer("<=", "≤", ">=", "≥").Replace(r.Target))
+}
