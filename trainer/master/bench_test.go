@@ -131,7 +131,7 @@ func (l plainListener) Accept() (net.Conn, error) {
 func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	self := identity.Header{Job: "uid", Role: id.Role, Index: id.Index, Incarnation: 1, Life: 1}
 	dial := func(ctx context.Context, address string) (net.Conn, error) {
-		conn, err := wire.TCP(ctx, address)
+		conn, err := rpc.TCP(ctx, address)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func connectPlain(b *testing.B, address string, id pod.ID) wire.MasterClient {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(dial), grpc.WithNoProxy(),
 		grpc.WithUnaryInterceptor(func(ctx context.Context, method string, request, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption) error {
-			return invoke(metadata.AppendToOutgoingContext(ctx, wire.HeaderKey, wire.Text(self)), method, request, reply, conn, options...)
+			return invoke(metadata.AppendToOutgoingContext(ctx, rpc.HeaderKey, rpc.Text(self)), method, request, reply, conn, options...)
 		}))
 	if err != nil {
 		b.Fatal(err)
