@@ -20,11 +20,13 @@ const (
 	// few is up to how many ranks exchange chunks with all others instead of round the ring: they wait for one
 	// another twice in a group, and not at each of 2(size-1) steps. Each of them is a peer of all others.
 	few = 5
-	// small is up to how many numbers, of all ranks together, are gathered on each.
-	small = 16 << 10
+	// small is up to how many numbers, of all ranks together, are gathered on each. More than few ranks gather more: that takes log2(size)
+	// steps, and the ring 2*(size-1).
+	small     = 16 << 10
+	moreSmall = 64 << 10
 
 	// ScratchSize is how many numbers the scratch of [Reduce] has.
-	ScratchSize = max(segment, chunk, moreChunk, small)
+	ScratchSize = max(segment, chunk, moreChunk, small, moreSmall)
 )
 
 // Reduce makes data, as long on every rank, the sum over all ranks. scratch has ScratchSize elements at least.
@@ -36,7 +38,7 @@ func Reduce(l Link, rank, size int, data, scratch []float32) error {
 	switch {
 	case size == 1 || len(data) == 0:
 		return nil
-	case size*len(data) <= small:
+	case size*len(data) <= small, size > few && size*len(data) <= moreSmall:
 		err = reduceSmall(l, rank, size, data, scratch)
 	case size <= few:
 		err = reduceFew(l, rank, size, data, scratch)

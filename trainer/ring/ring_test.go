@@ -424,9 +424,12 @@ func TestPeers(t *testing.T) {
 // order in which stretches become so.
 func TestBuckets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5}).Draw(t, "n")
+		n := rapid.SampledFrom([]int{0, 1, leastBucket - 1, leastBucket, leastBucket + 1, 2*leastBucket - 1, 8*leastBucket + 3, 100_001, 8 * mostBucket, 11*mostBucket + 5, 64*segment + 1, 9 * 64 * segment * segments}).Draw(t, "n")
 		trained := rapid.IntRange(0, n).Draw(t, "trained")
 		b := NewBuckets(n, trained)
+		size := rapid.SampledFrom([]int{1, 2, few, few + 1, 16, 64}).Draw(t, "size")
+		least, most := bounds(size)
+		b.Reset(size)
 		var fixed [][2]int
 		for round := range 2 {
 			cuts := rapid.SliceOfN(rapid.IntRange(0, n), 0, 20).Draw(t, "cuts")
@@ -450,7 +453,7 @@ func TestBuckets(t *testing.T) {
 					if lo >= trained {
 						of = n - trained
 					}
-					if size := min(max(of/8, leastBucket), mostBucket); hi != end || hi-lo < min(of, size) || hi-lo >= 2*size {
+					if size := min(max(of/8, least), most); hi != end || hi-lo < min(of, size) || hi-lo >= 2*size {
 						t.Fatalf("bucket [%d, %d) after %d", lo, hi, end)
 					}
 					for j, s := range stretches {
@@ -471,7 +474,7 @@ func TestBuckets(t *testing.T) {
 				t.Fatalf("buckets %v, then %v", fixed, told)
 			}
 			fixed = told
-			b.Reset()
+			b.Reset(size)
 		}
 	})
 }

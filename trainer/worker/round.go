@@ -214,7 +214,7 @@ func (r *member) reduce(in *world, buckets int) error {
 
 // round is one round. After an error the state is what it was before.
 func (r *member) round(in *world) (agreement, error) {
-	r.buckets.Reset()
+	r.buckets.Reset(in.size)
 	for len(r.ready) > 0 {
 		<-r.ready
 	}
