@@ -39,7 +39,7 @@ KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
 PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}' tools/pulumi/go.mod)
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
-.PHONY: help build release demo demo-allreduce stacks test test-jobs simulation test-infra check generate bench bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
+.PHONY: help build release demo demo-allreduce stacks test test-jobs simulation test-infra check generate bench bench-page bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
   cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch
 
 help: ## this list
@@ -138,11 +138,14 @@ check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the 
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...
 
-bench: build ## ratios beside peers and physical limits, into build/bench.json; ONLY=regexp chooses; `make bench-peers torch torchft` first
-	$(GO) run ./test/bench -only '$(ONLY)' -out $(BUILD)/bench.json
+bench: build ## ratios beside peers and physical limits, into build/bench.json; ONLY=regexp, BENCH_FLAGS=; `make bench-peers torch torchft` first
+	$(GO) run ./test/bench -only '$(ONLY)' -out $(BUILD)/bench.json $(BENCH_FLAGS)
+
+bench-page: ## the tables of docs/benchmarks.md, from build/bench*.json
+	$(GO) run ./test/bench -page docs/benchmarks.md $(wildcard $(BUILD)/bench*.json)
 
 bench-peers: ## install what the bench compares with (PyTorch, from Debian)
-	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-pthread
+	apt-get install -y --no-install-recommends python3-torch python3-numpy libopenblas0-openmp
 
 # torchft takes PyTorch from where `make torch` puts it.
 torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench

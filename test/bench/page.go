@@ -98,8 +98,11 @@ var chapters = []struct{ prefix, title, text string }{
 		"the Python package. *Small* is a CNN on 28×28 images; *100 MB* is four linear layers. The scripts save and load no checkpoint. torchrun's node that holds the rendezvous is never killed: the job would end."},
 }
 
-// generated is the line of a page after which everything is written by bench.
-const generated = "<!-- Written by `make bench-page` from here on. -->"
+// What is between these lines of a page is written by bench.
+const (
+	generatedFrom = "<!-- make bench-page: from here -->"
+	generatedTo   = "<!-- make bench-page: to here -->"
+)
 
 // writePage writes tables of what files of results have. A row that several have is of the last one.
 func writePage(path string, files []string) error {
@@ -110,9 +113,10 @@ func writePage(path string, files []string) error {
 	if err != nil {
 		return err
 	}
-	before, _, found := strings.Cut(string(page), generated)
-	if !found {
-		return fmt.Errorf("%s: expected a line %s", path, generated)
+	before, rest, found := strings.Cut(string(page), generatedFrom)
+	_, after, ends := strings.Cut(rest, generatedTo)
+	if !found || !ends {
+		return fmt.Errorf("%s: expected a line %s, and after it %s", path, generatedFrom, generatedTo)
 	}
 	reports := make([]report, len(files))
 	for i, file := range files {
@@ -124,7 +128,7 @@ func writePage(path string, files []string) error {
 			return fmt.Errorf("read results of %s: %w", file, err)
 		}
 	}
-	return os.WriteFile(path, []byte(before+generated+"\n"+tables(reports)), 0o644)
+	return os.WriteFile(path, []byte(before+generatedFrom+"\n"+tables(reports)+"\n"+generatedTo+after), 0o644)
 }
 
 // tables writes the chapters that have rows.
@@ -152,7 +156,7 @@ func tables(reports []report) string {
 		if c.text != "" {
 			fmt.Fprintf(&text, "%s\n\n", c.text)
 		}
-		text.WriteString("| what | ours | peer | theirs | ratio | bar |\n|---|---|---|---|---|---|\n" + strings.Join(rows, ""))
+		text.WriteString("| what | ours | peer | the peer's | ratio | bar |\n|---|---|---|---|---|---|\n" + strings.Join(rows, ""))
 	}
 	text.WriteString("\n## Where and when\n\n")
 	for i, r := range reports {
