@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"golang.org/x/sync/errgroup"
@@ -122,6 +123,9 @@ func (f *Files) names() (names []string, sizes []int64, err error) {
 				return nil
 			}
 			info, err := root.Stat(name) // of what a link leads to
+			if _, ok := errors.AsType[syscall.Errno](err); err != nil && !ok && d.Type()&fs.ModeSymlink != 0 {
+				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or links to files in it", name)
+			}
 			if err == nil && info.Mode().IsRegular() {
 				names, sizes = append(names, name), append(sizes, info.Size())
 			}

@@ -27,7 +27,7 @@ type options struct {
 //	delimiter    between the fields of a CSV row, one ASCII character or \t (also: sep); a comma
 //	header       true or false: whether a CSV file's first row names the columns and is no record; true
 //
-// Values may be quoted. A link must not lead out of the directory.
+// Values may be quoted. A link in a directory must not lead out of it.
 func Open(path string, params map[string]string) (*Files, error) {
 	opts, err := parseParams(params)
 	if err != nil {
@@ -41,12 +41,26 @@ func Open(path string, params map[string]string) (*Files, error) {
 	}
 	f := &Files{path: path, dir: path, options: opts, indexes: map[string]*index{}, known: map[string][]task.Block{}}
 	if !info.IsDir() {
-		f.dir, f.only = filepath.Dir(path), filepath.Base(path)
+		if err := f.one(path); err != nil {
+			return nil, fmt.Errorf("read data: %w", Storage(err))
+		}
 	}
 	if err := f.within(func(*os.Root) error { return nil }); err != nil {
 		return nil, fmt.Errorf("read data %s: %w", path, err)
 	}
 	return f, nil
+}
+
+// one makes the files a single one, which may be a link: it is what the link leads to, and CSV if the name says so that was given.
+func (f *Files) one(path string) error {
+	info, err := os.Lstat(path)
+	if err == nil && info.Mode()&os.ModeSymlink != 0 {
+		csv := f.csv(path)
+		f.csv = func(string) bool { return csv }
+		path, err = filepath.EvalSymlinks(path)
+	}
+	f.dir, f.only = filepath.Dir(path), filepath.Base(path)
+	return err
 }
 
 func parseParams(params map[string]string) (options, error) {

@@ -47,11 +47,14 @@ func TestClusterFlags(t *testing.T) {
 }
 
 func TestClusterNotes(t *testing.T) {
+	const data = "--training_data=d is on no --volume: the image has to have it"
 	for args, want := range map[string]string{
-		"--output=/out": "--output=/out is on no --volume: it is gone with the pod that writes it",
-		"--output=/output --volume=claim_name=c,mount_path=/out": "--output=/output is on no --volume: it is gone with the pod that writes it",
-		"--output=/out/model --volume=claim_name=c,mount_path=/": "",
-		"--max_memory=0": "",
+		"--output=/out": "--output=/out is on no --volume: it is gone with the pod that writes it\n" + data,
+		"--output=/output --volume=claim_name=c,mount_path=/out":                    "--output=/output is on no --volume: it is gone with the pod that writes it\n" + data,
+		"--output=/out/model --volume=claim_name=c,mount_path=/ --training_data=/d": "",
+		"--max_memory=0":            data,
+		"--cluster_spec_json={}":    "",
+		"--detach --cluster_spec=f": "no effect on Kubernetes, where it is always so: --detach",
 		"--runtime=local --output=/out --max_memory=8Gi --tolerations=operator=Exists --node_selector=a=b --service_account=s --ttl=1 --deadline=1 --suspend --yaml=- --follow --context=c --kubeconfig=k": "no effect with --runtime=local: " +
 			"--image_name, --max_memory, --tolerations, --node_selector, --service_account, --ttl, --deadline, --suspend, --yaml, --follow, --context, --kubeconfig",
 	} {

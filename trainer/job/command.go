@@ -15,10 +15,12 @@ type Command struct {
 	Runtime string   // "kubernetes" or "local"
 	Detach  bool     // leave it running
 	DryRun  bool     // print the job, start nothing
+	Format  string   // "text" or "json": how the job is said to be when it was started, or has ended
 	Notes   []string // what was given and has no effect: a line each
 
 	// With Kubernetes.
 	Follow      bool   // --follow: show logs until the end
+	Watch       bool   // --watch: show the job until the end
 	YAML        string // --yaml: write manifests to this file, "-" for standard output, and submit nothing; "" = submit
 	ClusterSpec string // --cluster_spec: a file, whose content the caller puts into Job.ClusterSpecJSON; "" = none
 	Upload      string // --workdir: a directory of this machine, which the caller uploads, see [Job.SetCode]; "" = none
@@ -33,20 +35,17 @@ type Command struct {
 }
 
 func newCommand() *Command {
-	return &Command{Job: DefaultOf(Run), Runtime: "kubernetes", processor: "PredictionOutputsProcessor"}
+	return &Command{Job: DefaultOf(Run), Runtime: "kubernetes", Format: "text", processor: "PredictionOutputsProcessor"}
 }
 
-// Parse reads the arguments of the command for a type of job: --name=value or --name value,
-// dashes as good as underscores, --name alone for true. It reports all problems,
+// Parse makes a command for a type of job of its settings: --name=value, or --name for true, dashes as good as underscores. Of a program,
+// what comes after the first that is no setting, or after --, is the program. It reports all problems,
 // those of Validate included, joined; the Command beside an error has what was right.
-func Parse(t Type, args []string) (*Command, error) {
+func Parse(t Type, settings []string) (*Command, error) {
 	c := newCommand()
 	c.Job.Type = t
 	var p problems
-	if t == Run {
-		args = c.torchrun(args)
-	}
-	c.readAll(args, &p)
+	c.readAll(settings, &p)
 	c.settleCommand(&p)
 	c.finish(&p)
 	c.refuseLater(&p)
@@ -55,29 +54,26 @@ func Parse(t Type, args []string) (*Command, error) {
 	return c, errors.Join(p...)
 }
 
-// readAll takes every argument in.
-func (c *Command) readAll(args []string, p *problems) {
-	for len(args) > 0 {
-		arg := args[0]
-		args = args[1:]
+// readAll takes every setting in.
+func (c *Command) readAll(settings []string, p *problems) {
+	for i, arg := range settings {
+		if c.Job.Runs() && (arg == "--" || !strings.HasPrefix(arg, "-")) {
+			c.Job.Program.Command = slices.Clone(settings[i:])
+			if arg == "--" {
+				c.Job.Program.Command = c.Job.Program.Command[1:]
+			}
+			return
+		}
 		name, ok := strings.CutPrefix(arg, "--")
 		if !ok || name == "" {
 			p.check(false, "unexpected argument %q: expected --name=value", arg)
 			continue
 		}
 		name, value, hasValue := strings.Cut(name, "=")
-		f := Find(name)
-		takes := f == nil || f.TakesValue()
-		if !hasValue && len(args) > 0 && !strings.HasPrefix(args[0], "--") {
-			// An unknown flag has its value taken too, so that it makes one problem and not two.
-			if _, err := ParseBool(args[0]); takes || err == nil {
-				value, hasValue, args = args[0], true, args[1:]
-			}
-		}
-		switch {
+		switch f := Find(name); {
 		case f == nil:
 			p.check(false, "--%s: unknown flag%s", name, suggest(c.Job.Type, name))
-		case !hasValue && takes:
+		case !hasValue && f.TakesValue():
 			p.check(false, "--%s needs a value", name)
 		default:
 			c.set(f, name, value, hasValue, p)
@@ -124,8 +120,16 @@ func (c *Command) finish(p *problems) {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
 	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", "--cluster_spec=%s: --cluster_spec_json says the same; drop one of the two", c.ClusterSpec)
-	p.check(!c.Follow || !c.Detach, "--follow: contradicts --detach; drop one of the two")
-	p.check(!c.Follow || c.YAML == "" || c.Runtime == "local", "--follow: with --yaml=%s there is no job to follow; drop one of the two", c.YAML)
+	p.check(!c.Follow || !c.Watch, "--follow: shows logs, and --watch the job; drop one of the two")
+	for _, f := range []struct {
+		name  string
+		given bool
+	}{{"follow", c.Follow}, {"watch", c.Watch}} {
+		p.check(!f.given || !c.Detach, "--%s: contradicts --detach; drop one of the two", f.name)
+		p.check(!f.given || c.YAML == "" || c.Runtime == "local", "--%s: with --yaml=%s there is no job to %[1]s; drop one of the two", f.name, c.YAML)
+	}
+	p.oneOf(c.Format, "format", "text", "json")
+	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", "--format=json: with --yaml=%s there is no job to tell of; drop one of the two", c.YAML)
 	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), "--heartbeat_timeout=%v: needs --distribution_strategy=%s", j.HeartbeatTimeout, AllReduce)
 }
 
@@ -196,13 +200,15 @@ func flagOf(problem error) string {
 
 // note says which of the given flags do nothing here.
 func (c *Command) note() {
-	var cluster, gone, idle []string
+	var here, cluster, gone, idle []string
 	for _, f := range c.given {
 		switch {
 		case !f.With(c.Job.Type):
 			if f.Kind() != "PATH" || c.Job.Runs() || f.ofProgram() { // Validate refuses the others
 				idle = append(idle, "--"+f.Name)
 			}
+		case f.Effect == Here && c.Runtime == "kubernetes":
+			here = append(here, "--"+f.Name)
 		case f.Effect == Cluster && c.Runtime == "local":
 			cluster = append(cluster, "--"+f.Name)
 		case f.Effect == Gone:
@@ -212,6 +218,12 @@ func (c *Command) note() {
 	if c.Runtime == "kubernetes" && c.Job.OutputInPod() {
 		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", c.Job.Output))
 	}
+	if c.Runtime == "kubernetes" {
+		c.noteData()
+	}
+	if len(here) > 0 {
+		c.Notes = append(c.Notes, "no effect on Kubernetes, where it is always so: "+strings.Join(here, ", "))
+	}
 	if len(idle) > 0 {
 		c.Notes = append(c.Notes, fmt.Sprintf("no effect with %s: %s", c.Job.Type, strings.Join(idle, ", ")))
 	}
@@ -220,6 +232,19 @@ func (c *Command) note() {
 	}
 	if len(gone) > 0 {
 		c.Notes = append(c.Notes, "no effect in this version: "+strings.Join(gone, ", "))
+	}
+}
+
+// noteData says which data no volume brings. What --cluster_spec mounts is not known yet.
+func (c *Command) noteData() {
+	j := c.Job
+	if c.ClusterSpec != "" || j.ClusterSpecJSON != "" {
+		return
+	}
+	for _, f := range []struct{ flag, path string }{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+		if f.path != "" && !strings.Contains(f.path, "://") && j.volumeOf(f.path) == nil {
+			c.Notes = append(c.Notes, fmt.Sprintf("--%s=%s is on no --volume: the image has to have it", f.flag, f.path))
+		}
 	}
 }
 
@@ -241,25 +266,32 @@ func Find(name string) *Flag {
 	return nil
 }
 
-// suggest is "; did you mean --x?" for the flag nearest to an unknown name, or nothing.
+// suggest is "; did you mean --x?" for the flag nearest to an unknown name, or where to look.
 func suggest(t Type, name string) string {
+	var known []string
+	for i := range flags {
+		known = append(append(known, flags[i].Name), flags[i].Aliases...)
+	}
+	if nearest := Nearest(name, known); nearest != "" {
+		return "; did you mean --" + Find(nearest).Name + "?"
+	}
+	return fmt.Sprintf("; see elasticdl %s --help", t)
+}
+
+// Nearest returns the known name of a flag that is nearest to one that is not, "" if none is near.
+func Nearest(name string, known []string) string {
 	name = strings.ReplaceAll(name, "-", "_")
 	best, nearest := max(2, len(name)/3)+1, ""
-	for i := range flags {
-		for _, known := range append([]string{flags[i].Name}, flags[i].Aliases...) {
-			d := Distance(name, known)
-			if strings.HasPrefix(known, name) && len(name) > 3 {
-				d = min(d, 1)
-			}
-			if d < best {
-				best, nearest = d, flags[i].Name
-			}
+	for _, k := range known {
+		d := Distance(name, k)
+		if strings.HasPrefix(k, name) && len(name) > 3 {
+			d = min(d, 1)
+		}
+		if d < best {
+			best, nearest = d, k
 		}
 	}
-	if nearest == "" {
-		return fmt.Sprintf("; see elasticdl %s --help", t)
-	}
-	return "; did you mean --" + nearest + "?"
+	return nearest
 }
 
 // Distance is how many single letters differ between a and b (Levenshtein).

@@ -78,8 +78,8 @@ func TestTutorialMinikube(t *testing.T) {
 	if got := c.Job.Worker.Request.String(); got != "cpu=0.4,memory=1024Mi" {
 		t.Errorf("worker requests %s", got)
 	}
-	if len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--volume") {
-		t.Errorf("notes %q, want one that names --volume", c.Notes)
+	if len(c.Notes) != 2 || !strings.Contains(c.Notes[0], "--volume") || !strings.Contains(c.Notes[1], "--model_zoo") {
+		t.Errorf("notes %q, want one that names --volume, and one --model_zoo", c.Notes)
 	}
 	if c, err = Parse(Train, local(allReduce)); err != nil {
 		t.Fatal(err)
@@ -87,8 +87,8 @@ func TestTutorialMinikube(t *testing.T) {
 	if c.Job.Strategy != AllReduce || c.Job.NumPS != 0 || c.Job.NumWorkers != 2 || c.Job.HeartbeatTimeout.Seconds() != 5 {
 		t.Errorf("AllReduce: %+v", c.Job)
 	}
-	if c, err := Parse(Train, strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" || len(c.Notes) > 0 {
-		t.Errorf("without --runtime: %+v, %v; want Kubernetes without notes", c, err)
+	if c, err := Parse(Train, strings.Fields(minikube)); err != nil || c.Runtime != "kubernetes" || len(c.Notes) != 1 || !strings.Contains(c.Notes[0], "--model_zoo") {
+		t.Errorf("without --runtime: %+v, %v; want Kubernetes, and a note that names --model_zoo", c, err)
 	}
 }
 
@@ -145,11 +145,11 @@ func TestParseForms(t *testing.T) {
 		args string
 		ok   func(c *Command) bool
 	}{
-		{"--num-workers 7", func(c *Command) bool { return c.Job.NumWorkers == 7 }},
+		{"--num-workers=7", func(c *Command) bool { return c.Job.NumWorkers == 7 }},
 		{"--num_workers=7 --num_workers=8", func(c *Command) bool { return c.Job.NumWorkers == 8 }},
 		{"--use_async", func(c *Command) bool { return c.Job.UseAsync }},
 		{"--use_async=False", func(c *Command) bool { return !c.Job.UseAsync }},
-		{"--use_async yes --seed 3", func(c *Command) bool { return c.Job.UseAsync && c.Job.Seed == 3 }},
+		{"--use_async=yes --seed=3", func(c *Command) bool { return c.Job.UseAsync && c.Job.Seed == 3 }},
 		{"--shuffle=n", func(c *Command) bool { return !c.Job.Shuffle }},
 		{"--detach --dry-run", func(c *Command) bool { return c.Detach && c.DryRun }},
 		{"--task_timeout=90", func(c *Command) bool { return c.Job.TaskTimeout.Seconds() == 90 }},
@@ -159,7 +159,7 @@ func TestParseForms(t *testing.T) {
 		{"--grads_to_wait=3", func(c *Command) bool { return c.Job.Synchronous() }},
 		{"--grads_to_wait=1 --use_async=false", func(c *Command) bool { return !c.Job.Synchronous() }},
 		{"--distribution_strategy=AllreduceStrategy", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
-		{"--distribution-strategy AllreduceStrategy --num_ps_pods=0", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
+		{"--distribution-strategy=AllreduceStrategy --num_ps_pods=0", func(c *Command) bool { return c.Job.NumPS == 0 && len(c.Notes) == 0 }},
 		{"--num_ps_pods=0", func(c *Command) bool { return c.Job.Strategy == AllReduce && c.Job.NumPS == 0 && len(c.Notes) == 1 }},
 		{"--num_ps_pods=0 --global_batch_size=64 --max_workers=2", func(c *Command) bool { return c.Job.GlobalBatchSize == 64 && c.Job.MaxWorkers == 2 }},
 		{"--num_ps=0 --scale_learning_rate --heartbeat-timeout=1", func(c *Command) bool { return c.Job.ScaleLearningRate && c.Job.HeartbeatTimeout.Seconds() == 1 }},
@@ -229,7 +229,12 @@ func TestRefused(t *testing.T) {
 		"--seed=-1":                                                    "expected a whole number of 0 or more",
 		"--num_workers=99999999999":                                    "expected a whole number",
 		"--frobnicate=1":                                               "--frobnicate: unknown flag; see elasticdl train --help",
-		"--num_ps_pod 3":                                               "did you mean --num_ps_pods?",
+		"--num_ps_pod=3":                                               "did you mean --num_ps_pods?",
+		"--validation_data=s3://b/p":                                   "--validation_data=s3://b/p: records are read from files, not over a network",
+		"--follow --detach":                                            "--follow: contradicts --detach",
+		"--watch --detach":                                             "--watch: contradicts --detach",
+		"--watch --follow":                                             "--follow: shows logs, and --watch the job; drop one of the two",
+		"--format=yaml":                                                "--format=yaml: expected text, json",
 		"--training-dta=x":                                             "did you mean --training_data?",
 	} {
 		_, err := Parse(Train, append(strings.Fields(args), "--runtime=local", "--job_name=j", "--model_def=m", "--training_data=d"))
@@ -385,7 +390,7 @@ func TestFixedJobs(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async perhaps --x",
+	for _, command := range []string{cloud, minikube, allReduce, elastic, "--use_async=perhaps --x",
 		allReduce + " --min_workers=1 --max_workers=8 --global_batch_size=256 --heartbeat_timeout=90s", strings.Replace(allReduce, "--distribution_strategy=AllreduceStrategy", "--num_ps_pods=0 --scale_learning_rate", 1)} {
 		f.Add(strings.Join(local(command), "\n"))
 		f.Add(strings.Join(strings.Fields(command), "\n"))

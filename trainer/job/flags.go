@@ -5,6 +5,7 @@ import "slices"
 // Flag is one flag of `elasticdl train`, evaluate or predict.
 type Flag struct {
 	Name    string   // as ElasticDL spells it
+	Short   string   // one letter, as "n" for -n; "" for none
 	Topic   Topic    // heading in the help text
 	Aliases []string // other names of the same flag
 	Usage   string   // what it does, in a line
@@ -33,6 +34,7 @@ type Effect int
 
 const (
 	Everywhere Effect = iota + 1
+	Here              // on this machine; on Kubernetes what it asks for is always so; said so
 	Cluster           // on Kubernetes; --runtime=local says that it has none
 	Gone              // nowhere: what it asked for is always so, or has no sense any more; said so
 	Later             // not in this version: refused
@@ -91,14 +93,16 @@ func Flags() []Flag {
 var flags = append([]Flag{
 	{Name: "job_name", Topic: General, Effect: Everywhere, Usage: "name of the job, part of its pods' names (required)", bind: func(c *Command) value { return text(&c.Job.Name) }},
 	{Name: "runtime", Topic: General, Effect: Everywhere, Usage: "where pods run: kubernetes, or local for processes of this machine", bind: func(c *Command) value { return text(&c.Runtime) }},
-	{Name: "detach", Topic: General, Effect: Everywhere, Usage: "leave the job running and return", bind: func(c *Command) value { return boolean(&c.Detach) }},
-	{Name: "dry_run", Topic: General, Effect: Everywhere, Usage: "print the job as JSON and start nothing", bind: func(c *Command) value { return boolean(&c.DryRun) }},
+	{Name: "detach", Topic: General, Effect: Here, Usage: "leave the job running and return", bind: func(c *Command) value { return boolean(&c.Detach) }},
+	{Name: "dry_run", Topic: General, Effect: Everywhere, Usage: "check all that can be checked before a start, print the job as JSON and start nothing", bind: func(c *Command) value { return boolean(&c.DryRun) }},
 	{Name: "log_level", Topic: General, Effect: Everywhere, Usage: "DEBUG, INFO, WARNING, ERROR or CRITICAL", bind: func(c *Command) value { return text(&c.Job.LogLevel) }},
 	{Name: "yaml", Topic: General, Effect: Cluster, Usage: "write the job's manifests to this file, - for standard output, and submit nothing", bind: func(c *Command) value { return place(&c.YAML) }},
 	{Name: "follow", Topic: General, Effect: Cluster, Usage: "show the logs of all pods until the job has ended", bind: func(c *Command) value { return boolean(&c.Follow) }},
+	{Name: "watch", Topic: General, Effect: Cluster, Usage: "show the job until it has ended, as --runtime=local does", bind: func(c *Command) value { return boolean(&c.Watch) }},
+	{Name: "format", Short: "o", Topic: General, Effect: Everywhere, Usage: "text, or json: the job's status, at its end if the command waits for that", bind: func(c *Command) value { return text(&c.Format) }},
 
 	{Name: "model_def", Topic: Model, Effect: Everywhere, Usage: "the model, as mnist.mnist_functional_api.custom_model (required)", bind: func(c *Command) value { return text(&c.Job.ModelDef) }},
-	{Name: "model_zoo", Topic: Model, Effect: Cluster, Usage: "directory of models in the image", bind: func(c *Command) value { return place(&c.Job.ModelZoo) }},
+	{Name: "model_zoo", Topic: Model, Effect: Gone, Usage: "models are in the image's program, where elasticdl zoo build puts them", bind: func(c *Command) value { return place(&c.Job.ModelZoo) }},
 	{Name: "feed", Topic: Model, Effect: Everywhere, Usage: "the model's function from records to a batch", bind: func(c *Command) value { return only(&c.Job.Feed) }},
 	{Name: "loss", Topic: Model, Effect: Everywhere, Usage: "the model's loss function", bind: func(c *Command) value { return only(&c.Job.Loss) }},
 	{Name: "optimizer", Topic: Model, Effect: Everywhere, Usage: "the model's optimizer function", bind: func(c *Command) value { return only(&c.Job.Optimizer) }},
@@ -153,7 +157,7 @@ var flags = append([]Flag{
 var podFlags = []Flag{
 	{Name: "image_name", Topic: Pods, Effect: Cluster, Aliases: []string{"image_base"}, Usage: "image of every pod", bind: func(c *Command) value { return text(&c.Job.Image) }},
 	{Name: "worker_image", Topic: Pods, Effect: Cluster, Usage: "image of workers and parameter servers", bind: func(c *Command) value { return both(text(&c.Job.Worker.Image), text(&c.Job.PS.Image)) }},
-	{Name: "namespace", Topic: Pods, Effect: Cluster, Usage: "namespace of the cluster", bind: func(c *Command) value { return text(&c.Job.Namespace) }},
+	{Name: "namespace", Short: "n", Topic: Pods, Effect: Cluster, Usage: "namespace of the cluster", bind: func(c *Command) value { return text(&c.Job.Namespace) }},
 	{Name: "master_resource_request", Topic: Pods, Effect: Cluster, Usage: "as cpu=250m,memory=32Mi,disk=64Mi,gpu=1", bind: func(c *Command) value { return resources(&c.Job.Master.Request) }},
 	{Name: "master_resource_limit", Topic: Pods, Effect: Cluster, Usage: "likewise; if not given as requested, with cpu=1 at least", bind: func(c *Command) value { return resources(&c.Job.Master.Limit) }},
 	{Name: "ps_resource_request", Topic: Pods, Effect: Cluster, Usage: "of a parameter server", bind: func(c *Command) value { return resources(&c.Job.PS.Request) }},
@@ -165,7 +169,7 @@ var podFlags = []Flag{
 	{Name: "worker_pod_priority", Topic: Pods, Effect: Cluster, Usage: "PriorityClass of workers, or the share of them that is high and not low, as 0.5", bind: func(c *Command) value { return priority(&c.Job.Worker.Priority) }},
 	{Name: "volume", Topic: Pods, Effect: Cluster, Usage: "as claim_name=c,mount_path=/data;host_path=/d,type=Directory,mount_path=/d,sub_path=s", bind: func(c *Command) value { return volumes(&c.Job.Volumes) }},
 	{Name: "image_pull_policy", Topic: Pods, Effect: Cluster, Usage: "Always, IfNotPresent or Never", bind: func(c *Command) value { return text(&c.Job.ImagePullPolicy) }},
-	{Name: "restart_policy", Topic: Pods, Effect: Cluster, Usage: "Never, OnFailure or Always", bind: func(c *Command) value { return text(&c.Job.RestartPolicy) }},
+	{Name: "restart_policy", Topic: Pods, Effect: Cluster, Usage: "of workers and servers: Never, OnFailure or Always", bind: func(c *Command) value { return text(&c.Job.RestartPolicy) }},
 	{Name: "envs", Topic: Pods, Effect: Everywhere, Usage: "environment of every pod, as A=1,B=2", bind: func(c *Command) value { return envs(&c.Job.Envs) }},
 	{Name: "env_secret", Topic: Pods, Effect: Everywhere, Usage: "variables with values of Secrets; locally those of this command's environment", bind: func(c *Command) value { return envSecrets(&c.Job.EnvSecrets) }},
 	{Name: "allow_plain_secrets", Topic: Pods, Effect: Cluster, Usage: "take what looks like a secret in other flags for none", bind: func(c *Command) value { return boolean(&c.Job.AllowPlainSecrets) }},

@@ -31,6 +31,9 @@ func Help(t Type) string {
 
 func (f *Flag) help(b *strings.Builder, t Type) {
 	head := "  --" + f.Name
+	if f.Short != "" {
+		head = "  -" + f.Short + ", --" + f.Name
+	}
 	if kind := f.Kind(); kind != "" {
 		head += "=" + kind
 	}

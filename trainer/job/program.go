@@ -5,7 +5,6 @@ import (
 	"maps"
 	"path"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -59,7 +58,7 @@ var programFlags = []Flag{
 	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere, Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value { return processes(&c.Job.Program.Processes) }},
 	{Name: "nnodes", Topic: Processes, Effect: Everywhere, Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers", bind: func(c *Command) value { return nodes(c) }},
 	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program before the job fails; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
-	{Name: "module", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m (-m)", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
+	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
 	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return text(&c.Job.Program.StartMethod) }},
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
@@ -67,8 +66,8 @@ var programFlags = []Flag{
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
 	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
 	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker", bind: func(c *Command) value { return place(&c.Job.Program.LogDir) }},
-	{Name: "redirects", Topic: Processes, Effect: Everywhere, Usage: "output to files in --log_dir: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1 (-r)", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
-	{Name: "tee", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well (-t)", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
+	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files in --log_dir: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
+	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
 	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return place(&c.Job.Program.Workdir) }},
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
 	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
@@ -231,33 +230,6 @@ var python = regexp.MustCompile(`^python([0-9](\.[0-9]+)?)?$`)
 
 // IsPython tells whether a word is the name of a Python interpreter.
 func IsPython(word string) bool { return python.MatchString(path.Base(word)) }
-
-// shortFlags are those of torchrun.
-var shortFlags = map[string]string{"-m": "--module", "-r": "--redirects", "-t": "--tee"}
-
-// torchrun reads arguments as torchrun has them: short flags, and the program after --, or after the last flag. What it leaves are flags.
-func (c *Command) torchrun(args []string) (flags []string) {
-	for i := 0; i < len(args); i++ {
-		arg := args[i]
-		switch {
-		case arg == "--":
-			c.Job.Program.Command = slices.Clone(args[i+1:])
-			return flags
-		case shortFlags[arg] != "":
-			arg = shortFlags[arg]
-		case !strings.HasPrefix(arg, "-"):
-			c.Job.Program.Command = slices.Clone(args[i:])
-			return flags
-		}
-		flags = append(flags, arg)
-		name, _, hasValue := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
-		if f := Find(name); f != nil && f.TakesValue() && !hasValue && i+1 < len(args) && args[i+1] != "--" {
-			i++
-			flags = append(flags, args[i])
-		}
-	}
-	return flags
-}
 
 // FromEnviron adds what torchrun's variables say, PET_NNODES for --nnodes, to the arguments of `elasticdl run`, which go first. An empty one says nothing.
 func FromEnviron(args, environ []string) []string {

@@ -19,16 +19,16 @@ func TestRunForms(t *testing.T) {
 		{"-- main.py --epochs=2", []string{"main.py", "--epochs=2"}, func(j *Job) bool { return j.Name == "main" && j.NumWorkers == 2 }},
 		{"main.py --num_workers=5 -- -m", []string{"main.py", "--num_workers=5", "--", "-m"}, func(j *Job) bool { return j.NumWorkers == 2 }},
 		{"--num_workers=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 3 }},
-		{"--num-workers 3 main.py 4", []string{"main.py", "4"}, func(j *Job) bool { return j.NumWorkers == 3 }},
-		{"--nproc-per-node 4 --max-restarts=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Processes == "4" && j.Program.MaxRestarts == 3 }},
+		{"--num-workers=3 main.py 4", []string{"main.py", "4"}, func(j *Job) bool { return j.NumWorkers == 3 }},
+		{"--nproc-per-node=4 --max-restarts=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Processes == "4" && j.Program.MaxRestarts == 3 }},
 		{"--nproc_per_node=gpu main.py", []string{"main.py"}, func(j *Job) bool { return j.Program.Processes == "gpu" }},
 		{"--no_python true", []string{"true"}, func(j *Job) bool { return j.Program.NoPython && j.Name == "true" }},
-		{"-m pkg.train --lr=1", []string{"pkg.train", "--lr=1"}, func(j *Job) bool { return j.Program.Module && j.Name == "train" }},
-		{"--log_dir=logs -r 3 -t 0:1,1:2 main.py", []string{"main.py"}, func(j *Job) bool {
+		{"--module pkg.train --lr=1", []string{"pkg.train", "--lr=1"}, func(j *Job) bool { return j.Program.Module && j.Name == "train" }},
+		{"--log_dir=logs --redirects=3 --tee=0:1,1:2 main.py", []string{"main.py"}, func(j *Job) bool {
 			return j.Program.Redirects == "3" && j.Program.Tee == "0:1,1:2" && j.Program.LogDir == "logs"
 		}},
 		{"--nnodes=1:4 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 1 && j.NumWorkers == 4 && j.MaxWorkers == 4 }},
-		{"--nnodes 3 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 3 && j.NumWorkers == 3 && j.MaxWorkers == 3 }},
+		{"--nnodes=3 main.py", []string{"main.py"}, func(j *Job) bool { return j.MinWorkers == 3 && j.NumWorkers == 3 && j.MaxWorkers == 3 }},
 		{"--min_workers=5 main.py", []string{"main.py"}, func(j *Job) bool { return j.NumWorkers == 5 }},
 		{"python3 -u train/My_Main.py", []string{"python3", "-u", "train/My_Main.py"}, func(j *Job) bool { return j.Name == "my-main" }},
 		{"python -m model_zoo.mnist.mnist_pytorch", []string{"python", "-m", "model_zoo.mnist.mnist_pytorch"}, func(j *Job) bool { return j.Name == "mnist-pytorch" }},
@@ -95,7 +95,7 @@ func TestRunProblems(t *testing.T) {
 		"--restart_on_join=checkpoint main.py": "--restart_on_join=checkpoint: give --checkpoint_file",
 		"--restart_on_join=maybe main.py":      "--restart_on_join=maybe: expected now, checkpoint, never",
 		"main.py caf\xe9":                      `the program has "caf\xe9": expected UTF-8`,
-		"-r 3 main.py":                         "--redirects=3: give --log_dir",
+		"--redirects=3 main.py":                "--redirects=3: give --log_dir",
 		"--job_command=true -- main.py":        "--job_command=true: the program is main.py already; drop one of the two",
 		"--relaunch_on_worker_failure=-1 x":    "--relaunch_on_worker_failure=-1: expected 0 or more",
 		"--gpus=2 --worker_resource_limit=gpu=1,cpu=2 main.py": "--gpus=2: --worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1",
@@ -161,7 +161,7 @@ func TestRunNotes(t *testing.T) {
 	if !reflect.DeepEqual(c.Job.Program, Program{}) {
 		t.Errorf("a job to train has a program: %+v", c.Job.Program)
 	}
-	c, err = Parse(Run, strings.Fields("--runtime=local --standalone --rdzv_backend=c10d --monitor_interval 5 main.py"))
+	c, err = Parse(Run, strings.Fields("--runtime=local --standalone --rdzv_backend=c10d --monitor_interval=5 main.py"))
 	if err != nil || len(c.Notes) != 1 || !strings.HasPrefix(c.Notes[0], "no effect in this version: --standalone (") || !strings.Contains(c.Notes[0], "--monitor_interval") || c.Job.Program.Command[0] != "main.py" {
 		t.Errorf("%q, %v", c.Notes, err)
 	}
@@ -180,7 +180,7 @@ func TestFromEnviron(t *testing.T) {
 }
 
 func FuzzRun(f *testing.F) {
-	for _, args := range []string{"--nnodes=1:4 -m pkg.train --lr=1", "-r 3 -t 0:1 --log_dir=l -- a b", "--job_command=A=b c", "--gpus=2 --worker_resource_limit=gpu=1 x", "-x main.py", "--nproc_per_node", "- -- --", "--training_data=d main.py", "0\xff0"} {
+	for _, args := range []string{"--nnodes=1:4 --module pkg.train --lr=1", "--redirects=3 --tee=0:1 --log_dir=l -- a b", "--job_command=A=b c", "--gpus=2 --worker_resource_limit=gpu=1 x", "-x main.py", "--nproc_per_node", "- -- --", "--training_data=d main.py", "0\xff0"} {
 		f.Add(strings.Join(append([]string{"--runtime=local"}, strings.Fields(args)...), "\n"))
 	}
 	f.Fuzz(func(t *testing.T, text string) {

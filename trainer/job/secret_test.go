@@ -133,7 +133,7 @@ func TestNoPlainSecrets(t *testing.T) {
 }
 
 func TestEnvSecrets(t *testing.T) {
-	c, err := Parse(Train, append(onCluster("--env_secret=A=b/c.pem;D=e.f/G_h"), "--env_secret", "I=j/k", "--image_pull_secret=x;y", "--image_pull_secret=z"))
+	c, err := Parse(Train, append(onCluster("--env_secret=A=b/c.pem;D=e.f/G_h"), "--env_secret=I=j/k", "--image_pull_secret=x;y", "--image_pull_secret=z"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,6 +125,9 @@ func (j *Job) checkData(p *problems) {
 		types := goesWith[f.flag]
 		p.check(f.value == "" || slices.Contains(types, j.Type), "--%s=%s: goes with %s, not with %s: drop it%s", f.flag, f.value, types[0], j.Type, f.instead)
 	}
+	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
+		p.check(!strings.HasPrefix(f.value, "s3://") && !strings.HasPrefix(f.value, "gs://"), "--%s=%s: records are read from files, not over a network: copy them to a directory, or to a claim of --volume", f.flag, f.value)
+	}
 	if !j.Trains() {
 		j.checkFixed(p)
 	}

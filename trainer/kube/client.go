@@ -25,7 +25,7 @@ var ErrUnreachable = errors.New("cannot be reached")
 const (
 	answerLimit    = 10 * time.Second
 	firstAnswer    = 4 * time.Second // of a cluster that has not answered yet
-	firstPatience  = 2 * time.Second
+	firstPatience  = time.Second
 	patience       = 10 * time.Minute
 	firstBackoff   = 200 * time.Millisecond
 	longestBackoff = 5 * time.Second

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
+	"unicode"
 
 	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
@@ -61,10 +63,32 @@ func ClusterSpec(text []byte) (string, error) {
 func parseClusterSpec(text string) (*clusterSpec, error) {
 	spec := new(clusterSpec)
 	unknown, err := kjson.UnmarshalStrict([]byte(text), spec)
-	if err != nil {
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		return nil, fmt.Errorf("%s: expected %s, found a JSON %s", pathOf(wrong.Field), kindOf(wrong.Type), wrong.Value)
+	} else if err != nil {
 		return nil, errors.New(strings.TrimPrefix(err.Error(), "json: "))
 	}
 	return spec, errors.Join(append(unknown, spec.taken()...)...)
+}
+
+// pathOf is a path of fields as the file has it: what Go embeds, whose names are capitalized, is not in it.
+func pathOf(field string) string {
+	return strings.Join(slices.DeleteFunc(strings.Split(field, "."), func(name string) bool { return name != "" && unicode.IsUpper(rune(name[0])) }), ".")
+}
+
+// kindOf is what JSON has for a type.
+func kindOf(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.Slice, reflect.Array:
+		return "a list"
+	case reflect.Map, reflect.Struct, reflect.Pointer:
+		return "an object"
+	case reflect.String:
+		return "a text"
+	case reflect.Bool:
+		return "true or false"
+	}
+	return "a number"
 }
 
 // taken is what a spec changes and others go by.

@@ -33,11 +33,10 @@ when it has a commit.json, which is written last.`,
 			"  elasticdl checkpoint inspect ckpt 42\n" +
 			"  elasticdl checkpoint verify ckpt\n" +
 			"  elasticdl checkpoint export ckpt model --number=42",
-		Args: cobra.NoArgs,
+		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(checkpointListCommand(), checkpointInspectCommand(), checkpointVerifyCommand(), checkpointExportCommand())
-	cmd.SetGlobalNormalizationFunc(underscores)
 	return cmd
 }
 

@@ -55,7 +55,6 @@ long mounts the claim and runs --image_name. The files are there whole and check
 	flags.StringVar(&d.copy.Image, "image_name", "", "image of the pod that --to needs, as zoo push printed it")
 	flags.StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the cluster's choice if not given")
 	d.where.clusterFlags(cmd)
-	flags.SetNormalizeFunc(underscores)
 	return cmd
 }
 
@@ -176,7 +175,7 @@ func receiveCommand() *cobra.Command {
 		Use:    "receive",
 		Short:  "Write the files that come on the standard input (started by dataset --to)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
 			if (to == "") != hold {
 				return errors.New("expected --to=DIRECTORY or --hold")

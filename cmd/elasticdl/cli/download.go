@@ -40,7 +40,6 @@ so long; it runs the job's image, or --image_name.`,
 	d.where.flags(cmd)
 	cmd.Flags().StringVar(&d.copy.Image, "image_name", "", "image of the pod that mounts the claim; the job's if not given")
 	cmd.Flags().StringVar(&d.copy.Pull, "image_pull_policy", "", "Always, IfNotPresent or Never; the job's, or the cluster's choice if not given")
-	cmd.Flags().SetNormalizeFunc(underscores)
 	return cmd
 }
 
@@ -175,7 +174,7 @@ func sendCommand() *cobra.Command {
 		Use:    "send",
 		Short:  "Write the files of a directory to the standard output (started by download)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
 			if from == "" {
 				return errors.New("expected --from=DIRECTORY")

@@ -15,7 +15,7 @@ func installCommand() *cobra.Command {
 		Use:    "install DIRECTORY",
 		Short:  "Copy this program into a directory (started by the pods of a job that runs a program)",
 		Hidden: true,
-		Args:   cobra.ExactArgs(1),
+		Args:   words(1, 1),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			if err := install(args[0]); err != nil {
 				return fmt.Errorf("install elasticdl: %w", err)

@@ -36,7 +36,7 @@ func listCommand() *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List your jobs: of this machine, and of the cluster",
-		Args:    cobra.NoArgs,
+		Args:    words(0, 0),
 		PreRunE: checks(format.check, where.check),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			jobs, err := where.list(cmd, everywhere)
@@ -49,9 +49,7 @@ func listCommand() *cobra.Command {
 			}
 			all := make([]json.RawMessage, len(jobs))
 			for i, s := range jobs {
-				if all[i], err = asJSON(s); err != nil {
-					return err
-				}
+				all[i] = asJSON(s)
 			}
 			return printJSON(cmd.OutOrStdout(), all)
 		}),
@@ -59,8 +57,6 @@ func listCommand() *cobra.Command {
 	format.flags(cmd)
 	where.flags(cmd)
 	cmd.Flags().BoolVarP(&everywhere, "all_namespaces", "A", false, "jobs of all namespaces of the cluster")
-	cmd.Flags().BoolVar(&everywhere, "all-namespaces", false, "the same")
-	cmd.Flags().MarkHidden("all-namespaces")
 	return cmd
 }
 
@@ -108,17 +104,29 @@ func statusCommand() *cobra.Command {
 	var (
 		format format
 		where  where
+		watch  bool
 	)
 	cmd := &cobra.Command{
-		Use:               "status JOB",
-		Short:             "Show how a job is, and why pods are pending",
-		Args:              cobra.ExactArgs(1),
+		Use:   "status JOB",
+		Short: "Show how a job is, and why pods are pending",
+		Long: "Show how a job is, and why pods are pending.\n\n" +
+			"With --watch it is shown until it has ended, as train shows a job of this machine; the exit code is then that of wait. Ctrl-C leaves the job running.",
+		Example:           "  elasticdl status test-mnist --watch",
+		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
-		PreRunE:           checks(format.check, where.check),
+		PreRunE: checks(format.check, where.check, func(*cobra.Command, []string) error {
+			if watch && format.json() {
+				return errors.New("--watch: is for people; for programs there is elasticdl wait -o json, which prints how the job has ended")
+			}
+			return nil
+		}),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			home, err := where.find(cmd, args[0])
 			if err != nil {
 				return hint(err)
+			}
+			if watch {
+				return watchJob(cmd.Context(), home, args[0], cmd.OutOrStdout())
 			}
 			s, err := home.Status(cmd.Context(), args[0])
 			if err != nil {
@@ -128,13 +136,10 @@ func statusCommand() *cobra.Command {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), statusText(s, time.Now()))
 				return err
 			}
-			text, err := asJSON(s)
-			if err != nil {
-				return err
-			}
-			return printJSON(cmd.OutOrStdout(), text)
+			return printJSON(cmd.OutOrStdout(), asJSON(s))
 		}),
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show the job until it has ended")
 	format.flags(cmd)
 	where.flags(cmd)
 	return cmd
@@ -148,8 +153,8 @@ func logsCommand() *cobra.Command {
 		Short: "Print the log of a pod (worker-0, ps-1, master), or of all of them",
 		Long: "Print the log of a pod (worker-0, ps-1, master), or of all of them.\n\n" +
 			"A terminal gets the colours of a log, and of all other control sequences that they are there, as \\x1b[2J; a pipe or file gets the log as it is.",
-		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20",
-		Args:    cobra.RangeArgs(1, 2),
+		Example: "  elasticdl logs test-mnist -f\n  elasticdl logs test-mnist worker-0 --tail=20 --since=10m",
+		Args:    words(1, 2),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			if len(args) != 1 {
 				return where.complete(cmd, args, word)
@@ -157,8 +162,13 @@ func logsCommand() *cobra.Command {
 			return where.completePod(cmd, args[0])
 		},
 		PreRunE: checks(where.check, func(cmd *cobra.Command, args []string) error {
-			if len(args) == 2 && o.Pod != "" {
+			switch {
+			case len(args) == 2 && o.Pod != "":
 				return fmt.Errorf("--pod=%s: %s is given, too; drop one of the two", o.Pod, args[1])
+			case o.Since < 0:
+				return fmt.Errorf("--since=%v: expected 0 or more", o.Since)
+			case o.Previous && o.Follow:
+				return errors.New("--previous: its log has ended, and --follow has nothing to follow; drop one of the two")
 			}
 			return nil
 		}),
@@ -171,27 +181,33 @@ func logsCommand() *cobra.Command {
 			if err != nil {
 				return hint(err)
 			}
+			if _, ok := home.(here); ok && o.Previous {
+				return usage(errors.New("--previous: on this machine the log of a pod has all its starts in it, one after the other; leave it out"))
+			}
 			return hint(home.Logs(cmd.Context(), args[0], o, forLogs(cmd.OutOrStdout())))
 		}),
 	}
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the job has ended")
 	cmd.Flags().StringVar(&o.Pod, "pod", "", "the same as POD")
 	cmd.Flags().Int64Var(&o.Tail, "tail", -1, "last lines of each pod only")
+	cmd.Flags().DurationVar(&o.Since, "since", 0, "lines that are no older than this, as 90s or 2h; 0: all")
+	cmd.Flags().BoolVarP(&o.Previous, "previous", "p", false, "on a cluster: of each container the start before its last")
 	where.flags(cmd)
 	return cmd
 }
 
 func waitCommand() *cobra.Command {
 	var (
+		format  format
 		where   where
 		timeout timeout
 	)
 	cmd := &cobra.Command{
 		Use:               "wait JOB",
-		Short:             "Wait until a job has ended; exit code 0: succeeded, 1: not, 124: timeout",
-		Args:              cobra.ExactArgs(1),
+		Short:             "Wait until a job has ended; exit code 0: succeeded, 1: not, 3: no such job, 124: timeout",
+		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
-		PreRunE:           checks(where.check, timeout.check),
+		PreRunE:           checks(format.check, where.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
 			ctx, cancel := timeout.limit(cmd.Context(), errWaited)
 			defer cancel()
@@ -206,13 +222,19 @@ func waitCommand() *cobra.Command {
 			case err != nil:
 				return hint(err)
 			}
-			if _, err := fmt.Fprintln(cmd.OutOrStdout(), verdict(s)); err != nil {
+			if format.json() {
+				err = printJSON(cmd.OutOrStdout(), asJSON(s))
+			} else {
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), verdict(s))
+			}
+			if err != nil {
 				return err
 			}
 			return outcome(cmd.Context(), s)
 		}),
 	}
 	timeout.flags(cmd)
+	format.flags(cmd)
 	where.flags(cmd)
 	return cmd
 }
@@ -240,7 +262,6 @@ func (t *timeout) limit(ctx context.Context, cause error) (context.Context, cont
 }
 
 func scaleCommand() *cobra.Command {
-	spellings := []string{"num_workers", "num-workers"} // train takes both
 	var (
 		workers int32
 		where   where
@@ -250,11 +271,11 @@ func scaleCommand() *cobra.Command {
 		Short:             "Change how many workers a job has",
 		Long:              "Change how many workers a job has, within its --min_workers and --max_workers. Those that stay are not disturbed.",
 		Example:           "  elasticdl scale test-mnist --num_workers=6",
-		Args:              cobra.ExactArgs(1),
+		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE: checks(where.check, func(cmd *cobra.Command, _ []string) error {
 			switch {
-			case !slices.ContainsFunc(spellings, cmd.Flags().Changed):
+			case !cmd.Flags().Changed("num_workers"):
 				return errors.New("--num_workers is missing: how many workers there shall be")
 			case workers < 1 || workers > job.MostWorkers:
 				return fmt.Errorf("--num_workers=%d: expected 1 to %d", workers, job.MostWorkers)
@@ -282,10 +303,7 @@ func scaleCommand() *cobra.Command {
 		}),
 	}
 	where.flags(cmd)
-	for _, name := range spellings {
-		cmd.Flags().Int32Var(&workers, name, 0, "workers that there shall be (required)")
-	}
-	cmd.Flags().MarkHidden(spellings[1])
+	cmd.Flags().Int32Var(&workers, "num_workers", 0, "workers that there shall be (required)")
 	return cmd
 }
 
@@ -343,7 +361,7 @@ func stopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:               "stop JOB...",
 		Short:             "Stop jobs, with all their pods; on a cluster, delete them",
-		Args:              cobra.MinimumNArgs(1),
+		Args:              words(1, -1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(where.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -403,11 +421,10 @@ func ofStack(ctx context.Context, home home, name string) bool {
 	return ok && client.OfStack(ctx, name)
 }
 
-// hint adds what to do to an error about a job that is not there.
+// hint adds to an error about a job that is not there what to do, and its exit code.
 func hint(err error) error {
-	gone := errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound)
-	if gone && !strings.Contains(err.Error(), "log of pod") {
-		return fmt.Errorf("%w; see elasticdl list", err)
+	if errors.Is(err, local.ErrNotFound) || errors.Is(err, kube.ErrNotFound) {
+		return failure{fmt.Errorf("%w; see elasticdl list", err), exitMissing}
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
@@ -9,11 +10,82 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 // lineEvery is how often a job's progress is a line of a log.
 const lineEvery = 2 * time.Second
+
+// watching is how a job is looked at: how it is now, and, when it has ended, how that was.
+type watching struct {
+	status func(context.Context) (*wire.JobStatus, error)
+	wait   func(context.Context) (*wire.JobStatus, error)
+	every  time.Duration // at least, between two looks
+}
+
+// show shows a job until wait returns, which is what it returns. A job is looked at until then, also when ctx has ended.
+func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, error) {
+	type end struct {
+		status *wire.JobStatus
+		err    error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		status, err := w.wait(ctx)
+		ended <- end{status, err}
+	}()
+	var seen *wire.JobStatus
+	show := newDisplay(out)
+	for {
+		began := time.Now()
+		if s, err := w.status(context.WithoutCancel(ctx)); err == nil && !job.State(s.State).Ended() && s.State != string(job.Stopping) {
+			show.show(s)
+			seen = s
+		}
+		select {
+		case <-time.After(max(w.every, 10*time.Since(began))): // large jobs are not asked about all the time
+		case e := <-ended:
+			if e.err != nil {
+				show.close(nil)
+				return nil, e.err
+			}
+			last := asSeen(e.status, seen)
+			show.close(last)
+			return last, nil
+		}
+	}
+}
+
+// asSeen returns how a job has ended, with what was seen of it before if its master's words went with it.
+func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
+	if seen == nil || last.RecordsTotal > 0 {
+		return last
+	}
+	seen.State, seen.Reason, seen.EndedUnixMs = last.State, last.Reason, last.EndedUnixMs
+	return seen
+}
+
+// watchJob shows a job, wherever it is, until it has ended. The end of ctx leaves it running.
+func watchJob(ctx context.Context, home home, name string, out io.Writer) error {
+	if _, err := home.Status(ctx, name); err != nil { // said at once, and not while it is looked at
+		return hint(err)
+	}
+	s, err := watching{
+		status: func(ctx context.Context) (*wire.JobStatus, error) { return home.Status(ctx, name) },
+		wait: func(ctx context.Context) (*wire.JobStatus, error) {
+			return home.Wait(ctx, name, func() {}) // that it is suspended is shown
+		},
+		every: refresh,
+	}.show(ctx, out)
+	if err != nil {
+		return hint(err)
+	}
+	if _, err := io.WriteString(out, verdict(s)+"\n"); err != nil {
+		return err
+	}
+	return outcome(ctx, s)
+}
 
 // display shows a job while it runs.
 type display interface {

@@ -49,7 +49,7 @@ func tell(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(listener{t}, testscript.Params{
 		Dir:           dir,
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
@@ -195,9 +195,13 @@ func TestExitCodes(t *testing.T) {
 		code int
 	}{
 		{t.Context(), "list", 0},
-		{t.Context(), "status nothing", exitFailure},
+		{t.Context(), "status nothing", exitMissing},
 		{t.Context(), "train --runtime=local", exitUsage},
-		{t.Context(), "scale nothing --num_workers=2", exitFailure},
+		{t.Context(), "scale nothing --num_workers=2", exitMissing},
+		{t.Context(), "wait nothing", exitMissing},
+		{t.Context(), "stop nothing", exitMissing},
+		{t.Context(), "logs nothing", exitMissing},
+		{t.Context(), "frobnicate", exitUsage},
 		{t.Context(), "scale nothing", exitUsage},
 		{t.Context(), "scale nothing --num_workers=many", exitUsage},
 		{t.Context(), "predict", exitUsage},

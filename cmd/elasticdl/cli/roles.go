@@ -23,7 +23,7 @@ func launcherCommand() *cobra.Command {
 		Use:    "launcher",
 		Short:  "Run a job of this machine that outlives its command (started by train --detach)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   words(0, 0),
 		RunE:   does(func(cmd *cobra.Command, _ []string) error { return local.RunLauncher(cmd.Context(), dir, resume) }),
 	}
 	cmd.Flags().StringVar(&dir, "job_dir", "", "state directory of the job")
@@ -39,7 +39,7 @@ func masterCommand() *cobra.Command {
 		Use:    "master",
 		Short:  "Run the master of a job (started by its launcher, or by the job's pod)",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			if name != "" {
 				return kube.RunMaster(cmd.Context(), kube.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: cmd.ErrOrStderr()})
@@ -82,7 +82,7 @@ func roleCommand(name, short string, main func(context.Context, role.Role) error
 		Use:    name,
 		Short:  short,
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   words(0, 0),
 		PreRunE: func(*cobra.Command, []string) error {
 			if _, _, err := net.SplitHostPort(r.Master); err != nil {
 				return fmt.Errorf("--master_address=%s: expected host:port", r.Master)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,14 +15,26 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel"
 )
 
-// Exit codes. A role and a job have 0 or 1.
+// Exit codes, as [exitCodes] tells users.
 const (
 	exitFailure     = 1
 	exitUsage       = 2
+	exitMissing     = 3
 	exitTimeout     = 124
 	exitInterrupted = 130
-	exitLeft        = 143 // a pod that was asked to leave, by SIGTERM
+	exitLeft        = 143
 )
+
+// exitCodes is the table of exit codes in the help text.
+const exitCodes = `Exit codes:
+    0  done; of a command that shows or awaits a job to its end: the job has succeeded
+    1  the command has failed, or the job has not succeeded
+    2  the command line is wrong, and nothing was done
+    3  there is no such job
+  124  --timeout has passed
+  130  interrupted by Ctrl-C or SIGTERM
+  143  of a pod: asked to leave by SIGTERM, and left
+`
 
 // failure is an error that came of doing what was asked. Any other is one of usage.
 type failure struct {
@@ -37,7 +50,9 @@ var errSilent = errors.New("")
 // run is the whole program. The returned exit code has its reason on stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := newRoot()
-	root.SetArgs(args)
+	root.SetGlobalNormalizationFunc(spelling(args))
+	root.SetFlagErrorFunc(flagProblem)
+	root.SetArgs(prepared(root, args))
 	root.SetIn(stdin)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -48,7 +63,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		if f, ok := errors.AsType[failure](err); ok {
 			code = f.code
 		}
-		if ctx.Err() != nil && code == exitFailure {
+		if ctx.Err() != nil && (code == exitFailure || code == exitMissing) { // what was not found may have been, without the interruption
 			code = exitInterrupted
 		}
 		report(stderr, cmd.CommandPath(), err, code)
@@ -95,16 +110,16 @@ func newRoot() *cobra.Command {
 		Short:         "Train models on machines that come and go",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
+		Version:       cmp.Or(version, "dev"),
+		Args:          subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.AddCommand(
 		trainCommand(), evaluateCommand(), predictCommand(), runCommand(), listCommand(), statusCommand(), logsCommand(), waitCommand(), scaleCommand(), stopCommand(), suspendCommand(), resumeCommand(), downloadCommand(),
-		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(), installCommand(),
+		datasetCommand(), zooCommand(), checkpointCommand(), rbacCommand(), versionCommand(), launcherCommand(), masterCommand(), psCommand(), workerCommand(), receiveCommand(), sendCommand(), installCommand(), topCommand(),
 	)
-	for _, name := range []string{"top"} {
-		root.AddCommand(laterCommand(name))
-	}
+	root.SetVersionTemplate(versionText())
+	root.SetUsageTemplate(root.UsageTemplate() + "{{if not .HasParent}}\n" + exitCodes + "{{end}}")
 	return root
 }
 
@@ -112,23 +127,24 @@ func versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version, and what the engine computes with here",
-		Args:  cobra.NoArgs,
+		Args:  words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "elasticdl %s %s %s/%s kernels=%s\n",
-				version, runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Name())
+			_, err := io.WriteString(cmd.OutOrStdout(), versionText())
 			return err
 		}),
 	}
 }
 
-// laterCommand is one of ElasticDL's that this version does not have.
-func laterCommand(name string) *cobra.Command {
+func versionText() string {
+	return fmt.Sprintf("elasticdl %s %s %s/%s kernels=%s\n", cmp.Or(version, "dev"), runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Name())
+}
+
+// topCommand is ElasticDL's name of what status shows with --watch.
+func topCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:                name,
+		Use:                "top",
 		Hidden:             true,
 		DisableFlagParsing: true,
-		RunE: func(*cobra.Command, []string) error {
-			return usage(fmt.Errorf("not available in this version yet"))
-		},
+		RunE:               func(*cobra.Command, []string) error { return usage(errors.New("see elasticdl status JOB --watch")) },
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,18 +12,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/program"
+	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
 func runCommand() *cobra.Command {
 	return jobCommand(job.Run, "run [flags] -- SCRIPT [ARGUMENTS]", "Run a training program, such as a PyTorch script, on elastic workers")
-}
-
-// asksHelp reports whether a command line asks for help: of this program, not of the user's.
-func asksHelp(t job.Type, args []string) bool {
-	if end := slices.Index(args, "--"); t == job.Run && end >= 0 {
-		args = args[:end]
-	}
-	return slices.Contains(args, "--help") || slices.Contains(args, "-h")
 }
 
 // programHere finds what is missing on this machine of a program: the script, or the program itself.
@@ -39,8 +31,8 @@ func programHere(j *job.Job) error {
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
 }
 
-// attendProgram shows what a program writes until its job has ended. The end of ctx stops the job.
-func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
+// attendProgram shows what a program writes until its job has ended, which is what it returns. The end of ctx stops the job.
+func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	shown := make(chan error, 1)
 	go func() {
 		shown <- h.Output(context.WithoutCancel(ctx), j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
@@ -50,7 +42,7 @@ func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writ
 		err = problem
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return conclude(ctx, status, j, out)
+	return status, conclude(ctx, status, j, out)
 }

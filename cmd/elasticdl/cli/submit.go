@@ -16,6 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/role"
 	"github.com/elasticdl/elasticdl/trainer/wire"
+	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
 // settleCluster completes a command by what only this machine knows: the file of --cluster_spec, and the namespace of the
@@ -46,21 +47,48 @@ func settleCluster(cmd *cobra.Command, c *job.Command) (*kube.Client, error) {
 	return client, errors.Join(problems...)
 }
 
-// submit starts a job on a cluster, whose code is uploaded first if there is some to upload.
-func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading) error {
-	ctx, j, out := cmd.Context(), c.Job, cmd.OutOrStdout()
+// noteModel says that a job's model is none of this program's: the image may be of another one.
+func noteModel(c *job.Command) {
+	if j := c.Job; !j.Runs() && j.ModelDef != "" {
+		if _, err := zoo.Lookup(j.ModelDef); err != nil {
+			c.Notes = append(c.Notes, fmt.Sprintf("--model_def=%s: %v, in this program; the image's has to have it", j.ModelDef, err))
+		}
+	}
+}
+
+// rehearse checks a job as its submission does. A cluster that does not answer cannot say what it has.
+func rehearse(cmd *cobra.Command, client *kube.Client, j *job.Job) error {
+	if _, err := kube.Manifests(j); err != nil {
+		return usage(err)
+	}
+	if client == nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "note: what a cluster has of it was not checked: no cluster is known here")
+		return nil
+	}
+	problems, err := client.Preflight(cmd.Context(), j)
+	if errors.Is(err, kube.ErrUnreachable) {
+		fmt.Fprintf(notes{cmd.ErrOrStderr()}, "note: what the cluster has of it was not checked: %v\n", err)
+		return nil
+	}
+	return errors.Join(usage(problems), err)
+}
+
+// submit starts a job on a cluster, whose code is uploaded first if there is some to upload, and returns how it is then, or how it has
+// ended if that is waited for.
+func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploading, out io.Writer) (*wire.JobStatus, error) {
+	ctx, j := cmd.Context(), c.Job
 	problems, err := client.Preflight(ctx, j)
 	if err = errors.Join(usage(problems), err); err != nil {
-		return err
+		return nil, err
 	}
 	if code != nil {
 		if err := code.run(ctx, client, j, out, cmd.ErrOrStderr()); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	created, err := client.Submit(ctx, j)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	verb := "submitted"
 	if j.Suspend {
@@ -68,19 +96,52 @@ func submit(cmd *cobra.Command, client *kube.Client, c *job.Command, code *uploa
 	}
 	fmt.Fprintf(out, "job %s %s (%s), namespace %s of %s\n", j.Name, verb, crew(j), client.Namespace(), client.Server())
 	fmt.Fprint(out, createdText(created), j.Places(), "\n")
-	if c.Follow {
+	switch {
+	case c.Follow:
 		return follow(ctx, client, j, out)
+	case c.Watch:
+		return watchThere(ctx, client, j, out)
 	}
 	if j.Suspend {
 		fmt.Fprintf(out, "start it with: elasticdl resume %[1]s%[2]s, or: kubectl patch job elasticdl-%[1]s-master%[2]s --type=merge -p '{\"spec\":{\"suspend\":false}}'\n", j.Name, client.Flags())
 	}
-	_, err = fmt.Fprintf(out, `next:
+	fmt.Fprintf(out, `next:
   elasticdl status %[1]s%[2]s     # how it is, and why pods are pending
   elasticdl logs -f %[1]s%[2]s    # or: kubectl logs -f job/elasticdl-%[1]s-master%[2]s
   elasticdl wait %[1]s%[2]s       # exit code 0 if it succeeds
   elasticdl stop %[1]s%[2]s       # or: kubectl delete job elasticdl-%[1]s-master%[2]s
 `, j.Name, client.Flags())
-	return err
+	if c.Format != "json" {
+		return nil, nil
+	}
+	return client.Status(ctx, j.Name)
+}
+
+// watchThere shows a job of a cluster until it has ended. The end of ctx leaves it running.
+func watchThere(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
+	s, err := watching{
+		status: func(ctx context.Context) (*wire.JobStatus, error) { return client.Status(ctx, j.Name) },
+		wait: func(ctx context.Context) (*wire.JobStatus, error) {
+			return client.Wait(ctx, j.Name, func() {}) // that it is suspended is shown
+		},
+		every: 4 * refresh,
+	}.show(ctx, out)
+	return s, concludeThere(ctx, client, j, s, err, out)
+}
+
+// concludeThere says what became of a job of a cluster that was shown, or that it goes on.
+func concludeThere(ctx context.Context, client *kube.Client, j *job.Job, last *wire.JobStatus, failed error, out io.Writer) error {
+	switch {
+	case ctx.Err() != nil:
+		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s%[2]s\n", j.Name, client.Flags())
+		return failure{errSilent, exitInterrupted}
+	case failed != nil:
+		return hint(failed)
+	}
+	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags())); err != nil {
+		return err
+	}
+	return outcome(ctx, last)
 }
 
 // createdText is what was created, a line for each kind: "service/a", "service/b".
@@ -142,7 +203,7 @@ func writePrivate(path string, text []byte) error {
 
 // follow shows the logs of a job's pods, and what becomes of them, until it has ended. The end of ctx
 // leaves the job running.
-func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) error {
+func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	shared := &together{out: forLogs(out)}
 	watched, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -159,21 +220,10 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 	}
 	cancel()
 	all.Wait()
-	switch {
-	case ctx.Err() != nil:
-		fmt.Fprintf(out, "job %s goes on without this command; see elasticdl status, logs -f, wait and stop %[1]s%[2]s\n", j.Name, client.Flags())
-		return failure{errSilent, exitInterrupted}
-	case failed != nil:
-		return hint(failed)
+	if failed == nil {
+		last = asSeen(last, seen)
 	}
-	if seen != nil && last.RecordsTotal == 0 { // what its master said went with it
-		seen.State, seen.Reason, seen.EndedUnixMs = last.State, last.Reason, last.EndedUnixMs
-		last = seen
-	}
-	if _, err := io.WriteString(out, summary(last, "elasticdl logs "+j.Name+client.Flags())); err != nil {
-		return err
-	}
-	return outcome(ctx, last)
+	return last, concludeThere(ctx, client, j, last, failed, out)
 }
 
 // showPods writes what becomes of a job's pods, and why they are pending, until ctx ends. It returns the last that it saw.

@@ -30,7 +30,7 @@ func suspendCommand() *cobra.Command {
 On a cluster this sets spec.suspend of the master's Job, as kubectl patch and queues of jobs do. A job without checkpoints begins
 anew when it is resumed.`,
 		Example:           "  elasticdl suspend test-mnist\n  elasticdl resume test-mnist",
-		Args:              cobra.ExactArgs(1),
+		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(where.check, timeout.check),
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -104,7 +104,7 @@ func resumeCommand() *cobra.Command {
 
 On a cluster a suspended job is started again. Of one that has failed the same job is made anew, and goes on from the checkpoints in its
 own directory. A program (elasticdl run) is started again, and goes on from what it has saved itself. On this machine the command shows the job until its end, unless --detach is given.`,
-		Args:              cobra.ExactArgs(1),
+		Args:              words(1, 1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           where.check,
 		RunE: does(func(cmd *cobra.Command, args []string) error {
@@ -133,7 +133,8 @@ func resumeHere(cmd *cobra.Command, name string, detach bool) error {
 		_, err := fmt.Fprintf(out, "job %s resumed (%s)\n", j.Name, crew(j))
 		return err
 	}
-	return attend(ctx, h, j, out)
+	_, err = attend(ctx, h, j, out)
+	return err
 }
 
 func resumeThere(cmd *cobra.Command, client *kube.Client, name string) error {

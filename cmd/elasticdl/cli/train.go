@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -43,18 +44,20 @@ func predictCommand() *cobra.Command {
 
 // jobCommand takes its flags from the table in package job, which reports all problems at once.
 func jobCommand(t job.Type, use, short string) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:                use,
-		Short:              short,
-		DisableFlagParsing: true,
-		ValidArgsFunction:  completeFlags(t),
-		RunE: does(func(cmd *cobra.Command, args []string) error {
-			if asksHelp(t, args) {
-				return cmd.Help()
-			}
-			return startJob(cmd, t, args)
-		}),
-	}
+	cmd := &cobra.Command{Use: use, Short: short, Args: cobra.ArbitraryArgs}
+	given := jobFlags(t, cmd.Flags())
+	cmd.Flags().SetInterspersed(t != job.Run)
+	cmd.RunE = does(func(cmd *cobra.Command, args []string) error {
+		switch {
+		case t == job.Run:
+			*given = append(job.FromEnviron(*given, os.Environ()), append([]string{"--"}, args...)...)
+		case slices.Equal(args, []string{"help"}):
+			return cmd.Help()
+		default:
+			*given = append(*given, args...)
+		}
+		return startJob(cmd, t, *given)
+	})
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s.\n\nUsage:\n  elasticdl %s\n%s", cmd.Short, cmd.Use, job.Help(t))
 	})
@@ -62,11 +65,8 @@ func jobCommand(t job.Type, use, short string) *cobra.Command {
 }
 
 // startJob starts a job of a type.
-func startJob(cmd *cobra.Command, t job.Type, args []string) error {
-	if t == job.Run {
-		args = job.FromEnviron(args, os.Environ())
-	}
-	c, err := job.Parse(t, args)
+func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
+	c, err := job.Parse(t, settings)
 	var client *kube.Client
 	var code *uploading
 	switch {
@@ -76,47 +76,62 @@ func startJob(cmd *cobra.Command, t job.Type, args []string) error {
 		code, missing = settleUpload(c)
 		err = errors.Join(err, e, missing)
 	case c.Runtime == "local":
-		err = errors.Join(err, settleHere(c))
-		if !c.DryRun {
-			err = errors.Join(err, checkHere(c.Job))
-		}
+		err = errors.Join(err, settleHere(c), checkHere(c.Job))
 	}
 	if err != nil {
 		return usage(err)
+	}
+	if c.Runtime == "kubernetes" {
+		noteModel(c)
 	}
 	for _, note := range c.Notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
 	}
 	switch {
+	case c.DryRun && c.Runtime == "kubernetes":
+		if err := rehearse(cmd, client, c.Job); err != nil {
+			return err
+		}
+		fallthrough
 	case c.DryRun:
 		return printJSON(cmd.OutOrStdout(), c.Job)
 	case c.Runtime == "kubernetes" && c.YAML != "":
 		return writeManifests(c.Job, c.YAML, cmd.OutOrStdout())
-	case c.Runtime == "kubernetes":
-		return submit(cmd, client, c, code)
 	}
-	return startHere(cmd, c)
+	out := cmd.OutOrStdout()
+	if c.Format == "json" {
+		out = cmd.ErrOrStderr()
+	}
+	var s *wire.JobStatus
+	if c.Runtime == "kubernetes" {
+		s, err = submit(cmd, client, c, code, out)
+	} else {
+		s, err = startHere(cmd.Context(), c, out)
+	}
+	if c.Format == "json" && s != nil {
+		err = errors.Join(err, printJSON(cmd.OutOrStdout(), asJSON(s)))
+	}
+	return err
 }
 
-// startHere runs a job on this machine.
-func startHere(cmd *cobra.Command, c *job.Command) error {
-	ctx := cmd.Context()
+// startHere runs a job on this machine, and returns how it has ended, or how it is if it is left running.
+func startHere(ctx context.Context, c *job.Command, out io.Writer) (*wire.JobStatus, error) {
 	h, err := local.Start(ctx, c.Job, local.StartOptions{Detach: c.Detach})
 	if errors.Is(err, job.ErrRunning) {
-		return fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl stop %[1]s", c.Job.Name, err)
+		return nil, fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl stop %[1]s", c.Job.Name, err)
 	} else if errors.Is(err, local.ErrSuspended) {
-		return fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl resume %[1]s, or elasticdl stop %[1]s", c.Job.Name, err)
+		return nil, fmt.Errorf("--job_name=%s: %w; give another name, or: elasticdl resume %[1]s, or elasticdl stop %[1]s", c.Job.Name, err)
 	} else if err != nil {
-		return err
+		return nil, err
 	}
 	if c.Detach {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Places())
-		return err
+		fmt.Fprintf(out, "job %s started (%s); see elasticdl status, logs, scale, wait and stop %[1]s\n%[3]s\n", c.Job.Name, crew(c.Job), c.Job.Places())
+		return local.Status(ctx, c.Job.Name)
 	}
 	if !c.Job.Runs() {
-		fmt.Fprintln(cmd.OutOrStdout(), c.Job.Places())
+		fmt.Fprintln(out, c.Job.Places())
 	}
-	return attend(ctx, h, c.Job, cmd.OutOrStdout())
+	return attend(ctx, h, c.Job, out)
 }
 
 // settleHere completes a command by what only this machine knows: where checkpoints and the model are.
@@ -155,39 +170,20 @@ func crew(j *job.Job) string {
 	return strings.Join(parts, ", ")
 }
 
-// attend shows a job until it has ended. The end of ctx stops the job.
-func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) error {
+// attend shows a job until it has ended, which is what it returns. The end of ctx stops the job.
+func attend(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
 	if j.Runs() {
 		return attendProgram(ctx, h, j, out)
 	}
-	type end struct {
-		status *wire.JobStatus
-		err    error
+	status, err := watching{
+		status: func(ctx context.Context) (*wire.JobStatus, error) { return local.Status(ctx, j.Name) },
+		wait:   h.Wait,
+		every:  refresh,
+	}.show(ctx, out)
+	if err != nil {
+		return nil, err
 	}
-	ended := make(chan end, 1)
-	go func() {
-		status, err := h.Wait(ctx)
-		ended <- end{status, err}
-	}()
-	show := newDisplay(out)
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
-	for {
-		// The job is looked at until it has stopped, also after Ctrl-C.
-		if status, err := local.Status(context.WithoutCancel(ctx), j.Name); err == nil && !job.State(status.State).Ended() {
-			show.show(status)
-		}
-		select {
-		case <-tick.C:
-		case e := <-ended:
-			if e.err != nil {
-				show.close(nil)
-				return e.err
-			}
-			show.close(e.status)
-			return conclude(ctx, e.status, j, out)
-		}
-	}
+	return status, conclude(ctx, status, j, out)
 }
 
 // conclude says what became of a job.
@@ -301,31 +297,4 @@ func printJSON(w io.Writer, v any) error {
 	}
 	_, err = fmt.Fprintf(w, "%s\n", text)
 	return err
-}
-
-// completeFlags offers the flags, and paths after the '='.
-func completeFlags(t job.Type) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-	return func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
-		return complete(t, word)
-	}
-}
-
-func complete(t job.Type, word string) ([]string, cobra.ShellCompDirective) {
-	if !strings.HasPrefix(word, "-") || strings.Contains(word, "=") {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
-	var found []string
-	for _, f := range job.Flags() {
-		name := f.Name
-		if strings.Contains(strings.TrimLeft(word, "-"), "-") { // as the user spells it
-			name = strings.ReplaceAll(name, "_", "-")
-		}
-		if f.TakesValue() {
-			name += "="
-		}
-		if f.Topic != job.Remnants && f.Effect != job.Later && f.With(t) && strings.HasPrefix("--"+name, word) {
-			found = append(found, "--"+name+"\t"+f.Usage)
-		}
-	}
-	return found, cobra.ShellCompDirectiveNoSpace
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -11,9 +10,6 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
-
-	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -424,16 +420,15 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))
 	}
-	for i, e := range s.Evaluations {
-		key := "\t"
-		if i == 0 {
-			key = "Evaluation:\t"
-		}
-		fmt.Fprintf(w, "%s%s\n", key, measured(e))
-	}
 	w.Flush()
 	if len(s.Pods) > 0 {
 		b.WriteString("\n" + podTable(s, now))
+	}
+	if len(s.Evaluations) > 0 {
+		b.WriteString("\nEvaluations:\n")
+	}
+	for _, e := range s.Evaluations {
+		b.WriteString("  " + measured(e) + "\n")
 	}
 	return b.String()
 }
@@ -515,15 +510,6 @@ func table(rows [][]string) string {
 		trimmed.WriteString(strings.TrimRight(line, " \n") + "\n")
 	}
 	return trimmed.String()
-}
-
-// asJSON is a message with every field, indented, the same each time.
-func asJSON(m proto.Message) (json.RawMessage, error) {
-	text, err := protojson.MarshalOptions{EmitUnpopulated: true}.Marshal(m)
-	if err != nil {
-		return nil, err
-	}
-	return json.RawMessage(text), nil
 }
 
 // sorted is the pods in the order of their roles and numbers.

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -222,12 +225,12 @@ func TestAnew(t *testing.T) {
 	if got, want := verdict(ended("Succeeded", "")), "job test-mnist Succeeded; output in /state/jobs/test-mnist/model"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	text, err := asJSON(lost(running()))
-	if err != nil {
-		t.Fatal(err)
+	text := asJSON(lost(running()))
+	var of struct {
+		Life int
+		Anew string
 	}
-	var of struct{ Life, Anew string }
-	if err := json.Unmarshal(text, &of); err != nil || of.Life != "2" || !strings.HasPrefix(of.Anew, "the training began anew: server 1 was lost") {
+	if err := json.Unmarshal(text, &of); err != nil || of.Life != 2 || !strings.HasPrefix(of.Anew, "the training began anew: server 1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()
@@ -457,6 +460,24 @@ func TestViewsAreHarmless(t *testing.T) {
 	}
 }
 
+// TestJSON: numbers are numbers, and all fields are there.
+func TestJSON(t *testing.T) {
+	s := &wire.JobStatus{
+		Name: "a<b", RecordsDone: 1 << 40, RecordsPerSecond: math.NaN(), Loss: 0.1, Pods: []*wire.PodStatus{{Role: wire.Role_PS, Index: 1}},
+		Evaluations: []*wire.Evaluation{{Version: 5, Metrics: map[string]float64{"loss": 1e-9, "auc": math.Inf(1)}}},
+	}
+	var got map[string]any
+	if err := json.Unmarshal(asJSON(s), &got); err != nil {
+		t.Fatal(err)
+	}
+	pod := got["pods"].([]any)[0].(map[string]any)
+	metrics := got["evaluations"].([]any)[0].(map[string]any)["metrics"]
+	if got["name"] != "a<b" || got["recordsDone"] != float64(1<<40) || got["recordsPerSecond"] != nil || got["loss"] != 0.1 || got["checkpoint"] != nil || got["epoch"] != 0.0 ||
+		pod["role"] != "PS" || pod["index"] != 1.0 || fmt.Sprint(metrics) != "map[auc:<nil> loss:1e-09]" {
+		t.Errorf("%s", asJSON(s))
+	}
+}
+
 // FuzzStatus: whatever a state holds, its views show it, and do nothing to a terminal.
 func FuzzStatus(f *testing.F) {
 	for _, s := range []*wire.JobStatus{running(), hostile("\x1b[2J", job.Failed), {}} {
@@ -473,6 +494,13 @@ func FuzzStatus(f *testing.F) {
 		s := new(wire.JobStatus)
 		if (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal([]byte(text), s) != nil {
 			return
+		}
+		// What programs are told is JSON that says the same, but for numbers that JSON does not have.
+		again := new(wire.JobStatus)
+		if err := protojson.Unmarshal(asJSON(s), again); err != nil {
+			t.Errorf("%s: %v", asJSON(s), err)
+		} else if !proto.Equal(s, again) && !bytes.Contains(asJSON(s), []byte("null")) {
+			t.Errorf("%v\n%s", s, asJSON(s))
 		}
 		now := start.Add(time.Hour)
 		for _, view := range []string{screen(s, 80, 24, now), strings.Join(news(nil, s), "\n"), summary(s, "logs"), verdict(s), statusText(s, now), listText([]*wire.JobStatus{s}, true, now), rested(s, now)} {

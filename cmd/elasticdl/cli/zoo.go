@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/elasticdl/elasticdl/trainer/data/dataset"
 	"github.com/elasticdl/elasticdl/trainer/image"
@@ -24,17 +23,11 @@ func zooCommand() *cobra.Command {
 		Example: "  elasticdl zoo init --model_zoo=model_zoo\n" +
 			"  elasticdl zoo build --image=REGISTRY/elasticdl:mnist .\n" +
 			"  elasticdl zoo push REGISTRY/elasticdl:mnist",
-		Args: cobra.NoArgs,
+		Args: subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(zooInitCommand(), zooBuildCommand(), zooPushCommand())
-	cmd.SetGlobalNormalizationFunc(underscores)
 	return cmd
-}
-
-// underscores takes dashes in flags for them, as train does.
-func underscores(_ *pflag.FlagSet, name string) pflag.NormalizedName {
-	return pflag.NormalizedName(strings.ReplaceAll(name, "-", "_"))
 }
 
 // zooBuild is what zoo build was asked for.

@@ -37,7 +37,7 @@ func TestZoo(t *testing.T) {
 	cache := strings.Fields(string(caches))
 	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	t.Cleanup(server.Close)
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(listener{t}, testscript.Params{
 		Dir:           "testdata/zoo",
 		UpdateScripts: *update,
 		Setup: func(env *testscript.Env) error {
