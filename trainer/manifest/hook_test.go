@@ -19,8 +19,8 @@ func TestHooksRefused(t *testing.T) {
 		`{"pod_spec":{"tolerations":[{"operater":"Exists"}]}}`:                `unknown field "pod_spec.tolerations[0].operater"`,
 		`{"ps_pod_spec":{"spec":{}}}`:                                         `unknown field "ps_pod_spec.spec"`,
 		`{"pod_spec":{"$patch":"delete"}}`:                                    `unknown field "pod_spec.$patch"`,
-		`{"pod_spec":{"priority":"high"}}`:                                    "cannot unmarshal string",
-		`{"pod_spec":[]}`:                                                     "cannot unmarshal array",
+		`{"pod_spec":{"priority":"high"}}`:                                    "pod_spec.priority: expected a number, found a JSON string",
+		`{"pod_spec":[]}`:                                                     "pod_spec: expected an object, found a JSON array",
 		`{"pod_spec":{"hostIPC":true,"hostIPC":false}}`:                       `duplicate field "pod_spec.hostIPC"`,
 		`{"pod_spec":{"labels":{"app":"x"}}}`:                                 "pod_spec.labels.app: what is a job's is found by this label",
 		`{"service_spec":{"labels":{"elasticdl-job-name":"x"}}}`:              "service_spec.labels.elasticdl-job-name: what is a job's is found by this label",
@@ -50,7 +50,7 @@ func TestClusterSpecFile(t *testing.T) {
 		"[1]":                            "expected YAML or JSON",
 		"pod_spec: {a: 1, b: 2}":         "unknown field \"pod_spec.a\"\nunknown field \"pod_spec.b\"",
 		"pod_spec: {}\npod_spec: {}\n":   "expected YAML or JSON",
-		"pod_spec: {hostNetwork: maybe}": "cannot unmarshal string",
+		"pod_spec: {hostNetwork: maybe}": "pod_spec.hostNetwork: expected true or false, found a JSON string",
 	} {
 		if _, err := ClusterSpec([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)

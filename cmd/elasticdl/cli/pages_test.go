@@ -181,10 +181,9 @@ var types = map[string]job.Type{"train": job.Train, "evaluate": job.Evaluate, "p
 
 // acceptsArgs says what elasticdl finds wrong with its arguments before it does anything.
 func acceptsArgs(args []string) error {
-	if t, ok := types[args[0]]; ok {
-		return acceptsJob(t, args[1:])
-	}
 	root := newRoot()
+	root.SetGlobalNormalizationFunc(spelling(args))
+	root.SetFlagErrorFunc(flagProblem)
 	found, _, err := root.Find(args)
 	switch {
 	case err != nil:
@@ -192,15 +191,23 @@ func acceptsArgs(args []string) error {
 	case !found.HasParent() || found.Hidden:
 		return errors.New("there is no such command")
 	}
-	found.Run, found.RunE = nil, func(*cobra.Command, []string) error { return nil }
-	root.SetArgs(args)
+	found.Run, found.RunE = nil, func(cmd *cobra.Command, words []string) error {
+		if t, ok := types[cmd.Name()]; ok {
+			return acceptsJob(t, *cmd.Flags().Lookup("job_name").Value.(*setting).to, words)
+		}
+		return nil
+	}
+	root.SetArgs(prepared(root, args))
 	root.SetOut(io.Discard)
 	return root.Execute()
 }
 
-// acceptsJob says what is wrong with the flags of a job, of its model, and on a cluster of its objects.
-func acceptsJob(t job.Type, args []string) error {
-	c, err := job.Parse(t, args)
+// acceptsJob says what is wrong with the settings of a job, of its model, and on a cluster of its objects.
+func acceptsJob(t job.Type, settings, words []string) error {
+	if t == job.Run {
+		words = append([]string{"--"}, words...)
+	}
+	c, err := job.Parse(t, append(settings, words...))
 	if err == nil && c.Job.ModelDef != "" {
 		_, err = zoo.Lookup(c.Job.ModelDef)
 	}
