@@ -1,9 +1,9 @@
 package data
 
 import (
-	"errors"
 	"bytes"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
