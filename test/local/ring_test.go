@@ -165,7 +165,7 @@ func TestRingLosesAll(t *testing.T) {
 
 // A ring whose workers come and go all the time learns what one that is left alone learns.
 func TestRingInUnrest(t *testing.T) {
-	j := trainRing(t, mlp, "--num_epochs=15")
+	j := trainRing(t, small, "--num_epochs=15")
 	kills := j.killWorkers(250 * time.Millisecond)
 	s := j.end(0)
 	t.Logf("%d workers killed, %d pods replaced, %d tasks taken back, world %d", kills, s.Relaunched, s.Requeued, s.World)

@@ -17,7 +17,6 @@ import (
 
 const (
 	cnn = "--model_def=mnist.mnist_functional_api.custom_model"
-	mlp = "--model_def=mnist.mnist_mlp.custom_model"
 	// Where only the story counts: a model that costs little, and one that waits until nothing more befalls the job.
 	small   = "--model_def=digits.small.custom_model"
 	patient = "--model_def=digits.patient.custom_model"

@@ -91,7 +91,7 @@ func (l Layout) Validate() error {
 		if slices.ContainsFunc(v.Shape, func(d int) bool { return d <= 0 }) {
 			problems = append(problems, fmt.Sprintf("%v has a dimension that is not positive", v))
 		}
-		if v.Momentum < 0 || v.Momentum >= 1 || v.Trainable && v.Momentum != 0 {
+		if !(v.Momentum >= 0 && v.Momentum < 1) || v.Trainable && v.Momentum != 0 { // also if it is no number
 			problems = append(problems, fmt.Sprintf("%s has momentum %v; want one in [0, 1), 0 if it is trainable", v.Name, v.Momentum))
 		}
 		if !v.Trainable && state == "" {
