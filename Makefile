@@ -75,11 +75,12 @@ demo-allreduce: build ## the same without servers: a ring of 4 workers
 	  --job_name=test-mnist-allreduce --distribution_strategy=AllreduceStrategy --output=$(BUILD)/demo/model-allreduce
 
 test: cc python3 ## the tests of the trainer and the command line, with the race detector; not whole jobs (test-jobs), stacks (test-infra), Kubernetes (e2e)
-	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
-	  $(GO) test -json -C tools/kubernetes -race -shuffle=on ./...; } | $(REPORT)
+	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
+	  $(GO) test -C tools/kubernetes -json -race -shuffle=on ./...; } | $(REPORT)
 
-test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages
-	{ $(GO) test -json -race -timeout 15m -run '^(TestJobStories|TestPagesAreRun)$$' ./cmd/elasticdl/cli && $(GO) test -json -count=1 -timeout 15m ./test/local; } | $(REPORT)
+test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server
+	{ $(GO) test -json -race -timeout 15m -run '^(TestJobStories|TestPagesAreRun)$$' ./cmd/elasticdl/cli && \
+	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY); } | $(REPORT)
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp

@@ -199,6 +199,7 @@ func sendRounds(m *Mesh, rounds int) error {
 
 // Nothing is copied from a rank that broke its mesh, though it had said where.
 func TestBreakBeforeCopy(t *testing.T) {
+	canRead(t)
 	meshes := connectAll(t, 2, func(c net.Conn) net.Conn { return c })
 	b := make([]byte, ring.Whole)
 	if err := meshes[0].Send(1, b); err != nil {
@@ -208,7 +209,7 @@ func TestBreakBeforeCopy(t *testing.T) {
 	clear(b)
 	got := make([]byte, len(b))
 	err := meshes[1].Recv(0, got)
-	if near := meshes[1].links[0].near.reads; near && err == nil {
+	if err == nil {
 		t.Error("received what its sender may have changed")
 	}
 }
