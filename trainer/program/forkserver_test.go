@@ -122,7 +122,7 @@ var endings = []string{
 	"x = (\n",
 	"raise KeyboardInterrupt",
 	"import sys\nsys.excepthook = lambda *a: print('mine', a[0].__name__)\n1/0",
-	"import atexit, threading, time\natexit.register(print, 'atexit')\nx = 3\ndef f():\n    time.sleep(.05); print('thread', x)\nthreading.Thread(target=f).start()\nprint('end')",
+	"import atexit, threading\natexit.register(print, 'atexit')\nx, ended = 3, threading.Event()\ndef f():\n    ended.wait(); print('thread', x)\nthreading.Thread(target=f).start()\nprint('end')\nended.set()",
 	"import os; os.abort()",
 	"class A:\n    def __del__(self): print('del')\na = A()",
 	"# -*- coding: latin-1 -*-\nprint(len('\xe4'))",
