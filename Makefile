@@ -78,9 +78,10 @@ test: cc python3 ## the tests of the trainer and the command line, with the race
 	{ $(GO) test -json -race -shuffle=on -timeout 15m -skip '^(TestJobStories|TestPagesAreRun)$$' $(QUICK) && \
 	  $(GO) test -C tools/kubernetes -json -race -shuffle=on ./...; } | $(REPORT)
 
-test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server
+test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, killed in all their parts, resumed; the commands of the pages; memory of a server; jobs in virtual time
 	{ $(GO) test -json -race -timeout 15m -run '^(TestJobStories|TestPagesAreRun)$$' ./cmd/elasticdl/cli && \
-	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY); } | $(REPORT)
+	  $(GO) test -json -count=1 -timeout 15m ./test/local && $(GO) test -json -run '^TestMemory' $(MEMORY) && \
+	  $(GO) test -json -race -timeout 15m -run '^TestSimulation' ./trainer -seed 51 -seeds 50; } | $(REPORT)
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
