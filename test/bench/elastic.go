@@ -41,6 +41,11 @@ func findPython(ctx context.Context, path, pack string) (python, error) {
 	if err != nil {
 		return python{}, missingPeer(fmt.Sprintf("%s has no %s: %s installs it", path, pack, howTo[path]))
 	}
+	if path == debian { // whose PyTorch calls itself 1.13.0a0
+		if of, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", "python3-torch").Output(); err == nil {
+			out = of
+		}
+	}
 	version, _, _ := strings.Cut(strings.TrimSpace(string(out)), "+")
 	return python{abs, version}, nil
 }

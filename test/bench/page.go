@@ -79,7 +79,7 @@ var chapters = []struct{ prefix, title, text string }{
 	{"step/", "Training steps", "Forward, backward and update of one minibatch of 64, in one process; the peer in the faster of its two memory formats. Each turn is the median of some steps. " +
 		"PyTorch of Debian computes with OpenBLAS's OpenMP build, so that both share their threads, and with as many threads as ours. The MLP is 784-256-10. " +
 		"MLP at one thread is as near to the CPU's peak as PyTorch can be at most, so there is no bar of a half for it any more; two threads must not be slower than one."},
-	{"peak/", "One core's peak", "Floating-point operations per second, beside a loop of multiply-adds that touches no memory."},
+	{"peak/", "Peak", "Floating-point operations per second, beside a loop of multiply-adds that touches no memory; and that loop on two threads at once, which is what two threads of this machine can gain at most."},
 	{"ps/", "Parameter server", "A model of 100 MB through one server process on this machine. The peer moves the same bytes through one connection."},
 	{"master/", "Master", "64 workers that ask for tasks and report them, over loopback."},
 	{"ring/", "All-reduce", "Ours and gloo in processes of their own. *Shared memory*: processes of one machine, which copy from one another. *TCP*: each process in a network and a process namespace of its own, " +

@@ -9,6 +9,8 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/cpu"
@@ -62,6 +64,7 @@ func stepBenchmarks() []benchmark {
 		benchmark{name: "step/mlp/two threads beside one", run: twoThreads},
 		benchmark{name: "peak/mnist_cnn", run: peakStep},
 		benchmark{name: "peak/gemm", run: peakGemm},
+		benchmark{name: "peak/two threads", run: peakOfTwo},
 	)
 }
 
@@ -295,6 +298,31 @@ func peakStep(_ context.Context, b *bench) error {
 	}
 	defer end()
 	return b.besidePeak("peak/mnist_cnn", mnistCNNFlops, ">= 0.55", step)
+}
+
+// peakOfTwo is what two threads of the machine can do at most, beside one: two processors may share what multiplies. Nothing is expected.
+func peakOfTwo(_ context.Context, b *bench) error {
+	const loops = 1 << 20
+	rate := func(threads int) side {
+		return func() (float64, error) {
+			var flops atomic.Int64
+			ms, err := typical(5, func() error {
+				flops.Store(0)
+				var all sync.WaitGroup
+				for range threads {
+					all.Go(func() { flops.Add(int64(kernel.FMAPeak(loops))) })
+				}
+				all.Wait()
+				return nil
+			})
+			return float64(flops.Load()) / ms / 1e6, err
+		}
+	}
+	found, err := turns(b.n(7), rate(2), rate(1))
+	if err == nil {
+		b.paired(Result{Name: "peak/two threads at once", Peer: "FMA peak of one thread", Unit: "GFLOP/s", Threads: 2}, found[0], found[1])
+	}
+	return err
 }
 
 func peakGemm(_ context.Context, b *bench) error {
