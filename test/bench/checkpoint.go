@@ -21,7 +21,7 @@ import (
 
 func checkpointBenchmarks() []benchmark {
 	return []benchmark{
-		{name: "checkpoint/server", run: func(ctx context.Context, b *bench) error {
+		{name: "checkpoint/server", long: true, run: func(ctx context.Context, b *bench) error {
 			return besideTraining(ctx, b, "server", job.ParameterServer, 1)
 		}},
 		{name: "checkpoint/ring", long: true, run: func(ctx context.Context, b *bench) error {

@@ -170,7 +170,7 @@ func encryptedLeases(ctx context.Context, b *bench) error {
 // encryptedRecovery kills workers of rings with TLS and without, some of each in turn.
 func encryptedRecovery(ctx context.Context, b *bench) error {
 	var encrypted, plain interruptions
-	for range b.n(3) {
+	for range b.n(2) {
 		for _, of := range []struct {
 			change func(*job.Job)
 			found  *interruptions

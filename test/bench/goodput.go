@@ -16,11 +16,11 @@ func goodputBenchmarks() []benchmark {
 // window is the time between two kills.
 const window = 10 * time.Second
 
-// goodput kills a worker of a ring every ten seconds, for a minute. The ring has as many workers as there are cores, so that
-// nobody does the work of those who are lost. What it does undisturbed is measured half a minute before that and half a minute after it,
+// goodput kills a worker of a ring every ten seconds, four times. The ring has as many workers as there are cores, so that
+// nobody does the work of those who are lost. What it does undisturbed is measured for half as many windows before that, and for as many after it,
 // so that a machine that becomes slower or faster on the way makes no difference.
 func goodput(ctx context.Context, b *bench) error {
-	kills, workers := b.n(6), runtime.NumCPU()
+	kills, workers := b.n(4), runtime.NumCPU()
 	if workers < 2 {
 		return b.skip("goodput", missingPeer("one core: a ring of one worker has no survivors"))
 	}

@@ -13,7 +13,7 @@ func recoveryBenchmarks() []benchmark {
 		{name: "recovery/kill", run: recoveryKill},
 		{name: "recovery/stop", run: recoveryStop},
 		{name: "recovery/torchrun default", long: true, run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "default", "<= 0.01") }},
-		{name: "recovery/torchrun tuned", run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "tuned", "<= 0.05", tuned...) }},
+		{name: "recovery/torchrun tuned", long: true, run: func(ctx context.Context, b *bench) error { return b.besideTorchrun(ctx, "tuned", "<= 0.05", tuned...) }},
 	}
 }
 
