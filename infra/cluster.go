@@ -28,13 +28,6 @@ type Cluster struct {
 	NetPolicies bool  // the cluster's network obeys NetworkPolicies
 }
 
-// Claims of what a cluster's volume is: contracts with the jobs of its stack, and with the tutorials.
-const (
-	ClaimGKE      = "fileserver-claim" // of Filestore
-	ClaimEKS      = "efs-claim"
-	ClaimMinikube = "data-claim" // of a directory of the node, which may be mounted from this machine
-)
-
 // GPU is what pods that want GPUs must say on this cluster.
 type GPU struct {
 	NodeSelector map[string]string // nil = the stack has no GPUs

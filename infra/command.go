@@ -5,11 +5,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Here returns a path, relative to Pulumi.yaml, as seen from where the program runs, which is where its commands begin: so it is
 // the same on every machine that has the stack.
-func (s *Settings) Here(path string) (string, error) {
+func Here(s *settings.Settings, path string) (string, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
@@ -26,8 +28,8 @@ func relative(from, to string) (string, error) {
 	return filepath.ToSlash(path), err
 }
 
-// Program returns the elasticdl binary, as seen from a directory if it is not on PATH.
-func (s *Settings) Program(command, from string) (string, error) {
+// Program returns the elasticdl binary that a setting names, as seen from a directory if it is not on PATH.
+func Program(s *settings.Settings, command, from string) (string, error) {
 	path := cmp.Or(command, "elasticdl")
 	if !strings.Contains(path, "/") || filepath.IsAbs(path) {
 		return path, nil

@@ -3,17 +3,19 @@ package infra
 import (
 	"path/filepath"
 	"testing"
+
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Commands are found from where they begin, and a directory's name is not looked for on PATH.
 func TestProgram(t *testing.T) {
 	root := t.TempDir()
-	s := &Settings{Root: root}
+	s := &settings.Settings{Root: root}
 	for _, test := range []struct{ command, from, want string }{
 		{"", "zoo", "elasticdl"}, {"edl", "zoo", "edl"}, {"/usr/bin/elasticdl", "zoo", "/usr/bin/elasticdl"},
 		{"build/elasticdl", "zoo", "../build/elasticdl"}, {"build/elasticdl", "build", "./elasticdl"}, {"./elasticdl", ".", "./elasticdl"},
 	} {
-		if got, err := s.Program(test.command, filepath.Join(root, test.from)); err != nil || got != test.want {
+		if got, err := Program(s, test.command, filepath.Join(root, test.from)); err != nil || got != test.want {
 			t.Errorf("%s from %s: %s, want %s; %v", test.command, test.from, got, test.want, err)
 		}
 	}
@@ -23,7 +25,7 @@ func TestHere(t *testing.T) {
 	root := t.TempDir()
 	t.Chdir(root)
 	for path, want := range map[string]string{"digits": "../digits", filepath.Join(root, "digits"): "digits"} {
-		if got, err := (&Settings{Root: ".."}).Here(path); err != nil || got != want {
+		if got, err := Here(&settings.Settings{Root: ".."}, path); err != nil || got != want {
 			t.Errorf("%s: %s, want %s; %v", path, got, want, err)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package infra is the infrastructure of a training job as a Pulumi program. It has what its parts share: the stack's
-// [Settings], what a [Cluster] gives to the rest, and how objects of Kubernetes are registered.
+// Package infra is the infrastructure of a training job as a Pulumi program. It has what its parts share: [Load] reads the
+// stack's settings, a [Cluster] is what each cloud gives to the rest, [Register] registers objects of Kubernetes.
 //
 //	settings ──> gke | eks | minikube ──> Cluster ──> platform ──> image ──> dataset ──> trainingjob
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
 
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -41,14 +42,14 @@ const AnnotationStack = "elasticdl-stack"
 type Guard struct {
 	ctx      *pulumi.Context
 	live     Live
-	settings *Settings
+	settings *settings.Settings
 	cluster  *Cluster
 	hooks    *pulumi.ResourceHookBinding
 	plan     []runtime.Object // what is looked for before the first object is made
 }
 
 // NewGuard returns the guard of a cluster. With mocks it marks, and looks at nothing.
-func NewGuard(ctx *pulumi.Context, s *Settings, cluster *Cluster, live Live) (*Guard, error) {
+func NewGuard(ctx *pulumi.Context, s *settings.Settings, cluster *Cluster, live Live) (*Guard, error) {
 	g := &Guard{ctx: ctx, live: live, settings: s, cluster: cluster}
 	if ctx.RunningWithMocks() {
 		return g, nil

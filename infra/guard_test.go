@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -114,7 +114,7 @@ func TestRunningIn(t *testing.T) {
 	} {
 		_, err := graph.Record(graph.Cloud{}, func(ctx *pulumi.Context) error {
 			live := &one{object: test.object}
-			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{}, settings: &Settings{
+			g := &Guard{ctx: ctx, live: live, cluster: &Cluster{}, settings: &settings.Settings{
 				Job: &job.Job{Name: "test", Namespace: "training"}, Now: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC),
 			}}
 			if got := g.RunningIn("a kubeconfig"); got != test.want {
@@ -131,26 +131,6 @@ func TestRunningIn(t *testing.T) {
 	}
 }
 
-// Every resource that Kubernetes counts by itself may be in a quota.
-func TestCountedByQuotas(t *testing.T) {
-	for _, name := range []core.ResourceName{
-		core.ResourceCPU, core.ResourceMemory, core.ResourceEphemeralStorage, core.ResourcePods, core.ResourceServices, core.ResourceReplicationControllers,
-		core.ResourceQuotas, core.ResourceSecrets, core.ResourceConfigMaps, core.ResourcePersistentVolumeClaims, core.ResourceServicesNodePorts,
-		core.ResourceServicesLoadBalancers, core.ResourceRequestsCPU, core.ResourceRequestsMemory, core.ResourceRequestsStorage,
-		core.ResourceRequestsEphemeralStorage, core.ResourceLimitsCPU, core.ResourceLimitsMemory, core.ResourceLimitsEphemeralStorage,
-		"requests.nvidia.com/gpu", "count/jobs.batch",
-	} {
-		if !isQuota(string(name)) {
-			t.Errorf("%s is refused", name)
-		}
-	}
-	for _, name := range []string{"nvidia.com/gpu", "limits.nvidia.com/gpu", "requests.gpu", "count/", strings.ToUpper("pods")} {
-		if isQuota(name) {
-			t.Errorf("%s is taken", name)
-		}
-	}
-}
-
 // away is a cluster that does not answer.
 type away struct{}
 
@@ -163,7 +143,7 @@ func TestUnseen(t *testing.T) {
 	for _, preview := range []bool{true, false} {
 		_, err := graph.Record(graph.Cloud{Preview: preview}, func(ctx *pulumi.Context) error {
 			cluster := &Cluster{Kubeconfig: pulumi.String("a kubeconfig").ToStringOutput(), ID: pulumi.String("c")}
-			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &Settings{}, hooks: &pulumi.ResourceHookBinding{}}
+			g := &Guard{ctx: ctx, live: away{}, cluster: cluster, settings: &settings.Settings{}, hooks: &pulumi.ResourceHookBinding{}}
 			g.plan = []runtime.Object{&core.Namespace{TypeMeta: meta.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: meta.ObjectMeta{Name: "n"}}}
 			inputs := resource.NewPropertyMapFromMap(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "n"}})
 			found, lost := g.Find(KindNamespace, "", "n")

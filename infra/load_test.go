@@ -1,20 +1,55 @@
 package infra
 
 import (
+	"encoding/json"
+	"os"
 	"strings"
 	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
+// engineConfig returns the configuration of the stack gke, with what only its user knows, as the engine gives it to a program:
+// sections are JSON.
+func engineConfig(t *testing.T) map[string]string {
+	t.Helper()
+	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stack struct{ Config map[string]any }
+	if err := yaml.UnmarshalStrict(text, &stack); err != nil {
+		t.Fatal(err)
+	}
+	stack.Config["gcp:project"] = "my-project"
+	stack.Config["elasticdl:gke"].(map[string]any)["authorizedNetworks"] = []any{map[string]any{"cidr": "203.0.113.7/32"}}
+	config := map[string]string{}
+	for key, v := range stack.Config {
+		if text, ok := v.(string); ok {
+			config[key] = text
+			continue
+		}
+		section, err := json.Marshal(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		config[key] = string(section)
+	}
+	return config
+}
+
 // Load sees what the engine gives it, and misspelt keys by the environment that the CLI makes.
 func TestLoad(t *testing.T) {
-	config := asEngine(t, stack(t, CloudGKE))
-	load := func(config map[string]string) (s *Settings, err error) {
+	config := engineConfig(t)
+	load := func(config map[string]string) (s *settings.Settings, err error) {
 		all, e := graph.Record(graph.Cloud{Config: config}, func(ctx *pulumi.Context) error {
-			s, err = Load(ctx, day)
+			s, err = Load(ctx, time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
 			return nil
 		})
 		if e != nil || len(all) > 0 {

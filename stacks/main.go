@@ -22,6 +22,7 @@ import (
 	"github.com/elasticdl/elasticdl/infra/minikube"
 	"github.com/elasticdl/elasticdl/infra/platform"
 	"github.com/elasticdl/elasticdl/infra/policy"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 )
 
@@ -47,10 +48,10 @@ func refuse(ctx *pulumi.Context, err error) error {
 	return err
 }
 
-var clouds = map[string]func(*pulumi.Context, *infra.Settings) (*infra.Cluster, error){
-	infra.CloudGKE:      gke.New,
-	infra.CloudEKS:      eks.New,
-	infra.CloudMinikube: minikube.New,
+var clouds = map[string]func(*pulumi.Context, *settings.Settings) (*infra.Cluster, error){
+	settings.CloudGKE:      gke.New,
+	settings.CloudEKS:      eks.New,
+	settings.CloudMinikube: minikube.New,
 }
 
 // program returns the whole stack as a program for Pulumi.
@@ -60,7 +61,7 @@ func program(w world) pulumi.RunFunc {
 
 // run registers the whole stack. What is wrong with its settings, it says before it asks for anything.
 func (w world) run(ctx *pulumi.Context) error {
-	s, err := infra.Load(ctx, w.now(), infra.Programs(w.find), platform.Check, policy.Known)
+	s, err := infra.Load(ctx, w.now(), settings.Programs(w.find), platform.Check, policy.Known)
 	if err != nil {
 		if w.refuse != nil {
 			return w.refuse(ctx, err)
@@ -92,7 +93,7 @@ func (w world) run(ctx *pulumi.Context) error {
 }
 
 // train submits the stack's job, if it has one, with the image that the stack builds, if it does, when its data is there.
-func train(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, on *platform.Platform) error {
+func train(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform) error {
 	args := &trainingjob.Args{Job: s.Job, Cluster: cluster}
 	if s.Image != nil {
 		built, err := image.New(ctx, s, cluster)

@@ -15,8 +15,8 @@ import (
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
-	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/policy"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/test/provider"
 )
@@ -40,7 +40,7 @@ func TestPolicyOfStacks(t *testing.T) {
 			t.Errorf("%s: %v", file, err)
 		}
 		t.Logf("%s: %d resources", file, len(all))
-		var except infra.Policy // of examples
+		var except settings.Policy // of examples
 		if text := cloud.Config["elasticdl:policy"]; text != "" {
 			if err := json.Unmarshal([]byte(text), &except); err != nil {
 				t.Fatal(err)

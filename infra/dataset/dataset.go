@@ -23,6 +23,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/platform"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 )
 
@@ -37,7 +38,7 @@ const bring = `t=$(mktemp) && trap 'rm -f "$t"' EXIT && trap 'exit 1' HUP INT TE
 const patience = "30m"
 
 // New registers what brings the data set of s.Data to the platform's claim, through a pod of the job's image.
-func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
+func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args, opts ...pulumi.ResourceOption) (*local.Command, error) {
 	args, err := command(s, cluster, on, job)
 	if err != nil {
 		return nil, fmt.Errorf("data.dataset=%s: %w", s.Data.Dataset, err)
@@ -50,12 +51,12 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, on *pla
 	)...)
 }
 
-func command(s *infra.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args) (*local.CommandArgs, error) {
+func command(s *settings.Settings, cluster *infra.Cluster, on *platform.Platform, job *trainingjob.Args) (*local.CommandArgs, error) {
 	dir, err := os.Getwd()
 	if err != nil {
 		return nil, err
 	}
-	elasticdl, err := s.Program(s.Data.Command, dir)
+	elasticdl, err := infra.Program(s, s.Data.Command, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +77,7 @@ func command(s *infra.Settings, cluster *infra.Cluster, on *platform.Platform, j
 		}
 	}
 	if source != "" && !s.Data.Remote() {
-		if source, err = s.Here(source); err != nil {
+		if source, err = infra.Here(s, source); err != nil {
 			return nil, err
 		}
 	}

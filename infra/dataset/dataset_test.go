@@ -15,6 +15,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/platform"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/infra/trainingjob"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
@@ -26,7 +27,7 @@ const (
 )
 
 // record is what a stack asks for that brings its data.
-func record(t *testing.T, preview bool, s *infra.Settings, context string, of *trainingjob.Args) []graph.Resource {
+func record(t *testing.T, preview bool, s *settings.Settings, context string, of *trainingjob.Args) []graph.Resource {
 	t.Helper()
 	all, err := graph.Record(graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
 		if preview {
@@ -57,13 +58,13 @@ func record(t *testing.T, preview bool, s *infra.Settings, context string, of *t
 	return all
 }
 
-func settings() *infra.Settings {
-	return &infra.Settings{Root: "..", Data: &infra.Data{Dataset: "mnist", Path: "data/mnist"}}
+func configured() *settings.Settings {
+	return &settings.Settings{Root: "..", Data: &settings.Data{Dataset: "mnist", Path: "data/mnist"}}
 }
 
 func TestGolden(t *testing.T) {
-	graph.Golden(t, "preview", record(t, true, settings(), "", nil))
-	s := settings()
+	graph.Golden(t, "preview", record(t, true, configured(), "", nil))
+	s := configured()
 	s.Data.Source, s.Data.Command = "examples/digits", "build/elasticdl" // as seen from where the program runs
 	graph.Golden(t, "up", record(t, false, s, "minikube", nil))
 	for _, all := range [][]graph.Resource{record(t, true, s, "", nil), record(t, false, s, "", nil)} {
@@ -116,7 +117,7 @@ func empty(t *testing.T, dir string) {
 const tells = `for a; do printf '[%s]' "$a"; f=${a#--kubeconfig=}; [ "$f" = "$a" ] || { echo; cat "$f"; ls -l "$f" | cut -c1-10; }; done; echo "$CREDENTIALS."`
 
 func TestCommand(t *testing.T) {
-	s := settings()
+	s := configured()
 	s.Data.Source = "https://example.com/$(touch owned) '\"digits"
 	all := record(t, false, s, "my minikube", nil)
 	said, dir, err := run(t, all, "create", tells)
@@ -150,7 +151,7 @@ func TestCommand(t *testing.T) {
 func TestImageOfJob(t *testing.T) {
 	j := job.Default()
 	j.Image, j.ImagePullPolicy = "r/there:1", "IfNotPresent"
-	said, _, err := run(t, record(t, false, settings(), "", &trainingjob.Args{Job: j}), "create", tells)
+	said, _, err := run(t, record(t, false, configured(), "", &trainingjob.Args{Job: j}), "create", tells)
 	if err != nil || !strings.Contains(said, "[--image_name=r/there:1]") || !strings.Contains(said, "[--image_pull_policy=IfNotPresent]") || strings.Contains(said, "--context") {
 		t.Errorf("%v\n%s", err, said)
 	}
@@ -158,20 +159,20 @@ func TestImageOfJob(t *testing.T) {
 
 // What is brought is what triggers, and nothing else: not the image, nor who may write.
 func TestTriggers(t *testing.T) {
-	of := func(change func(s *infra.Settings), context string, job *trainingjob.Args) string {
-		s := settings()
+	of := func(change func(s *settings.Settings), context string, job *trainingjob.Args) string {
+		s := configured()
 		change(s)
 		return fmt.Sprint(graph.Find(record(t, false, s, context, job), kindCommand, Name).Inputs["triggers"])
 	}
-	same := func(*infra.Settings) {}
+	same := func(*settings.Settings) {}
 	was := of(same, "", nil)
 	if now := of(same, "other", &trainingjob.Args{Image: pulumi.String("r/other:1")}); now != was {
 		t.Errorf("%s, expected %s", now, was)
 	}
-	for name, change := range map[string]func(s *infra.Settings){
-		"dataset": func(s *infra.Settings) { s.Data.Dataset = "cifar10" },
-		"path":    func(s *infra.Settings) { s.Data.Path = "mnist" },
-		"source":  func(s *infra.Settings) { s.Data.Source = "digits" },
+	for name, change := range map[string]func(s *settings.Settings){
+		"dataset": func(s *settings.Settings) { s.Data.Dataset = "cifar10" },
+		"path":    func(s *settings.Settings) { s.Data.Path = "mnist" },
+		"source":  func(s *settings.Settings) { s.Data.Source = "digits" },
 	} {
 		if of(change, "", nil) == was {
 			t.Errorf("another %s brings nothing", name)

@@ -21,6 +21,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
@@ -30,8 +31,8 @@ const Claim = "efs-claim"
 // builder has what every part of the cluster needs.
 type builder struct {
 	*pulumi.Context
-	s         *infra.Settings
-	eks       *infra.EKS
+	s         *settings.Settings
+	eks       *settings.EKS
 	name      string // of the cluster, and within many others; also of its log group, which must be there before it
 	partition *aws.GetPartitionResult
 	account   string
@@ -42,7 +43,7 @@ type builder struct {
 }
 
 // New makes the cluster of s.EKS.
-func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
+func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	b := &builder{Context: ctx, s: s, eks: s.EKS, name: s.Name(40)}
 	if err := b.lookUp(); err != nil {
 		return nil, err

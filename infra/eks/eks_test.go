@@ -15,6 +15,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -25,46 +26,46 @@ const (
 )
 
 // own is a stack with everything, in a VPC of its own.
-func own() *infra.Settings {
+func own() *settings.Settings {
 	j := job.Default()
 	j.Name, j.Namespace, j.Image = "test-mnist", "elasticdl", "registry.example/mnist:1"
 	j.ModelDef, j.TrainingData = "mnist.mnist_functional_api.custom_model", "/data/mnist/train"
-	return &infra.Settings{
-		Project: graph.Project, Stack: graph.Stack, Cloud: infra.CloudEKS, ProtectStorage: true,
+	return &settings.Settings{
+		Project: graph.Project, Stack: graph.Stack, Cloud: settings.CloudEKS, ProtectStorage: true,
 		Labels:   map[string]string{"team": "ml", "cost-center": "42"},
-		Platform: infra.Platform{Namespace: "elasticdl"},
+		Platform: settings.Platform{Namespace: "elasticdl"},
 		Job:      j,
-		Image:    &infra.Image{Source: "model", Name: "mnist"},
-		EKS: &infra.EKS{
+		Image:    &settings.Image{Source: "model", Name: "mnist"},
+		EKS: &settings.EKS{
 			Region: "us-west-2", Version: "1.35", LogRetentionDays: 30,
-			VPC:                infra.VPC{CIDR: "10.0.0.0/16", Zones: []string{"us-west-2c", "us-west-2a", "us-west-2b"}},
+			VPC:                settings.VPC{CIDR: "10.0.0.0/16", Zones: []string{"us-west-2c", "us-west-2a", "us-west-2b"}},
 			PublicAccess:       true,
-			AuthorizedNetworks: []infra.Network{{CIDR: "198.51.100.7/32", Name: "office"}},
-			SystemGroup:        infra.EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, MaxNodes: 2, DesiredNodes: 2},
-			WorkerGroup:        &infra.EKSGroup{InstanceTypes: []string{"m6i.2xlarge", "m5.2xlarge"}, MaxNodes: 8, DesiredNodes: 3, Spot: true, Labels: map[string]string{"tier": "cheap"}},
-			GPUGroup:           &infra.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4, DesiredNodes: 2, DiskGB: 200, GPUs: 1},
-			EFS:                &infra.EFS{UID: new(65532)},
+			AuthorizedNetworks: []settings.Network{{CIDR: "198.51.100.7/32", Name: "office"}},
+			SystemGroup:        settings.EKSGroup{InstanceTypes: []string{"m6i.large"}, MinNodes: 2, MaxNodes: 2, DesiredNodes: 2},
+			WorkerGroup:        &settings.EKSGroup{InstanceTypes: []string{"m6i.2xlarge", "m5.2xlarge"}, MaxNodes: 8, DesiredNodes: 3, Spot: true, Labels: map[string]string{"tier": "cheap"}},
+			GPUGroup:           &settings.EKSGroup{InstanceTypes: []string{"g4dn.xlarge"}, MaxNodes: 4, DesiredNodes: 2, DiskGB: 200, GPUs: 1},
+			EFS:                &settings.EFS{UID: new(65532)},
 			CodeBucket:         true,
 		},
 	}
 }
 
 // existing is a stack with little, in a VPC that is there.
-func existing() *infra.Settings {
+func existing() *settings.Settings {
 	s := own()
 	s.ProtectStorage, s.Image, s.Job = false, nil, nil
-	s.EKS.VPC = infra.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"}, PublicSubnets: []string{"subnet-d"}}
+	s.EKS.VPC = settings.VPC{ID: "vpc-1", PrivateSubnets: []string{"subnet-b", "subnet-a"}, PublicSubnets: []string{"subnet-d"}}
 	s.EKS.PublicAccess, s.EKS.AuthorizedNetworks = false, nil
 	s.EKS.Admins = []string{caller, "arn:aws:iam::" + account + ":user/ann"}
 	s.EKS.WorkerGroup, s.EKS.GPUGroup, s.EKS.CodeBucket = nil, nil, false
 	s.EKS.SupportType = "EXTENDED"
-	s.EKS.EFS = &infra.EFS{ThroughputMode: "bursting"}
+	s.EKS.EFS = &settings.EFS{ThroughputMode: "bursting"}
 	return s
 }
 
 // view is what a program asked for and returned.
 type view struct {
-	s       *infra.Settings
+	s       *settings.Settings
 	all     []graph.Resource
 	cluster *infra.Cluster
 	ready   []string          // "type name"
@@ -72,7 +73,7 @@ type view struct {
 	preview bool
 }
 
-func record(s *infra.Settings, preview bool, change ...func(token string, args, result resource.PropertyMap)) (*view, error) {
+func record(s *settings.Settings, preview bool, change ...func(token string, args, result resource.PropertyMap)) (*view, error) {
 	v := &view{s: s, preview: preview, texts: map[string]string{}}
 	cloud := graph.Cloud{Preview: preview, Config: map[string]string{"aws:region": "us-west-2"}, Call: func(token string, args resource.PropertyMap) resource.PropertyMap {
 		result := call(token, args)
@@ -181,7 +182,7 @@ func props(pairs ...any) resource.PropertyMap {
 }
 
 func TestGolden(t *testing.T) {
-	for name, s := range map[string]func() *infra.Settings{"own": own, "existing": existing} {
+	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing} {
 		for phase, preview := range map[string]bool{"preview": true, "up": false} {
 			t.Run(name+"-"+phase, func(t *testing.T) {
 				v, err := record(s(), preview)
@@ -312,7 +313,7 @@ func TestExistingVPC(t *testing.T) {
 // A VPC stays what it is: a change that would tear down the stack is refused.
 func TestVPCStays(t *testing.T) {
 	for name, c := range map[string]struct {
-		s    *infra.Settings
+		s    *settings.Settings
 		kind string
 		is   resource.PropertyMap
 		want string
@@ -340,7 +341,7 @@ func TestVPCStays(t *testing.T) {
 
 // A zone that is added, or a NAT for each, changes no subnet.
 func TestSubnetsStay(t *testing.T) {
-	ranges := func(s *infra.Settings) map[string]string {
+	ranges := func(s *settings.Settings) map[string]string {
 		v, err := record(s, true)
 		if err != nil {
 			t.Fatal(err)

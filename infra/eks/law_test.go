@@ -9,7 +9,7 @@ import (
 
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
@@ -24,7 +24,7 @@ type law struct {
 }
 
 func TestLaws(t *testing.T) {
-	for name, s := range map[string]func() *infra.Settings{"own": own, "existing": existing} {
+	for name, s := range map[string]func() *settings.Settings{"own": own, "existing": existing} {
 		for _, preview := range []bool{true, false} {
 			for _, l := range laws {
 				t.Run(fmt.Sprintf("%s-preview=%v/%s", name, preview, l.name), func(t *testing.T) {

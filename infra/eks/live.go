@@ -10,7 +10,7 @@ import (
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // live is what the account has of the stack's cluster when the program starts. The zero live is nothing yet.
@@ -79,14 +79,14 @@ func (b *builder) lookUpLive() (*live, error) {
 }
 
 // stays reports whether a group can become what is asked for without another group taking its place.
-func (g group) stays(want *infra.EKSGroup, subnets int) bool {
+func (g group) stays(want *settings.EKSGroup, subnets int) bool {
 	return slices.Equal(slices.Sorted(slices.Values(g.types)), slices.Sorted(slices.Values(want.InstanceTypes))) && g.spot == want.Spot && g.subnets == subnets
 }
 
 // desired returns the number of nodes to ask for, and whether the engine must ignore it: it must unless something else of the
 // group changes, because EKS takes the number together with the bounds, and the one in the state is of the day on which the
 // group was made. What runs is kept: within new bounds, and by a group that takes another's place.
-func (l *live) desired(want infra.NamedGroup, subnets int) (nodes int, ignore bool, err error) {
+func (l *live) desired(want settings.NamedGroup, subnets int) (nodes int, ignore bool, err error) {
 	is := -1
 	for i, g := range l.groups {
 		if g.name == want.Name && (is < 0 || g.stays(want.EKSGroup, subnets)) {
@@ -109,7 +109,7 @@ func (l *live) desired(want infra.NamedGroup, subnets int) (nodes int, ignore bo
 
 // check returns what a change of the zones would break: the control plane keeps the zones with which it was made, and the range
 // of a subnet follows from the place of its zone in the list.
-func (l *live) check(vpc infra.VPC) error {
+func (l *live) check(vpc settings.VPC) error {
 	cidr, err := netip.ParsePrefix(vpc.CIDR)
 	if vpc.ID != "" || err != nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
@@ -48,7 +48,7 @@ func TestDesired(t *testing.T) {
 		{"a predecessor that is still there, first", []group{other, is(0, 1, 3)}, 0, 4, "m6i.large", false, 2, 1, false, ""},
 	} {
 		l := &live{groups: test.live}
-		want := infra.NamedGroup{Name: "worker", EKSGroup: &infra.EKSGroup{
+		want := settings.NamedGroup{Name: "worker", EKSGroup: &settings.EKSGroup{
 			InstanceTypes: []string{test.types}, Spot: test.spot, MinNodes: test.min, DesiredNodes: 2, MaxNodes: test.max,
 		}}
 		n, ignored, err := l.desired(want, test.subnets)

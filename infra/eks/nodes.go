@@ -11,6 +11,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // gpuLabel is "true" on nodes with GPUs. The device plugin selects them by it, and nobody else sets it.
@@ -89,7 +90,7 @@ func (b *builder) quotas() (pulumi.ResourceOption, error) {
 }
 
 // group makes the nodes of one kind.
-func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g infra.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
+func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
 	desired, ignore, err := b.live.desired(g, len(n.private))
 	if err != nil {
 		return nil, err
@@ -139,7 +140,7 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g infra.Name
 }
 
 // template makes the launch template of a group. EKS adds image, type, role and security group, which a template must not have.
-func (b *builder) template(g infra.NamedGroup) (*ec2.LaunchTemplate, error) {
+func (b *builder) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 	full := b.name + "-" + g.Name
 	opts := []pulumi.ResourceOption{pulumi.DeleteBeforeReplace(true)}
 	if !b.eks.LabelNodes { // a new version of a template replaces every node of its group, for a label on a bill

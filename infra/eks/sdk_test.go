@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Every input is one that Amazon's SDK has, also of the resources that are registered without its types; and what can
@@ -22,7 +22,7 @@ func TestInputsOfTheSDK(t *testing.T) {
 		t.Errorf("resources without types ask for version %s, go.mod has %s", version, got)
 	}
 	inputs := map[string]map[string]bool{}
-	for _, s := range []*infra.Settings{own(), existing()} {
+	for _, s := range []*settings.Settings{own(), existing()} {
 		v, err := record(s, false)
 		if err != nil {
 			t.Fatal(err)

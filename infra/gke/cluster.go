@@ -7,7 +7,7 @@ import (
 	"github.com/pulumi/pulumi-gcp/sdk/v7/go/gcp/container"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // addCluster makes the control plane. The API wants nodes with it: their pool is deleted as soon as they are there.
@@ -50,7 +50,7 @@ func (p *parts) addCluster() (err error) {
 }
 
 // maintenance returns when GKE may upgrade. A scope is always given: without one GKE answers with its own.
-func maintenance(m *infra.Maintenance) *container.ClusterMaintenancePolicyArgs {
+func maintenance(m *settings.Maintenance) *container.ClusterMaintenancePolicyArgs {
 	args := new(container.ClusterMaintenancePolicyArgs)
 	if w := m.Window; w != nil {
 		args.RecurringWindow = &container.ClusterMaintenancePolicyRecurringWindowArgs{
@@ -64,7 +64,7 @@ func maintenance(m *infra.Maintenance) *container.ClusterMaintenancePolicyArgs {
 		exclusions = append(exclusions, &container.ClusterMaintenancePolicyMaintenanceExclusionArgs{
 			ExclusionName: pulumi.String(e.Name), StartTime: pulumi.String(e.Start), EndTime: pulumi.String(e.End),
 			ExclusionOptions: &container.ClusterMaintenancePolicyMaintenanceExclusionExclusionOptionsArgs{
-				Scope: pulumi.String(cmp.Or(e.Scope, infra.NoNodeUpgrades)),
+				Scope: pulumi.String(cmp.Or(e.Scope, settings.NoNodeUpgrades)),
 			},
 		})
 	}

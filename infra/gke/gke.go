@@ -24,10 +24,11 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // New makes the cluster of settings that are valid.
-func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
+func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := &parts{ctx: ctx, s: s, g: s.GKE}
 	if err := ctx.RegisterComponentResource("elasticdl:gke:Cluster", "gke", p); err != nil {
 		return nil, err
@@ -52,8 +53,8 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 type parts struct {
 	pulumi.ResourceState
 	ctx *pulumi.Context
-	s   *infra.Settings
-	g   *infra.GKE
+	s   *settings.Settings
+	g   *settings.GKE
 
 	services []pulumi.Resource
 	net      *computed
@@ -101,7 +102,7 @@ func (p *parts) named(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
 
 // labels returns those of whatever costs: which stack it is of, and what the settings say.
 func (p *parts) labels() pulumi.StringMap {
-	m := pulumi.StringMap{infra.LabelStack: pulumi.String(p.s.Name(maxLabel))}
+	m := pulumi.StringMap{settings.LabelStack: pulumi.String(p.s.Name(maxLabel))}
 	for k, v := range p.s.Labels {
 		m[k] = pulumi.String(v)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -36,25 +37,25 @@ const (
 )
 
 // settings are those of the seed's shape, with a GPU pool.
-func settings() *infra.Settings {
+func configured() *settings.Settings {
 	j := job.Default()
 	j.Name = "test-mnist"
-	return &infra.Settings{
-		Project: graph.Project, Stack: graph.Stack, Cloud: infra.CloudGKE,
-		GKE: &infra.GKE{
+	return &settings.Settings{
+		Project: graph.Project, Stack: graph.Stack, Cloud: settings.CloudGKE,
+		GKE: &settings.GKE{
 			Project: "acme", Location: "us-central1-c", ReleaseChannel: "REGULAR", PrivateNodes: true,
-			AuthorizedNetworks: []infra.Network{{CIDR: "203.0.113.7/32", Name: "office"}},
-			Ranges:             infra.GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
-			SystemPool:         infra.GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 3},
-			WorkerPool:         &infra.GKEPool{MachineType: "n1-standard-8", MinNodes: 3, MaxNodes: 6},
-			GPUPool:            &infra.GKEPool{MachineType: "n1-standard-4", MaxNodes: 2, Accelerator: "nvidia-tesla-t4", GPUs: 1, Labels: map[string]string{"team": "vision"}},
-			Filestore:          &infra.Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data", Location: "us-central1-c"},
-			Maintenance: &infra.Maintenance{DailyStart: "03:00", Exclusions: []infra.MaintenanceExclusion{
+			AuthorizedNetworks: []settings.Network{{CIDR: "203.0.113.7/32", Name: "office"}},
+			Ranges:             settings.GKERanges{Nodes: "10.0.0.0/20", Pods: "10.4.0.0/14", Services: "10.0.32.0/20", Master: "172.16.0.32/28"},
+			SystemPool:         settings.GKEPool{MachineType: "e2-standard-4", MinNodes: 1, MaxNodes: 3},
+			WorkerPool:         &settings.GKEPool{MachineType: "n1-standard-8", MinNodes: 3, MaxNodes: 6},
+			GPUPool:            &settings.GKEPool{MachineType: "n1-standard-4", MaxNodes: 2, Accelerator: "nvidia-tesla-t4", GPUs: 1, Labels: map[string]string{"team": "vision"}},
+			Filestore:          &settings.Filestore{Tier: "BASIC_HDD", CapacityGB: 1024, Share: "data", Location: "us-central1-c"},
+			Maintenance: &settings.Maintenance{DailyStart: "03:00", Exclusions: []settings.MaintenanceExclusion{
 				{Name: "year-end", Start: "2026-12-20T00:00:00Z", End: "2027-01-04T00:00:00Z"},
 			}},
 			JobRoles: []string{"roles/storage.objectViewer"},
 		},
-		Platform:       infra.Platform{Namespace: "training"},
+		Platform:       settings.Platform{Namespace: "training"},
 		Job:            j,
 		ProtectStorage: true,
 		Labels:         map[string]string{"cost-center": "ml"},
@@ -79,7 +80,7 @@ func google(r graph.Resource) resource.PropertyMap {
 }
 
 // record is what is asked for, as values, and what comes of it; preview tells less of the latter.
-func record(t testing.TB, s *infra.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
+func record(t testing.TB, s *settings.Settings, preview bool) ([]graph.Resource, *infra.Cluster) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview}
 	if !preview {
@@ -116,21 +117,21 @@ func platform(ctx *pulumi.Context, c *infra.Cluster) error {
 }
 
 func TestGolden(t *testing.T) {
-	everything, _ := record(t, settings(), false)
+	everything, _ := record(t, configured(), false)
 	graph.Golden(t, "everything", everything)
-	preview, _ := record(t, settings(), true)
+	preview, _ := record(t, configured(), true)
 	graph.Golden(t, "preview", preview)
 	graph.Golden(t, "little", first(record(t, little(), false)))
 }
 
 // little is without what may be left out, in a region.
-func little() *infra.Settings {
-	s := settings()
-	s.GKE = &infra.GKE{
-		Project: "acme", Location: "europe-west4", AuthorizedNetworks: []infra.Network{{CIDR: "203.0.113.7/32"}},
+func little() *settings.Settings {
+	s := configured()
+	s.GKE = &settings.GKE{
+		Project: "acme", Location: "europe-west4", AuthorizedNetworks: []settings.Network{{CIDR: "203.0.113.7/32"}},
 		Ranges:     s.GKE.Ranges,
-		SystemPool: infra.GKEPool{MachineType: "n4-standard-8", MinNodes: 1, MaxNodes: 3},
-		WorkerPool: &infra.GKEPool{MachineType: "n1-standard-8", MinNodes: 4, MaxNodes: 20, Spot: true, DiskGB: 200},
+		SystemPool: settings.GKEPool{MachineType: "n4-standard-8", MinNodes: 1, MaxNodes: 3},
+		WorkerPool: &settings.GKEPool{MachineType: "n1-standard-8", MinNodes: 4, MaxNodes: 20, Spot: true, DiskGB: 200},
 	}
 	s.Job, s.Labels, s.ProtectStorage = nil, nil, false
 	return s
@@ -140,7 +141,7 @@ func first(all []graph.Resource, _ *infra.Cluster) []graph.Resource { return all
 
 // In a preview as much is asked for as in an update, of the same kinds and names, with the same options.
 func TestPreviewShowsAll(t *testing.T) {
-	for _, s := range []*infra.Settings{settings(), little()} {
+	for _, s := range []*settings.Settings{configured(), little()} {
 		now, then := first(record(t, s, true)), first(record(t, s, false))
 		if len(now) != len(then) {
 			t.Fatalf("%d resources in the preview, %d in the update", len(now), len(then))
@@ -155,7 +156,7 @@ func TestPreviewShowsAll(t *testing.T) {
 }
 
 func TestVolume(t *testing.T) {
-	all, c := record(t, settings(), false)
+	all, c := record(t, configured(), false)
 	if c.Volume.Claim != "fileserver-claim" || c.Volume.CapacityGB != 1024 {
 		t.Errorf("%+v", c.Volume)
 	}
@@ -167,7 +168,7 @@ func TestVolume(t *testing.T) {
 	if csi["driver"].StringValue() != "filestore.csi.storage.gke.io" || attributes["ip"].StringValue() != "10.1.2.2" || attributes["volume"].StringValue() != "data" {
 		t.Errorf("%v", csi)
 	}
-	all, _ = record(t, settings(), true)
+	all, _ = record(t, configured(), true)
 	for _, part := range []string{"volumeHandle", "volumeAttributes.ip"} {
 		if v := at(t, find(t, all, "kubernetes:core/v1:PersistentVolume", "volume"), "spec.csi."+part); !v.IsComputed() && !v.IsOutput() && v.IsString() && strings.Contains(v.StringValue(), "{{") {
 			t.Errorf("the preview's %s is %v", part, v)
@@ -184,7 +185,7 @@ func TestNoAddress(t *testing.T) {
 		return google(r)
 	}
 	_, err := graph.Record(graph.Cloud{Outputs: outputs}, func(ctx *pulumi.Context) error {
-		c, err := New(ctx, settings())
+		c, err := New(ctx, configured())
 		return errors.Join(err, platform(ctx, c))
 	})
 	if err == nil || !strings.Contains(err.Error(), "the Filestore instance has no address") {
@@ -193,7 +194,7 @@ func TestNoAddress(t *testing.T) {
 }
 
 func TestKubeconfig(t *testing.T) {
-	given := settings()
+	given := configured()
 	given.Platform.Namespace = "2026" // a name, which YAML would take for a number
 	all, c := record(t, given, false)
 	values := at(t, find(t, all, "kubernetes:core/v1:ServiceAccount", "cluster"), "metadata.annotations").ObjectValue()

@@ -11,7 +11,7 @@ import (
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -46,24 +46,24 @@ func reaches(all []graph.Resource, from, to string) bool {
 }
 
 // each runs a test on what is asked for in previews and updates, of a zone and of a region.
-func each(t *testing.T, test func(t *testing.T, s *infra.Settings, all []graph.Resource)) {
+func each(t *testing.T, test func(t *testing.T, s *settings.Settings, all []graph.Resource)) {
 	t.Helper()
-	for name, s := range map[string]*infra.Settings{"zone": settings(), "region": regional(), "little": little()} {
+	for name, s := range map[string]*settings.Settings{"zone": configured(), "region": regional(), "little": little()} {
 		for _, preview := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s,preview=%t", name, preview), func(t *testing.T) { test(t, s, first(record(t, s, preview))) })
 		}
 	}
 }
 
-func regional() *infra.Settings {
-	s := settings()
+func regional() *settings.Settings {
+	s := configured()
 	s.GKE.Location, s.GKE.NodeZones = "us-central1", []string{"us-central1-a", "us-central1-c"}
 	s.GKE.WorkerPool.Spot, s.GKE.GPUPool.Spot, s.GKE.DeletionProtection = true, true, true
 	return s
 }
 
 func TestCluster(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		c := find(t, all, typeCluster, "cluster")
 		want(t, c, fmt.Sprintf("deletionProtection=%t", s.GKE.DeletionProtection)) // G01
 		want(t, c, "removeDefaultNodePool=true", "initialNodeCount=1")             // G02
@@ -88,7 +88,7 @@ func TestCluster(t *testing.T) {
 }
 
 func TestPools(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, p := range of(all, typePool) {
 			want(t, &p, "nodeCount", "version", "management.autoUpgrade=true", "management.autoRepair=true", "nodeConfig.effectiveTaints") // G03, G11, G04
 			want(t, &p, "autoscaling.minNodeCount", "autoscaling.maxNodeCount", "name")                                                    // G13: of all zones
@@ -121,7 +121,7 @@ func TestPools(t *testing.T) {
 }
 
 func TestGPUPool(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		if s.GKE.GPUPool == nil {
 			return
 		}
@@ -143,7 +143,7 @@ func TestGPUPool(t *testing.T) {
 			}
 		}
 	})
-	_, c := record(t, settings(), false)
+	_, c := record(t, configured(), false)
 	if c.GPU.NodeSelector[gpuLabel] != "true" || c.GPU.DevicePlugin { // another type of GPU is no other job
 		t.Errorf("%+v", c.GPU)
 	}
@@ -151,9 +151,9 @@ func TestGPUPool(t *testing.T) {
 
 // G06: what changes with the type of the GPUs is their pool, and nothing that others depend on.
 func TestOtherGPU(t *testing.T) {
-	other := settings()
+	other := configured()
 	other.GKE.GPUPool.Accelerator, other.GKE.GPUPool.MachineType = "nvidia-l4", "g2-standard-8"
-	before, after := first(record(t, settings(), false)), first(record(t, other, false))
+	before, after := first(record(t, configured(), false)), first(record(t, other, false))
 	for i, r := range before {
 		if changed := !r.Inputs.DeepEquals(after[i].Inputs); changed != (r.Name == "gpu") {
 			t.Errorf("%s %s: changed is %t", r.Type, r.Name, changed)
@@ -175,7 +175,7 @@ func TestSpot(t *testing.T) {
 	if !slices.Equal(c.Spot.Tolerations, []job.Toleration{tolerated}) || c.Spot.NodeSelector["cloud.google.com/gke-spot"] != "true" {
 		t.Errorf("%+v are tolerated, not %v", c.Spot, taint)
 	}
-	if _, c := record(t, settings(), false); c.Spot != nil {
+	if _, c := record(t, configured(), false); c.Spot != nil {
 		t.Errorf("no node is spot: %+v", c.Spot)
 	}
 	want(t, find(t, all, typePool, "gpu"), "nodeConfig.spot=true", "nodeConfig.taints[1]")
@@ -197,7 +197,7 @@ func TestTotals(t *testing.T) {
 		{"us-central1", []string{"us-central1-a", "us-central1-b"}, 3, 6, 2},
 		{"us-central1", nil, 0, 6, 0},
 	} {
-		s := settings()
+		s := configured()
 		s.GKE.Location, s.GKE.NodeZones, s.GKE.Filestore = c.location, c.zones, nil
 		s.GKE.WorkerPool.MinNodes, s.GKE.WorkerPool.MaxNodes = c.least, c.most
 		w := find(t, first(record(t, s, true)), typePool, "workers")
@@ -217,9 +217,9 @@ func TestRegionStarts(t *testing.T) {
 
 // D7: another minimum or maximum changes the limits of the autoscaler and nothing else, so that no node goes.
 func TestOtherLimits(t *testing.T) {
-	other := settings()
+	other := configured()
 	other.GKE.WorkerPool.MinNodes, other.GKE.WorkerPool.MaxNodes = 0, 9
-	before, after := first(record(t, settings(), false)), first(record(t, other, false))
+	before, after := first(record(t, configured(), false)), first(record(t, other, false))
 	for i, r := range before {
 		diff := r.Inputs.Diff(after[i].Inputs)
 		if changed := diff != nil; changed != (r.Name == "workers") {
@@ -238,7 +238,7 @@ func TestOtherLimits(t *testing.T) {
 
 // D2: upgrades can be kept away from a time, and the scope is always said.
 func TestMaintenance(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		c := find(t, all, typeCluster, "cluster")
 		if s.GKE.Maintenance == nil {
 			want(t, c, "maintenancePolicy")
@@ -249,15 +249,15 @@ func TestMaintenance(t *testing.T) {
 			at+"maintenanceExclusions[0].startTime=2026-12-20T00:00:00Z", at+"maintenanceExclusions[0].endTime=2027-01-04T00:00:00Z",
 			at+"maintenanceExclusions[0].exclusionOptions.scope=NO_MINOR_OR_NODE_UPGRADES", at+"maintenanceExclusions[1]")
 	})
-	s := settings()
-	s.GKE.Maintenance = &infra.Maintenance{Window: &infra.MaintenanceWindow{Start: "2026-12-05T02:00:00Z", End: "2026-12-05T08:00:00Z", Recurrence: "FREQ=WEEKLY;BYDAY=SA,SU"}}
+	s := configured()
+	s.GKE.Maintenance = &settings.Maintenance{Window: &settings.MaintenanceWindow{Start: "2026-12-05T02:00:00Z", End: "2026-12-05T08:00:00Z", Recurrence: "FREQ=WEEKLY;BYDAY=SA,SU"}}
 	c := find(t, first(record(t, s, true)), typeCluster, "cluster")
 	want(t, c, "maintenancePolicy.dailyMaintenanceWindow", "maintenancePolicy.maintenanceExclusions", "maintenancePolicy.recurringWindow.startTime=2026-12-05T02:00:00Z",
 		"maintenancePolicy.recurringWindow.endTime=2026-12-05T08:00:00Z", "maintenancePolicy.recurringWindow.recurrence=FREQ=WEEKLY;BYDAY=SA,SU")
 }
 
 func TestNetwork(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		want(t, find(t, all, typeNetwork, "network"), "autoCreateSubnetworks=false", "routingMode=REGIONAL", "deleteDefaultRoutesOnCreate")
 		subnet, cluster := find(t, all, typeSubnet, "subnet"), find(t, all, typeCluster, "cluster")
 		want(t, subnet, "privateIpGoogleAccess=true", "ipCidrRange=10.0.0.0/20", "region="+region(s.GKE.Location)) // G07
@@ -281,7 +281,7 @@ func TestNetwork(t *testing.T) {
 
 // G10: nodes are an account of their own, with the roles that they need, one by one.
 func TestNodeAccount(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		var roles []string
 		for _, r := range all {
 			if strings.Contains(strings.ToLower(r.Type), "iambinding") || strings.Contains(strings.ToLower(r.Type), "iampolicy") {
@@ -314,7 +314,7 @@ func TestNodeAccount(t *testing.T) {
 // G09: the two sides of an identity name each other.
 func TestIdentity(t *testing.T) {
 	for account, ksa := range map[string]string{"": "elasticdl-test-mnist", "own": "own"} {
-		s := settings()
+		s := configured()
 		s.Job.ServiceAccount = account
 		for _, preview := range []bool{false, true} {
 			all, c := record(t, s, preview)
@@ -337,7 +337,7 @@ func TestIdentity(t *testing.T) {
 
 func TestFilestore(t *testing.T) {
 	for _, preview := range []bool{false, true} {
-		all := first(record(t, settings(), preview))
+		all := first(record(t, configured(), preview))
 		f := find(t, all, typeFilestore, "filestore")
 		want(t, f, "tier=BASIC_HDD", "fileShares.name=data", "fileShares.capacityGb=1024", "location=us-central1-c", "zone", "protocol", "deletionProtectionEnabled") // G15, G17
 		want(t, f, "networks[0].network=elasticdl-test", "networks[0].modes[0]=MODE_IPV4", "networks[0].reservedIpRange", "networks[1]")                              // G16
@@ -350,7 +350,7 @@ func TestFilestore(t *testing.T) {
 			t.Errorf("the file server is not after the ranges of the subnet: %v", f.Options.DependsOn)
 		}
 	}
-	s := settings()
+	s := configured()
 	s.ProtectStorage, s.GKE.Filestore.Range = false, "10.9.0.0/29"
 	all := first(record(t, s, true))
 	want(t, find(t, all, typeFilestore, "filestore"), "networks[0].reservedIpRange=10.9.0.0/29")
@@ -363,7 +363,7 @@ func TestFilestore(t *testing.T) {
 
 // G19: what asks for a service comes after it.
 func TestServices(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, api := range []string{"artifactregistry", "cloudresourcemanager", "compute", "container", "file", "iam", "logging", "monitoring"} {
 			want(t, find(t, all, typeService, api), "service="+api+".googleapis.com", "disableOnDestroy=false", "disableDependentServices")
 			for _, r := range all {
@@ -393,7 +393,7 @@ func TestNames(t *testing.T) {
 	long := strings.Repeat("abcdefghi-", 4)
 	names := map[string]string{}
 	for _, stack := range []string{"gke", "g", long[:40], long[:39] + "x", long + long, "Prod", "prod", "a_b", "a.b", "a-b", "x-", "---"} {
-		s := settings()
+		s := configured()
 		s.Stack = stack
 		for _, r := range first(record(t, s, true)) {
 			limit, ok := limits[r.Type]
@@ -417,7 +417,7 @@ func TestNames(t *testing.T) {
 
 // P01: whatever costs says for whom.
 func TestLabels(t *testing.T) {
-	all := first(record(t, settings(), true))
+	all := first(record(t, configured(), true))
 	for _, p := range of(all, typePool) { // D2: with labels of its own it would keep them when those of the cluster change
 		want(t, &p, "nodeConfig.resourceLabels")
 	}
@@ -431,7 +431,7 @@ func TestLabels(t *testing.T) {
 
 // Nothing but the component is the stack's own, nothing secret is asked for, and images are cleaned up.
 func TestOptions(t *testing.T) {
-	each(t, func(t *testing.T, s *infra.Settings, all []graph.Resource) {
+	each(t, func(t *testing.T, s *settings.Settings, all []graph.Resource) {
 		for _, r := range all {
 			if strings.HasPrefix(r.Type, "gcp:") && (r.Options.Parent != "elasticdl:gke:Cluster gke" || resource.NewProperty(r.Inputs).ContainsSecrets()) {
 				t.Errorf("%s %s: %+v", r.Type, r.Name, r.Options)

@@ -10,6 +10,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
@@ -66,7 +67,7 @@ var filledIn = []string{
 	"nodeConfig.ephemeralStorageLocalSsdConfig", "nodeConfig.localNvmeSsdBlockConfig", // of machine types with local SSDs
 }
 
-func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
+func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resource) (*container.NodePool, error) {
 	first := p.firstNodes(of)
 	told := fmt.Sprintf("pool %s: %d to %d nodes of type %s, %d at first", name, of.MinNodes, of.MaxNodes, of.MachineType, first*p.g.Zones())
 	if err := p.ctx.Log.Info(told, &pulumi.LogArgs{Resource: p}); err != nil {
@@ -93,7 +94,7 @@ func (p *parts) addPool(name string, of *infra.GKEPool, after ...pulumi.Resource
 	return pool, err
 }
 
-func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs {
+func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigArgs {
 	c := &container.NodePoolNodeConfigArgs{
 		MachineType: pulumi.String(of.MachineType), Spot: pulumi.Bool(of.Spot),
 		ImageType: pulumi.String("COS_CONTAINERD"), Gvnic: &container.NodePoolNodeConfigGvnicArgs{Enabled: pulumi.Bool(true)},
@@ -125,7 +126,7 @@ func (p *parts) nodeConfig(of *infra.GKEPool) *container.NodePoolNodeConfigArgs 
 // gpuLabel is "true" on nodes with GPUs. Jobs select them by it: the type's own label would make another type another job.
 const gpuLabel = "nvidia.com/gpu.present"
 
-func nodeLabels(of *infra.GKEPool) map[string]string {
+func nodeLabels(of *settings.GKEPool) map[string]string {
 	labels := map[string]string{}
 	maps.Copy(labels, of.Labels)
 	if of.Accelerator != "" {
@@ -141,7 +142,7 @@ func taint(key, value string) container.NodePoolNodeConfigTaintArray {
 }
 
 // firstNodes returns how many nodes a pool begins with in each zone: at least minNodes in all, if that is not more than maxNodes.
-func (p *parts) firstNodes(of *infra.GKEPool) int {
+func (p *parts) firstNodes(of *settings.GKEPool) int {
 	zones := p.g.Zones()
 	return min((of.MinNodes+zones-1)/zones, of.MaxNodes/zones)
 }

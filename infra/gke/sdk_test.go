@@ -25,7 +25,7 @@ func TestSDK(t *testing.T) {
 		t.Fatal(err)
 	}
 	source := map[string]string{typeNetwork: "network.go", typeSubnet: "subnetwork.go", typeRouter: "router.go", typeNAT: "routerNat.go"}
-	for _, r := range first(record(t, settings(), false)) {
+	for _, r := range first(record(t, configured(), false)) {
 		if source[r.Type] == "" {
 			continue
 		}

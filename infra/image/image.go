@@ -12,6 +12,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Image is one that the cluster's nodes can get.
@@ -42,7 +43,7 @@ echo "$IMAGE"`
 var whatBuilds = []string{"create", "dir", "environment"}
 
 // New registers what builds the image of s.Image.
-func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, opts ...pulumi.ResourceOption) (*Image, error) {
+func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster, opts ...pulumi.ResourceOption) (*Image, error) {
 	args, err := command(ctx.Context(), s, cluster)
 	if err != nil {
 		return nil, fmt.Errorf("image.source=%s: %w", s.Image.Source, err)
@@ -67,7 +68,7 @@ func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster, opts ..
 func hasRegistry(cluster *infra.Cluster) bool { return cluster.Registry.OutputState != nil }
 
 // command returns what builds an image and brings it to a cluster.
-func command(ctx context.Context, s *infra.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
+func command(ctx context.Context, s *settings.Settings, cluster *infra.Cluster) (*local.CommandArgs, error) {
 	source, err := filepath.Abs(s.Path(s.Image.Source))
 	if err != nil {
 		return nil, err
@@ -84,11 +85,11 @@ func command(ctx context.Context, s *infra.Settings, cluster *infra.Cluster) (*l
 	if info, err := os.Stat(source); err == nil && !info.IsDir() {
 		at, what = filepath.Dir(source), "./"+filepath.Base(source)
 	}
-	dir, err := s.Here(at)
+	dir, err := infra.Here(s, at)
 	if err != nil {
 		return nil, err
 	}
-	elasticdl, err := s.Program(s.Image.Command, at)
+	elasticdl, err := infra.Program(s, s.Image.Command, at)
 	if err != nil {
 		return nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -24,7 +25,7 @@ const (
 )
 
 // record is what a stack asks for whose image is built, and the image's name as others get it; "" while it is not known.
-func record(t *testing.T, preview bool, s *infra.Settings, cloud string, printed string) ([]graph.Resource, *Image, string, error) {
+func record(t *testing.T, preview bool, s *settings.Settings, cloud string, printed string) ([]graph.Resource, *Image, string, error) {
 	t.Helper()
 	var made *Image
 	var got string
@@ -46,7 +47,7 @@ func record(t *testing.T, preview bool, s *infra.Settings, cloud string, printed
 		if err := ctx.RegisterResource("test:index:Start", "start", pulumi.Map{}, &start); err != nil {
 			return err
 		}
-		if cloud != infra.CloudMinikube {
+		if cloud != settings.CloudMinikube {
 			if err := ctx.RegisterResource("test:index:Registry", "images", pulumi.Map{}, &registry); err != nil {
 				return err
 			}
@@ -79,7 +80,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 }
 
 // project is the directory of a Pulumi.yaml with a model zoo below it, which is where the test runs.
-func project(t *testing.T) *infra.Settings {
+func project(t *testing.T) *settings.Settings {
 	t.Helper()
 	root := t.TempDir()
 	write(t, root, map[string]string{
@@ -87,7 +88,7 @@ func project(t *testing.T) *infra.Settings {
 		"stacks/Pulumi.gke.yaml": "config: {}\n",
 	})
 	t.Chdir(filepath.Join(root, "stacks"))
-	return &infra.Settings{Root: "..", Job: &job.Job{Name: "test-mnist"}, Image: &infra.Image{Source: "zoo"}}
+	return &settings.Settings{Root: "..", Job: &job.Job{Name: "test-mnist"}, Image: &settings.Image{Source: "zoo"}}
 }
 
 func TestGolden(t *testing.T) {
@@ -108,9 +109,9 @@ func TestGolden(t *testing.T) {
 		preview              bool
 		want, policy         string
 	}{
-		{"registry-preview", infra.CloudGKE, printed, true, "", ""},
-		{"registry-up", infra.CloudGKE, printed, false, named, ""},
-		{"minikube-up", infra.CloudMinikube, "elasticdl/test-mnist:0123", false, "elasticdl/test-mnist:0123", "Never"},
+		{"registry-preview", settings.CloudGKE, printed, true, "", ""},
+		{"registry-up", settings.CloudGKE, printed, false, named, ""},
+		{"minikube-up", settings.CloudMinikube, "elasticdl/test-mnist:0123", false, "elasticdl/test-mnist:0123", "Never"},
 	} {
 		all, made, got, err := record(t, test.preview, s, test.cloud, test.printed)
 		if err != nil {
@@ -177,7 +178,7 @@ func TestCommands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, _, _, err := record(t, false, s, infra.CloudGKE, "x"+digest)
+	all, _, _, err := record(t, false, s, settings.CloudGKE, "x"+digest)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestMinikube(t *testing.T) {
 		t.Fatal(err)
 	}
 	image := "elasticdl/test-mnist:" + hash[:16]
-	all, _, _, err := record(t, false, s, infra.CloudMinikube, image)
+	all, _, _, err := record(t, false, s, settings.CloudMinikube, image)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +256,7 @@ func TestAbsoluteSource(t *testing.T) {
 	var images []string
 	for _, source := range []string{"zoo", filepath.Join(filepath.Dir(dir), "zoo")} {
 		s.Image.Source = source
-		all, _, _, err := record(t, false, s, infra.CloudMinikube, "elasticdl/test-mnist:0123")
+		all, _, _, err := record(t, false, s, settings.CloudMinikube, "elasticdl/test-mnist:0123")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,11 +6,11 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // profile is a cluster as minikube calls it, and how it is started.
-type profile struct{ infra.Minikube }
+type profile struct{ settings.Minikube }
 
 // What the start command says on its standard output, which later commands are told.
 const (

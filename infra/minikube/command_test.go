@@ -10,7 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // fakes behave as minikube and kubectl do: a profile is a file, status exits 85 if there is none and 7 if it is stopped,
@@ -117,15 +117,15 @@ func (m machine) calls(verb string) [][]string {
 	return all
 }
 
-func aProfile(name string, change func(*infra.Minikube)) *profile {
-	p := &profile{*settings(change).Minikube}
+func aProfile(name string, change func(*settings.Minikube)) *profile {
+	p := &profile{*configured(change).Minikube}
 	p.Profile, p.Data = name, ""
 	change(&p.Minikube)
 	return p
 }
 
 func TestStartAndDelete(t *testing.T) {
-	m, p := newMachine(t), aProfile("a b'c", func(*infra.Minikube) {})
+	m, p := newMachine(t), aProfile("a b'c", func(*settings.Minikube) {})
 	p.Data = filepath.Join(m.dir, `my "data's $HOME`)
 	m.refused(p.create(), "", "there is no such directory")
 	if got := m.profiles(); got != "" {
@@ -163,7 +163,7 @@ func TestStartAndDelete(t *testing.T) {
 
 // What somebody else has started is neither taken for the stack's nor deleted.
 func TestOfSomebodyElse(t *testing.T) {
-	m, p := newMachine(t), aProfile("minikube", func(*infra.Minikube) {})
+	m, p := newMachine(t), aProfile("minikube", func(*settings.Minikube) {})
 	for _, state := range []string{"Running", "Stopped"} {
 		m.write("profiles/minikube", state)
 		m.refused(p.create(), "", "minikube.profile: minikube is there already, and not of this stack")
@@ -176,7 +176,7 @@ func TestOfSomebodyElse(t *testing.T) {
 
 func TestAdopt(t *testing.T) {
 	m := newMachine(t)
-	adopt := aProfile("minikube", func(m *infra.Minikube) { m.Adopt = true })
+	adopt := aProfile("minikube", func(m *settings.Minikube) { m.Adopt = true })
 	m.refused(adopt.create(), "", "minikube.adopt: true: there is no profile minikube")
 	for _, state := range []string{"Running", "Stopped"} {
 		m.write("profiles/minikube", state)
@@ -206,7 +206,7 @@ func TestAdopt(t *testing.T) {
 // The stack may give away what it started, and cannot come to own what it adopted.
 func TestAdoptLater(t *testing.T) {
 	m := newMachine(t)
-	own, adopt := aProfile("p", func(*infra.Minikube) {}), aProfile("p", func(m *infra.Minikube) { m.Adopt = true })
+	own, adopt := aProfile("p", func(*settings.Minikube) {}), aProfile("p", func(m *settings.Minikube) { m.Adopt = true })
 	out := m.must(own.create(), "")
 	out = m.must(adopt.update(), out)
 	m.must(adopt.delete(), out)
@@ -219,7 +219,7 @@ func TestAdoptLater(t *testing.T) {
 
 // A start that fails leaves nothing, and can be tried again.
 func TestStartFails(t *testing.T) {
-	m, p := newMachine(t), aProfile("p", func(*infra.Minikube) {})
+	m, p := newMachine(t), aProfile("p", func(*settings.Minikube) {})
 	m.write("broken", "")
 	if out, err, code := m.run(p.create(), ""); code != 80 || out != "" || !strings.Contains(err, "X Exiting") {
 		t.Errorf("exit code %d: %q, %q", code, out, err)
@@ -234,7 +234,7 @@ func TestStartFails(t *testing.T) {
 }
 
 func TestNoMinikube(t *testing.T) {
-	m, p := newMachine(t), aProfile("p", func(*infra.Minikube) {})
+	m, p := newMachine(t), aProfile("p", func(*settings.Minikube) {})
 	if err := os.Remove(filepath.Join(m.dir, "minikube")); err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // data is the volume: a directory of the node that minikube keeps when it is stopped, or one of this machine that is mounted there.
@@ -33,7 +34,7 @@ const data = "/data"
 type component struct{ pulumi.ResourceState }
 
 // New registers the commands that make a cluster.
-func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
+func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 	p := profile{*s.Minikube}
 	p.Profile = cmp.Or(p.Profile, s.Name(40))
 	if p.Data != "" {
@@ -66,7 +67,7 @@ func New(ctx *pulumi.Context, s *infra.Settings) (*infra.Cluster, error) {
 	if p.Data != "" {
 		kind = core.HostPathDirectory // one that is not mounted any more is not to be made anew, empty
 	}
-	cluster.Volume = &infra.Volume{Claim: infra.ClaimMinikube, ID: cluster.ID, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
+	cluster.Volume = &infra.Volume{Claim: settings.ClaimMinikube, ID: cluster.ID, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
 		HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
 	}}
 	if !p.Adopt {

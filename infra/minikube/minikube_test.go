@@ -12,6 +12,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 )
 
@@ -20,13 +21,13 @@ const (
 	userType    = "test:kubernetes:Provider"
 )
 
-func settings(change func(*infra.Minikube)) *infra.Settings {
-	m := &infra.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
+func configured(change func(*settings.Minikube)) *settings.Settings {
+	m := &settings.Minikube{Driver: "docker", CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0", Data: "/home/me/data"}
 	change(m)
-	return &infra.Settings{Project: "elasticdl", Stack: "test", Cloud: infra.CloudMinikube, Minikube: m, Platform: infra.Platform{Namespace: "research"}}
+	return &settings.Settings{Project: "elasticdl", Stack: "test", Cloud: settings.CloudMinikube, Minikube: m, Platform: settings.Platform{Namespace: "research"}}
 }
 
-func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.Resource, *infra.Cluster) {
+func record(t *testing.T, preview bool, change func(*settings.Minikube)) ([]graph.Resource, *infra.Cluster) {
 	t.Helper()
 	var c *infra.Cluster
 	outputs := func(graph.Resource) resource.PropertyMap {
@@ -36,7 +37,7 @@ func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.R
 		return resource.PropertyMap{"stdout": resource.NewProperty("contexts: [{name: elasticdl-test, context: {user: elasticdl-test}}]"), "stderr": resource.NewProperty("")}
 	}
 	all, err := graph.Record(graph.Cloud{Outputs: outputs, Preview: preview}, func(ctx *pulumi.Context) (err error) {
-		if c, err = New(ctx, settings(change)); err != nil {
+		if c, err = New(ctx, configured(change)); err != nil {
 			return err
 		}
 		if preview { // mocks take no secret that is not known
@@ -53,17 +54,17 @@ func record(t *testing.T, preview bool, change func(*infra.Minikube)) ([]graph.R
 
 func TestGolden(t *testing.T) {
 	for name, preview := range map[string]bool{"preview": true, "up": false} {
-		all, _ := record(t, preview, func(*infra.Minikube) {})
+		all, _ := record(t, preview, func(*settings.Minikube) {})
 		graph.Golden(t, name, all)
 	}
-	all, _ := record(t, true, func(m *infra.Minikube) { m.Adopt = true })
+	all, _ := record(t, true, func(m *settings.Minikube) { m.Adopt = true })
 	graph.Golden(t, "adopt", all)
 }
 
 // M01, M02.
 func TestLaws(t *testing.T) {
 	for _, adopt := range []bool{false, true} {
-		all, c := record(t, true, func(m *infra.Minikube) { m.Adopt = adopt })
+		all, c := record(t, true, func(m *settings.Minikube) { m.Adopt = adopt })
 		start, kubeconfig := graph.Find(all, commandType, "start"), graph.Find(all, commandType, "kubeconfig")
 		if !start.Options.DeleteBeforeReplace || !slices.Contains(start.Options.ReplaceOnChanges, "triggers[*]") {
 			t.Errorf("start has %+v", start.Options)
@@ -74,7 +75,7 @@ func TestLaws(t *testing.T) {
 		if logging := kubeconfig.Inputs["logging"]; !logging.DeepEquals(resource.NewProperty("none")) {
 			t.Errorf("the kubeconfig is logged to %v", logging)
 		}
-		up, _ := record(t, false, func(m *infra.Minikube) { m.Adopt = adopt })
+		up, _ := record(t, false, func(m *settings.Minikube) { m.Adopt = adopt })
 		user := graph.Find(up, userType, "user")
 		if !user.Inputs["kubeconfig"].IsSecret() || !slices.Contains(user.Options.DependsOn, commandType+" start") {
 			t.Errorf("what uses the cluster has %v, and %+v", user.Inputs, user.Options)
@@ -98,19 +99,19 @@ func TestLaws(t *testing.T) {
 
 // Every flag that a profile is started with is a reason to start another: minikube does not change one that there is.
 func TestTriggers(t *testing.T) {
-	base, _ := record(t, true, func(*infra.Minikube) {})
+	base, _ := record(t, true, func(*settings.Minikube) {})
 	seen := map[string]string{flagsOf(t, base): "nothing"}
-	for name, change := range map[string]func(*infra.Minikube){
-		"profile":           func(m *infra.Minikube) { m.Profile = "other" },
-		"driver":            func(m *infra.Minikube) { m.Driver = "kvm2" },
-		"cpus":              func(m *infra.Minikube) { m.CPUs = 3 },
-		"memoryMb":          func(m *infra.Minikube) { m.MemoryMB = 8192 },
-		"diskGb":            func(m *infra.Minikube) { m.DiskGB = 60 },
-		"kubernetesVersion": func(m *infra.Minikube) { m.KubernetesVersion = "v1.36.0" },
-		"cni":               func(m *infra.Minikube) { m.CNI = "calico" },
-		"gpus":              func(m *infra.Minikube) { m.GPUs = "all" },
-		"data":              func(m *infra.Minikube) { m.Data = "/home/me/other" },
-		"no data":           func(m *infra.Minikube) { m.Data = "" },
+	for name, change := range map[string]func(*settings.Minikube){
+		"profile":           func(m *settings.Minikube) { m.Profile = "other" },
+		"driver":            func(m *settings.Minikube) { m.Driver = "kvm2" },
+		"cpus":              func(m *settings.Minikube) { m.CPUs = 3 },
+		"memoryMb":          func(m *settings.Minikube) { m.MemoryMB = 8192 },
+		"diskGb":            func(m *settings.Minikube) { m.DiskGB = 60 },
+		"kubernetesVersion": func(m *settings.Minikube) { m.KubernetesVersion = "v1.36.0" },
+		"cni":               func(m *settings.Minikube) { m.CNI = "calico" },
+		"gpus":              func(m *settings.Minikube) { m.GPUs = "all" },
+		"data":              func(m *settings.Minikube) { m.Data = "/home/me/other" },
+		"no data":           func(m *settings.Minikube) { m.Data = "" },
 	} {
 		all, _ := record(t, true, change)
 		flags := flagsOf(t, all)
@@ -134,14 +135,14 @@ func flagsOf(t *testing.T, all []graph.Resource) string {
 }
 
 func TestCluster(t *testing.T) {
-	_, c := record(t, false, func(m *infra.Minikube) { m.CNI, m.GPUs, m.Data = "calico", "all", "" })
+	_, c := record(t, false, func(m *settings.Minikube) { m.CNI, m.GPUs, m.Data = "calico", "all", "" })
 	if !c.NetPolicies || c.GPU.NodeSelector == nil || c.GPU.DevicePlugin {
 		t.Errorf("%+v", c)
 	}
 	if is := c.Volume.Source.HostPath; is.Path != "/data" || *is.Type != core.HostPathDirectoryOrCreate {
 		t.Errorf("without a mount the volume is %+v", is)
 	}
-	if _, c = record(t, false, func(m *infra.Minikube) { m.CNI = "flannel" }); c.NetPolicies {
+	if _, c = record(t, false, func(m *settings.Minikube) { m.CNI = "flannel" }); c.NetPolicies {
 		t.Error("flannel obeys NetworkPolicies")
 	}
 }
@@ -165,7 +166,7 @@ func TestRelativeData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, _ := record(t, true, func(m *infra.Minikube) { m.Data = "testdata" })
+	all, _ := record(t, true, func(m *settings.Minikube) { m.Data = "testdata" })
 	if flags := flagsOf(t, all); !strings.Contains(flags, "--mount-string="+here+"/testdata:/data") {
 		t.Errorf("flags %s", flags)
 	}

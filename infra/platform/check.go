@@ -2,8 +2,6 @@ package platform
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,37 +9,25 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// Check reports, joined and by their paths, what a stack's job would be refused for when its pods are made, and what
-// only some clouds have. What is wrong with settings by themselves [infra.Load] has said.
-func Check(s *infra.Settings) error {
-	p := problems{project: s.Project}
-	p.checkPodSecurity(s)
-	p.checkQuota(s)
+// Check reports what a stack's job would be refused for when its pods are made, and what only some clouds have. It is a
+// [settings.Check].
+func Check(s *settings.Settings, p *settings.Problems) {
+	checkPodSecurity(s, p)
+	checkQuota(s, p)
 	class, shared := s.Platform.StorageClass, s.EKS != nil && s.EKS.EFS != nil
-	p.check(class == "" || shared, "platform.storageClass: %s: %s", class, needsEFS)
-	return errors.Join(p.all...)
+	p.Check(class == "" || shared, "platform.storageClass", "%s: %s", class, needsEFS)
 }
 
 const needsEFS = "expected eks.efs, where volumes on demand are directories; elsewhere each were a disk or file server that outlives the stack: use subPath with the stack's claim"
 
-type problems struct {
-	project string
-	all     []error
-}
-
-func (p *problems) check(ok bool, format string, args ...any) {
-	if !ok {
-		p.all = append(p.all, fmt.Errorf(p.project+":"+format, args...))
-	}
-}
-
-func (p *problems) checkPodSecurity(s *infra.Settings) {
+// checkPodSecurity refuses a job whose pods the namespace would not take.
+func checkPodSecurity(s *settings.Settings, p *settings.Problems) {
 	level := podSecurity(s)
 	bad := map[string]bool{}
 	for _, t := range pods(s.Job) {
@@ -49,11 +35,11 @@ func (p *problems) checkPodSecurity(s *infra.Settings) {
 			bad[complaint] = true
 		}
 	}
-	p.check(len(bad) == 0, "platform.podSecurity: %s: the job's pods would be refused: %s", level, strings.Join(slices.Sorted(maps.Keys(bad)), "; "))
+	p.Check(len(bad) == 0, "platform.podSecurity", "%s: the job's pods would be refused: %s", level, strings.Join(slices.Sorted(maps.Keys(bad)), "; "))
 }
 
 // checkQuota refuses a job whose pods do not say how much they want of what a quota counts.
-func (p *problems) checkQuota(s *infra.Settings) {
+func checkQuota(s *settings.Settings, p *settings.Problems) {
 	for _, name := range slices.Sorted(maps.Keys(s.Platform.Quota)) {
 		of, limit := strings.CutPrefix(name, "limits.")
 		of = strings.TrimPrefix(of, "requests.")
@@ -72,13 +58,13 @@ func (p *problems) checkQuota(s *infra.Settings) {
 				}
 			}
 		}
-		p.check(len(silent) == 0, "platform.quota.%s: the job's pods would be refused: they do not say how much they want of that: %s", name, strings.Join(silent, ", "))
+		p.Check(len(silent) == 0, settings.Join("platform.quota", name), "the job's pods would be refused: they do not say how much they want of that: %s", strings.Join(silent, ", "))
 	}
 }
 
 // podSecurity returns the level of the namespace: as set, or the strictest that the job's pods pass, of those that are not the
 // strictest of all: that one refuses also what people start by hand.
-func podSecurity(s *infra.Settings) string {
+func podSecurity(s *settings.Settings) string {
 	level := cmp.Or(s.Platform.PodSecurity, baseline)
 	if s.Platform.PodSecurity == "" && slices.ContainsFunc(pods(s.Job), func(t core.PodTemplateSpec) bool { return len(against(baseline, &t)) > 0 }) {
 		level = privileged

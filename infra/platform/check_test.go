@@ -9,7 +9,7 @@ import (
 	rbac "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
@@ -28,26 +28,26 @@ func TestCheck(t *testing.T) {
 	few := aJob(t)
 	few.PS.Request, few.Worker.Request = job.Resources{"cpu": "1"}, job.Resources{"cpu": "1"}
 	for name, test := range map[string]struct {
-		change func(*infra.Settings)
+		change func(*settings.Settings)
 		want   string
 	}{
-		"good":       {func(s *infra.Settings) {}, ""},
-		"no job":     {func(s *infra.Settings) { s.Job, s.Platform.PodSecurity = nil, restricted }, ""},
-		"restricted": {func(s *infra.Settings) { s.Platform.PodSecurity = restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has not runAsNonRoot true; container ps has not runAsNonRoot true; container worker has not runAsNonRoot true"},
-		"host path": {func(s *infra.Settings) {
+		"good":       {func(s *settings.Settings) {}, ""},
+		"no job":     {func(s *settings.Settings) { s.Job, s.Platform.PodSecurity = nil, restricted }, ""},
+		"restricted": {func(s *settings.Settings) { s.Platform.PodSecurity = restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has not runAsNonRoot true; container ps has not runAsNonRoot true; container worker has not runAsNonRoot true"},
+		"host path": {func(s *settings.Settings) {
 			s.Job, s.Platform.PodSecurity = aJob(t, "--volume=host_path=/data,mount_path=/data"), baseline
 		}, "elasticdl:platform.podSecurity: baseline: the job's pods would be refused: volume volume-0 is a hostPath"},
-		"as it allows": {func(s *infra.Settings) { s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data") }, ""},
-		"quota": {func(s *infra.Settings) {
+		"as it allows": {func(s *settings.Settings) { s.Job = aJob(t, "--volume=host_path=/data,mount_path=/data") }, ""},
+		"quota": {func(s *settings.Settings) {
 			s.Job, s.Platform.Quota = few, map[string]string{"pods": "9", "limits.cpu": "9", "memory": "9Gi", "limits.memory": "9Gi"}
-		}, "elasticdl:platform.quota.limits.memory: the job's pods would be refused: they do not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
-		"built image":   {func(s *infra.Settings) { s.Job.Image, s.Platform.PodSecurity = "", restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
-		"storage class": {func(s *infra.Settings) { s.EKS.EFS, s.Platform.StorageClass = nil, "c" }, "elasticdl:platform.storageClass: c: expected eks.efs"},
+		}, "elasticdl:platform.quota[\"limits.memory\"]: the job's pods would be refused: they do not say how much they want of that: worker, ps\nelasticdl:platform.quota.memory: the job's pods"},
+		"built image":   {func(s *settings.Settings) { s.Job.Image, s.Platform.PodSecurity = "", restricted }, "elasticdl:platform.podSecurity: restricted: the job's pods would be refused: container master has"},
+		"storage class": {func(s *settings.Settings) { s.EKS.EFS, s.Platform.StorageClass = nil, "c" }, "elasticdl:platform.storageClass: c: expected eks.efs"},
 	} {
-		s := settings(infra.CloudEKS)
+		s := configured(settings.CloudEKS)
 		s.Job = aJob(t)
 		test.change(s)
-		err := Check(s)
+		err := s.Verify(Check)
 		if (err == nil) != (test.want == "") || err != nil && !strings.HasPrefix(err.Error(), test.want) {
 			t.Errorf("%s: got:\n%v\nwant:\n%s", name, err, test.want)
 		}
@@ -79,8 +79,8 @@ func TestNamespaceTakesPods(t *testing.T) {
 		{[]string{hook(`{"worker_pod_spec":{"containers":[{"name":"worker","securityContext":{"capabilities":{"add":["NET_BIND_SERVICE"]}}}]}}`)}, "", baseline},
 		{[]string{hook(`{"worker_pod_spec":{"volumes":[{"name":"shm","emptyDir":{"medium":"Memory"}}]}}`)}, "", baseline},
 	} {
-		s := &infra.Settings{Project: "elasticdl", Cloud: infra.CloudGKE, Job: aJob(t, test.flags...), Platform: infra.Platform{Namespace: "research", PodSecurity: test.set}}
-		if err := Check(s); (err == nil) != (test.level != "") {
+		s := &settings.Settings{Project: "elasticdl", Cloud: settings.CloudGKE, Job: aJob(t, test.flags...), Platform: settings.Platform{Namespace: "research", PodSecurity: test.set}}
+		if err := s.Verify(Check); (err == nil) != (test.level != "") {
 			t.Errorf("%q with %q: %v", test.flags, test.set, err)
 		} else if err != nil {
 			continue
@@ -184,9 +184,9 @@ func TestDevicePlugin(t *testing.T) {
 // K14: what a job needs goes through.
 func TestNetworkPolicy(t *testing.T) {
 	for cloud, metadata := range map[string][]string{
-		infra.CloudGKE:      {"169.254.169.254/32 80", "169.254.169.252/32 988"},
-		infra.CloudEKS:      {"169.254.170.23/32 80", "fd00:ec2::23/128 80"},
-		infra.CloudMinikube: nil,
+		settings.CloudGKE:      {"169.254.169.254/32 80", "169.254.169.252/32 988"},
+		settings.CloudEKS:      {"169.254.170.23/32 80", "fd00:ec2::23/128 80"},
+		settings.CloudMinikube: nil,
 	} {
 		n := networkPolicy("research", cloud)
 		var got []string

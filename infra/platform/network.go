@@ -6,7 +6,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -40,8 +40,8 @@ var metadata = map[string][]struct {
 	cidr string
 	port int32
 }{
-	infra.CloudGKE: {{"169.254.169.254/32", 80}, {"169.254.169.252/32", 988}},
-	infra.CloudEKS: {{"169.254.170.23/32", 80}, {"fd00:ec2::23/128", 80}},
+	settings.CloudGKE: {{"169.254.169.254/32", 80}, {"169.254.169.252/32", 988}},
+	settings.CloudEKS: {{"169.254.170.23/32", 80}, {"fd00:ec2::23/128", 80}},
 }
 
 func ports(protocol core.Protocol, numbers ...int32) []networking.NetworkPolicyPort {

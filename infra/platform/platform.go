@@ -27,6 +27,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Platform is what jobs of the stack stand on.
@@ -40,8 +41,8 @@ type Platform struct {
 }
 
 // New registers the platform on a cluster.
-func New(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) (*Platform, error) {
-	if err := Check(s); err != nil {
+func New(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) (*Platform, error) {
+	if err := s.Verify(Check); err != nil {
 		return nil, err
 	}
 	if s.Platform.NetworkPolicy && !cluster.NetPolicies {
@@ -104,7 +105,7 @@ const (
 
 // objects returns those that a cluster gets, in the order in which they are registered: the namespace first, and the claim after
 // its volume, since Pulumi waits for five minutes for a claim to be bound, and then fails.
-func objects(s *infra.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
+func objects(s *settings.Settings, cluster *infra.Cluster) ([]infra.Object, error) {
 	of := s.Platform
 	var all []infra.Object
 	add := func(name string, o runtime.Object) { all = append(all, infra.Object{Name: name, Object: o}) }

@@ -12,6 +12,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -24,7 +25,7 @@ const (
 
 // clusters are as those of the clouds.
 var clusters = map[string]func(*infra.Cluster, pulumi.StringInput){
-	infra.CloudGKE: func(c *infra.Cluster, address pulumi.StringInput) {
+	settings.CloudGKE: func(c *infra.Cluster, address pulumi.StringInput) {
 		c.NetPolicies = true
 		c.Volume = &infra.Volume{
 			Claim: "fileserver-claim", CapacityGB: 1024, Holes: map[string]pulumi.StringInput{"{address}": address},
@@ -35,7 +36,7 @@ var clusters = map[string]func(*infra.Cluster, pulumi.StringInput){
 		}
 		c.GPU.NodeSelector = map[string]string{"cloud.google.com/gke-accelerator": "nvidia-tesla-t4"}
 	},
-	infra.CloudEKS: func(c *infra.Cluster, address pulumi.StringInput) {
+	settings.CloudEKS: func(c *infra.Cluster, address pulumi.StringInput) {
 		c.NetPolicies = true
 		c.Volume = &infra.Volume{
 			Claim: "efs-claim", CapacityGB: 1024, Holes: map[string]pulumi.StringInput{"{file-system}": address},
@@ -43,31 +44,31 @@ var clusters = map[string]func(*infra.Cluster, pulumi.StringInput){
 		}
 		c.GPU = infra.GPU{NodeSelector: map[string]string{"nvidia.com/gpu.present": "true"}, DevicePlugin: true}
 	},
-	infra.CloudMinikube: func(c *infra.Cluster, _ pulumi.StringInput) {
+	settings.CloudMinikube: func(c *infra.Cluster, _ pulumi.StringInput) {
 		c.Context = "elasticdl-test"
 		c.Volume = &infra.Volume{Claim: "data-claim", CapacityGB: 50, Source: core.PersistentVolumeSource{HostPath: &core.HostPathVolumeSource{Path: "/data"}}}
 	},
 }
 
-func settings(cloud string) *infra.Settings {
-	s := &infra.Settings{Project: "elasticdl", Stack: "test", Cloud: cloud, Platform: infra.Platform{Namespace: "research"}}
+func configured(cloud string) *settings.Settings {
+	s := &settings.Settings{Project: "elasticdl", Stack: "test", Cloud: cloud, Platform: settings.Platform{Namespace: "research"}}
 	switch cloud {
-	case infra.CloudGKE:
-		s.GKE = &infra.GKE{}
+	case settings.CloudGKE:
+		s.GKE = &settings.GKE{}
 		s.Platform.PriorityClasses = map[string]int32{"low": 500, "nightly": -10}
 		s.Platform.NetworkPolicy = true
-	case infra.CloudEKS:
-		s.EKS = &infra.EKS{EFS: &infra.EFS{}}
+	case settings.CloudEKS:
+		s.EKS = &settings.EKS{EFS: &settings.EFS{}}
 		s.Platform.Quota = map[string]string{"requests.cpu": "64", "limits.memory": "256Gi", "requests.nvidia.com/gpu": "8"}
 		s.Platform.NetworkPolicy, s.Platform.StorageClass = true, "shared"
 	default:
-		s.Minikube = &infra.Minikube{}
+		s.Minikube = &settings.Minikube{}
 	}
 	return s
 }
 
 // record is what New asks for on a cluster of the cloud, by change.
-func record(t *testing.T, s *infra.Settings, preview bool, changes ...func(*infra.Cluster)) (all []graph.Resource, p *Platform, err error) {
+func record(t *testing.T, s *settings.Settings, preview bool, changes ...func(*infra.Cluster)) (all []graph.Resource, p *Platform, err error) {
 	t.Helper()
 	cloud := graph.Cloud{Preview: preview, Outputs: func(r graph.Resource) resource.PropertyMap {
 		if r.Type != cloudCluster || preview {
@@ -100,10 +101,10 @@ func record(t *testing.T, s *infra.Settings, preview bool, changes ...func(*infr
 }
 
 func TestGolden(t *testing.T) {
-	for _, cloud := range []string{infra.CloudGKE, infra.CloudEKS, infra.CloudMinikube} {
+	for _, cloud := range []string{settings.CloudGKE, settings.CloudEKS, settings.CloudMinikube} {
 		for name, preview := range map[string]bool{cloud + "-preview": true, cloud + "-up": false} {
 			t.Run(name, func(t *testing.T) {
-				all, p, err := record(t, settings(cloud), preview)
+				all, p, err := record(t, configured(cloud), preview)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -123,8 +124,8 @@ func within(all []graph.Resource) []graph.Resource {
 
 // K05, K08, K09, K10, K12: what all objects have.
 func TestLaws(t *testing.T) {
-	for _, cloud := range []string{infra.CloudGKE, infra.CloudEKS, infra.CloudMinikube} {
-		all, _, err := record(t, settings(cloud), true)
+	for _, cloud := range []string{settings.CloudGKE, settings.CloudEKS, settings.CloudMinikube} {
+		all, _, err := record(t, configured(cloud), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func at(r graph.Resource, path ...resource.PropertyKey) resource.PropertyValue {
 // K10: who knows that a cluster is gone says so, for one command.
 func TestDeleteUnreachable(t *testing.T) {
 	t.Setenv("PULUMI_K8S_DELETE_UNREACHABLE", "true")
-	all, _, err := record(t, settings(infra.CloudMinikube), false)
+	all, _, err := record(t, configured(settings.CloudMinikube), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +188,7 @@ func TestDeleteUnreachable(t *testing.T) {
 
 // K03: the API refuses to change a PriorityClass, and two of a name.
 func TestPriorityClasses(t *testing.T) {
-	all, _, err := record(t, settings(infra.CloudGKE), true)
+	all, _, err := record(t, configured(settings.CloudGKE), true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,8 +212,8 @@ func TestPriorityClasses(t *testing.T) {
 
 // K04: a static claim.
 func TestVolume(t *testing.T) {
-	for cloud, source := range map[string]string{infra.CloudGKE: "10.0.0.2", infra.CloudEKS: "10.0.0.2::fsap-1", infra.CloudMinikube: "/data"} {
-		all, p, err := record(t, settings(cloud), false)
+	for cloud, source := range map[string]string{settings.CloudGKE: "10.0.0.2", settings.CloudEKS: "10.0.0.2::fsap-1", settings.CloudMinikube: "/data"} {
+		all, p, err := record(t, configured(cloud), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -256,7 +257,7 @@ func TestGrown(t *testing.T) {
 	sizes := map[int]string{1024: "1Ti", 2560: "2560Gi"}
 	var before string
 	for _, gb := range slices.Sorted(maps.Keys(sizes)) {
-		all, _, err := record(t, settings(infra.CloudGKE), false, func(c *infra.Cluster) { c.Volume.CapacityGB = gb })
+		all, _, err := record(t, configured(settings.CloudGKE), false, func(c *infra.Cluster) { c.Volume.CapacityGB = gb })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -280,7 +281,7 @@ func keys(path string) (all []resource.PropertyKey) {
 
 // Of a cluster that stays when the stack goes, each object is deleted by itself.
 func TestAdopted(t *testing.T) {
-	all, _, err := record(t, settings(infra.CloudMinikube), false, func(c *infra.Cluster) { c.Resource = nil })
+	all, _, err := record(t, configured(settings.CloudMinikube), false, func(c *infra.Cluster) { c.Resource = nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,12 +293,12 @@ func TestAdopted(t *testing.T) {
 }
 
 func TestRefused(t *testing.T) {
-	s := settings(infra.CloudMinikube)
+	s := configured(settings.CloudMinikube)
 	s.Platform.NetworkPolicy = true
 	if all, _, err := record(t, s, true); err == nil || !strings.Contains(err.Error(), "platform.networkPolicy: true: ") || len(within(all)) > 0 {
 		t.Errorf("a policy that nobody obeys: %v, after %d objects", err, len(within(all)))
 	}
-	s = settings(infra.CloudGKE)
+	s = configured(settings.CloudGKE)
 	s.Job = job.Default()
 	s.Platform.StorageClass = "shared"
 	if all, _, err := record(t, s, true); err == nil || !strings.Contains(err.Error(), "elasticdl:platform.storageClass: shared: expected eks.efs") || len(within(all)) > 0 {

@@ -11,11 +11,12 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // inputs returns what the component remembers of the cluster from one update to the next, so that a preview can compare. The
 // kubeconfig stays the first: it is asked only whether that cluster is there.
-func inputs(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) pulumi.Map {
+func inputs(ctx *pulumi.Context, s *settings.Settings, cluster *infra.Cluster) pulumi.Map {
 	m := pulumi.Map{"nodes": pulumi.ToStringMap(nodes(s))}
 	if !ctx.RunningWithMocks() { // which take no secret that is not known
 		m["cluster"], m["kubeconfig"] = cluster.ID, pulumi.ToSecret(cluster.Kubeconfig).(pulumi.StringOutput)
@@ -24,17 +25,17 @@ func inputs(ctx *pulumi.Context, s *infra.Settings, cluster *infra.Cluster) pulu
 }
 
 // nodes returns what the nodes of each pool are, by the setting: of a change clouds make other nodes, and drain those that there are.
-func nodes(s *infra.Settings) map[string]string {
+func nodes(s *settings.Settings) map[string]string {
 	all := map[string]string{}
 	if g := s.GKE; g != nil {
-		for name, p := range map[string]*infra.GKEPool{"gke.systemPool": &g.SystemPool, "gke.workerPool": g.WorkerPool, "gke.gpuPool": g.GPUPool} {
+		for name, p := range map[string]*settings.GKEPool{"gke.systemPool": &g.SystemPool, "gke.workerPool": g.WorkerPool, "gke.gpuPool": g.GPUPool} {
 			if p != nil {
 				all[name] = fmt.Sprintf("%s, disk %d, spot %t, %d %s %s", p.MachineType, p.DiskGB, p.Spot, p.GPUs, p.Accelerator, p.GPUDriver)
 			}
 		}
 	}
 	if e := s.EKS; e != nil {
-		for name, g := range map[string]*infra.EKSGroup{"eks.systemGroup": &e.SystemGroup, "eks.workerGroup": e.WorkerGroup, "eks.gpuGroup": e.GPUGroup} {
+		for name, g := range map[string]*settings.EKSGroup{"eks.systemGroup": &e.SystemGroup, "eks.workerGroup": e.WorkerGroup, "eks.gpuGroup": e.GPUGroup} {
 			if g != nil {
 				all[name] = fmt.Sprintf("%s, disk %d, spot %t, version %s", strings.Join(g.InstanceTypes, " "), g.DiskGB, g.Spot, e.Version)
 			}
@@ -44,7 +45,7 @@ func nodes(s *infra.Settings) map[string]string {
 }
 
 // rails returns what stands between a preview and the loss of a cluster, or of the nodes that a job runs on.
-func rails(ctx *pulumi.Context, s *infra.Settings, g *infra.Guard) (pulumi.ResourceOption, error) {
+func rails(ctx *pulumi.Context, s *settings.Settings, g *infra.Guard) (pulumi.ResourceOption, error) {
 	hook, err := g.Hook("the cluster stays", func(a *pulumi.ResourceHookArgs) error {
 		if err := sameCluster(s, g, a.OldInputs, a.NewInputs); err != nil {
 			return err
@@ -66,7 +67,7 @@ func rails(ctx *pulumi.Context, s *infra.Settings, g *infra.Guard) (pulumi.Resou
 }
 
 // sameCluster refuses that a cluster is replaced while it is there. One that is gone may be made again.
-func sameCluster(s *infra.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
+func sameCluster(s *settings.Settings, g *infra.Guard, was, now resource.PropertyMap) error {
 	before, after := text(was["cluster"]), text(now["cluster"])
 	if before == "" || before == after || slices.Contains(s.Policy.Allow, infra.RuleReplacedCluster) || !g.Answers(text(was["kubeconfig"])) {
 		return nil

@@ -9,12 +9,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // checkShared looks for what is another's and shared: the namespace, and classes with their values. What is not there is
 // told, and so is what is this stack's own: no longer asked for, the engine would delete it. A cluster that is not known yet
 // is not looked at.
-func checkShared(s *infra.Settings, g *infra.Guard) error {
+func checkShared(s *settings.Settings, g *infra.Guard) error {
 	var found []error
 	say := func(format string, args ...any) {
 		found = append(found, fmt.Errorf(s.Project+":platform."+format, args...))

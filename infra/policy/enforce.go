@@ -9,14 +9,14 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi/internals"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Enforce judges every resource that the program asks for from now on, with all that s allows. A preview goes on to the
 // end, so that it says everything that is wrong, and then fails; an update makes nothing that is wrong, and fails.
 // With mocks it does nothing: tests give what they recorded to [Check].
-func Enforce(ctx *pulumi.Context, s *infra.Settings) error {
-	if err := Known(s); err != nil || ctx.RunningWithMocks() {
+func Enforce(ctx *pulumi.Context, s *settings.Settings) error {
+	if err := s.Verify(Known); err != nil || ctx.RunningWithMocks() {
 		return err
 	}
 	allow := s.Policy.Allow

@@ -12,7 +12,7 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/common/workspace"
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // stack is one of the real engine, with a program that needs no provider.
@@ -61,7 +61,7 @@ func ask(ctx *pulumi.Context, kind, name string, inputs pulumi.Map, opts ...pulu
 }
 
 // crooked asks for much that is wrong: in secrets, in lists, and in what depends on what is wrong.
-func crooked(s *infra.Settings) pulumi.RunFunc {
+func crooked(s *settings.Settings) pulumi.RunFunc {
 	return func(ctx *pulumi.Context) error {
 		if err := Enforce(ctx, s); err != nil {
 			return err
@@ -87,7 +87,7 @@ var wrong = []string{
 }
 
 func TestPreviewSaysAllThatIsWrong(t *testing.T) {
-	s := stack(t, crooked(&infra.Settings{ProtectStorage: true}))
+	s := stack(t, crooked(&settings.Settings{ProtectStorage: true}))
 	result, err := s.Preview(t.Context())
 	if err == nil {
 		t.Fatalf("a crooked stack is fine: %s", result.StdOut)
@@ -101,7 +101,7 @@ func TestPreviewSaysAllThatIsWrong(t *testing.T) {
 
 // An update is refused also if nobody looked at a preview: Automation API skips it.
 func TestUpdateMakesNothingWrong(t *testing.T) {
-	s := stack(t, crooked(&infra.Settings{ProtectStorage: true}))
+	s := stack(t, crooked(&settings.Settings{ProtectStorage: true}))
 	_, err := s.Up(t.Context())
 	if err == nil || !strings.Contains(err.Error(), wrong[0]) || !strings.Contains(err.Error(), wrong[1]) {
 		t.Errorf("%v, want %s", err, wrong[0])
@@ -116,7 +116,7 @@ func TestUpdateMakesNothingWrong(t *testing.T) {
 }
 
 func TestAllowed(t *testing.T) {
-	s := stack(t, crooked(&infra.Settings{Policy: infra.Policy{Allow: []string{"unencrypted-volume", "open-ingress:nfs"}}}))
+	s := stack(t, crooked(&settings.Settings{Policy: settings.Policy{Allow: []string{"unencrypted-volume", "open-ingress:nfs"}}}))
 	if _, err := s.Preview(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -126,7 +126,7 @@ func TestAllowed(t *testing.T) {
 }
 
 func TestUnknownRule(t *testing.T) {
-	s := stack(t, crooked(&infra.Settings{Policy: infra.Policy{Allow: []string{"open-ingress", "unencrypted", "x:y"}}}))
+	s := stack(t, crooked(&settings.Settings{Policy: settings.Policy{Allow: []string{"open-ingress", "unencrypted", "x:y"}}}))
 	_, err := s.Preview(t.Context())
 	if err == nil {
 		t.Fatal("rules that there are not are allowed")
@@ -144,7 +144,7 @@ func TestEnforceChangesNothing(t *testing.T) {
 	for i := range states {
 		s := stack(t, func(ctx *pulumi.Context) error {
 			if i == 0 {
-				if err := Enforce(ctx, &infra.Settings{}); err != nil {
+				if err := Enforce(ctx, &settings.Settings{}); err != nil {
 					return err
 				}
 			}

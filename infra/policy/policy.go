@@ -1,14 +1,13 @@
 package policy
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/pulumi/pulumi/sdk/v3/go/common/resource"
 
-	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
 
 // Resource is what a program asks for.
@@ -71,17 +70,14 @@ func check(all []Resource, whole bool, allow []string) (found []Violation) {
 	return found
 }
 
-// Known reports what a stack lets pass and is no rule, for [infra.Load].
-func Known(s *infra.Settings) error {
+// Known reports each rule that a stack lets pass and that does not exist. It is a [settings.Check].
+func Known(s *settings.Settings, p *settings.Problems) {
 	var names []string
 	for _, r := range Rules {
 		names = append(names, r.Name)
 	}
-	var problems []error
 	for i, a := range s.Policy.Allow {
-		if name, _, _ := strings.Cut(a, ":"); !slices.Contains(names, name) {
-			problems = append(problems, fmt.Errorf("elasticdl:policy.allow[%d]: %s is no rule: expected one of %s, or one with :<name of a resource>", i, a, strings.Join(names, ", ")))
-		}
+		name, _, _ := strings.Cut(a, ":")
+		p.Check(slices.Contains(names, name), fmt.Sprintf("policy.allow[%d]", i), "%s is no rule: expected one of %s, or one with :<name of a resource>", a, strings.Join(names, ", "))
 	}
-	return errors.Join(problems...)
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
@@ -84,7 +85,7 @@ func (a *Args) described() (*job.Job, map[string]pulumi.StringInput) {
 	j := Placed(a.Job, a.Cluster)
 	holes := make(map[string]pulumi.StringInput)
 	if a.Image != nil {
-		*infra.BuiltImage(j), holes[imageHole] = imageHole, a.Image
+		*settings.BuiltImage(j), holes[imageHole] = imageHole, a.Image
 	}
 	if a.PullPolicy != "" && !j.Runs() { // a program's own image is elsewhere
 		j.ImagePullPolicy = a.PullPolicy

@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"encoding"
@@ -53,7 +53,7 @@ func fields(t reflect.Type) iter.Seq[field] {
 
 // decode writes v over dst. What v does not say stays, which is how defaults come in, but for optional sections: those
 // that are not there are nil, and those that are have their defaults. Empty maps and lists are nil.
-func decode(v any, dst reflect.Value, path string, p *problems) {
+func decode(v any, dst reflect.Value, path string, p *Problems) {
 	if v == nil {
 		if dst.Kind() == reflect.Pointer {
 			dst.SetZero()
@@ -63,9 +63,9 @@ func decode(v any, dst reflect.Value, path string, p *problems) {
 	if u, ok := dst.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		text, ok := asText(v)
 		if !ok {
-			p.check(false, path, "%s: expected text", show(v))
+			p.Check(false, path, "%s: expected text", show(v))
 		} else if err := u.UnmarshalText([]byte(text)); err != nil {
-			p.check(false, path, "%s: %v", text, err)
+			p.Check(false, path, "%s: %v", text, err)
 		}
 		return
 	}
@@ -81,7 +81,7 @@ func decode(v any, dst reflect.Value, path string, p *problems) {
 		decodeMap(v, dst, path, p)
 	case reflect.Slice:
 		all, ok := v.([]any)
-		p.check(ok, path, "%s: expected a list", show(v))
+		p.Check(ok, path, "%s: expected a list", show(v))
 		dst.SetZero()
 		for i, e := range all {
 			dst.Set(reflect.Append(dst, reflect.Zero(dst.Type().Elem())))
@@ -92,10 +92,10 @@ func decode(v any, dst reflect.Value, path string, p *problems) {
 	}
 }
 
-func decodeSection(v any, dst reflect.Value, path string, p *problems) {
+func decodeSection(v any, dst reflect.Value, path string, p *Problems) {
 	section, ok := v.(map[string]any)
 	if !ok {
-		p.check(false, path, "%s: expected a section, with fields below it", show(v))
+		p.Check(false, path, "%s: expected a section, with fields below it", show(v))
 		return
 	}
 	var known []string
@@ -107,18 +107,18 @@ func decodeSection(v any, dst reflect.Value, path string, p *problems) {
 			at.SetZero()
 		}
 		if given {
-			decode(value, at, join(path, f.name), p)
+			decode(value, at, Join(path, f.name), p)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(section)) {
-		p.check(slices.Contains(known, name), join(path, name), "unknown field%s", nearest(name, known))
+		p.Check(slices.Contains(known, name), Join(path, name), "unknown field%s", nearest(name, known))
 	}
 }
 
-func decodeMap(v any, dst reflect.Value, path string, p *problems) {
+func decodeMap(v any, dst reflect.Value, path string, p *Problems) {
 	section, ok := v.(map[string]any)
 	if !ok {
-		p.check(false, path, "%s: expected names with values below it", show(v))
+		p.Check(false, path, "%s: expected names with values below it", show(v))
 		return
 	}
 	dst.SetZero()
@@ -127,36 +127,36 @@ func decodeMap(v any, dst reflect.Value, path string, p *problems) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(section)) {
 		e := reflect.New(dst.Type().Elem()).Elem()
-		decode(section[name], e, join(path, name), p)
+		decode(section[name], e, Join(path, name), p)
 		dst.SetMapIndex(reflect.ValueOf(name), e)
 	}
 }
 
-func decodeScalar(v any, dst reflect.Value, path string, p *problems) {
+func decodeScalar(v any, dst reflect.Value, path string, p *Problems) {
 	number, isNumber := v.(json.Number)
 	switch dst.Kind() {
 	case reflect.String:
 		text, ok := asText(v)
-		p.check(ok, path, "%s: expected text: write it in quotes", show(v))
+		p.Check(ok, path, "%s: expected text: write it in quotes", show(v))
 		dst.SetString(text)
 	case reflect.Bool:
 		b, ok := v.(bool)
-		p.check(ok, path, "%s: expected true or false", show(v))
+		p.Check(ok, path, "%s: expected true or false", show(v))
 		dst.SetBool(b)
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		n, err := strconv.ParseInt(number.String(), 10, min(dst.Type().Bits(), 64))
 		if ok := isNumber && err == nil && n <= math.MaxInt32 && n >= math.MinInt32; !ok {
-			p.check(false, path, "%s: expected a whole number", show(v))
+			p.Check(false, path, "%s: expected a whole number", show(v))
 			return
 		}
 		dst.SetInt(n)
 	case reflect.Uint64:
 		n, err := strconv.ParseUint(number.String(), 10, 64)
-		p.check(isNumber && err == nil, path, "%s: expected a whole number of 0 or more", show(v))
+		p.Check(isNumber && err == nil, path, "%s: expected a whole number of 0 or more", show(v))
 		dst.SetUint(n)
 	case reflect.Float64:
 		x, err := number.Float64()
-		p.check(isNumber && err == nil, path, "%s: expected a number", show(v))
+		p.Check(isNumber && err == nil, path, "%s: expected a number", show(v))
 		dst.SetFloat(x)
 	default:
 		panic("settings: no " + dst.Type().String() + " is decoded") // a test has every field
@@ -187,7 +187,7 @@ func show(v any) string {
 }
 
 // join returns a path as `pulumi config set --path` takes it.
-func join(path, name string) string {
+func Join(path, name string) string {
 	switch {
 	case name == "" || strings.ContainsAny(name, `.[]"`):
 		return path + "[" + strconv.Quote(name) + "]"

@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"cmp"
@@ -19,17 +19,17 @@ var (
 	isShare         = regexp.MustCompile(`^[a-z][a-z0-9_]{0,15}$`)
 )
 
-func (g *GKE) check(s *Settings, p *problems) {
+func (g *GKE) check(s *Settings, p *Problems) {
 	const at = "gke."
-	p.check(g.Project != "", keyProject, "missing: pulumi config set %s PROJECT", keyProject)
-	p.check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject, "%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
+	p.Check(g.Project != "", keyProject, "missing: pulumi config set %s PROJECT", keyProject)
+	p.Check(g.Project == "" || isGoogleProject.MatchString(g.Project), keyProject, "%s: expected the ID of a project: 6 to 30 lower-case letters, digits and '-'", g.Project)
 	g.checkPlace(s, p)
 	p.oneOf(at+"releaseChannel", g.ReleaseChannel, "RAPID", "REGULAR", "STABLE")
 	checkAuthorized("gke", g.AuthorizedNetworks, 100, p, false)
 	g.SystemPool.check(at+"systemPool", g, p)
 	g.SystemPool.checkGPUs(at+"systemPool", false, p)
-	p.check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
-	p.check(!g.SystemPool.Spot, at+"systemPool.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
+	p.Check(g.SystemPool.MinNodes >= 1, at+"systemPool.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", g.SystemPool.MinNodes)
+	p.Check(!g.SystemPool.Spot, at+"systemPool.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
 	if g.WorkerPool != nil {
 		g.WorkerPool.check(at+"workerPool", g, p)
 		g.WorkerPool.checkGPUs(at+"workerPool", false, p)
@@ -49,8 +49,8 @@ func (g *GKE) check(s *Settings, p *problems) {
 	}
 	for i, role := range g.JobRoles {
 		path := fmt.Sprintf(at+"jobRoles[%d]", i)
-		p.check(isGoogleRole.MatchString(role), path, "%s: expected a role, as roles/storage.objectViewer", role)
-		p.check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path, "%s: that is on everything in the project: name what the job needs", role)
+		p.Check(isGoogleRole.MatchString(role), path, "%s: expected a role, as roles/storage.objectViewer", role)
+		p.Check(!slices.Contains([]string{"roles/owner", "roles/editor", "roles/viewer"}, role), path, "%s: that is on everything in the project: name what the job needs", role)
 	}
 	s.note("gke: %s", g.quotaNote())
 }
@@ -67,16 +67,16 @@ func (g *GKE) Zones() int {
 }
 
 // checkPlace looks at where the cluster is. In a region everything is in three zones, which is told.
-func (g *GKE) checkPlace(s *Settings, p *problems) {
+func (g *GKE) checkPlace(s *Settings, p *Problems) {
 	r, zone := region(g.Location)
-	p.check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
-	p.check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location", "%s: expected a zone, as us-central1-c, or a region", g.Location)
-	p.check(!zone || len(g.NodeZones) == 0, "gke.nodeZones", "gke.location is one zone: drop these, or give its region, %s", r)
+	p.Check(g.Location != "", "gke.location", "missing: a zone, as us-central1-c, or a region")
+	p.Check(g.Location == "" || isGoogleRegion.MatchString(r), "gke.location", "%s: expected a zone, as us-central1-c, or a region", g.Location)
+	p.Check(!zone || len(g.NodeZones) == 0, "gke.nodeZones", "gke.location is one zone: drop these, or give its region, %s", r)
 	for i, z := range g.NodeZones {
 		in, ok := region(z)
 		path := fmt.Sprintf("gke.nodeZones[%d]", i)
-		p.check(ok && in == r, path, "%s: expected a zone of %s", z, r)
-		p.check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
+		p.Check(ok && in == r, path, "%s: expected a zone of %s", z, r)
+		p.Check(!slices.Contains(g.NodeZones[:i], z), path, "%s occurs twice", z)
 	}
 	if !zone && r != "" {
 		s.note("gke.location: %s is a region: nodes are spread over its zones, %d to %d of them in all; a disk or card is where its node is", r, g.nodes(min0), g.nodes(max0))
@@ -96,7 +96,7 @@ func (g *GKE) nodes(count func(*GKEPool) int) (n int) {
 	return n
 }
 
-func (g *GKE) checkRanges(p *problems) {
+func (g *GKE) checkRanges(p *Problems) {
 	const at = "gke.ranges."
 	nodes := p.private(at+"nodes", g.Ranges.Nodes, 8, 29)
 	pods := p.private(at+"pods", g.Ranges.Pods, 9, 24)
@@ -114,11 +114,11 @@ func (g *GKE) checkRanges(p *problems) {
 	most := g.nodes(max0) + 1 // the pool that a cluster begins with
 	if pods.IsValid() {       // a /24 for each node
 		room := 1 << max(0, 24-pods.Bits())
-		p.check(room >= most, at+"pods", "%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d or wider", pods, room, most, 24-bits.Len(uint(most-1)))
+		p.Check(room >= most, at+"pods", "%s: room for the pods of %d nodes, a /24 each, and there may be %d: expected a /%d or wider", pods, room, most, 24-bits.Len(uint(most-1)))
 	}
 	if nodes.IsValid() { // of which Google has four
 		room := 1<<(32-nodes.Bits()) - 4
-		p.check(room >= most, at+"nodes", "%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
+		p.Check(room >= most, at+"nodes", "%s: room for %d nodes, and there may be %d: expected a wider network", nodes, room, most)
 	}
 }
 
@@ -130,14 +130,14 @@ const (
 	maxNodes   = 1000 // of a pool
 )
 
-func (o *GKEPool) check(at string, g *GKE, p *problems) {
-	p.check(o.MachineType != "", at+".machineType", "missing: a type, as n1-standard-8")
-	p.check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType", "%s: expected a type, as n1-standard-8", o.MachineType)
-	p.check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType", "%s: an Arm machine, and images are for linux/amd64", o.MachineType)
+func (o *GKEPool) check(at string, g *GKE, p *Problems) {
+	p.Check(o.MachineType != "", at+".machineType", "missing: a type, as n1-standard-8")
+	p.Check(o.MachineType == "" || isMachineType.MatchString(o.MachineType), at+".machineType", "%s: expected a type, as n1-standard-8", o.MachineType)
+	p.Check(!slices.Contains([]string{"t2a", "c4a", "n4a"}, family(o.MachineType)), at+".machineType", "%s: an Arm machine, and images are for linux/amd64", o.MachineType)
 	p.within(at+".minNodes", o.MinNodes, 0, maxNodes)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxNodes)
-	p.check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
-	p.check(o.MinNodes <= 0 || o.MaxNodes >= g.Zones(), at+".maxNodes", "%d: fewer than the %d zones of gke.location, %s, and a pool with minNodes begins with a node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, g.Zones(), g.Location, g.Zones())
+	p.Check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
+	p.Check(o.MinNodes <= 0 || o.MaxNodes >= g.Zones(), at+".maxNodes", "%d: fewer than the %d zones of gke.location, %s, and a pool with minNodes begins with a node in each: expected %d or more, or fewer gke.nodeZones", o.MaxNodes, g.Zones(), g.Location, g.Zones())
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
@@ -148,19 +148,19 @@ func family(machineType string) string {
 }
 
 // checkGPUs: they are in a pool of their own, which keeps others off.
-func (o *GKEPool) checkGPUs(at string, wanted bool, p *problems) {
+func (o *GKEPool) checkGPUs(at string, wanted bool, p *Problems) {
 	if !wanted {
 		const why = "GPUs are in gke.gpuPool only, which keeps off pods that ask for none"
-		p.check(o.Accelerator == "", at+".accelerator", "%s: %s", o.Accelerator, why)
-		p.check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
-		p.check(o.GPUDriver == "", at+".gpuDriver", "%s: %s", o.GPUDriver, why)
-		p.check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1", at+".machineType", "%s: %s", o.MachineType, why)
+		p.Check(o.Accelerator == "", at+".accelerator", "%s: %s", o.Accelerator, why)
+		p.Check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
+		p.Check(o.GPUDriver == "", at+".gpuDriver", "%s: %s", o.GPUDriver, why)
+		p.Check(accelerators[family(o.MachineType)] == nil || family(o.MachineType) == "n1", at+".machineType", "%s: %s", o.MachineType, why)
 		return
 	}
-	p.check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
+	p.Check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
 	o.checkAccelerator(at, p)
 	p.oneOf(at+".gpuDriver", o.GPUDriver, "DEFAULT", "LATEST")
-	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
+	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 }
 
 // accelerators are what each family of machines has, and how many of it a node may have.
@@ -172,21 +172,21 @@ var accelerators = map[string]map[string][]int{
 }
 
 // checkAccelerator: cards go with machines, and on all but n1 their number with the type.
-func (o *GKEPool) checkAccelerator(at string, p *problems) {
+func (o *GKEPool) checkAccelerator(at string, p *Problems) {
 	var known []string
 	for _, f := range []string{"n1", "g2", "a2", "a3"} {
 		for _, name := range slices.Sorted(maps.Keys(accelerators[f])) {
 			known = append(known, name)
 			if name == o.Accelerator && family(o.MachineType) != f {
-				p.check(false, at+".machineType", "%s: %s goes with machines of family %s", orMissing(o.MachineType), name, f)
+				p.Check(false, at+".machineType", "%s: %s goes with machines of family %s", orMissing(o.MachineType), name, f)
 			}
 		}
 	}
 	p.oneOf(at+".accelerator", o.Accelerator, known...)
 	counts := accelerators[family(o.MachineType)][o.Accelerator]
-	p.check(counts == nil || slices.Contains(counts, o.GPUs), at+".gpus", "%d: %s takes %s per node", o.GPUs, o.Accelerator, numbers(counts))
+	p.Check(counts == nil || slices.Contains(counts, o.GPUs), at+".gpus", "%d: %s takes %s per node", o.GPUs, o.Accelerator, numbers(counts))
 	if n := gpusOf(o.MachineType); n > 0 && counts != nil {
-		p.check(o.GPUs == n, at+".gpus", "%d: %s has %d", o.GPUs, o.MachineType, n)
+		p.Check(o.GPUs == n, at+".gpus", "%d: %s has %d", o.GPUs, o.MachineType, n)
 	}
 }
 
@@ -227,23 +227,23 @@ var tiers = map[string]struct{ least, most, step int }{
 	"REGIONAL":  {1024, 102400, 256},
 }
 
-func (f *Filestore) check(g *GKE, p *problems) {
+func (f *Filestore) check(g *GKE, p *Problems) {
 	const at = "gke.filestore."
 	p.oneOf(at+"tier", f.Tier, "BASIC_HDD", "BASIC_SSD", "ZONAL", "REGIONAL")
 	if t, ok := tiers[f.Tier]; ok {
-		p.check(f.CapacityGB >= t.least && f.CapacityGB <= t.most, at+"capacityGb", "%d: expected %d to %d with tier %s", f.CapacityGB, t.least, t.most, f.Tier)
-		p.check(f.CapacityGB%t.step == 0, at+"capacityGb", "%d: expected a multiple of %d with tier %s", f.CapacityGB, t.step, f.Tier)
+		p.Check(f.CapacityGB >= t.least && f.CapacityGB <= t.most, at+"capacityGb", "%d: expected %d to %d with tier %s", f.CapacityGB, t.least, t.most, f.Tier)
+		p.Check(f.CapacityGB%t.step == 0, at+"capacityGb", "%d: expected a multiple of %d with tier %s", f.CapacityGB, t.step, f.Tier)
 	}
-	p.check(isShare.MatchString(f.Share), at+"share", "%s: expected at most 16 lower-case letters, digits and '_', beginning with a letter", orMissing(f.Share))
+	p.Check(isShare.MatchString(f.Share), at+"share", "%s: expected at most 16 lower-case letters, digits and '_', beginning with a letter", orMissing(f.Share))
 	of, zone := region(f.Location)
 	in, _ := region(g.Location)
 	switch {
 	case f.regional():
-		p.check(!zone, at+"location", "%s: a zone, and tier %s is of a region: expected %s", f.Location, f.Tier, in)
+		p.Check(!zone, at+"location", "%s: a zone, and tier %s is of a region: expected %s", f.Location, f.Tier, in)
 	case f.Location == "":
-		p.check(!isGoogleRegion.MatchString(in), at+"location", "missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
+		p.Check(!isGoogleRegion.MatchString(in), at+"location", "missing: gke.location is a region, and tier %s is in one zone of it, as %s-b", f.Tier, in)
 	default:
-		p.check(zone, at+"location", "%s: a region, and tier %s is in one zone of it, as %s-b", f.Location, f.Tier, in)
+		p.Check(zone, at+"location", "%s: a region, and tier %s is in one zone of it, as %s-b", f.Location, f.Tier, in)
 	}
-	p.check(f.Location == "" || of == in, at+"location", "%s: expected a place in %s, where the cluster is", f.Location, in)
+	p.Check(f.Location == "" || of == in, at+"location", "%s: expected a place in %s, where the cluster is", f.Location, in)
 }

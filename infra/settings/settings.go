@@ -1,19 +1,14 @@
-package infra
+package settings
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
@@ -93,89 +88,65 @@ type Data struct {
 	Command string `json:"command,omitempty"` // the elasticdl binary; default that of the image, else "elasticdl", on PATH
 }
 
-// projectDirectory returns where Pulumi.yaml is, as the engine says it. Older hosts of the language do not: they run the program
-// where its source is, below.
-func projectDirectory(said string) (string, error) {
-	dir, err := filepath.Abs(said)
-	if said != "" || err != nil {
-		return dir, err
-	}
-	for at := dir; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(filepath.Join(at, "Pulumi.yaml")); err == nil {
-			return at, nil
-		}
-		if at == filepath.Dir(at) {
-			return dir, nil
-		}
-	}
-}
-
-// Load reads the stack's configuration and reports every problem at once, each by its path: those, too, that others
-// report who know more of what becomes of it. Those get settings that may have problems already. Now is what dates in the
-// settings are compared with.
-func Load(ctx *pulumi.Context, now time.Time, others ...func(*Settings) error) (*Settings, error) {
-	root, err := projectDirectory(ctx.RootDirectory())
-	if err != nil {
-		return nil, fmt.Errorf("find the project's directory: %w", err)
-	}
-	in := input{project: ctx.Project(), stack: ctx.Stack(), root: root, now: now, config: map[string]string{}}
-	// The SDK answers for one key at a time, and none asks for a misspelt one. The CLI's environment has them all.
-	if all := os.Getenv(pulumi.EnvConfig); all != "" {
-		if err := json.Unmarshal([]byte(all), &in.config); err != nil {
-			return nil, fmt.Errorf("read %s: %w", pulumi.EnvConfig, err)
-		}
-	}
-	keys := append([]string{keyProject, keyRegion, keyProfile}, providerOnly...)
-	for f := range fields(reflect.TypeFor[Settings]()) {
-		keys = append(keys, in.project+":"+f.name)
-	}
-	for _, key := range keys {
-		if value, ok := ctx.GetConfig(key); ok {
-			in.config[key] = value
-		}
-		if ctx.IsConfigSecret(key) {
-			in.secret = append(in.secret, key)
-		}
-	}
-	s, err := parse(in, others...)
-	if err != nil { // a line for each: the engine writes its own mark before the first
-		return nil, fmt.Errorf("the configuration of stack %s cannot be used:\n%w", in.stack, err)
-	}
-	for _, note := range s.Notes {
-		if err := ctx.Log.Warn(note, nil); err != nil {
-			return nil, fmt.Errorf("log a warning: %w", err)
-		}
-	}
-	return s, nil
-}
-
-// What the providers of the clouds read, and we too.
+// Keys that the clouds' own providers read, and a stack too.
 const (
 	keyProject = "gcp:project"
 	keyRegion  = "aws:region"
 	keyProfile = "aws:profile"
 )
 
-// input is everything that settings are made of.
-type input struct {
-	project, stack string
-	root           string // directory of Pulumi.yaml
-	now            time.Time
-	config         map[string]string // as the engine has it: sections are JSON
-	secret         []string          // keys of config with secrets in them, which are in clear there
+// Keys returns the keys of a configuration that [Parse] looks at, for a project of that name.
+func Keys(project string) []string {
+	keys := append([]string{keyProject, keyRegion, keyProfile}, providerOnly...)
+	for f := range fields(reflect.TypeFor[Settings]()) {
+		keys = append(keys, project+":"+f.name)
+	}
+	return keys
 }
 
-// parse makes settings of a configuration, or says everything that is wrong with it.
-func parse(in input, others ...func(*Settings) error) (*Settings, error) {
-	p := &problems{project: in.project}
-	for _, key := range in.secret { // the master reads the job from a ConfigMap, and the state has the rest
-		if name, ok := strings.CutPrefix(key, in.project+":"); ok {
-			p.check(false, name, "has a secret in it, which cluster and state would have in plain text: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
+// Input is everything that settings are made of.
+type Input struct {
+	// Project is the name of the Pulumi project, with which its keys begin: "elasticdl".
+	Project string
+	// Stack is the name of the stack.
+	Stack string
+	// Root is the directory of Pulumi.yaml, which paths in settings are relative to.
+	Root string
+	// Now is what dates in the settings are compared with.
+	Now time.Time
+	// Arch is the architecture of this machine, as runtime.GOARCH names it.
+	Arch string
+	// Config is the configuration as the engine has it, by key: sections are JSON.
+	Config map[string]string
+	// Secret names the keys of Config whose values hold secrets. They are in plain text there.
+	Secret []string
+	// Stat reports whether a path is a directory, and returns an error if there is nothing.
+	Stat func(path string) (directory bool, err error)
+}
+
+// Check looks at settings for what this package does not know, and adds what is wrong to the problems. The settings may have
+// problems already.
+type Check func(*Settings, *Problems)
+
+// Verify returns what one check finds, as [Parse] does of all.
+func (s *Settings) Verify(check Check) error {
+	p := &Problems{Project: s.Project}
+	check(s, p)
+	return p.Err()
+}
+
+// Parse makes settings of a configuration. Its error has everything that is wrong with it, a line for each problem, in the
+// order of a stack's file: also what the other checks find.
+func Parse(in Input, others ...Check) (*Settings, error) {
+	p := &Problems{Project: in.Project}
+	for _, key := range in.Secret { // the master reads the job from a ConfigMap, and the state has the rest
+		if name, ok := strings.CutPrefix(key, in.Project+":"); ok {
+			p.Check(false, name, "has a secret in it, which cluster and state would have in plain text: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
 		}
 	}
 	tree := map[string]any{}
-	for key, text := range in.config {
-		if name, ok := strings.CutPrefix(key, in.project+":"); ok && name == "cloud" {
+	for key, text := range in.Config {
+		if name, ok := strings.CutPrefix(key, in.Project+":"); ok && name == "cloud" {
 			tree[name] = text
 		} else if ok {
 			tree[name] = read(text)
@@ -185,7 +156,7 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	for _, section := range clouds {
 		if v := tree[section]; section != cloud && slices.Contains(clouds, cloud) {
 			empty, ok := v.(map[string]any)
-			p.check(v == nil || ok && len(empty) == 0, section, "goes with cloud: %s, and this stack has %s: remove it", section, cloud)
+			p.Check(v == nil || ok && len(empty) == 0, section, "goes with cloud: %s, and this stack has %s: remove it", section, cloud)
 			delete(tree, section)
 		}
 	}
@@ -197,9 +168,9 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	if slices.Contains(clouds, cloud) && tree[cloud] == nil {
 		tree[cloud] = map[string]any{}
 	}
-	s := defaults(cloud)
+	s := defaults(cloud, in.Arch)
 	decode(tree, reflect.ValueOf(s).Elem(), "", p)
-	s.Project, s.Stack = in.project, in.stack
+	s.Project, s.Stack = in.Project, in.Stack
 	for _, section := range slices.Sorted(maps.Keys(tree)) {
 		if section == "job" { // what looks like a secret there is refused, as by the command line
 			continue
@@ -212,16 +183,9 @@ func parse(in input, others ...func(*Settings) error) (*Settings, error) {
 	s.checkGiven(func(path string) bool { return given(tree, path) }, p)
 	s.check(in, p)
 	for _, check := range others {
-		for _, err := range single(check(s)) {
-			text := err.Error()
-			path, rest, ok := strings.Cut(strings.TrimPrefix(text, in.project+":"), ": ")
-			if !ok {
-				path, rest = "", text
-			}
-			p.check(false, path, "%s", rest)
-		}
+		check(s, p)
 	}
-	if err := p.err(); err != nil {
+	if err := p.Err(); err != nil {
 		return nil, err
 	}
 	return s, nil

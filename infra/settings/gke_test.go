@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"fmt"
@@ -132,7 +132,7 @@ func TestCardsOfG2(t *testing.T) {
 
 // The pool of GPUs that the shipped file has as a comment is right once the marks of its comment are gone.
 func TestCommentedGPUs(t *testing.T) {
-	text, err := os.ReadFile("../stacks/Pulumi.gke.yaml")
+	text, err := os.ReadFile("../../stacks/Pulumi.gke.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

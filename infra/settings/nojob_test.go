@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"path/filepath"
@@ -7,18 +7,18 @@ import (
 
 // A job is taken out of a stack by `pulumi config rm job`, as `elasticdl stop` says; the rest of the stack stays, its image too.
 func TestWithoutJob(t *testing.T) {
-	examples, err := filepath.Glob("../examples/*/Pulumi.*.yaml")
+	examples, err := filepath.Glob("../../examples/*/Pulumi.*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
-	stacks, err := filepath.Glob("../stacks/Pulumi.*.yaml")
+	stacks, err := filepath.Glob("../../stacks/Pulumi.*.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range append(stacks, examples...) {
 		config := completed(file(t, path))
 		delete(config, "elasticdl:job")
-		s, err := parse(input{project: "elasticdl", stack: "test", root: "..", now: day, config: asEngine(t, config)})
+		s, err := Parse(input(t, "..", config))
 		if err != nil {
 			t.Errorf("%s without its job: %v", path, err)
 		} else if s.Job != nil {

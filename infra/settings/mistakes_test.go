@@ -1,4 +1,4 @@
-package infra
+package settings
 
 // mistake is one in a stack that is right otherwise.
 type mistake struct {

@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"errors"
@@ -33,14 +33,14 @@ func TestPrograms(t *testing.T) {
 		{"by a path, there", Settings{Cloud: CloudMinikube, Minikube: &Minikube{}, Image: &Image{Command: "build/elasticdl"}}, "kubectl minikube /repo/build/elasticdl", ""},
 	} {
 		test.s.Project, test.s.Root = "elasticdl", "/repo"
-		err := Programs(func(name string) (string, error) {
+		err := test.s.Verify(Programs(func(name string) (string, error) {
 			for there := range strings.FieldsSeq(test.there) {
 				if there == name {
 					return "/bin/" + name, nil
 				}
 			}
 			return "", errors.New("no")
-		})(&test.s)
+		}))
 		if err == nil {
 			err = errors.New("")
 		}

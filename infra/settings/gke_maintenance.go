@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"cmp"
@@ -29,56 +29,56 @@ var (
 	isExclusionName = regexp.MustCompile(`^[a-z]([-a-z0-9_]{0,61}[a-z0-9])?$`)
 )
 
-func (m *Maintenance) check(s *Settings, p *problems) {
+func (m *Maintenance) check(s *Settings, p *Problems) {
 	const at = "gke.maintenance."
 	switch w := m.Window; {
 	case w == nil:
-		p.check(isTime.MatchString(m.DailyStart), at+"dailyStart", "%s: expected a time of day in UTC, as \"03:00\"; or give gke.maintenance.window", orMissing(m.DailyStart))
+		p.Check(isTime.MatchString(m.DailyStart), at+"dailyStart", "%s: expected a time of day in UTC, as \"03:00\"; or give gke.maintenance.window", orMissing(m.DailyStart))
 	default:
-		p.check(m.DailyStart == "", at+"dailyStart", "%s: gke.maintenance.window says when already: remove one of the two", m.DailyStart)
+		p.Check(m.DailyStart == "", at+"dailyStart", "%s: gke.maintenance.window says when already: remove one of the two", m.DailyStart)
 		start, end := p.times(at+"window", w.Start, w.End)
-		p.check(end.Sub(start) == 0 || end.Sub(start) >= minWindow, at+"window.end", "%s: expected %v or more after start: GKE begins no upgrade in a shorter window", w.End, minWindow)
-		p.check(end.Sub(start) <= maxWindow, at+"window.end", "%s: expected %v or less after start", w.End, maxWindow)
-		p.check(isRecurrence.MatchString(w.Recurrence), at+"window.recurrence", "%s: expected a rule of RFC 5545, as FREQ=WEEKLY;BYDAY=SA,SU", orMissing(w.Recurrence))
+		p.Check(end.Sub(start) == 0 || end.Sub(start) >= minWindow, at+"window.end", "%s: expected %v or more after start: GKE begins no upgrade in a shorter window", w.End, minWindow)
+		p.Check(end.Sub(start) <= maxWindow, at+"window.end", "%s: expected %v or less after start", w.End, maxWindow)
+		p.Check(isRecurrence.MatchString(w.Recurrence), at+"window.recurrence", "%s: expected a rule of RFC 5545, as FREQ=WEEKLY;BYDAY=SA,SU", orMissing(w.Recurrence))
 	}
-	p.check(len(m.Exclusions) <= maxExclusions, at+"exclusions", "%d exclusions: expected at most %d", len(m.Exclusions), maxExclusions)
+	p.Check(len(m.Exclusions) <= maxExclusions, at+"exclusions", "%d exclusions: expected at most %d", len(m.Exclusions), maxExclusions)
 	frozen := 0
 	for i, e := range m.Exclusions {
 		path := fmt.Sprintf("%sexclusions[%d]", at, i)
 		e.check(path, s, p)
-		p.check(!slices.ContainsFunc(m.Exclusions[:i], func(o MaintenanceExclusion) bool { return o.Name == e.Name }), path+".name", "%s occurs twice", e.Name)
+		p.Check(!slices.ContainsFunc(m.Exclusions[:i], func(o MaintenanceExclusion) bool { return o.Name == e.Name }), path+".name", "%s occurs twice", e.Name)
 		if e.Scope == noUpgrades {
 			frozen++
 		}
-		p.check(e.Scope != noUpgrades || frozen <= maxNoUpgrades, path+".scope", "%s: GKE takes at most %d exclusions with that scope: expected %s", e.Scope, maxNoUpgrades, NoNodeUpgrades)
+		p.Check(e.Scope != noUpgrades || frozen <= maxNoUpgrades, path+".scope", "%s: GKE takes at most %d exclusions with that scope: expected %s", e.Scope, maxNoUpgrades, NoNodeUpgrades)
 	}
 }
 
-func (e *MaintenanceExclusion) check(path string, s *Settings, p *problems) {
-	p.check(isExclusionName.MatchString(e.Name), path+".name", "%s: expected at most 63 lower-case letters, digits, '-' and '_', beginning with a letter", orMissing(e.Name))
+func (e *MaintenanceExclusion) check(path string, s *Settings, p *Problems) {
+	p.Check(isExclusionName.MatchString(e.Name), path+".name", "%s: expected at most 63 lower-case letters, digits, '-' and '_', beginning with a letter", orMissing(e.Name))
 	p.oneOf(path+".scope", cmp.Or(e.Scope, NoNodeUpgrades), noUpgrades, "NO_MINOR_UPGRADES", NoNodeUpgrades)
 	start, end := p.times(path, e.Start, e.End)
-	p.check(e.Scope != noUpgrades || end.Sub(start) <= maxFrozen, path+".end", "%s: more than 90 days after start: expected fewer, or scope: %s", e.End, NoNodeUpgrades)
+	p.Check(e.Scope != noUpgrades || end.Sub(start) <= maxFrozen, path+".end", "%s: more than 90 days after start: expected fewer, or scope: %s", e.End, NoNodeUpgrades)
 	if !end.IsZero() && end.Before(s.Now) {
 		s.note("%s: %s ended on %s: GKE upgrades again; remove it", path, e.Name, end.Format(time.DateOnly))
 	}
 }
 
 // times checks the times start and end below a path and returns them; the zero Time is none.
-func (p *problems) times(path, start, end string) (from, to time.Time) {
+func (p *Problems) times(path, start, end string) (from, to time.Time) {
 	from, to = p.time(path+".start", start), p.time(path+".end", end)
 	if from.IsZero() || to.IsZero() {
 		return time.Time{}, time.Time{}
 	}
-	p.check(to.After(from), path+".end", "%s: expected a time after start, %s", end, start)
+	p.Check(to.After(from), path+".end", "%s: expected a time after start, %s", end, start)
 	return from, to
 }
 
 // time checks a time of RFC 3339 in the form in which GKE answers: another one would be a difference in every preview.
-func (p *problems) time(path, text string) time.Time {
+func (p *Problems) time(path, text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	ok := err == nil && strings.HasSuffix(text, "Z") && t.Format(time.RFC3339) == text
-	p.check(ok, path, "%s: expected a time in UTC, as \"2026-12-24T00:00:00Z\"", orMissing(text))
+	p.Check(ok, path, "%s: expected a time in UTC, as \"2026-12-24T00:00:00Z\"", orMissing(text))
 	if !ok {
 		return time.Time{}
 	}

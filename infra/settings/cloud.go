@@ -1,4 +1,4 @@
-package infra
+package settings
 
 // GKE is a cluster of Google.
 type GKE struct {

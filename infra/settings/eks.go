@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"fmt"
@@ -19,31 +19,31 @@ var (
 	isArm           = regexp.MustCompile(`^[a-z]+[0-9]+g[a-z]*\.`)
 )
 
-func (e *EKS) check(s *Settings, in input, p *problems) {
+func (e *EKS) check(s *Settings, in Input, p *Problems) {
 	const at = "eks."
-	p.check(e.Region != "", keyRegion, "missing: pulumi config set %s us-west-2", keyRegion)
-	p.check(e.Region == "" || isAmazonRegion.MatchString(e.Region), keyRegion, "%s: expected a region, as us-west-2", e.Region)
-	checkProvider(in.config, p)
-	p.check(e.Profile == "" || isAmazonProfile.MatchString(e.Profile), keyProfile, "%s: expected the name of a profile: letters, digits and _.@/+:=-", e.Profile)
+	p.Check(e.Region != "", keyRegion, "missing: pulumi config set %s us-west-2", keyRegion)
+	p.Check(e.Region == "" || isAmazonRegion.MatchString(e.Region), keyRegion, "%s: expected a region, as us-west-2", e.Region)
+	checkProvider(in.Config, p)
+	p.Check(e.Profile == "" || isAmazonProfile.MatchString(e.Profile), keyProfile, "%s: expected the name of a profile: letters, digits and _.@/+:=-", e.Profile)
 	p.oneOf(at+"supportType", e.SupportType, "STANDARD", "EXTENDED")
-	e.checkVersion(s, p, in.now)
+	e.checkVersion(s, p, in.Now)
 	e.VPC.check(e.Region, p)
 	if e.PublicAccess {
 		checkAuthorized("eks", e.AuthorizedNetworks, 40, p, true)
 	} else {
-		p.check(len(e.AuthorizedNetworks) == 0, at+"authorizedNetworks", "with publicAccess: false the Kubernetes API has no public address: remove these")
+		p.Check(len(e.AuthorizedNetworks) == 0, at+"authorizedNetworks", "with publicAccess: false the Kubernetes API has no public address: remove these")
 		s.note("eks.publicAccess: false: `pulumi up` has to run within the VPC, from which alone the Kubernetes API is reached")
 	}
 	for i, arn := range e.Admins {
 		path := fmt.Sprintf(at+"admins[%d]", i)
-		p.check(!strings.Contains(arn, ":assumed-role/"), path, "%s: that is a session: give the role, arn:aws:iam::ACCOUNT:role/NAME", arn)
-		p.check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
-		p.check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
+		p.Check(!strings.Contains(arn, ":assumed-role/"), path, "%s: that is a session: give the role, arn:aws:iam::ACCOUNT:role/NAME", arn)
+		p.Check(isPrincipal.MatchString(arn), path, "%s: expected arn:aws:iam::ACCOUNT:role/NAME or user/NAME", arn)
+		p.Check(!slices.Contains(e.Admins[:i], arn), path, "%s occurs twice", arn)
 	}
 	e.SystemGroup.check(s, at+"systemGroup", p)
 	e.SystemGroup.checkGPUs(s, at+"systemGroup", false, p)
-	p.check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
-	p.check(!e.SystemGroup.Spot, at+"systemGroup.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
+	p.Check(e.SystemGroup.MinNodes >= 1, at+"systemGroup.minNodes", "%d: expected 1 or more: what the cluster itself runs has no other place", e.SystemGroup.MinNodes)
+	p.Check(!e.SystemGroup.Spot, at+"systemGroup.spot", "true: what the cluster itself runs, masters and servers are not to be taken away")
 	if e.WorkerGroup != nil {
 		e.WorkerGroup.check(s, at+"workerGroup", p)
 		e.WorkerGroup.checkGPUs(s, at+"workerGroup", false, p)
@@ -56,9 +56,9 @@ func (e *EKS) check(s *Settings, in input, p *problems) {
 	}
 	if e.EFS != nil {
 		p.oneOf(at+"efs.throughputMode", e.EFS.ThroughputMode, "elastic", "bursting")
-		p.check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
+		p.Check(e.EFS.UID == nil || *e.EFS.UID >= 0, at+"efs.uid", "%d: expected 0 or more", deref(e.EFS.UID))
 	}
-	p.check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
+	p.Check(slices.Contains(retentions, e.LogRetentionDays), at+"logRetentionDays", "%d: expected %s", e.LogRetentionDays, numbers(retentions))
 }
 
 // providerOnly are settings of the AWS provider that `aws eks get-token` and `aws ecr get-login-password` cannot follow: the stack
@@ -67,10 +67,10 @@ var providerOnly = []string{
 	"aws:accessKey", "aws:assumeRole", "aws:assumeRoleWithWebIdentity", "aws:assumeRoles", "aws:secretKey", "aws:sharedConfigFiles", "aws:sharedCredentialsFiles", "aws:token",
 }
 
-func checkProvider(config map[string]string, p *problems) {
+func checkProvider(config map[string]string, p *Problems) {
 	for _, key := range providerOnly {
 		_, there := config[key]
-		p.check(!there, key, "kubectl and the registry's login cannot use this: put it into a profile of ~/.aws/config (role_arn, source_profile), and name that: pulumi config set aws:profile NAME")
+		p.Check(!there, key, "kubectl and the registry's login cannot use this: put it into a profile of ~/.aws/config (role_arn, source_profile), and name that: pulumi config set aws:profile NAME")
 	}
 }
 
@@ -96,11 +96,11 @@ var support = []struct{ version, until string }{
 
 // checkVersion refuses what is no version. A version out of support is a note, because a cluster that exists must stay
 // manageable on every day; Unsupported refuses it to a new one.
-func (e *EKS) checkVersion(s *Settings, p *problems, now time.Time) {
+func (e *EKS) checkVersion(s *Settings, p *Problems, now time.Time) {
 	const path = "eks.version"
 	minor, err := strconv.Atoi(strings.TrimPrefix(e.Version, "1."))
 	if err != nil || !strings.HasPrefix(e.Version, "1.") || minor < 0 {
-		p.check(false, path, "%s: expected a version of Kubernetes, as \"1.35\"", orMissing(e.Version))
+		p.Check(false, path, "%s: expected a version of Kubernetes, as \"1.35\"", orMissing(e.Version))
 		return
 	}
 	i := slices.IndexFunc(support, func(o struct{ version, until string }) bool { return o.version == e.Version })
@@ -131,80 +131,80 @@ func (e *EKS) checkVersion(s *Settings, p *problems, now time.Time) {
 }
 
 // check: the stack makes a VPC, or takes one.
-func (v *VPC) check(region string, p *problems) {
+func (v *VPC) check(region string, p *Problems) {
 	const at = "eks.vpc."
 	if v.ID != "" {
 		const why = "eks.vpc.id names a VPC that is there already: remove one of the two"
-		p.check(isVPC.MatchString(v.ID), at+"id", "%s: expected the ID of a VPC, as vpc-0a1b2c3d", v.ID)
-		p.check(v.CIDR == "", at+"cidr", "%s: %s", v.CIDR, why)
-		p.check(len(v.Zones) == 0, at+"zones", "%s", why)
-		p.check(!v.NATPerZone, at+"natPerZone", "true: %s", why)
-		p.check(len(v.PrivateSubnets) >= 2, at+"privateSubnets", "%d subnets: expected those of two zones or more", len(v.PrivateSubnets))
+		p.Check(isVPC.MatchString(v.ID), at+"id", "%s: expected the ID of a VPC, as vpc-0a1b2c3d", v.ID)
+		p.Check(v.CIDR == "", at+"cidr", "%s: %s", v.CIDR, why)
+		p.Check(len(v.Zones) == 0, at+"zones", "%s", why)
+		p.Check(!v.NATPerZone, at+"natPerZone", "true: %s", why)
+		p.Check(len(v.PrivateSubnets) >= 2, at+"privateSubnets", "%d subnets: expected those of two zones or more", len(v.PrivateSubnets))
 		checkSubnets(at+"privateSubnets", v.PrivateSubnets, nil, p)
 		checkSubnets(at+"publicSubnets", v.PublicSubnets, v.PrivateSubnets, p)
 		return
 	}
 	const why = "subnets go with eks.vpc.id, a VPC that is there already"
-	p.check(len(v.PrivateSubnets) == 0, at+"privateSubnets", why)
-	p.check(len(v.PublicSubnets) == 0, at+"publicSubnets", why)
+	p.Check(len(v.PrivateSubnets) == 0, at+"privateSubnets", why)
+	p.Check(len(v.PublicSubnets) == 0, at+"publicSubnets", why)
 	p.private(at+"cidr", v.CIDR, 16, 20)
-	p.check(len(v.Zones) >= 2, at+"zones", "%s: expected two or more, as [%[2]sa, %[2]sb]", orMissing(strings.Join(v.Zones, ", ")), region)
-	p.check(len(v.Zones) <= 4, at+"zones", "%d zones: expected at most 4", len(v.Zones))
+	p.Check(len(v.Zones) >= 2, at+"zones", "%s: expected two or more, as [%[2]sa, %[2]sb]", orMissing(strings.Join(v.Zones, ", ")), region)
+	p.Check(len(v.Zones) <= 4, at+"zones", "%d zones: expected at most 4", len(v.Zones))
 	for i, zone := range v.Zones {
 		path := fmt.Sprintf(at+"zones[%d]", i)
 		letter, ok := strings.CutPrefix(zone, region)
-		p.check(ok && len(letter) == 1 && letter >= "a" && letter <= "z", path, "%s: expected a zone of %s, as %[2]sa, and no local one", zone, orMissing(region))
-		p.check(!slices.Contains(v.Zones[:i], zone), path, "%s occurs twice", zone)
+		p.Check(ok && len(letter) == 1 && letter >= "a" && letter <= "z", path, "%s: expected a zone of %s, as %[2]sa, and no local one", zone, orMissing(region))
+		p.Check(!slices.Contains(v.Zones[:i], zone), path, "%s occurs twice", zone)
 	}
 }
 
-func checkSubnets(at string, all, others []string, p *problems) {
+func checkSubnets(at string, all, others []string, p *Problems) {
 	for i, id := range all {
 		path := fmt.Sprintf("%s[%d]", at, i)
-		p.check(isSubnet.MatchString(id), path, "%s: expected the ID of a subnet, as subnet-0a1b2c3d", id)
-		p.check(!slices.Contains(all[:i], id) && !slices.Contains(others, id), path, "%s occurs twice", id)
+		p.Check(isSubnet.MatchString(id), path, "%s: expected the ID of a subnet, as subnet-0a1b2c3d", id)
+		p.Check(!slices.Contains(all[:i], id) && !slices.Contains(others, id), path, "%s occurs twice", id)
 	}
 }
 
 const maxGroup = 450 // nodes of a managed group
 
-func (o *EKSGroup) check(s *Settings, at string, p *problems) {
-	p.check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
-	p.check(len(o.InstanceTypes) <= 20, at+".instanceTypes", "%d types: expected at most 20", len(o.InstanceTypes))
+func (o *EKSGroup) check(s *Settings, at string, p *Problems) {
+	p.Check(len(o.InstanceTypes) > 0, at+".instanceTypes", "missing: one or more, as [m6i.xlarge]")
+	p.Check(len(o.InstanceTypes) <= 20, at+".instanceTypes", "%d types: expected at most 20", len(o.InstanceTypes))
 	for i, t := range o.InstanceTypes {
 		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
-		p.check(isInstanceType.MatchString(t), path, "%s: expected a type, as m6i.xlarge", t)
-		p.check(!isArm.MatchString(t), path, "%s: an Arm machine, and images are for linux/amd64", t)
-		p.check(!slices.Contains(o.InstanceTypes[:i], t), path, "%s occurs twice", t)
+		p.Check(isInstanceType.MatchString(t), path, "%s: expected a type, as m6i.xlarge", t)
+		p.Check(!isArm.MatchString(t), path, "%s: an Arm machine, and images are for linux/amd64", t)
+		p.Check(!slices.Contains(o.InstanceTypes[:i], t), path, "%s occurs twice", t)
 	}
 	if o.Spot && len(o.InstanceTypes) == 1 {
 		s.note("%s.spot: true with one type only, %s: where that is short there are no nodes: give several", at, o.InstanceTypes[0])
 	}
 	p.within(at+".minNodes", o.MinNodes, 0, maxGroup)
 	p.within(at+".maxNodes", o.MaxNodes, 1, maxGroup)
-	p.check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
-	p.check(o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes", "%d: expected minNodes to maxNodes, %d to %d", o.DesiredNodes, o.MinNodes, o.MaxNodes)
+	p.Check(o.MinNodes <= o.MaxNodes, at+".maxNodes", "%d: fewer than minNodes, %d", o.MaxNodes, o.MinNodes)
+	p.Check(o.DesiredNodes >= o.MinNodes && o.DesiredNodes <= o.MaxNodes, at+".desiredNodes", "%d: expected minNodes to maxNodes, %d to %d", o.DesiredNodes, o.MinNodes, o.MaxNodes)
 	p.within(at+".diskGb", o.DiskGB, minDisk, maxDisk)
 	checkNodeLabels(at+".labels", o.Labels, p)
 }
 
 // checkGPUs: they are in a group of their own, which keeps others off.
-func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *problems) {
+func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 	if !wanted {
 		const why = "GPUs are in eks.gpuGroup only, which keeps off pods that ask for none"
-		p.check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
+		p.Check(o.GPUs == 0, at+".gpus", "%d: %s", o.GPUs, why)
 		for i, t := range o.InstanceTypes {
-			p.check(!isGPU.MatchString(t), fmt.Sprintf("%s.instanceTypes[%d]", at, i), "%s: %s", t, why)
+			p.Check(!isGPU.MatchString(t), fmt.Sprintf("%s.instanceTypes[%d]", at, i), "%s: %s", t, why)
 		}
 		return
 	}
-	p.check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
-	p.check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
+	p.Check(o.GPUs >= 1, at+".gpus", "%d: expected 1 or more, per node", o.GPUs)
+	p.Check(o.DiskGB >= minGPUDisk, at+".diskGb", "%d: expected %d or more: images with CUDA fill smaller disks", o.DiskGB, minGPUDisk)
 	for i, t := range o.InstanceTypes {
 		path := fmt.Sprintf("%s.instanceTypes[%d]", at, i)
-		p.check(isGPU.MatchString(t), path, "%s: has no GPU of NVIDIA", t)
+		p.Check(isGPU.MatchString(t), path, "%s: has no GPU of NVIDIA", t)
 		n := gpus[t]
-		p.check(n == 0 || o.GPUs == 0 || n == o.GPUs, path, "%s: has %d GPUs, and %s.gpus is %d", t, n, at, o.GPUs)
+		p.Check(n == 0 || o.GPUs == 0 || n == o.GPUs, path, "%s: has %d GPUs, and %s.gpus is %d", t, n, at, o.GPUs)
 		if strings.HasPrefix(t, "p3") {
 			s.note("%s: %s is an old type, of the last branch of drivers that knows it", path, t)
 		}

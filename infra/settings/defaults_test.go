@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 
 // The column "default" of the pages' tables has the defaults that there are.
 func TestDefaultsOnPages(t *testing.T) {
-	g, e, m := defaults(CloudGKE).GKE, defaults(CloudEKS).EKS, defaults(CloudMinikube).Minikube
+	g, e, m := defaults(CloudGKE, "amd64").GKE, defaults(CloudEKS, "amd64").EKS, defaults(CloudMinikube, "amd64").Minikube
 	system := func(v any) string { return fmt.Sprint(v, " (system)") }
 	for page, rows := range map[string]map[string][]string{
 		"gke": {
@@ -33,7 +33,7 @@ func TestDefaultsOnPages(t *testing.T) {
 			"`kubernetesVersion`":          {"`" + m.KubernetesVersion + "`"}, "`adopt`": {"`" + fmt.Sprint(m.Adopt) + "`"},
 		},
 	} {
-		text, err := os.ReadFile("../docs/infrastructure/" + page + ".md")
+		text, err := os.ReadFile("../../docs/infrastructure/" + page + ".md")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 
 // Examples are stacks to copy. What they lack is what only their users know.
 func TestExamples(t *testing.T) {
-	paths, err := filepath.Glob("../examples/*/Pulumi.*.yaml")
+	paths, err := filepath.Glob("../../examples/*/Pulumi.*.yaml")
 	if err != nil || len(paths) != 5 {
 		t.Fatalf("%d examples, %v", len(paths), err)
 	}

@@ -1,7 +1,6 @@
-package infra
+package settings
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -18,35 +17,29 @@ var (
 	kubectl  = program{"kubectl", "https://kubernetes.io/docs/tasks/tools/"}
 )
 
-// Programs returns a check for [Load] that reports every program that is needed by what the settings ask for and that find, as
-// exec.LookPath, does not find: before anything is made, since the first of them would be missed half way. A preview needs them
-// as `up` does, which begins with one; most of them also to reach the cluster that is there.
-func Programs(find func(name string) (path string, err error)) func(*Settings) error {
-	return func(s *Settings) error {
-		var problems []error
+// Programs returns a check that every program is there which the stack will run. find looks for one, as exec.LookPath does. A
+// preview needs them as `up` does, which begins with one; most of them also reach the cluster that is there.
+func Programs(find func(name string) (path string, err error)) Check {
+	return func(s *Settings, p *Problems) {
 		var missing []string
-		for _, p := range s.programs() {
-			if _, err := find(p.name); err != nil {
-				missing = append(missing, fmt.Sprintf("%s (%s)", p.name, p.get))
+		for _, o := range s.programs() {
+			if _, err := find(o.name); err != nil {
+				missing = append(missing, fmt.Sprintf("%s (%s)", o.name, o.get))
 			}
 		}
-		if len(missing) > 0 {
-			problems = append(problems, fmt.Errorf("%s:cloud: %s needs programs that are not on PATH: %s", s.Project, s.Cloud, strings.Join(missing, ", ")))
-		}
+		p.Check(len(missing) == 0, "cloud", "%s needs programs that are not on PATH: %s", s.Cloud, strings.Join(missing, ", "))
 		look := func(path, command string) {
 			if command == "" {
 				return // which the settings' own check has reported
 			}
 			if !strings.Contains(command, "/") {
-				if _, err := find(command); err != nil {
-					problems = append(problems, fmt.Errorf("%s:%s: %s is not on PATH, and the stack runs it: make build && export PATH=$PWD/build:$PATH, or give %[2]s: build/elasticdl", s.Project, path, command))
-				}
+				_, err := find(command)
+				p.Check(err == nil, path, "%s is not on PATH, and the stack runs it: make build && export PATH=$PWD/build:$PATH, or give %s: build/elasticdl", command, path)
 				return
 			}
 			at := s.Path(filepath.FromSlash(command))
-			if _, err := find(at); err != nil {
-				problems = append(problems, fmt.Errorf("%s:%s: %s: expected the elasticdl binary, and there is no program %s: make build writes build/elasticdl", s.Project, path, command, at))
-			}
+			_, err := find(at)
+			p.Check(err == nil, path, "%s: expected the elasticdl binary, and there is no program %s: make build writes build/elasticdl", command, at)
 		}
 		if s.Image != nil {
 			look("image.command", s.Image.Command)
@@ -54,7 +47,6 @@ func Programs(find func(name string) (path string, err error)) func(*Settings) e
 		if s.Data != nil && (s.Image == nil || s.Data.Command != s.Image.Command) {
 			look("data.command", s.Data.Command)
 		}
-		return errors.Join(problems...)
 	}
 }
 

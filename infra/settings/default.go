@@ -1,17 +1,16 @@
-package infra
+package settings
 
 import (
 	"cmp"
 	"maps"
-	"runtime"
 	"strings"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// defaults returns what a stack has where its file says nothing. Optional sections are there with theirs, for when the file
+// defaults returns what a stack has where its file says nothing; arch is that of this machine. Optional sections are there with theirs, for when the file
 // has the section. Pulumi.yaml repeats what it may: a test compares.
-func defaults(cloud string) *Settings {
+func defaults(cloud, arch string) *Settings {
 	s := &Settings{
 		Cloud: cloud, ProtectStorage: true, Job: job.DefaultOf(job.Run),
 		Platform: Platform{Namespace: "elasticdl", PriorityClasses: map[string]int32{"high": 1_000_000, "low": 1000}},
@@ -41,22 +40,22 @@ func defaults(cloud string) *Settings {
 		}
 	case CloudMinikube:
 		s.Minikube = &Minikube{CPUs: 2, MemoryMB: 6144, DiskGB: 50, KubernetesVersion: "v1.35.0"}
-		s.Image.Platforms = []string{"linux/" + runtime.GOARCH}
+		s.Image.Platforms = []string{"linux/" + arch}
 		s.Job.ImagePullPolicy = "IfNotPresent" // an image that was loaded is nowhere to be pulled from
 	}
 	return s
 }
 
 // settle sets what follows from what the file says. Given reports whether it has a path.
-func (s *Settings) settle(in input, given func(path string) bool) {
-	s.Root, s.Now = in.root, in.now
+func (s *Settings) settle(in Input, given func(path string) bool) {
+	s.Root, s.Now = in.Root, in.Now
 	if s.GKE != nil || s.EKS != nil { // so that a bill tells stacks apart, and nothing has no label
 		labels := map[string]string{LabelStack: s.Name(63)}
 		maps.Copy(labels, s.Labels)
 		s.Labels = labels
 	}
 	if g := s.GKE; g != nil {
-		g.Project = in.config[keyProject]
+		g.Project = in.Config[keyProject]
 		if !given("gke.systemPool.maxNodes") { // a node in each zone, and one more for upgrades
 			g.SystemPool.MaxNodes = max(g.SystemPool.MaxNodes, g.Zones())
 		}
@@ -72,7 +71,7 @@ func (s *Settings) settle(in input, given func(path string) bool) {
 		}
 	}
 	if e := s.EKS; e != nil {
-		e.Region, e.Profile = in.config[keyRegion], in.config[keyProfile]
+		e.Region, e.Profile = in.Config[keyRegion], in.Config[keyProfile]
 		if e.VPC.ID != "" && !given("eks.vpc.cidr") {
 			e.VPC.CIDR = ""
 		}

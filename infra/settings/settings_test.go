@@ -1,11 +1,13 @@
-package infra
+package settings
 
 import (
 	"cmp"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -15,7 +17,6 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/elasticdl/elasticdl/test/graph"
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
@@ -39,7 +40,7 @@ func file(t testing.TB, path string) map[string]any {
 // stack is one of this repository, with what only its user knows.
 func stack(t testing.TB, cloud string) map[string]any {
 	t.Helper()
-	return completed(file(t, "../stacks/Pulumi."+cloud+".yaml"))
+	return completed(file(t, "../../stacks/Pulumi."+cloud+".yaml"))
 }
 
 func completed(config map[string]any) map[string]any {
@@ -74,7 +75,19 @@ func asEngine(t testing.TB, config map[string]any) map[string]string {
 
 func parsed(t testing.TB, config map[string]any) (*Settings, error) {
 	t.Helper()
-	return parse(input{project: "elasticdl", stack: "test", root: "..", now: day, config: asEngine(t, config)})
+	return Parse(input(t, "..", config))
+}
+
+// input returns what a program gets of a configuration. It runs in a folder of this repository, the parent of this one.
+func input(t testing.TB, root string, config map[string]any) Input {
+	t.Helper()
+	return Input{Project: "elasticdl", Stack: "test", Root: root, Now: day, Arch: "amd64", Config: asEngine(t, config), Stat: func(path string) (bool, error) {
+		if !filepath.IsAbs(path) {
+			path = filepath.Join("..", path)
+		}
+		info, err := os.Stat(path)
+		return err == nil && info.IsDir(), err
+	}}
 }
 
 // set gives a field of a configuration a value, as YAML; "" takes it away.
@@ -138,7 +151,7 @@ func TestStacksWithoutTheirUsers(t *testing.T) {
 			`elasticdl:gke.authorizedNetworks: missing: who may reach the Kubernetes API? From here: pulumi config set --path 'gke.authorizedNetworks[0].cidr' "$(curl -s https://checkip.amazonaws.com)/32"`,
 		CloudEKS: `elasticdl:eks.authorizedNetworks: missing: who may reach the Kubernetes API? From here: pulumi config set --path 'eks.authorizedNetworks[0].cidr' "$(curl -s https://checkip.amazonaws.com)/32"`,
 	} {
-		if _, err := parsed(t, file(t, "../stacks/Pulumi."+cloud+".yaml")); err == nil || err.Error() != want {
+		if _, err := parsed(t, file(t, "../../stacks/Pulumi."+cloud+".yaml")); err == nil || err.Error() != want {
 			t.Errorf("%s:\n%v", cloud, err)
 		}
 	}
@@ -173,9 +186,9 @@ func (m mistake) line() string {
 
 // Problems are one line each, whatever is in a value.
 func TestOneLineEach(t *testing.T) {
-	p := problems{project: "elasticdl"}
+	p := Problems{Project: "elasticdl"}
 	p.add("job.name", "a\nb\rc: expected a name")
-	if got, want := p.err().Error(), `elasticdl:job.name: a\nb\rc: expected a name`; got != want {
+	if got, want := p.Err().Error(), `elasticdl:job.name: a\nb\rc: expected a name`; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 	for want, choices := range map[string][]string{"": nil, "a": {"a"}, "a or b": {"a", "b"}, "a, b or c": {"a", "b", "c"}} {
@@ -203,17 +216,17 @@ func TestNearest(t *testing.T) {
 // No field is forgotten by those that decode it, and each knows its place in a file.
 func TestEveryField(t *testing.T) {
 	for _, cloud := range []string{CloudGKE, CloudEKS, CloudMinikube} {
-		s := defaults(cloud)
+		s := defaults(cloud, "amd64")
 		fillAll(reflect.ValueOf(s).Elem())
 		text, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, got := &problems{}, &Settings{}
+		p, got := &Problems{}, &Settings{}
 		decode(read(string(text)), reflect.ValueOf(got).Elem(), "", p)
 		got.Project, got.Stack, got.Root, got.Now, got.Notes = s.Project, s.Stack, s.Root, s.Now, s.Notes
 		got.GKE.Project, got.EKS.Region, got.EKS.Profile, got.EKS.Unsupported = s.GKE.Project, s.EKS.Region, s.EKS.Profile, s.EKS.Unsupported
-		if err := p.err(); err != nil {
+		if err := p.Err(); err != nil {
 			t.Error(err)
 		}
 		if again, _ := json.Marshal(got); string(again) != string(text) || !reflect.DeepEqual(got, s) {
@@ -296,9 +309,11 @@ func lastStep(path string) string {
 	return path[strings.LastIndexAny(path, ".:")+1:]
 }
 
+var update = flag.Bool("update", false, "write the golden files anew")
+
 func golden(t *testing.T, path, got string) {
 	t.Helper()
-	if *graph.Update {
+	if *update {
 		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +329,7 @@ func golden(t *testing.T, path, got string) {
 
 // Pulumi.yaml declares what Settings has, with its type and default.
 func TestSchema(t *testing.T) {
-	text, err := os.ReadFile("../Pulumi.yaml")
+	text, err := os.ReadFile("../../Pulumi.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +347,7 @@ func TestSchema(t *testing.T) {
 		t.Errorf("%+v", project)
 	}
 	var names []string
-	is := reflect.ValueOf(defaults("")).Elem()
+	is := reflect.ValueOf(defaults("", "amd64")).Elem()
 	for f := range fields(is.Type()) {
 		names = append(names, f.name)
 		key := project.Config[f.name]

@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"cmp"
@@ -11,17 +11,18 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// problems are what is wrong with the settings of a stack, each by its path: "gke.ranges.pods", "gcp:project".
-type problems struct {
-	project string // what paths begin with
+// Problems are what is wrong with the settings of a stack, each by its path: "gke.ranges.pods", "gcp:project".
+type Problems struct {
+	// Project is what paths begin with in a message: "elasticdl".
+	Project string
 	all     []problem
 }
 
 type problem struct{ path, text string }
 
-// check adds a problem if ok is false. A path has no second one, nor has what is below it: what follows from the first is
-// no news.
-func (p *problems) check(ok bool, path, format string, args ...any) {
+// Check adds a problem if ok is false: at path, with a text that says what was found and what is expected. A path has one
+// problem, and what is below it none: they would follow from the first.
+func (p *Problems) Check(ok bool, path, format string, args ...any) {
 	if ok || p.has(path) {
 		return
 	}
@@ -29,19 +30,19 @@ func (p *problems) check(ok bool, path, format string, args ...any) {
 }
 
 // add adds a problem, whatever the path has already, as one line.
-func (p *problems) add(path, text string) {
+func (p *Problems) add(path, text string) {
 	p.all = append(p.all, problem{path, strings.NewReplacer("\n", `\n`, "\r", `\r`).Replace(text)})
 }
 
-func (p *problems) has(path string) bool {
+func (p *Problems) has(path string) bool {
 	return slices.ContainsFunc(p.all, func(o problem) bool {
 		below, ok := strings.CutPrefix(path, o.path)
 		return ok && o.path != "" && (below == "" || below[0] == '.' || below[0] == '[')
 	})
 }
 
-// err returns all of them, a line each, in the order in which a stack's file has its settings.
-func (p *problems) err() error {
+// Err returns all of them, a line each, in the order in which a stack's file has its settings.
+func (p *Problems) Err() error {
 	slices.SortStableFunc(p.all, func(a, b problem) int { return cmp.Compare(rank(a.path), rank(b.path)) })
 	var lines []error
 	for _, o := range p.all {
@@ -51,14 +52,14 @@ func (p *problems) err() error {
 }
 
 // full returns a path as `pulumi config set` takes it, with the namespace of the project unless it has another.
-func (p *problems) full(path string) string {
+func (p *Problems) full(path string) string {
 	if path == "" {
-		return p.project
+		return p.Project
 	}
 	if head, _, _ := strings.Cut(path, "."); strings.Contains(head, ":") {
 		return path
 	}
-	return p.project + ":" + path
+	return p.Project + ":" + path
 }
 
 // rank returns where a path stands in a file. Elements of a list or map stand where that does; what nobody knows, at the end of
@@ -99,12 +100,12 @@ var order = func() map[string]int {
 }()
 
 // oneOf checks a text that is one of several.
-func (p *problems) oneOf(path, value string, choices ...string) {
-	p.check(slices.Contains(choices, value), path, "%s: expected %s", orMissing(value), list(choices))
+func (p *Problems) oneOf(path, value string, choices ...string) {
+	p.Check(slices.Contains(choices, value), path, "%s: expected %s", orMissing(value), list(choices))
 }
 
-func (p *problems) within(path string, n, low, high int) {
-	p.check(n >= low && n <= high, path, "%d: expected %d to %d", n, low, high)
+func (p *Problems) within(path string, n, low, high int) {
+	p.Check(n >= low && n <= high, path, "%d: expected %d to %d", n, low, high)
 }
 
 // list returns "a, b or c".

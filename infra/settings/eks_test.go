@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"bufio"
@@ -19,7 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-const page = "../docs/infrastructure/eks.md"
+const page = "../../docs/infrastructure/eks.md"
 
 // room is milli-CPUs, MiB and pods.
 type room struct{ cpu, memory, pods int }
@@ -184,7 +184,7 @@ func TestCosts(t *testing.T) {
 	if math.Abs(nodes-wantNodes) > 0.0005 || math.Abs(disks-wantDisks) > 0.0005 {
 		t.Errorf("nodes are %.4f on the page and %.4f by the stack's file, disks %.4f and %.4f", nodes, wantNodes, disks, wantDisks)
 	}
-	file, err := os.ReadFile("../stacks/Pulumi.eks.yaml")
+	file, err := os.ReadFile("../../stacks/Pulumi.eks.yaml")
 	if err != nil || !strings.Contains(string(file), fmt.Sprintf("$%.2f an hour", together)) {
 		t.Errorf("stacks/Pulumi.eks.yaml does not say $%.2f an hour: %v", together, err)
 	}
@@ -263,7 +263,7 @@ func TestQuotas(t *testing.T) {
 
 // The section for GPUs that the stack's file has as comments works as it is: without the "# ".
 func TestGPUsOfTheShippedFile(t *testing.T) {
-	s, err := parsed(t, completed(uncommented(t, "../stacks/Pulumi.eks.yaml")))
+	s, err := parsed(t, completed(uncommented(t, "../../stacks/Pulumi.eks.yaml")))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package infra
+package settings
 
 import (
 	"errors"
@@ -16,14 +16,14 @@ import (
 const placeholder = "image.of.the.stack/is-not-built:yet"
 
 // checkJob asks the job's own packages, and looks at what they do not know: the stack around it.
-func (s *Settings) checkJob(p *problems) {
+func (s *Settings) checkJob(p *Problems) {
 	j := s.Job
 	if !slices.Contains(types, j.Type) {
 		return // told by checkGiven
 	}
-	p.check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job is in the stack's own, platform.namespace, %s: drop this", j.Namespace, s.Platform.Namespace)
-	p.check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
-	p.check(j.Image != "" || s.Image != nil || j.Runs(), "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
+	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job is in the stack's own, platform.namespace, %s: drop this", j.Namespace, s.Platform.Namespace)
+	p.Check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
+	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
 	is := *j
 	is.TTL = nil
 	if s.Image != nil {
@@ -58,7 +58,7 @@ func BuiltImage(j *job.Job) *string {
 }
 
 // checkGiven refuses fields of a job of another type. Given reports whether the file has a path.
-func (s *Settings) checkGiven(given func(path string) bool, p *problems) {
+func (s *Settings) checkGiven(given func(path string) bool, p *Problems) {
 	if s.Job == nil {
 		return
 	}
@@ -67,14 +67,14 @@ func (s *Settings) checkGiven(given func(path string) bool, p *problems) {
 		p.oneOf("job.type", string(is), texts(types)...)
 		return
 	}
-	p.check(is == job.Run || !given("job.command"), "job.command", "goes with job.type run, and this job's is %s: drop one of the two", is)
+	p.Check(is == job.Run || !given("job.command"), "job.command", "goes with job.type run, and this job's is %s: drop one of the two", is)
 	for _, f := range job.Flags() {
 		path := "job." + f.Field()
 		if f.Topic == job.Remnants || f.With(is) || path == "job." || !given(path) || p.has(path) {
 			continue
 		}
 		with := slices.DeleteFunc(slices.Clone(types), func(t job.Type) bool { return !f.With(t) })
-		p.check(false, path, "goes with job.type %s, and this job's is %s: drop this", list(texts(with)), is)
+		p.Check(false, path, "goes with job.type %s, and this job's is %s: drop this", list(texts(with)), is)
 	}
 }
 
@@ -105,7 +105,7 @@ func single(err error) (all []error) {
 var storageOf = map[string]string{ClaimGKE: "gke.filestore", ClaimEKS: "eks.efs", ClaimMinikube: "minikube"}
 
 // checkClaims looks for volumes that the stack would have, if it had the storage.
-func (s *Settings) checkClaims(p *problems) {
+func (s *Settings) checkClaims(p *Problems) {
 	has := map[string]bool{
 		ClaimGKE:      s.GKE != nil && s.GKE.Filestore != nil,
 		ClaimEKS:      s.EKS != nil && s.EKS.EFS != nil,
@@ -113,7 +113,7 @@ func (s *Settings) checkClaims(p *problems) {
 	}
 	for i, v := range s.Job.Volumes {
 		there, ours := has[v.ClaimName]
-		p.check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: that claim is of %s, which this stack has not", v.ClaimName, storageOf[v.ClaimName])
+		p.Check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: that claim is of %s, which this stack has not", v.ClaimName, storageOf[v.ClaimName])
 	}
 }
 
@@ -131,7 +131,7 @@ func (s *Settings) roles() []role {
 }
 
 // checkPriorities looks for classes: pods of one that is not there are refused when the master makes them.
-func (s *Settings) checkPriorities(p *problems) {
+func (s *Settings) checkPriorities(p *Problems) {
 	if s.Minikube != nil && s.Minikube.Adopt {
 		return // may have its own
 	}
@@ -142,7 +142,7 @@ func (s *Settings) checkPriorities(p *problems) {
 		}
 		for _, class := range classes {
 			_, there := s.Platform.PriorityClasses[class]
-			p.check(there || class == "", "job."+r.name+".priority.class", "%s: not among platform.priorityClasses, %s", class, orMissing(list(slices.Sorted(maps.Keys(s.Platform.PriorityClasses)))))
+			p.Check(there || class == "", "job."+r.name+".priority.class", "%s: not among platform.priorityClasses, %s", class, orMissing(list(slices.Sorted(maps.Keys(s.Platform.PriorityClasses)))))
 		}
 	}
 }
@@ -150,7 +150,7 @@ func (s *Settings) checkPriorities(p *problems) {
 const gpu = "nvidia.com/gpu"
 
 // checkDevices looks for nodes with the GPUs that pods ask for.
-func (s *Settings) checkDevices(p *problems) {
+func (s *Settings) checkDevices(p *Problems) {
 	section, has := "minikube.gpus", 0
 	switch {
 	case s.GKE != nil:
@@ -167,19 +167,19 @@ func (s *Settings) checkDevices(p *problems) {
 	for _, r := range s.roles() {
 		for i, all := range []job.Resources{r.pod.Request, r.pod.Limit} {
 			n, err := strconv.Atoi(all[gpu])
-			path := join("job."+r.name+"."+[...]string{"request", "limit"}[i], gpu)
+			path := Join("job."+r.name+"."+[...]string{"request", "limit"}[i], gpu)
 			if s.Job.GPUs > 0 && r.name == "worker" {
 				path = "job.gpus"
 			}
-			p.check(err != nil || n == 0 || has > 0, path, "%s: the stack has no %s", all[gpu], section)
-			p.check(err != nil || n <= has || has == 0, path, "%s: a node of %s has %d", all[gpu], section, has)
+			p.Check(err != nil || n == 0 || has > 0, path, "%s: the stack has no %s", all[gpu], section)
+			p.Check(err != nil || n <= has || has == 0, path, "%s: a node of %s has %d", all[gpu], section, has)
 		}
 	}
 }
 
 // checkSpot refuses nodes that are taken away for a job that stands still without them.
-func (s *Settings) checkSpot(path string, spot bool, p *problems) {
+func (s *Settings) checkSpot(path string, spot bool, p *Problems) {
 	if j := s.Job; spot && j != nil && !j.Elastic() {
-		p.check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and job.numWorkers is %d: each node that is taken away would stop the job: expected fewer minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)
+		p.Check(false, path, "true: a ring of fewer than job.minWorkers, %d, waits, and job.numWorkers is %d: each node that is taken away would stop the job: expected fewer minWorkers, or spot: false", j.MinWorkers, j.NumWorkers)
 	}
 }

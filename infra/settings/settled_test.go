@@ -1,8 +1,7 @@
-package infra
+package settings
 
 import (
 	"encoding/json"
-	"errors"
 	"reflect"
 	"slices"
 	"strings"
@@ -22,7 +21,7 @@ func TestSettled(t *testing.T) {
 		want        func(s *Settings) bool
 	}{
 		{"defaults of a section", "gke", map[string]string{"gke.maintenance": "", "gke.ranges": "", "gke.systemPool": "", "gke.privateNodes": ""}, func(s *Settings) bool {
-			d := defaults(CloudGKE).GKE
+			d := defaults(CloudGKE, "amd64").GKE
 			return s.GKE.Ranges == d.Ranges && s.GKE.SystemPool.MachineType == "e2-standard-4" && s.GKE.PrivateNodes && s.GKE.SystemPool.DiskGB == 100 && s.GKE.Maintenance == nil
 		}},
 		{"a system pool for all zones of a region", "gke", merged(inRegion, map[string]string{"gke.systemPool": "", "gke.systemPool.maxNodes": ""}), func(s *Settings) bool { return s.GKE.SystemPool.MinNodes == 1 && s.GKE.SystemPool.MaxNodes == 3 }},
@@ -90,11 +89,11 @@ func TestSettled(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			config := stack(t, test.cloud)
 			setAll(t, config, test.with)
-			in := input{project: "elasticdl", stack: "test", root: "/project", now: day, config: asEngine(t, config)}
-			if image := in.config["elasticdl:image"]; image != "" {
-				in.config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // which is there
+			in := input(t, "/project", config)
+			if image := in.Config["elasticdl:image"]; image != "" {
+				in.Config["elasticdl:image"] = strings.Replace(image, "cmd/elasticdl", "/", 1) // which is there
 			}
-			s, err := parse(in)
+			s, err := Parse(in)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -171,9 +170,9 @@ func TestVersions(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p, s, e := &problems{}, &Settings{}, &EKS{Version: test.version, SupportType: test.kind}
+		p, s, e := &Problems{}, &Settings{}, &EKS{Version: test.version, SupportType: test.kind}
 		e.checkVersion(s, p, now)
-		if err := p.err(); err != nil || (e.Unsupported == "") != (test.refused == "") || !strings.Contains(e.Unsupported, test.refused) {
+		if err := p.Err(); err != nil || (e.Unsupported == "") != (test.refused == "") || !strings.Contains(e.Unsupported, test.refused) {
 			t.Errorf("%+v: refused to a new cluster: %q; to all: %v", test, e.Unsupported, err)
 		}
 		if test.refused != "" && (len(s.Notes) != 1 || !strings.Contains(s.Notes[0], test.refused)) {
@@ -187,10 +186,12 @@ func TestOthersProblems(t *testing.T) {
 	config := stack(t, CloudGKE)
 	set(t, config, "gke.location", "Iowa")
 	set(t, config, "job.numWorkers", "0")
-	_, err := parse(input{project: "elasticdl", stack: "test", root: "..", now: day, config: asEngine(t, config)}, func(s *Settings) error {
-		return errors.New("nobody knows where")
-	}, func(s *Settings) error {
-		return errors.Join(errors.New("elasticdl:job.numWorkers: it was told"), errors.New("elasticdl:platform.podSecurity: baseline: refused"))
+	_, err := Parse(input(t, "..", config), func(_ *Settings, p *Problems) {
+		p.Check(false, "", "nobody knows where")
+	}, func(_ *Settings, p *Problems) {
+		p.Check(false, "job.numWorkers", "it was told")
+		p.Check(false, "platform.podSecurity", "baseline: refused")
+		p.Check(true, "platform.quota", "all is well")
 	})
 	var paths []string
 	for line := range strings.Lines(err.Error()) {

@@ -1,0 +1,63 @@
+package settings
+
+import (
+	"net/url"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/job"
+)
+
+// Names of the claim to a cluster's volume: contracts with the jobs of its stack, and with the tutorials.
+const (
+	ClaimGKE      = "fileserver-claim" // to gke.filestore
+	ClaimEKS      = "efs-claim"        // to eks.efs
+	ClaimMinikube = "data-claim"       // to a directory of the node, which may be mounted from this machine
+)
+
+var isDataset = regexp.MustCompile(`^[a-z][-a-z0-9]*$`)
+
+// Remote reports whether the data set's files are elsewhere.
+func (d *Data) Remote() bool { return strings.Contains(d.Source, "://") }
+
+func (d *Data) check(s *Settings, in Input, p *Problems) {
+	const at = "data."
+	p.Check(d.Dataset != "", at+"dataset", "missing: a data set that `elasticdl dataset --help` names, as mnist")
+	p.Check(isDataset.MatchString(d.Dataset), at+"dataset", "%s: expected a data set that `elasticdl dataset --help` names, as mnist", d.Dataset)
+	local := filepath.IsLocal(d.Path) && path.Clean(d.Path) == d.Path && d.Path != "."
+	p.Check(local || d.Path == d.Dataset, at+"path", "%s: expected a directory on the claim, as mnist or data/mnist", d.Path)
+	switch {
+	case d.Source == "":
+	case d.Remote():
+		u, err := url.Parse(d.Source)
+		p.Check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", at+"source", "%s: expected a directory, or a URL of http or https", d.Source)
+	default:
+		directory, err := in.Stat(s.Path(d.Source))
+		p.Check(err == nil && directory, at+"source", "%s: expected a directory, or a URL of http or https: there is no directory %s", d.Source, s.Path(d.Source))
+	}
+	p.Check(d.Command != "" || s.Image != nil && s.Image.Command == "", at+"command", "missing: the elasticdl binary, or leave this out for the one on PATH")
+	if section, ok := s.storage(); !ok {
+		p.Check(s.mounts(section), "data", "the stack has no volume that it could be brought to: give %s, or drop this", section)
+	}
+	p.Check(s.Image != nil || s.Job != nil, "data", "the pod that writes it needs an image, and there is neither a section image nor a job: give one of the two, or drop this, which deletes no data")
+	p.Check(s.Platform.PodSecurity != "restricted", "data", "the pod that writes it may be root, which platform.podSecurity: restricted refuses: expected baseline there, or drop this")
+}
+
+// storage returns the section of the stack's volume, and whether there is one.
+func (s *Settings) storage() (section string, ok bool) {
+	switch {
+	case s.GKE != nil:
+		return storageOf[ClaimGKE], s.GKE.Filestore != nil
+	case s.EKS != nil:
+		return storageOf[ClaimEKS], s.EKS.EFS != nil
+	}
+	return storageOf[ClaimMinikube], true // a cloud that is none has been told
+}
+
+// mounts reports whether the job mounts the volume of a section, which is told if there is none.
+func (s *Settings) mounts(section string) bool {
+	return s.Job != nil && slices.ContainsFunc(s.Job.Volumes, func(v job.Volume) bool { return storageOf[v.ClaimName] == section })
+}
