@@ -40,18 +40,18 @@ func trusts(service string) string {
 }
 
 // role makes a role with policies of Amazon's, and their attachments.
-func (b *builder) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
-	role, err := iam.NewRole(b.Context, name, &iam.RoleArgs{
-		Name: pulumi.String(b.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: b.tags(b.name + "-" + name),
-	}, b.with(pulumi.DeleteBeforeReplace(true)))
+func (p *parts) role(name, trust string, policies ...string) (*iam.Role, []pulumi.Resource, error) {
+	role, err := iam.NewRole(p.ctx, name, &iam.RoleArgs{
+		Name: pulumi.String(p.s.Name(64, name)), AssumeRolePolicy: pulumi.String(trust), ForceDetachPolicies: pulumi.Bool(true), Tags: p.tags(p.name + "-" + name),
+	}, p.options(pulumi.DeleteBeforeReplace(true)))
 	if err != nil {
 		return nil, nil, err
 	}
 	var attached []pulumi.Resource
 	for _, policy := range policies {
-		a, err := iam.NewRolePolicyAttachment(b.Context, name+"-"+path.Base(policy), &iam.RolePolicyAttachmentArgs{
-			Role: role.Name, PolicyArn: pulumi.String("arn:" + b.partition.Partition + ":iam::aws:policy/" + policy),
-		}, b.with())
+		a, err := iam.NewRolePolicyAttachment(p.ctx, name+"-"+path.Base(policy), &iam.RolePolicyAttachmentArgs{
+			Role: role.Name, PolicyArn: pulumi.String("arn:" + p.partition.Partition + ":iam::aws:policy/" + policy),
+		}, p.options())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -71,7 +71,7 @@ type untyped struct {
 	Arn pulumi.StringOutput `pulumi:"arn"`
 }
 
-func (b *builder) register(token, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*untyped, error) {
+func (p *parts) register(token, name string, inputs pulumi.Map, opts ...pulumi.ResourceOption) (*untyped, error) {
 	var r untyped
-	return &r, b.RegisterResource(token, name, inputs, &r, b.with(append(opts, pulumi.Version(version))...))
+	return &r, p.ctx.RegisterResource(token, name, inputs, &r, p.options(append(opts, pulumi.Version(version))...))
 }

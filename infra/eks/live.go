@@ -33,39 +33,39 @@ type group struct {
 }
 
 // lookUpLive asks Amazon for the cluster and its groups. No cluster, or none of the name, is no error.
-func (b *builder) lookUpLive() (*live, error) {
+func (p *parts) lookUpLive() (*live, error) {
 	const why = "needed so that no change sets back the number of nodes, or takes away a zone of the control plane"
-	all, err := eks.GetClusters(b.Context)
+	all, err := eks.GetClusters(p.ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list the clusters of %s (eks:ListClusters, %s): %w", b.eks.Region, why, err)
+		return nil, fmt.Errorf("list the clusters of %s (eks:ListClusters, %s): %w", p.e.Region, why, err)
 	}
 	l := &live{}
-	if !slices.Contains(all.Names, b.name) {
+	if !slices.Contains(all.Names, p.name) {
 		return l, nil
 	}
-	if b.eks.VPC.ID == "" {
-		cluster, err := eks.LookupCluster(b.Context, &eks.LookupClusterArgs{Name: b.name})
+	if p.e.VPC.ID == "" {
+		cluster, err := eks.LookupCluster(p.ctx, &eks.LookupClusterArgs{Name: p.name})
 		if err != nil {
-			return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", b.name, why, err)
+			return nil, fmt.Errorf("look up the cluster %s (eks:DescribeCluster, %s): %w", p.name, why, err)
 		}
 		for _, id := range slices.Sorted(slices.Values(cluster.VpcConfig.SubnetIds)) {
-			s, err := ec2.LookupSubnet(b.Context, &ec2.LookupSubnetArgs{Id: &id})
+			s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
 			if err != nil {
-				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, %s): %w", id, b.name, why, err)
+				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, %s): %w", id, p.name, why, err)
 			}
 			l.control = append(l.control, place{s.AvailabilityZone, s.CidrBlock})
 		}
 	}
-	names, err := eks.GetNodeGroups(b.Context, &eks.GetNodeGroupsArgs{ClusterName: b.name})
+	names, err := eks.GetNodeGroups(p.ctx, &eks.GetNodeGroupsArgs{ClusterName: p.name})
 	if err != nil {
-		return nil, fmt.Errorf("list the node groups of cluster %s (eks:ListNodegroups, %s): %w", b.name, why, err)
+		return nil, fmt.Errorf("list the node groups of cluster %s (eks:ListNodegroups, %s): %w", p.name, why, err)
 	}
 	for _, id := range slices.Sorted(slices.Values(names.Names)) {
-		g, err := eks.LookupNodeGroup(b.Context, &eks.LookupNodeGroupArgs{ClusterName: b.name, NodeGroupName: id})
+		g, err := eks.LookupNodeGroup(p.ctx, &eks.LookupNodeGroupArgs{ClusterName: p.name, NodeGroupName: id})
 		if err != nil {
-			return nil, fmt.Errorf("look up the node group %s of cluster %s (eks:DescribeNodegroup, %s): %w", id, b.name, why, err)
+			return nil, fmt.Errorf("look up the node group %s of cluster %s (eks:DescribeNodegroup, %s): %w", id, p.name, why, err)
 		}
-		name, ours := strings.CutPrefix(g.Tags["Name"], b.name+"-")
+		name, ours := strings.CutPrefix(g.Tags["Name"], p.name+"-")
 		if !ours || g.Status == "DELETING" || len(g.ScalingConfigs) == 0 {
 			continue
 		}

@@ -33,9 +33,9 @@ func (n *network) subnets() pulumi.StringArray {
 }
 
 // lookUpVPC finds the zones of the subnets of a VPC that is there already, and what would keep files from being mounted.
-func (b *builder) lookUpVPC() (subnets []subnet, err error) {
-	given := b.eks.VPC
-	vpc, err := ec2.LookupVpc(b.Context, &ec2.LookupVpcArgs{Id: &given.ID})
+func (p *parts) lookUpVPC() (subnets []subnet, err error) {
+	given := p.e.VPC
+	vpc, err := ec2.LookupVpc(p.ctx, &ec2.LookupVpcArgs{Id: &given.ID})
 	if err != nil {
 		return nil, fmt.Errorf("eks.vpc.id: look up %s: %w", given.ID, err)
 	}
@@ -50,7 +50,7 @@ func (b *builder) lookUpVPC() (subnets []subnet, err error) {
 		if public >= 0 {
 			path = fmt.Sprintf("eks.vpc.publicSubnets[%d]", public)
 		}
-		s, err := ec2.LookupSubnet(b.Context, &ec2.LookupSubnetArgs{Id: &id})
+		s, err := ec2.LookupSubnet(p.ctx, &ec2.LookupSubnetArgs{Id: &id})
 		if err != nil {
 			problems = append(problems, fmt.Errorf("%s: look up %s: %w", path, id, err))
 			continue
@@ -70,24 +70,25 @@ func (b *builder) lookUpVPC() (subnets []subnet, err error) {
 	return subnets, errors.Join(problems...)
 }
 
-// network returns that of the settings, or makes one: each zone has a public subnet, for load balancers and NAT, and a
+// addNetwork takes the network of the settings, or makes one: each zone has a public subnet, for load balancers and NAT, and a
 // private one, for nodes and pods.
-func (b *builder) network() (*network, error) {
-	if b.eks.VPC.ID != "" {
-		return &network{vpc: pulumi.String(b.eks.VPC.ID), private: b.existing, public: pulumi.ToStringArray(b.eks.VPC.PublicSubnets)}, nil
+func (p *parts) addNetwork() error {
+	if p.e.VPC.ID != "" {
+		p.net = &network{vpc: pulumi.String(p.e.VPC.ID), private: p.existing, public: pulumi.ToStringArray(p.e.VPC.PublicSubnets)}
+		return nil
 	}
-	cidr, err := netip.ParsePrefix(b.eks.VPC.CIDR)
+	cidr, err := netip.ParsePrefix(p.e.VPC.CIDR)
 	if err != nil {
-		return nil, fmt.Errorf("eks.vpc.cidr: %w", err)
+		return fmt.Errorf("eks.vpc.cidr: %w", err)
 	}
-	vpc, err := ec2.NewVpc(b.Context, "network", &ec2.VpcArgs{
+	vpc, err := ec2.NewVpc(p.ctx, "network", &ec2.VpcArgs{
 		CidrBlock:          pulumi.String(cidr.String()),
 		EnableDnsHostnames: pulumi.Bool(true), // names of EFS and of the private endpoint resolve only so
 		EnableDnsSupport:   pulumi.Bool(true),
-		Tags:               b.tags(b.name),
-	}, b.with(pulumi.IgnoreChanges([]string{"cidrBlock"})))
+		Tags:               p.tags(p.name),
+	}, p.options(pulumi.IgnoreChanges([]string{"cidrBlock"})))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// Mount targets of a file system are in one VPC, and a cluster cannot move: another range would tear down all of it.
 	stays := pulumi.All(vpc.ID(), vpc.CidrBlock).ApplyT(func(is []any) (string, error) {
@@ -97,45 +98,46 @@ func (b *builder) network() (*network, error) {
 		return string(is[0].(pulumi.ID)), nil
 	}).(pulumi.StringOutput)
 	n := &network{vpc: stays}
-	gateway, err := ec2.NewInternetGateway(b.Context, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(), Tags: b.tags(b.name)}, b.with())
+	p.net = n
+	gateway, err := ec2.NewInternetGateway(p.ctx, "internet", &ec2.InternetGatewayArgs{VpcId: vpc.ID(), Tags: p.tags(p.name)}, p.options())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	public, err := b.table(n, "public", &ec2.RouteArgs{GatewayId: gateway.ID()})
+	public, err := p.table("public", &ec2.RouteArgs{GatewayId: gateway.ID()})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	tables := pulumi.StringArray{public.ID()}
 	var nat *ec2.NatGateway
-	for i, zone := range b.eks.VPC.Zones {
-		outside, err := b.subnet(n, public, "public-"+zone, zone, publicRange(cidr, i), loadBalancer)
+	for i, zone := range p.e.VPC.Zones {
+		outside, err := p.subnet(public, "public-"+zone, zone, publicRange(cidr, i), loadBalancer)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if nat == nil || b.eks.VPC.NATPerZone {
-			if nat, err = b.nat(zone, outside, gateway); err != nil {
-				return nil, err
+		if nat == nil || p.e.VPC.NATPerZone {
+			if nat, err = p.nat(zone, outside, gateway); err != nil {
+				return err
 			}
 		}
 		// A table for each zone also if all go out by the same NAT: so it may become one for each without new tables.
-		private, err := b.table(n, "private-"+zone, &ec2.RouteArgs{NatGatewayId: nat.ID()})
+		private, err := p.table("private-"+zone, &ec2.RouteArgs{NatGatewayId: nat.ID()})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		inside, err := b.subnet(n, private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
+		inside, err := p.subnet(private, "private-"+zone, zone, privateRange(cidr, i), "kubernetes.io/role/internal-elb")
 		if err != nil {
-			return nil, err
+			return err
 		}
 		tables = append(tables, private.ID())
 		n.private = append(n.private, subnet{zone, inside.ID().ToStringOutput()})
 	}
 	// Data sets and layers of images come from S3, and NAT has its price per GB; this way has none.
-	_, err = ec2.NewVpcEndpoint(b.Context, "s3", &ec2.VpcEndpointArgs{
+	_, err = ec2.NewVpcEndpoint(p.ctx, "s3", &ec2.VpcEndpointArgs{
 		VpcId: n.vpc, VpcEndpointType: pulumi.String("Gateway"), RouteTableIds: tables,
-		ServiceName: pulumi.String(b.partition.ReverseDnsPrefix + "." + b.eks.Region + ".s3"),
-		Tags:        b.tags(b.name + "-s3"),
-	}, b.with())
-	return n, err
+		ServiceName: pulumi.String(p.partition.ReverseDnsPrefix + "." + p.e.Region + ".s3"),
+		Tags:        p.tags(p.name + "-s3"),
+	}, p.options())
+	return err
 }
 
 // loadBalancer is a tag of public subnets, which load balancers look for.
@@ -143,40 +145,40 @@ const loadBalancer = "kubernetes.io/role/elb"
 
 // table makes a route table with a way out of the VPC. That is a resource of its own: a table that has routes in it as well
 // deletes those.
-func (b *builder) table(n *network, name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
-	table, err := ec2.NewRouteTable(b.Context, name, &ec2.RouteTableArgs{VpcId: n.vpc, Tags: b.tags(b.name + "-" + name)}, b.with())
+func (p *parts) table(name string, way *ec2.RouteArgs) (*ec2.RouteTable, error) {
+	table, err := ec2.NewRouteTable(p.ctx, name, &ec2.RouteTableArgs{VpcId: p.net.vpc, Tags: p.tags(p.name + "-" + name)}, p.options())
 	if err != nil {
 		return nil, err
 	}
 	way.RouteTableId, way.DestinationCidrBlock = table.ID(), pulumi.String("0.0.0.0/0")
-	route, err := ec2.NewRoute(b.Context, name, way, b.with())
-	n.ways = append(n.ways, route)
+	route, err := ec2.NewRoute(p.ctx, name, way, p.options())
+	p.net.ways = append(p.net.ways, route)
 	return table, err
 }
 
 // subnet makes a subnet with its place in a route table.
-func (b *builder) subnet(n *network, table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, error) {
-	s, err := ec2.NewSubnet(b.Context, name, &ec2.SubnetArgs{
-		VpcId: n.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
+func (p *parts) subnet(table *ec2.RouteTable, name, zone, cidr, tag string) (*ec2.Subnet, error) {
+	s, err := ec2.NewSubnet(p.ctx, name, &ec2.SubnetArgs{
+		VpcId: p.net.vpc, AvailabilityZone: pulumi.String(zone), CidrBlock: pulumi.String(cidr),
 		MapPublicIpOnLaunch: pulumi.Bool(tag == loadBalancer),
-		Tags:                b.tags(b.name+"-"+name, tag, "1"),
-	}, b.with())
+		Tags:                p.tags(p.name+"-"+name, tag, "1"),
+	}, p.options())
 	if err != nil {
 		return nil, err
 	}
-	joined, err := ec2.NewRouteTableAssociation(b.Context, name, &ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, b.with())
-	n.ways = append(n.ways, joined)
+	joined, err := ec2.NewRouteTableAssociation(p.ctx, name, &ec2.RouteTableAssociationArgs{SubnetId: s.ID(), RouteTableId: table.ID()}, p.options())
+	p.net.ways = append(p.net.ways, joined)
 	return s, err
 }
 
-func (b *builder) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (*ec2.NatGateway, error) {
+func (p *parts) nat(zone string, in *ec2.Subnet, gateway *ec2.InternetGateway) (*ec2.NatGateway, error) {
 	name := "nat-" + zone
-	ip, err := ec2.NewEip(b.Context, name, &ec2.EipArgs{Domain: pulumi.String("vpc"), Tags: b.tags(b.name + "-" + name)}, b.with())
+	ip, err := ec2.NewEip(p.ctx, name, &ec2.EipArgs{Domain: pulumi.String("vpc"), Tags: p.tags(p.name + "-" + name)}, p.options())
 	if err != nil {
 		return nil, err
 	}
-	return ec2.NewNatGateway(b.Context, name, &ec2.NatGatewayArgs{AllocationId: ip.ID(), SubnetId: in.ID(), Tags: b.tags(b.name + "-" + name)},
-		b.with(after([]pulumi.Resource{gateway})))
+	return ec2.NewNatGateway(p.ctx, name, &ec2.NatGatewayArgs{AllocationId: ip.ID(), SubnetId: in.ID(), Tags: p.tags(p.name + "-" + name)},
+		p.options(after([]pulumi.Resource{gateway})))
 }
 
 // privateRange and publicRange return those of the i-th zone, from 0. Whether there are other zones makes no difference:

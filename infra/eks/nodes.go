@@ -3,6 +3,7 @@ package eks
 import (
 	"cmp"
 	"errors"
+	"slices"
 	"sync"
 
 	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/ec2"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/infra"
 	"github.com/elasticdl/elasticdl/infra/settings"
+	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
 // gpuLabel is "true" on nodes with GPUs. The device plugin selects them by it, and nobody else sets it.
@@ -20,15 +22,23 @@ const gpuLabel = "nvidia.com/gpu.present"
 // spotKey is a label and a taint of nodes that may be taken back at any time: masters and parameter servers are elsewhere.
 const spotKey = "elasticdl.org/spot"
 
-// nodes makes the groups and the addons around them; the files' mount targets go after the nodes.
-func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([]pulumi.Resource, error) {
-	role, attached, err := b.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
-	if err != nil {
-		return nil, err
+// spot returns what workers must say to be on spot nodes.
+func spot() *infra.Spot {
+	return &infra.Spot{
+		NodeSelector: map[string]string{spotKey: "true"},
+		Tolerations:  []job.Toleration{{Key: spotKey, Operator: "Equal", Value: "true", Effect: "NoSchedule"}},
 	}
-	quotas, err := b.quotas()
+}
+
+// addNodes makes the groups and the addons around them; the files' mount targets go after the nodes.
+func (p *parts) addNodes() error {
+	role, attached, err := p.role("node", trusts("ec2.amazonaws.com"), "AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryPullOnly", "AmazonEKS_CNI_Policy")
 	if err != nil {
-		return nil, err
+		return err
+	}
+	quotas, err := p.quotas()
+	if err != nil {
+		return err
 	}
 	// No node is ready without a network plugin; and the last one on a node that goes gives back its addresses, so it must not go first.
 	var first []pulumi.Resource
@@ -37,51 +47,52 @@ func (b *builder) nodes(c *eks.Cluster, n *network, mounts []pulumi.Resource) ([
 		if name == "vpc-cni" {
 			args.ConfigurationValues = pulumi.String(`{"enableNetworkPolicy":"true"}`)
 		}
-		addon, err := b.addon(c, name, args)
+		addon, err := p.addon(name, args)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		first = append(first, addon)
 	}
-	wait := pulumi.Composite(after(first, attached, n.ways, mounts), quotas)
+	wait := pulumi.Composite(after(first, attached, p.net.ways, p.mounted), quotas)
 	var all []pulumi.Resource
-	for _, g := range b.eks.Groups() {
-		group, err := b.group(c, n, role, g, wait)
+	for _, g := range p.e.Groups() {
+		group, err := p.group(role, g, wait)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		all = append(all, group)
 	}
 	// Their pods tolerate no taint: they wait for nodes that have none.
 	system := all[:1]
 	more := []string{"coredns"}
-	if b.eks.GPUGroup != nil {
+	if p.e.GPUGroup != nil {
 		more = append(more, "eks-node-monitoring-agent") // EKS repairs nodes with broken GPUs only if this reports them
 	}
 	for _, name := range more {
-		addon, err := b.addon(c, name, eks.AddonArgs{}, system)
+		addon, err := p.addon(name, eks.AddonArgs{}, system)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		all = append(all, addon)
 	}
-	if b.eks.EFS != nil {
-		driver, err := b.driver(c, system)
+	if p.e.EFS != nil {
+		driver, err := p.driver(system)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		all = append(all, driver)
 	}
-	return append(first, all...), nil
+	p.ready = slices.Concat(p.ready, first, all)
+	return nil
 }
 
 // quotas returns the option that tells once, before the first group is made, which quotas its nodes count against.
-func (b *builder) quotas() (pulumi.ResourceOption, error) {
+func (p *parts) quotas() (pulumi.ResourceOption, error) {
 	var once sync.Once
-	hook, err := infra.NewHook(b.Context, "quotas of the account", func(*pulumi.ResourceHookArgs) (err error) {
+	hook, err := infra.NewHook(p.ctx, "quotas of the account", func(*pulumi.ResourceHookArgs) (err error) {
 		once.Do(func() {
-			for _, q := range b.eks.Quotas() {
-				err = errors.Join(err, b.Log.Warn(q.Note(b.eks.Region), nil))
+			for _, q := range p.e.Quotas() {
+				err = errors.Join(err, p.ctx.Log.Warn(q.Note(p.e.Region), nil))
 			}
 		})
 		return err
@@ -90,8 +101,8 @@ func (b *builder) quotas() (pulumi.ResourceOption, error) {
 }
 
 // group makes the nodes of one kind.
-func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
-	desired, ignore, err := b.live.desired(g, len(n.private))
+func (p *parts) group(role *iam.Role, g settings.NamedGroup, wait pulumi.ResourceOption) (*eks.NodeGroup, error) {
+	desired, ignore, err := p.live.desired(g, len(p.net.private))
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +110,7 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g settings.N
 	if ignore {
 		opts = append(opts, pulumi.IgnoreChanges([]string{"scalingConfig.desiredSize"}))
 	}
-	template, err := b.template(g)
+	template, err := p.template(g)
 	if err != nil {
 		return nil, err
 	}
@@ -121,8 +132,8 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g settings.N
 		labels[spotKey] = pulumi.String("true")
 		taint(spotKey, "true")
 	}
-	return eks.NewNodeGroup(b.Context, g.Name, &eks.NodeGroupArgs{
-		ClusterName: c.Name, NodeRoleArn: role.Arn, SubnetIds: n.subnets(), Version: c.Version,
+	return eks.NewNodeGroup(p.ctx, g.Name, &eks.NodeGroupArgs{
+		ClusterName: p.cluster.Name, NodeRoleArn: role.Arn, SubnetIds: p.net.subnets(), Version: p.cluster.Version,
 		AmiType:        pulumi.String(image),
 		CapacityType:   pulumi.String(capacity),
 		InstanceTypes:  pulumi.ToStringArray(g.InstanceTypes),
@@ -134,24 +145,24 @@ func (b *builder) group(c *eks.Cluster, n *network, role *iam.Role, g settings.N
 		NodeRepairConfig: &eks.NodeGroupNodeRepairConfigArgs{Enabled: pulumi.Bool(true)},
 		Labels:           labels,
 		Taints:           taints,
-		Tags:             b.tags(b.name + "-" + g.Name),
+		Tags:             p.tags(p.name + "-" + g.Name),
 		// Pulumi chooses the name, so that a successor can be made before this is deleted.
-	}, b.with(opts...))
+	}, p.options(opts...))
 }
 
 // template makes the launch template of a group. EKS adds image, type, role and security group, which a template must not have.
-func (b *builder) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
-	full := b.name + "-" + g.Name
+func (p *parts) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
+	full := p.name + "-" + g.Name
 	opts := []pulumi.ResourceOption{pulumi.DeleteBeforeReplace(true)}
-	if !b.eks.LabelNodes { // a new version of a template replaces every node of its group, for a label on a bill
+	if !p.e.LabelNodes { // a new version of a template replaces every node of its group, for a label on a bill
 		opts = append(opts, pulumi.IgnoreChanges([]string{"tagSpecifications"}))
 	}
 	var tags ec2.LaunchTemplateTagSpecificationArray
 	for _, kind := range []string{"instance", "volume", "network-interface"} { // they cost, and have no tags of the group
-		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: b.tags(full)})
+		tags = append(tags, &ec2.LaunchTemplateTagSpecificationArgs{ResourceType: pulumi.String(kind), Tags: p.tags(full)})
 	}
-	return ec2.NewLaunchTemplate(b.Context, g.Name, &ec2.LaunchTemplateArgs{
-		Name: pulumi.String(b.s.Name(100, g.Name)),
+	return ec2.NewLaunchTemplate(p.ctx, g.Name, &ec2.LaunchTemplateArgs{
+		Name: pulumi.String(p.s.Name(100, g.Name)),
 		BlockDeviceMappings: ec2.LaunchTemplateBlockDeviceMappingArray{&ec2.LaunchTemplateBlockDeviceMappingArgs{
 			DeviceName: pulumi.String("/dev/xvda"),
 			Ebs: &ec2.LaunchTemplateBlockDeviceMappingEbsArgs{
@@ -164,6 +175,6 @@ func (b *builder) template(g settings.NamedGroup) (*ec2.LaunchTemplate, error) {
 			HttpEndpoint: pulumi.String("enabled"), HttpTokens: pulumi.String("required"), HttpPutResponseHopLimit: pulumi.Int(1),
 		},
 		TagSpecifications: tags,
-		Tags:              b.tags(full),
-	}, b.with(opts...))
+		Tags:              p.tags(full),
+	}, p.options(opts...))
 }

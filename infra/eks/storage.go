@@ -16,137 +16,143 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
 const nfs = 2049
 
-// files makes an EFS that nodes of the cluster can mount in every zone, and what must be there before any does.
-func (b *builder) files(c *eks.Cluster, n *network) (*infra.Volume, []pulumi.Resource, error) {
-	if b.eks.EFS == nil {
-		return nil, nil, nil
+// addFiles makes an EFS that nodes of the cluster can mount in every zone.
+func (p *parts) addFiles() error {
+	if p.e.EFS == nil {
+		return nil
 	}
-	name := b.name + "-data"
-	fs, err := efs.NewFileSystem(b.Context, "data", &efs.FileSystemArgs{
+	name := p.name + "-data"
+	fs, err := efs.NewFileSystem(p.ctx, "data", &efs.FileSystemArgs{
 		Encrypted:       pulumi.Bool(true), // for ever: neither this nor the mode can change but by another file system
 		PerformanceMode: pulumi.String("generalPurpose"),
-		ThroughputMode:  pulumi.String(cmp.Or(b.eks.EFS.ThroughputMode, "elastic")),
+		ThroughputMode:  pulumi.String(cmp.Or(p.e.EFS.ThroughputMode, "elastic")),
 		// What nobody reads for a month goes where it costs less, and comes back when it is read.
 		LifecyclePolicies: efs.FileSystemLifecyclePolicyArray{
 			&efs.FileSystemLifecyclePolicyArgs{TransitionToIa: pulumi.String("AFTER_30_DAYS")},
 			&efs.FileSystemLifecyclePolicyArgs{TransitionToPrimaryStorageClass: pulumi.String("AFTER_1_ACCESS")},
 		},
-		Tags: b.tags(name),
-	}, b.with(pulumi.Protect(b.s.ProtectStorage)))
+		Tags: p.tags(name),
+	}, p.options(pulumi.Protect(p.s.ProtectStorage)))
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	mounts, err := b.mountTargets(c, n, fs)
-	if err != nil {
-		return nil, nil, err
+	if err := p.addMounts(fs); err != nil {
+		return err
 	}
 	holes := map[string]pulumi.StringInput{"{file-system}": fs.ID()}
-	if b.eks.EFS.UID == nil {
-		return volume("{file-system}", fs.ID().ToStringOutput(), holes), mounts, nil
+	if p.e.EFS.UID == nil {
+		p.volume = volume("{file-system}", fs.ID().ToStringOutput(), holes)
+		p.ready = append(p.ready, p.mounted...)
+		return nil
 	}
-	uid := pulumi.Int(*b.eks.EFS.UID)
+	uid := pulumi.Int(*p.e.EFS.UID)
 	// EFS knows no fsGroup. Through the access point every file is that user's, and the directory is made so.
-	point, err := efs.NewAccessPoint(b.Context, "data", &efs.AccessPointArgs{
+	point, err := efs.NewAccessPoint(p.ctx, "data", &efs.AccessPointArgs{
 		FileSystemId: fs.ID(),
 		PosixUser:    &efs.AccessPointPosixUserArgs{Uid: uid, Gid: uid},
 		RootDirectory: &efs.AccessPointRootDirectoryArgs{
 			Path:         pulumi.String("/data"),
 			CreationInfo: &efs.AccessPointRootDirectoryCreationInfoArgs{OwnerUid: uid, OwnerGid: uid, Permissions: pulumi.String("0755")},
 		},
-		Tags: b.tags(name),
-	}, b.with())
+		Tags: p.tags(name),
+	}, p.options())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	holes["{access-point}"] = point.ID()
-	return volume("{file-system}::{access-point}", pulumi.Sprintf("%s/%s", fs.ID(), point.ID()), holes), append(mounts, point), nil
+	p.volume = volume("{file-system}::{access-point}", pulumi.Sprintf("%s/%s", fs.ID(), point.ID()), holes)
+	p.mounted = append(p.mounted, point)
+	p.ready = append(p.ready, p.mounted...)
+	return nil
 }
 
-// mountTargets makes one in each zone: a node finds the file system's name only where one is.
-func (b *builder) mountTargets(c *eks.Cluster, n *network, fs *efs.FileSystem) ([]pulumi.Resource, error) {
-	group, err := ec2.NewSecurityGroup(b.Context, "efs", &ec2.SecurityGroupArgs{
-		Description: pulumi.String("NFS from the nodes of " + b.name), VpcId: n.vpc, Tags: b.tags(b.name + "-efs"),
-	}, b.with())
+// addMounts makes a mount target in each zone: a node finds the file system's name only where one is.
+func (p *parts) addMounts(fs *efs.FileSystem) error {
+	group, err := ec2.NewSecurityGroup(p.ctx, "efs", &ec2.SecurityGroupArgs{
+		Description: pulumi.String("NFS from the nodes of " + p.name), VpcId: p.net.vpc, Tags: p.tags(p.name + "-efs"),
+	}, p.options())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	rule, err := vpc.NewSecurityGroupIngressRule(b.Context, "efs", &vpc.SecurityGroupIngressRuleArgs{
-		SecurityGroupId: group.ID(), ReferencedSecurityGroupId: c.VpcConfig.ClusterSecurityGroupId(),
-		IpProtocol: pulumi.String("tcp"), FromPort: pulumi.Int(nfs), ToPort: pulumi.Int(nfs), Tags: b.tags(b.name + "-efs"),
-	}, b.with())
+	rule, err := vpc.NewSecurityGroupIngressRule(p.ctx, "efs", &vpc.SecurityGroupIngressRuleArgs{
+		SecurityGroupId: group.ID(), ReferencedSecurityGroupId: p.cluster.VpcConfig.ClusterSecurityGroupId(),
+		IpProtocol: pulumi.String("tcp"), FromPort: pulumi.Int(nfs), ToPort: pulumi.Int(nfs), Tags: p.tags(p.name + "-efs"),
+	}, p.options())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	mounts := []pulumi.Resource{rule}
-	for _, s := range n.private {
-		mount, err := efs.NewMountTarget(b.Context, "data-"+s.zone, &efs.MountTargetArgs{
+	p.mounted = []pulumi.Resource{rule}
+	for _, s := range p.net.private {
+		mount, err := efs.NewMountTarget(p.ctx, "data-"+s.zone, &efs.MountTargetArgs{
 			FileSystemId: fs.ID(), SubnetId: s.id, SecurityGroups: pulumi.StringArray{group.ID()},
-		}, b.with(pulumi.DeleteBeforeReplace(true))) // two in a zone conflict
+		}, p.options(pulumi.DeleteBeforeReplace(true))) // two in a zone conflict
 		if err != nil {
-			return nil, err
+			return err
 		}
-		mounts = append(mounts, mount)
+		p.mounted = append(p.mounted, mount)
 	}
-	return mounts, nil
+	return nil
 }
 
 // driver makes the CSI driver of EFS, with the right to make access points for dynamic volumes.
-func (b *builder) driver(c *eks.Cluster, nodes []pulumi.Resource) (pulumi.Resource, error) {
-	role, attached, err := b.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
+func (p *parts) driver(nodes []pulumi.Resource) (pulumi.Resource, error) {
+	role, attached, err := p.role("efs-driver", trusts(pods), "service-role/AmazonEFSCSIDriverPolicy")
 	if err != nil {
 		return nil, err
 	}
 	// When the stack goes, addons that need nodes are deleted before the nodes: the driver's pods stay, to unmount files.
-	return b.addon(c, "aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true), PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
+	return p.addon("aws-efs-csi-driver", eks.AddonArgs{Preserve: pulumi.Bool(true), PodIdentityAssociations: eks.AddonPodIdentityAssociationArray{
 		&eks.AddonPodIdentityAssociationArgs{ServiceAccount: pulumi.String("efs-csi-controller-sa"), RoleArn: role.Arn},
 	}}, nodes, attached)
 }
 
-// code makes the bucket for training code, and the right of the job's pods, not of nodes, to read it.
-func (b *builder) code(c *eks.Cluster) ([]pulumi.Resource, error) {
-	if !b.eks.CodeBucket {
-		return nil, nil
+// addCode makes the bucket for training code, and the right of the job's pods, not of nodes, to read it.
+func (p *parts) addCode() error {
+	if !p.e.CodeBucket {
+		return nil
 	}
-	bucket, err := b.bucket("code")
+	bucket, err := p.bucket("code")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	b.Export("codeBucket", bucket.ID())
-	if b.s.Job == nil {
-		return nil, nil
+	p.ctx.Export("codeBucket", bucket.ID())
+	if p.s.Job == nil {
+		return nil
 	}
-	role, _, err := b.role("job", trusts(pods))
+	role, _, err := p.role("job", trusts(pods))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	may, err := iam.NewRolePolicy(b.Context, "job", &iam.RolePolicyArgs{Role: role.Name, Policy: bucket.Arn.ApplyT(func(arn string) string {
+	may, err := iam.NewRolePolicy(p.ctx, "job", &iam.RolePolicyArgs{Role: role.Name, Policy: bucket.Arn.ApplyT(func(arn string) string {
 		return document(
 			statement{Effect: "Allow", Action: []string{"s3:GetObject"}, Resource: []string{arn + "/*"}},
 			statement{Effect: "Allow", Action: []string{"s3:ListBucket"}, Resource: []string{arn}},
 		)
-	}).(pulumi.StringOutput)}, b.with())
+	}).(pulumi.StringOutput)}, p.options())
 	if err != nil {
-		return nil, err
+		return err
 	}
-	is, err := eks.NewPodIdentityAssociation(b.Context, "job", &eks.PodIdentityAssociationArgs{
-		ClusterName: c.Name, Namespace: pulumi.String(b.s.Platform.Namespace), ServiceAccount: pulumi.String(manifest.AccountName(b.s.Job)),
-		RoleArn: role.Arn, Tags: b.tags(b.name),
-	}, b.with(after([]pulumi.Resource{may})))
-	return []pulumi.Resource{is}, err // pods that were there before have no role
+	is, err := eks.NewPodIdentityAssociation(p.ctx, "job", &eks.PodIdentityAssociationArgs{
+		ClusterName: p.cluster.Name, Namespace: pulumi.String(p.s.Platform.Namespace), ServiceAccount: pulumi.String(manifest.AccountName(p.s.Job)),
+		RoleArn: role.Arn, Tags: p.tags(p.name),
+	}, p.options(after([]pulumi.Resource{may})))
+	p.ready = append(p.ready, is) // pods that were there before have no role
+	return err
 }
 
 // bucket makes a bucket that is private and encrypted, and keeps what was overwritten.
-func (b *builder) bucket(name string) (*untyped, error) {
-	kept := pulumi.Protect(b.s.ProtectStorage) // all of it: a bucket that stays, stays private
-	bucket, err := b.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
-		"bucket":       pulumi.String(b.s.Name(50, name) + "-" + b.account), // unique in the world
-		"forceDestroy": pulumi.Bool(!b.s.ProtectStorage),
-		"tags":         b.tags(b.name + "-" + name),
+func (p *parts) bucket(name string) (*untyped, error) {
+	kept := pulumi.Protect(p.s.ProtectStorage) // all of it: a bucket that stays, stays private
+	bucket, err := p.register("aws:s3/bucketV2:BucketV2", name, pulumi.Map{
+		"bucket":       pulumi.String(p.s.Name(50, name) + "-" + p.account), // unique in the world
+		"forceDestroy": pulumi.Bool(!p.s.ProtectStorage),
+		"tags":         p.tags(p.name + "-" + name),
 	}, kept, pulumi.DeleteBeforeReplace(true))
 	if err != nil {
 		return nil, err
@@ -165,32 +171,32 @@ func (b *builder) bucket(name string) (*untyped, error) {
 		{"aws:s3/bucketVersioningV2:BucketVersioningV2", pulumi.Map{"versioningConfiguration": pulumi.Map{"status": pulumi.String("Enabled")}}},
 	} {
 		of.inputs["bucket"] = bucket.ID()
-		if _, err := b.register(of.token, name, of.inputs, kept); err != nil {
+		if _, err := p.register(of.token, name, of.inputs, kept); err != nil {
 			return nil, err
 		}
 	}
 	return bucket, nil
 }
 
-// registry makes the repository to which the stack's image is pushed, and returns its name less the image's: Amazon wants a
-// repository for each.
-func (b *builder) registry() (pulumi.StringOutput, error) {
+// addRegistry makes the repository to which the stack's image is pushed. The registry's name is that less the image's: Amazon
+// wants a repository for each.
+func (p *parts) addRegistry() error {
 	image := "model"
-	if b.s.Job != nil {
-		image = b.s.Job.Name
+	if p.s.Job != nil {
+		image = p.s.Job.Name
 	}
-	if b.s.Image != nil {
-		image = cmp.Or(b.s.Image.Name, image)
+	if p.s.Image != nil {
+		image = cmp.Or(p.s.Image.Name, image)
 	}
-	images, err := ecr.NewRepository(b.Context, "images", &ecr.RepositoryArgs{
-		Name:                       pulumi.String(b.name + "/" + image),
+	images, err := ecr.NewRepository(p.ctx, "images", &ecr.RepositoryArgs{
+		Name:                       pulumi.String(p.name + "/" + image),
 		ImageScanningConfiguration: &ecr.RepositoryImageScanningConfigurationArgs{ScanOnPush: pulumi.Bool(true)},
 		ImageTagMutability:         pulumi.String("MUTABLE"), // jobs name digests
-		ForceDelete:                pulumi.Bool(!b.s.ProtectStorage),
-		Tags:                       b.tags(b.name + "/" + image),
-	}, b.with(pulumi.Protect(b.s.ProtectStorage), pulumi.DeleteBeforeReplace(true)))
+		ForceDelete:                pulumi.Bool(!p.s.ProtectStorage),
+		Tags:                       p.tags(p.name + "/" + image),
+	}, p.options(pulumi.Protect(p.s.ProtectStorage), pulumi.DeleteBeforeReplace(true)))
 	if err != nil {
-		return pulumi.StringOutput{}, err
+		return err
 	}
 	// By number and not by age: a job that runs for weeks starts workers of an image that has lost its tag since.
 	expiry, err := json.Marshal(map[string]any{"rules": []any{map[string]any{
@@ -199,16 +205,17 @@ func (b *builder) registry() (pulumi.StringOutput, error) {
 		"action":    map[string]any{"type": "expire"},
 	}}})
 	if err != nil {
-		return pulumi.StringOutput{}, err
+		return err
 	}
-	_, err = ecr.NewLifecyclePolicy(b.Context, "images", &ecr.LifecyclePolicyArgs{Repository: images.Name, Policy: pulumi.String(string(expiry))}, b.with())
-	return images.RepositoryUrl.ApplyT(func(url string) string { return strings.TrimSuffix(url, "/"+image) }).(pulumi.StringOutput), err
+	_, err = ecr.NewLifecyclePolicy(p.ctx, "images", &ecr.LifecyclePolicyArgs{Repository: images.Name, Policy: pulumi.String(string(expiry))}, p.options())
+	p.registry = images.RepositoryUrl.ApplyT(func(url string) string { return strings.TrimSuffix(url, "/"+image) }).(pulumi.StringOutput)
+	return err
 }
 
 // volume returns EFS as a PersistentVolume has it.
 func volume(handle string, id pulumi.StringInput, holes map[string]pulumi.StringInput) *infra.Volume {
 	return &infra.Volume{
-		Claim:      Claim,
+		Claim:      settings.ClaimEKS,
 		ID:         id,
 		CapacityGB: 1024, // EFS has no limit; Kubernetes wants a number
 		Source:     core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{Driver: "efs.csi.aws.com", VolumeHandle: handle}},

@@ -44,7 +44,7 @@ func (p *parts) addCluster() (err error) {
 	p.cluster, err = container.NewCluster(p.ctx, "cluster", args, p.named(
 		pulumi.DependsOn(slices.Concat(p.services, p.beneath)), patient(), p.warns,
 		// The first nodes are gone, and others are pools of the stack: Google's word on any of them would replace the cluster.
-		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"}))...)
+		pulumi.IgnoreChanges([]string{"initialNodeCount", "nodeConfig", "nodePools"})))
 	p.ready = append(p.ready, p.cluster)
 	return err
 }

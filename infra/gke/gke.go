@@ -38,8 +38,8 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		return nil, err
 	}
 	for _, step := range []func() error{
-		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addFilestore,
-		p.addCluster, p.addPools, p.addJobAccount,
+		p.addServices, p.addNetwork, p.addNodeAccount, p.addRegistry, p.addFiles,
+		p.addCluster, p.addNodes, p.addJobAccount,
 	} {
 		if err := step(); err != nil {
 			return nil, err
@@ -70,6 +70,7 @@ type parts struct {
 	identity map[string]pulumi.StringOutput
 }
 
+// result returns what the rest of the stack knows of the cluster.
 func (p *parts) result() *infra.Cluster {
 	c := &infra.Cluster{
 		Name: p.cluster.Name, ID: p.cluster.ID(), Kubeconfig: p.kubeconfig(), Context: p.s.Name(maxCluster),
@@ -90,13 +91,13 @@ func (p *parts) result() *infra.Cluster {
 	return c
 }
 
-// options returns those of a part of the component.
-func (p *parts) options(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
-	return append(more, pulumi.Parent(p))
+// options returns the options of a part of the cluster.
+func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
+	return pulumi.Composite(append(more, pulumi.Parent(p))...)
 }
 
-// named returns the options of a part whose name is said here: another of that name can only be made when it is gone.
-func (p *parts) named(more ...pulumi.ResourceOption) []pulumi.ResourceOption {
+// named returns the options of a part whose name is given here: another of that name can only be made when it is gone.
+func (p *parts) named(more ...pulumi.ResourceOption) pulumi.ResourceOption {
 	return p.options(append(more, pulumi.DeleteBeforeReplace(true))...)
 }
 

@@ -33,7 +33,7 @@ func (p *parts) addServices() error {
 		s, err := projects.NewService(p.ctx, api, &projects.ServiceArgs{
 			Project: pulumi.String(p.g.Project), Service: pulumi.String(api + ".googleapis.com"),
 			DisableOnDestroy: pulumi.Bool(false), // others in the project may use it
-		}, p.options()...)
+		}, p.options())
 		if err != nil {
 			return err
 		}
@@ -79,7 +79,7 @@ func (p *parts) addJobAccount() error {
 		ServiceAccountId: account.Name,
 		Role:             pulumi.String("roles/iam.workloadIdentityUser"),
 		Member:           pulumi.String(fmt.Sprintf("serviceAccount:%s[%s/%s]", p.workloadPool(), p.s.Platform.Namespace, manifest.AccountName(j))),
-	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))...) // a project's first cluster makes the pool
+	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}))) // a project's first cluster makes the pool
 	p.ready = append(p.ready, m)
 	p.identity = map[string]pulumi.StringOutput{"iam.gke.io/gcp-service-account": account.Email}
 	return err
@@ -92,12 +92,12 @@ func (p *parts) account(name, description string) (*serviceaccount.Account, erro
 		AccountId:   pulumi.String(p.s.Name(maxAccount, name)),
 		DisplayName: pulumi.String(description),
 		Description: pulumi.String("Of the stack " + p.s.Project + "/" + p.s.Stack + " of Pulumi"),
-	}, p.named(pulumi.DependsOn(p.services))...)
+	}, p.named(pulumi.DependsOn(p.services)))
 }
 
 // grant gives an account a role in the project.
 func (p *parts) grant(name string, account *serviceaccount.Account, role string) (*projects.IAMMember, error) {
 	return projects.NewIAMMember(p.ctx, name+"-"+strings.TrimPrefix(role, "roles/"), &projects.IAMMemberArgs{
 		Project: pulumi.String(p.g.Project), Role: pulumi.String(role), Member: account.Member,
-	}, p.options()...)
+	}, p.options())
 }

@@ -25,7 +25,7 @@ type computed struct {
 func (p *parts) compute(kind, name string, args pulumi.Map, opts ...pulumi.ResourceOption) (*computed, error) {
 	r := new(computed)
 	args["name"] = pulumi.String(p.s.Name(maxName))
-	return r, p.ctx.RegisterResource("gcp:compute/"+kind, name, args, r, p.named(append(opts, pulumi.Version(sdkVersion))...)...)
+	return r, p.ctx.RegisterResource("gcp:compute/"+kind, name, args, r, p.named(append(opts, pulumi.Version(sdkVersion))...))
 }
 
 // addNetwork makes a network of the cluster's own, and a way out for nodes that have no address.

@@ -11,10 +11,8 @@ import (
 	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
 
 	"github.com/elasticdl/elasticdl/infra"
+	"github.com/elasticdl/elasticdl/infra/settings"
 )
-
-// Claim is the name of the claim to the Filestore instance; jobs name it.
-const Claim = "fileserver-claim"
 
 // keepImages is how many versions of each image are kept whatever their age; others without a tag go after imageAge.
 const (
@@ -42,19 +40,19 @@ func (p *parts) addRegistry() (err error) {
 			},
 		},
 		CleanupPolicyDryRun: pulumi.Bool(false),
-	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage))...); err != nil {
+	}, p.named(pulumi.DependsOn(p.services), pulumi.Protect(p.s.ProtectStorage))); err != nil {
 		return err
 	}
 	m, err := artifactregistry.NewRepositoryIamMember(p.ctx, "nodes-artifactregistry.reader", &artifactregistry.RepositoryIamMemberArgs{
 		Location: p.registry.Location, Repository: p.registry.RepositoryId,
 		Role: pulumi.String("roles/artifactregistry.reader"), Member: p.nodes.Member,
-	}, p.options()...)
+	}, p.options())
 	p.beneath = append(p.beneath, m)
 	return err
 }
 
-// addFilestore makes the NFS server.
-func (p *parts) addFilestore() (err error) {
+// addFiles makes the NFS server.
+func (p *parts) addFiles() (err error) {
 	f := p.g.Filestore
 	if f == nil {
 		return nil
@@ -77,7 +75,7 @@ func (p *parts) addFilestore() (err error) {
 		Labels:     p.labels(),
 	}, p.named(pulumi.DependsOn(append(slices.Clone(p.services), p.subnet)), // else Google may choose addresses that are to be the subnet's
 		patient(), pulumi.Protect(p.s.ProtectStorage),
-		pulumi.IgnoreChanges([]string{"networks[0].network"}))...) // if Google should answer with another form of it after all
+		pulumi.IgnoreChanges([]string{"networks[0].network"}))) // if Google should answer with another form of it after all
 	p.mounted = append(p.mounted, p.volume)
 	return err
 }
@@ -95,7 +93,7 @@ func (p *parts) claim() *infra.Volume {
 		return "", errors.New("the Filestore instance has no address")
 	}).(pulumi.StringOutput)
 	return &infra.Volume{
-		Claim: Claim, ID: pulumi.Sprintf("%s of %s", p.volume.ID(), p.volume.CreateTime), CapacityGB: p.g.Filestore.CapacityGB,
+		Claim: settings.ClaimGKE, ID: pulumi.Sprintf("%s of %s", p.volume.ID(), p.volume.CreateTime), CapacityGB: p.g.Filestore.CapacityGB,
 		Source: core.PersistentVolumeSource{CSI: &core.CSIPersistentVolumeSource{
 			Driver:           "filestore.csi.storage.gke.io",
 			VolumeHandle:     "modeInstance/" + location + "/" + name + "/" + share,

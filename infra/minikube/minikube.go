@@ -1,4 +1,4 @@
-// Package minikube is a cluster on this machine, started and deleted by the minikube command.
+// Package minikube makes a cluster on this machine, started and deleted by the minikube command.
 //
 //	Command "start" ──> Command "kubeconfig" ──> Cluster
 //	   minikube start -p P …       kubectl config view --context P
@@ -31,12 +31,10 @@ import (
 // data is the volume: a directory of the node that minikube keeps when it is stopped, or one of this machine that is mounted there.
 const data = "/data"
 
-type component struct{ pulumi.ResourceState }
-
-// New registers the commands that make a cluster.
+// New makes the cluster of settings that are valid.
 func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
-	p := profile{*s.Minikube}
-	p.Profile = cmp.Or(p.Profile, s.Name(40))
+	p := &parts{ctx: ctx, s: s, profile: profile{*s.Minikube}}
+	p.Profile = cmp.Or(p.Profile, s.Name(maxCluster))
 	if p.Data != "" {
 		path, err := filepath.Abs(p.Data) // minikube would take it as relative to wherever it runs
 		if err != nil {
@@ -44,62 +42,89 @@ func New(ctx *pulumi.Context, s *settings.Settings) (*infra.Cluster, error) {
 		}
 		p.Data = path
 	}
-	var parent component
-	if err := ctx.RegisterComponentResource("elasticdl:minikube:Cluster", "minikube", &parent); err != nil {
+	if err := ctx.RegisterComponentResource("elasticdl:minikube:Cluster", "minikube", p); err != nil {
 		return nil, err
 	}
-	start, err := p.start(ctx, &parent)
-	if err != nil {
-		return nil, err
+	for _, step := range []func() error{p.addCluster, p.addKubeconfig} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
-	kubeconfig, err := p.kubeconfig(ctx, &parent, start)
-	if err != nil {
-		return nil, err
-	}
-	config := kubeconfig.Stdout.ApplyT(func(text string) (string, error) { return into(text, s.Platform.Namespace) })
-	cluster := &infra.Cluster{
-		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, start.ID()),
+	return p.result(), ctx.RegisterResourceOutputs(p, pulumi.Map{"profile": pulumi.String(p.Profile)})
+}
+
+// maxCluster is how long the name of a profile may be that the stack chooses.
+const maxCluster = 40
+
+// parts is what there is so far.
+type parts struct {
+	pulumi.ResourceState
+	ctx *pulumi.Context
+	s   *settings.Settings
+	profile
+
+	cluster    *local.Command // that starts it, and deletes it
+	kubeconfig *local.Command
+}
+
+// result returns what the rest of the stack knows of the cluster.
+func (p *parts) result() *infra.Cluster {
+	config := p.kubeconfig.Stdout.ApplyT(func(text string) (string, error) { return into(text, p.s.Platform.Namespace) })
+	c := &infra.Cluster{
+		Name: pulumi.String(p.Profile).ToStringOutput(), ID: pulumi.Sprintf("%s/%s", p.Profile, p.cluster.ID()),
 		Kubeconfig: pulumi.ToSecret(config).(pulumi.StringOutput), Context: p.Profile, Adopted: p.Adopt,
-		Ready:       []pulumi.Resource{start, kubeconfig},
+		Ready:       []pulumi.Resource{p.cluster, p.kubeconfig},
 		NetPolicies: p.Adopt || p.CNI == "calico" || p.CNI == "cilium", // the others take NetworkPolicies and do nothing
 	}
+	c.Volume = p.claim(c.ID)
+	if !p.Adopt {
+		c.Resource = p.cluster // of an adopted one each object is deleted by itself
+	}
+	if p.GPUs != "" {
+		c.GPU.NodeSelector = map[string]string{} // the one node has them, and minikube's addon the device plugin
+	}
+	return c
+}
+
+// claim returns the directory of the node as a volume.
+func (p *parts) claim(id pulumi.StringInput) *infra.Volume {
 	kind := core.HostPathDirectoryOrCreate
 	if p.Data != "" {
 		kind = core.HostPathDirectory // one that is not mounted any more is not to be made anew, empty
 	}
-	cluster.Volume = &infra.Volume{Claim: settings.ClaimMinikube, ID: cluster.ID, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
+	return &infra.Volume{Claim: settings.ClaimMinikube, ID: id, CapacityGB: p.DiskGB, Source: core.PersistentVolumeSource{
 		HostPath: &core.HostPathVolumeSource{Path: data, Type: &kind},
 	}}
-	if !p.Adopt {
-		cluster.Resource = start // of an adopted one each object is deleted by itself
-	}
-	if p.GPUs != "" {
-		cluster.GPU.NodeSelector = map[string]string{} // the one node has them, and minikube's addon the device plugin
-	}
-	return cluster, ctx.RegisterResourceOutputs(&parent, pulumi.Map{"profile": pulumi.String(p.Profile)})
 }
 
-func (p *profile) start(ctx *pulumi.Context, parent pulumi.Resource) (*local.Command, error) {
+// options returns the options of a part of the cluster.
+func (p *parts) options(more ...pulumi.ResourceOption) pulumi.ResourceOption {
+	return pulumi.Composite(append(more, pulumi.Parent(p))...)
+}
+
+// addCluster starts minikube.
+func (p *parts) addCluster() (err error) {
 	opts := []pulumi.ResourceOption{
-		pulumi.Parent(parent),
 		pulumi.DeleteBeforeReplace(true), // the other way round the old one's delete would end the new cluster, of the same name
 	}
 	if p.Adopt {
 		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // it was started as somebody else wished; another profile is another script
 	}
-	return local.NewCommand(ctx, "start", &local.CommandArgs{
+	p.cluster, err = local.NewCommand(p.ctx, "start", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),
 		Triggers: pulumi.Array{pulumi.String(p.Profile), pulumi.String(p.flags())},
 		Logging:  local.LoggingStderr, AddPreviousOutputInEnv: pulumi.Bool(true), // the profile's owner, see update and delete
-	}, opts...)
+	}, p.options(opts...))
+	return err
 }
 
-// kubeconfig reads what minikube wrote. There is a key in it.
-func (p *profile) kubeconfig(ctx *pulumi.Context, parent pulumi.Resource, start *local.Command) (*local.Command, error) {
-	return local.NewCommand(ctx, "kubeconfig", &local.CommandArgs{
-		Interpreter: shell, Create: pulumi.String(p.view()), Triggers: pulumi.Array{start.ID()},
+// addKubeconfig reads what minikube wrote. There is a key in it.
+func (p *parts) addKubeconfig() (err error) {
+	p.kubeconfig, err = local.NewCommand(p.ctx, "kubeconfig", &local.CommandArgs{
+		Interpreter: shell, Create: pulumi.String(p.view()), Triggers: pulumi.Array{p.cluster.ID()},
 		Logging: local.LoggingNone, AddPreviousOutputInEnv: pulumi.Bool(false),
-	}, pulumi.Parent(parent), pulumi.DependsOn([]pulumi.Resource{start}), pulumi.AdditionalSecretOutputs([]string{"stdout"}))
+	}, p.options(pulumi.DependsOn([]pulumi.Resource{p.cluster}), pulumi.AdditionalSecretOutputs([]string{"stdout"})))
+	return err
 }
 
 // into returns a kubeconfig whose contexts are in a namespace, so that kubectl and elasticdl need not be told of it.

@@ -116,7 +116,7 @@ func TestUpdateMakesNothingWrong(t *testing.T) {
 }
 
 func TestAllowed(t *testing.T) {
-	s := stack(t, crooked(&settings.Settings{Policy: settings.Policy{Allow: []string{"unencrypted-volume", "open-ingress:nfs"}}}))
+	s := stack(t, crooked(&settings.Settings{Project: "elasticdl", Policy: settings.Policy{Allow: []string{"unencrypted-volume", "open-ingress:nfs"}}}))
 	if _, err := s.Preview(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -126,7 +126,7 @@ func TestAllowed(t *testing.T) {
 }
 
 func TestUnknownRule(t *testing.T) {
-	s := stack(t, crooked(&settings.Settings{Policy: settings.Policy{Allow: []string{"open-ingress", "unencrypted", "x:y"}}}))
+	s := stack(t, crooked(&settings.Settings{Project: "elasticdl", Policy: settings.Policy{Allow: []string{"open-ingress", "unencrypted", "x:y"}}}))
 	_, err := s.Preview(t.Context())
 	if err == nil {
 		t.Fatal("rules that there are not are allowed")

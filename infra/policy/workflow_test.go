@@ -266,7 +266,7 @@ func TestWorkflowPreviewRole(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, call := range regexp.MustCompile(`\b(\w+\.(?:Get|Lookup)\w+)\((?:ctx|b\.Context|b)[,)]`).FindAllStringSubmatch(string(text), -1) {
+		for _, call := range regexp.MustCompile(`\b(\w+\.(?:Get|Lookup)\w+)\((?:ctx|p\.ctx)[,)]`).FindAllStringSubmatch(string(text), -1) {
 			asked[strings.TrimSuffix(call[1], "Output")] = true
 		}
 	}

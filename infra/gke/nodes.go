@@ -28,6 +28,7 @@ const (
 // spotLabel is on spot nodes of Google; the stack's have a taint that is called so, too.
 const spotLabel = "cloud.google.com/gke-spot"
 
+// spot returns what workers must say to be on spot nodes.
 func spot() *infra.Spot {
 	return &infra.Spot{
 		NodeSelector: map[string]string{spotLabel: "true"},
@@ -35,9 +36,9 @@ func spot() *infra.Spot {
 	}
 }
 
-// addPools makes the system pool, for what keeps the cluster going, for masters and for parameter servers; the worker pool,
+// addNodes makes the system pool, for what keeps the cluster going, for masters and for parameter servers; the worker pool,
 // for everything; and the GPU pool.
-func (p *parts) addPools() error {
+func (p *parts) addNodes() error {
 	system, err := p.addPool("system", &p.g.SystemPool)
 	if err != nil {
 		return err
@@ -89,7 +90,7 @@ func (p *parts) addPool(name string, of *settings.GKEPool, after ...pulumi.Resou
 		NodeConfig: p.nodeConfig(of),
 	}, p.options(pulumi.DependsOn(slices.Concat(p.beneath, p.mounted, after)), patient(), p.warns,
 		// The autoscaler changes the size; as a changed setting it would replace the pool.
-		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...)))...)
+		pulumi.IgnoreChanges(append([]string{"initialNodeCount"}, filledIn...))))
 	p.ready = append(p.ready, pool)
 	return pool, err
 }

@@ -1,0 +1,168 @@
+package eks
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/pulumi/pulumi-aws/sdk/v6/go/aws/eks"
+	"github.com/pulumi/pulumi/sdk/v3/go/pulumi"
+
+	"github.com/elasticdl/elasticdl/infra"
+)
+
+// addCluster makes the control plane, and exports its VPC.
+func (p *parts) addCluster() error {
+	role, attached, err := p.role("cluster", trusts("eks.amazonaws.com"), "AmazonEKSClusterPolicy")
+	if err != nil {
+		return err
+	}
+	// Amazon makes this log group if it is not there, for ever, and leaves it when the cluster goes.
+	logs, err := p.register("aws:cloudwatch/logGroup:LogGroup", "cluster", pulumi.Map{
+		"name":            pulumi.String("/aws/eks/" + p.name + "/cluster"),
+		"retentionInDays": pulumi.Int(p.e.LogRetentionDays),
+		"tags":            p.tags(p.name),
+	}, pulumi.DeleteBeforeReplace(true))
+	if err != nil {
+		return err
+	}
+	public := &eks.ClusterVpcConfigArgs{
+		SubnetIds: append(p.net.subnets(), p.net.public...),
+		// Nodes reach the API within the VPC, so the addresses that may reach it from outside need not have the NAT's.
+		EndpointPrivateAccess: pulumi.Bool(true),
+		EndpointPublicAccess:  pulumi.Bool(p.e.PublicAccess),
+	}
+	if p.e.PublicAccess {
+		var cidrs pulumi.StringArray
+		for _, n := range p.e.AuthorizedNetworks {
+			cidrs = append(cidrs, pulumi.String(n.CIDR))
+		}
+		public.PublicAccessCidrs = cidrs
+	}
+	supported, err := infra.NewHook(p.ctx, "support of Kubernetes by Amazon", func(*pulumi.ResourceHookArgs) error {
+		if p.e.Unsupported != "" {
+			return errors.New(p.e.Unsupported)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if p.cluster, err = eks.NewCluster(p.ctx, "cluster", &eks.ClusterArgs{
+		Name:          pulumi.String(p.name),
+		RoleArn:       role.Arn,
+		Version:       pulumi.String(p.e.Version),
+		UpgradePolicy: &eks.ClusterUpgradePolicyArgs{SupportType: pulumi.String(cmp.Or(p.e.SupportType, "STANDARD"))},
+		VpcConfig:     public,
+		AccessConfig: &eks.ClusterAccessConfigArgs{
+			AuthenticationMode: pulumi.String("API"),
+			// Not the one who happens to create it: access has entries of its own, here and not in Amazon's memory.
+			BootstrapClusterCreatorAdminPermissions: pulumi.Bool(false),
+		},
+		BootstrapSelfManagedAddons: pulumi.Bool(false), // ours are addons
+		EnabledClusterLogTypes:     pulumi.ToStringArray([]string{"api", "audit", "authenticator"}),
+		Tags:                       p.tags(p.name),
+	}, p.options(
+		// Without its policy a cluster cannot delete what it made in the VPC.
+		after(attached, []pulumi.Resource{logs}), infra.BeforeCreate(supported),
+		pulumi.DeleteBeforeReplace(true), // the name is taken
+		// EKS refuses subnets of other zones than those with which the cluster was made, and needs none: nodes may be in any
+		// subnet of the VPC.
+		pulumi.IgnoreChanges([]string{"accessConfig.bootstrapClusterCreatorAdminPermissions", "bootstrapSelfManagedAddons", "vpcConfig.subnetIds"}),
+	)); err != nil {
+		return err
+	}
+	p.exportVPC()
+	return nil
+}
+
+// exportVPC exports the cluster's VPC, and fails if that is not the one that the settings name now.
+func (p *parts) exportVPC() {
+	p.ctx.Export("vpc", p.cluster.VpcConfig.VpcId().Elem().ApplyT(func(is string) (string, error) {
+		if want := p.e.VPC.ID; want != "" && is != "" && is != want {
+			return "", fmt.Errorf("eks.vpc.id: %s: the stack's cluster is in %s, and cannot move: make another stack", want, is)
+		}
+		return is, nil
+	}))
+}
+
+// addAccess lets the administrators in: those of the settings, or else who makes the stack. Entries for nodes are EKS's.
+func (p *parts) addAccess() error {
+	if len(p.e.Admins) == 0 {
+		return p.addAdmin("creator", p.caller, pulumi.IgnoreChanges([]string{"principalArn"})) // who runs it later does not become it
+	}
+	if !slices.Contains(p.e.Admins, p.caller) {
+		p.ctx.Log.Warn("eks.admins has no "+p.caller+", who runs this: Kubernetes will refuse it", nil)
+	}
+	for _, arn := range p.e.Admins {
+		_, who, _ := strings.Cut(arn, "::") // "123456789012:role/x"; a "::" would end the name of a resource
+		var opts []pulumi.ResourceOption
+		if arn == p.caller {
+			// Who made the stack keeps the entry, of which there may be only one, when a list that names it comes later.
+			opts = append(opts, pulumi.Aliases([]pulumi.Alias{{Name: pulumi.String("creator")}}))
+		}
+		if err := p.addAdmin("admin-"+who, arn, opts...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAdmin lets one role or user in.
+func (p *parts) addAdmin(name, arn string, opts ...pulumi.ResourceOption) error {
+	entry, err := eks.NewAccessEntry(p.ctx, name, &eks.AccessEntryArgs{
+		ClusterName: p.cluster.Name, PrincipalArn: pulumi.String(arn), Type: pulumi.String("STANDARD"), Tags: p.tags(p.name),
+	}, p.options(opts...))
+	if err != nil {
+		return err
+	}
+	may, err := eks.NewAccessPolicyAssociation(p.ctx, name, &eks.AccessPolicyAssociationArgs{
+		ClusterName: p.cluster.Name, PrincipalArn: entry.PrincipalArn,
+		PolicyArn:   pulumi.String("arn:" + p.partition.Partition + ":eks::aws:cluster-access-policy/AmazonEKSClusterAdminPolicy"),
+		AccessScope: &eks.AccessPolicyAssociationAccessScopeArgs{Type: pulumi.String("cluster")},
+	}, p.options(opts...))
+	p.ready = append(p.ready, may)
+	return err
+}
+
+// addon makes one of Amazon's, in the version that EKS has for the cluster's when it is made.
+func (p *parts) addon(name string, args eks.AddonArgs, wait ...[]pulumi.Resource) (pulumi.Resource, error) {
+	args.ClusterName = p.cluster.Name
+	args.AddonName = pulumi.String(name)
+	args.ResolveConflictsOnCreate = pulumi.String("OVERWRITE")
+	args.ResolveConflictsOnUpdate = pulumi.String("OVERWRITE")
+	args.Tags = p.tags(p.name)
+	return eks.NewAddon(p.ctx, name, &args, p.options(after(wait...), pulumi.IgnoreChanges([]string{"addonVersion"})))
+}
+
+// kubeconfig returns one that names a command that gets a token, and has none in it. The token is of the provider's profile, if it has one.
+func (p *parts) kubeconfig() pulumi.StringOutput {
+	env := ""
+	if p.e.Profile != "" {
+		env = fmt.Sprintf("\n      env: [{name: AWS_PROFILE, value: %q}]", p.e.Profile)
+	}
+	return pulumi.Sprintf(`apiVersion: v1
+kind: Config
+clusters:
+- name: %[1]s
+  cluster:
+    server: %[2]s
+    certificate-authority-data: %[3]s
+users:
+- name: %[1]s
+  user:
+    exec:
+      apiVersion: client.authentication.k8s.io/v1beta1
+      command: aws
+      args: [--region, %[4]s, eks, get-token, --cluster-name, %[1]s, --output, json]%[6]s
+      interactiveMode: IfAvailable
+      provideClusterInfo: false
+      installHint: "the AWS CLI, version 2: https://docs.aws.amazon.com/cli/"
+contexts:
+- name: %[1]s
+  context: {cluster: %[1]s, user: %[1]s, namespace: %[5]q}
+current-context: %[1]s
+`, p.cluster.Name, p.cluster.Endpoint, p.cluster.CertificateAuthority.Data().Elem(), p.e.Region, p.s.Platform.Namespace, env)
+}
