@@ -84,11 +84,13 @@ var packages = map[string]struct {
 	"local":         {shell, "credential identity job logline master pod role rpc wire"},
 	"program":       {shell, ""},
 	"manifest":      {pure, "job pod"},
-	"kube":          {shell, "checkpoint credential identity job manifest master pod role rpc wire"},
+	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},
 	"image":         {shell, "source/folder"},
 
 	"checkpoint/bucket": {shell, "checkpoint data"},
 	"checkpoint/laws":   {shell, "checkpoint ledger param safetensors"},
+	"kube/incluster":    {shell, "credential identity job kube/observe manifest master pod role rpc wire"},
+	"kube/observe":      {shell, "manifest pod role"},
 	"program/python":    {shell, ""},
 }
 
@@ -341,7 +343,7 @@ func TestPureIsPure(t *testing.T) {
 	}
 }
 
-// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and client-go by trainer/kube only.
+// What runs in a pod is small: neither Pulumi nor the servers of Kubernetes are linked, and client-go by trainer/kube only, and what is below it.
 func TestBinaryLinksNoInfrastructure(t *testing.T) {
 	cmd := exec.Command("go", "list", "-deps", "./cmd/elasticdl")
 	cmd.Dir = root

@@ -70,7 +70,8 @@
 //	agent/        a worker whose engine is a user's program: its place in the rendezvous, its processes' records and state
 //	program/      a user's training program: its processes on one node, as torchrun's agent runs them; program/python/ is the package that scripts import
 //	local/        the roles as processes of this machine
-//	kube/         the roles as pods, and the only one that talks to Kubernetes
+//	kube/         jobs on Kubernetes as their user has them: submit, status, logs, scale, stop, copy; with those below it the only one that talks to Kubernetes
+//	kube/incluster/ the master in its pod: the roles as pods, the state, events, certificates; kube/observe/ reads what the cluster says of pods and Jobs
 //	image/        container images, made and pushed without Docker
 //	download/     a file over HTTP; source/fetch/ gets a user's program, by it or from a bucket; source/folder/ packs a directory of code
 //	logline/      the format of log lines

@@ -4,14 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	api "k8s.io/apimachinery/pkg/api/errors"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
+
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 )
 
 // ErrNotFound says that the namespace has no job of that name.
@@ -41,7 +40,7 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 	}
 	for {
 		answer, err := once(ctx, c.limit(), request)
-		if err == nil || !transient(err) {
+		if err == nil || !observe.Transient(err) {
 			c.reached.Store(true)
 			if c.away.CompareAndSwap(true, false) {
 				c.note("the cluster answers again")
@@ -81,15 +80,10 @@ func once[T any](ctx context.Context, limit time.Duration, request func(context.
 	defer cancel()
 	answer, err := request(limited)
 	if err != nil && ctx.Err() == nil && limited.Err() != nil {
-		err = noAnswer{limit}
+		err = observe.NoAnswer{Limit: limit}
 	}
 	return answer, err
 }
-
-// noAnswer says that a request was not answered in time.
-type noAnswer struct{ limit time.Duration }
-
-func (n noAnswer) Error() string { return fmt.Sprintf("no answer in %v", n.limit) }
 
 // causeOr is why ctx has ended if it has, and else err.
 func causeOr(ctx context.Context, err error) error {
@@ -103,23 +97,6 @@ func (c *Client) note(format string, args ...any) {
 	if c.notes != nil {
 		fmt.Fprintf(c.notes, "note: "+format+"\n", args...)
 	}
-}
-
-// transient tells whether the same request may succeed later: the cluster was not reached, or was not itself.
-func transient(err error) bool {
-	if api.IsServerTimeout(err) || api.IsTimeout(err) || api.IsTooManyRequests(err) || api.IsInternalError(err) ||
-		api.IsServiceUnavailable(err) {
-		return true
-	}
-	return unreachable(err)
-}
-
-// unreachable tells whether the cluster has not answered at all.
-func unreachable(err error) bool {
-	_, dialed := errors.AsType[*net.OpError](err)
-	_, silent := errors.AsType[noAnswer](err)
-	return dialed || silent || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsHTTP2ConnectionLost(err) ||
-		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
 }
 
 // explain tells a user what went wrong, and what there is to do.
@@ -136,7 +113,7 @@ func (c *Client) explain(doing string, err error) error {
 		return fmt.Errorf("%s: %w%s", doing, err, c.remedy(err))
 	case failed:
 		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, request.Err)
-	case unreachable(err):
+	case observe.Unreachable(err):
 		return fmt.Errorf("%s: the cluster at %s %w: %w", doing, c.where(), ErrUnreachable, err)
 	}
 	return fmt.Errorf("%s: %w", doing, err)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -55,10 +56,10 @@ func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.Job
 	}
 	j, err := c.job(ctx, name)
 	for rested := false; err == nil && j != nil && !ended(j) && j.DeletionTimestamp == nil; j, err = c.next(ctx, j) {
-		if suspended(j) && !rested {
+		if observe.Suspended(j) && !rested {
 			rests()
 		}
-		rested = suspended(j)
+		rested = observe.Suspended(j)
 	}
 	if err != nil {
 		return nil, err
@@ -242,9 +243,9 @@ func (c *Client) Scale(ctx context.Context, name string, workers int) (before in
 		return 0, c.notFound(name)
 	case root.DeletionTimestamp != nil:
 		return 0, fmt.Errorf("scale job %s: it is being deleted", name)
-	case jobCondition(root, "Complete") != nil:
+	case observe.JobCondition(root, "Complete") != nil:
 		return 0, fmt.Errorf("scale job %s: it has ended: Succeeded", name)
-	case failure(root) != nil:
+	case observe.Failure(root) != nil:
 		return 0, fmt.Errorf("scale job %s: it has ended: Failed", name)
 	}
 	var j job.Job

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -162,7 +163,7 @@ func (c *Client) warning(ctx context.Context, uid string) string {
 	if err != nil {
 		return ""
 	}
-	others := slices.DeleteFunc(list.Items, func(e core.Event) bool { return e.Source.Component == component })
+	others := slices.DeleteFunc(list.Items, func(e core.Event) bool { return e.Source.Component == observe.Component })
 	if len(others) == 0 {
 		return ""
 	}
@@ -183,11 +184,11 @@ const (
 func (o *objects) unexplained(now time.Time) []string {
 	var uids []string
 	for _, p := range o.pods {
-		if why, _ := waiting(&p); p.Status.Phase == core.PodPending && p.Spec.NodeName != "" && why == "" && now.Sub(p.CreationTimestamp.Time) > unexplainedAfter {
+		if why, _ := observe.Waiting(&p); p.Status.Phase == core.PodPending && p.Spec.NodeName != "" && why == "" && now.Sub(p.CreationTimestamp.Time) > unexplainedAfter {
 			uids = append(uids, string(p.UID))
 		}
 	}
-	if o.job != nil && len(o.pods) == 0 && !suspended(o.job) && !ended(o.job) {
+	if o.job != nil && len(o.pods) == 0 && !observe.Suspended(o.job) && !ended(o.job) {
 		uids = append(uids, string(o.job.UID))
 	}
 	return uids[:min(len(uids), unexplainedMost)]
@@ -196,7 +197,7 @@ func (o *objects) unexplained(now time.Time) []string {
 // status puts together what the master has said and what the cluster says.
 func (o *objects) status() *wire.JobStatus {
 	s := &wire.JobStatus{}
-	if o.state != nil && (o.job == nil || !ofAnother(o.state, string(o.job.UID))) {
+	if o.state != nil && (o.job == nil || !observe.OfAnotherJob(o.state, string(o.job.UID))) {
 		// What cannot be read is as if it had not been said.
 		protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal([]byte(o.state.Data[manifest.KeyStatus]), s)
 	}
@@ -230,13 +231,13 @@ func (o *objects) settle(s *wire.JobStatus) {
 	switch {
 	case o.job == nil, o.job.DeletionTimestamp != nil:
 		s.State, s.Reason = string(job.Stopping), ""
-	case jobCondition(o.job, batch.JobComplete) != nil:
-		c := jobCondition(o.job, batch.JobComplete)
+	case observe.JobCondition(o.job, batch.JobComplete) != nil:
+		c := observe.JobCondition(o.job, batch.JobComplete)
 		s.State, s.Reason = string(job.Succeeded), ""
 		s.EndedUnixMs = cmp.Or(s.EndedUnixMs, c.LastTransitionTime.UnixMilli())
-	case failure(o.job) != nil:
-		o.fail(s, failure(o.job), master)
-	case suspended(o.job):
+	case observe.Failure(o.job) != nil:
+		o.fail(s, observe.Failure(o.job), master)
+	case observe.Suspended(o.job):
 		o.rest(s)
 	case master == nil || master.Status.Phase == core.PodPending:
 		why := o.events[string(o.job.UID)]
@@ -266,7 +267,7 @@ func (o *objects) rest(s *wire.JobStatus) {
 	began := s.RecordsTotal > 0
 	s.State, s.EndedUnixMs = string(job.Suspended), 0
 	switch {
-	case slices.ContainsFunc(o.pods, func(p core.Pod) bool { return !observe(&p).Phase.Ended() }):
+	case slices.ContainsFunc(o.pods, func(p core.Pod) bool { return !observe.Pod(&p).Phase.Ended() }):
 		s.Reason = "its pods are ending, after a checkpoint"
 	case began:
 		s.Reason = "it goes on from its newest checkpoint with elasticdl resume " + o.name
@@ -286,7 +287,7 @@ func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Po
 	case c.Reason == batch.JobReasonDeadlineExceeded:
 		s.Reason = "it has run for longer than its --deadline"
 	case master != nil:
-		s.Reason = "master: " + exit(master).String()
+		s.Reason = "master: " + observe.Exit(master).String()
 	}
 	s.EndedUnixMs = c.LastTransitionTime.UnixMilli()
 }
@@ -359,11 +360,11 @@ func (o *objects) pod(p *core.Pod) *wire.PodStatus {
 	case core.PodFailed, core.PodSucceeded:
 		s.EndedUnixMs = endOf(p).UnixMilli()
 		if p.Status.Phase == core.PodFailed {
-			s.Reason = exit(p).String()
+			s.Reason = observe.Exit(p).String()
 		}
 		return s
 	case core.PodRunning:
-		s.Reason, _ = waiting(p) // between two lives of its container
+		s.Reason, _ = observe.Waiting(p) // between two lives of its container
 	}
 	if p.DeletionTimestamp != nil {
 		s.State = pod.Leaving.String()
@@ -373,7 +374,7 @@ func (o *objects) pod(p *core.Pod) *wire.PodStatus {
 
 // why is why a pod does not run.
 func (o *objects) why(p *core.Pod) string {
-	why, _ := waiting(p)
+	why, _ := observe.Waiting(p)
 	return cmp.Or(why, o.events[string(p.UID)])
 }
 
@@ -388,23 +389,7 @@ func endOf(p *core.Pod) time.Time {
 	return end
 }
 
-func jobCondition(j *batch.Job, kind batch.JobConditionType) *batch.JobCondition {
-	for i, c := range j.Status.Conditions {
-		if c.Type == kind && c.Status == core.ConditionTrue {
-			return &j.Status.Conditions[i]
-		}
-	}
-	return nil
-}
-
-// failure is why a Job has failed, or is about to: nil if it does not.
-func failure(j *batch.Job) *batch.JobCondition {
-	return cmp.Or(jobCondition(j, batch.JobFailed), jobCondition(j, batch.JobFailureTarget))
-}
-
 // ended tells whether a Job is over, with all of its pods.
 func ended(j *batch.Job) bool {
-	return jobCondition(j, batch.JobComplete) != nil || jobCondition(j, batch.JobFailed) != nil
+	return observe.JobCondition(j, batch.JobComplete) != nil || observe.JobCondition(j, batch.JobFailed) != nil
 }
-
-func suspended(j *batch.Job) bool { return j.Spec.Suspend != nil && *j.Spec.Suspend }

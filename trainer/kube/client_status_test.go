@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -302,7 +303,7 @@ func TestWait(t *testing.T) {
 				events := watch.NewRaceFreeFake() // the fake cluster's own does not know bubbles
 				set.PrependWatchReactor("jobs", func(kubetesting.Action) (bool, watch.Interface, error) {
 					if !watched {
-						return true, nil, forbidden("watch", "jobs")
+						return true, nil, kubetest.Forbidden("watch", "jobs")
 					}
 					return true, events, nil
 				})
@@ -353,7 +354,7 @@ func TestStatusOfAnotherJobOfTheName(t *testing.T) {
 	objects, _ := submitted(t, nil)
 	state := objects[2].(*core.ConfigMap)
 	say(t, state, &wire.JobStatus{State: "Succeeded", EndedUnixMs: 1})
-	state.Data[keyUID] = "the-job-before"
+	state.Data[manifest.KeyUID] = "the-job-before"
 	c, _ := testClient(objects...)
 	if s, err := c.Status(t.Context(), "test"); err != nil || s.State != "Pending" || s.EndedUnixMs > 0 {
 		t.Errorf("%v, %v", s, err)

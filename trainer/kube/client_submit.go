@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -269,7 +270,7 @@ func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*ba
 		if !api.IsAlreadyExists(err) {
 			return made, err
 		}
-		if mine, e := find(ctx); mine != nil || e != nil && transient(e) {
+		if mine, e := find(ctx); mine != nil || e != nil && observe.Transient(e) {
 			return mine, e
 		}
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -32,7 +33,7 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 		return fmt.Errorf("suspend job %s: it is being deleted", name)
 	case outcomeOf(root) != "":
 		return fmt.Errorf("suspend job %s: it has ended: %s", name, outcomeOf(root))
-	case !suspended(root):
+	case !observe.Suspended(root):
 		if err := c.setSuspend(ctx, name, true); err != nil {
 			return err
 		}
@@ -44,7 +45,7 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 		}
 		left := 0
 		for i := range pods {
-			if !observe(&pods[i]).Phase.Ended() {
+			if !observe.Pod(&pods[i]).Phase.Ended() {
 				left++
 			}
 		}
@@ -75,7 +76,7 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 		return fmt.Errorf("resume job %s: it is being deleted; its checkpoints are there: start a job with --checkpoint_dir_for_init", name)
 	case outcomeOf(root) != "":
 		return c.again(ctx, name, root)
-	case !suspended(root):
+	case !observe.Suspended(root):
 		return fmt.Errorf("job %s %w", name, job.ErrRunning)
 	}
 	if queue := root.Labels[labelQueue]; queue != "" {
@@ -87,9 +88,9 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 // outcomeOf is the state in which a Job has ended, or is about to; "" if it has not.
 func outcomeOf(root *batch.Job) job.State {
 	switch {
-	case jobCondition(root, batch.JobComplete) != nil || jobCondition(root, batch.JobSuccessCriteriaMet) != nil:
+	case observe.JobCondition(root, batch.JobComplete) != nil || observe.JobCondition(root, batch.JobSuccessCriteriaMet) != nil:
 		return job.Succeeded
-	case failure(root) != nil:
+	case observe.Failure(root) != nil:
 		return job.Failed
 	}
 	return ""
@@ -111,7 +112,7 @@ func (c *Client) withheld(ctx context.Context, o *batch.Job) bool {
 	would, err := once(ctx, c.limit(), func(ctx context.Context) (*batch.Job, error) {
 		return c.set.BatchV1().Jobs(c.namespace).Create(ctx, o, meta.CreateOptions{DryRun: []string{meta.DryRunAll}})
 	})
-	return err == nil && suspended(would)
+	return err == nil && observe.Suspended(would)
 }
 
 // again replaces a Job that has ended without success by one that goes on from its checkpoints. What the ended one owns goes with it, and

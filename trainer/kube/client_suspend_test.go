@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -159,7 +160,7 @@ func TestResumeFailed(t *testing.T) {
 				!strings.HasSuffix(now.Spec.Template.Annotations[manifest.AnnotationSpec], " of a stack") || len(now.Status.Conditions) > 0 {
 				t.Errorf("owned %t: %+v, %v", owned, now, err)
 			}
-			s, err := manifest.Submit(func() *job.Job { j := testJob(); is(j); return j }())
+			s, err := manifest.Submit(func() *job.Job { j := kubetest.Job(); is(j); return j }())
 			if err != nil || *now.Spec.BackoffLimit != *s.Job.Spec.BackoffLimit {
 				t.Errorf("owned %t: backoff limit %d, %v", owned, *now.Spec.BackoffLimit, err)
 			}
@@ -183,7 +184,7 @@ func TestSubmitToAQueue(t *testing.T) {
 		a.(kubetesting.CreateAction).GetObject().(*batch.Job).Spec.Suspend = new(true) // the queue's webhook
 		return false, nil, nil
 	})
-	if _, err := c.Submit(t.Context(), testJob()); err != nil {
+	if _, err := c.Submit(t.Context(), kubetest.Job()); err != nil {
 		t.Fatal(err)
 	}
 	if did := verbs(set); slices.Contains(did, "patch jobs") || !strings.Contains(notes.String(), "the cluster suspends job test") {
@@ -196,7 +197,9 @@ func TestWaitSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		objects, root := submitted(t, nil)
 		c, set := testClient(objects...)
-		set.PrependWatchReactor("jobs", func(kubetesting.Action) (bool, watch.Interface, error) { return true, nil, forbidden("watch", "jobs") })
+		set.PrependWatchReactor("jobs", func(kubetesting.Action) (bool, watch.Interface, error) {
+			return true, nil, kubetest.Forbidden("watch", "jobs")
+		})
 		go func() {
 			for i := range 6 {
 				time.Sleep(10 * time.Second)

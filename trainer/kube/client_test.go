@@ -3,14 +3,10 @@ package kube
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,12 +16,12 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	kubetesting "k8s.io/client-go/testing"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
@@ -48,7 +44,7 @@ func isDry(a kubetesting.Action) bool {
 // submitted is what there is of a job that was submitted.
 func submitted(t *testing.T, change func(*job.Job)) (objects []runtime.Object, root *batch.Job) {
 	t.Helper()
-	j := testJob()
+	j := kubetest.Job()
 	if change != nil {
 		change(j)
 	}
@@ -72,25 +68,11 @@ func verbs(set *fake.Clientset) []string {
 	return all
 }
 
-var refused = &url.Error{Op: "Get", URL: "https://cluster/api", Err: &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}}
-
-// fail makes the next n requests of the kind end in err.
-func fail(set *fake.Clientset, verb, resource string, n int, err error) {
-	set.PrependReactor(verb, resource, func(kubetesting.Action) (bool, runtime.Object, error) {
-		n--
-		return n >= 0, nil, err
-	})
-}
-
-func forbidden(verb, resource string) error {
-	return api.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "jane", verb, resource))
-}
-
 // TestSubmitOrder: the Job waits until all that it owns is there.
 func TestSubmitOrder(t *testing.T) {
 	for _, suspend := range []bool{false, true} {
 		c, set := testClient()
-		j := testJob()
+		j := kubetest.Job()
 		j.Suspend = suspend
 		created, err := c.Submit(t.Context(), j)
 		if err != nil {
@@ -124,8 +106,8 @@ func TestSubmitWithoutPolicies(t *testing.T) {
 	c, set := testClient()
 	var notes strings.Builder
 	c.notes = &notes
-	fail(set, "create", "networkpolicies", 1, forbidden("create", "networkpolicies"))
-	created, err := c.Submit(t.Context(), testJob())
+	kubetest.Fail(set, "create", "networkpolicies", 1, kubetest.Forbidden("create", "networkpolicies"))
+	created, err := c.Submit(t.Context(), kubetest.Job())
 	if err != nil || slices.Contains(created, "networkpolicy/elasticdl-test") || !slices.Contains(created, "poddisruptionbudget/elasticdl-test") {
 		t.Errorf("created %v, %v", created, err)
 	}
@@ -136,8 +118,8 @@ func TestSubmitWithoutPolicies(t *testing.T) {
 		t.Errorf("asked for %v", did)
 	}
 	c, set = testClient()
-	fail(set, "create", "networkpolicies", 1, api.NewBadRequest("no"))
-	if _, err := c.Submit(t.Context(), testJob()); err == nil {
+	kubetest.Fail(set, "create", "networkpolicies", 1, api.NewBadRequest("no"))
+	if _, err := c.Submit(t.Context(), kubetest.Job()); err == nil {
 		t.Error("what fails otherwise is passed over")
 	}
 }
@@ -145,8 +127,8 @@ func TestSubmitWithoutPolicies(t *testing.T) {
 // TestSubmitFails: of a job that cannot be created as a whole nothing stays, and the user hears why.
 func TestSubmitFails(t *testing.T) {
 	c, set := testClient()
-	fail(set, "create", "roles", 1, forbidden("create", "roles"))
-	_, err := c.Submit(t.Context(), testJob())
+	kubetest.Fail(set, "create", "roles", 1, kubetest.Forbidden("create", "roles"))
+	_, err := c.Submit(t.Context(), kubetest.Job())
 	if err == nil || !strings.Contains(err.Error(), "create role elasticdl-test: ") || !strings.Contains(err.Error(), "elasticdl rbac --namespace=default") {
 		t.Errorf("got %v", err)
 	}
@@ -176,9 +158,9 @@ func TestSubmitUnanswered(t *testing.T) {
 				if interrupted {
 					cancel()
 				}
-				return true, nil, refused
+				return true, nil, kubetest.Refused
 			})
-			_, err := c.Submit(ctx, testJob())
+			_, err := c.Submit(ctx, kubetest.Job())
 			root, absent := set.BatchV1().Jobs("default").Get(t.Context(), "elasticdl-test-master", meta.GetOptions{})
 			switch {
 			case interrupted && (!errors.Is(err, context.Canceled) || !api.IsNotFound(absent)):
@@ -190,7 +172,7 @@ func TestSubmitUnanswered(t *testing.T) {
 	}
 	_, before := submitted(t, nil)
 	c, set := testClient(before)
-	if _, err := c.Submit(t.Context(), testJob()); !api.IsAlreadyExists(err) || slices.Contains(verbs(set), "delete jobs") {
+	if _, err := c.Submit(t.Context(), kubetest.Job()); !api.IsAlreadyExists(err) || slices.Contains(verbs(set), "delete jobs") {
 		t.Errorf("another job: %v, %v", err, verbs(set))
 	}
 }
@@ -210,27 +192,27 @@ func TestSubmitAgain(t *testing.T) {
 			}
 			unanswered = true
 			set.Tracker().Add(a.(kubetesting.CreateAction).GetObject())
-			return true, nil, refused
+			return true, nil, kubetest.Refused
 		})
 		go func() {
 			time.Sleep(3 * time.Second)
 			set.CoreV1().ConfigMaps("default").Delete(t.Context(), spec.Name, meta.DeleteOptions{})
 		}()
-		if _, err := c.Submit(t.Context(), testJob()); err != nil {
+		if _, err := c.Submit(t.Context(), kubetest.Job()); err != nil {
 			t.Error(err)
 		}
 	})
 	// Somebody else's object is nobody's to wait for.
 	foreign := &core.ConfigMap{ObjectMeta: meta.ObjectMeta{Name: "elasticdl-test", Namespace: "default"}}
 	c, _ := testClient(foreign)
-	if _, err := c.Submit(t.Context(), testJob()); !api.IsAlreadyExists(err) {
+	if _, err := c.Submit(t.Context(), kubetest.Job()); !api.IsAlreadyExists(err) {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestPreflight(t *testing.T) {
 	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default"}}
-	j := testJob()
+	j := kubetest.Job()
 	j.Master.Priority, j.Worker.Priority = job.Priority{Class: "urgent"}, job.Priority{Class: "high", Share: 0.5}
 	j.Volumes = []job.Volume{{ClaimName: "data", MountPath: "/data"}, {HostPath: "/tmp", MountPath: "/tmp"}}
 	j.ServiceAccount = "trainer"
@@ -259,7 +241,7 @@ func TestPreflight(t *testing.T) {
 
 	c, set := testClient(namespace)
 	for _, resource := range []string{"namespaces", "jobs", "priorityclasses", "persistentvolumeclaims", "serviceaccounts", "secrets"} {
-		fail(set, "get", resource, 9, forbidden("get", resource))
+		kubetest.Fail(set, "get", resource, 9, kubetest.Forbidden("get", resource))
 	}
 	if problems, err := c.Preflight(t.Context(), j); problems != nil || err != nil {
 		t.Errorf("what may not be looked at: %v, %v", problems, err)
@@ -274,7 +256,7 @@ func TestPreflight(t *testing.T) {
 func TestPreflightRestricted(t *testing.T) {
 	namespace := &core.Namespace{ObjectMeta: meta.ObjectMeta{Name: "default", Labels: map[string]string{enforces: "restricted"}}}
 	c, _ := testClient(namespace)
-	j := testJob()
+	j := kubetest.Job()
 	j.Volumes = []job.Volume{{HostPath: "/tmp", MountPath: "/tmp"}}
 	problems, err := c.Preflight(t.Context(), j)
 	want := "--run_as_user is missing: namespace default enforces restricted, and runs no pod that may be root's: give the number of a user, as --run_as_user=1000\n" +
@@ -300,7 +282,7 @@ func TestAsk(t *testing.T) {
 		var notes strings.Builder
 		c := &Client{server: "https://cluster", notes: &notes}
 		asks := 0
-		_, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) { asks++; return 0, refused })
+		_, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) { asks++; return 0, kubetest.Refused })
 		if want := "get job j: the cluster at https://cluster cannot be reached: dial tcp: connection refused"; err == nil || err.Error() != want || asks < 2 {
 			t.Errorf("%v after %d requests, want %s", err, asks, want)
 		}
@@ -311,7 +293,7 @@ func TestAsk(t *testing.T) {
 		began := time.Now()
 		n, err := ask(t.Context(), c, "get job j", func(context.Context) (int, error) {
 			if time.Since(began) < time.Minute {
-				return 0, refused
+				return 0, kubetest.Refused
 			}
 			return 7, nil
 		})
@@ -342,13 +324,13 @@ func TestAsk(t *testing.T) {
 		}
 		// Who was refused is not asked again.
 		asks = 0
-		_, err = ask(t.Context(), c, "list jobs", func(context.Context) (int, error) { asks++; return 0, forbidden("list", "jobs") })
+		_, err = ask(t.Context(), c, "list jobs", func(context.Context) (int, error) { asks++; return 0, kubetest.Forbidden("list", "jobs") })
 		if asks != 1 || !api.IsForbidden(err) || !strings.HasSuffix(err.Error(), `cannot list resource "jobs"; an administrator of the cluster can allow it`) {
 			t.Errorf("%d requests: %v", asks, err)
 		}
 		ctx, cancel := context.WithCancelCause(t.Context())
 		enough := errors.New("enough")
-		_, err = ask(ctx, c, "list jobs", func(context.Context) (int, error) { cancel(enough); return 0, refused })
+		_, err = ask(ctx, c, "list jobs", func(context.Context) (int, error) { cancel(enough); return 0, kubetest.Refused })
 		if !errors.Is(err, enough) {
 			t.Errorf("interrupted: %v", err)
 		}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -214,13 +215,13 @@ func (c *Client) awaitRunning(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		why, hopeless := waiting(p)
-		_, never := imageMissing(p)
+		why, hopeless := observe.Waiting(p)
+		_, never := observe.ImageMissing(p)
 		switch {
 		case p.Status.Phase == core.PodRunning:
 			return nil
 		case p.Status.Phase == core.PodFailed || p.Status.Phase == core.PodSucceeded:
-			return fmt.Errorf("pod %s ended before anything was copied: %s; is its image one of elasticdl zoo build?", name, exit(p).Reason)
+			return fmt.Errorf("pod %s ended before anything was copied: %s; is its image one of elasticdl zoo build?", name, observe.Exit(p).Reason)
 		case hopeless || never:
 			return fmt.Errorf("pod %s cannot run: %s", name, why)
 		case time.Since(began) > startLimit:
@@ -302,7 +303,7 @@ func (f *files) send(ctx context.Context, pod, to string, run stream, progress f
 	case strings.HasPrefix(got, failed):
 		return false, exec.CodeExitError{Err: errors.New(strings.TrimPrefix(got, failed)), Code: 1}
 	case err != nil && said.Len() > 0:
-		return false, fmt.Errorf("%w: %s", err, lastLine(said.String()))
+		return false, fmt.Errorf("%w: %s", err, observe.LastLine(said.String()))
 	case err != nil:
 		return false, err
 	}

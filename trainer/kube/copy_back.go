@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/exec"
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 )
 
 // CopyFromClaim copies a directory of a claim, or the model that is in it, to this machine, where it is whole and checked or not there. The
@@ -58,7 +59,7 @@ func fetch(ctx context.Context, pod string, command []string, to string, run str
 	case err == nil:
 		return answer == existing, nil
 	case failed && said.Len() > 0:
-		return false, exec.CodeExitError{Err: errors.New(lastLine(said.String())), Code: 1}
+		return false, exec.CodeExitError{Err: errors.New(observe.LastLine(said.String())), Code: 1}
 	case sent != nil && !errors.Is(sent, io.ErrClosedPipe), errors.Is(err, io.ErrUnexpectedEOF): // the stream broke
 		return false, errors.Join(sent, err)
 	}

@@ -346,8 +346,8 @@ func TestCopyLeavesNoPod(t *testing.T) {
 		"no claim":      {running, "--to=claim:other: namespace n has no such PersistentVolumeClaim", 0, func(c *Copy) { c.Claim = "other" }},
 		"no files":      {running, "read /nothing", 0, func(c *Copy) { c.From = "/nothing" }},
 		"ends at once":  {core.PodStatus{Phase: core.PodFailed, Message: "no such command"}, "no such command", 1, nil},
-		"never pulled":  {waits(neverPulled), "cannot run: ErrImageNeverPull: no such image", 1, nil},
-		"invalid image": {waits(invalidImage), "cannot run: InvalidImageName", 1, nil},
+		"never pulled":  {waits("ErrImageNeverPull"), "cannot run: ErrImageNeverPull: no such image", 1, nil},
+		"invalid image": {waits("InvalidImageName"), "cannot run: InvalidImageName", 1, nil},
 	} {
 		client, set := cluster(test.status)
 		copied := what

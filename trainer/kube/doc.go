@@ -1,37 +1,29 @@
-// Package kube runs jobs on Kubernetes, and is the only one that talks to it.
+// Package kube is the user's side of jobs on Kubernetes: it submits them, says how they are, changes and stops them, and copies data to claims and
+// back. What runs in the master's pod is package incluster; what both read out of objects and errors is package observe. No other package of the
+// trainer talks to Kubernetes.
 //
-//	user's side                       API server                  the pod of the master's Job
-//	───────────                       ──────────                  ───────────────────────────
-//	Client.Submit ───────────────────> the objects (package manifest)
-//	Client.Scale ────────────────────> numWorkers of the spec ──────────> RunMaster ─> master.Run
-//	kubectl events <────────────────── events <───────────── eventWriter <──┤ │  ^
-//	Client.Status, List, Logs, Wait <─ the state <───────────── recorder <──┘ │  ^
-//	Client.Stop ─────────────────────> the Job is deleted                     v  │ pod.Event
-//	                                   and with it all that it owns     Runtime, a master.Pods
-//	                                   pods ps-I, worker-N <─── create, delete ──┘  ^
-//	                                     └──── list, watch ──> observe ─────────────┘
+//	user's side                            API server                          the master's pod
+//	───────────                            ──────────                          ────────────────
+//	Client.Submit ───────────────────────> the objects (package manifest) ───> incluster.RunMaster
+//	Client.Scale ────────────────────────> numWorkers of the spec ───────────> follows it
+//	Client.Suspend, Resume ──────────────> suspend of the Job ───────────────> ends its pods; another master goes on
+//	Client.Status, List, Logs, Wait <───── the state, objects, logs <───────── writes the state
+//	Client.Stop ─────────────────────────> the Job is deleted, and with it all that it owns
+//	Client.CopyToClaim, CopyFromClaim <──> a pod that mounts the claim runs [Receive] or [Send]
 //
-// A master's requests are repeated as long as the API server does not answer, in bounded parallel and at a
-// bounded rate. What it refuses goes back to the table of pods, which waits longer each time, and shows why.
+// Everything begins with a Client of a place:
+//
+//	c, err := kube.Connect(kube.Place{Namespace: "training"})
+//	problems, err := c.Preflight(ctx, j)
+//	created, err := c.Submit(ctx, j)
+//	status, err := c.Wait(ctx, j.Name, func() { … }) // called when the job is found suspended
 //
 // Laws:
 //
-//  1. Of each pod that was made one end is told, also if its object was never seen, or was gone and another of its name
-//     there, while nobody could watch: what a list lacks that is younger than the pod is gone.
-//  2. What the cluster said of a pod before it was gone is in its end: whether it was preempted, evicted, or its node lost.
-//  3. A creation whose answer is lost is done once. A deletion is of one pod, and never of the next of its name.
-//  4. Pods of another job, or of one of the same name before, are not touched.
-//  5. A pod that is not gone ten seconds after its grace is on a node that does not answer, and is taken from it.
-//  6. Of the masters of a Job one writes at a time. Each start of one raises the incarnation in the state by compare-and-swap, which
-//     locks out those before: what they write then, status or record, is refused, and they end and touch no pod. What the state of
-//     another Job of the name says is nobody's.
-//  7. A master goes on with the record of the one before. Without one nothing of the Job is begun: it begins when the pods of a former
-//     Job of its name are gone, which would take its master for theirs.
-//  8. A job whose end is written is not run again. The exit code is 0 only if it is written that every record was done. A job fails
-//     in this order: that is written, its pods are deleted, its Job may start no other master, the process ends.
-//  9. A master that is told to go does what its Job says: deleted, or over its deadline, the job stops; suspended, its pods are
-//     ended until it is resumed; else they work on, and the next master finds them ([Runtime.Adopt]).
-//  10. What befalls the job as a whole, and failures and refusals of its pods, are told by events of its Job: few, however often
-//     that happens. They are written before the master's process ends, if the API server answers. No job waits for an event
-//     while it runs, or fails for want of one.
+//  1. A request that the cluster does not answer is repeated: not for long if it has never answered, since its address is wrong then; for
+//     long if it has, since API servers are restarted. What it refuses is told at once, with what there is to do.
+//  2. A job starts when all that it needs is there: its Job is suspended until then. If not all can be created, nothing stays.
+//  3. A creation whose answer is lost is done once. A deletion is of the job that was looked at, and of no other of its name.
+//  4. What a state says counts only if it is of the Job that is there; what a Job says of its end counts more than its state.
+//  5. A copy is whole or is not there: the other side renames what it has received when the sums agree.
 package kube

@@ -16,6 +16,7 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/role"
@@ -165,7 +166,7 @@ func sourcesOf(pods []core.Pod) []source {
 	var sources []source
 	for _, p := range order {
 		s := source{pod: p.ID.String(), object: p.Name, uid: string(p.UID), container: containerOf(&p.Pod, p.ID)}
-		if why, _ := waiting(&p.Pod); why != "" {
+		if why, _ := observe.Waiting(&p.Pod); why != "" {
 			s.why = ": " + why
 		}
 		for _, status := range p.Status.ContainerStatuses {

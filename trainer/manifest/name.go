@@ -40,6 +40,7 @@ const (
 	KeyJob        = "job.json"      // of the spec: the job.Job
 	KeyNumWorkers = "numWorkers"    // of the spec: workers wanted now; goes before the job's own
 	KeyResume     = "resume"        // of the spec: UID of the master's Job that goes on from the checkpoints in the job's own directory
+	KeyUID        = "uid"           // of the state: of the Job. What was made with kubectl apply is there still when another Job of that name is
 	KeyStatus     = "status.json"   // of the state: the wire.JobStatus
 	KeyAuthority  = "authority.pem" // of the identity: what signs the certificates of the job, with its key
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/kube/incluster"
 	"github.com/elasticdl/elasticdl/trainer/local"
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
@@ -42,7 +42,7 @@ func masterCommand() *cobra.Command {
 		Args:   words(0, 0),
 		RunE: does(func(cmd *cobra.Command, _ []string) error {
 			if name != "" {
-				return kube.RunMaster(cmd.Context(), kube.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: cmd.ErrOrStderr()})
+				return incluster.RunMaster(cmd.Context(), incluster.MasterConfig{Job: name, Namespace: namespace, Environ: os.Environ(), Output: cmd.ErrOrStderr()})
 			}
 			if here.Launch < 1 {
 				return fmt.Errorf("--launch=%d: expected 1 or more", here.Launch)

@@ -3,7 +3,7 @@
 // the phases of pods are kwok's; what runs in a pod is played:
 //
 //	pod                         played by
-//	elasticdl-J-master          the real one (trainer/kube), a process of this machine
+//	elasticdl-J-master          the real one (trainer/kube/incluster), a process of this machine
 //	elasticdl-J-ps-I            [Server]: joins, and answers the master's questions over gRPC
 //	elasticdl-J-worker-N        [Worker]: joins, leases, takes a set time for each minibatch, reports
 //	of anybody else             nobody: it only takes its place

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/elasticdl/elasticdl/trainer/kube"
+	"github.com/elasticdl/elasticdl/trainer/kube/incluster"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
@@ -63,7 +63,7 @@ func beMaster() int {
 		if err != nil {
 			return err
 		}
-		return kube.RunMaster(ctx, kube.MasterConfig{
+		return incluster.RunMaster(ctx, incluster.MasterConfig{
 			Job: os.Getenv(envMaster), Namespace: os.Getenv(manifest.EnvPodNamespace), Client: set,
 			Environ: os.Environ(), Listen: os.Getenv(envListen), Output: os.Stdout,
 		})

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"cmp"
@@ -25,6 +25,7 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/data/example"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
@@ -52,7 +53,7 @@ type nodes struct {
 func newNodes(t *testing.T, change func(*job.Job)) *nodes {
 	t.Helper()
 	c := &nodes{apiServer: newAPIServer(t), master: "127.0.0.1:1", leaves: make(map[types.UID]context.CancelFunc)}
-	j := testJob()
+	j := kubetest.Job()
 	j.TrainingData = filepath.Join(t.TempDir(), "train")
 	j.MinibatchSize, j.NumMinibatchesPerTask, j.NumEpochs = 16, 2, 2
 	if change != nil {
@@ -399,7 +400,7 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.edit("elasticdl-test-state", map[string]string{
-			keyUID: "the-job-before", keyIncarnation: "7", keyMaster: "master-a on node-0", keyRecord: "{}", manifest.KeyStatus: string(text),
+			manifest.KeyUID: "the-job-before", keyIncarnation: "7", keyMaster: "master-a on node-0", keyRecord: "{}", manifest.KeyStatus: string(text),
 		})
 		if err := <-c.begin(t.Context(), "master-b"); err != nil {
 			t.Errorf("left %s: %v", left, err)
@@ -407,7 +408,7 @@ func TestMasterOfAnotherJobOfTheName(t *testing.T) {
 		if s := c.status(); s.State != "Succeeded" || s.RecordsDone != 2*512 {
 			t.Errorf("left %s: %s, %d records", left, s.State, s.RecordsDone)
 		}
-		if data := c.state(); data[keyIncarnation] != "1" || data[keyUID] != "the-job" || data[keyRecord] == "{}" {
+		if data := c.state(); data[keyIncarnation] != "1" || data[manifest.KeyUID] != "the-job" || data[keyRecord] == "{}" {
 			t.Errorf("left %s: it took over %v", left, data)
 		}
 	}
@@ -565,7 +566,7 @@ func TestStateOfMuchThatWaits(t *testing.T) {
 
 // The memory of a pod can be doubled until --max_memory.
 func TestGrowth(t *testing.T) {
-	j := testJob()
+	j := kubetest.Job()
 	j.Worker.Request["memory"], j.PS.Request["memory"], j.MaxMemory = "1Gi", "3Gi", "5Gi"
 	got, err := growth(j)
 	if err != nil || got[pod.Worker] != 3 || got[pod.PS] != 1 {

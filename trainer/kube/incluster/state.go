@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -19,6 +19,7 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/role"
@@ -27,7 +28,6 @@ import (
 
 // Keys of the state beside the status.
 const (
-	keyUID         = "uid"         // of the Job: what was made with kubectl apply is there still when another Job of that name is
 	keyIncarnation = "incarnation" // of the newest master, from 1: whoever has another number is locked out
 	keyMaster      = "master"      // the newest master, as "POD on NODE"
 	keyRecord      = "record.json" // what the next master has to know: see [master.Memory]
@@ -82,7 +82,7 @@ func (p past) ended() bool { return p.status != nil && job.State(p.status.State)
 // pastOf reads a state. That of another Job than the one with that UID says nothing.
 func pastOf(state *core.ConfigMap, uid string) (p past, err error) {
 	data := state.Data
-	if ofAnother(state, uid) {
+	if observe.OfAnotherJob(state, uid) {
 		return p, nil
 	}
 	if text := data[keyIncarnation]; text != "" {
@@ -113,10 +113,10 @@ func (r *recorder) begin(ctx context.Context, status *wire.JobStatus) (p past, e
 		if p, err = pastOf(m, r.uid); err != nil {
 			return err
 		}
-		if ofAnother(m, r.uid) {
+		if observe.OfAnotherJob(m, r.uid) {
 			delete(m.Data, keyRecord)
 		}
-		m.Data[keyUID], m.Data[keyMaster], m.Data[keyIncarnation] = r.uid, r.me, strconv.Itoa(p.incarnation+1)
+		m.Data[manifest.KeyUID], m.Data[keyMaster], m.Data[keyIncarnation] = r.uid, r.me, strconv.Itoa(p.incarnation+1)
 		if p.status == nil {
 			return r.fill(m, status)
 		}
@@ -222,7 +222,7 @@ func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {
 // change changes the state as long as no other master has begun: [master.ErrSuperseded].
 func (r *recorder) change(ctx context.Context, how func(*core.ConfigMap) error) error {
 	return r.update(ctx, func(m *core.ConfigMap) error {
-		if m.Data[keyUID] != r.uid || m.Data[keyIncarnation] != strconv.Itoa(r.incarnation) {
+		if m.Data[manifest.KeyUID] != r.uid || m.Data[keyIncarnation] != strconv.Itoa(r.incarnation) {
 			return fmt.Errorf("%w: %s", master.ErrSuperseded, m.Data[keyMaster])
 		}
 		return how(m)
@@ -269,12 +269,6 @@ func (r *recorder) fill(m *core.ConfigMap, status *wire.JobStatus) error {
 	}
 	m.Data[manifest.KeyStatus] = string(text)
 	return nil
-}
-
-// ofAnother says that a state is of another Job than the one with that UID.
-func ofAnother(state *core.ConfigMap, uid string) bool {
-	of := state.Data[keyUID]
-	return of != "" && of != uid
 }
 
 // encode is a status as text that a ConfigMap can hold. Of a job that is too large for that it has the living pods and the

@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"strings"
@@ -159,7 +159,7 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tt.want.ID, tt.want.Launch = pod.ID{Role: pod.Worker, Index: 3}, 1
-			if got := observe(parsePod(t, tt.status)); got != tt.want {
+			if got := Pod(parsePod(t, tt.status)); got != tt.want {
 				t.Errorf("observed\n%+v, expected\n%+v", got, tt.want)
 			}
 		})
@@ -179,7 +179,7 @@ func TestVanished(t *testing.T) {
 		"failed":    {"status: {phase: Failed, containerStatuses: [{name: worker, state: {terminated: {exitCode: 1}}}]}", pod.Failed, "exit code 1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := vanished(parsePod(t, tt.status))
+			e := Vanished(parsePod(t, tt.status))
 			if e.Phase != tt.phase || e.Exit.String() != tt.exit || e.Waiting != "" {
 				t.Errorf("%+v, expected %v: %s", e, tt.phase, tt.exit)
 			}
@@ -191,7 +191,7 @@ func TestVanished(t *testing.T) {
 func TestWaitingIsShort(t *testing.T) {
 	p := parsePod(t, "status: {phase: Pending}")
 	p.Status.Conditions = []core.PodCondition{{Type: core.PodScheduled, Status: core.ConditionFalse, Reason: "Unschedulable", Message: strings.Repeat("0/5000 nodes\nare available ", 100)}}
-	if w := observe(p).Waiting; len(w) > 300 || strings.Contains(w, "\n") || !strings.HasPrefix(w, "Unschedulable: 0/5000 nodes are") {
+	if w := Pod(p).Waiting; len(w) > 300 || strings.Contains(w, "\n") || !strings.HasPrefix(w, "Unschedulable: 0/5000 nodes are") {
 		t.Errorf("%q", w)
 	}
 }
@@ -214,7 +214,7 @@ func TestWaitingSaysWhy(t *testing.T) {
 	} {
 		p := parsePod(t, "metadata: {labels: {elasticdl-replica-type: worker}}\nstatus: {phase: Pending}")
 		p.Status.ContainerStatuses = []core.ContainerStatus{test.status}
-		if w, _ := waiting(p); !strings.HasPrefix(w, test.want) {
+		if w, _ := Waiting(p); !strings.HasPrefix(w, test.want) {
 			t.Errorf("%q, want %q", w, test.want)
 		}
 	}

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/flowcontrol"
 
-	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -30,16 +30,10 @@ var (
 	worker0 = pod.ID{Role: pod.Worker, Index: 0}
 )
 
-func testJob() *job.Job {
-	j := job.Default()
-	j.Name, j.ModelDef, j.TrainingData, j.Image = "test", "mnist.mnist_mlp.custom_model", "/data", "registry/elasticdl:test"
-	return j
-}
-
 func testRuntime(t *testing.T, s *apiServer) *Runtime {
 	t.Helper()
 	r := NewRuntime(RuntimeConfig{
-		Client: s.client(), Job: testJob(), Owner: manifest.Owner("elasticdl-test-master", "the-job"), Rate: 10_000,
+		Client: s.client(), Job: kubetest.Job(), Owner: manifest.Owner("elasticdl-test-master", "the-job"), Rate: 10_000,
 		Log: slog.New(logline.New(t.Output(), slog.LevelDebug)),
 	})
 	t.Cleanup(r.Close)
@@ -291,7 +285,7 @@ func TestRuntimeRemovesTheFormerLaunch(t *testing.T) {
 // The pods of a job of the same name before this one are none of its business.
 func TestRuntimeLeavesOthersAlone(t *testing.T) {
 	s := newAPIServer(t)
-	old, err := manifest.Pod(testJob(), manifest.PodSpec{ID: worker0, Launch: 1}, manifest.Owner("elasticdl-test-master", "the-job-before"))
+	old, err := manifest.Pod(kubetest.Job(), manifest.PodSpec{ID: worker0, Launch: 1}, manifest.Owner("elasticdl-test-master", "the-job-before"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +376,7 @@ func TestRuntimeOfDeletedMaster(t *testing.T) {
 	if err := r.Delete(t.Context(), worker0); !errors.Is(err, master.ErrDisowned) {
 		t.Errorf("error %v", err)
 	}
-	refusal = forbidden("delete", "pods")
+	refusal = kubetest.Forbidden("delete", "pods")
 	if err := r.Delete(t.Context(), worker0); err == nil || errors.Is(err, master.ErrDisowned) {
 		t.Errorf("error %v", err)
 	}

@@ -1,4 +1,4 @@
-package kube
+package observe
 
 import (
 	"cmp"
@@ -13,33 +13,33 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// observe is what the cluster says of a server's or worker's pod.
-func observe(p *core.Pod) pod.Event {
+// Pod returns what the cluster says of a server's or worker's pod.
+func Pod(p *core.Pod) pod.Event {
 	_, id, launch, _ := manifest.ParseLabels(p.Labels)
 	e := pod.Event{ID: id, Launch: launch, Node: p.Spec.NodeName}
 	switch p.Status.Phase {
 	case core.PodSucceeded:
-		e.Phase, e.Exit = pod.Succeeded, exit(p)
+		e.Phase, e.Exit = pod.Succeeded, Exit(p)
 	case core.PodFailed:
-		e.Phase, e.Exit = pod.Failed, exit(p)
+		e.Phase, e.Exit = pod.Failed, Exit(p)
 	case core.PodRunning:
 		e.Phase = pod.Running
 	default:
 		e.Phase = pod.Pending
-		e.Waiting, e.Hopeless = waiting(p)
+		e.Waiting, e.Hopeless = Waiting(p)
 	}
 	if p.DeletionTimestamp != nil && !e.Phase.Ended() {
-		e.Phase, e.Exit = pod.Leaving, exit(p)
+		e.Phase, e.Exit = pod.Leaving, Exit(p)
 		e.Waiting, e.Hopeless = "", false
 	}
 	return e
 }
 
-// vanished is the end of a pod whose object is gone, told by the last that was seen of it.
-func vanished(last *core.Pod) pod.Event {
-	e := observe(last)
+// Vanished returns the end of a pod whose object is gone, by the last that was seen of it.
+func Vanished(last *core.Pod) pod.Event {
+	e := Pod(last)
 	if !e.Phase.Ended() {
-		e.Phase, e.Exit = pod.Deleted, exit(last)
+		e.Phase, e.Exit = pod.Deleted, Exit(last)
 		e.Exit.Deleted = true
 		e.Waiting, e.Hopeless = "", false
 	}
@@ -49,8 +49,8 @@ func vanished(last *core.Pod) pod.Event {
 // oomKilled is what a kubelet says of a container that its kernel killed for its memory.
 const oomKilled = "OOMKilled"
 
-// exit is how a pod ended, or why it is about to.
-func exit(p *core.Pod) pod.Exit {
+// Exit returns how a pod ended, or why it is about to.
+func Exit(p *core.Pod) pod.Exit {
 	e := pod.Exit{Deleted: p.DeletionTimestamp != nil}
 	if end := terminated(p); end != nil {
 		e.Code, e.Signal = int(end.ExitCode), int(end.Signal)
@@ -73,7 +73,7 @@ func exit(p *core.Pod) pod.Exit {
 	case e.Rejected && !e.Evicted && p.Status.Reason != "":
 		e.Reason = because(p.Status.Reason, p.Status.Message) // as kubectl shows it
 	case p.Status.Message != "" || p.Status.Reason != "":
-		e.Reason = cmp.Or(lastLine(p.Status.Message), p.Status.Reason)
+		e.Reason = cmp.Or(LastLine(p.Status.Message), p.Status.Reason)
 	}
 	return e
 }
@@ -91,7 +91,7 @@ func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
 	case end.ExitCode == 128+9:
 		return usual(end.Reason)
 	}
-	return cmp.Or(lacks(p, end.Message), panicked(end.Message), lastLine(end.Message), usual(end.Reason))
+	return cmp.Or(lacks(p, end.Message), panicked(end.Message), LastLine(end.Message), usual(end.Reason))
 }
 
 // lacks says what an image lacks whose container could not be started, "" if it is something else.
@@ -133,7 +133,7 @@ func disrupted(e *pod.Exit, c *core.PodCondition) {
 	default: // TerminationByKubelet, EvictionByEvictionAPI
 		e.Evicted = true
 	}
-	e.Reason = cmp.Or(lastLine(c.Message), e.Reason)
+	e.Reason = cmp.Or(LastLine(c.Message), e.Reason)
 }
 
 // terminated is how the container of the pod's role ended, nil if it has not. Of a pod that has others, put there by
@@ -166,8 +166,8 @@ func usual(reason string) string {
 	return reason
 }
 
-// waiting is why a pod does not run yet, "" if that is its usual course; hopeless: it never will.
-func waiting(p *core.Pod) (why string, hopeless bool) {
+// Waiting returns why a pod does not run yet, "" if that is its usual course; hopeless: it never will.
+func Waiting(p *core.Pod) (why string, hopeless bool) {
 	if c := podCondition(p, core.PodScheduled); c != nil && c.Status == core.ConditionFalse {
 		return because(c.Reason, c.Message), false
 	}
@@ -193,8 +193,8 @@ var pullFailures = []string{
 	invalidImage, neverPulled, "ErrImagePull", "ImagePullBackOff", "ImageInspectError", "RegistryUnavailable", "SignatureValidationFailed",
 }
 
-// imageMissing says that a pod lacks its image, and that its node does not even try to pull it.
-func imageMissing(p *core.Pod) (missing, never bool) {
+// ImageMissing reports whether a pod lacks its image, and whether its node does not even try to pull it.
+func ImageMissing(p *core.Pod) (missing, never bool) {
 	for _, s := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 		if w := s.State.Waiting; w != nil && slices.Contains(pullFailures, w.Reason) {
 			missing, never = true, never || w.Reason == neverPulled
@@ -211,8 +211,8 @@ func because(reason, message string) string {
 	return reason + ": " + message
 }
 
-// lastLine is the last line of a text that says something.
-func lastLine(text string) string {
+// LastLine returns the last line of a text that says something.
+func LastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return role.Brief(text[strings.LastIndexByte(text, '\n')+1:])
 }

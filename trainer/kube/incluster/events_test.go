@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -170,7 +171,7 @@ func TestEventsWait(t *testing.T) {
 			if tries++; tries == 1 { // performed, and the answer was lost
 				set.Tracker().Add(a.(kubetesting.CreateAction).GetObject())
 			}
-			return !back.Load(), nil, refused
+			return !back.Load(), nil, kubetest.Refused
 		})
 		w.start()
 		w.hear(begunAnew)
@@ -208,7 +209,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 				synctest.Wait()
 			}
 			if !answers {
-				set.PrependReactor("create", "events", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, refused })
+				set.PrependReactor("create", "events", func(kubetesting.Action) (bool, runtime.Object, error) { return true, nil, kubetest.Refused })
 			}
 			before := len(written(t, set))
 			w.hear(master.Ended{State: job.Failed, Err: errors.New("no data")})
@@ -234,7 +235,7 @@ func TestEventsAtTheEnd(t *testing.T) {
 func TestEventsDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, set, log := testEvents()
-		fail(set, "create", "events", 99, forbidden("create", "events"))
+		kubetest.Fail(set, "create", "events", 99, kubetest.Forbidden("create", "events"))
 		w.start()
 		for _, e := range []master.Event{begunAnew, crashed, master.Ended{State: job.Succeeded}} {
 			w.hear(e)
@@ -290,7 +291,7 @@ func TestMasterMayTellNoEvents(t *testing.T) {
 		if denied {
 			c.refuse = func(method, path string) error {
 				if method == http.MethodPost && strings.HasSuffix(path, "/events") {
-					return forbidden("create", "events")
+					return kubetest.Forbidden("create", "events")
 				}
 				return nil
 			}

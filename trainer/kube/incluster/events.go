@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -17,12 +17,10 @@ import (
 	typed "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 )
-
-// component is who the master is to the API server: its user agent, and the source of its events.
-const component = "elasticdl-master"
 
 // Reasons of the events of a job.
 const (
@@ -88,8 +86,8 @@ func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node 
 			InvolvedObject: core.ObjectReference{
 				APIVersion: batch.SchemeGroupVersion.String(), Kind: "Job", Namespace: namespace, Name: manifest.MasterName(job), UID: types.UID(uid),
 			},
-			Source:              core.EventSource{Component: component, Host: node},
-			ReportingController: component, ReportingInstance: pod,
+			Source:              core.EventSource{Component: observe.Component, Host: node},
+			ReportingController: observe.Component, ReportingInstance: pod,
 		},
 	}
 }

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"errors"
@@ -172,7 +172,7 @@ func FuzzPast(f *testing.F) {
 	f.Add("the-job", "9999999999", "", "", "{")
 	f.Fuzz(func(t *testing.T, uid, incarnation, me, record, status string) {
 		state := emptyState()
-		state.Data = map[string]string{keyUID: uid, keyIncarnation: incarnation, keyMaster: me, keyRecord: record, manifest.KeyStatus: status}
+		state.Data = map[string]string{manifest.KeyUID: uid, keyIncarnation: incarnation, keyMaster: me, keyRecord: record, manifest.KeyStatus: status}
 		p, err := pastOf(state, "the-job")
 		switch {
 		case err != nil && !strings.Contains(err.Error(), state.Name):

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	api "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 )
 
 const (
@@ -53,7 +55,7 @@ func repeat(ctx context.Context, log *slog.Logger, doing string, attempt func() 
 }
 
 func limited(ctx context.Context, request func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestLimit, noAnswer{requestLimit})
+	ctx, cancel := context.WithTimeoutCause(ctx, requestLimit, observe.NoAnswer{Limit: requestLimit})
 	defer cancel()
 	err := request(ctx)
 	if err != nil && ctx.Err() != nil {
@@ -64,5 +66,5 @@ func limited(ctx context.Context, request func(context.Context) error) error {
 
 // passing says that the same request may be answered later.
 func passing(err error) bool {
-	return transient(err) || api.IsConflict(err) || errors.Is(err, errOccupied)
+	return observe.Transient(err) || api.IsConflict(err) || errors.Is(err, errOccupied)
 }

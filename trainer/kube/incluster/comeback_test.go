@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	core "k8s.io/api/core/v1"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/elasticdl/elasticdl/test/kubetest"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
@@ -31,7 +32,7 @@ func (c *nodes) left(incarnation string, s *wire.JobStatus) {
 		c.Fatal(err)
 	}
 	c.edit("elasticdl-test-state", map[string]string{
-		keyUID: "the-job", keyIncarnation: incarnation, keyMaster: "master-a on node-0", keyRecord: `{"a":1}`, manifest.KeyStatus: string(text),
+		manifest.KeyUID: "the-job", keyIncarnation: incarnation, keyMaster: "master-a on node-0", keyRecord: `{"a":1}`, manifest.KeyStatus: string(text),
 	})
 	p := &core.Pod{ObjectMeta: meta.ObjectMeta{
 		Name: "elasticdl-test-worker-7", Namespace: "default", Labels: manifest.PodLabels("test", worker0),
@@ -196,11 +197,13 @@ func TestMasterIsToldToGo(t *testing.T) {
 		state string
 		swept bool
 	}{
-		"moved":                      {func(*batch.Job) {}, master.ErrLeft, "Running", false},
-		"suspended":                  {func(o *batch.Job) { o.Spec.Suspend = new(true) }, master.ErrSuspended, "Suspended", true},
-		"deleted":                    {func(o *batch.Job) { o.DeletionTimestamp = new(meta.Now()) }, errDeleted, "Stopped", true},
-		"deleted and again":          {func(o *batch.Job) { o.UID = "another" }, errDeleted, "Stopped", true},
-		"late":                       {conditioned(batch.JobFailureTarget, batch.JobReasonDeadlineExceeded, ""), errLate, "Stopped", true},
+		"moved":             {func(*batch.Job) {}, master.ErrLeft, "Running", false},
+		"suspended":         {func(o *batch.Job) { o.Spec.Suspend = new(true) }, master.ErrSuspended, "Suspended", true},
+		"deleted":           {func(o *batch.Job) { o.DeletionTimestamp = new(meta.Now()) }, errDeleted, "Stopped", true},
+		"deleted and again": {func(o *batch.Job) { o.UID = "another" }, errDeleted, "Stopped", true},
+		"late": {func(o *batch.Job) {
+			o.Status.Conditions = []batch.JobCondition{{Type: batch.JobFailureTarget, Status: core.ConditionTrue, Reason: batch.JobReasonDeadlineExceeded}}
+		}, errLate, "Stopped", true},
 		"late, and nothing said yet": {func(o *batch.Job) { o.Spec.ActiveDeadlineSeconds, o.Status.StartTime = &long, &later }, errLate, "Stopped", true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -285,7 +288,7 @@ func TestJobThatCannotBeEnded(t *testing.T) {
 	c.refuse = func(method, path string) error {
 		switch {
 		case method == http.MethodPatch && strings.HasSuffix(path, "/jobs/elasticdl-test-master") && !allowed && c.status().State == "Failed":
-			return forbidden("patch", "jobs")
+			return kubetest.Forbidden("patch", "jobs")
 		case method == http.MethodPost && strings.HasSuffix(path, "/pods"):
 			t.Error("a pod is made of a job that is over")
 		}
@@ -320,7 +323,7 @@ func TestEndThatCannotBeWritten(t *testing.T) {
 			defer c.apiServer.mu.Unlock()
 			c.refuse = func(method, path string) error {
 				if method == http.MethodPut {
-					return forbidden("update", "configmaps")
+					return kubetest.Forbidden("update", "configmaps")
 				}
 				return nil
 			}
@@ -375,7 +378,7 @@ func TestJobThatCannotBeRead(t *testing.T) {
 		c.apiServer.mu.Lock()
 		c.refuse = func(method, path string) error {
 			if strings.Contains(path, "/jobs/") {
-				return forbidden("get", "jobs")
+				return kubetest.Forbidden("get", "jobs")
 			}
 			return nil
 		}

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"cmp"
@@ -25,6 +25,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/credential"
 	"github.com/elasticdl/elasticdl/trainer/identity"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -91,7 +92,7 @@ func newKubeMaster(c MasterConfig) (*kubeMaster, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find the cluster: %w", err)
 		}
-		config.QPS, config.UserAgent = -1, component // the runtime minds the rate
+		config.QPS, config.UserAgent = -1, observe.Component // the runtime minds the rate
 		config.WarningHandler = rest.NoWarnings{}
 		if m.Client, err = kubernetes.NewForConfig(config); err != nil {
 			return nil, fmt.Errorf("find the cluster: %w", err)

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"cmp"
@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
@@ -102,8 +103,8 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 		r.known[p.UID] = k
 	}
 	k.born = p.CreationTimestamp.Time
-	e := observe(p)
-	k.gone = vanished(p)
+	e := observe.Pod(p)
+	k.gone = observe.Vanished(p)
 	if r.last[e.ID] == "" {
 		r.last[e.ID] = p.UID
 	}
@@ -112,7 +113,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 	} else if k.due.IsZero() { // by this clock, and not by the server's
 		k.due = now.Add(time.Duration(grace(p)) * time.Second)
 	}
-	missing, never := imageMissing(p)
+	missing, never := observe.ImageMissing(p)
 	switch {
 	case !missing:
 		k.lacks = time.Time{}
@@ -142,7 +143,7 @@ func (r *Runtime) unseen(p *core.Pod) []pod.Event {
 	if k == nil {
 		k = new(known)
 	}
-	return r.forget(p.UID, k, vanished(p))
+	return r.forget(p.UID, k, observe.Vanished(p))
 }
 
 // forget drops a pod that is gone. The mutex is held.

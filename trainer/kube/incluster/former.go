@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"context"
@@ -10,18 +10,21 @@ import (
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// formerLimit is how long a master waits for pods that have to go: longer than all of them have for it.
-const formerLimit = 2 * time.Minute
+const (
+	formerLimit = 2 * time.Minute // for which a master waits for pods that have to go: longer than all of them have for it
+	formerEvery = time.Second     // how often it looks
+)
 
 // outlive waits until the pods of a former Job of this name are gone, as when Pulumi has replaced it: they would take this
 // master for theirs, and it their work for its job's. Those that are not gone in time are on nodes that do not answer.
 func (m *kubeMaster) outlive(ctx context.Context) error {
 	patient, cancel := context.WithTimeout(ctx, formerLimit)
 	defer cancel()
-	tick := time.NewTicker(endEvery)
+	tick := time.NewTicker(formerEvery)
 	defer tick.Stop()
 	for told := false; ; {
 		var list *core.PodList
@@ -59,7 +62,7 @@ func (m *kubeMaster) former(pods []core.Pod) []string {
 		of := slices.IndexFunc(p.OwnerReferences, func(o meta.OwnerReference) bool {
 			return o.Kind == "Job" && o.Name == manifest.MasterName(m.Job)
 		})
-		if of >= 0 && string(p.OwnerReferences[of].UID) != m.env[job.EnvUID] && !observe(&p).Phase.Ended() {
+		if of >= 0 && string(p.OwnerReferences[of].UID) != m.env[job.EnvUID] && !observe.Pod(&p).Phase.Ended() {
 			names = append(names, p.Name)
 		}
 	}

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"cmp"
@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/pod"
@@ -198,7 +199,7 @@ func (r *Runtime) made(id pod.ID, p *core.Pod) {
 	defer r.mu.Unlock()
 	r.last[id] = p.UID
 	if r.known[p.UID] == nil {
-		r.known[p.UID] = &known{name: p.Name, made: p.ResourceVersion, gone: vanished(p)}
+		r.known[p.UID] = &known{name: p.Name, made: p.ResourceVersion, gone: observe.Vanished(p)}
 	}
 }
 
@@ -294,7 +295,7 @@ func (r *Runtime) Sweep(ctx context.Context) error {
 	var all sync.WaitGroup
 	problems := make([]error, len(list.Items))
 	for i, p := range list.Items {
-		if r.owns(&p) && !observe(&p).Phase.Ended() && p.DeletionTimestamp == nil {
+		if r.owns(&p) && !observe.Pod(&p).Phase.Ended() && p.DeletionTimestamp == nil {
 			all.Go(func() {
 				problems[i] = r.insist(ctx, "delete pod "+p.Name, func(ctx context.Context) error { return r.remove(ctx, p.Name, p.UID, nil) })
 			})

@@ -1,4 +1,4 @@
-package kube
+package incluster
 
 import (
 	"cmp"
@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -52,13 +53,13 @@ func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop erro
 		return master.Leave, nil
 	case string(root.UID) != m.env[job.EnvUID] || root.DeletionTimestamp != nil:
 		return 0, errDeleted
-	case failure(root) != nil && failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, time.Now()):
+	case observe.Failure(root) != nil && observe.Failure(root).Reason == batch.JobReasonDeadlineExceeded || late(root, time.Now()):
 		return 0, errLate
-	case failure(root) != nil:
-		return 0, fmt.Errorf("its Job has failed: %s", failure(root).Message)
-	case jobCondition(root, batch.JobComplete) != nil:
+	case observe.Failure(root) != nil:
+		return 0, fmt.Errorf("its Job has failed: %s", observe.Failure(root).Message)
+	case observe.JobCondition(root, batch.JobComplete) != nil:
 		return 0, errors.New("its Job is complete")
-	case suspended(root):
+	case observe.Suspended(root):
 		return master.Suspend, nil
 	}
 	return master.Leave, nil

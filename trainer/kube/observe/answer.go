@@ -1,0 +1,34 @@
+package observe
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"syscall"
+	"time"
+
+	api "k8s.io/apimachinery/pkg/api/errors"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// NoAnswer says that a request was not answered in time.
+type NoAnswer struct{ Limit time.Duration }
+
+func (n NoAnswer) Error() string { return fmt.Sprintf("no answer in %v", n.Limit) }
+
+// Transient reports whether the same request may succeed later: the cluster was not reached, or was not itself.
+func Transient(err error) bool {
+	if api.IsServerTimeout(err) || api.IsTimeout(err) || api.IsTooManyRequests(err) || api.IsInternalError(err) ||
+		api.IsServiceUnavailable(err) {
+		return true
+	}
+	return Unreachable(err)
+}
+
+// Unreachable reports whether the cluster has not answered at all.
+func Unreachable(err error) bool {
+	_, dialed := errors.AsType[*net.OpError](err)
+	_, silent := errors.AsType[NoAnswer](err)
+	return dialed || silent || utilnet.IsProbableEOF(err) || utilnet.IsTimeout(err) || utilnet.IsHTTP2ConnectionLost(err) ||
+		errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET)
+}
