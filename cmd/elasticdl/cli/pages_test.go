@@ -126,9 +126,12 @@ func static(parts []syntax.WordPart) string {
 
 // tools are the commands that pages use beside elasticdl and make. Who runs them is in [played].
 var tools = []string{
-	"awk", "aws", "cat", "cd", "chmod", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "kubectl", "minikube", "mkdir",
+	"awk", "aws", "cat", "cd", "chmod", "cp", "curl", "cut", "docker", "export", "gcloud", "gh", "git", "grep", "jq", "kill", "minikube", "mkdir",
 	"pulumi", "sed", "sort", "which",
 }
+
+// kubectl are the commands of kubectl that pages use.
+var kubectl = []string{"annotate", "apply", "cp", "create", "delete", "describe", "drain", "events", "exec", "get", "logs", "patch", "port-forward", "scale", "version", "wait"}
 
 // Every command of every page can be run: a shell reads it, ElasticDL takes its flags and their values, make has the target, and the
 // rest are tools that a test plays or has an excuse for, by the table [played].
@@ -167,6 +170,10 @@ func accepts(words []string, makefile string) error {
 			if !strings.Contains(arg, "=") && !strings.Contains(makefile, "\n"+arg+":") {
 				return fmt.Errorf("there is no target %s", arg)
 			}
+		}
+	case "kubectl":
+		if len(args) == 0 || !slices.Contains(kubectl, args[0]) {
+			return errors.New("expected a command of the list kubectl in pages_test.go")
 		}
 	default:
 		if !slices.Contains(tools, name) {
@@ -220,7 +227,7 @@ func acceptsJob(t job.Type, settings, words []string) error {
 // foreign are flags that pages name and that are not elasticdl's.
 var foreign = strings.Fields(`
 	--driver --gpus --mount --mount-string --cni --keep-context
-	--body
+	--body --input_path --type --predicate
 	--exclude-protected --preserve-config --refresh --replace --yes --skip-preview --diff --show-secrets --show-urns
 `)
 
@@ -228,6 +235,7 @@ var (
 	codeSpan = regexp.MustCompile("`([^`\n]+)`")
 	prose    = regexp.MustCompile("(?s)```.*?```")
 	spoken   = regexp.MustCompile(`^--([a-z][a-z0-9_-]*)`)
+	flagged  = regexp.MustCompile(`(?:^|[ (])(--[a-z][a-z0-9_-]*)`)
 )
 
 // What a page names in its text is there, too: commands of elasticdl with their flags, flags alone, targets of make.
@@ -245,8 +253,10 @@ func TestPagesNameWhatIsThere(t *testing.T) {
 				continue
 			}
 			n++
-			if flag := spoken.FindString(words[0]); flag != "" && !known[strings.ReplaceAll(flag[2:], "-", "_")] && !slices.Contains(foreign, flag) {
-				t.Errorf("%s: `%s`: elasticdl has no flag %s; if it is another program's, it belongs to the list foreign in pages_test.go", path, found[1], flag)
+			for _, flag := range flagged.FindAllStringSubmatch(found[1], -1) {
+				if others := words[0] == "kubectl" || slices.Contains(tools, words[0]); !others && !known[strings.ReplaceAll(flag[1][2:], "-", "_")] && !slices.Contains(foreign, flag[1]) {
+					t.Errorf("%s: `%s`: elasticdl has no flag %s; if it is another program's, it belongs to the list foreign in pages_test.go", path, found[1], flag[1])
+				}
 			}
 			if err := names(words, string(makefile)); err != nil {
 				t.Errorf("%s: `%s`: %v", path, found[1], err)
@@ -280,7 +290,7 @@ func allFlags() map[string]bool {
 
 // names says what is wrong with a command that a text names; it may leave arguments out.
 func names(words []string, makefile string) error {
-	if words[0] == "make" && len(words) > 1 {
+	if (words[0] == "make" || words[0] == "kubectl") && len(words) > 1 {
 		return accepts(words, makefile)
 	}
 	if words[0] != "elasticdl" || len(words) == 1 {

@@ -1,0 +1,23 @@
+//go:build torch
+
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/elasticdl/elasticdl/test/torch"
+)
+
+// TestTorchPages runs the page of the PyTorch examples, with the Python that has Pillow, too.
+func TestTorchPages(t *testing.T) {
+	tour := tour{
+		page:    "examples/pytorch/README.md",
+		says:    []string{`(?m)^job ddp Succeeded`, `(?m)^job mnist Succeeded`, `(?m)^job imagenet Succeeded`, `(?m)^job elastic Succeeded`},
+		smaller: smaller{"--data data/png": "--data data/png --epochs=1", "--arch resnet6": "--arch resnet6 --size=16", "pytorch/elastic.py": "pytorch/elastic.py --records=4000"},
+	}
+	pythons := torch.Pythons(t)
+	bin := filepath.Dir(pythons[len(pythons)-1].Path)
+	tour.run(t, byTorch, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "OMP_NUM_THREADS=1")
+}
