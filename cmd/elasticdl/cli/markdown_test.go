@@ -108,3 +108,22 @@ func anchor(heading string) string {
 	text := regexp.MustCompile(`[^\p{L}\p{N}_ -]`).ReplaceAllString(strings.ToLower(heading), "")
 	return strings.ReplaceAll(text, " ", "-")
 }
+
+// The maps of test/ and tools/ have a row for each of their directories.
+func TestMaps(t *testing.T) {
+	for _, dir := range []string{"test", "tools"} {
+		page, err := os.ReadFile(filepath.Join(repository, dir, "README.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		entries, err := os.ReadDir(filepath.Join(repository, dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entry := range entries {
+			if row := "\n| [" + entry.Name() + "](" + entry.Name() + ") |"; entry.IsDir() && !strings.Contains(string(page), row) {
+				t.Errorf("%s/README.md has no row of the directory %s", dir, entry.Name())
+			}
+		}
+	}
+}
