@@ -50,6 +50,7 @@ type took struct {
 // account is what has been read.
 type account struct {
 	running map[test][]string // what unfinished tests have said
+	order   map[string]string // by package, the line that says in which order its tests run
 	skipped map[string]string // reasons by test
 	passed  int
 	took    []took
@@ -58,7 +59,7 @@ type account struct {
 
 // report reads events to their end. What is no event is printed as it is.
 func report(in io.Reader, out io.Writer) error {
-	a := &account{running: make(map[test][]string), skipped: make(map[string]string), out: out}
+	a := &account{running: make(map[test][]string), order: make(map[string]string), skipped: make(map[string]string), out: out}
 	for lines := bufio.NewReader(in); ; {
 		line, err := lines.ReadBytes('\n')
 		var e event
@@ -85,6 +86,8 @@ func (a *account) add(e event) {
 	switch {
 	case e.Action == "build-output":
 		io.WriteString(a.out, e.Output)
+	case e.Action == "output" && e.Test == "" && strings.HasPrefix(e.Output, "-test.shuffle "):
+		a.order[e.Package] = e.Output
 	case e.Action == "output" && e.Test == "":
 		if !noise(e.Output) {
 			io.WriteString(a.out, e.Output)
@@ -92,6 +95,7 @@ func (a *account) add(e event) {
 	case e.Action == "output":
 		a.running[t] = append(a.running[t], e.Output)
 	case e.Action == "fail" && e.Test == "": // of those that still ran it has ended the process
+		io.WriteString(a.out, a.order[e.Package])
 		for _, t := range slices.SortedFunc(maps.Keys(a.running), func(x, y test) int { return cmp.Compare(x.name, y.name) }) {
 			if t.pkg == e.Package {
 				a.end(t, true)
@@ -123,7 +127,7 @@ func (a *account) end(t test, show bool) {
 
 // noise reports whether a package's line says nothing that a reader looks for.
 func noise(line string) bool {
-	return strings.HasPrefix(line, "?   ") || strings.HasPrefix(line, "-test.shuffle ") || line == "PASS\n" || line == "testing: warning: no tests to run\n" || strings.Contains(line, "[no tests to run]")
+	return strings.HasPrefix(line, "?   ") || line == "PASS\n" || line == "testing: warning: no tests to run\n" || strings.Contains(line, "[no tests to run]")
 }
 
 // reason returns what a test said before it was skipped, in one line.

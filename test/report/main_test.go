@@ -9,6 +9,7 @@ import (
 func TestReport(t *testing.T) {
 	in := strings.Join([]string{
 		`{"Action":"start","Package":"p"}`,
+		`{"Action":"output","Package":"p","Output":"-test.shuffle 17\n"}`,
 		`{"Action":"run","Package":"p","Test":"TestGood"}`,
 		`{"Action":"output","Package":"p","Test":"TestGood","Output":"a good word\n"}`,
 		`{"Action":"pass","Package":"p","Test":"TestGood","Elapsed":2.4}`,
@@ -22,6 +23,7 @@ func TestReport(t *testing.T) {
 		`{"Action":"output","Package":"p","Test":"TestHangs","Output":"the last word\n"}`,
 		`{"Action":"output","Package":"p","Output":"FAIL\tp\t3s\n"}`,
 		`{"Action":"fail","Package":"p","Elapsed":3}`,
+		`{"Action":"output","Package":"q","Output":"-test.shuffle 18\n"}`,
 		`{"Action":"output","Package":"q","Output":"?   \tq\t[no test files]\n"}`,
 		`{"ImportPath":"r","Action":"build-output","Output":"r.go:1: syntax error\n"}`,
 		`no event`,
@@ -29,6 +31,7 @@ func TestReport(t *testing.T) {
 	const want = `=== RUN   TestBad
     p_test.go:3: a bad word
 FAIL	p	3s
+-test.shuffle 17
 the last word
 r.go:1: syntax error
 no event1 tests passed; longest: p TestGood 2s
