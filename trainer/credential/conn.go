@@ -35,7 +35,7 @@ func (p Protocol) leaves() bool { return len(p) > len(plain) && p[len(p)-len(pla
 type Conn struct {
 	net.Conn // what is said, within TLS or, when that was left, without
 	raw      net.Conn
-	records  *records // nil: TLS was left
+	records  *records      // nil: TLS was left
 	Peer     identity.Name // zero: a stranger, which has no certificate
 	Protocol Protocol
 }

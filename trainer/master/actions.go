@@ -25,8 +25,8 @@ const (
 	creating    = 64          // creations at once: one may take a while, and there may be a thousand to do
 )
 
-// do hands actions to the executor. The mutex is held.
-func (m *master) do(actions []pod.Action) {
+// enqueue hands actions to the executor. The mutex is held.
+func (m *master) enqueue(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
 		case pod.Lost:
@@ -42,7 +42,7 @@ func (m *master) do(actions []pod.Action) {
 
 // doom hands actions to the executor, and has the workers that it deletes do nothing new. The mutex is held.
 func (m *master) doom(actions []pod.Action) {
-	m.do(actions)
+	m.enqueue(actions)
 	for _, a := range actions {
 		if a.Verb == pod.Delete {
 			m.depart(a.ID)
@@ -78,7 +78,7 @@ func (m *master) execute(ctx context.Context) {
 		}
 		m.mu.Unlock()
 		for _, a := range actions {
-			e.take(ctx, deed{a, number})
+			e.dispatch(ctx, deed{a, number})
 		}
 	}
 }
@@ -104,8 +104,8 @@ type deeds struct {
 	cancel context.CancelFunc // of what is being done
 }
 
-// take gives an action to its pod's goroutine. A deletion cancels the creation that it comes after.
-func (e *executor) take(ctx context.Context, a deed) {
+// dispatch gives an action to its pod's goroutine. A deletion cancels the creation that it comes after.
+func (e *executor) dispatch(ctx context.Context, a deed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if d := e.busy[a.ID]; d != nil {
@@ -192,7 +192,7 @@ func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if p, ok := m.table.Get(a.ID); ok && p.Launch == a.Launch && p.Phase < pod.Pending {
-		m.note(pod.Event{ID: a.ID, Launch: a.Launch, Phase: pod.Pending})
+		m.observeLocked(pod.Event{ID: a.ID, Launch: a.Launch, Phase: pod.Pending})
 	}
 	signal(m.poke)
 }

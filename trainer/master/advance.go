@@ -20,7 +20,7 @@ func (m *master) advance(now time.Time) {
 	}
 	if !m.over {
 		m.strategy.update()
-		m.gather()
+		m.askHolders()
 		switch {
 		case m.gathering || m.over:
 		case m.program != nil:
@@ -28,7 +28,7 @@ func (m *master) advance(now time.Time) {
 		default:
 			m.passBarriers()
 			m.evaluate()
-			m.checkpoints.begin(m.clock(now))
+			m.checkpoints.beginIfDue(m.clock(now))
 		}
 		m.finish(now)
 		m.goes(now)
@@ -60,7 +60,7 @@ func (m *master) passBarriers() {
 	}
 	m.trained = true
 	if m.fixed != nil {
-		m.fixed.begin()
+		m.fixed.ask()
 		m.wake()
 		return
 	}
@@ -237,7 +237,7 @@ func (m *master) end(state job.State, err error, now time.Time) {
 		m.quit(err)
 		return
 	}
-	m.do(actions)
+	m.enqueue(actions)
 	m.wake()
 	signal(m.poke)
 }

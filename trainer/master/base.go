@@ -141,7 +141,7 @@ func (c *checkpoints) highest() (int64, error) {
 func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	dir := c.m.Job.CheckpointDir
 	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Commit()
-	c.tell(c.dir, damaged)
+	c.logDamages(c.dir, damaged)
 	if errors.Is(err, checkpoint.ErrDamaged) && c.m.former != nil {
 		err = checkpoint.ErrNone
 	}
@@ -204,7 +204,7 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 		}
 		return nil
 	})
-	c.tell(c.dir, damaged)
+	c.logDamages(c.dir, damaged)
 	c.m.mu.Lock()
 	defer c.m.mu.Unlock()
 	if ctx.Err() != nil || c.m.over || !c.isOldest(from) {
@@ -245,25 +245,25 @@ func (c *checkpoints) initial(location string) (kept, error) {
 		return kept{}, nil
 	}
 	commit, damages, err := from.Commit()
-	c.tell(from.Dir, damages)
+	c.logDamages(from.Dir, damages)
 	if err != nil {
 		return kept{}, err
 	}
 	return kept{custody.Base{Dir: from.Location, Number: commit.Number, Fresh: true}, commit}, nil
 }
 
-// tell says which checkpoints of a directory are of no use.
-func (c *checkpoints) tell(dir checkpoint.Dir, damages []checkpoint.Damage) {
+// logDamages says which checkpoints of a directory are of no use.
+func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage) {
 	for _, d := range damages {
 		c.m.Log.Error("A checkpoint cannot be used", "number", d.Number, "directory", dir.String(), "error", d.Err)
 	}
 }
 
-// start has the first life begin with what was loaded. No pod has joined.
-func (c *checkpoints) start(l loaded, now time.Time) {
+// beginFirst has the first life begin with what was loaded. No pod has joined.
+func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	m, first := c.m, l.first
 	if m.fixed != nil {
-		m.fixed.start(l.model)
+		m.fixed.setModel(l.model)
 		return
 	}
 	if c.lineage = l.lineage; c.on() {

@@ -178,7 +178,7 @@ func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 					t.Fatal(err)
 				}
 				m.checkpoints.dir.Files = disk
-				m.begin(t.Context())
+				m.prepareAndStart(t.Context())
 				first := m.checkpoints.newest()
 				disk.broken.Store(true)
 				if mends {
@@ -208,7 +208,7 @@ func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.begin(t.Context())
+	m.prepareAndStart(t.Context())
 	for _, want := range []int64{1, 2} {
 		m.checkpoints.seek(context.Background(), m.checkpoints.kept[0].Base)
 		if oldest := m.checkpoints.kept[0]; oldest.Number != want || oldest.Fresh != (want == 2) {
@@ -225,7 +225,7 @@ func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.begin(t.Context())
+	m.prepareAndStart(t.Context())
 	newest := m.checkpoints.kept[0].Base
 	before := newest
 	before.Number--

@@ -95,8 +95,8 @@ func (c *checkpoints) highestGiven() int64 {
 	return max(c.cut.Ended(), c.cut.Order().Number)
 }
 
-// begin begins a checkpoint if one is due. It is the strategy's to tell the holders.
-func (c *checkpoints) begin(now time.Time) {
+// beginIfDue begins a checkpoint if one is due. It is the strategy's to tell the holders.
+func (c *checkpoints) beginIfDue(now time.Time) {
 	if !c.on() || c.writing || !c.m.begun && !c.m.trained || !c.m.strategy.there() {
 		return
 	}

@@ -41,7 +41,7 @@ func (f *fixed) find() (found model, err error) {
 		var commit *checkpoint.Commit
 		var damages []checkpoint.Damage
 		commit, damages, err = found.from.Commit()
-		f.m.checkpoints.tell(found.from.Dir, damages)
+		f.m.checkpoints.logDamages(found.from.Dir, damages)
 		if err == nil {
 			found.from.Number = commit.Number
 			err = f.fits(found, commit)
@@ -64,8 +64,8 @@ func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 	return nil
 }
 
-// start tells the workers which model it is. No pod has joined.
-func (f *fixed) start(found model) {
+// setModel tells the workers which model it is. No pod has joined.
+func (f *fixed) setModel(found model) {
 	f.model = found
 	from := found.from
 	base := custody.Base{Dir: from.Location, Number: from.Number, Fresh: true}
@@ -78,8 +78,8 @@ func (f *fixed) start(found model) {
 	f.m.Log.Info("The model is that of a checkpoint", "number", from.Number, "directory", from.Dir, "version", found.at)
 }
 
-// begin asks for what the job is for.
-func (f *fixed) begin() {
+// ask asks for what the job is for.
+func (f *fixed) ask() {
 	version := f.model.at
 	if f.m.Job.Type == job.Evaluate {
 		f.m.evals.Final(version)

@@ -146,7 +146,7 @@ func TestWorkersAreToldOfOneCommit(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			m.fixed.start(found)
+			m.fixed.setModel(found)
 			text, err := m.memoir()
 			if err != nil {
 				t.Fatal(err)

@@ -46,9 +46,9 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 	return told
 }
 
-// begin finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers its probes,
+// prepareAndStart finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers its probes,
 // its users, and pods that are there already; it is stopped by the end of ctx.
-func (m *master) begin(ctx context.Context) {
+func (m *master) prepareAndStart(ctx context.Context) {
 	first, observed, err := m.prepare(ctx)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,8 +64,8 @@ func (m *master) begin(ctx context.Context) {
 		err = m.restore(first, observed, now)
 	default:
 		m.planned = true
-		m.checkpoints.start(first, m.clock(now))
-		m.do(m.table.Start(now))
+		m.checkpoints.beginFirst(first, m.clock(now))
+		m.enqueue(m.table.Start(now))
 	}
 	if err != nil {
 		m.end(job.Failed, err, now)
@@ -74,7 +74,7 @@ func (m *master) begin(ctx context.Context) {
 	m.remember()
 	m.advance(now)
 	for _, e := range m.unheard {
-		m.note(e)
+		m.observeLocked(e)
 	}
 	m.unheard = nil
 	signal(m.poke)

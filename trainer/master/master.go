@@ -205,7 +205,7 @@ func Run(ctx context.Context, c Config) (*wire.JobStatus, error) {
 		m.background.Go(func() { m.servers.command(lasting, l) })
 	}
 	m.Log.Info("Master started", "job", c.Job.Name, "address", c.Listener.Addr(), "strategy", c.Job.Strategy, "workers", c.Job.NumWorkers)
-	m.background.Go(func() { m.begin(lasting) })
+	m.background.Go(func() { m.prepareAndStart(lasting) })
 	m.loop(ctx)
 
 	if m.left != nil {
@@ -392,7 +392,7 @@ func (m *master) tick() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := time.Now()
-	m.do(m.table.Tick(now))
+	m.enqueue(m.table.Tick(now))
 	if !m.over {
 		if m.ring != nil {
 			m.ring.tick()
@@ -417,7 +417,7 @@ func (m *master) replaceStragglers(now time.Time) {
 	for _, worker := range m.strategy.stragglers(m.queue.Overdue(m.clock(now))) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contact(id).dismiss {
-			m.do([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
+			m.enqueue([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
 			m.contact(id).dismiss = true // that was forgotten, and it may be there still
 			continue
 		}
@@ -438,7 +438,7 @@ func (m *master) replaceSilent(now time.Time) {
 func (m *master) replace(id pod.ID, reason string, now time.Time) {
 	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
 	m.happen(PodReplaced{ID: id, Reason: reason})
-	m.do(m.table.Replace(id, reason, now))
+	m.enqueue(m.table.Replace(id, reason, now))
 	m.dismiss(id, reason)
 }
 
@@ -462,18 +462,18 @@ func (m *master) stop(state job.State, err error) {
 func (m *master) observe(e pod.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.note(e)
+	m.observeLocked(e)
 }
 
-// note takes a pod's event. The mutex is held.
-func (m *master) note(e pod.Event) {
+// observeLocked takes a pod's event. The mutex is held.
+func (m *master) observeLocked(e pod.Event) {
 	if m.former != nil && !m.planned && !m.over {
 		m.unheard = append(m.unheard, e) // nothing is known of the pods yet
 		return
 	}
 	before, known := m.table.Get(e.ID)
 	now := time.Now()
-	m.do(m.table.Observe(e, now))
+	m.enqueue(m.table.Observe(e, now))
 	after, ok := m.table.Get(e.ID)
 	if ok && e.ID.Role == pod.Worker && after.Phase == pod.Leaving {
 		m.depart(e.ID)
@@ -504,8 +504,8 @@ func (m *master) contact(id pod.ID) *contact {
 	return c
 }
 
-// hear notes that a pod was heard. From its first word on its silence is judged: the timer may be set to later than that.
-func (m *master) hear(c *contact, now time.Time) {
+// heardFrom notes that a pod was heard. From its first word on its silence is judged: the timer may be set to later than that.
+func (m *master) heardFrom(c *contact, now time.Time) {
 	if c.heard.IsZero() {
 		signal(m.poke)
 	}

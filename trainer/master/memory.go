@@ -116,12 +116,12 @@ func (s *scribe) run(ctx context.Context, complain func(error)) error {
 		}
 		s.mu.Unlock()
 		if err == nil {
-			s.note(number, nil)
+			s.wrote(number, nil)
 			pausing = recordPause
 			continue
 		}
 		if errors.Is(err, ErrSuperseded) {
-			s.note(0, err)
+			s.wrote(0, err)
 			return err
 		}
 		if ctx.Err() != nil {
@@ -144,7 +144,7 @@ func (s *scribe) failing() time.Duration {
 	return time.Since(s.fails)
 }
 
-func (s *scribe) note(written int64, err error) {
+func (s *scribe) wrote(written int64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.written, s.err = max(s.written, written), err

@@ -53,7 +53,7 @@ func (m *master) goes(now time.Time) {
 	m.sealed = true
 	m.over, m.err, m.state, m.ended = true, ErrSuspended, job.Suspended, now
 	m.Log.Info("Job Suspended", "records", m.queue.Stats().Done, "checkpoint", c.newest().Number)
-	m.do(m.table.End(0, now))
+	m.enqueue(m.table.End(0, now))
 	m.wake()
 	signal(m.poke)
 }
@@ -132,8 +132,8 @@ func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
 		m.err = fmt.Errorf("%s", cmp.Or(r.Reason, "the master before does not say why"))
 	}
 	m.Log.Info("The job is over, as the master before has written", "state", r.State)
-	m.do(actions)
-	m.do(table.End(0, now))
+	m.enqueue(actions)
+	m.enqueue(table.End(0, now))
 	signal(m.poke)
 	return nil
 }

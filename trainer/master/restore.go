@@ -80,7 +80,7 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 		return err
 	}
 	if m.fixed != nil {
-		m.fixed.start(l.model)
+		m.fixed.setModel(l.model)
 	} else {
 		m.servers.custody.Recover(r.Life, lives, m.checkpoints.base.Base)
 	}
@@ -105,14 +105,14 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	}
 	m.Log.Info("The master has come back", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
 	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation})
-	m.do(actions)
+	m.enqueue(actions)
 	if m.ring != nil {
-		m.do(m.ring.ended())
+		m.enqueue(m.ring.ended())
 	}
 	if m.specified != r.Spec { // it was changed while nobody heard it
 		m.doom(m.table.Scale(m.specified, now))
 	}
-	m.gather()
+	m.askHolders()
 	return nil
 }
 
@@ -125,14 +125,14 @@ func (m *master) restoreQueue(had *ledger.Ledger) error {
 	return err
 }
 
-// gather goes on to ask who has the model. The mutex is held.
-func (m *master) gather() {
+// askHolders goes on to ask who has the model. The mutex is held.
+func (m *master) askHolders() {
 	switch {
 	case !m.gathering || m.over:
 	case m.fixed != nil:
 		m.gathered("its model is at rest")
 	case m.ring == nil:
-		m.servers.gather()
+		m.servers.askServers()
 	default:
 		if _, met := m.ring.meeting.World(); met {
 			break
@@ -193,8 +193,8 @@ func (m *master) announced(workers ...int) {
 	}
 }
 
-// gather asks the servers what they have, as soon as each has joined or is gone with its values.
-func (s *servers) gather() {
+// askServers asks the servers what they have, as soon as each has joined or is gone with its values.
+func (s *servers) askServers() {
 	if s.asking {
 		return
 	}

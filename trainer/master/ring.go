@@ -60,8 +60,8 @@ func (r *ring) policy() rendezvous.Policy {
 	return rendezvous.Policy{Min: r.m.Job.MinWorkers, Max: r.m.Job.MaxWorkers}
 }
 
-// do performs actions of the rendezvous, in order; performing one may ask for others.
-func (r *ring) do(actions []rendezvous.Action) {
+// perform performs actions of the rendezvous, in order; performing one may ask for others.
+func (r *ring) perform(actions []rendezvous.Action) {
 	if r.m.left != nil {
 		return // the next master asks who is there
 	}
@@ -82,7 +82,7 @@ func (r *ring) do(actions []rendezvous.Action) {
 				r.turned, r.called = r.now(), true
 			}
 			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
-			r.tell(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
+			r.broadcast(a.Members, &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{
 				Formation: a.Formation, Now: a.Verb == rendezvous.Abort, Joins: !r.leaving(a.Members),
 			}}})
 		case rendezvous.Evict:
@@ -107,7 +107,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	if r.m.program != nil {
 		w = r.m.program.source(w)
 	}
-	state, had, version := r.start(w)
+	state, had, version := r.beginning(w)
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
 	if r.m.gathering {
@@ -145,7 +145,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	for _, rank := range w.Sources {
 		world.Sources = append(world.Sources, int32(rank))
 	}
-	r.tell(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
+	r.broadcast(w.Members, &wire.Assembly{Word: &wire.Assembly_World{World: world}})
 	for _, m := range w.Members {
 		s := r.seats[m.Worker]
 		s.waits, s.given = false, w.Formation
@@ -158,8 +158,8 @@ func (r *ring) leaving(members []rendezvous.Member) bool {
 	return slices.ContainsFunc(members, func(m rendezvous.Member) bool { return r.m.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves })
 }
 
-// start is what a world begins with.
-func (r *ring) start(w rendezvous.World) (state string, had ledger.Ledger, version int64) {
+// beginning is what a world begins with.
+func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, version int64) {
 	base := r.m.checkpoints.base
 	switch {
 	case len(w.Sources) > 0:
@@ -181,8 +181,8 @@ func wireBase(b custody.Base) *wire.Base {
 	return &wire.Base{Dir: b.Dir, Number: b.Number, Fresh: b.Fresh}
 }
 
-// here says that a member has its seat.
-func (r *ring) here(m rendezvous.Member) bool {
+// seated says that a member has its seat.
+func (r *ring) seated(m rendezvous.Member) bool {
 	s := r.seats[m.Worker]
 	return s != nil && s.session == m.Session
 }
@@ -236,11 +236,11 @@ func (r *ring) anew(reason string) {
 	}
 }
 
-// tell sends a word to members of a world, as far as they are there.
-func (r *ring) tell(members []rendezvous.Member, word *wire.Assembly) {
+// broadcast sends a word to members of a world, as far as they are there.
+func (r *ring) broadcast(members []rendezvous.Member, word *wire.Assembly) {
 	for _, m := range members {
-		if r.here(m) {
-			r.seats[m.Worker].say(word)
+		if r.seated(m) {
+			r.seats[m.Worker].send(word)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func (r *ring) whole() bool {
 
 func (r *ring) orderFlush(members []rendezvous.Member) {
 	if flush := r.custody.Owed(); flush > 0 {
-		r.tell(members, &wire.Assembly{Word: &wire.Assembly_Flush{Flush: flush}})
+		r.broadcast(members, &wire.Assembly{Word: &wire.Assembly_Flush{Flush: flush}})
 	}
 }
 
@@ -317,7 +317,7 @@ func (r *ring) copy(o custody.CutOrder) {
 	var copier *seat
 	for _, member := range r.custody.World().Members {
 		leaves := r.m.contact(pod.ID{Role: pod.Worker, Index: member.Worker}).leaves
-		if r.here(member) && (copier == nil || !leaves) {
+		if r.seated(member) && (copier == nil || !leaves) {
 			if copier = r.seats[member.Worker]; !leaves {
 				break
 			}
@@ -328,7 +328,7 @@ func (r *ring) copy(o custody.CutOrder) {
 		return
 	}
 	r.copier = copier.worker
-	copier.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: o.Number}})
+	copier.send(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: o.Number}})
 }
 
 func (r *ring) kept(custody.Base) {}
@@ -371,7 +371,7 @@ func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
 	r.bereft(id.Index)
 	if !r.m.over {
-		r.do(r.meeting.Leave(id.Index, 0, reason, r.now()))
+		r.perform(r.meeting.Leave(id.Index, 0, reason, r.now()))
 	}
 }
 
@@ -385,7 +385,7 @@ func (r *ring) departs(worker int) {
 		r.release(worker)
 		return
 	}
-	r.do(r.meeting.Depart(worker, r.now()))
+	r.perform(r.meeting.Depart(worker, r.now()))
 	if r.meeting.Last(worker, s.session) {
 		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another has it, or its grace is over", "worker", worker)
 	}
@@ -471,7 +471,7 @@ func (r *ring) update() {
 	}
 	if n := r.m.table.Workers(); n != r.expected {
 		r.expected = n
-		r.do(r.meeting.Expect(n, r.now()))
+		r.perform(r.meeting.Expect(n, r.now()))
 	}
 }
 
@@ -479,7 +479,7 @@ func (r *ring) deadline() (time.Time, bool) { return r.meeting.Deadline() }
 
 // tick does what is due. What keeps the ring from working is logged, once, when it lasts.
 func (r *ring) tick() {
-	r.do(r.meeting.Tick(r.now()))
+	r.perform(r.meeting.Tick(r.now()))
 	r.forgo()
 	switch _, why := r.meeting.Waiting(); {
 	case why != r.waiting:

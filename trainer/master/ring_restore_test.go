@@ -96,13 +96,13 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 				t.Fatal(err)
 			}
 			m.table, m.planned = pod.New(m.podPolicy()), true
-			m.scribe.note(math.MaxInt64, nil)
+			m.scribe.wrote(math.MaxInt64, nil)
 			if superseded {
 				m.scribe.written, m.scribe.err = 0, ErrSuperseded
 			}
 			s := &seat{session: 1, spoken: make(chan struct{}, 1)}
 			m.ring.seats[0] = s
-			m.ring.take(s, &wire.Arrival{Address: "worker-0:1", Round: -1})
+			m.ring.admit(s, &wire.Arrival{Address: "worker-0:1", Round: -1})
 			if quits := m.left != nil; quits != superseded || len(s.words) > 0 != !superseded {
 				t.Errorf("superseded %v, the master goes: %v, and says %v", superseded, m.left, s.words)
 			}

@@ -36,8 +36,8 @@ type seat struct {
 	left    chan struct{}    // closed when the stream ends
 }
 
-// say has a word sent, if there is a stream. It does not wait.
-func (s *seat) say(word *wire.Assembly) {
+// send has a word sent, if there is a stream. It does not wait.
+func (s *seat) send(word *wire.Assembly) {
 	if s.away {
 		return
 	}
@@ -68,7 +68,7 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 			err = m.ring.arrive(s, a)
 		}
 	}
-	m.ring.leave(s, err)
+	m.ring.closeStream(s, err)
 	speaking.Wait()
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -88,7 +88,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		return nil, status.Errorf(codes.PermissionDenied, "%v arrives as worker-%d", caller, first.Worker)
 	}
 	s := &seat{worker: int(first.Worker), process: first.Process, spoken: make(chan struct{}, 1), left: make(chan struct{})}
-	if err := s.check(first); err != nil {
+	if err := s.checkArrival(first); err != nil {
 		return nil, err
 	}
 	if err := r.sameProcess(ctx, s); err != nil {
@@ -99,7 +99,7 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
 		s.waits = before.waits && !before.away                                            // else it has yet to arrive again
 		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // that word may be lost
-			s.say(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
+			s.send(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
 		}
 	} else {
 		if before != nil {
@@ -109,11 +109,11 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 		s.session = r.session
 	}
 	r.seats[s.worker] = s
-	r.m.do(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
+	r.m.enqueue(r.m.table.Observe(pod.Event{ID: pod.ID{Role: pod.Worker, Index: s.worker}, Phase: pod.Running, Address: first.Address}, time.Now()))
 	if first.Works {
 		r.present(s, first.Formation)
 	} else {
-		r.take(s, first)
+		r.admit(s, first)
 	}
 	return s, nil
 }
@@ -121,13 +121,13 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 // present takes the word that a worker works in a world, and tells it again what is asked of the members of that. One that works in
 // another world is called back from it. The mutex is held.
 func (r *ring) present(s *seat, formation int64) {
-	r.m.hear(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
 		return
 	}
 	m := rendezvous.Member{Worker: s.worker, Session: s.session}
 	s.unsure = s.unsure && formation != s.given
-	r.do(r.meeting.Present(m, formation, r.now()))
+	r.perform(r.meeting.Present(m, formation, r.now()))
 	r.orderFlush([]rendezvous.Member{m})
 	r.departed(s)
 }
@@ -153,16 +153,16 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	if r.seats[s.worker] != s {
 		return status.Errorf(codes.Aborted, "worker-%d has lost its seat", s.worker)
 	}
-	if err := s.check(a); err != nil {
+	if err := s.checkArrival(a); err != nil {
 		return err
 	}
 	if !a.Works { // else it is told twice: that is the first word on a stream
-		r.take(s, a)
+		r.admit(s, a)
 	}
 	return nil
 }
 
-func (s *seat) check(a *wire.Arrival) error {
+func (s *seat) checkArrival(a *wire.Arrival) error {
 	if int(a.Worker) != s.worker || a.Address == "" {
 		return status.Errorf(codes.InvalidArgument, "arrival of worker %d at address %q in the seat of worker-%d", a.Worker, a.Address, s.worker)
 	}
@@ -174,9 +174,9 @@ func (s *seat) check(a *wire.Arrival) error {
 	return nil
 }
 
-// take brings an arrival to the rendezvous, once for each world that the worker was given: what
+// admit brings an arrival to the rendezvous, once for each world that the worker was given: what
 // comes late or again says nothing of its state. The mutex is held.
-func (r *ring) take(s *seat, a *wire.Arrival) {
+func (r *ring) admit(s *seat, a *wire.Arrival) {
 	if s.unsure { // it is in no world: the word of the last was lost with the stream, or the master before could not write that it is formed
 		s.unsure, a.Formation = false, s.given
 	}
@@ -185,7 +185,7 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	}
 	aside := s.arrival.GetCrew() != nil && s.arrival.Crew.Processes == 0 // what it brought to the world that it comes from
 	s.arrival, s.waits = a, true
-	r.m.hear(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
+	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
 		return // it is told so by GetTask
 	}
@@ -201,7 +201,7 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 	if a.Broken {
 		suspect = int(a.Suspect)
 	}
-	r.do(r.meeting.Arrive(rendezvous.Arrival{
+	r.perform(r.meeting.Arrive(rendezvous.Arrival{
 		Member:    rendezvous.Member{Worker: s.worker, Session: s.session, Address: a.Address},
 		Formation: a.Formation, Round: round, Broken: a.Broken, Suspect: suspect, Idle: a.Idle, Aside: aside,
 	}, r.now()))
@@ -211,13 +211,13 @@ func (r *ring) take(s *seat, a *wire.Arrival) {
 // departed has the others go on without a worker that was asked to go before it had this stream. The mutex is held.
 func (r *ring) departed(s *seat) {
 	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves {
-		r.do(r.meeting.Depart(s.worker, r.now()))
+		r.perform(r.meeting.Depart(s.worker, r.now()))
 	}
 	r.m.advance(time.Now())
 }
 
-// leave ends a stream. The worker keeps its seat if it may come back as who it was: it works in a world, or nobody else has the model.
-func (r *ring) leave(s *seat, err error) {
+// closeStream ends a stream. The worker keeps its seat if it may come back as who it was: it works in a world, or nobody else has the model.
+func (r *ring) closeStream(s *seat, err error) {
 	close(s.left)
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
@@ -230,7 +230,7 @@ func (r *ring) leave(s *seat, err error) {
 	} else {
 		r.m.Log.Debug("The stream of a worker ended", "worker", s.worker, "error", err)
 		s.away, s.words = true, nil
-		r.do(r.meeting.Away(s.worker, s.session, reason, r.now()))
+		r.perform(r.meeting.Away(s.worker, s.session, reason, r.now()))
 		r.forgo()
 	}
 	r.m.advance(time.Now())
@@ -251,7 +251,7 @@ func (r *ring) vacate(s *seat, reason string) {
 	r.bereft(s.worker)
 	if !r.m.over {
 		r.m.Log.Debug("Worker left the ring", "worker", s.worker, "reason", reason)
-		r.do(r.meeting.Leave(s.worker, s.session, reason, r.now()))
+		r.perform(r.meeting.Leave(s.worker, s.session, reason, r.now()))
 	}
 }
 

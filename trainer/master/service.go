@@ -120,7 +120,7 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	}
 	c.joined, c.heard = true, time.Time{} // it has no heartbeats until it works, which takes servers
 	now := time.Now()
-	m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
+	m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
 	signal(m.poke)
 	if id.Role == pod.PS && m.servers.custody.Complete() {
@@ -283,7 +283,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	}
 	now := time.Now()
 	c := m.contact(id)
-	m.hear(c, m.clock(now))
+	m.heardFrom(c, m.clock(now))
 	life := rpc.Caller(ctx).Life
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.over {
@@ -316,15 +316,15 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	}
 	m.strategy.heard(id, life, r, reply)
 	if r.Leave != wire.Leave_STAYS {
-		m.leave(id, r.Leave, now)
+		m.askedToLeave(id, r.Leave, now)
 		reply.Unknown = c.dismiss || id.Role == pod.PS && m.spared(c)
 	}
 	m.advance(now)
 	return reply, nil
 }
 
-// leave takes a pod's word that it was asked to go, or a worker's that what it holds is all that it has done. The mutex is held.
-func (m *master) leave(id pod.ID, how wire.Leave, now time.Time) {
+// askedToLeave takes a pod's word that it was asked to go, or a worker's that what it holds is all that it has done. The mutex is held.
+func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 	c := m.contact(id)
 	if !c.leaves {
 		m.Log.Info("Pod was asked to leave", "pod", id)
@@ -332,7 +332,7 @@ func (m *master) leave(id pod.ID, how wire.Leave, now time.Time) {
 		if m.begun { // there is a first version, or will be, that nobody has told of yet
 			c.leavesAt = max(1, c.leavesAt)
 		}
-		m.do(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
+		m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Leaving, Exit: pod.Exit{Reason: "asked to leave"}}, now))
 		m.depart(id)
 		signal(m.poke)
 	}

@@ -21,7 +21,7 @@ func (m *master) publish(ctx context.Context) {
 	for {
 		now := time.Now()
 		s := m.status(now)
-		if word := waits.note(s.Waiting, now); word != "" {
+		if word := waits.observe(s.Waiting, now); word != "" {
 			m.Log.Warn(word, "reason", s.Waiting)
 		}
 		m.OnStatus(s)
@@ -39,8 +39,8 @@ type patience struct {
 	said  bool
 }
 
-// note takes what the job waits for, and answers what is to be said of it: once, when it lasts, and when it is over.
-func (p *patience) note(what string, now time.Time) string {
+// observe takes what the job waits for, and answers what is to be said of it: once, when it lasts, and when it is over.
+func (p *patience) observe(what string, now time.Time) string {
 	switch {
 	case what == "" && p.said:
 		*p = patience{}

@@ -69,8 +69,8 @@ func (w *town) close() {
 }
 
 // world is one of these workers, in the order of ranks.
-func world(formation int64, rank int, workers ...int) World {
-	w := World{Formation: formation, Rank: rank}
+func world(formation int64, rank int, workers ...int) Group {
+	w := Group{Formation: formation, Rank: rank}
 	for _, i := range workers {
 		w.Peers = append(w.Peers, Peer{i, fmt.Sprint(i)})
 	}
@@ -100,7 +100,7 @@ func (w *town) connect(formation int64, workers ...int) []*Mesh {
 
 // rounds is what workers do: rounds without end, or so many.
 func rounds(m *Mesh, most int) error {
-	w := m.World()
+	w := m.Group()
 	scratch := make([]float32, ring.ScratchSize)
 	for range most {
 		if _, err := ring.Gather(m, w.Rank, len(w.Peers), []byte("header")); err != nil {
@@ -141,16 +141,16 @@ func closeAll(meshes []*Mesh) {
 func wantBroken(t *testing.T, m *Mesh, err error) {
 	t.Helper()
 	broken, ok := errors.AsType[*BrokenError](err)
-	if !ok || broken.Formation != m.World().Formation {
-		t.Errorf("rank %d: %v, want a BrokenError of world %d", m.World().Rank, err, m.World().Formation)
+	if !ok || broken.Formation != m.Group().Formation {
+		t.Errorf("rank %d: %v, want a BrokenError of world %d", m.Group().Rank, err, m.Group().Formation)
 		return
 	}
-	peer := ring.Peers(m.World().Rank, len(m.World().Peers))[0]
+	peer := ring.Peers(m.Group().Rank, len(m.Group().Peers))[0]
 	for name, again := range map[string]error{
 		"Send": m.Send(peer, []byte("x")), "Recv": m.Recv(peer, make([]byte, 1)), "Flush": m.Flush(),
 	} {
 		if again != error(broken) {
-			t.Errorf("rank %d: %s returns %v, not %v", m.World().Rank, name, again, broken)
+			t.Errorf("rank %d: %s returns %v, not %v", m.Group().Rank, name, again, broken)
 		}
 	}
 	select {

@@ -19,13 +19,13 @@ import (
 // Connect connects this worker with its peers in the world, and waits for those that have not heard of it
 // yet, until ctx is done. A formation is connected once, whatever comes of it. A [BrokenError] names a peer that
 // refuses, or that did not come.
-func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
+func (n *Node) Connect(ctx context.Context, w Group) (*Mesh, error) {
 	peers := ring.Peers(w.Rank, len(w.Peers))
-	f, err := n.begin(w)
+	f, err := n.expect(w)
 	if err != nil {
 		return nil, err
 	}
-	conns, err := n.gather(ctx, f, peers)
+	conns, err := n.connectPeers(ctx, f, peers)
 	n.mu.Lock()
 	got := f.got
 	f.got = nil
@@ -69,8 +69,8 @@ func (n *Node) Connect(ctx context.Context, w World) (*Mesh, error) {
 	return m, nil
 }
 
-// begin makes w the world whose peers are welcome.
-func (n *Node) begin(w World) (*forming, error) {
+// expect makes w the world whose peers are welcome.
+func (n *Node) expect(w Group) (*forming, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if w.Formation <= n.newest {
@@ -79,7 +79,7 @@ func (n *Node) begin(w World) (*forming, error) {
 	if n.ctx.Err() != nil {
 		return nil, fmt.Errorf("connect world %d: %w", w.Formation, net.ErrClosed)
 	}
-	f := &forming{World: w, got: make(chan accepted, parkedMost)}
+	f := &forming{Group: w, got: make(chan accepted, parkedMost)}
 	n.world, n.newest, n.mesh = f, w.Formation, nil
 	var later []parked
 	for _, p := range n.parked {
@@ -98,8 +98,8 @@ func (n *Node) begin(w World) (*forming, error) {
 	return f, nil
 }
 
-// gather returns a connection to each of the peers; with an error, those that it has.
-func (n *Node) gather(ctx context.Context, f *forming, peers []int) (map[int]net.Conn, error) {
+// connectPeers returns a connection to each of the peers; with an error, those that it has.
+func (n *Node) connectPeers(ctx context.Context, f *forming, peers []int) (map[int]net.Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(n.ctx, cancel)
 	type dialled struct {
@@ -124,7 +124,7 @@ func (n *Node) gather(ctx context.Context, f *forming, peers []int) (map[int]net
 	for _, r := range peers {
 		if r < f.Rank {
 			dials.Go(func() {
-				conn, err := n.dial(ctx, f.World, r)
+				conn, err := n.dial(ctx, f.Group, r)
 				results <- dialled{r, conn, err}
 			})
 		}
@@ -166,7 +166,7 @@ func missing(f *forming, peers []int, conns map[int]net.Conn, cause error) error
 }
 
 // dial connects to one peer, again and again until ctx is done.
-func (n *Node) dial(ctx context.Context, w World, rank int) (net.Conn, error) {
+func (n *Node) dial(ctx context.Context, w Group, rank int) (net.Conn, error) {
 	pause := redial
 	for {
 		conn, _, err := n.call(ctx, w, rank, toLink)
@@ -223,7 +223,7 @@ func final(err error) bool {
 }
 
 // call dials once, says hello, and waits for the answer, which is of that worker.
-func (n *Node) call(ctx context.Context, w World, rank int, what errand) (net.Conn, answer, error) {
+func (n *Node) call(ctx context.Context, w Group, rank int, what errand) (net.Conn, answer, error) {
 	peer := w.Peers[rank]
 	raw, err := n.config.Dial(ctx, peer.Address)
 	if err != nil {

@@ -20,7 +20,7 @@ var _ ring.Link = (*Mesh)(nil)
 // Mesh is the connections of one world. Send, Recv, Flush and Arrived are for one goroutine at a time; Break and
 // Close for any.
 type Mesh struct {
-	world World
+	world Group
 	links []*link // by rank; nil: none
 	wg    sync.WaitGroup
 
@@ -88,7 +88,7 @@ type link struct {
 	closed  bool
 }
 
-func newMesh(w World, conns map[int]net.Conn, nears map[int]near) *Mesh {
+func newMesh(w Group, conns map[int]net.Conn, nears map[int]near) *Mesh {
 	m := &Mesh{world: w, links: make([]*link, len(w.Peers)), broken: make(chan struct{})}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,15 +108,15 @@ func newMesh(w World, conns map[int]net.Conn, nears map[int]near) *Mesh {
 	return m
 }
 
-// World is what was connected.
-func (m *Mesh) World() World { return m.world }
+// Group is what was connected.
+func (m *Mesh) Group() Group { return m.world }
 
 // Send implements [ring.Link].
 func (m *Mesh) Send(to int, b []byte) error {
 	l := m.links[to]
 	if l.near.read && nearby(b) {
 		l.kept = append(l.kept, b)
-		b = place(b)
+		b = addressOf(b)
 	}
 	if !l.send(b) {
 		return m.cause()
@@ -153,7 +153,7 @@ func (m *Mesh) Recv(from int, b []byte) error {
 		return m.cause()
 	}
 	l := m.links[from]
-	seen, err := m.take(l)
+	seen, err := m.claim(l)
 	if err != nil {
 		return err
 	}
@@ -187,8 +187,8 @@ func (l *link) receive(b []byte) error {
 	return l.near.memory.read(b, uintptr(binary.NativeEndian.Uint64(place[:])))
 }
 
-// take makes Recv the only reader of a link, after whoever looks is done.
-func (m *Mesh) take(l *link) (seen <-chan struct{}, err error) {
+// claim makes Recv the only reader of a link, after whoever looks is done.
+func (m *Mesh) claim(l *link) (seen <-chan struct{}, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.err != nil {
@@ -270,13 +270,13 @@ func (m *Mesh) Arrived() <-chan struct{} {
 		m.arrived, m.heard = make(chan struct{}), false
 	}
 	if m.err != nil {
-		m.hear()
+		m.closeArrived()
 	}
 	for _, l := range m.links {
 		if l != nil && l.peek != nil {
 			select {
 			case <-l.peek:
-				m.hear()
+				m.closeArrived()
 			default:
 			}
 		}
@@ -294,24 +294,24 @@ func (m *Mesh) watch() {
 		if l != nil && l.peek == nil && l != m.taken {
 			seen := make(chan struct{})
 			l.peek = seen
-			m.wg.Go(func() { m.look(l, seen) })
+			m.wg.Go(func() { m.awaitByte(l, seen) })
 		}
 	}
 }
 
-// look waits for the first byte of a link.
-func (m *Mesh) look(l *link, seen chan struct{}) {
+// awaitByte waits for the first byte of a link.
+func (m *Mesh) awaitByte(l *link, seen chan struct{}) {
 	if _, err := l.in.Peek(1); err != nil {
 		m.fail(l.rank, err)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.hear()
+	m.closeArrived()
 	close(seen) // with that: a channel of Arrived is made before both, or sees this one closed
 }
 
-// hear closes the channel of Arrived.
-func (m *Mesh) hear() {
+// closeArrived closes the channel of Arrived.
+func (m *Mesh) closeArrived() {
 	if m.arrived != nil && !m.heard {
 		m.heard = true
 		close(m.arrived)
@@ -347,7 +347,7 @@ func (m *Mesh) fail(rank int, err error) error {
 		}
 	}
 	m.err = &BrokenError{m.world.Formation, rank, err}
-	m.hear()
+	m.closeArrived()
 	m.timer.Stop()
 	close(m.broken)
 	for _, l := range m.links {

@@ -187,8 +187,8 @@ func hearVerdict(conn net.Conn, n *near) error {
 	return err
 }
 
-// place is a message that says where b lies. Its sender keeps b: an address alone does not.
-func place(b []byte) []byte {
+// addressOf is a message that says where b lies. Its sender keeps b: an address alone does not.
+func addressOf(b []byte) []byte {
 	return binary.NativeEndian.AppendUint64(nil, uint64(uintptr(unsafe.Pointer(unsafe.SliceData(b)))))
 }
 

@@ -51,8 +51,8 @@ type Peer struct {
 	Address string
 }
 
-// World is who is connected.
-type World struct {
+// Group is who is connected.
+type Group struct {
 	Formation int64  // above 0; each greater than the one before
 	Rank      int    // of this worker
 	Peers     []Peer // by rank, this worker among them
@@ -84,7 +84,7 @@ type parked struct {
 
 // forming is a world that is being connected.
 type forming struct {
-	World
+	Group
 	got  chan accepted // nil: connected, or given up
 	gone bool          // given up
 }
@@ -166,7 +166,7 @@ func (n *Node) attend(conn net.Conn) {
 
 // greet has who dialled prove who it is, reads its hello, and does what follows from that.
 func (n *Node) greet(raw net.Conn) {
-	conn, h, err := n.hear(raw)
+	conn, h, err := n.receive(raw)
 	n.mu.Lock()
 	n.silent = slices.DeleteFunc(n.silent, func(c net.Conn) bool { return c == raw })
 	delete(n.conns, raw)
@@ -192,8 +192,8 @@ func (n *Node) greet(raw net.Conn) {
 	}
 }
 
-// hear returns a connection whose other end is known, and its hello. There is no connection if the other end proves nothing.
-func (n *Node) hear(raw net.Conn) (net.Conn, hello, error) {
+// receive returns a connection whose other end is known, and its hello. There is no connection if the other end proves nothing.
+func (n *Node) receive(raw net.Conn) (net.Conn, hello, error) {
 	keep(raw)
 	raw.SetDeadline(time.Now().Add(timing.Greeting))
 	made, err := n.config.Credential.Server(n.ctx, raw, false, n.speaks)

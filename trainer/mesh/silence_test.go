@@ -134,7 +134,7 @@ func TestPartition(t *testing.T) {
 				defer mu.Unlock()
 				if errors.Is(err, ErrSilent) {
 					named++
-					wantSilent(t, err, 1-m.World().Rank, ErrSilent, time.Since(start)-time.Second)
+					wantSilent(t, err, 1-m.Group().Rank, ErrSilent, time.Since(start)-time.Second)
 				}
 				return err
 			}
@@ -153,7 +153,7 @@ func TestLongStep(t *testing.T) {
 		meshes := w.connect(1, 0, 1, 2, 3)
 		defer closeAll(meshes)
 		for i, err := range all(meshes, func(m *Mesh) error {
-			if m.World().Rank == 2 {
+			if m.Group().Rank == 2 {
 				time.Sleep(time.Minute)
 			}
 			return rounds(m, 3)

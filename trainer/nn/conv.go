@@ -73,7 +73,7 @@ type conv struct {
 }
 
 // image is the input's i-th image, padded.
-func (o *conv) image(s span, i int) []float32 {
+func (o *conv) image(s examples, i int) []float32 {
 	size := o.h * o.w * o.c
 	x := o.in[0].from.data[i*size : (i+1)*size]
 	if o.ph == o.h && o.pw == o.w {
@@ -111,7 +111,7 @@ func (o *conv) maskInput(dx, padded []float32) {
 	}
 }
 
-func (o *conv) forward(s span) {
+func (o *conv) forward(s examples) {
 	size := o.out.size
 	g := kernel.GemmArgs{
 		Blocks: o.oh, M: o.ow, N: o.filters, Segs: o.kh, K: o.kw * o.c,
@@ -146,7 +146,7 @@ func (o *conv) prepare() {
 	}
 }
 
-func (o *conv) backward(s span) {
+func (o *conv) backward(s examples) {
 	size, total := o.out.size, o.total()
 	sum := o.sums[s.part*total:][:total]
 	dw, db := sum[:o.kernel.Len()], sum[o.kernel.Len():]
@@ -162,7 +162,7 @@ func (o *conv) backward(s span) {
 		clear(db)
 	}
 	for i := s.lo; i < s.hi; i++ {
-		o.mask(span{lo: i, hi: i + 1})
+		o.mask(examples{lo: i, hi: i + 1})
 		dy := o.out.grad[i*size : (i+1)*size]
 		if o.bias != nil {
 			kernel.AddRows(db, dy)
@@ -190,15 +190,15 @@ func (o *conv) flip() {
 	o.flipped = resize(o.flipped, o.kh*o.kw*block)
 	for k := range o.kw {
 		for r := range o.kh {
-			dst := o.flipped[(k*o.kh+o.place(r))*block:][:block]
+			dst := o.flipped[(k*o.kh+o.flippedRow(r))*block:][:block]
 			src := o.kernel.Value[(r*o.kw+k)*block:][:block]
 			kernel.Transpose(dst, o.c, src, o.filters, o.c, o.filters)
 		}
 	}
 }
 
-// place is where kernel row r stands among those of its column in flipped: by r modulo the stride, then from below.
-func (o *conv) place(r int) int {
+// flippedRow is where kernel row r stands among those of its column in flipped: by r modulo the stride, then from below.
+func (o *conv) flippedRow(r int) int {
 	at := 0
 	for group := range r % o.sh {
 		at += (o.kh - group + o.sh - 1) / o.sh
@@ -210,7 +210,7 @@ func (o *conv) place(r int) int {
 // k of a product, whose segments are the output rows above it and which lands where the column lies: on every
 // sw-th pixel from the first that it reaches. No product is with padding. Rows in the middle of an image are alike,
 // and one call.
-func (o *conv) backwardInput(s span, dx, dy []float32) {
+func (o *conv) backwardInput(s examples, dx, dy []float32) {
 	g := kernel.GemmArgs{
 		N: o.c, K: o.filters,
 		ABlock: o.ow * o.filters, ARow: o.filters, ASeg: o.ow * o.filters, AStep: 1,
@@ -234,7 +234,7 @@ func (o *conv) backwardInput(s span, dx, dy []float32) {
 			}
 			g.Blocks++
 		}
-		from := o.place(y + o.top - top*o.sh)
+		from := o.flippedRow(y + o.top - top*o.sh)
 		for i := range o.kw {
 			k := i
 			g.Init = kernel.Accumulate

@@ -51,7 +51,7 @@ type dense struct {
 // bulk: the more rows, the faster a product is, and no sum is over them.
 func (o *dense) bulk() {}
 
-func (o *dense) forward(s span) {
+func (o *dense) forward(s examples) {
 	x := o.in[0].from
 	kernel.Gemm(&kernel.GemmArgs{
 		M: (s.hi - s.lo) * o.rows, N: o.units, K: o.ins,
@@ -69,7 +69,7 @@ func (o *dense) prepare() {
 	}
 }
 
-func (o *dense) backward(s span) {
+func (o *dense) backward(s examples) {
 	o.mask(s)
 	if o.in[0].grad == nil {
 		return

@@ -46,7 +46,7 @@ func (t *Tape) dot(x *Tensor, weights []float32) *Tensor {
 	return out
 }
 
-func (o *dot) forward(s span) {
+func (o *dot) forward(s examples) {
 	size := o.in[0].from.size
 	for i, v := range s.of(o.in[0].from.data, size) {
 		o.sums[s.part] += float64(v) * float64(o.weights[s.lo*size+i])
@@ -61,7 +61,7 @@ func (o *dot) gather() {
 	o.out.data[0] = float32(sum)
 }
 
-func (o *dot) backward(s span) {
+func (o *dot) backward(s examples) {
 	size := o.in[0].from.size
 	copy(s.of(o.in[0].grad, size), s.of(o.weights, size))
 }

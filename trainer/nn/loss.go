@@ -35,7 +35,7 @@ type xent struct {
 	parts  [parts]float64
 }
 
-func (o *xent) forward(s span) {
+func (o *xent) forward(s examples) {
 	x := o.in[0].from
 	for i := s.lo; i < s.hi; i++ {
 		o.parts[s.part] += softmax(o.soft[i*x.size:(i+1)*x.size], x.data[i*x.size:(i+1)*x.size], int(o.labels[i]))
@@ -50,7 +50,7 @@ func (o *xent) gather() {
 	o.out.data[0] = float32(sum / float64(len(o.labels)))
 }
 
-func (o *xent) backward(s span) {
+func (o *xent) backward(s examples) {
 	size := o.in[0].from.size
 	dx := o.in[0].grad
 	if dx == nil {

@@ -91,7 +91,7 @@ func (o *moments) reset(channels, size int) {
 }
 
 // sum adds the sums of x and of x*z to those of the span's part.
-func (o *moments) sum(s span, x, z []float32) {
+func (o *moments) sum(s examples, x, z []float32) {
 	w, size := o.width, o.out.size
 	sums := o.sums[s.part*2*w:]
 	kernel.ColumnStats(sums[:w], sums[w:2*w], s.of(x, size), s.of(z, size))
@@ -126,7 +126,7 @@ func (o *moments) spread(rows ...[]float32) {
 
 func (o *moments) rows() float64 { return float64(len(o.out.data) / o.channels) }
 
-func (o *moments) forward(s span) {
+func (o *moments) forward(s examples) {
 	if o.training {
 		o.sum(s, o.out.data, o.out.data)
 	}
@@ -158,7 +158,7 @@ func (o *moments) gather() {
 // prepare: backward reads x, and masks its gradient on the way.
 func (o *moments) prepare() { o.masking = o.masks() }
 
-func (o *moments) backward(s span) {
+func (o *moments) backward(s examples) {
 	if dx := o.in[0].grad; dx != nil {
 		size := o.out.size
 		kernel.BatchNormGrad(s.of(dx, size), s.of(o.out.grad, size), s.of(o.out.data, size), o.k1, o.k2, o.k3, o.masking)
@@ -192,7 +192,7 @@ type normalize struct {
 	dgamma, dbeta []float32
 }
 
-func (o *normalize) forward(s span) {
+func (o *normalize) forward(s examples) {
 	if !o.absorbed {
 		o.apply(o.out.data[s.lo*o.out.size:], s.lo*o.out.size, s.hi*o.out.size)
 	}
@@ -216,7 +216,7 @@ func absorbs(before op, x *Tensor) *normalize {
 	return nil
 }
 
-func (o *normalize) backward(s span) {
+func (o *normalize) backward(s examples) {
 	o.mask(s)
 	o.moments.sum(s, o.out.grad, o.in[0].from.data)
 	if o.in[0].add {

@@ -42,12 +42,12 @@ func (t *Tape) Reshape(x *Tensor, example ...int) *Tensor {
 // through is its input.
 type through struct{ node }
 
-func (o *through) forward(span) {}
+func (o *through) forward(examples) {}
 
-func (o *through) backward(s span) { o.copyGrad(s, 0) }
+func (o *through) backward(s examples) { o.copyGrad(s, 0) }
 
 // copyGrad passes the output's gradient on to input i.
-func (n *node) copyGrad(s span, i int) {
+func (n *node) copyGrad(s examples, i int) {
 	if e := &n.in[i]; e.grad != nil && &e.grad[0] != &n.out.grad[0] {
 		copy(s.of(e.grad, n.out.size), s.of(n.out.grad, n.out.size))
 	}
@@ -73,12 +73,12 @@ type relu struct {
 	one, zero []float32
 }
 
-func (o *relu) forward(s span) {
+func (o *relu) forward(s examples) {
 	size := o.out.size
 	kernel.ScaleShift(s.of(o.out.data, size), s.of(o.in[0].from.data, size), o.one, o.zero, true)
 }
 
-func (o *relu) backward(s span) {
+func (o *relu) backward(s examples) {
 	if o.in[0].grad == nil {
 		return
 	}
@@ -136,12 +136,12 @@ func (o *add) shares() bool {
 	return true
 }
 
-func (o *add) forward(s span) {
+func (o *add) forward(s examples) {
 	y := s.of(o.out.data, o.out.size)
 	kernel.Sum(y, s.of(o.in[0].from.data, o.out.size), s.of(o.in[1].from.data, o.out.size), o.out.rectified)
 }
 
-func (o *add) backward(s span) {
+func (o *add) backward(s examples) {
 	o.mask(s)
 	o.copyGrad(s, 0)
 	o.copyGrad(s, 1)
@@ -172,17 +172,17 @@ type dropout struct {
 	scale     float32
 }
 
-func (o *dropout) forward(s span) {
+func (o *dropout) forward(s examples) {
 	o.drop(s, o.out.data, o.in[0].from.data)
 }
 
-func (o *dropout) backward(s span) {
+func (o *dropout) backward(s examples) {
 	if o.in[0].grad != nil {
 		o.drop(s, o.in[0].grad, o.out.grad)
 	}
 }
 
-func (o *dropout) drop(s span, dst, src []float32) {
+func (o *dropout) drop(s examples, dst, src []float32) {
 	size := o.out.size
 	kernel.Dropout(s.of(dst, size), s.of(src, size), o.seed, uint32(s.lo*size), o.threshold, o.scale)
 }

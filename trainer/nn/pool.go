@@ -43,7 +43,7 @@ type pool2x2 struct {
 // to be masked.
 func (o *pool2x2) prepare() { o.masking = o.masks() }
 
-func (o *pool2x2) forward(s span) {
+func (o *pool2x2) forward(s examples) {
 	in, out := o.w*o.c, o.ow*o.c
 	x := o.in[0].from.data
 	for i := s.lo; i < s.hi; i++ {
@@ -55,7 +55,7 @@ func (o *pool2x2) forward(s span) {
 	}
 }
 
-func (o *pool2x2) backward(s span) {
+func (o *pool2x2) backward(s examples) {
 	dx := o.in[0].grad
 	if dx == nil {
 		return
@@ -83,7 +83,7 @@ type pool struct {
 	index []int32 // of the maximum, in its image
 }
 
-func (o *pool) forward(s span) {
+func (o *pool) forward(s examples) {
 	image, out := o.h*o.w*o.c, o.out.size
 	for i := s.lo; i < s.hi; i++ {
 		x := o.in[0].from.data[i*image : (i+1)*image]
@@ -113,7 +113,7 @@ func (o *pool) pixel(out []float32, index []int32, x []float32, top, left int) {
 	}
 }
 
-func (o *pool) backward(s span) {
+func (o *pool) backward(s examples) {
 	if o.in[0].grad == nil {
 		return
 	}
@@ -140,7 +140,7 @@ func (GlobalAveragePool) Forward(t *Tape, x *Tensor) *Tensor {
 
 type average struct{ node }
 
-func (o *average) forward(s span) {
+func (o *average) forward(s examples) {
 	image, c := o.in[0].from.size, o.out.size
 	for i := s.lo; i < s.hi; i++ {
 		y := o.out.data[i*c : (i+1)*c]
@@ -150,7 +150,7 @@ func (o *average) forward(s span) {
 	}
 }
 
-func (o *average) backward(s span) {
+func (o *average) backward(s examples) {
 	image, c := o.in[0].from.size, o.out.size
 	if o.in[0].grad == nil {
 		return
@@ -198,14 +198,14 @@ func (o *shortcut) pixels(i int, f func(in, out int)) {
 	}
 }
 
-func (o *shortcut) forward(s span) {
+func (o *shortcut) forward(s examples) {
 	clear(s.of(o.out.data, o.out.size))
 	for i := s.lo; i < s.hi; i++ {
 		o.pixels(i, func(in, out int) { copy(o.out.data[out:out+o.c], o.in[0].from.data[in:]) })
 	}
 }
 
-func (o *shortcut) backward(s span) {
+func (o *shortcut) backward(s examples) {
 	dx := o.in[0].grad
 	if dx == nil {
 		return

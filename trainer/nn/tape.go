@@ -62,8 +62,8 @@ type Tensor struct {
 // computed there, and the gradients of its inputs there, from that of its output.
 type op interface {
 	base() *node
-	forward(s span)
-	backward(s span)
+	forward(s examples)
+	backward(s examples)
 }
 
 // An op may also have any of these. A bulkOp takes spans of several parts. gather runs once between all forwards and
@@ -82,9 +82,9 @@ type (
 	recomputer   interface{ recompute() }       // makes the data of out from what is kept
 )
 
-// span is the examples [lo, hi) of the batch: some of one part, or several parts if the operation is a bulkOp.
+// examples is the examples [lo, hi) of the batch: some of one part, or several parts if the operation is a bulkOp.
 // An operation gets the examples of a part in order.
-type span struct{ worker, part, lo, hi int }
+type examples struct{ worker, part, lo, hi int }
 
 // node is what all operations have.
 type node struct {
@@ -218,7 +218,7 @@ func (x *Tensor) restore() {
 }
 
 // part is the i-th of the tensor's examples of a span.
-func (s span) of(data []float32, size int) []float32 { return data[s.lo*size : s.hi*size] }
+func (s examples) of(data []float32, size int) []float32 { return data[s.lo*size : s.hi*size] }
 
 // next returns the operation at the tape's position, with the memory of the
 // one that was there in the last pass if that is of the same type.
@@ -275,7 +275,7 @@ func (t *Tape) flush() {
 	t.absorb()
 	for t.ran < t.n {
 		to, last := t.stage()
-		t.run(job{forward: stretch{t.ran, to}})
+		t.runJob(job{forward: stretch{t.ran, to}})
 		t.gather(to, last)
 	}
 }
@@ -318,7 +318,7 @@ func (t *Tape) Backward(loss *Tensor) {
 	t.plan(loss)
 	to, last := t.stage()
 	for ; to < t.n; to, last = t.stage() {
-		t.run(job{forward: stretch{t.ran, to}})
+		t.runJob(job{forward: stretch{t.ran, to}})
 		t.gather(to, last)
 	}
 	// The last stage forward and the first one backward are one job: an example's values are still in
@@ -327,12 +327,12 @@ func (t *Tape) Backward(loss *Tensor) {
 	for from, told := t.n, t.n+1; from > 0; told = from {
 		to, last := t.stageBack(from)
 		j.backward = stretch{from, to}
-		t.run(j)
-		t.run(job{fold: stretch{from, to}})
+		t.runJob(j)
+		t.runJob(job{fold: stretch{from, to}})
 		if last != nil {
 			last.gatherGrad()
 		}
-		t.tell(to, told)
+		t.announceGrads(to, told)
 		from, j = to, job{}
 	}
 	t.gather(t.n, last)
@@ -357,8 +357,8 @@ func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
 	return to, last
 }
 
-// tell tells of the gradients whose writer is one of the operations [from, to), neighbours at once, from the end of Grads.
-func (t *Tape) tell(from, to int) {
+// announceGrads tells of the gradients whose writer is one of the operations [from, to), neighbours at once, from the end of Grads.
+func (t *Tape) announceGrads(from, to int) {
 	if t.onGrads == nil {
 		return
 	}
@@ -437,10 +437,10 @@ func (t *Tape) plan(loss *Tensor) {
 	}
 }
 
-func (t *Tape) run(j job) {
+func (t *Tape) runJob(j job) {
 	t.job = j
 	if j.fold.from > j.fold.to {
-		t.team.run(parts)
+		t.team.runPieces(parts)
 		return
 	}
 	size := 0 // bytes of one example
@@ -452,9 +452,9 @@ func (t *Tape) run(j job) {
 	const small, few = 512 << 10, 512 << 10
 	t.few = max(1, few/max(size, 1))
 	if size*t.batch <= small {
-		t.team.run(t.team.size())
+		t.team.runPieces(t.team.size())
 	} else {
-		t.team.run(parts)
+		t.team.runPieces(parts)
 	}
 }
 
@@ -476,13 +476,13 @@ func (t *Tape) work(worker, piece int) {
 	for i, next := 0, 0; i < t.job.len(); i = next {
 		if next = t.together(i); next == i {
 			next++
-			t.apply(i, next, span{worker, from, t.first(from), t.first(to)})
+			t.apply(i, next, examples{worker, from, t.first(from), t.first(to)})
 			continue
 		}
 		// Few examples at a time, so that their values stay in the cache from operation to operation.
 		for part := from; part < to; part++ {
 			for lo, end := t.first(part), t.first(part+1); lo < end; lo += t.few {
-				t.apply(i, next, span{worker, part, lo, min(lo+t.few, end)})
+				t.apply(i, next, examples{worker, part, lo, min(lo+t.few, end)})
 			}
 		}
 	}
@@ -508,7 +508,7 @@ func (t *Tape) together(i int) int {
 }
 
 // apply runs the job's operations [from, to) on the span, if it has examples.
-func (t *Tape) apply(from, to int, s span) {
+func (t *Tape) apply(from, to int, s examples) {
 	for i := from; i < to && s.lo < s.hi; i++ {
 		switch o, backward := t.operation(i); {
 		case !backward:
@@ -521,7 +521,7 @@ func (t *Tape) apply(from, to int, s span) {
 }
 
 // mask zeroes the span's gradient of a rectified output where the ReLU did.
-func (n *node) mask(s span) {
+func (n *node) mask(s examples) {
 	if n.out.rectified && !n.out.masked {
 		kernel.ReluGrad(s.of(n.out.grad, n.out.size), s.of(n.out.data, n.out.size))
 	}
@@ -534,7 +534,7 @@ func (n *node) masks() bool {
 	return e.from.masked
 }
 
-func (n *node) addUp(s span) {
+func (n *node) addUp(s examples) {
 	for i := range n.in {
 		if e := &n.in[i]; e.add && e.grad != nil {
 			kernel.Add(s.of(e.from.grad, e.from.size), s.of(e.grad, e.from.size))

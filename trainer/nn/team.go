@@ -33,8 +33,8 @@ func newTeam(threads int, work func(worker, piece int)) *team {
 	return t
 }
 
-// run does every piece once and returns when all are done.
-func (t *team) run(pieces int) {
+// runPieces does every piece once and returns when all are done.
+func (t *team) runPieces(pieces int) {
 	t.pieces = pieces
 	t.next.Store(0)
 	t.busy.Add(len(t.wake))

@@ -130,7 +130,7 @@ func BenchmarkApply(b *testing.B) {
 	}{{optim.SGD, 3}, {optim.Adam, 7}} {
 		b.Run(c.optimizer, func(b *testing.B) {
 			s := &store{optimizer: must(optim.New(optim.Config{Name: c.optimizer}))}
-			s.begin(dense(benchElements, 0), param.Range{End: benchElements}, make([]float32, benchElements), 0)
+			s.fill(dense(benchElements, 0), param.Range{End: benchElements}, make([]float32, benchElements), 0)
 			copy(s.room(), filled(benchElements, 1e-3))
 			from, to := filled(benchElements, 1), filled(benchElements, 2)
 			beside(b, func() {

@@ -183,7 +183,7 @@ func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed,
 	if len(g.Versions) != len(c.servers) {
 		return Pushed{}, fmt.Errorf("push: %d versions for %d servers", len(g.Versions), len(c.servers))
 	}
-	if err := c.check(grads); err != nil {
+	if err := c.checkValues(grads); err != nil {
 		return Pushed{}, fmt.Errorf("push: gradient: %w", err)
 	}
 	answers := make([]answer, len(c.servers))
@@ -211,9 +211,9 @@ func (c *Client) Push(ctx context.Context, grads []float32, g Gradient) (Pushed,
 	return pushed, nil
 }
 
-// check refuses what no server would take. One server alone checks by itself;
+// checkValues refuses what no server would take. One server alone checks by itself;
 // of several, one would apply its part before another refuses.
-func (c *Client) check(values []float32) error {
+func (c *Client) checkValues(values []float32) error {
 	if len(values) != c.layout.Len() {
 		return fmt.Errorf("%w: %d values, the layout has %d", ErrRefused, len(values), c.layout.Len())
 	}

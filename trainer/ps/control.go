@@ -61,7 +61,7 @@ func (c *control) Progress(_ context.Context, req *wire.ProgressRequest) (*wire.
 // late changes nothing.
 func (c *control) Control(ctx context.Context, req *wire.ControlRequest) (*wire.ControlReply, error) {
 	s := c.server
-	if err := s.begin(ctx, req.Life, baseOf(req.Base)); err != nil {
+	if err := s.beginLife(ctx, req.Life, baseOf(req.Base)); err != nil {
 		return nil, beginError(err)
 	}
 	if !s.obey(req) {

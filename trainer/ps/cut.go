@@ -56,14 +56,14 @@ func (s *Server) obeyCut(o custody.CutOrder) {
 	case o.Number > s.lastCut && s.copyBusy: // with one that was given up: the storage is slow
 		s.lastCut = o.Number
 		c.report = custody.Report{Number: o.Number, Phase: custody.Failed, Err: "the checkpoint before is still being written"}
-		s.tell()
+		s.notifyMaster()
 	case o.Number > s.lastCut:
 		s.lastCut = o.Number
 		c.report = custody.Report{Number: o.Number, Phase: custody.Held, Ledger: s.rule.had.Clone()}
 		c.target, c.since = nil, time.Now()
 		number := o.Number
 		c.end = time.AfterFunc(timing.HoldLimit, func() { s.tooLate(number) })
-		s.tell()
+		s.notifyMaster()
 	}
 	if c.holds() && o.Number == c.report.Number && o.Target != nil && c.target == nil {
 		c.target = o.Target
@@ -78,7 +78,7 @@ func (s *Server) releaseCut(r custody.Report) {
 	}
 	s.cut = copying{report: r}
 	s.stir()
-	s.tell()
+	s.notifyMaster()
 }
 
 // enter waits for the turn, and for the end of a hold that does not let p in.
@@ -102,8 +102,8 @@ func (s *Server) enter(p push) error {
 	}
 }
 
-// tell has the master told.
-func (s *Server) tell() {
+// notifyMaster has the master told.
+func (s *Server) notifyMaster() {
 	if s.config.OnCut != nil {
 		s.config.OnCut()
 	}
@@ -178,7 +178,7 @@ func (s *Server) write(r custody.Report, life int64) {
 		r.Shard = custody.Shard{File: shard.File, Start: shard.Start, End: shard.End, Bytes: shard.Bytes, CRC: shard.CRC}
 	}
 	s.cut.report = r
-	s.tell()
+	s.notifyMaster()
 }
 
 func (s *Server) writeShard(number int64, file string) (checkpoint.Shard, error) {

@@ -249,7 +249,7 @@ func (d *dataConn) send(snapshot int64) error {
 	n := s.span.Len()
 	begun := s.store.times()
 	begin, torn := s.moment()
-	if err := d.check(); err != nil {
+	if err := d.checkLife(); err != nil {
 		return err
 	}
 	out := reply{status: statusOK, length: 4 * uint64(n), version: begin}.appendTo(param.Bytes(d.scratch)[:0])
@@ -277,8 +277,8 @@ func (d *dataConn) send(snapshot int64) error {
 	}
 }
 
-// check returns an error if the connection's life is over.
-func (d *dataConn) check() error {
+// checkLife returns an error if the connection's life is over.
+func (d *dataConn) checkLife() error {
 	d.server.mu.Lock()
 	defer d.server.mu.Unlock()
 	if !d.current() {

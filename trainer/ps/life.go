@@ -22,10 +22,10 @@ type failure struct {
 	err   error     // of the last one, which is not to be tried again; nil: it is
 }
 
-// begin begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
+// beginLife begins a life of the model, unless the server is in it, or in a later one. What the server has is of no use
 // any more, and nobody sees it: whoever is being answered loses the connection. The error is [checkpoint.ErrDamaged] if another
 // try would not help.
-func (s *Server) begin(ctx context.Context, life int64, base custody.Base) error {
+func (s *Server) beginLife(ctx context.Context, life int64, base custody.Base) error {
 	if err := s.takeTurn(ctx); err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Server) fill(life int64) error {
 	if span.Len() < len(values) {
 		own = slices.Clone(values[span.Start:span.End])
 	}
-	s.store.begin(layout, span, own, 0)
+	s.store.fill(layout, span, own, 0)
 	if span.Len() < len(values) {
 		collect(len(values))
 	}
@@ -101,7 +101,7 @@ func (s *Server) restore(life int64, base custody.Base) error {
 	}
 	layout := c.ParamLayout()
 	span := s.spanOf(layout)
-	s.store.begin(layout, span, make([]float32, span.Len()), c.Version)
+	s.store.fill(layout, span, make([]float32, span.Len()), c.Version)
 	if err := dir.Restore(c, s.store.part()); err != nil {
 		return err
 	}

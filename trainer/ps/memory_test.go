@@ -96,7 +96,7 @@ func TestMemoryServer(t *testing.T) {
 	go s.Serve(lis)
 	fmt.Println(lis.Addr())
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		if err := s.begin(t.Context(), s.self.Life()+1, custody.Base{}); err != nil {
+		if err := s.beginLife(t.Context(), s.self.Life()+1, custody.Base{}); err != nil {
 			t.Fatal(err)
 		}
 		fmt.Println(s.self.Life())

@@ -81,9 +81,9 @@ func (r *rule) judge(p push) verdict {
 	return taken
 }
 
-// take gathers p, if it is to be taken. The caller adds its gradient to the sum, and
+// accept gathers p, if it is to be taken. The caller adds its gradient to the sum, and
 // then applies the sum if due says so.
-func (r *rule) take(p push) verdict {
+func (r *rule) accept(p push) verdict {
 	v := r.judge(p)
 	if v != taken {
 		return v

@@ -84,7 +84,7 @@ func checkRule(t *rapid.T) {
 			if before.version != r.version || len(before.gathered) != len(r.gathered) {
 				t.Fatal("to judge had an effect")
 			}
-			got := r.take(p)
+			got := r.accept(p)
 			expect := taken
 			switch {
 			case p.task.Epoch > 0 && (p.task.Epoch <= settled || p.to <= had[p.task]):
@@ -179,7 +179,7 @@ func checkRule(t *rapid.T) {
 func TestNoTask(t *testing.T) {
 	r := newRule(ServerConfig{})
 	for range 3 {
-		if v := r.take(push{}); v != taken {
+		if v := r.accept(push{}); v != taken {
 			t.Fatal(v)
 		}
 		r.applied()

@@ -308,7 +308,7 @@ func (s *Server) yieldTurn() { <-s.turn }
 // due. The caller has the turn, and the rule takes p.
 func (s *Server) gather(p push) {
 	s.mu.Lock()
-	s.rule.take(p)
+	s.rule.accept(p)
 	weights, due := s.rule.weights(), s.rule.due()
 	s.mu.Unlock()
 	s.store.add(weights)

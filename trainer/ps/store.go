@@ -43,8 +43,8 @@ func (s *store) empty() {
 	collect(dropped)
 }
 
-// begin makes an empty store hold a span of a layout, after so many updates. It keeps the values, which are the span's.
-func (s *store) begin(layout param.Layout, span param.Range, values []float32, updates int64) {
+// fill makes an empty store hold a span of a layout, after so many updates. It keeps the values, which are the span's.
+func (s *store) fill(layout param.Layout, span param.Range, values []float32, updates int64) {
 	trainable := min(max(layout.Trainable()-span.Start, 0), span.Len())
 	s.mu.Lock()
 	defer s.mu.Unlock()

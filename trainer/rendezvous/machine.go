@@ -35,7 +35,7 @@ type Rendezvous struct {
 // process is what is known of one session of a worker.
 type process struct {
 	Arrival // its last
-	place   place
+	place   whereabouts
 	given   int64     // formation of the last world that it was given, or unheard
 	brought int64     // round of the state that it had as a newcomer, until it has another; -1: none
 	departs bool      // it will leave soon
@@ -45,15 +45,15 @@ type process struct {
 
 const unheard = -1 // so that its first arrival counts, wherever it comes from
 
-// place is where a process is.
-type place int
+// whereabouts is where a process is.
+type whereabouts int
 
 const (
-	outside place = iota // in no world, and not arrived yet
-	waiting              // a newcomer that has arrived
-	working              // a member
-	back                 // a member that has arrived from its world
-	astray               // one of r.strays
+	outside whereabouts = iota // in no world, and not arrived yet
+	waiting                    // a newcomer that has arrived
+	working                    // a member
+	back                       // a member that has arrived from its world
+	astray                     // one of r.strays
 	gone
 )
 
@@ -216,7 +216,7 @@ func (r *Rendezvous) Waiting() (arrived int, why string) {
 func (r *Rendezvous) step(now time.Time) []Action {
 	r.absent(now)
 	for {
-		do, w := r.next()
+		do, w := r.nextStep()
 		if w != r.wait {
 			r.wait, r.since = w, now
 		}
@@ -240,8 +240,8 @@ func (r *Rendezvous) length(w wait) time.Duration {
 	return 0
 }
 
-// next is what is to be done, and what has to pass before; nil: something has to happen first.
-func (r *Rendezvous) next() (do func(), w wait) {
+// nextStep is what is to be done, and what has to pass before; nil: something has to happen first.
+func (r *Rendezvous) nextStep() (do func(), w wait) {
 	there, missing := len(r.members)+len(r.guests), r.missing()
 	settle := nothing
 	if there < r.wanted() {

@@ -28,8 +28,8 @@ func (r *Role) Identify(getenv func(name string) string, card []byte) {
 	r.Job, r.Authority, r.Token, r.Card = getenv(job.EnvUID), getenv(job.EnvAuthority), getenv(job.EnvToken), card
 }
 
-// check returns an error if the role lacks what others know it by.
-func (r Role) check() error {
+// checkIdentity returns an error if the role lacks what others know it by.
+func (r Role) checkIdentity() error {
 	const made = "servers and workers are started by the master of their job"
 	switch {
 	case r.Job == "":
@@ -45,7 +45,7 @@ func (r Role) check() error {
 // prove returns who this process is, with what proves it, which is renewed until stop is called. It waits for the master,
 // as long as that may be away.
 func (r Role) prove(ctx context.Context, role pod.Role, log *slog.Logger) (self *rpc.Self, stop func(), err error) {
-	if err := r.check(); err != nil {
+	if err := r.checkIdentity(); err != nil {
 		return nil, nil, err
 	}
 	h := identity.Header{Job: r.Job, Role: role, Index: r.Index, Incarnation: r.Launch}

@@ -39,8 +39,8 @@ type Role struct {
 // inPod reports whether this process is the main one of a container, whose addresses are the cluster's.
 func (r Role) inPod() bool { return r.Advertise != "" || r.Listen != "" }
 
-// leave tells why a role ends to whoever looks at its pod.
-func (r Role) leave(err error) error {
+// lastWords tells why a role ends to whoever looks at its pod.
+func (r Role) lastWords(err error) error {
 	if r.inPod() {
 		LastWords(err)
 	}
@@ -52,12 +52,12 @@ func RunPS(ctx context.Context, r Role) error {
 	log := Logger(r.Log, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.PS, log)
 	if err != nil {
-		return r.leave(err)
+		return r.lastWords(err)
 	}
 	defer stopRenewing()
 	listener, err := listen(ctx, cmp.Or(r.Address, "127.0.0.1:0"))
 	if err != nil {
-		return r.leave(err)
+		return r.lastWords(err)
 	}
 	defer listener.Close()
 	serving, stop := ctx, func() {}
@@ -74,7 +74,7 @@ func RunPS(ctx context.Context, r Role) error {
 	if err == nil && ctx.Err() != nil && r.inPod() { // not its job's end, as far as it knows
 		err = ErrLeft
 	}
-	return r.leave(err)
+	return r.lastWords(err)
 }
 
 // listen waits up to ten seconds for an address that another still holds: a
@@ -111,12 +111,12 @@ func RunWorker(ctx context.Context, r Role) error {
 	log := Logger(r.Log, r.LogLevel)
 	self, stopRenewing, err := r.prove(ctx, pod.Worker, log)
 	if err != nil {
-		return r.leave(err)
+		return r.lastWords(err)
 	}
 	defer stopRenewing()
 	conn, err := rpc.Connect(r.Master, nil, self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
-		return r.leave(err)
+		return r.lastWords(err)
 	}
 	defer conn.Close()
 	if r.Threads == 0 {
@@ -124,7 +124,7 @@ func RunWorker(ctx context.Context, r Role) error {
 	}
 	working, stop := work(ctx, leaveGrace)
 	defer stop()
-	return r.leave(worker.Main(working, worker.Options{
+	return r.lastWords(worker.Main(working, worker.Options{
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{
 				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),

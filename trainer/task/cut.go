@@ -79,7 +79,7 @@ func (c *cut) within(order *permutation, records int64) (tasks int, more int64) 
 			last = c.first[i+1] - 1
 		}
 		if rest := s.Count % c.each; rest > 0 {
-			gaps = append(gaps, gap{order.place(last), c.each - rest})
+			gaps = append(gaps, gap{order.indexOf(last), c.each - rest})
 		}
 	}
 	slices.SortFunc(gaps, func(a, b gap) int { return cmp.Compare(a.place, b.place) })
@@ -132,10 +132,10 @@ func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 		if part == 0 && !whole {
 			continue
 		}
-		if number >= t.cut.tasks || t.order.place(number) >= t.end {
+		if number >= t.cut.tasks || t.order.indexOf(number) >= t.end {
 			return 0, 0, fmt.Errorf("task %d of epoch %d is none of the %d that there are", number, epoch, t.end)
 		}
-		all := t.at(t.order.place(number)).Records()
+		all := t.at(t.order.indexOf(number)).Records()
 		if part > all {
 			return 0, 0, fmt.Errorf("%d records of task %d of epoch %d, which has %d", part, number, epoch, all)
 		}
@@ -160,7 +160,7 @@ func (t *todo) pop() Task {
 	}
 	for t.next < t.end {
 		t.next++
-		if task, ok := t.left(t.place(t.next - 1)); ok {
+		if task, ok := t.left(t.position(t.next - 1)); ok {
 			return task
 		}
 		t.skipped--
@@ -170,8 +170,8 @@ func (t *todo) pop() Task {
 	return task
 }
 
-// place returns where the order is when so many places were passed.
-func (t *todo) place(passed int) int {
+// position returns where the order is when so many places were passed.
+func (t *todo) position(passed int) int {
 	if place := t.from + passed; place < t.end {
 		return place
 	}
@@ -183,7 +183,7 @@ func (t *todo) ahead(number int) (place int, ok bool) {
 	if t.cut == nil || number < 0 || number >= t.cut.tasks {
 		return 0, false
 	}
-	place = t.order.place(number)
+	place = t.order.indexOf(number)
 	if place >= t.end {
 		return 0, false
 	}
@@ -194,8 +194,8 @@ func (t *todo) ahead(number int) (place int, ok bool) {
 	return place, passed >= t.next
 }
 
-// take takes a task out of its turn, if it waits.
-func (t *todo) take(number int) (Task, bool) {
+// takeOut takes a task out of its turn, if it waits.
+func (t *todo) takeOut(number int) (Task, bool) {
 	is := func(task Task) bool { return task.Number == number }
 	for _, waiting := range []*[]Task{&t.again, &t.later} {
 		if i := slices.IndexFunc(*waiting, is); i >= 0 {
@@ -225,7 +225,7 @@ func (t *todo) sized(number int) (int64, bool) {
 	if t.cut == nil || number < 0 || number >= t.cut.tasks {
 		return 0, false
 	}
-	place := t.order.place(number)
+	place := t.order.indexOf(number)
 	if place >= t.end {
 		return 0, false
 	}
@@ -269,7 +269,7 @@ func (t *todo) first() (Task, bool) {
 	case rest == 0:
 	case rest <= t.cut.tasks/rest: // few are left: look at them all
 		for passed := t.next; passed < t.end; passed++ {
-			if task, ok := t.left(t.place(passed)); ok {
+			if task, ok := t.left(t.position(passed)); ok {
 				less(task)
 			}
 		}

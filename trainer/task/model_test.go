@@ -495,7 +495,7 @@ func (m *model) remaining(s Stats) {
 	var waits []Task
 	waits = append(append(waits, m.q.training.again...), m.q.training.later...)
 	for passed := m.q.training.next; passed < m.q.training.end; passed++ {
-		if task, ok := m.q.training.left(m.q.training.place(passed)); ok {
+		if task, ok := m.q.training.left(m.q.training.position(passed)); ok {
 			waits = append(waits, task)
 		}
 	}

@@ -55,8 +55,8 @@ func (p *permutation) at(place int) int {
 	}
 }
 
-// place returns where a number is: at(place(number)) is number.
-func (p *permutation) place(number int) int {
+// indexOf returns where a number is: at(place(number)) is number.
+func (p *permutation) indexOf(number int) int {
 	if !p.shuffled {
 		return number
 	}

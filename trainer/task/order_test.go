@@ -25,7 +25,7 @@ func TestPermutation(t *testing.T) {
 				t.Fatalf("place %d of %d has number %d, again: %t", i, n, number, number < n && seen[number])
 			}
 			seen[number] = true
-			if back := p.place(number); back != i {
+			if back := p.indexOf(number); back != i {
 				t.Fatalf("number %d at place %d is looked for at %d", number, i, back)
 			}
 		}

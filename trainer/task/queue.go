@@ -113,7 +113,7 @@ func (q *Queue) open() {
 // Lease gives worker the next task: evaluation and prediction before training, so that a snapshot is held
 // no longer than needed, and the export when all else is settled. False: nothing to do now.
 func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
-	t, ok := q.next()
+	t, ok := q.nextTask()
 	if !ok {
 		return Lease{}, false
 	}
@@ -142,7 +142,7 @@ func (q *Queue) hold(l *Lease, now time.Time) {
 	}
 }
 
-func (q *Queue) next() (Task, bool) {
+func (q *Queue) nextTask() (Task, bool) {
 	switch {
 	case q.err != nil:
 		return Task{}, false

@@ -54,7 +54,7 @@ func (q *Queue) Snapshot() Snapshot {
 		Slow: maps.Clone(q.slow), Before: maps.Clone(q.before), Tried: slices.Clone(q.tried),
 	}
 	if t := q.training; t.next < t.end {
-		s.Place = t.place(t.next)
+		s.Place = t.position(t.next)
 	}
 	if q.err != nil {
 		reason := q.err.Error()
@@ -150,7 +150,7 @@ func (q *Queue) recall(t *todo) {
 		if tried.Kind != t.like.Kind || tried.Epoch != t.like.Epoch || tried.Version != t.like.Version {
 			return false
 		}
-		if task, ok := t.take(tried.Number); ok {
+		if task, ok := t.takeOut(tried.Number); ok {
 			task.Attempts, task.Returned, task.Slow = tried.Attempts, tried.Returned, tried.Slow
 			t.later = append(t.later, task)
 		}
@@ -173,7 +173,7 @@ func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now
 	if all, ok := q.training.sized(task.Number); ok && (done < 0 || done > all) {
 		return Lease{}, fmt.Errorf("adopt lease %d: %d records done of %d", lease, done, all)
 	}
-	t, ok := q.training.take(task.Number)
+	t, ok := q.training.takeOut(task.Number)
 	if !ok {
 		return Lease{}, ErrStale
 	}

@@ -121,10 +121,10 @@ func (c *Client) Keys(ctx context.Context) (n int64, err error) {
 
 // Wait returns when each of the keys has existed at some time since the call.
 func (c *Client) Wait(ctx context.Context, keys ...string) error {
-	if err := c.take(ctx); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return err
 	}
-	defer c.leave()
+	defer c.release()
 	if _, err := c.conn.Write(request{kind: wait, keys: named(keys...)}.append(nil, modern)); err != nil {
 		return c.broken(err)
 	}
@@ -165,10 +165,10 @@ func (c *Client) ask(ctx context.Context, r request, answer func() error) error 
 
 // call runs an exchange, which fails when the context ends; then the connection is broken.
 func (c *Client) call(ctx context.Context, exchange func() error) error {
-	if err := c.take(ctx); err != nil {
+	if err := c.acquire(ctx); err != nil {
 		return err
 	}
-	defer c.leave()
+	defer c.release()
 	stop := c.interrupt(ctx)
 	err := exchange()
 	if interrupted := stop(); err != nil && interrupted {
@@ -194,7 +194,7 @@ func (c *Client) interrupt(ctx context.Context) (stop func() bool) {
 	}
 }
 
-func (c *Client) take(ctx context.Context) error {
+func (c *Client) acquire(ctx context.Context) error {
 	select {
 	case <-c.turn:
 	case <-ctx.Done():
@@ -205,12 +205,12 @@ func (c *Client) take(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		c.leave()
+		c.release()
 	}
 	return err
 }
 
-func (c *Client) leave() { c.turn <- struct{}{} }
+func (c *Client) release() { c.turn <- struct{}{} }
 
 // broken notes an error after which the connection cannot be used, and returns it.
 func (c *Client) broken(err error) error {

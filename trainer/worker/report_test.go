@@ -67,7 +67,7 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 		r.leases.hold(&wire.Task{Lease: 5})
 		r.hand = []piece{{item: item{task: training(5, 0, 2, 0), batch: &zoo.Batch{Size: 2, Labels: []int32{0, 1}}, done: 2, last: true}}}
 		r.restart(r.values)
-		links, err := node.Connect(t.Context(), mesh.World{Formation: 3, Peers: []mesh.Peer{{Address: "0"}}})
+		links, err := node.Connect(t.Context(), mesh.Group{Formation: 3, Peers: []mesh.Peer{{Address: "0"}}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -174,7 +174,7 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 	r.mu.Unlock()
 	// All have arrived: who cannot be reached by now is suspect, as one that is silent is to the master.
 	connecting, cancel := context.WithTimeout(p.ctx, r.Job.HeartbeatTimeout.Duration)
-	links, err := r.Peers.Connect(connecting, mesh.World{Formation: p.Formation, Rank: rank, Peers: peers})
+	links, err := r.Peers.Connect(connecting, mesh.Group{Formation: p.Formation, Rank: rank, Peers: peers})
 	cancel()
 	if err == nil {
 		defer links.Close()
