@@ -28,14 +28,6 @@ func median(ascending []float64) float64 {
 	return (ascending[(n-1)/2] + ascending[n/2]) / 2
 }
 
-func mean(values []float64) float64 {
-	sum := 0.0
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
-
 // String returns the median, and the least and the most beside it.
 func (s Sample) String() string {
 	switch s.N {
