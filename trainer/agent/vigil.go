@@ -320,6 +320,8 @@ func failure(e program.Exit) *wire.Failure {
 		if at := e.Failure.Time; !at.IsZero() { // a whole second: within it the end tells who failed first
 			f.UnixMs = min(f.UnixMs, at.UnixMilli()+999)
 		}
+	} else {
+		f.Message = e.Words
 	}
 	return f
 }

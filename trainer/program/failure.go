@@ -33,6 +33,9 @@ type Exit struct {
 	Stopped bool
 	// Failure is what the process wrote to its error file, nil if it wrote none.
 	Failure *Failure
+	// Words is what the process wrote last to its standard error, on one line and no longer than 240 characters, if it failed by an exit code
+	// and wrote no error file; "" if nobody has read that.
+	Words string
 }
 
 // Failure is the content of an error file, which torch's @record writes for an exception.
@@ -157,6 +160,8 @@ func (e Exit) Message() string {
 		return e.Failure.Message
 	case e.Signal != 0:
 		return fmt.Sprintf("Signal %d (%s) received by PID %d", e.Signal, cmp.Or(unix.SignalName(syscall.Signal(e.Signal)), "unknown"), e.Pid)
+	case e.Words != "":
+		return fmt.Sprintf("%s (exit code %d)", e.Words, e.Code)
 	}
 	return fmt.Sprintf("exit code %d", e.Code)
 }

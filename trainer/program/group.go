@@ -29,6 +29,7 @@ type process struct {
 	dir         string      // of its logs
 	stdio       [2]*os.File // stdout and stderr of the child; closed here once it has them
 	copies      sync.WaitGroup
+	words       *words     // the end of its standard error
 	readers     []*os.File // the other ends of those that are pipes
 	begun       time.Time
 	guard       *guardian
@@ -79,6 +80,11 @@ func (it *process) open(p *Program, place Place) error {
 				return err
 			}
 		}
+		var end *words
+		if std == Stderr {
+			end = newWords()
+			it.words = end
+		}
 		var to *lineWriter
 		switch {
 		case tee && shown:
@@ -91,18 +97,21 @@ func (it *process) open(p *Program, place Place) error {
 			}
 		}
 		if to == nil {
+			if end != nil {
+				end.file = file.Name()
+			}
 			it.stdio[i] = file
 			continue
 		}
-		if err := it.copy(i, file, to); err != nil {
+		if err := it.copy(i, file, end, to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// copy leads a stream through this process: to the file, if there is one, and line by line to the console.
-func (it *process) copy(stream int, file *os.File, to *lineWriter) error {
+// copy leads a stream through this process: to the file, if there is one, to what keeps its end, and line by line to the console.
+func (it *process) copy(stream int, file *os.File, end *words, to *lineWriter) error {
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		if file != nil {
@@ -114,15 +123,21 @@ func (it *process) copy(stream int, file *os.File, to *lineWriter) error {
 	it.readers = append(it.readers, reader)
 	it.copies.Go(func() {
 		defer to.finish()
-		var all io.Writer = to
+		all := []io.Writer{to}
+		if end != nil {
+			defer end.close()
+			all = append(all, end)
+		}
 		if file != nil {
 			defer file.Close()
-			all = io.MultiWriter(to, file)
+			all = append(all, file)
 		}
 		buffer := make([]byte, 32<<10)
 		for {
 			n, err := reader.Read(buffer)
-			all.Write(buffer[:n]) // a full disk must not end a training
+			for _, w := range all {
+				w.Write(buffer[:n]) // a full disk must not end a training
+			}
 			if err != nil {
 				return
 			}
@@ -164,7 +179,14 @@ func (it *process) signal(s syscall.Signal, stop bool) {
 // wait returns how the process ended, as soon as it has; its group is killed then.
 func (it *process) wait() Exit {
 	waitEnd(it.pid)
-	at := time.Now()
+	e := it.reap(time.Now())
+	if e.Code > 0 && !e.Stopped && e.Failure == nil {
+		e.Words = it.words.last()
+	}
+	return e
+}
+
+func (it *process) reap(at time.Time) Exit {
 	it.mu.Lock()
 	defer it.mu.Unlock()
 	syscall.Kill(-it.pid, syscall.SIGKILL)

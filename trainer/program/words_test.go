@@ -1,0 +1,59 @@
+package program
+
+import (
+	"strings"
+	"testing"
+)
+
+// Of what a process has written at last the exception is told, or else the last line, as text, and not too much of it.
+func TestLastWords(t *testing.T) {
+	const stack = "Traceback (most recent call last):\n  File \"main.py\", line 3, in <module>\n    main()\n  File \"main.py\", line 2, in main\n\n    raise ValueError\n"
+	for _, c := range []struct{ text, want string }{
+		{"", ""},
+		{" \n\n", ""},
+		{"one\ntwo\n\n", "two"},
+		{"no end", "no end"},
+		{stack + "ValueError: no label\n", "ValueError: no label"},
+		{stack + "ValueError: no label\n[W socket.cpp:436] a warning at the end\n", "ValueError: no label"},
+		{stack + "KeyError: 'a'\n\nDuring handling of the above exception, another exception occurred:\n\n" + stack + "ValueError: no label\n", "ValueError: no label"},
+		{"[rank1]: " + strings.ReplaceAll(strings.TrimSpace(stack), "\n", "\n[rank1]: ") + "\n[rank1]: RuntimeError: [gloo/pair.cc:589] Connection closed\n", "RuntimeError: [gloo/pair.cc:589] Connection closed"},
+		{stack, "raise ValueError"}, // cut off
+		{"\x1b[31mred\x1b[0m \x1b]0;title\a\ttab\r\n", `red \x1b]0;title\a tab`},
+		{"\xff\n", `\xff`},
+		{strings.Repeat("é", 300), strings.Repeat("é", 240) + "…"},
+	} {
+		if got := lastWords(c.text); got != c.want {
+			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+// What a process says before it fails by itself is known, whether its standard error is shown, shown and kept, or kept. Who has written an
+// error file, was killed, or ended well has said it there, or nothing.
+func TestWords(t *testing.T) {
+	for _, c := range []struct{ name, redirects, tee, script, want string }{
+		{"shown", "", "", "echo no data >&2; exit 3", "no data (exit code 3)"},
+		{"much", "", "", "yes | head -c 200000 >&2; echo no data >&2; exit 3", "no data (exit code 3)"},
+		{"tee", "", "3", "echo no data >&2; exit 3", "no data (exit code 3)"},
+		{"redirected", "3", "", "yes | head -c 200000 >&2; echo no data >&2; exit 3", "no data (exit code 3)"},
+		{"on standard output", "", "", "echo no data; exit 3", "exit code 3"},
+		{"error file", "", "", `echo other >&2; echo '{"message": "no label", "timestamp": 5}' > $TORCHELASTIC_ERROR_FILE; exit 3`, "no label"},
+		{"killed", "", "", "echo other >&2; kill -9 $$", "Signal 9 (SIGKILL) received by PID "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			redirects, err := ParseStreams("redirects", c.redirects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tee, err := ParseStreams("tee", c.tee)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBench(t, Options{Command: []string{"sh", "-c", c.script}, Redirects: redirects, Tee: tee}, nil)
+			e := b.ends(b.start(1))[0]
+			if got := e.Message(); got != c.want && (c.name != "killed" || !strings.HasPrefix(got, c.want)) {
+				t.Errorf("it says %q, want %q", got, c.want)
+			}
+		})
+	}
+}
