@@ -158,9 +158,9 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 		return nil
 	}
 	if g.m.anewFor != "" {
-		g.m.anewFor = fmt.Sprintf("the training went back to the program's own checkpoint at version %d, with %d records: every process was lost", version, g.m.resumed)
+		g.m.anewFor = fmt.Sprintf("the training went back to version %d, with %d records, the newest state that a process had kept or read: every worker was lost", version, g.m.resumed)
 	}
-	g.m.Log.Info("The program goes on from its own checkpoint", "version", version, "records", g.m.resumed, "before", before)
+	g.m.Log.Info("The program goes on from the newest state that a process has kept or read", "version", version, "records", g.m.resumed, "before", before)
 	return nil
 }
 
