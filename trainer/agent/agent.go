@@ -56,6 +56,7 @@ type Config struct {
 	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it is not
 	Grace      time.Duration                                                        // what the processes have to end after that
 	Abandoned  time.Duration                                                        // a master that was away for so long does not come back; 0: it always may
+	Dir        string                                                               // for its files, which whoever made it removes; "": a temporary one of its own
 	Output     io.Writer                                                            // of the processes
 	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // what an object of a bucket is in; nil: no code comes from buckets
 	Log        *slog.Logger
@@ -117,7 +118,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	if a.count, err = processes(c.Job.Program.Processes, c.Processors); err != nil {
 		return err
 	}
-	if a.dir, err = os.MkdirTemp("", "elasticdl-agent-"); err != nil {
+	if a.dir, err = c.makeDir(); err != nil {
 		return err
 	}
 	defer os.RemoveAll(a.dir)
@@ -154,6 +155,14 @@ func Run(ctx context.Context, c Config) (err error) {
 	a.last, a.store = a.release(a.last), a.release(a.store)
 	a.closing.Wait()
 	return a.verdict(ctx, err)
+}
+
+// makeDir makes the directory of the agent's own files.
+func (c Config) makeDir() (string, error) {
+	if c.Dir == "" {
+		return os.MkdirTemp("", "elasticdl-agent-")
+	}
+	return c.Dir, os.Mkdir(c.Dir, 0o700)
 }
 
 // load brings the program, ready to be started.

@@ -143,8 +143,23 @@ func (d dir) clear() error {
 	return cmp.Or(d.keep(result), os.Mkdir(d.logs(), privateDir))
 }
 
+// newScratch makes the directory for the files of workers, among others for temporary files: the paths of sockets are short.
+func newScratch() (string, error) { return os.MkdirTemp("", "elasticdl-job-") }
+
+// sweep removes what a launcher has left that was killed. The caller holds the lock.
+func (d dir) sweep() error {
+	var before address
+	if err := d.readJSON("launcher.json", &before); err != nil || before.Scratch == "" {
+		return nil // it came to no files, or to its end
+	}
+	return os.RemoveAll(before.Scratch)
+}
+
 // keep removes all but the lock and some files and directories. The caller holds the lock.
 func (d dir) keep(names ...string) error {
+	if err := d.sweep(); err != nil {
+		return err
+	}
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return err
@@ -219,6 +234,7 @@ type address struct {
 	Address       string `json:"address,omitempty"`
 	Launch        int    `json:"launch,omitempty"` // the master's incarnation
 	StartedUnixMs int64  `json:"started_unix_ms,omitempty"`
+	Scratch       string `json:"scratch,omitempty"` // the launcher's: for files of workers
 }
 
 // dead reports that the process is gone. That of another user, or one that has got its pid since, counts as alive.

@@ -142,3 +142,21 @@ func TestEachJobHasAnIdentityOfItsOwn(t *testing.T) {
 		t.Errorf("without an authority: %v", err)
 	}
 }
+
+// What a launcher has left that was killed, the next job of the name removes.
+func TestSweep(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	scratch, err := newScratch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := dir(t.TempDir())
+	for _, at := range []address{{PID: 1, Scratch: scratch}, {PID: 1}} {
+		if err := errors.Join(d.writeJSON("launcher.json", at), d.clear(), os.RemoveAll(d.logs())); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(scratch); !os.IsNotExist(err) {
+			t.Errorf("it is left: %v", err)
+		}
+	}
+}

@@ -67,7 +67,8 @@
 //	job.json       job.Job, written by the command that starts the job
 //	uid            of the job, written by that command too
 //	authority.pem  signs the certificates of the job, with its key: whoever has it, is whom he likes in the job
-//	launcher.json  pid of the launcher, written by it
+//	launcher.json  pid of the launcher, written by it, and where its workers have their sockets and packages: among temporary files, as
+//	               a socket's path is short. It removes a worker's when that has ended; what is left after its own death, the next job of the name
 //	incarnation    how many masters were started, written by the launcher before it starts the next
 //	record         what the next master has to know, written by each master: [master.Memory]
 //	master.json    pid, address and incarnation, written by each master when it listens

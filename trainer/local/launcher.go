@@ -31,6 +31,7 @@ type launcher struct {
 	pods     *processes
 	output   io.WriteCloser
 	log      *slog.Logger
+	scratch  string // directory for files of workers
 
 	stopping chan struct{} // closed when the job is to end
 	ended    chan struct{} // closed when nothing of the job is left
@@ -77,9 +78,6 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 	if err != nil {
 		return nil, err
 	}
-	if err := d.writeJSON("launcher.json", address{PID: os.Getpid()}); err != nil {
-		return nil, err
-	}
 	output, err := os.OpenFile(d.logFile("master"), os.O_WRONLY|os.O_CREATE|os.O_APPEND, private)
 	if err != nil {
 		return nil, err
@@ -94,9 +92,19 @@ func newLauncher(d dir, j *job.Job, o StartOptions, lock *os.File) (*launcher, e
 		listener.Close()
 		return nil, err
 	}
+	if l.scratch, err = newScratch(); err == nil {
+		err = d.writeJSON("launcher.json", address{PID: os.Getpid(), Scratch: l.scratch})
+	}
+	if err != nil {
+		output.Close()
+		listener.Close()
+		l.socket.Close()
+		os.RemoveAll(l.scratch)
+		return nil, err
+	}
 	l.listener, l.output, l.log = listener, output, role.Logger(output, j.LogLevel)
 	l.pods = newProcesses(podConfig{
-		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(),
+		Binary: l.options.Binary, Lock: lock, Master: listener.Addr().String(), Job: uid, Authority: authority, Logs: d.logs(), Scratch: l.scratch,
 		LogLevel: j.LogLevel, Threads: threads(j), Env: j.Envs,
 	})
 	launchers.Store(d, l)
@@ -114,6 +122,7 @@ func (l *launcher) run() {
 	defer l.lock.Close()
 	state, reason := l.masters()
 	l.pods.close()
+	os.RemoveAll(l.scratch)
 	l.listener.Close()
 	l.socket.Close()
 	if state != "" {

@@ -31,6 +31,7 @@ type podConfig struct {
 	Job       string                // UID of the job
 	Authority *credential.Authority // of the job
 	Logs      string                // directory of <pod>.log
+	Scratch   string                // directory of a directory for each worker that lives
 	LogLevel  string                // of the pods; "" = INFO
 	Threads   int                   // of each worker's engine; 0: one
 	Env       map[string]string     // beside the environment of this process
@@ -146,7 +147,7 @@ func (c podConfig) args(p master.Pod) []string {
 		"--log_level=" + cmp.Or(c.LogLevel, "INFO"),
 	}
 	if p.ID.Role == pod.Worker {
-		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)))
+		args = append(args, fmt.Sprintf("--threads=%d", max(1, c.Threads)), "--scratch_dir="+c.scratch(p.ID))
 	}
 	if p.Address != "" {
 		args = append(args, "--address="+p.Address)
@@ -154,9 +155,15 @@ func (c podConfig) args(p master.Pod) []string {
 	return args
 }
 
+// scratch is where a worker has its files while it lives.
+func (c podConfig) scratch(id pod.ID) string { return filepath.Join(c.Scratch, id.String()) }
+
 // watch owns a pod from its start to its end.
 func (r *processes) watch(p master.Pod, it *running, log string) {
 	state := it.wait()
+	if p.ID.Role == pod.Worker {
+		os.RemoveAll(r.config.scratch(p.ID)) // it may not have come to that
+	}
 	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -32,7 +32,7 @@ func newCrew(t *testing.T, helper string) *crew {
 		t.Fatal(err)
 	}
 	c := &crew{processes: newProcesses(podConfig{
-		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1", Authority: prove.Authority("uid-1"), Logs: t.TempDir(), Grace: grace,
+		Binary: os.Args[0], Lock: none, Master: "127.0.0.1:1", Job: "uid-1", Authority: prove.Authority("uid-1"), Logs: t.TempDir(), Scratch: t.TempDir(), Grace: grace,
 		Env: map[string]string{helperEnv: helper},
 	})}
 	c.nextMaster(t)
@@ -73,6 +73,23 @@ func create(t *testing.T, r *crew, role pod.Role, index int) (pid int) {
 		t.Fatalf("first event is %+v", e)
 	}
 	return e.PID
+}
+
+// A worker that is killed removes nothing; whoever started it does.
+func TestKilledWorkerLeavesNoFiles(t *testing.T) {
+	r := newCrew(t, "hang")
+	scratch := r.config.scratch(pod.ID{Role: pod.Worker, Index: 2})
+	pid := create(t, r, pod.Worker, 2)
+	if err := os.MkdirAll(filepath.Join(scratch, "python"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	syscall.Kill(pid, syscall.SIGKILL)
+	if e := <-r.Events(); e.Phase != pod.Failed {
+		t.Fatalf("it is told %+v", e)
+	}
+	if _, err := os.Stat(scratch); !os.IsNotExist(err) {
+		t.Errorf("its files are left: %v", err)
+	}
 }
 
 func TestHowPodsEndIsTold(t *testing.T) {

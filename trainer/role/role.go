@@ -31,6 +31,7 @@ type Role struct {
 	Address   string    // --address where a server listens; "" = 127.0.0.1:0
 	Advertise string    // --advertise: where others find a server; "" = where it listens
 	Listen    string    // --listen: where other workers of a ring find a worker; "" = 127.0.0.1:0
+	Scratch   string    // --scratch_dir: which a worker makes for its files, and its launcher removes; "": one for temporary files
 	Threads   int       // --threads of a worker's engine, if the job does not say; 0 = as many as this process has processors
 	LogLevel  string    // --log_level; "" = INFO
 	Log       io.Writer // standard error
@@ -128,7 +129,7 @@ func RunWorker(ctx context.Context, r Role) error {
 		Program: func(working context.Context, j *job.Job, keeps bool) error {
 			return agent.Run(working, agent.Config{
 				Job: j, Keeps: keeps, Self: self, Master: wire.NewMasterClient(conn), Host: r.host(), Processors: processors("/sys/fs/cgroup"),
-				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Output: r.Log, Open: bucket.Open, Log: log,
+				Leave: ctx.Done(), Grace: leaveGrace - time.Second, Abandoned: r.abandoned(), Dir: r.Scratch, Output: r.Log, Open: bucket.Open, Log: log,
 			})
 		},
 		Leave: ctx.Done(), Abandoned: r.abandoned(), Open: bucket.Opener(context.WithoutCancel(ctx)),

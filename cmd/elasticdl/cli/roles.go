@@ -71,6 +71,7 @@ func psCommand() *cobra.Command {
 func workerCommand() *cobra.Command {
 	cmd, r := roleCommand("worker", "Run a worker of a job (started by its master)", role.RunWorker)
 	cmd.Flags().StringVar(&r.Listen, "listen", "", "where other workers of a ring find it; 127.0.0.1:0 if empty")
+	cmd.Flags().StringVar(&r.Scratch, "scratch_dir", "", "where it makes a directory for its files; one for temporary files if empty")
 	cmd.Flags().IntVar(&r.Threads, "threads", 1, "of the engine, if the job does not say; 0 = as many as there are processors")
 	return cmd
 }
