@@ -29,6 +29,7 @@ CLUSTER    := $(BUILD)/tools/cluster
 # A Python that has PyTorch 2.x, by a virtual environment; Debian's has 1.13.
 TORCH      := $(BUILD)/tools/torch
 TORCHFT    := $(BUILD)/tools/torchft
+MYPY       := $(BUILD)/tools/mypy
 TORCH_TESTS = $$(grep -rl --include='*_test.go' '^//go:build torch' cmd trainer test | xargs -n1 dirname | sort -u | sed 's|^|./|')
 KUBERNETES := $(shell awk '$$1 == "k8s.io/kubernetes" {print $$2}' tools/kubernetes/components/go.mod)
 KUBE_LDFLAGS := -s -w -X k8s.io/client-go/pkg/version.gitVersion=$(KUBERNETES) \
@@ -40,7 +41,7 @@ PULUMI     := $(shell awk '$$1 == "github.com/pulumi/pulumi/pkg/v3" {print $$2}'
 PULUMI_LDFLAGS := -s -w -X github.com/pulumi/pulumi/sdk/v3/go/common/version.Version=$(PULUMI)
 
 .PHONY: help build release demo demo-allreduce stacks test test-jobs simulation test-infra check generate bench bench-page bench-peers accuracy disturb fuzz vulnerabilities clean cc python3 \
-  cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch
+  cluster-up cluster-down cluster-tools pulumi-tools e2e torch torch-debian torchft test-torch mypy
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -91,10 +92,13 @@ test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian a
 torch-debian:
 	@dpkg -s python3-torch >/dev/null 2>&1 || { apt-get update -q && $(MAKE) --no-print-directory bench-peers; }
 
+# A virtual environment; Debian has what makes one in a package of its own.
+venv = { python3 -m venv $(1) 2>/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv && python3 -m venv $(1); }; }
+
 # 570 MB to fetch and 1.5 GB on disk; a minute the first time.
 torch: cc ## PyTorch 2.x for CPUs, from PyPI into build/tools/torch
 	@cmp -s tools/torch/requirements.txt $(TORCH)/requirements.txt || { rm -rf $(TORCH); \
-	  python3 -m venv $(TORCH) 2>/dev/null || { apt-get update -q && apt-get install -y -q --no-install-recommends python3-venv && python3 -m venv $(TORCH); }; \
+	  $(call venv,$(TORCH)); \
 	  $(TORCH)/bin/pip install -q --no-deps --require-hashes -r tools/torch/requirements.txt; \
 	  $(TORCH)/bin/python tools/torch/nocuda.py; \
 	  $(TORCH)/bin/python -c 'import torch, torch.distributed; print("PyTorch", torch.__version__)'; \
@@ -119,7 +123,7 @@ pulumi-tools:
 	CGO_ENABLED=0 $(GO) build -C tools/pulumi -trimpath -ldflags '$(PULUMI_LDFLAGS)' -o $(abspath $(BUILD))/tools/pulumi github.com/pulumi/pulumi/pkg/v3/cmd/pulumi
 	CGO_ENABLED=0 $(GO) build -C tools/pulumi/language -trimpath -ldflags '-s -w' -o $(abspath $(BUILD))/tools/pulumi-language-go github.com/pulumi/pulumi/sdk/v3/go/pulumi-language-go
 
-check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the import law
+check: mypy ## formatting, vet, staticcheck, tidy modules, fresh generated code, the import law, types of the Python packages
 	@unformatted=$$(gofmt -l cmd trainer infra stacks tools test examples); \
 	  if [ -n "$$unformatted" ]; then echo "not formatted (run gofmt -w):"; echo "$$unformatted"; exit 1; fi
 	@for m in $(MODULES); do (cd $$m && $(GO) mod tidy -diff) || { echo "run go mod tidy in $$m"; exit 1; }; done
@@ -137,6 +141,13 @@ check: ## formatting, vet, staticcheck, tidy modules, fresh generated code, the 
 	  after=$$(git status --porcelain -- trainer | cksum; git diff -- trainer | cksum); \
 	  if [ "$$before" != "$$after" ]; then echo "generated code was not up to date (make generate):"; git status --short -- trainer; exit 1; fi
 
+# 15 MB to fetch, some seconds the first time.
+mypy: python3
+	@cmp -s tools/mypy/requirements.txt $(MYPY)/requirements.txt || { rm -rf $(MYPY); $(call venv,$(MYPY)); \
+	  $(MYPY)/bin/pip install -q --no-deps --require-hashes -r tools/mypy/requirements.txt; \
+	  cp tools/mypy/requirements.txt $(MYPY)/; }
+	cd trainer/program/python && $(abspath $(MYPY))/bin/mypy --config-file=$(abspath tools/mypy/mypy.ini) --cache-dir=$(abspath $(MYPY))/cache elasticdl elasticai_api
+
 generate: ## the code made from .proto files and by the kernel generator
 	$(GO) generate ./...
 
@@ -151,7 +162,7 @@ bench-peers: ## install what the bench compares with (PyTorch, from Debian)
 
 # torchft takes PyTorch from where `make torch` puts it.
 torchft: torch ## torchft from PyPI into build/tools/torchft, for the bench
-	@cmp -s tools/torch/torchft.txt $(TORCHFT)/torchft.txt || { rm -rf $(TORCHFT); python3 -m venv $(TORCHFT); \
+	@cmp -s tools/torch/torchft.txt $(TORCHFT)/torchft.txt || { rm -rf $(TORCHFT); $(call venv,$(TORCHFT)); \
 	  for site in $(abspath $(TORCH))/lib/python3*/site-packages; do echo $$site > $$(echo $(TORCHFT)/lib/python3*/site-packages)/torch.pth; done; \
 	  $(TORCHFT)/bin/pip install -q --no-deps --require-hashes -r tools/torch/torchft.txt; \
 	  $(TORCHFT)/bin/python -c 'import torchft'; cp tools/torch/torchft.txt $(TORCHFT)/; }

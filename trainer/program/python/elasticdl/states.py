@@ -6,7 +6,7 @@ import ctypes
 import io
 import pickle
 from collections import OrderedDict
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
 
@@ -72,6 +72,9 @@ class State:
             raise Error("State has a method of the name %r: choose another name" % taken[0])
         self.__dict__.update(members)
         self.__dict__["_names"] = list(members)
+
+    if TYPE_CHECKING:
+        def __getattr__(self, name: str) -> Any: ...
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.__dict__:
@@ -165,7 +168,8 @@ def _spread(group: Any, source: int, tensors: List[torch.Tensor]) -> None:
     """Sends tensors from the source to all ranks, through chunks in the host's memory."""
     chunk: List[torch.Tensor] = []
     size = 0
-    for t in tensors + [None]:  # type: ignore[list-item]
+    ended: List[Optional[torch.Tensor]] = [*tensors, None]
+    for t in ended:
         if t is None or size + t.numel() * t.element_size() > CHUNK_BYTES:
             _send(group, source, chunk, size)
             chunk, size = [], 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, List, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional
 
 import elasticdl
 from elasticdl import session as sessions
@@ -32,7 +32,7 @@ class DataShardService:
                  dataset_size: Optional[int] = None, shuffle: bool = False, shuffle_shards: bool = False,
                  task_type: int = TRAINING, num_minibatches_per_shard: int = 0, dataset_name: str = "") -> None:
         self._batch_size, self._dataset_size = batch_size, dataset_size
-        self._fields = None
+        self._fields: Optional[Dict[str, Any]] = None
         if dataset_size:
             self._fields = dict(size=dataset_size, epochs=num_epochs or 1, shuffle=shuffle,
                                 records_per_task=batch_size * num_minibatches_per_shard)

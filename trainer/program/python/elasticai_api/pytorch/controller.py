@@ -41,7 +41,7 @@ class PyTorchAllReduceController:
     def global_batch_num_per_step(self) -> int:
         """Returns how many minibatches make one update."""
         if getattr(self._optimizer, "fixed_global_batch_size", False):
-            return max(self._optimizer.global_batch_num_per_step, elasticdl.world().size)
+            return max(int(self._optimizer.global_batch_num_per_step), elasticdl.world().size)
         return elasticdl.world().size
 
     @property
@@ -56,7 +56,7 @@ class PyTorchAllReduceController:
 
     @property
     def global_completed_batch_num(self) -> int:
-        return self._state.completed if self._state is not None else 0  # type: ignore[attr-defined]
+        return self._state.completed if self._state is not None else 0
 
     def get_current_epoch(self) -> int:
         per_epoch = self.data_shard_service.get_minibatch_count_per_epoch()

@@ -3,10 +3,17 @@
 import sys
 from typing import Any
 
-try:
-    from torchvision.datasets import ImageFolder
-except ImportError:  # without torchvision the class cannot be made; everything else can
-    ImageFolder = object  # type: ignore[assignment,misc]
+
+def _folder() -> Any:
+    """Returns torchvision's class; without it none can be made of ours, and everything else can."""
+    try:
+        from torchvision.datasets import ImageFolder
+    except ImportError:
+        return object
+    return ImageFolder
+
+
+ImageFolder: Any = _folder()
 
 
 class ElasticImageFolder(ImageFolder):
@@ -22,7 +29,7 @@ class ElasticImageFolder(ImageFolder):
         self._service = service
 
     def __len__(self) -> int:
-        return sys.maxsize if self._service is not None else super().__len__()
+        return sys.maxsize if self._service is not None else int(super().__len__())
 
     def __getitem__(self, index: int) -> Any:
         if self._service is not None:

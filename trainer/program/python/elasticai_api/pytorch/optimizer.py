@@ -54,7 +54,7 @@ def DistributedOptimizer(optimizer: torch.optim.Optimizer, named_parameters: Any
                          global_batch_num_per_step: Optional[int] = None, fixed_global_batch_size: bool = False) -> Any:
     """Returns the optimizer as one that averages; ``compression``, ``op`` and the factor are accepted and ignored."""
     kind = type(optimizer)
-    made = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
+    made: Any = object.__new__(type(kind.__name__, (_Distributed, kind), {}))
     made.__dict__ = optimizer.__dict__
     made._forget()
     made.fixed_global_batch_size = fixed_global_batch_size
