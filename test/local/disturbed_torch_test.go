@@ -69,8 +69,8 @@ func TestTorchRunDisturbed(t *testing.T) {
 	}
 }
 
-// disturb does so n times, by chance, and says what it did how often. It waits a while after each, not until all is
-// well again.
+// disturb does so n times, by chance, and says what it did how often. After each it waits for some further steps, of whomever, or for none: it
+// hits while the others meet again, too.
 func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 	j.t.Helper()
 	did := make(map[string]int)
@@ -102,7 +102,11 @@ func (j *launched) disturb(n int, chance *rand.Rand) map[string]int {
 			did[what]++
 			n--
 		}
-		time.Sleep(time.Duration(200+chance.IntN(1200)) * time.Millisecond)
+		time.Sleep(time.Duration(chance.IntN(300)) * time.Millisecond)
+		if more := chance.IntN(12); more > 2 {
+			before := len(j.steps())
+			eventually(j.t, fmt.Sprintf("%d steps after %v", more, did), runLimit, func() bool { return len(j.steps()) >= before+more })
+		}
 	}
 	return did
 }
@@ -143,7 +147,7 @@ func (j *launched) rescale(workers int) bool {
 // has left behind are gone, a loader's as well.
 func (j *launched) noOrphans() {
 	j.t.Helper()
-	eventually(j.t, "end of those that dead processes have left", time.Minute, func() bool {
+	eventually(j.t, "end of those that dead processes have left", runLimit, func() bool {
 		all := j.everybody()
 		for pid := range all {
 			leader, err := unix.Getsid(pid)

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// runLimit is how long one of these jobs may last: one that hangs says what it was doing. Each disturbance of -kills adds to it.
-const runLimit, killLimit = 3 * time.Minute, 15 * time.Second
+// runLimit is how long one of these jobs may be without a word: one that hangs says what it was doing.
+const runLimit = 3 * time.Minute
 
 // script starts a job of three workers that runs a script of testdata; it is told a directory of the job's own first.
 func script(t *testing.T, python torch.Python, name string, args []string, flags ...string) *launched {
@@ -44,13 +45,39 @@ func scriptIn(t *testing.T, python torch.Python, name, dir string, args []string
 		_, err := local.Status(t.Context(), j.name)
 		return err == nil
 	})
-	within := runLimit + time.Duration(*kills)*killLimit
-	limit := time.AfterFunc(within, func() {
-		t.Errorf("not over in %v: %v", within, j.everybody())
-		j.cmd.Process.Signal(os.Interrupt)
+	ended := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		defer close(ended)
+		j.wait()
 	})
-	t.Cleanup(func() { limit.Stop() })
+	watch.Go(func() { j.guard(ended) })
+	t.Cleanup(func() {
+		j.cmd.Process.Kill()
+		watch.Wait()
+	})
 	return j
+}
+
+// guard ends a job that hangs: nothing of it has said a word for too long.
+func (j *launched) guard(ended <-chan struct{}) {
+	said, at := 0, time.Now()
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ended:
+			return
+		case now := <-ticker.C:
+			if n := len(j.log("")); n != said {
+				said, at = n, now
+			} else if now.Sub(at) > runLimit {
+				j.t.Errorf("no word for %v: %v", runLimit, j.everybody())
+				j.cmd.Process.Signal(os.Interrupt)
+				return
+			}
+		}
+	}
 }
 
 // enough tells the script to come to its end.
@@ -100,7 +127,7 @@ func (j *launched) nobody() {
 			j.t.Logf("processes are left: %v", left)
 		}
 	})
-	eventually(j.t, "end of all processes", 30*time.Second, func() bool {
+	eventually(j.t, "end of all processes", runLimit, func() bool {
 		left = j.everybody()
 		return len(left) == 0
 	})

@@ -50,7 +50,7 @@ def main(home, size, start, pause):
     multiprocessing.set_start_method(start, force=True)
     elasticdl.init()
     data, model = Points(size), Model(size)
-    optimizer = torch.optim.SGD([{"params": model.classifier.parameters(), "lr": 0.02}, {"params": [model.counter], "lr": 1.0}])
+    optimizer = torch.optim.SGD([{"params": model.classifier.parameters(), "lr": 0.001}, {"params": [model.counter], "lr": 1.0}])
     state = elasticdl.State(model=model, optimizer=optimizer, steps=0)
 
     @elasticdl.run
@@ -60,8 +60,9 @@ def main(home, size, start, pause):
             optimizer.zero_grad()
             loss = net(i, x, y)
             loss.backward()
-            grad = model.counter.grad  # of each record of the global batch the same share
-            grad /= -grad[grad != 0].max()
+            share = -model.counter.grad[model.counter.grad != 0].max()  # of each record of the global batch the same
+            for parameter in model.parameters():  # the sum over records: how many are in a batch makes no other training
+                parameter.grad /= share
             optimizer.step()
             state.steps += 1
             world = elasticdl.world()
