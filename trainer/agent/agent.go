@@ -432,6 +432,7 @@ func (a *agent) report(ctx context.Context) {
 			if err != nil && ctx.Err() == nil {
 				a.Log.Warn("The lease was taken back before its report", "lease", r.Lease, "error", err)
 			}
+			a.records.reported(r.Lease)
 		case <-ctx.Done():
 			return
 		}

@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -27,15 +28,16 @@ const (
 type records struct {
 	master wire.MasterClient
 	index  int32
-	report func(*wire.ReportTaskRequest) // delivers, in order; it does not block
+	report func(*wire.ReportTaskRequest) // delivers, in order, and calls reported; it does not block
 
 	mu      sync.Mutex
 	dataset *wire.Dataset
 	held    map[int64]*lease
-	asks    map[int]int // by local rank: requests since its last round
-	waits   time.Time   // until then there is nothing
-	over    bool        // there are no more records
-	settled int         // epochs, as the world began
+	done    map[int64]bool // leases whose end the master may not know yet: it would grant again what is not held
+	asks    map[int]int    // by local rank: requests since its last round
+	waits   time.Time      // until then there is nothing
+	over    bool           // there are no more records
+	settled int            // epochs, as the world began
 	steps   int64
 	round0  int64
 	loss    float32
@@ -53,7 +55,7 @@ type lease struct {
 func (l *lease) size() int64 { return l.task.End - l.task.Start }
 
 func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTaskRequest)) *records {
-	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), asks: make(map[int]int)}
+	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), done: make(map[int64]bool), asks: make(map[int]int)}
 }
 
 // declare announces to the master what the program trains on.
@@ -75,15 +77,18 @@ func (r *records) declare(ctx context.Context, w word) error {
 	return nil
 }
 
-// ids returns the leases that are held.
+// ids returns the leases that are held, and those whose end is being reported.
 func (r *records) ids() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var ids []int64
-	for id := range r.held {
-		ids = append(ids, id)
-	}
-	return ids
+	return slices.Concat(slices.Collect(maps.Keys(r.held)), slices.Collect(maps.Keys(r.done)))
+}
+
+// reported notes that the master knows the end of a lease, or does not want to.
+func (r *records) reported(lease int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.done, lease)
 }
 
 // take holds a lease for a process. The mutex is held.
@@ -217,6 +222,7 @@ func (r *records) secure(local int) {
 	slices.Sort(done)
 	for _, id := range done {
 		delete(r.held, id)
+		r.done[id] = true
 		r.report(&wire.ReportTaskRequest{Worker: r.index, Lease: id})
 	}
 }

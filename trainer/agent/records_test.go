@@ -27,6 +27,7 @@ type desk struct {
 	err      error
 	asked    int
 	reported []int64
+	holds    []int64 // as it was told the last time
 }
 
 // newDesk returns a desk whose records were declared. With that comes the first lease.
@@ -41,8 +42,9 @@ func newDesk(t *testing.T, leases int) *desk {
 
 func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.CallOption) (*wire.GetTaskReply, error) {
 	d.asked++
+	d.holds = slices.Sorted(slices.Values(r.Held))
 	switch {
-	case r.Worker != 3 || r.Dataset.GetSize() != 10 || !r.Now || len(r.Held) != len(d.held):
+	case r.Worker != 3 || r.Dataset.GetSize() != 10 || !r.Now || len(r.Held) != len(d.held)+len(d.done):
 		d.Errorf("worker 3 holds %v and asks for %v", d.held, r)
 	case d.err != nil:
 		return nil, d.err
@@ -166,6 +168,26 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 		}
 		d.gets(0, 3, 0)
 		d.gets(1, -1, 0) // and not: over
+	}
+}
+
+// A lease is held until the master knows of its end: it would be granted again.
+func TestReportedLate(t *testing.T) {
+	d := newDesk(t, 3)
+	d.gets(0, 1, 0)
+	d.round(0, word{Round: 1, Leases: [][2]int64{{1, 4}}})
+	d.round(0, word{Round: 2})
+	if !slices.Equal(d.reported, []int64{1}) {
+		t.Fatalf("reported %v", d.reported)
+	}
+	d.gets(0, 2, 0)
+	if !slices.Equal(d.holds, []int64{1}) {
+		t.Errorf("holds %v before the report is delivered, want [1]", d.holds)
+	}
+	d.records.reported(1)
+	d.gets(0, 3, 0)
+	if !slices.Equal(d.holds, []int64{2}) {
+		t.Errorf("holds %v, want [2]", d.holds)
 	}
 }
 
