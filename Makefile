@@ -86,7 +86,7 @@ test-jobs: cc python3 ## jobs as processes of this machine: trained, scaled, kil
 
 # Tests of the tag torch run real PyTorch; package test/torch finds it, and fails without it.
 test-torch: torch torch-debian cc ## tests with real PyTorch, 1.13 from Debian and 2.x from PyPI; ONLY=regexp
-	$(GO) test -json -tags torch -count=1 -p 1 -timeout 15m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
+	$(GO) test -json -tags torch -count=1 -p 1 -timeout 30m -run '$(or $(ONLY),^TestTorch)' $(TORCH_TESTS) | $(REPORT)
 
 # Half a minute the first time.
 torch-debian:

@@ -46,6 +46,9 @@ func TestTorchRunDisturbed(t *testing.T) {
 		for _, start := range starts {
 			t.Run(python.Name+" "+start, func(t *testing.T) {
 				records := 1200 + 60*n
+				if few {
+					records = 600
+				}
 				undisturbed := script(t, python, "learns.py", []string{strconv.Itoa(records), "fork", "0"}, "--num_workers=2")
 				allCounted(t, undisturbed, undisturbed.end(0), records)
 				want := undisturbed.testsRight()
