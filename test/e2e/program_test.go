@@ -352,7 +352,7 @@ func TestProgramRestricted(t *testing.T) {
 	}
 	r := &running{&submitted{namespace: ns, job: "large"}, ""}
 	t.Log(ns.elasticdl(slices.Concat([]string{"run", "--job_name=large", "--num_workers=1", "--image_name=" + reference, "--agent_image_name=" + image}, smallProgram,
-		[]string{`--cluster_spec_json={"pod_spec":{"securityContext":{"runAsNonRoot":true,"runAsUser":65532}}}`, "--", "python3", "/scripts/shm.py"})...))
+		[]string{"--run_as_user=65532", "--", "python3", "/scripts/shm.py"})...))
 	r.ended()
 	if lines := r.last("160 MiB came through shared memory, user 65532"); len(lines) != 1 {
 		t.Errorf("the program does not say that all came through shared memory, or is another user:\n%s", ns.elasticdl("logs", "large"))
