@@ -82,7 +82,7 @@ var packages = map[string]struct {
 	"agent":         {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing rpc wire worker"},
 	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction ps task timing rpc wire worker zoo"},
 	"local":         {shell, "credential identity job logline master pod role rpc wire"},
-	"program":       {shell, ""},
+	"program":       {shell, "logline"},
 	"manifest":      {pure, "job pod"},
 	"kube":          {shell, "checkpoint job kube/observe manifest pod role wire"},
 	"image":         {shell, "source/folder"},

@@ -36,5 +36,5 @@ func Fail(set *fake.Clientset, verb, resource string, n int, err error) {
 
 // Forbidden returns the error of a request that its user may not make.
 func Forbidden(verb, resource string) error {
-	return api.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("User %q cannot %s resource %q", "jane", verb, resource))
+	return api.NewForbidden(schema.GroupResource{Resource: resource}, "", fmt.Errorf("%s cannot %s resource %q", `User "jane"`, verb, resource))
 }
