@@ -40,6 +40,7 @@ var played = []play{
 	{page: "docs/checkpoints.md", section: "Buckets", by: "cmd/elasticdl/cli TestStories"},
 	{page: "docs/failures.md", section: "Events", by: "test/e2e TestNodesLost"},
 	{page: "docs/from-torchrun.md", by: byPages},
+	{page: "docs/jobs.md", by: "cmd/elasticdl/cli TestStories, cmd/elasticdl/cli TestJobStories, test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", by: "test/e2e TestGKETutorial"},
 	{page: "docs/predict.md", begins: "elasticdl evaluate --runtime=local", by: byPages},
 	{page: "docs/your-code-on-the-cluster.md", by: "test/e2e TestProgramAsItStands, cmd/elasticdl/cli TestZoo, cmd/elasticdl/cli TestUpload"},
