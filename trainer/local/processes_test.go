@@ -190,8 +190,11 @@ func TestPodsAreToldWhoTheyAre(t *testing.T) {
 		pod.PS:     "ps --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO",
 		pod.Worker: "worker --master_address=127.0.0.1:1 --index=4 --launch=7 --log_level=INFO --threads=1",
 	} {
-		want += " as " + identity.Name{Job: "uid-1", ID: pod.ID{Role: role, Index: 4}, Incarnation: 7}.String()
-		r := newCrew(t, "who")
+		r, id := newCrew(t, "who"), pod.ID{Role: role, Index: 4}
+		if role == pod.Worker {
+			want += " --scratch_dir=" + r.config.scratch(id)
+		}
+		want += " as " + identity.Name{Job: "uid-1", ID: id, Incarnation: 7}.String()
 		create(t, r, role, 4)
 		if e := <-r.Events(); e.Exit.Reason != want {
 			t.Errorf("%v was told %q, expected %q", role, e.Exit.Reason, want)
