@@ -157,7 +157,7 @@ var tours = []tour{
 		page: "docs/tutorials/this-machine.md",
 		says: []string{
 			`Loss = \d`, `Evaluation metrics\[v=\d`, `(?m)^worker-4 +(Running|Pending|Succeeded)`, `(?m)^job test-mnist Succeeded`,
-			`(?m)^World 1 formed: 4 workers`, `(?m)^Scaled from 4 to 6 workers`, `(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
+			`(?m)^World \d+ formed: \d workers`, `(?m)^Scaled from 4 to 6 workers`, `(?m)^job test-mnist-allreduce Succeeded`, `(?m)^job guess Succeeded`,
 		},
 		smaller: smaller{patient[0]: patient[1], "--num_epochs=20": "--num_epochs=10"},
 	},
