@@ -269,7 +269,13 @@ func (a *agent) work(ctx context.Context) error {
 		if arrival.Failures, err = a.live(ctx, next); err != nil {
 			return err
 		}
+		arrival.Finished = a.finished()
 	}
+}
+
+// finished reports whether all processes have ended with 0, and by themselves.
+func (a *agent) finished() bool {
+	return !slices.ContainsFunc(a.procs, func(p *process) bool { return p == nil || p.lives() || p.exit.Failed() || p.exit.Stopped })
 }
 
 // listen makes the store for the next world, if this worker comes to be its first. The one of the world that it leaves is served until

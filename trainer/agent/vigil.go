@@ -236,11 +236,6 @@ func (v *vigil) settled() bool {
 	return time.Since(v.since) > partLimit || !slices.ContainsFunc(v.procs, func(p *process) bool { return p.member && p.keeps() && p.waits == nil })
 }
 
-// finished reports whether all processes have ended with 0.
-func (v *vigil) finished() bool {
-	return !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() || p.exit.Failed() })
-}
-
 // gone reports whether all processes have ended.
 func (v *vigil) gone() bool { return !slices.ContainsFunc(v.procs, (*process).lives) }
 

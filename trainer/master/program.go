@@ -176,13 +176,17 @@ func (g *program) rewind() error {
 	return nil
 }
 
-// arrives takes what a worker says of its processes in the world that it comes from.
-func (g *program) arrives(a *wire.Arrival) {
+// arrives takes what a worker says of its processes in the world that it comes from, and reports whether that was the end of the program:
+// a worker that is called back for one that joins may come when its processes have ended.
+func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	g.keeps = g.keeps || a.GetCrew().GetKeeps()
 	world, _ := g.m.ring.meeting.World()
 	delete(g.finished, int(a.Worker))
 	if a.Formation == 0 || a.Formation != world.Formation {
-		return
+		return false
+	}
+	if a.Finished {
+		g.finished[int(a.Worker)] = a.Formation
 	}
 	if g.came != a.Formation {
 		g.came, g.failed = a.Formation, nil
@@ -193,6 +197,7 @@ func (g *program) arrives(a *wire.Arrival) {
 	for _, f := range a.Failures {
 		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid", f.Pid, "reason", reason(f))
 	}
+	return g.done()
 }
 
 // judge charges the program with the end of its last world, if it was its own fault: then no member was lost or asked to leave, and no

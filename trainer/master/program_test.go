@@ -171,6 +171,32 @@ func TestProgramSucceeds(t *testing.T) {
 	})
 }
 
+// Workers that are called back for one that joins when their processes have ended with 0 have come to the end of the job, and begin nothing anew.
+func TestProgramSucceedsAsOneJoins(t *testing.T) {
+	for _, by := range []string{"arrival", "heartbeat"} {
+		t.Run(by, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, a, b := startProgram(t, 0)
+				if _, err := w.Scale(t.Context(), &wire.ScaleRequest{Workers: 3}); err != nil {
+					t.Fatal(err)
+				}
+				synctest.Wait()
+				c := w.peer(2)
+				if by == "heartbeat" {
+					a.says(func(r *wire.HeartbeatRequest) { r.Finished = 1 })
+				} else {
+					a.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true})
+				}
+				b.arrive(&wire.Arrival{Formation: 1, Round: -1, Finished: true})
+				w.finish(a, b, c)
+				if w.status.State != string(job.Succeeded) || w.status.Life != 1 {
+					t.Errorf("status %v", w.status)
+				}
+			})
+		})
+	}
+}
+
 // Workers that come without a state, as programs do that keep none, begin no new life, and a newcomer begins with them.
 func TestProgramGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {

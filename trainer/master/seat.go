@@ -190,8 +190,9 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 		return // it is told so by GetTask
 	}
 	r.damaged(a)
-	if r.m.program != nil {
-		r.m.program.arrives(a)
+	if r.m.program != nil && r.m.program.arrives(a) {
+		r.m.advance(time.Now())
+		return
 	}
 	round := a.Round
 	if a.Formation <= r.void {

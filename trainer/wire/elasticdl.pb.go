@@ -1666,6 +1666,7 @@ type Arrival struct {
 	Idle          bool                   `protobuf:"varint,12,opt,name=idle,proto3" json:"idle,omitempty"`          // if broken: when nobody had anything to bring to a round
 	Crew          *Crew                  `protobuf:"bytes,20,opt,name=crew,proto3" json:"crew,omitempty"`           // of a program: the processes that it brings
 	Failures      []*Failure             `protobuf:"bytes,21,rep,name=failures,proto3" json:"failures,omitempty"`   // of a program: its processes that failed by themselves in the world that it comes from
+	Finished      bool                   `protobuf:"varint,22,opt,name=finished,proto3" json:"finished,omitempty"`  // of a program: all its processes have ended with 0 in the world that it comes from
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1796,6 +1797,13 @@ func (x *Arrival) GetFailures() []*Failure {
 		return x.Failures
 	}
 	return nil
+}
+
+func (x *Arrival) GetFinished() bool {
+	if x != nil {
+		return x.Finished
+	}
+	return false
 }
 
 // Crew is the processes of a program on one worker.
@@ -3686,7 +3694,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x06ledger\x18\b \x01(\bR\x06ledger\x12\x12\n" +
 	"\x04join\x18\a \x01(\bR\x04join\x12\x12\n" +
 	"\x04over\x18\x14 \x01(\bR\x04over\x12\x10\n" +
-	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\x84\x03\n" +
+	"\x03cut\x18\x06 \x01(\x03R\x03cut\"\xa0\x03\n" +
 	"\aArrival\x12\x16\n" +
 	"\x06worker\x18\x01 \x01(\x05R\x06worker\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x1c\n" +
@@ -3702,7 +3710,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x05works\x18\v \x01(\bR\x05works\x12\x12\n" +
 	"\x04idle\x18\f \x01(\bR\x04idle\x12#\n" +
 	"\x04crew\x18\x14 \x01(\v2\x0f.elasticdl.CrewR\x04crew\x12.\n" +
-	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\"h\n" +
+	"\bfailures\x18\x15 \x03(\v2\x12.elasticdl.FailureR\bfailures\x12\x1a\n" +
+	"\bfinished\x18\x16 \x01(\bR\bfinished\"h\n" +
 	"\x04Crew\x12\x1c\n" +
 	"\tprocesses\x18\x01 \x01(\x05R\tprocesses\x12\x16\n" +
 	"\x06source\x18\x02 \x01(\x05R\x06source\x12\x14\n" +
