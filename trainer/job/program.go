@@ -57,7 +57,7 @@ var forModels = []Type{Train, Evaluate, Predict}
 var programFlags = []Flag{
 	{Name: "nproc_per_node", Topic: Processes, Effect: Everywhere, Usage: "processes of each worker; auto: one for each GPU or else processor", bind: func(c *Command) value { return processes(&c.Job.Program.Processes) }},
 	{Name: "nnodes", Topic: Processes, Effect: Everywhere, Usage: "N or MIN:MAX, as torchrun has it: --num_workers, --min_workers and --max_workers", bind: func(c *Command) value { return nodes(c) }},
-	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program before the job fails; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
+	{Name: "max_restarts", Topic: Processes, Effect: Everywhere, Usage: "failures of the program that the job survives [0]; changes of the world are not charged", bind: func(c *Command) value { return number(&c.Job.Program.MaxRestarts) }},
 	{Name: "module", Short: "m", Topic: Processes, Effect: Everywhere, Usage: "the first word is a Python module, as with python -m", bind: func(c *Command) value { return boolean(&c.Job.Program.Module) }},
 	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return text(&c.Job.Program.StartMethod) }},

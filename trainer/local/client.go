@@ -498,6 +498,10 @@ func (d dir) stored() (*wire.JobStatus, error) {
 			at = written.ModTime() // a second before it died, or less
 		}
 		conclude(status, job.Failed, "launcher died", at)
+		var j job.Job
+		if d.readJSON("job.json", &j) == nil && j.Resumable(job.Failed) == nil {
+			status.Reason += "; go on with: elasticdl resume " + d.name()
+		}
 	}
 	return status, nil
 }

@@ -157,7 +157,11 @@ func TestStatusOfADeadLauncher(t *testing.T) {
 		t.Fatalf("list: %v, %v", jobs, err)
 	}
 	for _, s := range jobs {
-		if s.State != "Failed" || s.Reason != "launcher died" {
+		want := "launcher died"
+		if s.Name == "killed" {
+			want += "; go on with: elasticdl resume killed"
+		}
+		if s.State != "Failed" || s.Reason != want {
 			t.Errorf("status of %s: %v", s.Name, s)
 		}
 		if ended := s.EndedUnixMs > 0; ended != (s.Name == "killed") || s.EndedUnixMs > time.Now().UnixMilli() {

@@ -88,5 +88,5 @@
 //  3. A process that was started has an owner that waits for it, the launcher, and that ends it when
 //     it ends itself. Its end is told to the master that lives, or to the next one, and once to each; before that its whole group was killed.
 //  4. One master lives at a time. What a dead one has asked for and the launcher has not done yet is not done any more.
-//  5. A job whose launcher died before a final state was written is Failed: "launcher died".
+//  5. A job whose launcher died before a final state was written is Failed: "launcher died", and how to resume it.
 package local

@@ -78,6 +78,9 @@ func helper(what string) int {
 	case "starter": // the job's name is what its child would be
 		j := job.Default()
 		j.Name, _ = strings.CutPrefix(os.Getenv(childEnv), "detached ")
+		if j.Name == "killed" { // the others cannot be resumed
+			j.CheckpointDir = "checkpoints"
+		}
 		os.Setenv(helperEnv, "job") // of the processes of the job
 		h, err := Start(context.Background(), j, StartOptions{Detach: j.Name != os.Getenv(childEnv)})
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -259,8 +260,11 @@ func skipTo(file *os.File, lines int64) error {
 	return err
 }
 
-// lastLine is what a log ends with: the last line, or that of the panic whose stack
-// comes behind it, as far as the last 64 kilobytes have it.
+// signalled matches the first line of what Go's runtime writes about a signal that ends the process.
+var signalled = regexp.MustCompile(`^SIG[A-Z0-9]+: `)
+
+// lastLine returns what a log ends with: the last line, or the one that Go's runtime writes before stacks and registers, of a panic,
+// a fatal error or a signal ("SIGSEGV: segmentation violation"), as far as the last 256 kilobytes have it.
 func lastLine(path string) string {
 	file, err := os.Open(path)
 	if err != nil {
@@ -271,12 +275,12 @@ func lastLine(path string) string {
 	if err != nil {
 		return ""
 	}
-	end := make([]byte, min(info.Size(), 64<<10))
+	end := make([]byte, min(info.Size(), 256<<10))
 	n, _ := file.ReadAt(end, info.Size()-int64(len(end)))
 	lines := strings.Split(strings.TrimSpace(string(end[:n])), "\n")
 	for _, line := range slices.Backward(lines) {
 		switch {
-		case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "):
+		case strings.HasPrefix(line, "panic: "), strings.HasPrefix(line, "fatal error: "), signalled.MatchString(line):
 			return line
 		case strings.HasPrefix(line, "[signal "): // of a panic that is the line above
 		case strings.HasPrefix(line, "["), strings.HasPrefix(line, "elasticdl "): // no stack

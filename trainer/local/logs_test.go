@@ -159,8 +159,11 @@ func TestLogsFollowUntilCancelled(t *testing.T) {
 
 func TestLastLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"panic: a\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1 +0x1\n": "panic: a",
-		"panic: old\n\n\t/x.go:1\n[2026-01-02] again\nelasticdl ps: b\n":    "elasticdl ps: b",
+		"panic: a\n\ngoroutine 1 [running]:\nmain.main()\n\t/x.go:1 +0x1\n":                                                                              "panic: a",
+		"panic: old\n\n\t/x.go:1\n[2026-01-02] again\nelasticdl ps: b\n":                                                                                 "elasticdl ps: b",
+		"[2026-01-02] [INFO] step\nSIGSEGV: segmentation violation\nPC=0x40816e m=0\n\ngoroutine 1 [running]:\nmain.main()\n\nrip    0x40\ngs     0x0\n": "SIGSEGV: segmentation violation",
+		"SIGSEGV: segmentation violation\ngs     0x0\n[2026-01-02] again\nelasticdl ps: b\n":                                                             "elasticdl ps: b",
+		"fatal error: unexpected signal\n[signal SIGSEGV: segmentation violation code=0x1]\n\ngoroutine 1 [running]:\n":                                  "fatal error: unexpected signal",
 		"": "", "one": "one", "one\ntwo\n": "two", strings.Repeat("x", 3000) + "\nend\n\n": "end",
 	} {
 		path := t.TempDir() + "/log"
