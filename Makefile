@@ -59,7 +59,7 @@ release: ## build/release: binaries for linux/amd64 and linux/arm64, beside each
 
 demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of examples/mnist/data
 	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data
-	$(ELASTICDL) train --runtime=local --model_zoo=model_zoo \
+	$(ELASTICDL) train --runtime=local \
 	  --model_def=mnist.mnist_functional_api.custom_model \
 	  --training_data=$(BUILD)/demo/mnist/train --validation_data=$(BUILD)/demo/mnist/test \
 	  --num_epochs=5 --minibatch_size=64 --num_minibatches_per_task=16 \
@@ -68,7 +68,7 @@ demo: build ## train MNIST here: 2 parameter servers, 4 workers, the digits of e
 
 demo-allreduce: build ## the same without servers: a ring of 4 workers
 	$(ELASTICDL) dataset mnist $(BUILD)/demo/mnist --source examples/mnist/data
-	$(ELASTICDL) train --runtime=local --model_zoo=model_zoo \
+	$(ELASTICDL) train --runtime=local \
 	  --model_def=mnist.mnist_functional_api.custom_model \
 	  --training_data=$(BUILD)/demo/mnist/train --validation_data=$(BUILD)/demo/mnist/test \
 	  --num_epochs=5 --minibatch_size=64 --num_minibatches_per_task=4 \
