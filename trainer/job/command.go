@@ -231,7 +231,7 @@ func (c *Command) note() {
 		c.Notes = append(c.Notes, "no effect with --runtime=local: "+strings.Join(cluster, ", "))
 	}
 	if len(gone) > 0 {
-		c.Notes = append(c.Notes, "no effect in this version: "+strings.Join(gone, ", "))
+		c.Notes = append(c.Notes, "no effect: "+strings.Join(gone, ", "))
 	}
 }
 

@@ -162,7 +162,7 @@ func TestRunNotes(t *testing.T) {
 		t.Errorf("a job to train has a program: %+v", c.Job.Program)
 	}
 	c, err = Parse(Run, strings.Fields("--runtime=local --standalone --rdzv_backend=c10d --monitor_interval=5 main.py"))
-	if err != nil || len(c.Notes) != 1 || !strings.HasPrefix(c.Notes[0], "no effect in this version: --standalone (") || !strings.Contains(c.Notes[0], "--monitor_interval") || c.Job.Program.Command[0] != "main.py" {
+	if err != nil || len(c.Notes) != 1 || !strings.HasPrefix(c.Notes[0], "no effect: --standalone (") || !strings.Contains(c.Notes[0], "--monitor_interval") || c.Job.Program.Command[0] != "main.py" {
 		t.Errorf("%q, %v", c.Notes, err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math"
 	"os"
 	"path"
@@ -18,6 +19,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/data/dataset"
+	"github.com/elasticdl/elasticdl/trainer/local"
 )
 
 func checkpointCommand() *cobra.Command {
@@ -26,7 +28,8 @@ func checkpointCommand() *cobra.Command {
 		Short: "List, show, check and export the checkpoints of a job",
 		Long: `List, show, check and export the checkpoints of a job.
 
-DIR is a directory of commits, the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A commit
+DIR is a directory of commits, the --checkpoint_dir of a job: a path, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX. A name that
+is no path is that of a job of this machine that has no --checkpoint_dir given. A commit
 is the whole model at one version, with the optimizer's slots and the list of the records that are in it. It is complete
 when it has a commit.json, which is written last.`,
 		Example: "  elasticdl checkpoint ls ckpt\n" +
@@ -95,13 +98,18 @@ func (c *commits) command(cmd *cobra.Command, most int, run func(cmd *cobra.Comm
 }
 
 func (c *commits) open(ctx context.Context) (checkpoint.Dir, error) {
-	const expected = "expected the directory of a job's commits, its --checkpoint_dir"
+	const expected = "expected the directory of a job's commits, its --checkpoint_dir, or the name of a job of this machine that has none given"
 	if name := path.Base(c.name); strings.HasPrefix(name, "commit-") {
 		return checkpoint.Dir{}, fmt.Errorf("DIR=%s: it is one commit; name the directory that it is in, and its number: %s %s",
 			c.name, strings.TrimSuffix(strings.TrimSuffix(c.name, "/"), "/"+name), strings.TrimLeft(strings.TrimPrefix(name, "commit-"), "0"))
 	}
 	if !strings.Contains(c.location, "://") {
 		info, err := os.Stat(c.location)
+		if own, e := local.CheckpointDir(c.location); e == nil && errors.Is(err, fs.ErrNotExist) {
+			if its, e := os.Stat(own); e == nil {
+				c.location, c.name, info, err = own, own, its, nil
+			}
+		}
 		switch {
 		case err != nil:
 			return checkpoint.Dir{}, fmt.Errorf("DIR=%s: %w; %s", c.name, errors.Unwrap(err), expected)
