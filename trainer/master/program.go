@@ -27,16 +27,24 @@ const beginnings = 32
 // each world. The mutex is held in every call.
 type program struct {
 	m        *master
-	dataset  *wire.Dataset   // nil: nobody has asked for records
-	loaded   bool            // the last world begins with a state that a process has read: all were lost, or it is the first
-	behind   bool            // that state was read, perhaps, and the queue knows of none of its records
-	had      *ledger.Ledger  // what that has of the records; nil: it was seen to, or there is none
-	keeps    bool            // processes keep their state from one world to the next
-	restarts int             // failures that were charged
-	came     int64           // the formation that failed and arrived are of
-	failed   []*wire.Failure // in that world
-	arrived  map[int]bool    // workers that have come from it
-	finished map[int]int64   // by worker: the formation whose processes have all ended with 0
+	dataset  *wire.Dataset  // nil: nobody has asked for records
+	loaded   bool           // the last world begins with a state that a process has read: all were lost, or it is the first
+	behind   bool           // that state was read, perhaps, and the queue knows of none of its records
+	had      *ledger.Ledger // what that has of the records; nil: it was seen to, or there is none
+	keeps    bool           // processes keep their state from one world to the next
+	restarts int            // failures that were charged
+	failures int            // failures that are told, charged or not
+	last     string         // the last of them, in words
+	came     int64          // the formation that failed and arrived are of
+	failed   []failure      // in that world
+	arrived  map[int]bool   // workers that have come from it
+	finished map[int]int64  // by worker: the formation whose processes have all ended with 0
+}
+
+// failure is the end of a process of a worker.
+type failure struct {
+	*wire.Failure
+	worker int32
 }
 
 func newProgram(m *master) *program {
@@ -46,6 +54,8 @@ func newProgram(m *master) *program {
 // savedProgram is what the next master has to know of a program.
 type savedProgram struct {
 	Restarts int      `json:"restarts,omitempty"`
+	Failures int      `json:"failures,omitempty"`
+	Last     string   `json:"last,omitempty"`
 	Dataset  *dataset `json:"dataset,omitempty"`
 }
 
@@ -59,7 +69,7 @@ type dataset struct {
 }
 
 func (g *program) save() *savedProgram {
-	s := &savedProgram{Restarts: g.restarts}
+	s := &savedProgram{Restarts: g.restarts, Failures: g.failures, Last: g.last}
 	if d := g.dataset; d != nil {
 		s.Dataset = &dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 	}
@@ -71,7 +81,7 @@ func (g *program) restore(s *savedProgram) error {
 	if s == nil {
 		return nil
 	}
-	g.restarts = s.Restarts
+	g.restarts, g.failures, g.last = s.Restarts, s.Failures, s.Last
 	if d := s.Dataset; d != nil {
 		g.dataset = &wire.Dataset{Size: d.Size, Epochs: d.Epochs, Shuffle: d.Shuffle, Seed: d.Seed, Task: d.Task}
 		return g.m.plan(g.shards(), nil)
@@ -193,8 +203,8 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 		clear(g.arrived)
 	}
 	g.arrived[int(a.Worker)] = true
-	g.failed = append(g.failed, a.Failures...)
 	for _, f := range a.Failures {
+		g.failed = append(g.failed, failure{f, a.Worker})
 		g.m.Log.Warn("A process of the program failed", "worker", a.Worker, "rank", f.Rank, "pid", f.Pid, "reason", reason(f))
 	}
 	return g.done()
@@ -206,16 +216,39 @@ func (g *program) judge(before rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
 	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
-	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) || slices.ContainsFunc(failed, fromOutside) {
+	if len(failed) == 0 || lost || g.m.ring.leaving(before.Members) {
+		return nil
+	}
+	if slices.ContainsFunc(failed, fromOutside) {
+		if killed := slices.DeleteFunc(failed, func(f failure) bool { return f.Excused || !fromOutside(f) }); len(killed) > 0 {
+			g.note(first(killed), "not charged, the program starts again")
+		}
 		return nil
 	}
 	g.restarts++
+	root := first(failed)
 	if g.restarts <= g.m.Job.Program.MaxRestarts {
+		g.note(root, "charged, the program starts again")
 		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
 		return nil
 	}
-	root := slices.MinFunc(failed, func(a, b *wire.Failure) int { return cmp.Compare(a.UnixMs, b.UnixMs) })
-	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root))
+	g.note(root, "charged, the job fails")
+	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root.Failure))
+}
+
+// first returns the failure that came first: the others may follow from it.
+func first(failed []failure) failure {
+	return slices.MinFunc(failed, func(a, b failure) int { return cmp.Compare(a.UnixMs, b.UnixMs) })
+}
+
+// keptFailure is how many bytes of a failure's words are kept: they are in the record.
+const keptFailure = 500
+
+// note has the status tell a failure, and what follows from it.
+func (g *program) note(f failure, then string) {
+	why := reason(f.Failure)
+	g.failures++
+	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s; %s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
 }
 
 // times says how often the program was started again.
@@ -229,7 +262,7 @@ func (g *program) times() string {
 }
 
 // fromOutside reports whether a process was ended from outside: by a signal that a program does not give itself when it goes wrong.
-func fromOutside(f *wire.Failure) bool {
+func fromOutside(f failure) bool {
 	if f.Excused {
 		return true
 	}
@@ -291,5 +324,6 @@ func (g *program) advance(now time.Time) {
 // describe adds to the status.
 func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
+	s.Failures, s.Failure = int32(g.failures), g.last
 	s.Program = g.m.Job.Title()
 }

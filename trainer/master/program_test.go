@@ -67,16 +67,18 @@ func (w *world) fails(want string) {
 // However many processes fail of one world by themselves, the program has failed once; not if somebody else did it to them.
 func TestProgramIsCharged(t *testing.T) {
 	own := &wire.Failure{Code: 1}
+	const charged, uncharged = "; charged, the program starts again", "; not charged, the program starts again"
 	for name, c := range map[string]struct {
 		failures []*wire.Failure
 		charged  int32
+		told     string
 	}{
-		"one":        {[]*wire.Failure{own}, 1},
-		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV)}}, 1},
-		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL)}}, 0},
-		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0},
-		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0},
-		"none":       {nil, 0},
+		"one":        {[]*wire.Failure{own}, 1, "rank 0 of worker-0 (pid 0): exit code 1" + charged},
+		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7, UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): signal 11 (segmentation fault)" + charged},
+		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0, "rank 1 of worker-0 (pid 7): signal 9 (killed)" + uncharged},
+		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0, "rank 0 of worker-0 (pid 0): signal 15 (terminated)" + uncharged},
+		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
+		"none":       {nil, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
@@ -91,6 +93,9 @@ func TestProgramIsCharged(t *testing.T) {
 				}
 				if s := w.look(); s.Restarts != c.charged || s.MaxRestarts != 1 || s.Life != 1 || s.State != string(job.Running) || s.Program != "main.py" {
 					t.Errorf("status %v, want %d restarts", s, c.charged)
+				}
+				if s := w.look(); s.Failure != c.told || s.Failures != int32(min(1, len(c.told))) {
+					t.Errorf("%d failures, the last: %q, want %q", s.Failures, s.Failure, c.told)
 				}
 			})
 		})
@@ -306,7 +311,7 @@ func TestProgramMasterComesBack(t *testing.T) {
 		r.follow()
 		a, b = r.peer(0), r.peer(1)
 		time.Sleep(time.Minute)
-		if s := r.look(); s.Restarts != 1 || s.RecordsTotal != 24 || s.State != string(job.Running) {
+		if s := r.look(); s.Restarts != 1 || s.Failures != 1 || s.Failure == "" || s.RecordsTotal != 24 || s.State != string(job.Running) {
 			t.Errorf("status %v", s)
 		}
 		if _, err := r.asks(0, d); err != nil {

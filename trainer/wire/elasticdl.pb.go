@@ -2662,8 +2662,10 @@ type JobStatus struct {
 	Type             string                 `protobuf:"bytes,29,opt,name=type,proto3" json:"type,omitempty"`                                         // of the job: train, evaluate, predict, run
 	Restarts         int32                  `protobuf:"varint,31,opt,name=restarts,proto3" json:"restarts,omitempty"`                                // of a program: failures of it that were charged
 	MaxRestarts      int32                  `protobuf:"varint,32,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
-	Program          string                 `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"` // its command
-	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"` // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
+	Program          string                 `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`    // its command
+	Failures         int32                  `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"` // of a program: how often processes of it failed, charged or not, so that it was started again or the job has failed
+	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`    // the last of these, as in "rank 1 of worker-1 (pid 7678): signal 9 (killed); not charged, the program starts again"; empty: none
+	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache
 }
@@ -2918,6 +2920,20 @@ func (x *JobStatus) GetMaxRestarts() int32 {
 func (x *JobStatus) GetProgram() string {
 	if x != nil {
 		return x.Program
+	}
+	return ""
+}
+
+func (x *JobStatus) GetFailures() int32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *JobStatus) GetFailure() string {
+	if x != nil {
+		return x.Failure
 	}
 	return ""
 }
@@ -3779,7 +3795,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xf2\a\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xa8\b\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -3818,7 +3834,9 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\x04type\x18\x1d \x01(\tR\x04type\x12\x1a\n" +
 	"\brestarts\x18\x1f \x01(\x05R\brestarts\x12!\n" +
 	"\fmax_restarts\x18  \x01(\x05R\vmaxRestarts\x12\x18\n" +
-	"\aprogram\x18! \x01(\tR\aprogram\x12\x18\n" +
+	"\aprogram\x18! \x01(\tR\aprogram\x12\x1a\n" +
+	"\bfailures\x18\" \x01(\x05R\bfailures\x12\x18\n" +
+	"\afailure\x18# \x01(\tR\afailure\x12\x18\n" +
 	"\awaiting\x18\x17 \x01(\tR\awaiting\"\x9d\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x10\n" +

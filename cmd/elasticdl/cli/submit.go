@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -232,7 +233,7 @@ func showPods(ctx context.Context, client *kube.Client, name string, out io.Writ
 	for {
 		began := time.Now()
 		if s, err := client.Status(ctx, name); err == nil && s.State != string(job.Stopping) {
-			lines := append(anewNews(before, s), podNews(before, s)...)
+			lines := slices.Concat(anewNews(before, s), failureNews(before, s), podNews(before, s))
 			if s.Reason != before.GetReason() && s.State == string(job.Pending) && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
 				lines = append(lines, "job Pending: "+oneLine(s.Reason))
 			}

@@ -223,6 +223,14 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 	return fmt.Sprintf("[%s] %s", age(s, now), strings.Join(parts, "  "))
 }
 
+// failureNews returns the line to say if a process of a program has failed between two statuses, none if none has.
+func failureNews(before, after *wire.JobStatus) []string {
+	if after.Failures <= before.GetFailures() {
+		return nil
+	}
+	return []string{"the program failed: " + oneLine(after.Failure)}
+}
+
 // news is what has happened between two statuses: pods, evaluations, epochs.
 func news(before, after *wire.JobStatus) []string {
 	before, after = plain(before), plain(after)
@@ -233,6 +241,7 @@ func news(before, after *wire.JobStatus) []string {
 	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers { // none are wanted at the end
 		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
 	}
+	lines = append(lines, failureNews(before, after)...)
 	if after.World > before.GetWorld() && after.WorldSize > 0 {
 		lines = append(lines, ring(after))
 	}
@@ -314,8 +323,9 @@ func summary(s *wire.JobStatus, logs string) string {
 		}
 		fmt.Fprintln(w)
 	}
-	if s.Restarts > 0 {
-		fmt.Fprintf(w, "  program\t%s (--max_restarts=%d)\n", count(int64(s.Restarts), "failure"), s.MaxRestarts)
+	if s.Failures > 0 {
+		fmt.Fprintf(w, "  program\t%s (%d charged, --max_restarts=%d)\n", count(int64(s.Failures), "failure"), s.Restarts, s.MaxRestarts)
+		fmt.Fprintf(w, "  last failure\t%s\n", oneLine(s.Failure))
 	}
 	if n := len(s.Evaluations); n > 0 {
 		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
@@ -414,8 +424,9 @@ func statusText(s *wire.JobStatus, now time.Time) string {
 	row("Checkpoint", saved(s, now))
 	row("Output", result(s))
 	row("Note", anew(s))
-	if s.Restarts > 0 {
-		row("Restarts", fmt.Sprintf("%d of %d failures allowed (--max_restarts)", s.Restarts, s.MaxRestarts))
+	if s.Failures > 0 {
+		row("Failures", fmt.Sprintf("%d of the program: %d charged, %d allowed (--max_restarts)", s.Failures, s.Restarts, s.MaxRestarts))
+		row("Last failure", oneLine(s.Failure))
 	}
 	if s.Relaunched > 0 || s.Requeued > 0 {
 		row("Recovery", fmt.Sprintf("%s replaced, %s taken back", count(s.Relaunched, "pod"), count(s.Requeued, "task")))
@@ -540,7 +551,10 @@ func metricsOf(e *wire.Evaluation) []evaluation.Metric {
 }
 
 func percent(s *wire.JobStatus) string {
-	if s.RecordsTotal <= 0 {
+	switch {
+	case s.RecordsTotal <= 0 && s.Program != "": // how far it is it alone knows
+		return "-"
+	case s.RecordsTotal <= 0:
 		return "0%"
 	}
 	return fmt.Sprintf("%d%%", s.RecordsDone*100/s.RecordsTotal)

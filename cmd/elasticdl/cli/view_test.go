@@ -240,6 +240,34 @@ func TestAnew(t *testing.T) {
 	}
 }
 
+// A process of a program that failed is told once, and how many failures were charged; how far a program without records is nobody knows.
+func TestProgramFailureShown(t *testing.T) {
+	const words = "rank 1 of worker-1 (pid 7678): signal 9 (killed); not charged, the program starts again"
+	before := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3}
+	s := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3, Restarts: 1, Failures: 2, Failure: words}
+	if got, want := news(before, s), []string{"the program failed: " + words}; !slices.Equal(got, want) {
+		t.Errorf("news %q, want %q", got, want)
+	}
+	if got := news(s, s); len(got) != 0 {
+		t.Errorf("said again: %q", got)
+	}
+	text := statusText(s, start)
+	for _, want := range []string{"2 of the program: 1 charged, 3 allowed (--max_restarts)\n", words + "\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q in the status:\n%s", want, text)
+		}
+	}
+	if text := summary(s, "logs"); !strings.Contains(text, words+"\n") {
+		t.Errorf("no %q in the summary:\n%s", words, text)
+	}
+	if text := statusText(before, start); strings.Contains(text, "ailure") {
+		t.Errorf("nothing has failed:\n%s", text)
+	}
+	if text := listText([]*wire.JobStatus{s}, false, start); strings.Contains(text, "%") {
+		t.Errorf("a progress that nobody knows:\n%s", text)
+	}
+}
+
 // Of a pod on a cluster each thing is said once, though its end is seen several times.
 func TestNewsOfCluster(t *testing.T) {
 	golden(t, "news-cluster", strings.Join(podNews(nil, clustered()), "\n")+"\n")
