@@ -108,7 +108,10 @@ func (w *world) dialer() rpc.Dialer {
 // master's life of the model, or a user.
 func (w *world) dial(lis *memnet.Listener) *speak.Conn {
 	w.master = lis
-	return w.speaker(func(ctx context.Context, request any) identity.Header { return w.header(speak.ID(ctx, request)) })
+	self := w.self // a master that follows has another
+	return w.speaker(func(ctx context.Context, request any) identity.Header {
+		return w.headerTo(self, speak.ID(ctx, request))
+	})
 }
 
 // speaker connects whoever header says.
@@ -118,8 +121,11 @@ func (w *world) speaker(header speak.Header) *speak.Conn {
 	return conn
 }
 
-func (w *world) header(id pod.ID) identity.Header {
-	h := w.self.Header()
+func (w *world) header(id pod.ID) identity.Header { return w.headerTo(w.self, id) }
+
+// headerTo is what a pod says of itself to a master.
+func (w *world) headerTo(master *rpc.Self, id pod.ID) identity.Header {
+	h := master.Header()
 	h.Role, h.Index, h.Incarnation = id.Role, id.Index, w.pods.launch(id)
 	return h
 }
