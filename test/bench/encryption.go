@@ -124,7 +124,7 @@ func (e *exchange) close() {
 	}
 }
 
-// anyTLS is what anybody would make a connection of TLS 1.3 with.
+// anyTLS returns the settings that anybody would make a connection of TLS 1.3 with.
 func anyTLS() (*tls.Config, error) {
 	card, err := prove.Authority(jobUID).Issue(identity.Name{Job: jobUID, ID: pod.ID{Role: pod.PS}}, time.Now(), time.Hour)
 	if err != nil {
@@ -141,7 +141,7 @@ func anyTLS() (*tls.Config, error) {
 	return &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true, MinVersion: tls.VersionTLS13}, nil
 }
 
-// encryptedSteps is the time of a minibatch of the main job with two workers and two servers.
+// encryptedSteps measures the time of a minibatch of the main job with two workers and two servers.
 func encryptedSteps(ctx context.Context, b *bench) error {
 	step := func(change func(*job.Job)) side {
 		return func() (float64, error) {
@@ -192,7 +192,7 @@ func encryptedRecovery(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// encryptedStart is how long after its start the last of four workers of a ring has stepped.
+// encryptedStart measures how long after its start the last of four workers of a ring has stepped.
 func encryptedStart(ctx context.Context, b *bench) error {
 	start := func(change func(*job.Job)) side {
 		return func() (float64, error) {

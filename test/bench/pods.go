@@ -61,7 +61,7 @@ func (p *pods) end(ctx context.Context) {
 	}
 }
 
-// host is the address of a pod.
+// host returns the address of a pod.
 func (p *pods) host(i int) string { return fmt.Sprintf("10.231.77.%d", i+1) }
 
 // enter returns the words before a command that is to run in a pod.

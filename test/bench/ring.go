@@ -101,7 +101,7 @@ func (b *bench) ring(ctx context.Context, name string, processes int, pods *pods
 	return nil
 }
 
-// busBandwidth is what every rank sends at the least, in GB/s.
+// busBandwidth returns what every rank sends at the least, in GB/s.
 func busBandwidth(processes, floats int, seconds float64) float64 {
 	return 4 * float64(floats) * 2 * float64(processes-1) / float64(processes) / seconds / 1e9
 }
@@ -213,7 +213,7 @@ func ringRank(ctx context.Context, number, host string, plain bool) error {
 	}
 }
 
-// ringCalls is the seconds of a call in the median batch.
+// ringCalls returns the seconds of a call in the median batch.
 func ringCalls(m *mesh.Mesh, rank, size int, data, scratch []float32, calls, batches int) (float64, error) {
 	var all []float64
 	for i := range batches + 1 { // the first warms up

@@ -222,7 +222,7 @@ func undefined(cmd *cobra.Command, name string, given *[]string, next bool) *pfl
 	return f
 }
 
-// instead is "; did you mean --x?" for the flag of a command that is nearest to an unknown one, or where to look.
+// instead returns "; did you mean --x?" for the flag of a command that is nearest to an unknown one, or where to look.
 func instead(cmd *cobra.Command, name string) string {
 	var known []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {

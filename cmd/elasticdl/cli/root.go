@@ -139,7 +139,7 @@ func versionText() string {
 	return fmt.Sprintf("elasticdl %s %s %s/%s kernels=%s\n", cmp.Or(version, "dev"), runtime.Version(), runtime.GOOS, runtime.GOARCH, kernel.Name())
 }
 
-// topCommand is ElasticDL's name of what status shows with --watch.
+// topCommand makes the command of ElasticDL's name for what status shows with --watch.
 func topCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:                "top",
