@@ -196,7 +196,7 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 		return false
 	}
 	if a.Finished {
-		g.finished[int(a.Worker)] = a.Formation
+		g.heard(int(a.Worker), a.Formation)
 	}
 	if g.came != a.Formation {
 		g.came, g.failed = a.Formation, nil
