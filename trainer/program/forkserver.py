@@ -19,6 +19,7 @@ if not SAFE:
     del sys.path[0]  # of -c: modules of the working directory are the script's
 
 import array
+import atexit
 import ctypes
 import importlib
 import importlib.machinery
@@ -29,6 +30,8 @@ import runpy
 import site
 import socket
 import sysconfig
+import threading
+import time
 
 os.set_inheritable(3, False)
 sock = socket.socket(fileno=3)
@@ -233,8 +236,31 @@ class Listener:
         return None
 
 
+def rest():
+    """Wait, a second at most, until all threads that are not Python's sleep, at three looks in a row.
+
+    A thread of gloo's drops the tensors of its last collective some time after who waited for it has gone on. Before 3.14,
+    Python ends a thread that wants its lock while the interpreter ends, and inside C++ that aborts the process.
+    """
+    end, asleep = time.monotonic() + 1, 0
+    while asleep < 3 and time.monotonic() < end and len(os.listdir("/proc/self/task")) > 1:
+        time.sleep(0.001)  # gives Python's lock away: who waits for it can run now
+        pythons = {t.native_id for t in threading.enumerate()} | {threading.get_native_id()}
+        asleep += 1
+        for thread in os.listdir("/proc/self/task"):
+            try:
+                with open("/proc/self/task/%s/stat" % thread) as stat:
+                    state = stat.read().rpartition(")")[2].split()[0]
+            except OSError:
+                continue  # it has ended
+            if state != "S" and int(thread) not in pythons:
+                asleep = 0
+
+
 def prepare(order, process):
     """Give the interpreter the state that it has at the beginning of a script."""
+    if sys.version_info < (3, 14):
+        atexit.register(rest)  # the first that is registered is the last that runs
     # Each rank draws its own numbers, as after an import. The random module sees to that itself.
     generator = getattr(sys.modules.get("torch"), "default_generator", None)
     if generator is not None:

@@ -8,15 +8,19 @@ Cutting alone does not end every wait in a collective: when a connection ends gl
 and forgets the one whose message is on its way (``Pair::signalException`` leaves out the unbound buffers of ``tx_`` and
 ``rx_``). It would wait for as long as a collective may last. So nobody waits in gloo without a look at the cut now and then.
 
-Before 3.14, Python ends a thread that comes back from C++ while the interpreter ends; in gloo's destructor that aborts the
-process. So the interpreter waits for such threads before it ends, stops those that last, and never destroys the last group.
+Before 3.14, Python ends a thread that wants its lock while the interpreter ends; inside C++ that aborts the process. So the
+interpreter waits before it ends: for the threads in which groups are made and dropped, of which it stops those that last,
+and for gloo's own, each of which drops the tensors of its last collective some time after who waited for it has gone on. It
+never destroys the last group.
 """
 
 from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import signal
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -34,6 +38,8 @@ MAKE, TALK = timedelta(seconds=60), timedelta(minutes=30)
 LOOK = timedelta(milliseconds=100)
 #: How long the end of the interpreter waits for threads that are inside gloo. A destructor takes some 0.1 s, 1 s under load.
 REST = timedelta(seconds=2)
+#: How long it waits for gloo's threads, which need microseconds and a processor.
+SETTLE = timedelta(seconds=1)
 
 _MODERN = hasattr(c10d, "_world")  # torch ≥ 2.0: a ProcessGroup has backends
 
@@ -184,6 +190,31 @@ def _rest() -> None:
         libc.signal(int(stop), ctypes.cast(libc.pause, ctypes.c_void_p))  # as 3.14 does, which lets such threads wait for ever
         for t in last:
             signal.pthread_kill(t.ident or 0, stop)
+    if _watched is not None and sys.version_info < (3, 14):
+        _settle()
+
+
+def _settle() -> None:
+    """Waits until gloo's threads have dropped what they held: until all threads that are not Python's sleep, at three looks in a row."""
+    end = time.monotonic() + SETTLE.total_seconds()
+    asleep = 0
+    while asleep < 3 and time.monotonic() < end:
+        time.sleep(0.001)  # gives Python's lock away: who waits for it can run now
+        asleep = asleep + 1 if _all_sleep({t.native_id for t in threading.enumerate()} | {threading.get_native_id()}) else 0
+
+
+def _all_sleep(pythons: Set[Optional[int]]) -> bool:
+    """Reports whether all threads of the process sleep, but for those of Python."""
+    for thread in os.listdir("/proc/self/task"):
+        if int(thread) in pythons:
+            continue
+        try:
+            with open("/proc/self/task/%s/stat" % thread) as stat:
+                if stat.read().rpartition(")")[2].split()[0] != "S":
+                    return False
+        except OSError:
+            pass  # it has ended
+    return True
 
 
 _plain_wait: Any = dist.Work.wait

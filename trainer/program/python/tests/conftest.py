@@ -38,7 +38,9 @@ def job(tmp_path, forker):
     agents = []
 
     def start(n, *arguments, script="work.py", **env):
-        agent = Agent(str(tmp_path), forker, [os.path.join(HERE, script)] + [str(x) for x in arguments], n, env)
+        directory = tmp_path / str(len(agents))
+        directory.mkdir()
+        agent = Agent(str(directory), forker, [os.path.join(HERE, script)] + [str(x) for x in arguments], n, env)
         agents.append(agent)
         for _ in range(n):
             agent.start()

@@ -44,6 +44,13 @@ def test_every_record_once_and_all_end_together(job):
     assert len({r["updates"] for r in results}) == 1
 
 
+def test_the_end_waits_for_gloos_threads_to_drop_their_tensors(job):
+    for _ in range(4):
+        agent = job(3, script="last.py")
+        assert agent.until(lambda: all(p.code() is not None for p in agent.processes)), words(agent)
+        assert [p.code() for p in agent.processes] == [0, 0, 0], words(agent)
+
+
 def test_killed_and_frozen_beside_children_that_hold_the_sockets(job):
     agent = job(5, "--size", 3000, "--hold", "--workers", 1, "--pause", 0.005, "--epochs", 2)
     assert agent.stepping()
