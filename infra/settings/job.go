@@ -31,8 +31,8 @@ func (s *Settings) checkJob(p *Problems) {
 	}
 	_, err := manifest.Submit(&is)
 	before := *p // what was no job.Job in the first place has been told; what is wrong with one field now is told whole
-	for _, o := range single(errors.Join(is.Available(), err)) {
-		field, text := job.ByField(o)
+	for _, o := range job.ProblemsIn(errors.Join(is.Available(), err)) {
+		field, text := o.ByField()
 		path := strings.TrimSuffix("job."+field, ".")
 		if field == "namespace" || path != "job" && before.has(path) || slices.Contains(p.all, problem{path, text}) {
 			continue
@@ -82,21 +82,6 @@ func texts(types []job.Type) []string {
 	var all []string
 	for _, t := range types {
 		all = append(all, string(t))
-	}
-	return all
-}
-
-// single takes apart what was joined.
-func single(err error) (all []error) {
-	if err == nil {
-		return nil
-	}
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return []error{err}
-	}
-	for _, e := range joined.Unwrap() {
-		all = append(all, single(e)...)
 	}
 	return all
 }

@@ -267,7 +267,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.strategy", value: "Horovod", want: "Horovod: expected ParameterServerStrategy, AllreduceStrategy"},
 	{cloud: "gke", path: "job.numPS", value: "2", want: "2: strategy=AllreduceStrategy has no parameter servers", at: "job.numPS", also: map[string]string{"job.strategy": "AllreduceStrategy"}},
 	{cloud: "gke", path: "job.trainingData", want: "missing: name a RecordIO directory"},
-	{cloud: "gke", path: "job.validationData", at: "job.evaluationSteps", want: "200 needs validationData"},
+	{cloud: "gke", path: "job.validationData", at: "job.evaluationSteps", want: "200: needs validationData"},
 	{cloud: "gke", path: "job.namespace", value: "default", want: "default: the job is in the stack's own, platform.namespace, elasticdl: drop this"},
 	{cloud: "gke", path: "job.type", value: "tune", want: "tune: expected train, evaluate, predict or run"},
 	{cloud: "gke", path: "job.command", value: "[main.py]", want: "goes with job.type run, and this job's is train: drop one of the two"},

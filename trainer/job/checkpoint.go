@@ -49,22 +49,22 @@ func (j *Job) ResultDir() string {
 func (j *Job) onClaim(name string) string {
 	for _, v := range j.Volumes {
 		dir := path.Join(v.MountPath, name)
-		if _, data := j.dataAround(dir); v.ClaimName != "" && !j.readOnly(v) && data == "" {
+		if _, within := j.dataAround(dir); v.ClaimName != "" && !j.readOnly(v) && !within {
 			return dir
 		}
 	}
 	return ""
 }
 
-// dataAround returns the flag and the path of data that a directory is in, in which every file is read; "" if it is in none.
-func (j *Job) dataAround(dir string) (flag, data string) {
+// dataAround returns the data that a directory is in, in which every file is read; false if it is in none.
+func (j *Job) dataAround(dir string) (data Setting, within bool) {
 	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
 		if d[1] != "" && path.IsAbs(d[1]) == path.IsAbs(dir) && (at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
-			return d[0], d[1]
+			return setting(d[0], d[1]), true
 		}
 	}
-	return "", ""
+	return Setting{}, false
 }
 
 // Checkpoints says in one line when the job has checkpoints and where, or what it means that it has none.
@@ -133,19 +133,18 @@ func InBucket(dir string) bool { return strings.Contains(dir, "://") }
 func (j *Job) checkCheckpoints(p *problems) {
 	p.atLeast(0, j.CheckpointSteps, "checkpoint_steps")
 	p.atLeast(0, j.KeepCheckpointMax, "keep_checkpoint_max")
-	p.check(j.CheckpointInterval.Duration == 0 || j.CheckpointInterval.Duration >= time.Second,
-		"--checkpoint_interval=%v: expected 1s or more, or 0", j.CheckpointInterval)
+	p.check(j.CheckpointInterval.Duration == 0 || j.CheckpointInterval.Duration >= time.Second, setting("checkpoint_interval", j.CheckpointInterval), "expected 1s or more, or 0")
 	if from := j.CheckpointDirForInit; from != "" {
-		p.check(bucketOrPath(from), "--checkpoint_dir_for_init=%s: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", from)
+		p.check(bucketOrPath(from), setting("checkpoint_dir_for_init", from), "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 	}
 	if j.CheckpointDir == "" {
 		return
 	}
-	p.check(j.CheckpointSteps != 0 || j.CheckpointInterval.Duration != 0,
-		"--checkpoint_dir=%s: no checkpoint would be made with --checkpoint_steps=0 and --checkpoint_interval=0; give one of them, or drop it", j.CheckpointDir)
-	flag, data := j.dataAround(j.CheckpointDir)
-	p.check(data == "" || InBucket(j.CheckpointDir), "--checkpoint_dir=%s: it is in --%s=%s, of which every file is read; give another", j.CheckpointDir, flag, data)
-	p.check(bucketOrPath(j.CheckpointDir), "--checkpoint_dir=%s: expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", j.CheckpointDir)
+	p.check(j.CheckpointSteps != 0 || j.CheckpointInterval.Duration != 0, setting("checkpoint_dir", j.CheckpointDir),
+		"no checkpoint would be made with %v and %v; give one of them, or drop it", setting("checkpoint_steps", "0"), setting("checkpoint_interval", "0"))
+	data, within := j.dataAround(j.CheckpointDir)
+	p.check(!within || InBucket(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir), "it is in %v, of which every file is read; give another", data)
+	p.check(bucketOrPath(j.CheckpointDir), setting("checkpoint_dir", j.CheckpointDir), "expected a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
 }
 
 // bucketOrPath reports whether a directory of an object store is of one that there is.
@@ -157,24 +156,26 @@ func bucketOrPath(dir string) bool {
 // checkShared refuses a directory of checkpoints, or a place for predictions, that the pods of a cluster do not share.
 func (j *Job) checkShared(p *problems) {
 	if from := j.CheckpointDirForInit; from != "" && !InBucket(from) {
-		p.check(j.volumeOf(from) != nil, "--checkpoint_dir_for_init=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", from)
+		p.check(j.volumeOf(from) != nil, setting("checkpoint_dir_for_init", from),
+			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", setting("volume"))
 	}
 	if out := j.PredictionOutputs; out != "" && !InBucket(out) {
 		v := j.volumeOf(out)
-		p.check(v != nil, "--prediction_outputs=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", out)
-		p.check(v == nil || !j.readOnly(*v), "--prediction_outputs=%s: --cluster_spec mounts it read-only; give another", out)
+		p.check(v != nil, setting("prediction_outputs", out),
+			"expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", setting("volume"))
+		p.check(v == nil || !j.readOnly(*v), setting("prediction_outputs", out), "%v mounts it read-only; give another", theClusterSpec)
 	}
 	dir := j.CheckpointDir
 	switch v := j.volumeOf(dir); {
 	case dir == "":
-		const needs = "needs --checkpoint_dir, or a --volume with a claim_name that can be written to"
-		p.check(j.CheckpointSteps <= 0, "--checkpoint_steps=%d: "+needs, j.CheckpointSteps)
-		p.check(j.CheckpointInterval.Duration <= 0, "--checkpoint_interval=%v: "+needs, j.CheckpointInterval)
+		const needs = "needs %v, or a %v with a claim_name that can be written to"
+		p.check(j.CheckpointSteps <= 0, setting("checkpoint_steps", j.CheckpointSteps), needs, setting("checkpoint_dir"), setting("volume"))
+		p.check(j.CheckpointInterval.Duration <= 0, setting("checkpoint_interval", j.CheckpointInterval), needs, setting("checkpoint_dir"), setting("volume"))
 	case InBucket(dir):
 	case v == nil:
-		p.check(false, "--checkpoint_dir=%s: expected a path that is mounted (--volume), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", dir)
+		p.check(false, setting("checkpoint_dir", dir), "expected a path that is mounted (%v), s3://BUCKET/PREFIX or gs://BUCKET/PREFIX, which all pods share", setting("volume"))
 	default:
-		p.check(!j.readOnly(*v), "--checkpoint_dir=%s: --cluster_spec mounts %s read-only; give another, or drop it", dir, v.MountPath)
+		p.check(!j.readOnly(*v), setting("checkpoint_dir", dir), "%v mounts %s read-only; give another, or drop it", theClusterSpec, v.MountPath)
 	}
 }
 

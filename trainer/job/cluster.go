@@ -169,38 +169,41 @@ func ReservedEnv(name string) bool {
 
 // ValidateCluster reports everything, joined, for which Kubernetes would refuse the job, or its pods later on. It is
 // [Job.Validate]'s complement: what it looks at has no effect on one machine.
-func (j *Job) ValidateCluster() error {
-	var p problems
+func (j *Job) ValidateCluster() error { return j.validateCluster().err() }
+
+func (j *Job) validateCluster() (p problems) {
 	const state = "-state"
-	p.check(!strings.HasSuffix(j.Name, state), "--job_name=%s: expected a name that does not end in %s, which is what job %s has", j.Name, state, strings.TrimSuffix(j.Name, state))
-	p.check(dnsLabel(j.Namespace), "--namespace=%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", j.Namespace, maxLabel)
+	p.check(!strings.HasSuffix(j.Name, state), setting("job_name", j.Name),
+		"expected a name that does not end in %s, which is what job %s has", state, strings.TrimSuffix(j.Name, state))
+	p.check(dnsLabel(j.Namespace), setting("namespace", j.Namespace),
+		"expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", maxLabel)
 	if j.Runs() {
 		j.checkProgramPods(&p)
 	} else {
-		p.check(j.Image != "", "--image_name is missing: name an image, as elasticdl zoo build makes one")
+		p.given(j.Image != "", setting("image_name"), "name an image, as elasticdl zoo build makes one")
 	}
 	j.checkImages(&p)
 	j.checkResources(&p)
 	j.checkPlaces(&p)
 	j.checkShared(&p)
-	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), "--ttl=%v: expected whole seconds, 0 or more", j.TTL)
-	p.check(j.RunAsUser >= 0, "--run_as_user=%d: expected the number of a user, or 0 for the image's", j.RunAsUser)
-	p.check(wholeSeconds(j.Deadline.Duration), "--deadline=%v: expected whole seconds, 0 or more", j.Deadline)
-	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), "--service_account=%s: expected the name of a ServiceAccount", j.ServiceAccount)
+	p.check(j.TTL == nil || wholeSeconds(j.TTL.Duration), setting("ttl", j.TTL), "expected whole seconds, 0 or more")
+	p.check(j.RunAsUser >= 0, setting("run_as_user", j.RunAsUser), "expected the number of a user, or 0 for the image's")
+	p.check(wholeSeconds(j.Deadline.Duration), setting("deadline", j.Deadline), "expected whole seconds, 0 or more")
+	p.check(j.ServiceAccount == "" || dnsSubdomain(j.ServiceAccount), setting("service_account", j.ServiceAccount), "expected the name of a ServiceAccount")
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
-		p.check(!ReservedEnv(name), "--envs=%s=%s: the pods have a variable of that name already", name, j.Envs[name])
+		p.check(!ReservedEnv(name), setting("envs", name+"="+j.Envs[name]), "the pods have a variable of that name already")
 	}
 	j.checkPlain(&p)
-	return errors.Join(p...)
+	return p
 }
 
 func (j *Job) checkImages(p *problems) {
 	const expected = "expected an image, as registry.example/elasticdl:mnist"
-	p.check(j.Image == "" || imageName.MatchString(j.Image), "--image_name=%s: "+expected, j.Image)
+	p.check(j.Image == "" || imageName.MatchString(j.Image), setting("image_name", j.Image), expected)
 	for _, image := range slices.Compact([]string{j.Worker.Image, j.PS.Image}) {
-		p.check(image == "" || imageName.MatchString(image), "--worker_image=%s: "+expected, image)
+		p.check(image == "" || imageName.MatchString(image), setting("worker_image", image), expected)
 	}
-	p.check(j.Master.Image == "" || imageName.MatchString(j.Master.Image), "image %s of the master: "+expected, j.Master.Image)
+	p.check(j.Master.Image == "" || imageName.MatchString(j.Master.Image), fieldOf("master.image", j.Master.Image), expected)
 }
 
 // checkResources refuses limits below requests, and a --max_memory that nothing grows to.
@@ -215,17 +218,18 @@ func (j *Job) checkResources(p *problems) {
 	switch {
 	case j.MaxMemory == "":
 	case !byteQuantity.MatchString(j.MaxMemory):
-		p.check(false, "--max_memory=%s: expected bytes like 512Mi or 4Gi", j.MaxMemory)
+		p.check(false, setting("max_memory", j.MaxMemory), "expected bytes like 512Mi or 4Gi")
 	case amount(j.MaxMemory) <= least || least == 0:
-		p.check(false, "--max_memory=%s: expected more than the memory that --worker_resource_request asks for, or it has no effect", j.MaxMemory)
+		p.check(false, setting("max_memory", j.MaxMemory), "expected more than the memory that %v asks for, or it has no effect", setting("worker_resource_request"))
 	}
 }
 
-func (r Pod) check(flag string, p *problems) {
+func (r Pod) check(role string, p *problems) {
+	requests, limits := setting(role+"_resource_request"), setting(role+"_resource_limit")
 	for i, all := range []Resources{r.Request, r.Limit} {
 		for _, name := range slices.Sorted(maps.Keys(all)) {
 			_, _, err := resource(name, all[name])
-			p.check(err == nil, "--%s_resource_%s: %w", flag, [...]string{"request", "limit"}[i], err)
+			p.check(err == nil, setting(role+[...]string{"_resource_request", "_resource_limit"}[i]), "%v", err)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.Limit)) {
@@ -233,12 +237,12 @@ func (r Pod) check(flag string, p *problems) {
 		switch {
 		case request == "":
 		case strings.Contains(name, "/") && amount(limit) != amount(request):
-			p.check(false, "--%s_resource_limit: %s=%s, and %s of --%[1]s_resource_request: expected as many, devices are not shared", flag, name, limit, request)
+			p.check(false, limits, "%s=%s, and %s of %v: expected as many, devices are not shared", name, limit, request, requests)
 		case amount(limit) < amount(request):
-			p.check(false, "--%s_resource_limit: %s=%s is less than %s of --%[1]s_resource_request", flag, name, limit, request)
+			p.check(false, limits, "%s=%s is less than %s of %v", name, limit, request, requests)
 		}
 	}
-	p.check(r.Priority.Class == "" || dnsSubdomain(r.Priority.Class), "--%s_pod_priority=%v: expected the name of a PriorityClass", flag, r.Priority)
+	p.check(r.Priority.Class == "" || dnsSubdomain(r.Priority.Class), setting(role+"_pod_priority", r.Priority), "expected the name of a PriorityClass")
 }
 
 type role struct {
@@ -258,16 +262,16 @@ func (j *Job) roles() []role {
 func (j *Job) checkPlaces(p *problems) {
 	for i, v := range j.Volumes {
 		err := v.check()
-		p.check(err == nil, "--volume=%v: %w", v, err)
-		p.check(!slices.ContainsFunc(j.Volumes[:i], func(o Volume) bool { return o.MountPath == v.MountPath }), "--volume=%v: mount_path occurs twice", v)
+		p.check(err == nil, setting("volume", v), "%v", err)
+		p.check(!slices.ContainsFunc(j.Volumes[:i], func(o Volume) bool { return o.MountPath == v.MountPath }), setting("volume", v), "mount_path occurs twice")
 	}
 	for _, t := range j.Tolerations {
 		err := t.check()
-		p.check(err == nil, "--tolerations=%v: %w", t, err)
+		p.check(err == nil, setting("tolerations", t), "%v", err)
 	}
 	for _, key := range slices.Sorted(maps.Keys(j.NodeSelector)) {
 		value := j.NodeSelector[key]
-		p.check(labelKey(key) && labelValue(value), "--node_selector=%s=%s: expected a label", key, value)
+		p.check(labelKey(key) && labelValue(value), setting("node_selector", key+"="+value), "expected a label")
 	}
 }
 

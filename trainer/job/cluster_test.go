@@ -148,7 +148,7 @@ func TestValidateCluster(t *testing.T) {
 	j.MaxMemory, j.TTL, j.Deadline = "much", &Duration{-1}, Duration{1}
 	j.Envs = map[string]string{"POD_NAME": "x"}
 	err := j.ValidateCluster()
-	for _, want := range []string{"--job_name=a-state", "--image_name=Image", "--worker_image=b c", "image C: of the master", "--service_account=A",
+	for _, want := range []string{"--job_name=a-state", "--image_name=Image", "--worker_image=b c", "master.image=C:", "--service_account=A",
 		"--worker_resource_request: unknown resource", "--worker_resource_limit: cpu=many", "--ps_pod_priority=High", "--volume=host_path=b", "mount_path occurs twice",
 		"--tolerations=effect=Never", "--node_selector==x", "--max_memory=much", "--ttl=-1ns", "--deadline=1ns", "--envs=POD_NAME=x"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

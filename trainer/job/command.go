@@ -51,7 +51,7 @@ func Parse(t Type, settings []string) (*Command, error) {
 	c.refuseLater(&p)
 	p = append(p, c.missing(p)...)
 	c.note()
-	return c, errors.Join(p...)
+	return c, p.err()
 }
 
 // readAll takes every setting in.
@@ -66,15 +66,15 @@ func (c *Command) readAll(settings []string, p *problems) {
 		}
 		name, ok := strings.CutPrefix(arg, "--")
 		if !ok || name == "" {
-			p.check(false, "unexpected argument %q: expected --name=value", arg)
+			p.check(false, Setting{}, "unexpected argument %q: expected --name=value", arg)
 			continue
 		}
 		name, value, hasValue := strings.Cut(name, "=")
 		switch f := Find(name); {
 		case f == nil:
-			p.check(false, "--%s: unknown flag%s", name, suggest(c.Job.Type, name))
+			p.check(false, setting(name), "unknown flag%s", suggest(c.Job.Type, name))
 		case !hasValue && f.TakesValue():
-			p.check(false, "--%s needs a value", name)
+			p.check(false, setting(name), "needs a value")
 		default:
 			c.set(f, name, value, hasValue, p)
 		}
@@ -91,9 +91,9 @@ func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
 	if !utf8.ValidString(value) { // a job is JSON
 		err = errors.New("expected UTF-8")
 	}
-	p.check(err == nil, "--%s=%s: %w", name, value, err)
+	p.check(err == nil, setting(name, value), "%v", err)
 	if err == nil && f.Effect == Later && v.get() != f.Default() {
-		p.check(false, "--%s: not available in this version yet%s", f.Name, f.Instead)
+		p.check(false, setting(f.Name), "not available in this version yet%s", f.Instead)
 	}
 	if !slices.Contains(c.given, f) {
 		c.given = append(c.given, f)
@@ -104,7 +104,7 @@ func (c *Command) set(f *Flag, name, value string, hasValue bool, p *problems) {
 func (c *Command) finish(p *problems) {
 	j := c.Job
 	if n := c.recordsPerTask; c.has("record_per_task") && j.MinibatchSize > 0 && !j.Runs() {
-		p.check(n > 0 && n%j.MinibatchSize == 0, "--record_per_task=%d: expected a multiple of --minibatch_size=%d", n, j.MinibatchSize)
+		p.check(n > 0 && n%j.MinibatchSize == 0, setting("record_per_task", n), "expected a multiple of %v", setting("minibatch_size", j.MinibatchSize))
 		j.NumMinibatchesPerTask = max(1, n/j.MinibatchSize)
 	}
 	if prefix := strings.TrimSuffix(c.repository, "/") + "/"; c.repository != "" && j.Image != "" && !strings.HasPrefix(j.Image, prefix) {
@@ -119,18 +119,20 @@ func (c *Command) finish(p *problems) {
 	if j.Trains() && !c.has("distribution_strategy") && c.has("num_ps_pods") && j.NumPS == 0 {
 		c.Notes = append(c.Notes, "--num_ps_pods=0 means --distribution_strategy="+string(AllReduce))
 	}
-	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", "--cluster_spec=%s: --cluster_spec_json says the same; drop one of the two", c.ClusterSpec)
-	p.check(!c.Follow || !c.Watch, "--follow: shows logs, and --watch the job; drop one of the two")
+	p.check(c.ClusterSpec == "" || j.ClusterSpecJSON == "", setting("cluster_spec", c.ClusterSpec), "%v says the same; drop one of the two", setting("cluster_spec_json"))
+	p.check(!c.Follow || !c.Watch, setting("follow"), "shows logs, and %v the job; drop one of the two", setting("watch"))
 	for _, f := range []struct {
 		name  string
 		given bool
 	}{{"follow", c.Follow}, {"watch", c.Watch}} {
-		p.check(!f.given || !c.Detach, "--%s: contradicts --detach; drop one of the two", f.name)
-		p.check(!f.given || c.YAML == "" || c.Runtime == "local", "--%s: with --yaml=%s there is no job to %[1]s; drop one of the two", f.name, c.YAML)
+		p.check(!f.given || !c.Detach, setting(f.name), "contradicts %v; drop one of the two", setting("detach"))
+		p.check(!f.given || c.YAML == "" || c.Runtime == "local", setting(f.name), "with %v there is no job to %s; drop one of the two", setting("yaml", c.YAML), f.name)
 	}
 	p.oneOf(c.Format, "format", "text", "json")
-	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", "--format=json: with --yaml=%s there is no job to tell of; drop one of the two", c.YAML)
-	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), "--heartbeat_timeout=%v: needs --distribution_strategy=%s", j.HeartbeatTimeout, AllReduce)
+	p.check(c.Format != "json" || c.YAML == "" || c.Runtime == "local", setting("format", "json"),
+		"with %v there is no job to tell of; drop one of the two", setting("yaml", c.YAML))
+	p.check(j.Strategy != ParameterServer || !c.has("heartbeat_timeout"), setting("heartbeat_timeout", j.HeartbeatTimeout),
+		"needs %v", setting("distribution_strategy", AllReduce))
 }
 
 // settleCheckpoints is where checkpoints are on a cluster. On one machine the caller knows where they are if that was not given.
@@ -144,11 +146,14 @@ func (c *Command) settleCheckpoints(p *problems) {
 		dir = j.ClaimDir()
 	}
 	j.SettleCheckpoints(dir, c.has)
-	p.check(j.CheckpointDir != "" || !c.has("keep_checkpoint_max") || j.KeepCheckpointMax <= 0, "--keep_checkpoint_max=%d: there are no checkpoints; give --checkpoint_dir, or drop it", j.KeepCheckpointMax)
+	p.check(j.CheckpointDir != "" || !c.has("keep_checkpoint_max") || j.KeepCheckpointMax <= 0, setting("keep_checkpoint_max", j.KeepCheckpointMax),
+		"there are no checkpoints; give %v, or drop it", setting("checkpoint_dir"))
 	if c.Runtime == "local" {
 		if j.CheckpointDir == "" {
-			p.check(j.CheckpointSteps <= 0, "--checkpoint_steps=%d: there are no checkpoints with --checkpoint_dir=; drop one of the two", j.CheckpointSteps)
-			p.check(j.CheckpointInterval.Duration <= 0, "--checkpoint_interval=%v: there are no checkpoints with --checkpoint_dir=; drop one of the two", j.CheckpointInterval)
+			p.check(j.CheckpointSteps <= 0, setting("checkpoint_steps", j.CheckpointSteps),
+				"there are no checkpoints with %v; drop one of the two", setting("checkpoint_dir", ""))
+			p.check(j.CheckpointInterval.Duration <= 0, setting("checkpoint_interval", j.CheckpointInterval),
+				"there are no checkpoints with %v; drop one of the two", setting("checkpoint_dir", ""))
 		}
 		j.SettleCheckpoints("", c.has)
 	}
@@ -156,46 +161,25 @@ func (c *Command) settleCheckpoints(p *problems) {
 
 // refuseLater refuses values that this version does not have yet.
 func (c *Command) refuseLater(p *problems) {
-	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", "--runtime=%s: expected kubernetes or local", c.Runtime)
+	p.check(c.Runtime == "kubernetes" || c.Runtime == "local", setting("runtime", c.Runtime), "expected kubernetes or local")
 	if !c.Job.Trains() {
 		return
 	}
 	switch c.Job.Strategy {
 	case "Local", "":
-		p.check(false, "--distribution_strategy=%s: not available in this version yet; give %s or %s", c.Job.Strategy, ParameterServer, AllReduce)
+		p.check(false, setting("distribution_strategy", c.Job.Strategy), "not available in this version yet; give %s or %s", ParameterServer, AllReduce)
 		c.Job.Strategy = ParameterServer // and no second complaint
 		c.Job.NumPS = max(1, c.Job.NumPS)
 	}
 }
 
 // missing is what Validate finds, but for flags that p complains of already.
-func (c *Command) missing(p problems) []error {
-	all := single(c.Job.Validate())
+func (c *Command) missing(p problems) problems {
+	all := c.Job.validate()
 	if c.Runtime == "kubernetes" {
-		all = append(all, single(c.Job.ValidateCluster())...)
+		all = append(all, c.Job.validateCluster()...)
 	}
-	return slices.DeleteFunc(all, func(e error) bool {
-		return slices.ContainsFunc(p, func(o error) bool { return flagOf(o) == flagOf(e) })
-	})
-}
-
-// single takes apart what was joined.
-func single(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	} else if err == nil {
-		return nil
-	}
-	return []error{err}
-}
-
-// flagOf is the flag that a problem begins with.
-func flagOf(problem error) string {
-	text := problem.Error()
-	if i := strings.IndexAny(text, "=: "); i >= 0 {
-		text = text[:i]
-	}
-	return text
+	return slices.DeleteFunc(all, func(o *Problem) bool { return p.has(o.about) })
 }
 
 // note says which of the given flags do nothing here.

@@ -1,9 +1,7 @@
 package job
 
 import (
-	"errors"
 	"reflect"
-	"regexp"
 	"strings"
 )
 
@@ -40,35 +38,6 @@ func pathTo(at any, within reflect.Value) string {
 	return ""
 }
 
-var mention = regexp.MustCompile(`--([a-z]+(?:_[a-z]+)*)`)
-
-// ByField retells a problem that [Job.Validate] and its like have with a job whose fields were given, not its flags:
-// "--num_workers=0: expected 1 or more" is numWorkers, "0: expected 1 or more". The field is "" if it is about none.
-func ByField(problem error) (field, text string) {
-	text = problem.Error()
-	if strings.HasPrefix(text, "the program is missing") { // no flag says it
-		return "command", "missing: a script or a program, and its arguments, as [python3, main.py, --epochs=2]"
-	}
-	if rest, ok := strings.CutPrefix(text, "program "); ok {
-		field, text = "command", rest
-	}
-	if at := mention.FindStringSubmatchIndex(text); at != nil && at[0] == 0 {
-		if f := Find(text[at[2]:at[3]]); f != nil && f.Field() != "" {
-			field, text = f.Field(), text[at[1]:]
-			if rest, ok := strings.CutPrefix(text, " is missing"); ok {
-				text = "missing" + rest
-			}
-			text = strings.TrimLeft(text, "=: ")
-		}
-	}
-	return field, mention.ReplaceAllStringFunc(text, func(flag string) string {
-		if f := Find(flag[2:]); f != nil && f.Field() != "" {
-			return f.Field()
-		}
-		return flag
-	})
-}
-
 // Available reports, joined, every field by whose flag [Parse] would have refused the job as asking for what this
 // version does not have.
 func (j *Job) Available() error {
@@ -78,10 +47,10 @@ func (j *Job) Available() error {
 	for i := range flags {
 		f := &flags[i]
 		if v := f.bind(c); f.Effect == Later || v.only {
-			p.check(f.Field() == "" || v.get() == f.Default(), "--%s=%s: not available in this version yet%s", f.Name, v.get(), f.Instead)
+			p.check(f.Field() == "" || v.get() == f.Default(), setting(f.Name, v.get()), "not available in this version yet%s", f.Instead)
 		}
 	}
-	return errors.Join(p...)
+	return p.err()
 }
 
 // Settle makes what was not given fit what was, as --flags of the command line do: no servers are the AllReduce

@@ -2,7 +2,6 @@ package job
 
 import (
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -86,25 +85,6 @@ func difference(path string, a, b map[string]any) (paths []string) {
 	}
 	slices.Sort(paths)
 	return paths
-}
-
-func TestByField(t *testing.T) {
-	for _, test := range []struct{ problem, field, text string }{
-		{"--num_workers=0: expected 1 or more", "numWorkers", "0: expected 1 or more"},
-		{"--min_workers=3: more than --max_workers=2", "minWorkers", "3: more than maxWorkers=2"},
-		{"--job_name is missing: give the job a name", "name", "missing: give the job a name"},
-		{"--evaluation_steps=5 needs --validation_data", "evaluationSteps", "5 needs validationData"},
-		{"--use_async: with --distribution_strategy=AllreduceStrategy all", "useAsync", "with strategy=AllreduceStrategy all"},
-		{"--worker_resource_limit: cpu=1 is less than 2 of --worker_resource_request", "worker.limit", "cpu=1 is less than 2 of worker.request"},
-		{"--runtime=x: expected y", "", "--runtime=x: expected y"}, // of the command, not of the job
-		{"image x of the master: expected an image", "", "image x of the master: expected an image"},
-		{"--nothing=1: is no flag", "", "--nothing=1: is no flag"},
-	} {
-		field, text := ByField(errors.New(test.problem))
-		if field != test.field || text != test.text {
-			t.Errorf("%s\n got %q, %q\nwant %q, %q", test.problem, field, text, test.field, test.text)
-		}
-	}
 }
 
 // What Parse refuses as not there yet is refused of fields, too.

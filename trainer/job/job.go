@@ -7,8 +7,8 @@
 //
 // Laws:
 //
-//  1. Validate and Parse report every problem at once, each by the flag's name,
-//     with what was given and what is expected.
+//  1. Validate and Parse report every problem at once, each as a [Problem]: by the setting's name, with what was given and
+//     what is expected. A problem names settings by flags, or by fields to who gave those.
 //  2. A flag has its effect, is reported as having none here, or is refused.
 //  3. A valid Job survives JSON unchanged.
 package job

@@ -74,11 +74,11 @@ func TestWorkdir(t *testing.T) {
 		t.Errorf("uploads to %s, which is read-only", got)
 	}
 	for want, change := range map[string]func(*Program){
-		"--workdir=code: expected a directory in the image or on a volume": func(g *Program) { g.Workdir, g.Code, g.CodeSHA256 = "code", "", "" },
-		"--workdir=/code: the processes start in code=":                    func(g *Program) { g.Workdir = "/code" },
-		"codeSHA256=: expected the path of a .tar":                         func(g *Program) { g.CodeSHA256 = "" },
-		"codeSHA256=0: expected the path of a .tar":                        func(g *Program) { g.CodeSHA256 = "0" },
-		"code=code.tar, codeSHA256=":                                       func(g *Program) { g.Code = "code.tar" },
+		"--workdir=code: expected a directory in the image or on a volume":                                  func(g *Program) { g.Workdir, g.Code, g.CodeSHA256 = "code", "", "" },
+		"--workdir=/code: the processes start in code=":                                                     func(g *Program) { g.Workdir = "/code" },
+		`code.tar: expected the path of a .tar on a volume, and its checksum in codeSHA256, found "" there`: func(g *Program) { g.CodeSHA256 = "" },
+		`and its checksum in codeSHA256, found "0" there`:                                                   func(g *Program) { g.CodeSHA256 = "0" },
+		"code=code.tar: expected the path":                                                                  func(g *Program) { g.Code = "code.tar" },
 	} {
 		changed := *j
 		change(&changed.Program)

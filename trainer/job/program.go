@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -127,44 +128,58 @@ var sha256 = regexp.MustCompile(`^[0-9a-f]{64}$`)
 // checkProgram refuses what cannot be run.
 func (j *Job) checkProgram(p *problems) {
 	g := &j.Program
-	p.check(len(g.Command) > 0 && g.Command[0] != "", "the program is missing: give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2")
-	for _, word := range g.Command { // a job is JSON
-		p.check(utf8.ValidString(word), "the program has %q: expected UTF-8", word)
+	p.given(len(g.Command) > 0 && g.Command[0] != "", theProgram(), "%v", either{
+		"give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2",
+		"a script or a program, and its arguments, as [python3, main.py, --epochs=2]"})
+	for i, word := range g.Command { // a job is JSON
+		p.check(utf8.ValidString(word), theProgram(), "word %d is %q: expected UTF-8", i+1, word)
 	}
 	if n, err := strconv.Atoi(g.Processes); err == nil {
 		p.atLeast(1, n, "nproc_per_node")
 	} else {
 		p.oneOf(g.Processes, "nproc_per_node", "a number", "auto", "cpu", "gpu")
 	}
-	p.check(!g.Module || !g.NoPython, "--no_python: with --module the first word is a Python module; drop one of the two")
+	p.check(!g.Module || !g.NoPython, setting("no_python"), "with %v the first word is a Python module; drop one of the two", setting("module"))
 	p.atLeast(0, g.MaxRestarts, "max_restarts")
 	p.atLeast(0, g.GPUs, "gpus")
 	for _, r := range []Resources{j.Worker.Request, j.Worker.Limit} {
 		other := r[gpu]
-		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), "--gpus=%d: --worker_resource_request and --worker_resource_limit say %s=%s; drop one of the two", g.GPUs, gpu, other)
+		p.check(g.GPUs == 0 || other == "" || other == strconv.Itoa(g.GPUs), setting("gpus", g.GPUs),
+			"%v and %v say %s=%s; drop one of the two", setting("worker_resource_request"), setting("worker_resource_limit"), gpu, other)
 	}
 	sum := g.SHA256
 	if !sha256.MatchString(sum) {
-		p.check(sum == "", "--program_sha256=%s: expected 64 hexadecimal digits", sum)
+		p.check(sum == "", setting("program_sha256", sum), "expected 64 hexadecimal digits")
 		sum = ""
 	}
 	if len(g.Command) > 0 && g.Command[0] != "" {
-		_, err := source.Parse(g.Command, sum)
-		p.check(err == nil, "%w", err)
+		checkSource(g.Command, sum, p)
 	}
 	p.oneOf(g.StartMethod, "start_method", StartFork, StartExec)
 	p.oneOf(g.RestartOnJoin, "restart_on_join", RestartNow, RestartAtCheckpoint, RestartNever)
-	p.check(g.RestartOnJoin != RestartAtCheckpoint || g.Checkpoint != "", "--restart_on_join=%s: give --checkpoint_file, which the program writes", g.RestartOnJoin)
+	p.check(g.RestartOnJoin != RestartAtCheckpoint || g.Checkpoint != "", setting("restart_on_join", g.RestartOnJoin),
+		"give %v, which the program writes", setting("checkpoint_file"))
 	if _, err := path.Match(g.Checkpoint, ""); err != nil {
-		p.check(false, "--checkpoint_file=%s: expected a path, with * and ? for any characters", g.Checkpoint)
+		p.check(false, setting("checkpoint_file", g.Checkpoint), "expected a path, with * and ? for any characters")
 	}
-	p.check(g.Grace.Duration >= 0, "--restart_grace=%v: expected 0s or more", g.Grace)
-	p.check(g.Role != "", "--role=: expected a name")
+	p.check(g.Grace.Duration >= 0, setting("restart_grace", g.Grace), "expected 0s or more")
+	p.check(g.Role != "", setting("role", ""), "expected a name")
 	for _, f := range []struct{ flag, streams string }{{"redirects", g.Redirects}, {"tee", g.Tee}} {
-		p.check(streams.MatchString(f.streams), "--%s=%s: expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1", f.flag, f.streams)
+		p.check(streams.MatchString(f.streams), setting(f.flag, f.streams), "expected 0, 1, 2 or 3, or one of them by local rank, as 0:3,1:1")
 	}
-	p.check(g.LogDir != "" || g.Redirects == "0", "--redirects=%s: give --log_dir, where the output goes", g.Redirects)
-	p.check(j.HeartbeatTimeout.Duration >= time.Second, "--heartbeat_timeout=%v: expected 1s or more", j.HeartbeatTimeout)
+	p.check(g.LogDir != "" || g.Redirects == "0", setting("redirects", g.Redirects), "give %v, where the output goes", setting("log_dir"))
+	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
+}
+
+// checkSource refuses a program that is nowhere to be had from.
+func checkSource(command []string, sum string, p *problems) {
+	_, err := source.Parse(command, sum)
+	switch wrong, ok := errors.AsType[*source.Error](err); {
+	case errors.Is(err, source.ErrTwoChecksums):
+		p.check(false, setting("program_sha256", sum), "%v", wrong.Reason)
+	case ok:
+		p.check(false, theProgram(wrong.Location), "%v", wrong.Reason)
+	}
 }
 
 var streams = regexp.MustCompile(`^([0-3]|\d+:[0-3](,\d+:[0-3])*)$`)
@@ -177,7 +192,7 @@ func (c *Command) settleCommand(p *problems) {
 	switch words := strings.Fields(c.jobCommand); {
 	case c.jobCommand == "" || c.Job.Type != Train && c.Job.Type != Run:
 	case len(c.Job.Program.Command) > 0:
-		p.check(false, "--job_command=%s: the program is %s already; drop one of the two", c.jobCommand, c.Job.Program.Command[0])
+		p.check(false, setting("job_command", c.jobCommand), "the program is %s already; drop one of the two", c.Job.Program.Command[0])
 	case strings.ContainsAny(c.jobCommand, shellSigns), len(words) > 0 && strings.Contains(words[0], "="): // A=b program
 		c.Job.Type, c.Job.Program.Command = Run, []string{"/bin/sh", "-c", c.jobCommand}
 	default:
@@ -262,13 +277,14 @@ func (j *Job) settleGPUs() {
 // checkProgramPods refuses what pods that run a program cannot do.
 func (j *Job) checkProgramPods(p *problems) {
 	g := &j.Program
-	p.check(j.Image != "", "--image_name is missing: name an image that has what the program needs, as pytorch/pytorch, and with --agent_image_name one that has elasticdl")
-	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), "--agent_image_name=%s: expected an image, as registry.example/elasticdl:mnist", g.AgentImage)
+	p.given(j.Image != "", setting("image_name"),
+		"name an image that has what the program needs, as pytorch/pytorch, and with %v one that has elasticdl", setting("agent_image_name"))
+	p.check(g.AgentImage == "" || imageName.MatchString(g.AgentImage), setting("agent_image_name", g.AgentImage), "expected an image, as registry.example/elasticdl:mnist")
 	j.checkCode(p)
 	asks := j.Worker.Request[gpu] != "" || j.Worker.Limit[gpu] != ""
-	p.check(g.Processes != "gpu" || asks, "--nproc_per_node=gpu: workers ask for no GPU; give --gpus")
+	p.check(g.Processes != "gpu" || asks, setting("nproc_per_node", "gpu"), "workers ask for no GPU; give %v", setting("gpus"))
 	for _, v := range j.Volumes {
-		p.check(g.AgentImage == "" || path.Clean(v.MountPath) != AgentDir, "--volume=%v: elasticdl is at that mount_path; give another", v)
+		p.check(g.AgentImage == "" || path.Clean(v.MountPath) != AgentDir, setting("volume", v), "elasticdl is at that mount_path; give another")
 	}
 }
 

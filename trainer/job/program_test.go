@@ -94,7 +94,7 @@ func TestRunProblems(t *testing.T) {
 		"--nnodes=2 --num_workers=3 main.py":   "--max_workers=2: fewer than --num_workers=3",
 		"--restart_on_join=checkpoint main.py": "--restart_on_join=checkpoint: give --checkpoint_file",
 		"--restart_on_join=maybe main.py":      "--restart_on_join=maybe: expected now, checkpoint, never",
-		"main.py caf\xe9":                      `the program has "caf\xe9": expected UTF-8`,
+		"main.py caf\xe9":                      `program: word 2 is "caf\xe9": expected UTF-8`,
 		"--redirects=3 main.py":                "--redirects=3: give --log_dir",
 		"--job_command=true -- main.py":        "--job_command=true: the program is main.py already; drop one of the two",
 		"--relaunch_on_worker_failure=-1 x":    "--relaunch_on_worker_failure=-1: expected 0 or more",

@@ -114,15 +114,16 @@ func (j *Job) checkSecrets(p *problems) {
 	for _, name := range slices.Sorted(maps.Keys(j.EnvSecrets)) {
 		ref := j.EnvSecrets[name]
 		_, err := ParseSecretRef(ref.String())
-		p.check(err == nil, "--env_secret=%s=%v: %w", name, ref, err)
-		p.check(envName.MatchString(name), "--env_secret=%s=%v: expected the name of a variable", name, ref)
-		p.check(!ReservedEnv(name), "--env_secret=%s=%v: the processes have a variable of that name already", name, ref)
+		is := setting("env_secret", name+"="+ref.String())
+		p.check(err == nil, is, "%v", err)
+		p.check(envName.MatchString(name), is, "expected the name of a variable")
+		p.check(!ReservedEnv(name), is, "the processes have a variable of that name already")
 		_, twice := j.Envs[name]
-		p.check(!twice, "--env_secret=%s=%v: --envs has %[1]s, too; drop one of the two", name, ref)
+		p.check(!twice, is, "%v has %s, too; drop one of the two", setting("envs"), name)
 	}
 	for i, name := range j.ImagePullSecrets {
-		p.check(dnsSubdomain(name), "--image_pull_secret=%s: expected the name of a Secret", name)
-		p.check(!slices.Contains(j.ImagePullSecrets[:i], name), "--image_pull_secret=%s: it occurs twice", name)
+		p.check(dnsSubdomain(name), setting("image_pull_secret", name), "expected the name of a Secret")
+		p.check(!slices.Contains(j.ImagePullSecrets[:i], name), setting("image_pull_secret", name), "it occurs twice")
 	}
 }
 
@@ -131,22 +132,28 @@ func (j *Job) checkPlain(p *problems) {
 	if j.AllowPlainSecrets {
 		return
 	}
-	const advice = "it would be stored in plain text in the job's ConfigMap and pods: put it into a Secret and give %s, or --allow_plain_secrets if it is none"
+	secret := setting("env_secret")
+	refuse := func(about Setting, found string, instead Setting, orElse string) {
+		p.check(false, about, "%s; it would be stored in plain text in the job's ConfigMap and pods: put it into a Secret and give %v%s, or %v if it is none",
+			found, instead, orElse, setting("allow_plain_secrets"))
+	}
 	for _, name := range slices.Sorted(maps.Keys(j.Envs)) {
-		why := PlainSecret(name, j.Envs[name])
-		p.check(why == "", "--envs: %s looks like a secret (%s); "+advice, name, why, "--env_secret="+name+"=SECRET/KEY")
+		if why := PlainSecret(name, j.Envs[name]); why != "" {
+			refuse(setting("envs"), name+" looks like a secret ("+why+")", setting("env_secret", name+"=SECRET/KEY"), "")
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(j.DataReaderParams)) {
-		why := PlainSecret(name, j.DataReaderParams[name])
-		p.check(why == "", "--data_reader_params: %s looks like a secret (%s); "+advice, name, why, "--env_secret")
+		if why := PlainSecret(name, j.DataReaderParams[name]); why != "" {
+			refuse(setting("data_reader_params"), name+" looks like a secret ("+why+")", secret, "")
+		}
 	}
 	for _, found := range plainInCommand(j.Command) {
-		p.check(false, "program %s; "+advice, found, "--env_secret")
+		refuse(theProgram(), found, secret, "")
 	}
 	var spec any
 	if json.Unmarshal([]byte(j.ClusterSpecJSON), &spec) == nil {
 		for _, found := range PlainSecrets(spec) {
-			p.check(false, "--cluster_spec_json: %s; "+advice, found, "--env_secret, or valueFrom with a secretKeyRef")
+			refuse(setting("cluster_spec_json"), found, secret, ", or valueFrom with a secretKeyRef")
 		}
 	}
 	c := newCommand()
@@ -156,8 +163,9 @@ func (j *Job) checkPlain(p *problems) {
 		if field := f.Field(); field == "" || slices.Contains([]string{"envs", "dataReaderParams", "clusterSpecJSON"}, field) {
 			continue
 		}
-		why := PlainSecret("", f.bind(c).get())
-		p.check(why == "", "--%s looks like a secret (%s); "+advice, f.Name, why, "--env_secret")
+		if why := PlainSecret("", f.bind(c).get()); why != "" {
+			refuse(setting(f.Name), "it looks like a secret ("+why+")", secret, "")
+		}
 	}
 }
 

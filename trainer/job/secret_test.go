@@ -91,14 +91,14 @@ func TestPlainSecretsRefused(t *testing.T) {
 	}{
 		"envs":       {Train, []string{"--envs=A=1,HF_TOKEN=hunter2"}, "--envs: HF_TOKEN looks like a secret (by its name); it would be stored in plain text in the job's ConfigMap and pods: put it into a Secret and give --env_secret=HF_TOKEN=SECRET/KEY, or --allow_plain_secrets if it is none"},
 		"params":     {Train, []string{"--data_reader_params=password=hunter2"}, "--data_reader_params: password looks like a secret"},
-		"other flag": {Train, []string{"--training_data=" + url}, "--training_data looks like a secret (a URL with a password)"},
+		"other flag": {Train, []string{"--training_data=" + url}, "--training_data: it looks like a secret (a URL with a password)"},
 		"spec": {Train, []string{`--cluster_spec_json={"worker_pod_spec": {"containers": [{"name": "worker", "env": [{"name": "API_KEY", "value": "hunter2"}]}]}}`},
 			"--cluster_spec_json: worker_pod_spec.containers[0].env[0].value looks like a secret (by its name)"},
-		"argument":       {Run, []string{"--", "main.py", "--api_key=hunter2"}, "program word 2 looks like a secret (by its name)"},
-		"two words":      {Run, []string{"--", "main.py", "--password", "hunter2"}, "program word 3 looks like a secret (by its name)"},
-		"assignment":     {Run, []string{"--", "env", "PASSWORD=hunter2", "python3", "main.py"}, "program word 2 looks like a secret (by its name)"},
-		"value":          {Run, []string{"--", "main.py", url}, "program word 2 looks like a secret (a URL with a password)"},
-		"value and name": {Run, []string{"--", "main.py", "--db=" + url}, "program word 2 looks like a secret (a URL with a password)"},
+		"argument":       {Run, []string{"--", "main.py", "--api_key=hunter2"}, "program: word 2 looks like a secret (by its name)"},
+		"two words":      {Run, []string{"--", "main.py", "--password", "hunter2"}, "program: word 3 looks like a secret (by its name)"},
+		"assignment":     {Run, []string{"--", "env", "PASSWORD=hunter2", "python3", "main.py"}, "program: word 2 looks like a secret (by its name)"},
+		"value":          {Run, []string{"--", "main.py", url}, "program: word 2 looks like a secret (a URL with a password)"},
+		"value and name": {Run, []string{"--", "main.py", "--db=" + url}, "program: word 2 looks like a secret (a URL with a password)"},
 	} {
 		args := strings.Fields("--job_name=j --image_name=i")
 		if c.of == Train {

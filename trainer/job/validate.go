@@ -3,7 +3,6 @@ package job
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -25,27 +24,11 @@ var (
 	modelDef = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$`)
 )
 
-// problems gathers what is wrong; check adds one if ok is false.
-type problems []error
-
-func (p *problems) check(ok bool, format string, args ...any) {
-	if !ok {
-		*p = append(*p, fmt.Errorf(format, args...))
-	}
-}
-
-func (p *problems) atLeast(low, n int, flag string) {
-	p.check(n >= low, "--%s=%d: expected %d or more", flag, n, low)
-}
-
-func (p *problems) oneOf(value, flag string, choices ...string) {
-	p.check(slices.Contains(choices, value), "--%s=%s: expected %s", flag, value, strings.Join(choices, ", "))
-}
-
-// Validate reports everything that is wrong with the job, joined: by flag,
+// Validate reports everything that is wrong with the job, joined: each a [Problem],
 // with what was given and what is expected.
-func (j *Job) Validate() error {
-	var p problems
+func (j *Job) Validate() error { return j.validate().err() }
+
+func (j *Job) validate() (p problems) {
 	j.checkNames(&p)
 	j.checkWorkers(&p)
 	if j.Runs() {
@@ -64,37 +47,32 @@ func (j *Job) Validate() error {
 		j.checkCheckpoints(&p)
 	}
 	j.checkPods(&p)
-	return errors.Join(p...)
+	return p
 }
 
 // CheckName says what is wrong with the name of a job.
 func CheckName(name string) error {
-	if !jobName.MatchString(name) || len(name) > MaxName {
-		return fmt.Errorf("%s: expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit", name, MaxName)
+	if !isName(name) {
+		return fmt.Errorf("%s: "+expectedName, name, MaxName)
 	}
 	return nil
 }
 
+const expectedName = "expected at most %d lower-case letters, digits and '-', beginning and ending with a letter or digit"
+
+func isName(name string) bool { return jobName.MatchString(name) && len(name) <= MaxName }
+
 func (j *Job) checkNames(p *problems) {
-	switch err := CheckName(j.Name); {
-	case j.Name == "":
-		p.check(false, "--job_name is missing: give the job a name")
-	default:
-		p.check(err == nil, "--job_name=%w", err)
-	}
-	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace),
-		"--namespace=%s: expected lower-case letters, digits and '-'", j.Namespace)
+	p.given(j.Name != "", setting("job_name"), "give the job a name")
+	p.check(j.Name == "" || isName(j.Name), setting("job_name", j.Name), expectedName, MaxName)
+	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace), "expected lower-case letters, digits and '-'")
 	p.oneOf(cmp.Or(j.DataEncryption, "tls"), "data_encryption", "tls", "off")
 	p.oneOf(strings.ToUpper(j.LogLevel), "log_level", "DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 }
 
 func (j *Job) checkModel(p *problems) {
-	switch {
-	case j.ModelDef == "":
-		p.check(false, "--model_def is missing: name a model, as --model_def=mnist.mnist_functional_api.custom_model")
-	default:
-		p.check(modelDef.MatchString(j.ModelDef), "--model_def=%s: expected names joined by dots, as mnist.mnist_functional_api.custom_model", j.ModelDef)
-	}
+	p.given(j.ModelDef != "", setting("model_def"), "name a model, as %v", setting("model_def", "mnist.mnist_functional_api.custom_model"))
+	p.check(j.ModelDef == "" || modelDef.MatchString(j.ModelDef), setting("model_def", j.ModelDef), "expected names joined by dots, as mnist.mnist_functional_api.custom_model")
 	if j.Trains() {
 		p.oneOf(string(j.Strategy), "distribution_strategy", string(ParameterServer), string(AllReduce))
 	}
@@ -103,30 +81,34 @@ func (j *Job) checkModel(p *problems) {
 func (j *Job) checkData(p *problems) {
 	switch j.Type {
 	case Train:
-		p.check(j.TrainingData != "", "--training_data is missing: name a RecordIO directory or a .csv file")
-		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "", "--evaluation_steps=%d needs --validation_data", j.EvaluationSteps)
+		p.given(j.TrainingData != "", setting("training_data"), "name a RecordIO directory or a .csv file")
+		p.check(j.EvaluationSteps <= 0 || j.ValidationData != "", setting("evaluation_steps", j.EvaluationSteps), "needs %v", setting("validation_data"))
 	case Evaluate:
-		p.check(j.ValidationData != "", "--validation_data is missing: name a RecordIO directory or a .csv file")
+		p.given(j.ValidationData != "", setting("validation_data"), "name a RecordIO directory or a .csv file")
 	case Predict:
-		p.check(j.PredictionData != "", "--prediction_data is missing: name a RecordIO directory or a .csv file")
-		p.check(j.PredictionOutputs != "", "--prediction_outputs is missing: name a .csv file, or a directory for parts of it")
+		p.given(j.PredictionData != "", setting("prediction_data"), "name a RecordIO directory or a .csv file")
+		p.given(j.PredictionOutputs != "", setting("prediction_outputs"), "name a .csv file, or a directory for parts of it")
 	default:
-		p.check(false, "job type %q: expected %s, %s, %s or %s", j.Type, Train, Evaluate, Predict, Run)
+		p.check(false, fieldOf("type", j.Type), "expected %s, %s, %s or %s", Train, Evaluate, Predict, Run)
 		return
 	}
-	for _, f := range []struct{ flag, value, instead string }{
-		{"training_data", j.TrainingData, ""},
-		{"validation_data", j.ValidationData, ""},
-		{"prediction_data", j.PredictionData, ""},
-		{"prediction_outputs", j.PredictionOutputs, "; --output is for the trained model"},
-		{"output", j.Output, "; --prediction_outputs is for what predict writes, --checkpoint_dir_for_init names the model"},
-		{"checkpoint_dir", j.CheckpointDir, "; --checkpoint_dir_for_init names the model"},
+	for _, f := range []struct {
+		flag, value string
+		instead     either
+	}{
+		{"training_data", j.TrainingData, either{}},
+		{"validation_data", j.ValidationData, either{}},
+		{"prediction_data", j.PredictionData, either{}},
+		{"prediction_outputs", j.PredictionOutputs, either{"; --output is for the trained model", "; output is for the trained model"}},
+		{"output", j.Output, either{"; --prediction_outputs is for what predict writes, --checkpoint_dir_for_init names the model", "; predictionOutputs is for what predict writes, checkpointDirForInit names the model"}},
+		{"checkpoint_dir", j.CheckpointDir, either{"; --checkpoint_dir_for_init names the model", "; checkpointDirForInit names the model"}},
 	} {
 		types := goesWith[f.flag]
-		p.check(f.value == "" || slices.Contains(types, j.Type), "--%s=%s: goes with %s, not with %s: drop it%s", f.flag, f.value, types[0], j.Type, f.instead)
+		p.check(f.value == "" || slices.Contains(types, j.Type), setting(f.flag, f.value), "goes with %s, not with %s: drop it%v", types[0], j.Type, f.instead)
 	}
 	for _, f := range []struct{ flag, value string }{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
-		p.check(!strings.HasPrefix(f.value, "s3://") && !strings.HasPrefix(f.value, "gs://"), "--%s=%s: records are read from files, not over a network: copy them to a directory, or to a claim of --volume", f.flag, f.value)
+		p.check(!strings.HasPrefix(f.value, "s3://") && !strings.HasPrefix(f.value, "gs://"), setting(f.flag, f.value),
+			"records are read from files, not over a network: copy them to a directory, or to a claim of %v", setting("volume"))
 	}
 	if !j.Trains() {
 		j.checkFixed(p)
@@ -135,12 +117,12 @@ func (j *Job) checkData(p *problems) {
 
 // checkFixed refuses what a job that trains nothing cannot do.
 func (j *Job) checkFixed(p *problems) {
-	p.check(j.Strategy == "" && j.NumPS == 0, "--distribution_strategy=%s: a job to %s has no strategy and no parameter servers", j.Strategy, j.Type)
-	p.check(j.CheckpointDirForInit != "", "--checkpoint_dir_for_init is missing: name the checkpoints of the job that has trained the model, one of them, or an exported model")
+	p.check(j.Strategy == "" && j.NumPS == 0, setting("distribution_strategy", j.Strategy), "a job to %s has no strategy and no parameter servers", j.Type)
+	p.given(j.CheckpointDirForInit != "", setting("checkpoint_dir_for_init"), "name the checkpoints of the job that has trained the model, one of them, or an exported model")
 	if out := j.PredictionOutputs; out != "" {
-		p.check(bucketOrPath(out), "--prediction_outputs=%s: expected a .csv file or a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX", out)
-		flag, data := j.dataAround(out)
-		p.check(data == "" || InBucket(out), "--prediction_outputs=%s: it is in --%s=%s, of which every file is read; give another", out, flag, data)
+		p.check(bucketOrPath(out), setting("prediction_outputs", out), "expected a .csv file or a directory, s3://BUCKET/PREFIX or gs://BUCKET/PREFIX")
+		data, within := j.dataAround(out)
+		p.check(!within || InBucket(out), setting("prediction_outputs", out), "it is in %v, of which every file is read; give another", data)
 	}
 }
 
@@ -154,48 +136,49 @@ func (j *Job) checkNumbers(p *problems) {
 	p.atLeast(0, j.NumThreads, "num_threads")
 	p.atLeast(1, j.MaxTaskRetries, "max_task_retries")
 	p.atLeast(0, j.RelaunchOnWorkerFailure, "relaunch_on_worker_failure")
-	p.check(j.TaskTimeout.Duration >= time.Second, "--task_timeout=%v: expected 1s or more", j.TaskTimeout)
+	p.check(j.TaskTimeout.Duration >= time.Second, setting("task_timeout", j.TaskTimeout), "expected 1s or more")
 }
 
 func (j *Job) checkWorkers(p *problems) {
 	p.atLeast(1, j.NumWorkers, "num_workers")
-	p.check(j.NumWorkers <= MostWorkers, "--num_workers=%d: expected at most %d", j.NumWorkers, MostWorkers)
+	p.check(j.NumWorkers <= MostWorkers, setting("num_workers", j.NumWorkers), "expected at most %d", MostWorkers)
 	p.atLeast(0, j.MinWorkers, "min_workers")
 	p.atLeast(0, j.MaxWorkers, "max_workers")
 	if j.MaxWorkers > 0 && j.MinWorkers > j.MaxWorkers {
-		p.check(false, "--min_workers=%d: more than --max_workers=%d", j.MinWorkers, j.MaxWorkers)
+		p.check(false, setting("min_workers", j.MinWorkers), "more than %v", setting("max_workers", j.MaxWorkers))
 		return
 	}
-	p.check(j.MinWorkers <= j.NumWorkers, "--min_workers=%d: more than --num_workers=%d", j.MinWorkers, j.NumWorkers)
-	p.check(j.MaxWorkers <= 0 || j.NumWorkers <= j.MaxWorkers, "--max_workers=%d: fewer than --num_workers=%d", j.MaxWorkers, j.NumWorkers)
+	p.check(j.MinWorkers <= j.NumWorkers, setting("min_workers", j.MinWorkers), "more than %v", setting("num_workers", j.NumWorkers))
+	p.check(j.MaxWorkers <= 0 || j.NumWorkers <= j.MaxWorkers, setting("max_workers", j.MaxWorkers), "fewer than %v", setting("num_workers", j.NumWorkers))
 }
 
 // checkRing refuses what only parameter servers can do.
 func (j *Job) checkRing(p *problems) {
-	const strategy = "--distribution_strategy=" + string(AllReduce)
-	p.check(j.NumPS == 0, "--num_ps_pods=%d: "+strategy+" has no parameter servers; drop one of the two", j.NumPS)
-	p.check(j.GradsToWait == 1, "--grads_to_wait=%d: with "+strategy+" an update is of every worker's gradient; drop it, or give --global_batch_size", j.GradsToWait)
-	p.check(!j.UseAsync, "--use_async: with "+strategy+" all workers update together; drop one of the two")
+	ring := setting("distribution_strategy", AllReduce)
+	p.check(j.NumPS == 0, setting("num_ps_pods", j.NumPS), "%v has no parameter servers; drop one of the two", ring)
+	p.check(j.GradsToWait == 1, setting("grads_to_wait", j.GradsToWait),
+		"with %v an update is of every worker's gradient; drop it, or give %v", ring, setting("global_batch_size"))
+	p.check(!j.UseAsync, setting("use_async"), "with %v all workers update together; drop one of the two", ring)
 	if j.SyncVersionTolerance != nil {
-		p.check(false, "--sync_version_tolerance=%d: with "+strategy+" no gradient is stale; drop it", *j.SyncVersionTolerance)
+		p.check(false, setting("sync_version_tolerance", *j.SyncVersionTolerance), "with %v no gradient is stale; drop it", ring)
 	}
-	p.check(!j.LRStalenessModulation, "--lr_staleness_modulation: with "+strategy+" no gradient is stale; drop it")
-	p.check(j.GetModelSteps == 1, "--get_model_steps=%d: with "+strategy+" every worker holds the model and pulls none; drop it", j.GetModelSteps)
+	p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"), "with %v no gradient is stale; drop it", ring)
+	p.check(j.GetModelSteps == 1, setting("get_model_steps", j.GetModelSteps), "with %v every worker holds the model and pulls none; drop it", ring)
 
 	p.atLeast(0, j.GlobalBatchSize, "global_batch_size")
-	p.check(j.GlobalBatchSize <= 0 || j.GlobalBatchSize >= j.MinibatchSize,
-		"--global_batch_size=%d: expected --minibatch_size=%d or more", j.GlobalBatchSize, j.MinibatchSize)
-	p.check(!j.ScaleLearningRate || j.GlobalBatchSize == 0,
-		"--scale_learning_rate: with --global_batch_size=%d an update is of as many records however many workers there are; drop one of the two", j.GlobalBatchSize)
-	p.check(j.HeartbeatTimeout.Duration >= time.Second, "--heartbeat_timeout=%v: expected 1s or more", j.HeartbeatTimeout)
+	p.check(j.GlobalBatchSize <= 0 || j.GlobalBatchSize >= j.MinibatchSize, setting("global_batch_size", j.GlobalBatchSize),
+		"expected %v or more", setting("minibatch_size", j.MinibatchSize))
+	p.check(!j.ScaleLearningRate || j.GlobalBatchSize == 0, setting("scale_learning_rate"),
+		"with %v an update is of as many records however many workers there are; drop one of the two", setting("global_batch_size", j.GlobalBatchSize))
+	p.check(j.HeartbeatTimeout.Duration >= time.Second, setting("heartbeat_timeout", j.HeartbeatTimeout), "expected 1s or more")
 }
 
 // checkServers refuses what only a ring can do, and what the servers cannot all do: ElasticDL changes such values silently.
 func (j *Job) checkServers(p *problems) {
-	p.check(j.NumPS <= MostServers, "--num_ps_pods=%d: expected at most %d", j.NumPS, MostServers)
-	p.check(j.NumPS >= 1, "--num_ps_pods=%d: expected 1 or more with --distribution_strategy=%s", j.NumPS, ParameterServer)
-	p.check(j.GlobalBatchSize == 0, "--global_batch_size=%d: needs --distribution_strategy=%s; see --grads_to_wait", j.GlobalBatchSize, AllReduce)
-	p.check(!j.ScaleLearningRate, "--scale_learning_rate: needs --distribution_strategy=%s", AllReduce)
+	p.check(j.NumPS <= MostServers, setting("num_ps_pods", j.NumPS), "expected at most %d", MostServers)
+	p.check(j.NumPS >= 1, setting("num_ps_pods", j.NumPS), "expected 1 or more with %v", setting("distribution_strategy", ParameterServer))
+	p.check(j.GlobalBatchSize == 0, setting("global_batch_size", j.GlobalBatchSize), "needs %v; see %v", setting("distribution_strategy", AllReduce), setting("grads_to_wait"))
+	p.check(!j.ScaleLearningRate, setting("scale_learning_rate"), "needs %v", setting("distribution_strategy", AllReduce))
 	p.atLeast(1, j.GradsToWait, "grads_to_wait")
 	p.atLeast(1, j.GetModelSteps, "get_model_steps")
 	tolerance := -1 // not given
@@ -204,29 +187,29 @@ func (j *Job) checkServers(p *problems) {
 		p.atLeast(0, tolerance, "sync_version_tolerance")
 	}
 	if j.UseAsync {
-		p.check(j.GradsToWait <= 1, "--grads_to_wait=%d: with --use_async each gradient is applied by itself; drop one of the two", j.GradsToWait)
-		p.check(j.SyncVersionTolerance == nil, "--sync_version_tolerance=%d: with --use_async no gradient is refused; drop one of the two", tolerance)
+		p.check(j.GradsToWait <= 1, setting("grads_to_wait", j.GradsToWait), "with %v each gradient is applied by itself; drop one of the two", setting("use_async"))
+		p.check(j.SyncVersionTolerance == nil, setting("sync_version_tolerance", tolerance), "with %v no gradient is refused; drop one of the two", setting("use_async"))
 	}
 	if j.Synchronous() {
-		why := fmt.Sprintf("--grads_to_wait=%d", j.GradsToWait)
+		why := setting("grads_to_wait", j.GradsToWait)
 		if j.GradsToWait <= 1 {
-			why = fmt.Sprintf("--sync_version_tolerance=%d", tolerance)
+			why = setting("sync_version_tolerance", tolerance)
 		}
-		p.check(j.GetModelSteps <= 1, "--get_model_steps=%d: local updates need asynchronous ones at the servers; drop %s or this", j.GetModelSteps, why)
-		p.check(!j.LRStalenessModulation, "--lr_staleness_modulation: needs asynchronous updates; drop %s or this", why)
+		p.check(j.GetModelSteps <= 1, setting("get_model_steps", j.GetModelSteps), "local updates need asynchronous ones at the servers; drop %v or this", why)
+		p.check(!j.LRStalenessModulation, setting("lr_staleness_modulation"), "needs asynchronous updates; drop %v or this", why)
 	}
 }
 
 func (j *Job) checkPods(p *problems) {
 	p.oneOf(j.ImagePullPolicy, "image_pull_policy", "Always", "IfNotPresent", "Never")
 	p.oneOf(j.RestartPolicy, "restart_policy", "Never", "OnFailure", "Always")
-	p.check(j.Master.Priority.Share == 0, "--master_pod_priority=%v: a share goes with workers only", j.Master.Priority)
-	p.check(j.PS.Priority.Share == 0, "--ps_pod_priority=%v: a share goes with workers only", j.PS.Priority)
+	p.check(j.Master.Priority.Share == 0, setting("master_pod_priority", j.Master.Priority), "a share goes with workers only")
+	p.check(j.PS.Priority.Share == 0, setting("ps_pod_priority", j.PS.Priority), "a share goes with workers only")
 	if _, err := regexp.Compile(j.PopulateEnvNames); err != nil {
-		p.check(false, "--populate_env_names=%s: expected a regular expression", j.PopulateEnvNames)
+		p.check(false, setting("populate_env_names", j.PopulateEnvNames), "expected a regular expression")
 	}
 	j.checkSecrets(p)
-	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), "--cluster_spec_json: expected a JSON object")
+	p.check(j.ClusterSpecJSON == "" || isObject(j.ClusterSpecJSON), setting("cluster_spec_json"), "expected a JSON object")
 }
 
 func isObject(text string) bool {

@@ -134,21 +134,16 @@ func checkHooks(j *job.Job) error {
 		return nil
 	}
 	_, err := parseClusterSpec(j.ClusterSpecJSON)
-	var problems []error
-	for _, e := range single(err) {
-		problems = append(problems, fmt.Errorf("--cluster_spec_json: %w", e))
-	}
-	return errors.Join(problems...)
+	return refused(err)
 }
 
-// single takes apart what was joined.
-func single(err error) []error {
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		return joined.Unwrap()
-	} else if err == nil {
-		return nil
+// refused returns the problems of a job whose --cluster_spec_json is not taken, for one reason or several that are joined; nil if err is.
+func refused(err error) error {
+	var problems []error
+	for _, e := range job.ProblemsIn(err) {
+		problems = append(problems, job.NewProblem("cluster_spec_json", e.Error()))
 	}
-	return []error{err}
+	return errors.Join(problems...)
 }
 
 // applyToPod merges what the job says about all pods, and about those of the role, into a pod.
@@ -169,11 +164,11 @@ func applyToPod(j *job.Job, role pod.Role, t *core.PodTemplateSpec) error {
 		t.Labels, t.Annotations = added(t.Labels, part.Labels), added(t.Annotations, part.Annotations)
 		tolerations := append(t.Spec.Tolerations, part.Tolerations...) // as ElasticDL does; a merge would replace them
 		if err := merge(&t.Spec, patches[part.name]); err != nil {
-			return fmt.Errorf("--cluster_spec_json: merge %s: %w", part.name, err)
+			return refused(fmt.Errorf("merge %s: %w", part.name, err))
 		}
 		t.Spec.Tolerations = tolerations
 		if !slices.ContainsFunc(t.Spec.Containers, func(c core.Container) bool { return c.Name == role.String() }) {
-			return fmt.Errorf("--cluster_spec_json: %s.containers: the container %s is gone", part.name, role)
+			return refused(fmt.Errorf("%s.containers: the container %s is gone", part.name, role))
 		}
 	}
 	for i := range t.Spec.Containers { // also of those that were added
@@ -193,7 +188,7 @@ func applyToService(j *job.Job, s *core.Service) error {
 	}
 	s.Labels, s.Annotations = added(s.Labels, spec.Service.Labels), added(s.Annotations, spec.Service.Annotations)
 	if err := merge(&s.Spec, patches["service_spec"]); err != nil {
-		return fmt.Errorf("--cluster_spec_json: merge service_spec: %w", err)
+		return refused(fmt.Errorf("merge service_spec: %w", err))
 	}
 	return nil
 }
@@ -204,7 +199,7 @@ func applyToJob(j *job.Job, o *batch.Job) error {
 	}
 	spec, err := parseClusterSpec(j.ClusterSpecJSON)
 	if err != nil {
-		return fmt.Errorf("--cluster_spec_json: %w", err)
+		return refused(err)
 	}
 	o.Labels, o.Annotations = added(o.Labels, spec.Job.Labels), added(o.Annotations, spec.Job.Annotations)
 	return nil
@@ -214,11 +209,11 @@ func applyToJob(j *job.Job, o *batch.Job) error {
 func hooks(j *job.Job) (*clusterSpec, map[string]map[string]json.RawMessage, error) {
 	spec, err := parseClusterSpec(j.ClusterSpecJSON)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--cluster_spec_json: %w", err)
+		return nil, nil, refused(err)
 	}
 	var parts map[string]map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(j.ClusterSpecJSON), &parts); err != nil {
-		return nil, nil, fmt.Errorf("--cluster_spec_json: %w", err)
+		return nil, nil, refused(err)
 	}
 	for _, part := range parts {
 		for _, key := range []string{"labels", "annotations", "env", "tolerations"} {

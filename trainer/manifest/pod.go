@@ -339,7 +339,7 @@ func inherited(j *job.Job, environ []string) ([]core.EnvVar, error) {
 	if j.ClusterSpecJSON != "" {
 		var err error
 		if spec, err = parseClusterSpec(j.ClusterSpecJSON); err != nil {
-			return nil, fmt.Errorf("--cluster_spec_json: %w", err)
+			return nil, refused(err)
 		}
 	}
 	matches := regexp.MustCompile("^(?:" + j.PopulateEnvNames + ")$").MatchString

@@ -60,6 +60,24 @@ const (
 	Zip     Archive = "zip"
 )
 
+// Error is why a command names no program.
+type Error struct {
+	Location string // as [Shown] has it; "" if there is none
+	Reason   error
+}
+
+func (e *Error) Error() string {
+	if e.Location == "" {
+		return "program: " + e.Reason.Error()
+	}
+	return "program " + e.Location + ": " + e.Reason.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Reason }
+
+// ErrTwoChecksums says that a program has two.
+var ErrTwoChecksums = errors.New("differs from the checksum that was given beside it; leave one of them out")
+
 const expected = "expected a path, s3://BUCKET/FILE, gs://BUCKET/FILE or https://HOST/FILE"
 
 const mark = "#sha256="
@@ -67,16 +85,16 @@ const mark = "#sha256="
 // Parse reads a command. sha256 is the checksum that was given beside it, as by --program_sha256; "" if none was.
 func Parse(command []string, sha256 string) (Program, error) {
 	if len(command) == 0 || command[0] == "" {
-		return Program{}, errors.New("no program: " + expected)
+		return Program{}, &Error{"", errors.New("it is missing; " + expected)}
 	}
 	location, sum, marked := strings.Cut(command[0], mark)
 	p := Program{Kind: Local, Location: location, Args: command[1:]}
 	fail := func(format string, args ...any) (Program, error) {
-		return Program{}, fmt.Errorf("program %s: %s", Shown(location), fmt.Sprintf(format, args...))
+		return Program{}, &Error{Shown(location), fmt.Errorf(format, args...)}
 	}
 	if marked || sha256 != "" {
 		if marked && sha256 != "" && !strings.EqualFold(sum, sha256) {
-			return fail("%s%s and --program_sha256=%s differ; leave one of them out", mark, sum, sha256)
+			return fail("%s%s %w", mark, sum, ErrTwoChecksums)
 		}
 		if !marked {
 			sum = sha256
@@ -132,11 +150,11 @@ func (p Program) withScript() (Program, error) {
 		return p, nil
 	}
 	if len(p.Args) == 0 {
-		return Program{}, fmt.Errorf("program %s: it is an archive; expected the path of the script in it next, as: %[1]s main.py", p)
+		return Program{}, &Error{p.String(), fmt.Errorf("it is an archive; expected the path of the script in it next, as: %s main.py", p)}
 	}
 	p.Script, p.Args = path.Clean(p.Args[0]), p.Args[1:]
 	if p.Script == "." || !local(p.Script) {
-		return Program{}, fmt.Errorf("program %s: the script %q is not in the archive; expected a path in it, as: main.py", p, p.Script)
+		return Program{}, &Error{p.String(), fmt.Errorf("the script %q is not in the archive; expected a path in it, as: main.py", p.Script)}
 	}
 	return p, nil
 }

@@ -1,6 +1,7 @@
 package source
 
 import (
+	"errors"
 	"net/url"
 	"path"
 	"reflect"
@@ -40,7 +41,7 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for command, want := range map[string]string{
-		"":                                 "no program: expected a path, s3://BUCKET/FILE",
+		"":                                 "program: it is missing; expected a path, s3://BUCKET/FILE",
 		"#sha256=" + sum:                   "it is empty",
 		"main.py#sha256=12":                "64 hexadecimal digits",
 		"ftp://h/main.py":                  `program ftp://h/main.py: unknown kind of place "ftp"`,
@@ -72,7 +73,7 @@ func TestParseErrors(t *testing.T) {
 			t.Errorf("%s: error %v, want %q", command, err, want)
 		}
 	}
-	if _, err := Parse([]string{"m.py#sha256=" + sum}, strings.Repeat("0", 64)); err == nil || !strings.Contains(err.Error(), "leave one of them out") {
+	if _, err := Parse([]string{"m.py#sha256=" + sum}, strings.Repeat("0", 64)); !errors.Is(err, ErrTwoChecksums) {
 		t.Errorf("two checksums: %v", err)
 	}
 	if _, err := Parse(nil, ""); err == nil {

@@ -242,7 +242,7 @@ func lacking(f *pflag.Flag, given *[]string) {
 	case *setting:
 		*given = append(*given, "--"+v.name)
 	case *checked:
-		v.problem = fmt.Errorf("--%s needs a value", v.name)
+		v.problem = fmt.Errorf("--%s: needs a value", v.name)
 	}
 }
 
@@ -252,7 +252,7 @@ func flagProblem(cmd *cobra.Command, err error) error {
 		return fmt.Errorf("-%s: unknown flag; see %s --help", unknown.GetSpecifiedName(), cmd.CommandPath())
 	}
 	if lacks, ok := errors.AsType[*pflag.ValueRequiredError](err); ok {
-		return fmt.Errorf("-%s needs a value", lacks.GetSpecifiedName())
+		return fmt.Errorf("-%s: needs a value", lacks.GetSpecifiedName())
 	}
 	if bad, ok := errors.AsType[*pflag.InvalidSyntaxError](err); ok {
 		return fmt.Errorf("unexpected argument %q: expected --name=value", bad.GetSpecifiedFlag())
