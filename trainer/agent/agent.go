@@ -4,18 +4,20 @@
 //
 //	arrive at the rendezvous ─> world ─> start or tell the processes ─> all end with 0 ─> the job's end
 //	        ^                                       │
-//	        └── one fails, a member is lost, somebody joins or leaves: stop, or recall, the processes
+//	        └── a process fails, a member is lost, a worker joins or leaves: stop or recall the processes
 //
-// What is decided about the program as a whole, the master decides: whether a failure is charged, who is in the world, when the job is done. An
-// agent tells what it sees.
+// The master decides about the program as a whole: whether a failure is charged, which workers are in the world, when the job is done. An
+// agent only reports what it observes.
 //
 // Laws:
 //
-//  1. Processes of two worlds never run at once on a worker, but those that came over to the next one. None outlives its agent.
-//  2. The key-value store of a world is empty at its beginning, listens before anybody is told of it, and outlives every process of that world.
-//  3. A process that fails by itself is told to the master with its reason, once, also while its world is left. One that the agent ends is not.
-//  4. A departure is acted upon at once. For the sake of those that join nobody is started again against --restart_on_join.
-//  5. A master that is away stops nobody.
+//  1. Processes of two worlds never run at once on a worker, except for those that keep their state and enter the next world. No process
+//     outlives its agent.
+//  2. The key-value store of a world is empty at its beginning, listens before its address is told, and outlives every process of that world.
+//  3. A process that fails by itself is reported to the master once, with its reason, also while its world ends. One that the agent ends is
+//     not.
+//  4. The agent reacts to a departure at once. Newcomers do not restart running processes unless --restart_on_join allows it.
+//  5. The program goes on while the master is away.
 package agent
 
 import (
@@ -45,37 +47,37 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// Config is the agent's place in a job.
+// Config holds what an agent needs for its job.
 type Config struct {
 	Job        *job.Job
-	Keeps      bool // processes of the program keep their state: those that begin join a world when they are ready for it
+	Keeps      bool // processes of the program keep their state; new ones join a world when they are ready
 	Self       *rpc.Self
 	Master     wire.MasterClient
 	Host       string                                                               // IP address under which other workers reach this one
-	Processors int                                                                  // that the processes share
-	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it is not
-	Grace      time.Duration                                                        // what the processes have to end after that
-	Abandoned  time.Duration                                                        // a master that was away for so long does not come back; 0: it always may
-	Dir        string                                                               // for its files, which whoever made it removes; "": a temporary one of its own
-	Output     io.Writer                                                            // of the processes
-	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // what an object of a bucket is in; nil: no code comes from buckets
+	Processors int                                                                  // number of processors that the processes share
+	Leave      <-chan struct{}                                                      // closed when the worker is asked to leave; nil: it never is
+	Grace      time.Duration                                                        // time that the processes have to end after Leave is closed
+	Abandoned  time.Duration                                                        // how long the master may be unreachable before the agent ends; 0: without limit
+	Dir        string                                                               // directory for the agent's files, which its creator removes; "": a temporary one of the agent's own
+	Output     io.Writer                                                            // receives the output of the processes
+	Open       func(ctx context.Context, location string) (checkpoint.Files, error) // opens the bucket of a location; nil: code cannot come from buckets
 	Log        *slog.Logger
 }
 
-// errDone ends the work of an agent whose job has ended.
+// errDone ends the work of an agent when the job has ended.
 var errDone = errors.New("the job has ended")
 
-// agent is the shell around one worker's processes. Its loop owns all but what mutexes guard.
+// agent is the shell around one worker's processes. Its loop owns every field that no mutex guards.
 type agent struct {
 	Config
-	count   int // processes
+	count   int // number of processes
 	program *program.Program
 	meeting *worker.Meeting
-	dir     string           // its own, removed at the end
-	workdir string           // where the processes start; "": where the agent did
-	store   *tcpstore.Server // of the world, or for the next one
-	last    *tcpstore.Server // of the world that is left, until the next one is formed
-	closing sync.WaitGroup   // of stores
+	dir     string           // directory of the agent's own, removed at the end
+	workdir string           // working directory of the processes; "": the agent's
+	store   *tcpstore.Server // store of the current world, or for the next one
+	last    *tcpstore.Server // store of the previous world, until the next one is formed
+	closing sync.WaitGroup   // stores that are being closed
 	scripts *scripts
 	records *records
 	reports chan *wire.ReportTaskRequest
@@ -86,21 +88,21 @@ type agent struct {
 	watch   *watch
 }
 
-// process is one of the program's.
+// process is one process of the program.
 type process struct {
 	local int
 	pid   int
 	group *program.Group
-	exit  *program.Exit // nil: it lives
-	// What it has said of itself.
-	script  *script // nil: nothing; it keeps no state
-	waits   *word   // its arrival: it waits for a world
-	member  bool    // of the world, or of the next one
-	done    bool    // it needs none any more
-	entered int64   // formation of the world that it was told last
+	exit  *program.Exit // nil: the process is running
+	// The fields below hold what the process has said over its socket.
+	script  *script // its connection; nil: it has said nothing, and keeps no state
+	waits   *word   // its arrival, while it waits for a world
+	member  bool    // it is in the current world, or will be in the next one
+	done    bool    // it needs no world any more
+	entered int64   // formation of the newest world that it was told
 }
 
-// keeps reports whether a process comes over to the next world.
+// keeps reports whether a process enters the next world with its state.
 func (p *process) keeps() bool {
 	return p != nil && p.exit == nil && p.script != nil && p.script.keeps && !p.done
 }
@@ -108,11 +110,11 @@ func (p *process) keeps() bool {
 // retired reports whether a process that kept its state needs no further world.
 func (p *process) retired() bool { return p != nil && p.done }
 
-// lives reports whether a process is there.
+// lives reports whether a process is running.
 func (p *process) lives() bool { return p != nil && p.exit == nil }
 
-// Run works until the job has ended, the worker is asked to leave ([worker.ErrLeft]) or replaced ([worker.ErrReplaced]), or ctx ends. No process is left
-// when it returns.
+// Run works until the job has ended, the worker is asked to leave ([worker.ErrLeft]) or replaced ([worker.ErrReplaced]), or ctx ends. No
+// process of the program is left when it returns.
 func Run(ctx context.Context, c Config) (err error) {
 	a := &agent{Config: c, meeting: worker.NewMeeting(c.Master, c.Self), over: make(chan struct{}), watch: newWatch(), beats: beats{urgent: make(chan struct{}, 1)}, mail: newMailbox(), reports: make(chan *wire.ReportTaskRequest, 1024)}
 	if a.count, err = processes(c.Job.Program.Processes, c.Processors); err != nil {
@@ -135,7 +137,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	var background sync.WaitGroup
 	defer background.Wait()
 	defer cancel(nil)
-	background.Go(func() { a.heartbeats(ctx, cancel) }) // while the program is fetched, too: a master that has come back judges silence
+	background.Go(func() { a.heartbeats(ctx, cancel) }) // also while the program is fetched: a silent worker would count as lost
 	background.Go(func() {
 		select {
 		case <-a.over:
@@ -165,7 +167,7 @@ func (c Config) makeDir() (string, error) {
 	return c.Dir, os.Mkdir(c.Dir, 0o700)
 }
 
-// load brings the program, ready to be started.
+// load fetches the program and makes it ready to be started.
 func (a *agent) load(ctx context.Context) error {
 	command, workdir, err := a.bringCode(ctx)
 	if err != nil {
@@ -180,7 +182,7 @@ func (a *agent) load(ctx context.Context) error {
 	return err
 }
 
-// verdict returns what the agent's work ends with, of which err is what it met.
+// verdict returns the error with which the agent ends, given the error err of its work.
 func (a *agent) verdict(ctx context.Context, err error) error {
 	switch cause := context.Cause(ctx); {
 	case cause == errDone:
@@ -193,7 +195,7 @@ func (a *agent) verdict(ctx context.Context, err error) error {
 	return err
 }
 
-// processes returns how many each worker has.
+// processes returns the number of processes of each worker.
 func processes(asked string, processors int) (int, error) {
 	if n, err := strconv.Atoi(asked); err == nil {
 		return n, nil
@@ -213,18 +215,18 @@ func GPUs() int {
 	if names, ok := os.LookupEnv("CUDA_VISIBLE_DEVICES"); ok {
 		n := 0
 		for name := range strings.SplitSeq(names, ",") {
-			if name = strings.TrimSpace(name); name == "" || name == "-1" { // what follows is not seen either
+			if name = strings.TrimSpace(name); name == "" || name == "-1" { // CUDA ignores what follows such an entry
 				break
 			}
 			n++
 		}
 		return n
 	}
-	found, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is right
+	found, _ := filepath.Glob("/dev/nvidia[0-9]*") // the pattern is valid
 	return len(found)
 }
 
-// options returns the program as package program has it.
+// options returns the options with which package program runs the command.
 func (a *agent) options(command []string) (program.Options, error) {
 	g := a.Job.Program
 	redirects, err := program.ParseStreams("redirects", g.Redirects)
@@ -253,7 +255,7 @@ func (a *agent) work(ctx context.Context) error {
 		if err := a.prepare(ctx); err != nil {
 			return err
 		}
-	} else if a.Self.Header().Index >= a.Job.NumWorkers { // it replaces another, or is one more: the others step, and must not wait for an import
+	} else if a.Self.Header().Index >= a.Job.NumWorkers { // a replacement or an additional worker: the others are training, and must not wait for its imports
 		a.warm(ctx)
 	}
 	for {
@@ -273,13 +275,13 @@ func (a *agent) work(ctx context.Context) error {
 	}
 }
 
-// finished reports whether all processes have ended with 0, and by themselves.
+// finished reports whether all processes have ended by themselves with 0.
 func (a *agent) finished() bool {
 	return !slices.ContainsFunc(a.procs, func(p *process) bool { return p == nil || p.lives() || p.exit.Failed() || p.exit.Stopped })
 }
 
-// listen makes the store for the next world, if this worker comes to be its first. The one of the world that it leaves is served until
-// that one is formed: others' processes may be making their group still, and leave after a round.
+// listen makes the store for the next world, in case this worker becomes its first. The store of the world that it leaves is served until
+// the next one is formed: processes of other workers may still be building their process group, and leave after a round.
 func (a *agent) listen() error {
 	a.last, a.store = a.store, nil
 	store, err := tcpstore.Listen(net.JoinHostPort(a.Host, "0"), tcpstore.Options{Log: a.Log, Linger: storeLinger})
@@ -301,10 +303,10 @@ func (a *agent) release(store *tcpstore.Server) *tcpstore.Server {
 	return nil
 }
 
-// beginnings is where a round's number says with which formation the states began that it is of, as with the members of any ring.
+// beginnings is the bit of a round's number from which on it holds the formation in which the model began, as in the members of any ring.
 const beginnings = 32
 
-// bring enters in the arrival what the worker's processes bring to the next world: the newest of their states.
+// bring sets in the arrival what the worker's processes bring to the next world: the newest of their states.
 func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	arrival.Address = a.store.Addr().String()
 	crew := &wire.Crew{Store: arrival.Address}
@@ -330,8 +332,8 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 	}
 }
 
-// prepare starts the processes of a worker that comes to a program whose processes keep their state, and returns when they are ready: the
-// others do not wait for what they import.
+// prepare starts the processes of a worker that joins a program whose processes keep their state, and returns when they are ready, so that
+// the others do not wait for their imports.
 func (a *agent) prepare(ctx context.Context) error {
 	place := program.Place{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface()}
 	if err := a.launch(ctx, place, allLocals(a.count)); err != nil {
@@ -345,7 +347,7 @@ func (a *agent) prepare(ctx context.Context) error {
 			}
 		})
 		if root := program.RootCause(failed); root != nil {
-			return fmt.Errorf("the program failed before it was in a world: %s", root.Message())
+			return fmt.Errorf("the program failed before it joined a world: %s", root.Message())
 		}
 		if !slices.ContainsFunc(a.procs, func(p *process) bool { return p.lives() && p.waits == nil }) {
 			return nil
@@ -409,7 +411,7 @@ func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (worker.Place
 	go func() {
 		select {
 		case <-a.Leave:
-			a.beats.leave() // the answer is that it may go
+			a.beats.leave() // the master's answer is that the worker may go
 		case <-met:
 		}
 	}()
@@ -426,7 +428,7 @@ func (a *agent) leaving() bool {
 	}
 }
 
-// report delivers the ends of leases, in order.
+// report delivers the reports of ended leases, in order.
 func (a *agent) report(ctx context.Context) {
 	for {
 		select {
@@ -445,7 +447,7 @@ func (a *agent) report(ctx context.Context) {
 	}
 }
 
-// kill begins to end the processes that fits names: SIGTERM, and SIGKILL after the grace.
+// kill begins to end the processes for which fits is true: SIGTERM, and SIGKILL after the grace.
 func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
 	for _, p := range a.procs {
 		if p.lives() && fits(p) {
@@ -454,16 +456,16 @@ func (a *agent) kill(grace time.Duration, fits func(*process) bool) {
 	}
 }
 
-// end ends all processes, and returns when they are gone.
+// end ends all processes, and returns when they have ended.
 func (a *agent) end(grace time.Duration) {
 	a.kill(grace, func(*process) bool { return true })
 	a.await(grace+killLimit, nil, func(event) {}, func() bool { return !slices.ContainsFunc(a.procs, (*process).lives) })
 }
 
-// killLimit is how long processes may take to end after SIGKILL: a driver may hold them.
+// killLimit is how long processes may take to end after SIGKILL: a driver may delay them.
 const killLimit = 30 * time.Second
 
-// await takes what happens, and tells it, until ready. It gives up when stop is closed, and after the limit: then it returns false.
+// await handles events, and passes each to tell, until ready. It returns false when stop is closed, or after the limit.
 func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event), ready func() bool) bool {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -482,7 +484,7 @@ func (a *agent) await(limit time.Duration, stop <-chan struct{}, tell func(event
 	}
 }
 
-// account asks the processes which records are in the state of every rank. If none can, they say so when they meet again.
+// account asks the processes which records are in the state of every rank. If none can tell, they report it at the next rendezvous.
 func (a *agent) account() {
 	asked := false
 	for _, p := range a.procs {
@@ -496,14 +498,14 @@ func (a *agent) account() {
 	}
 }
 
-// event is the end of a process, what one has said, or neither: the master asks for the account.
+// event is the end of a process, a message of one, or neither: then the master asks for the account.
 type event struct {
 	exit *program.Exit
 	of   *process
 	said *message
 }
 
-// absorb notes what has happened, and tells it.
+// absorb updates the state by the events that are waiting, and passes each to tell.
 func (a *agent) absorb(tell func(event)) {
 	for _, e := range a.mail.take() {
 		switch {
@@ -512,23 +514,23 @@ func (a *agent) absorb(tell func(event)) {
 		case e.exit != nil:
 			e.of.exit = e.exit
 			switch {
-			case e.of.exit.Failed(): // what it was to do after the training it has not done
+			case e.of.exit.Failed(): // it failed in what follows the training
 				e.of.done = false
 			case e.of.script != nil:
-				e.of.done = true // it has come to its end with its state
+				e.of.done = true // it has completed the training with its state
 			}
 			a.records.gone(e.of.local)
 		case e.said.Op == "hello":
 			e.of = a.speaker(e.said)
 			if e.of != nil {
 				e.of.script = e.said.from
-				a.Log.Debug("A process speaks", "local_rank", e.of.local, "pid", e.said.Pid, "keeps_state", e.said.Survives, "backend", e.said.Backend, "torch", e.said.Torch)
+				a.Log.Debug("A process has connected", "local_rank", e.of.local, "pid", e.said.Pid, "keeps_state", e.said.Survives, "backend", e.said.Backend, "torch", e.said.Torch)
 				a.Keeps = a.Keeps || e.said.Survives
 			}
 		default:
 			i := slices.IndexFunc(a.procs, func(p *process) bool { return p != nil && p.script == e.said.from })
 			if i < 0 {
-				continue // of a process that is gone
+				continue // the process has ended
 			}
 			e.of = a.procs[i]
 			switch e.said.Op {
@@ -540,14 +542,14 @@ func (a *agent) absorb(tell func(event)) {
 			case "account":
 				a.beats.tell(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
 			case "doubt":
-				a.Log.Warn("A process doubts its state, and starts again", "local_rank", e.of.local, "why", e.said.Why)
+				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)
 			}
 		}
 		tell(e)
 	}
 }
 
-// speaker returns the process that says hello; nil: it is gone, or none of this worker's.
+// speaker returns the process that sends a hello; nil: it has ended, or is not of this worker.
 func (a *agent) speaker(m *message) *process {
 	for _, p := range a.procs {
 		if p.lives() && p.pid == m.Pid {
@@ -557,7 +559,7 @@ func (a *agent) speaker(m *message) *process {
 	return nil
 }
 
-// mailbox is what has happened and was not taken yet, without limit: who puts something never waits.
+// mailbox is an unbounded queue of events: putting one never blocks.
 type mailbox struct {
 	mu    *sync.Mutex
 	all   *[]event

@@ -34,7 +34,7 @@ import (
 // limit is how long a test waits for what must come.
 const limit = time.Minute
 
-// scriptEnv has the test binary be a program's process.
+// scriptEnv makes the test binary act as a process of the program.
 const scriptEnv = "ELASTICDL_TEST_SCRIPT"
 
 func TestMain(m *testing.M) {
@@ -44,9 +44,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// speak does what a process does that keeps its state, as PROTOCOL.md has it. Arguments say what it does when it hears something of its agent, as in
-// recall=arrive, or 1:recall=exit for local rank 1 alone: arrive, say that it is done, ask the store, or exit with 7. An
-// answer of the store it hears as answer or refusal.
+// speak acts as a process that keeps its state, by PROTOCOL.md. Arguments say how it reacts to messages of its agent, as in recall=arrive,
+// or 1:recall=exit for local rank 1 alone: arrive, say that it is done, ask the store, or exit with 7. It hears an answer of the store as
+// answer or refusal.
 func speak(does []string) {
 	rank := os.Getenv("LOCAL_RANK")
 	conn, err := net.Dial("unix", os.Getenv("ELASTICDL_SOCKET"))
@@ -75,7 +75,7 @@ func speak(does []string) {
 		case w.Op == "world":
 			formation, round, stands = w.Formation, w.Formation, false
 		case stands:
-			continue // it has arrived
+			continue // arrived already
 		}
 		fmt.Printf("local %s pid %d hears %s %d\n", rank, os.Getpid(), w.Op, w.Formation)
 		for _, on := range does {
@@ -97,13 +97,13 @@ func speak(does []string) {
 	os.Exit(exitAgentGone)
 }
 
-// hall is the master of one agent: it hears arrivals, and gives the worlds that the test gives.
+// hall is the master of one agent: it receives arrivals, and sends the worlds that the test makes.
 type hall struct {
 	wire.MasterClient
 	*testing.T
 	arrivals chan *wire.Arrival
 	words    chan *wire.Assembly
-	lines    chan string // of the processes
+	lines    chan string // lines that the processes write
 
 	ledgers chan *wire.HeartbeatRequest // that answer ask
 
@@ -111,7 +111,7 @@ type hall struct {
 	asks bool
 }
 
-// stream is the agent's to the master.
+// stream is the stream between the agent and the master.
 type stream struct {
 	grpc.ClientStream
 	*hall
@@ -154,7 +154,7 @@ func (h *hall) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// open starts an agent with so many processes of a program; its first arrival was heard.
+// open starts an agent with the given number of processes of a program, and waits for its first arrival.
 func open(t *testing.T, processes int, program ...string) (*hall, *wire.Arrival) {
 	t.Helper()
 	t.Setenv(scriptEnv, "1")
@@ -196,7 +196,7 @@ func next[T any](h *hall, what string, from <-chan T) (got T) {
 	return got
 }
 
-// give sends the world of this worker alone that follows from its arrival.
+// give sends the world that follows from an arrival, with this worker as its only member.
 func (h *hall) give(a *wire.Arrival) {
 	w := &wire.World{Id: a.Formation + 1, Formation: a.Formation + 1, Members: []*wire.Member{{Worker: 0, Address: a.Address, Crew: a.Crew}}}
 	if a.Round >= 0 {
@@ -205,14 +205,14 @@ func (h *hall) give(a *wire.Arrival) {
 	h.words <- &wire.Assembly{Word: &wire.Assembly_World{World: w}}
 }
 
-// recall tells the agent to leave a world: at once, or for one that joins.
+// recall tells the agent to leave a world: at once, or after a round because a worker joins.
 func (h *hall) recall(formation int64, now bool) {
 	h.words <- &wire.Assembly{Word: &wire.Assembly_Recall{Recall: &wire.Recall{Formation: formation, Now: now, Joins: !now}}}
 }
 
 var heard = regexp.MustCompile(`^local (\d) pid (\d+) hears (.*)\n$`)
 
-// hear waits until each of these local ranks has heard something, and returns their pids.
+// hear waits until each of these local ranks has received a message, and returns their pids.
 func (h *hall) hear(what string, locals ...int) map[int]int {
 	h.Helper()
 	pids := make(map[int]int)
@@ -226,14 +226,14 @@ func (h *hall) hear(what string, locals ...int) map[int]int {
 	return pids
 }
 
-// ask makes the agent say which records are in the state of every rank, as a master does that has come back.
+// ask makes the agent report which records are in the state of every rank, as a restored master does.
 func (h *hall) ask() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.asks = true
 }
 
-// told compares what an arrival says of processes that failed.
+// told checks which failures of processes an arrival reports.
 func (h *hall) told(a *wire.Arrival, formation int64, processes int32, want ...*wire.Failure) {
 	h.Helper()
 	same := func(got, want *wire.Failure) bool {
@@ -244,7 +244,8 @@ func (h *hall) told(a *wire.Arrival, formation int64, processes int32, want ...*
 	}
 }
 
-// A process that fails while its world is left is told; it is excused if nobody is lost, as that may have come of it.
+// A process that fails while its world ends is reported. It is excused if no member is lost, as the failure may result from the world's
+// end.
 func TestFailsWhileAWorldIsLeft(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {
@@ -262,7 +263,7 @@ func TestFailsWhileAWorldIsLeft(t *testing.T) {
 	}
 }
 
-// A process that fails while it waits for a world is told with the end of that.
+// A process that fails while it waits for a world is reported with the next arrival.
 func TestFailsBetweenWorlds(t *testing.T) {
 	h, a := open(t, 2, self("recall=arrive")...)
 	h.give(a)
@@ -280,7 +281,7 @@ func TestFailsBetweenWorlds(t *testing.T) {
 	h.told(h.arrival(), 2, 1, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 }
 
-// Processes that keep no state are ended when their world is left, and not told; one that fails by itself is, once.
+// Processes that keep no state are ended with their world, and not reported. One that fails by itself is reported once.
 func TestFailsByItself(t *testing.T) {
 	h, a := open(t, 2, "/bin/sh", "-c", `echo "local $LOCAL_RANK pid $$ hears it"; read line < /dev/zero`)
 	h.give(a)
@@ -301,7 +302,7 @@ func TestFailsByItself(t *testing.T) {
 	h.told(h.arrival(), 3, 2)
 }
 
-// A process that is killed after its training is started again, and it is for the master to see that nobody is at fault.
+// A process that is killed after its training is started again; the master decides whether anything is at fault.
 func TestKilledAfterTheTraining(t *testing.T) {
 	h, a := open(t, 2, self("world=done")...)
 	h.give(a)
@@ -312,7 +313,7 @@ func TestKilledAfterTheTraining(t *testing.T) {
 	a = h.arrival()
 	h.told(a, 1, 0, &wire.Failure{Local: 1, Signal: int32(syscall.SIGKILL)})
 	h.give(a)
-	a = h.arrival() // it is ready
+	a = h.arrival() // the process is ready
 	h.told(a, 2, 1)
 	h.give(a)
 	if again := h.hear("world 3", 1); again[1] == pids[1] {
@@ -320,8 +321,8 @@ func TestKilledAfterTheTraining(t *testing.T) {
 	}
 }
 
-// A master that has come back is told which records are in the state of every rank, and the world goes on: by a process that trains, or by
-// what the last one said at its end. Only if there is none the processes meet again.
+// A restored master is told which records are in the state of every rank, and the world goes on: a process that trains tells it, or the
+// last one has told it at its end. Only if neither can, the processes meet again.
 func TestMasterComesBack(t *testing.T) {
 	var want ledger.Ledger
 	want.Settle(1)
@@ -351,7 +352,7 @@ func TestMasterComesBack(t *testing.T) {
 		answers(h)
 		answers(h)
 	})
-	t.Run("nobody knows", func(t *testing.T) {
+	t.Run("unknown", func(t *testing.T) {
 		h, a := open(t, 1, self("world=done")...)
 		h.give(a)
 		h.hear("world 1", 0)
@@ -360,8 +361,8 @@ func TestMasterComesBack(t *testing.T) {
 	})
 }
 
-// A process that is asked to leave after a round has the store of its world until it does: it may be making its group still. Others' have it
-// until the next world is formed. Who has to leave at once has it no more.
+// A process that is recalled after a round can use the store of its world until it leaves: it may still be building its process group.
+// Processes of other workers can use it until the next world is formed. A process that is recalled at once cannot use it any more.
 func TestStoreOutlivesRecall(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		t.Run(fmt.Sprintf("now %v", now), func(t *testing.T) {

@@ -11,17 +11,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// beats is what the heartbeats tell.
+// beats is what the heartbeats report.
 type beats struct {
 	mu        sync.Mutex
-	urgent    chan struct{} // the next one is due now
+	urgent    chan struct{} // has an element when a heartbeat is due at once
 	formation int64
 	round     int64 // the newest formation in which processes that keep their state have made a round
 	finished  int64
 	leaves    bool
-	account   []byte // the records that are in the state of every rank, not told yet; nil: not known
-	asked     bool   // for that, by the master
-	final     bool   // a process is at its end: nothing is added to that any more
+	account   []byte // the records that are in the state of every rank, not reported yet; nil: unknown
+	asked     bool   // the master has asked for the account
+	final     bool   // a process has completed the training: the account does not change any more
 }
 
 // world notes which world the processes are in; 0: none.
@@ -31,7 +31,7 @@ func (b *beats) world(formation int64) {
 	b.formation, b.finished, b.account, b.asked, b.final = formation, 0, nil, false, false
 }
 
-// tell notes the records that are in the state of every rank of a world, for a master that has come back.
+// tell sets the account: the records that are in the state of every rank of a world, for a master that was replaced.
 func (b *beats) tell(formation int64, ledger []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +46,7 @@ func (b *beats) ask() (known bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.asked && !b.final {
-		b.account = nil // it is older
+		b.account = nil // it is older than the question
 	}
 	b.asked = true
 	if b.account == nil {
@@ -56,7 +56,7 @@ func (b *beats) ask() (known bool) {
 	return true
 }
 
-// take returns the account, if the master has asked for it. The mutex is held.
+// take returns the account, if the master has asked for it. The caller holds the mutex.
 func (b *beats) take() []byte {
 	if !b.asked || b.account == nil {
 		return nil
@@ -90,7 +90,7 @@ func (b *beats) finish(formation int64) {
 	b.hasten()
 }
 
-// leave notes that nothing holds the worker any more that was asked to leave.
+// leave notes that a worker that was asked to leave can go.
 func (b *beats) leave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -105,7 +105,8 @@ func (b *beats) hasten() {
 	}
 }
 
-// heartbeats reports to the master how this worker is. It cancels one that the master does not know any more, or has left for dead.
+// heartbeats reports the state of this worker to the master. It cancels the worker when the master does not know it any more, and when the
+// master was unreachable for longer than the limit.
 func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(timing.Interval(a.Job.HeartbeatTimeout.Duration))
 	defer ticker.Stop()
@@ -120,7 +121,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 		reply, err := a.beat(ctx)
 		if err != nil {
 			a.watch.missed()
-			missed++ // more than one: the agent itself may have been stopped
+			missed++ // several in a row: after one, the agent itself may have been suspended
 			if away := time.Since(answered); a.Abandoned > 0 && missed > 1 && away >= a.Abandoned {
 				cancel(fmt.Errorf("%w for %v: %w", worker.ErrAbandoned, away.Round(time.Second), err))
 				return
@@ -133,7 +134,7 @@ func (a *agent) heartbeats(ctx context.Context, cancel context.CancelCauseFunc) 
 			cancel(worker.ErrReplaced)
 			return
 		}
-		if reply.Ledger && !a.beats.ask() { // the processes know
+		if reply.Ledger && !a.beats.ask() { // only the processes can tell
 			a.mail.put(event{})
 		}
 		if reply.Over && !over {
@@ -149,7 +150,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	r := &wire.HeartbeatRequest{Role: wire.Role_WORKER, Index: int32(a.Self.Header().Index)}
 	a.beats.mu.Lock()
 	r.Formation, r.Finished = a.beats.formation, a.beats.finished
-	if a.records.used() { // the states are one when a round was made
+	if a.records.used() { // after a round all ranks have the same state
 		r.Formation = a.beats.round
 	}
 	r.Ledger = a.beats.take()

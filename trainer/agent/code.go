@@ -11,9 +11,9 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// bringCode brings the job's code to this machine, into the agent's directory, and returns the command and where its processes start: "" for where
-// this one does. A worker has a copy of its own, to write what it likes: what was uploaded never changes. To fetch it may take minutes: a worker that is asked to leave
-// gives it up.
+// bringCode fetches the job's code into the agent's directory. It returns the command, and the directory in which its processes start, ""
+// for the agent's. A worker has its own copy, which it may change; what was uploaded never changes. Fetching may take minutes; it is
+// cancelled when the worker is asked to leave.
 func (a *agent) bringCode(ctx context.Context) (command []string, dir string, err error) {
 	g := a.Job.Program
 	dir = g.Workdir

@@ -96,7 +96,7 @@ func TestBringUploadedCode(t *testing.T) {
 		if !filepath.IsAbs(script) {
 			script = filepath.Join(dir, script)
 		}
-		if err := os.WriteFile(script, nil, 0o644); err != nil { // it is this worker's
+		if err := os.WriteFile(script, nil, 0o644); err != nil { // the copy belongs to this worker
 			t.Error(err)
 		}
 	}
@@ -119,7 +119,7 @@ func TestCheckpointOfAScript(t *testing.T) {
 	}
 }
 
-// hearing is a master of which there is nothing but that it hears.
+// hearing is a master that only receives heartbeats.
 type hearing struct {
 	wire.MasterClient
 	once  sync.Once
@@ -132,7 +132,8 @@ func (h *hearing) Heartbeat(context.Context, *wire.HeartbeatRequest, ...grpc.Cal
 	return h.reply, nil
 }
 
-// The master hears a worker that fetches its program for long; the worker gives that up when it is asked to leave, is replaced, or the job is over.
+// A worker sends heartbeats while it fetches its program. It cancels the fetch when it is asked to leave, is replaced, or the job has
+// ended.
 func TestFetchesForLong(t *testing.T) {
 	for name, test := range map[string]struct {
 		reply *wire.HeartbeatReply

@@ -19,37 +19,37 @@ import (
 const (
 	// leaseLimit is how long the master may take to answer a request for records: the program waits meanwhile.
 	leaseLimit = 2 * time.Second
-	// again is how long "nothing now" holds: processes ask often.
+	// again is how long the master's answer "nothing now" is reused: processes ask often.
 	again = 30 * time.Millisecond
 )
 
-// records is what the processes of this worker hold of the data set. What a process has trained on is safe, and told to the master, when
-// it has come through the beginning of another round: then every rank has come through that one.
+// records is what the processes of this worker hold of the data set. What a process has trained on is safe, and reported to the master,
+// when the process has completed the beginning of another round: then every rank has completed the round before.
 type records struct {
 	master wire.MasterClient
 	index  int32
-	report func(*wire.ReportTaskRequest) // delivers, in order, and calls reported; it does not block
+	report func(*wire.ReportTaskRequest) // delivers a report, in order, and calls reported; it does not block
 
 	mu      sync.Mutex
 	dataset *wire.Dataset
 	held    map[int64]*lease
-	done    map[int64]bool // leases whose end the master may not know yet: it would grant again what is not held
+	done    map[int64]bool // ended leases of which the master may not know yet: it would grant them again if they were not held
 	asks    map[int]int    // by local rank: requests since its last round
-	waits   time.Time      // until then there is nothing
+	waits   time.Time      // until then the master has no lease to grant
 	over    bool           // there are no more records
-	settled int            // epochs, as the world began
+	settled int            // complete epochs when the world began
 	steps   int64
 	round0  int64
 	loss    float32
-	rounds  int64 // formation in which a round was made
+	rounds  int64 // newest formation in which a round was made
 }
 
-// lease is one of them.
+// lease is a lease that a process of this worker holds.
 type lease struct {
 	task  *wire.Task
-	owner int   // local rank; -1: its process is gone
+	owner int   // local rank; -1: its process has ended
 	told  int64 // records in the process's state
-	safe  int64 // in the state of every rank
+	safe  int64 // records in the state of every rank
 }
 
 func (l *lease) size() int64 { return l.task.End - l.task.Start }
@@ -58,7 +58,7 @@ func newRecords(master wire.MasterClient, index int, report func(*wire.ReportTas
 	return &records{master: master, index: int32(index), report: report, held: make(map[int64]*lease), done: make(map[int64]bool), asks: make(map[int]int)}
 }
 
-// declare announces to the master what the program trains on.
+// declare announces the data set of the program to the master.
 func (r *records) declare(ctx context.Context, w word) error {
 	d := &wire.Dataset{Size: w.Size, Epochs: w.Epochs, Shuffle: w.Shuffle, Seed: w.Seed, Task: w.RecordsPerTask}
 	err := worker.Retry(ctx, func() error {
@@ -84,14 +84,14 @@ func (r *records) ids() []int64 {
 	return slices.Concat(slices.Collect(maps.Keys(r.held)), slices.Collect(maps.Keys(r.done)))
 }
 
-// reported notes that the master knows the end of a lease, or does not want to.
+// reported notes that the master knows of the end of a lease, or has no use for it.
 func (r *records) reported(lease int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.done, lease)
 }
 
-// take holds a lease for a process. The mutex is held.
+// take holds a lease for a process. The caller holds the mutex.
 func (r *records) take(t *wire.Task, owner int) {
 	switch t.GetKind() {
 	case wire.TaskKind_TRAINING:
@@ -103,13 +103,13 @@ func (r *records) take(t *wire.Task, owner int) {
 	}
 }
 
-// lease returns a process's next one, as the process is told.
+// lease returns the next lease of a process, in the form in which the process gets it.
 func (r *records) lease(ctx context.Context, local int) (any, error) {
 	wait := map[string]any{"wait": true}
 	r.mu.Lock()
 	if r.dataset == nil {
 		r.mu.Unlock()
-		return nil, errors.New("no data set was declared")
+		return nil, errors.New("no data set was declared: call elasticdl.records with the number of records first")
 	}
 	r.asks[local]++
 	r.settle(local)
@@ -136,7 +136,7 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 			return nil, errors.New(status.Convert(err).Message())
 		}
 		r.waits = time.Now().Add(again)
-		return wait, nil // the master is away: those that are held are worked on
+		return wait, nil // the master is away: the processes go on with the leases that they hold
 	}
 	r.take(reply.Task, -1)
 	if grant, ok := r.orphan(local); ok {
@@ -149,7 +149,7 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 	return wait, nil
 }
 
-// orphan gives a process a lease that none has. The mutex is held.
+// orphan gives a process a lease whose process has ended. The caller holds the mutex.
 func (r *records) orphan(local int) (map[string]any, bool) {
 	var first *lease
 	for _, l := range r.held {
@@ -165,7 +165,7 @@ func (r *records) orphan(local int) (map[string]any, bool) {
 	return map[string]any{"lease": t.Lease, "epoch": t.Epoch - 1, "number": t.Number, "start": t.Start, "end": t.End, "done": first.safe}, true
 }
 
-// round takes what a process says of a round that it has ended.
+// round handles the message of a process that has completed a round.
 func (r *records) round(local int, w word) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +183,7 @@ func (r *records) round(local int, w word) {
 	r.waits = time.Time{}
 }
 
-// had takes what a process says is in its state, which it has from others.
+// had handles the message of a process that has received its state from others: what is in it.
 func (r *records) had(local int, leases [][2]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -191,7 +191,7 @@ func (r *records) had(local int, leases [][2]int64) {
 	r.asks[local] = 0
 }
 
-// tell notes progress that is not safe yet. The mutex is held.
+// tell notes progress that is not safe yet. The caller holds the mutex.
 func (r *records) tell(local int, leases [][2]int64) {
 	for _, progress := range leases {
 		if l := r.held[progress[0]]; l != nil {
@@ -201,14 +201,15 @@ func (r *records) tell(local int, leases [][2]int64) {
 	}
 }
 
-// settle secures what a process has that has asked for records twice since its last round: the ranks have met in between. The mutex is held.
+// settle secures the progress of a process that has asked for records twice since its last round: the ranks have met in between. The caller
+// holds the mutex.
 func (r *records) settle(local int) {
 	if r.asks[local] >= 2 {
 		r.secure(local)
 	}
 }
 
-// secure notes that every rank has what a process had told before, and reports what is done. The mutex is held.
+// secure notes that every rank has what a process had told before, and reports the leases that are done. The caller holds the mutex.
 func (r *records) secure(local int) {
 	var done []int64
 	for id, l := range r.held {
@@ -227,7 +228,8 @@ func (r *records) secure(local int) {
 	}
 }
 
-// gone notes that a process has ended: its leases are for others here. What is in the model of them their ledger says.
+// gone notes that a process has ended: its leases go to other processes of this worker. Which of their records are in the model, the ledger
+// tells.
 func (r *records) gone(local int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,7 +240,8 @@ func (r *records) gone(local int) {
 	}
 }
 
-// enter begins a world: leases below the floor are void, and with a source what its members told is in the state of all.
+// enter begins a world: leases below the floor are void, and if the world has a source of state, what its members have told is in the state
+// of all.
 func (r *records) enter(floor int64, settled int, source bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,7 +257,7 @@ func (r *records) enter(floor int64, settled int, source bool) {
 	clear(r.asks)
 }
 
-// beat adds to a heartbeat.
+// beat adds the progress of the leases to a heartbeat.
 func (r *records) beat(b *wire.HeartbeatRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +282,7 @@ func (r *records) made(formation int64) bool {
 	return r.rounds >= formation
 }
 
-// ledger turns what a process says of its state into what the master takes.
+// ledger encodes for the master what a process says of its state.
 func (r *records) ledger(stretches [][3]int64, settled int) []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -23,14 +23,14 @@ type desk struct {
 	*testing.T
 	left     int
 	given    int64
-	end      wire.TaskKind // what there is after the last
+	end      wire.TaskKind // kind of the answer after the last lease
 	err      error
 	asked    int
 	reported []int64
-	holds    []int64 // as it was told the last time
+	holds    []int64 // leases that the last request named as held
 }
 
-// newDesk returns a desk whose records were declared. With that comes the first lease.
+// newDesk returns a desk whose records were declared. The declaration gets the first lease.
 func newDesk(t *testing.T, leases int) *desk {
 	d := &desk{T: t, left: leases, end: wire.TaskKind_WAIT}
 	d.records = newRecords(d, 3, func(r *wire.ReportTaskRequest) { d.reported = append(d.reported, r.Lease) })
@@ -57,7 +57,8 @@ func (d *desk) GetTask(_ context.Context, r *wire.GetTaskRequest, _ ...grpc.Call
 	return &wire.GetTaskReply{Task: &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: d.given, Epoch: 1, Number: d.given - 1, Start: start, End: start + 4}}, nil
 }
 
-// gets compares what a process is given: a lease and what of it is done, or -1 and 0: it is to wait, -2: there is no more.
+// gets checks what a process is given: a lease and how many of its records are done; -1 and 0: the process is to wait; -2: there are no
+// more records.
 func (d *desk) gets(local int, lease, done int64) {
 	d.Helper()
 	reply, err := d.lease(d.Context(), local)
@@ -77,12 +78,12 @@ func (d *desk) gets(local int, lease, done int64) {
 	}
 }
 
-// ends ends a round of a process, which has so much of leases then: lease, records.
+// ends ends a round of a process, after which it has trained on the given numbers of records: pairs of lease and records.
 func (d *desk) ends(local int, n int64, leases ...[2]int64) {
 	d.round(local, word{Formation: 1, Round: n, Leases: leases})
 }
 
-// safe compares what the master is told of leases: lease, records.
+// safe checks what is reported to the master: pairs of lease and records.
 func (d *desk) safe(want ...[2]int64) {
 	d.Helper()
 	var b wire.HeartbeatRequest
@@ -126,7 +127,7 @@ func TestRecordsAreSafeLater(t *testing.T) {
 	}
 }
 
-// What a process had that is gone another one here goes on with, from what is safe; the oldest first.
+// Another process of the worker continues the leases of one that has ended, from the records that are safe; the oldest lease first.
 func TestRecordsOfOneThatIsGone(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -147,7 +148,8 @@ func TestRecordsOfOneThatIsGone(t *testing.T) {
 	}
 }
 
-// With the state of a member what its members were at is in the state of all. Leases below the floor are void.
+// When a world begins with the state of a member, the progress of that member's world is in the state of all. Leases below the floor are
+// void.
 func TestRecordsOfTheNextWorld(t *testing.T) {
 	for _, source := range []bool{false, true} {
 		d := newDesk(t, 3)
@@ -167,11 +169,11 @@ func TestRecordsOfTheNextWorld(t *testing.T) {
 			t.Errorf("reported %v, which is void", d.reported)
 		}
 		d.gets(0, 3, 0)
-		d.gets(1, -1, 0) // and not: over
+		d.gets(1, -1, 0) // to wait, not the end
 	}
 }
 
-// A lease is held until the master knows of its end: it would be granted again.
+// A lease is held until the master knows of its end: otherwise it would be granted again.
 func TestReportedLate(t *testing.T) {
 	d := newDesk(t, 3)
 	d.gets(0, 1, 0)
@@ -191,7 +193,7 @@ func TestReportedLate(t *testing.T) {
 	}
 }
 
-// A process is answered at once, whatever the master does. It is not asked again at once.
+// A process is answered at once, even if the master does not answer. The master is not asked again at once.
 func TestRecordsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDesk(t, 1)

@@ -19,12 +19,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/tcpstore"
 )
 
-// scripts serves the processes that keep their state, as trainer/program/python/PROTOCOL.md has it.
+// scripts serves the processes that keep their state, by the protocol of trainer/program/python/PROTOCOL.md.
 type scripts struct {
 	listener    net.Listener
 	records     *records
-	heard       func(message)                   // what the loop is to know; it does not block
-	unexplained func(ctx context.Context) error // returns when the master would have said that a member is gone
+	heard       func(message)                   // passes a message to the loop; it does not block
+	unexplained func(ctx context.Context) error // returns when the master, had it lost a member, would have said so
 	group       sync.WaitGroup
 
 	mu    sync.Mutex
@@ -36,7 +36,7 @@ type scripts struct {
 type served struct {
 	formation int64
 	address   string
-	ctx       context.Context // until the world's end
+	ctx       context.Context // ends with the world
 }
 
 // script is the connection of one process.
@@ -44,12 +44,12 @@ type script struct {
 	owner *scripts
 	conn  net.Conn
 	local int
-	keeps bool // it comes over to the next world
+	keeps bool // the process enters the next world with its state
 
-	mu sync.Mutex // of what is written
+	mu sync.Mutex // guards writing
 }
 
-// message is what a process says to the loop: hello, arrive, left, doubt, done, or "" when its connection has ended.
+// message is a message of a process for the loop: hello, arrive, left, doubt, done, or "" when its connection has ended.
 type message struct {
 	from *script
 	word
@@ -84,12 +84,12 @@ type word struct {
 	F  int64    `json:"f"`
 	K  string   `json:"k"`
 	Ks []string `json:"ks"`
-	V  any      `json:"v"` // of the store a text; of hello the version
+	V  any      `json:"v"` // a text in requests to the store; the version in hello
 	E  string   `json:"e"`
 	N  int64    `json:"n"`
 }
 
-// parse reads a message from its line. What is in a ledger the master can take.
+// parse decodes the line of a message, and checks that the master can take its ledger.
 func parse(line []byte) (w word, err error) {
 	if err = json.Unmarshal(line, &w); err != nil {
 		return w, err
@@ -102,7 +102,7 @@ func parse(line []byte) (w word, err error) {
 	return w, nil
 }
 
-// mostLine is how long a message may be: the ledger of an open epoch, in text.
+// mostLine is the largest length of a message in bytes: that of the ledger of an open epoch, as text.
 const mostLine = 64 << 20
 
 // newScripts listens in a directory of the agent's own.
@@ -116,7 +116,7 @@ func newScripts(dir string, r *records, unexplained func(context.Context) error,
 	return s, nil
 }
 
-// address returns what ELASTICDL_SOCKET says.
+// address returns the value of ELASTICDL_SOCKET.
 func (s *scripts) address() string { return s.listener.Addr().String() }
 
 // serve lets the processes use the store of a world until ctx ends.
@@ -144,7 +144,7 @@ func (s *scripts) accept() {
 			return
 		}
 		if err != nil {
-			time.Sleep(50 * time.Millisecond) // of descriptors there may be more soon
+			time.Sleep(50 * time.Millisecond) // file descriptors may become free
 			continue
 		}
 		c := &script{owner: s, conn: conn, local: -1}
@@ -173,7 +173,7 @@ func (c *script) read() {
 	for lines.Scan() {
 		w, err := parse(lines.Bytes())
 		if err != nil {
-			c.say(map[string]any{"op": "end", "code": 1, "why": "a message that is none: " + err.Error()})
+			c.say(map[string]any{"op": "end", "code": 1, "why": "malformed message: " + err.Error()})
 			return
 		}
 		switch {
@@ -181,7 +181,7 @@ func (c *script) read() {
 			c.local, c.keeps = w.Local, w.Survives
 			c.owner.heard(message{c, w})
 		case c.local < 0:
-			return // nobody has said who speaks
+			return // the process has not said hello
 		case w.Op == "round":
 			c.owner.records.round(c.local, w)
 		case w.Op == "had":
@@ -205,14 +205,14 @@ func (c *script) answer(q int64, ask func() (any, error)) {
 	c.say(map[string]any{"q": q, "ok": ok})
 }
 
-// errOver answers requests of a world that is over.
-var errOver = errors.New("the world is over")
+// errOver answers requests that belong to a world that has ended.
+var errOver = errors.New("the world has ended")
 
-// say sends a message. A process that does not read is not waited for long.
+// say sends a message. It does not wait long for a process that does not read.
 func (c *script) say(m map[string]any) {
 	line, err := json.Marshal(m)
 	if err != nil {
-		return // it is made of numbers and texts
+		return // cannot happen: m holds numbers and texts
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +222,7 @@ func (c *script) say(m map[string]any) {
 	}
 }
 
-// ask does what a request asks for.
+// ask executes a request and returns its result.
 func (c *script) ask(ctx context.Context, w word) (any, error) {
 	switch w.Op {
 	case "dataset":
@@ -233,7 +233,7 @@ func (c *script) ask(ctx context.Context, w word) (any, error) {
 	return c.owner.inWorld(ctx, w)
 }
 
-// inWorld does what a request asks for that is of a world, as long as that lasts.
+// inWorld executes a request that belongs to a world, until the world ends.
 func (s *scripts) inWorld(ctx context.Context, w word) (any, error) {
 	s.mu.Lock()
 	world := s.world
@@ -257,7 +257,7 @@ func (s *scripts) inWorld(ctx context.Context, w word) (any, error) {
 	return ok, err
 }
 
-// store does an operation on the store of a world. Each has a connection of its own, as some wait.
+// store executes an operation on the store of a world. Each has its own connection, as some wait.
 func store(ctx context.Context, address string, w word) (any, error) {
 	client, err := tcpstore.Dial(ctx, address)
 	if err != nil {
@@ -268,7 +268,7 @@ func store(ctx context.Context, address string, w word) (any, error) {
 }
 
 func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
-	encoded, _ := w.V.(string) // none: it is empty
+	encoded, _ := w.V.(string) // an absent value is empty
 	value, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
 		return nil, fmt.Errorf("the value of %q: %w", w.K, err)
@@ -277,7 +277,7 @@ func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
 	switch w.Op {
 	case "set":
 		if err = c.Set(ctx, w.K, value); err == nil {
-			_, err = c.Check(ctx, w.K) // it is applied then
+			_, err = c.Check(ctx, w.K) // its answer proves that the write before is applied
 		}
 		return nil, err
 	case "get":
@@ -299,10 +299,10 @@ func operate(ctx context.Context, c *tcpstore.Client, w word) (any, error) {
 	case "num":
 		return c.Keys(ctx)
 	}
-	return nil, fmt.Errorf("the agent knows no request %q", w.Op)
+	return nil, fmt.Errorf("unknown request %q", w.Op)
 }
 
-// environment returns what a process finds of the agent.
+// environment returns the environment variables by which a process finds the agent.
 func (a *agent) environment() []string {
 	paths := filepath.Join(a.dir, "python")
 	if before := os.Getenv("PYTHONPATH"); before != "" {

@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// look is how often that is looked at which nobody tells: whether processes were stopped, or have written a checkpoint.
+	// look is how often the agent polls what no event reports: whether processes were stopped, or have written a checkpoint.
 	look = 100 * time.Millisecond
-	// unwritten is how long nothing is written to a checkpoint that is complete.
+	// unwritten is how long a checkpoint must be unchanged to count as complete.
 	unwritten = 250 * time.Millisecond
-	// linger is how long the other processes of a worker have to say why they failed, when one failed by itself: the cause may not be the
-	// first that is seen to end.
+	// linger is how long the agent waits for other failures of a worker's processes after the first: the first that is seen may not be the
+	// cause.
 	linger = 200 * time.Millisecond
 )
 
-// partLimit is how long processes that keep their state have to leave a world: the round that they are at, if nobody is lost, or what a script
-// does before its first. The workers of others go on without this one meanwhile.
+// partLimit is how long processes that keep their state have to leave a world: to finish their round, if no member is lost, or what a
+// script does before its first. Meanwhile the other workers go on without this one.
 const partLimit = time.Minute
 
-// Exit codes of processes that keep their state, as PROTOCOL.md has them.
+// Exit codes of processes that keep their state, as PROTOCOL.md defines them.
 const (
 	exitAgentGone = 80
 	exitLeft      = 82
@@ -43,27 +43,27 @@ const (
 // joinLimit is how long a process that is ready to join waits for the others that start on its worker.
 const joinLimit = time.Second
 
-// vigil watches over the processes in one world.
+// vigil supervises the processes in one world.
 type vigil struct {
 	*agent
 	world  worker.Place
 	seat   seat
-	grace  time.Duration // of those that are left at its end
-	shut   func()        // has its store answer its processes no more
-	since  time.Time     // a process has come back
-	here   int           // processes that take part
+	grace  time.Duration // grace of the processes that are running at the world's end
+	shut   func()        // ends the service of the store to the processes
+	since  time.Time     // time at which the first process came back
+	here   int           // number of processes that take part
 	ended  bool          // a process has ended that the agent had killed
-	ready  time.Time     // a process has come that wants to join
-	began  bool          // a process has come back from this world by itself
-	told   bool          // that all have ended with 0
+	ready  time.Time     // time at which a process became ready to join
+	began  bool          // a process has left this world by itself
+	told   bool          // it was reported that all have ended with 0
 	failed []program.Exit
-	leaves bool              // the world is left for the sake of workers that join or leave it
-	stops  map[int]time.Time // since when processes are stopped, by local rank
-	frozen map[int]bool      // those that were killed for it
-	waits  *time.Time        // the newest checkpoint when a worker came that waits for another one; nil: none waits
+	leaves bool              // the world ends because workers join or leave
+	stops  map[int]time.Time // time since which a process is stopped, by local rank
+	frozen map[int]bool      // processes that were killed for being stopped, by local rank
+	waits  *time.Time        // time of the newest checkpoint when a newcomer began to wait for the next one; nil: none waits
 }
 
-// start starts the processes that are not there, and tells the others of the world.
+// start starts the processes that are not running, and tells the others of the world.
 func (v *vigil) start(ctx context.Context, here int) error {
 	v.here = here
 	var locals []int
@@ -78,7 +78,7 @@ func (v *vigil) start(ctx context.Context, here int) error {
 			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: here, GroupRank: s.group, GroupWorldSize: s.groups,
 			Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
 		}
-		if v.Keeps { // they join when they are ready, and are told then where
+		if v.Keeps { // they join, and learn the world, when they are ready
 			place.LocalSize = v.count
 			place.FirstRank, place.WorldSize = 0, max(s.size, v.count)
 		}
@@ -133,7 +133,7 @@ func (v *vigil) keep(ctx context.Context) error {
 		v.leaves = recalled && v.yields(joins)
 		switch {
 		case v.isLost():
-			v.Log.Info("The world ends: a member is gone", "formation", v.world.Formation)
+			v.Log.Info("The world ends: it has lost a member", "formation", v.world.Formation)
 			return nil
 		case len(v.failed) > 0:
 			if !slices.ContainsFunc(v.failed, func(e program.Exit) bool { return e.Signal != 0 }) {
@@ -179,7 +179,7 @@ func (v *vigil) keep(ctx context.Context) error {
 	}
 }
 
-// isLost reports whether a member of the world is gone.
+// isLost reports whether the world has lost a member.
 func (v *vigil) isLost() bool {
 	select {
 	case <-v.world.Lost():
@@ -189,13 +189,13 @@ func (v *vigil) isLost() bool {
 	}
 }
 
-// note takes what has happened to a process.
+// note handles an event of a process.
 func (v *vigil) note(e event) {
 	switch {
 	case e.of == nil || v.procs[e.of.local] != e.of:
 	case e.exit != nil:
 		v.fails(e)
-		v.ended = v.ended || v.stopped(e) // it was to leave the world before, and did not
+		v.ended = v.ended || v.stopped(e) // it had not left the previous world
 	case e.said.Op == "arrive" && !e.of.member: // see joined
 	case e.said.Op == "arrive" && e.of.entered == v.world.Formation:
 		v.began = true
@@ -211,17 +211,17 @@ func (v *vigil) fails(e event) {
 	}
 }
 
-// stopped reports whether a process has ended that was told to.
+// stopped reports whether an event is the end of a process that the agent has told to end.
 func (v *vigil) stopped(e event) bool {
 	return e.exit != nil && e.exit.Failed() && e.exit.Stopped && !v.frozen[e.of.local]
 }
 
-// joined reports whether processes wait to join, and all that were started do, or have had some time.
+// joined reports whether processes wait to join, and all others that were started are ready, too, or joinLimit has passed.
 func (v *vigil) joined() bool {
 	if !slices.ContainsFunc(v.procs, func(p *process) bool { return p.keeps() && !p.member && p.waits != nil }) {
 		return false
 	}
-	if v.ready.IsZero() { // it may have come before this world
+	if v.ready.IsZero() { // it may have been ready before this world
 		v.ready = time.Now()
 	}
 	starts := slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.member && p.waits == nil && !p.retired() })
@@ -239,9 +239,9 @@ func (v *vigil) settled() bool {
 // gone reports whether all processes have ended.
 func (v *vigil) gone() bool { return !slices.ContainsFunc(v.procs, (*process).lives) }
 
-// depart hands the notice on that the worker is to leave. True: nothing holds it any more.
+// depart tells the program that the worker is to leave. It returns true if the worker can leave at once.
 func (v *vigil) depart() bool {
-	v.Log.Info("Asked to leave: the program has this time to end", "grace", v.Grace)
+	v.Log.Info("Asked to leave: the program has the grace period to end", "grace", v.Grace)
 	keeps := false
 	for _, p := range v.procs {
 		if p.keeps() {
@@ -250,7 +250,7 @@ func (v *vigil) depart() bool {
 		}
 	}
 	if keeps {
-		v.beats.leave() // the master has all come back after a round
+		v.beats.leave() // the master recalls all members after a round
 		return false
 	}
 	v.end(v.Grace)
@@ -258,12 +258,13 @@ func (v *vigil) depart() bool {
 	return true
 }
 
-// part brings the processes that keep their state back from a world, and ends the others. None takes part in it any more when it returns.
+// part brings the processes that keep their state back from a world, and ends the others. When it returns, no process takes part in that
+// world.
 func (v *vigil) part(ctx context.Context) error {
 	v.kill(v.grace, func(p *process) bool { return p.member && !p.keeps() && !p.retired() })
 	parts := func(p *process) bool { return p.lives() && p.member && p.waits == nil && !p.retired() }
 	clear := func() bool { return ctx.Err() != nil || !slices.ContainsFunc(v.procs, parts) }
-	if len(v.failed) == 0 && !v.isLost() { // after a round, unless somebody is lost meanwhile
+	if len(v.failed) == 0 && !v.isLost() { // after a round, unless a member is lost meanwhile
 		v.recall(false)
 		v.await(partLimit, v.world.Lost(), v.fails, func() bool { return clear() || len(v.failed) > 0 })
 	}
@@ -271,17 +272,17 @@ func (v *vigil) part(ctx context.Context) error {
 		v.recall(true)
 	}
 	if !v.await(max(partLimit, v.grace+killLimit), ctx.Done(), v.fails, clear) {
-		v.Log.Warn("Processes do not leave their world, and are killed", "after", partLimit)
+		v.Log.Warn("Killing processes that did not leave their world in time", "after", partLimit)
 		v.kill(0, parts)
 		if !v.await(killLimit, ctx.Done(), v.fails, clear) {
-			return errors.New("processes of the program do not end after SIGKILL")
+			return errors.New("processes of the program did not end after SIGKILL")
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// recall makes the processes that keep their state leave the world: at once, or after a round, all together.
-// Until then they have the world's store: a process may be making its group when somebody joins.
+// recall makes the processes that keep their state leave the world: at once, or all together after a round. Until then they can use the
+// world's store: a process may be building its process group when a worker joins.
 func (v *vigil) recall(now bool) {
 	if now {
 		v.shut()
@@ -293,7 +294,7 @@ func (v *vigil) recall(now bool) {
 	}
 }
 
-// failures returns the processes that have ended by themselves, as the master is told.
+// failures returns the reports of the processes that have failed by themselves.
 func (v *vigil) failures() []*wire.Failure {
 	var all []*wire.Failure
 	for _, e := range v.failed {
@@ -307,12 +308,12 @@ func (v *vigil) failures() []*wire.Failure {
 	return all
 }
 
-// failure returns an exit as the master is told.
+// failure returns the report of a failed process.
 func failure(e program.Exit) *wire.Failure {
 	f := &wire.Failure{Rank: int32(e.Rank), Local: int32(e.Local), Pid: int32(e.Pid), Code: int32(max(0, e.Code)), Signal: int32(e.Signal), UnixMs: e.At.UnixMilli()}
 	if e.Failure != nil {
 		f.Message, f.Traceback = e.Failure.Message, e.Failure.Traceback
-		if at := e.Failure.Time; !at.IsZero() { // a whole second: within it the end tells who failed first
+		if at := e.Failure.Time; !at.IsZero() { // its resolution is a second: within one, the time of the end tells which failed first
 			f.UnixMs = min(f.UnixMs, at.UnixMilli()+999)
 		}
 	} else {
@@ -321,14 +322,14 @@ func failure(e program.Exit) *wire.Failure {
 	return f
 }
 
-// yields reports whether the world is left now that its members were recalled.
+// yields reports whether the world is to be left now, after its members were recalled.
 func (v *vigil) yields(joins bool) bool {
 	keeps := slices.ContainsFunc(v.procs, (*process).keeps)
 	switch {
 	case !joins:
 		return true
 	case keeps && !slices.ContainsFunc(v.procs, func(p *process) bool { return p.lives() && !p.keeps() }):
-		return true // it costs them little
+		return true // processes that keep their state lose little
 	case v.finished():
 		return false
 	}
@@ -339,14 +340,14 @@ func (v *vigil) yields(joins bool) bool {
 		newest, still := newestOf(v.checkpoint())
 		if v.waits == nil {
 			v.waits = &newest
-			v.Log.Info("A worker waits to join: the program starts again when it has written its next checkpoint", "checkpoint_file", v.Job.Program.Checkpoint)
+			v.Log.Info("A worker waits to join: the program restarts after its next checkpoint", "checkpoint_file", v.Job.Program.Checkpoint)
 		}
 		return still && newest.After(*v.waits)
 	}
 	return true
 }
 
-// checkpoint returns the pattern of the script's checkpoints, as its processes see it.
+// checkpoint returns the pattern of the script's checkpoint files, relative to its processes' directory if that is how it was given.
 func (v *vigil) checkpoint() string {
 	pattern := v.Job.Program.Checkpoint
 	if filepath.IsAbs(pattern) {
@@ -355,9 +356,10 @@ func (v *vigil) checkpoint() string {
 	return filepath.Join(v.workdir, pattern)
 }
 
-// newestOf returns when the newest file of a pattern was written. Still: nothing has been written to it for a moment.
+// newestOf returns the modification time of the newest file that matches a pattern. still reports that the file has not been written to for
+// a moment.
 func newestOf(pattern string) (newest time.Time, still bool) {
-	paths, _ := filepath.Glob(pattern) // the pattern is right
+	paths, _ := filepath.Glob(pattern) // the pattern is valid
 	for _, path := range paths {
 		if info, err := os.Stat(path); err == nil && info.ModTime().After(newest) {
 			newest = info.ModTime()
@@ -366,7 +368,7 @@ func newestOf(pattern string) (newest time.Time, still bool) {
 	return newest, time.Since(newest) >= unwritten
 }
 
-// revive kills processes that have been stopped for longer than a worker may be silent: nobody else would ever know.
+// revive kills processes that have been stopped for longer than a worker may be silent: no one else would notice them.
 func (v *vigil) revive(now time.Time) {
 	for local, p := range v.procs {
 		if !p.lives() || !stopped(p.pid) {
@@ -377,7 +379,7 @@ func (v *vigil) revive(now time.Time) {
 		if !ok {
 			v.stops[local] = now
 		} else if now.Sub(since) >= v.Job.HeartbeatTimeout.Duration {
-			v.Log.Warn("A process was stopped for too long, and is killed", "local_rank", local, "pid", p.pid, "for", now.Sub(since).Round(time.Millisecond))
+			v.Log.Warn("Killing a process that was stopped for too long", "local_rank", local, "pid", p.pid, "for", now.Sub(since).Round(time.Millisecond))
 			v.frozen[local] = true
 			p.group.Kill(local, 0)
 			delete(v.stops, local)

@@ -8,13 +8,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// watch knows since when the master has been there: only then does it hear which workers are silent, and say that one is gone.
+// watch tracks since when the master has been reachable without a break: only then can it notice silent workers, and report a loss.
 type watch struct {
 	mu     sync.Mutex
-	master int           // its incarnation
-	since  time.Time     // it judges silences; zero: it is away
-	last   time.Time     // answer of a heartbeat
-	next   chan struct{} // closed with the next one
+	master int           // incarnation of the master
+	since  time.Time     // time since which it can judge silences; zero: it is away
+	last   time.Time     // time of the last answer to a heartbeat
+	next   chan struct{} // closed at the next answer
 }
 
 func newWatch() *watch { return &watch{next: make(chan struct{})} }
@@ -23,9 +23,9 @@ func newWatch() *watch { return &watch{next: make(chan struct{})} }
 func (w *watch) answered(now time.Time, master int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	stopped := now.Sub(w.last) > timing.BeatLimit+timing.Beat // this process was, or all of the machine
+	stopped := now.Sub(w.last) > timing.BeatLimit+timing.Beat // this process was suspended, or the whole machine
 	if w.since.IsZero() || stopped || master != w.master {
-		w.since = now.Add(timing.Return) // until then it judges nobody who has yet to find it
+		w.since = now.Add(timing.Return) // until then a new master counts no worker as lost that has yet to find it
 	}
 	w.master, w.last = master, now
 	close(w.next)
@@ -39,7 +39,8 @@ func (w *watch) missed() {
 	w.since = time.Time{}
 }
 
-// kept returns how long the master has been there without a break after a time, as far as is known, and what is closed when more is.
+// kept returns how long the master is known to have been reachable without a break since a time, and a channel that is closed when more is
+// known.
 func (w *watch) kept(after time.Time) (time.Duration, <-chan struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,8 +53,8 @@ func (w *watch) kept(after time.Time) (time.Duration, <-chan struct{}) {
 	return w.last.Sub(after), w.next
 }
 
-// unexplained returns when the master would have said, if a worker was lost before the call, that one is. It waits for as long as ctx lasts
-// and the master is away.
+// unexplained returns when the master, had it lost a worker before the call, would have said so. It waits as long as the master is away,
+// until ctx ends.
 func (a *agent) unexplained(ctx context.Context) error {
 	limit := timing.Explain(a.Job.HeartbeatTimeout.Duration)
 	for asked := time.Now(); ; {

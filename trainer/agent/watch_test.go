@@ -18,11 +18,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// absent is a master that answers heartbeats but between two times.
+// absent is a master that does not answer heartbeats between two times.
 type absent struct {
 	wire.MasterClient
 	from, until time.Time
-	vanished    bool // its node is gone, and nothing refuses a call
+	vanished    bool // its node is lost: calls get no answer instead of being refused
 }
 
 func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest, _ ...grpc.CallOption) (*wire.HeartbeatReply, error) {
@@ -36,8 +36,8 @@ func (m *absent) Heartbeat(ctx context.Context, _ *wire.HeartbeatRequest, _ ...g
 	return nil, status.Error(codes.Unavailable, "connection refused")
 }
 
-// A process whose collective has failed gives its state up when the master would have said that a member is gone, and did not. That
-// wait stands still while the master is away, and one that has come back is given the time in which it judges nobody.
+// A process whose collective has failed gives up its state when the master, had it lost a member, would have said so, and did not. The wait
+// stands still while the master is away, and includes the time in which a restored master counts no worker as lost.
 func TestUnexplained(t *testing.T) {
 	const timeout = 5 * time.Second
 	limit := timing.Explain(timeout)
@@ -88,7 +88,7 @@ func TestUnexplainedUntilRecalled(t *testing.T) {
 	})
 }
 
-// Time counts in which one master has answered without a break, and this process was not stopped itself.
+// Only time counts in which one master has answered without a break, and in which this process was not suspended.
 func TestWatch(t *testing.T) {
 	began := time.Now()
 	at := func(seconds int) time.Time { return began.Add(time.Duration(seconds) * time.Second) }

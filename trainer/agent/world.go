@@ -11,21 +11,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/worker"
 )
 
-// seat is this worker's place in a world.
+// seat is the position of this worker's processes in a world.
 type seat struct {
-	group, groups int // of this worker among all
-	first, size   int // rank of its first process, and processes of all
+	group, groups int // number of this worker among the workers, and how many there are
+	first, size   int // rank of its first process, and the number of processes of all workers
 	source        int // rank of the process that has the newest state; -1: none has
 	host          string
-	port          int // of the store
+	port          int // port of the store
 }
 
-// seatIn finds this worker's place. Ranks go by the order of members.
+// seatIn returns this worker's seat in a world. Ranks follow the order of members.
 func seatIn(w *wire.World, index int) (seat, error) {
 	s := seat{group: -1, groups: len(w.Members), source: -1}
 	for i, m := range w.Members {
 		if m.Crew == nil {
-			return s, fmt.Errorf("world %d: worker %d does not say what it brings", w.Id, m.Worker)
+			return s, fmt.Errorf("world %d: worker %d has not said which processes it brings", w.Id, m.Worker)
 		}
 		if int(m.Worker) == index {
 			s.group, s.first = i, s.size
@@ -36,7 +36,7 @@ func seatIn(w *wire.World, index int) (seat, error) {
 		s.size += int(m.Crew.Processes)
 	}
 	if s.group < 0 {
-		return s, fmt.Errorf("world %d has no place for worker %d", w.Id, index)
+		return s, fmt.Errorf("world %d does not have worker %d as a member", w.Id, index)
 	}
 	host, port, err := net.SplitHostPort(w.Members[0].Crew.Store)
 	if err == nil {
@@ -49,20 +49,20 @@ func seatIn(w *wire.World, index int) (seat, error) {
 	return s, nil
 }
 
-// live spends the time in one world, until that is to change. It returns the processes that failed by themselves.
+// live works in one world until the world is to change. It returns the processes that failed by themselves.
 func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, error) {
 	s, err := seatIn(w.World, a.Self.Header().Index)
 	if err != nil {
 		return nil, err
 	}
-	a.last = a.release(a.last) // all have left that world
-	if s.group > 0 {           // the first worker's is used
+	a.last = a.release(a.last) // all processes have left that world
+	if s.group > 0 {           // the store of the first worker is used
 		a.store = a.release(a.store)
 	}
 	world, shut := context.WithCancel(ctx)
 	defer shut()
 	v := &vigil{agent: a, world: w, seat: s, shut: shut, stops: make(map[int]time.Time), frozen: make(map[int]bool), grace: a.Job.Program.Grace.Duration}
-	a.absorb(v.fails) // who waited for this world, and has ended meanwhile, was one of its members
+	a.absorb(v.fails) // a process that waited for this world and has ended meanwhile was its member
 	here := w.Members[s.group].Crew
 	if own := s.source - s.first; len(v.failed) > 0 || own >= 0 && own < int(here.Processes) && !a.has(own) {
 		return v.failures(), nil
@@ -99,7 +99,7 @@ func (a *agent) has(n int) bool {
 	return false
 }
 
-// ranks returns "2" or "2-5".
+// ranks returns a range of n ranks as text, such as "2" or "2-5".
 func ranks(first, n int) string {
 	if n == 0 {
 		return "none"
@@ -110,7 +110,7 @@ func ranks(first, n int) string {
 	return fmt.Sprintf("%d-%d", first, first+n-1)
 }
 
-// networkInterface returns the one that has the worker's address, for gloo and NCCL; "" if none is found.
+// networkInterface returns the name of the network interface that has the worker's address, for gloo and NCCL; "" if none is found.
 func (a *agent) networkInterface() string {
 	if name := a.Job.Program.Interface; name != "" {
 		return name

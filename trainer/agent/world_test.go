@@ -35,7 +35,7 @@ func TestSeatIn(t *testing.T) {
 			t.Errorf("worker %d: %+v, %v; want %+v", c.index, got, err, want)
 		}
 	}
-	if _, err := seatIn(w, 2); err == nil || !strings.Contains(err.Error(), "no place for worker 2") {
+	if _, err := seatIn(w, 2); err == nil || !strings.Contains(err.Error(), "does not have worker 2 as a member") {
 		t.Error(err)
 	}
 	w.Members[0].Crew.Store = "10.0.0.7:http"
@@ -43,7 +43,7 @@ func TestSeatIn(t *testing.T) {
 		t.Error(err)
 	}
 	w.Members[1].Crew = nil
-	if _, err := seatIn(w, 3); err == nil || !strings.Contains(err.Error(), "worker 1 does not say") {
+	if _, err := seatIn(w, 3); err == nil || !strings.Contains(err.Error(), "worker 1 has not said") {
 		t.Error(err)
 	}
 }
@@ -146,7 +146,8 @@ func FuzzWord(f *testing.F) {
 	})
 }
 
-// An error file's time is a whole second. Of two failures in one, the one whose process ended first is told to be the first.
+// The time in an error file has a resolution of one second. Of two failures in one second, the process that ended first counts as the
+// first.
 func TestFirstFailure(t *testing.T) {
 	second := time.Unix(1700000000, 0)
 	said := func(file, end time.Duration) int64 {

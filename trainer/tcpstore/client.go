@@ -14,7 +14,7 @@ import (
 // prefix is what PyTorch's clients put before each key.
 const prefix = "/"
 
-// cancelLimit is how long the server may take to confirm that a wait is canceled.
+// cancelLimit is how long the server may take to confirm that a wait is cancelled.
 const cancelLimit = 5 * time.Second
 
 // Client is a connection to a store, in the protocol of 2.x. Its keys are those of PyTorch's clients. Its calls take turns; a call
@@ -22,8 +22,8 @@ const cancelLimit = 5 * time.Second
 type Client struct {
 	conn net.Conn
 	r    *bufio.Reader
-	turn chan struct{} // holds one, whose taker may use the rest
-	err  error         // of the call that broke the connection
+	turn chan struct{} // holds one token; its taker may use the fields below
+	err  error         // error of the call that broke the connection
 }
 
 // Dial connects to the store, and asks it for a sign of life.
@@ -49,7 +49,7 @@ func newClient(ctx context.Context, conn net.Conn) (*Client, error) {
 			return err
 		}
 		if got := binary.LittleEndian.Uint32(b[:]); got != nonce {
-			return fmt.Errorf("it answers %#x, want %#x: it is no TCPStore of PyTorch 2.x", got, nonce)
+			return fmt.Errorf("answer %#x, expected %#x: not a TCPStore of PyTorch 2.x", got, nonce)
 		}
 		return nil
 	})
@@ -177,7 +177,7 @@ func (c *Client) call(ctx context.Context, exchange func() error) error {
 	return c.broken(err)
 }
 
-// interrupt fails reading and writing when the context ends, until stop, which reports whether it did.
+// interrupt makes reads and writes fail when the context ends. Calling stop ends that; it reports whether the context had not ended before.
 func (c *Client) interrupt(ctx context.Context) (stop func() bool) {
 	done := make(chan struct{})
 	end := context.AfterFunc(ctx, func() {

@@ -4,7 +4,7 @@
 //	Listen ─> Server ── Addr ──> MASTER_ADDR, MASTER_PORT, TORCHELASTIC_USE_AGENT_STORE=True
 //	             │
 //	connection ──┤ decoder (wire.go)   bytes ─> request; one for PyTorch 1.x, one for 2.x
-//	connection ──┤ store   (store.go)  request ─> answers, to whoever waited too; no I/O, no clock
+//	connection ──┤ store   (store.go)  request ─> answers, also to clients that waited; no I/O, no clock
 //	connection ──┘ outbox  (server.go) answers ─> bytes
 //
 // The server listens before any process connects, and outlives all of them: no process of the job hosts the store, so none
@@ -17,7 +17,7 @@
 //
 //  1. A wait ends when each of its keys has existed at some time since it began, and is answered once. A client that sends
 //     another request has given its wait up; it is not answered any more.
-//  2. A request is applied whole or not at all. Who sends what is no request, or more than the limits allow, is
+//  2. A request is applied whole or not at all. A client that sends a malformed request, or exceeds a limit, is
 //     disconnected; the others notice nothing.
 //  3. The server never resets a connection, unless its client sends on for longer than Options.Linger after the
 //     end was announced: it shuts down its own direction, reads to the end of the other, then closes.
@@ -25,6 +25,6 @@
 //  4. Close frees all clients that wait, at once: they throw. No goroutine outlives it.
 //  5. What clients can make the server hold is bounded: connections, the bytes of a request and of its answer, the bytes of the store.
 //
-// Neither TCPStore nor this server knows authentication or encryption: whoever reaches the port reads and writes. Listen on the address of the
-// pod, and let a network policy admit the job's pods only.
+// Neither TCPStore nor this server knows authentication or encryption: any client that reaches the port can read and write. Listen on the
+// address of the pod, and let a network policy admit only the job's pods.
 package tcpstore

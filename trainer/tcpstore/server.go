@@ -12,9 +12,9 @@ import (
 
 // Options bound what a server does for its clients. The zero value is usable.
 type Options struct {
-	// Connections is how many there may be at once; 0: 4096. A process has one, with PyTorch 1.x two.
+	// Connections is the largest number of open connections; 0: 4096. A process has one, with PyTorch 1.x two.
 	Connections int
-	// Bytes is how many the store may hold; 0: 1 GiB.
+	// Bytes is the largest number of bytes that the store may hold; 0: 1 GiB.
 	Bytes int
 	// Linger is how long a client has, after the server has announced the end of its connection, to end it too; 0: one second.
 	Linger time.Duration
@@ -92,7 +92,7 @@ func (s *Server) accept() {
 				s.lis.Close()
 				return
 			case <-time.After(50 * time.Millisecond): // of file descriptors there may be more soon
-				s.options.Log.Warn("accept a client of the store", "err", err)
+				s.options.Log.Warn("Accepting a client of the store failed", "err", err)
 				continue
 			}
 		}
@@ -124,7 +124,7 @@ func (s *Server) serve(id client, c *conn, full bool) {
 		err = s.read(id, c)
 	}
 	if err != io.EOF && !errors.Is(err, net.ErrClosed) {
-		s.options.Log.Warn("a client of the store is disconnected", "client", c.RemoteAddr().String(), "err", err)
+		s.options.Log.Warn("Disconnected a client of the store", "client", c.RemoteAddr().String(), "err", err)
 	}
 	s.mu.Lock()
 	s.store.leave(id)

@@ -98,7 +98,8 @@ func TestClient(t *testing.T) {
 	})
 }
 
-// A wait that is canceled leaves the client usable, whatever the store answers meanwhile; a call that waits for its turn is canceled too.
+// A wait that is cancelled leaves the client usable, whatever the store answers meanwhile; a call that waits for its turn is cancelled,
+// too.
 func TestClientCanceled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{})
@@ -139,7 +140,7 @@ func TestClientIsTold(t *testing.T) {
 			io.ReadFull(far, make([]byte, 10))
 			far.Write([]byte("HTTP"))
 		}()
-		if _, err := newClient(t.Context(), near); err == nil || !strings.Contains(err.Error(), "it is no TCPStore of PyTorch 2.x") {
+		if _, err := newClient(t.Context(), near); err == nil || !strings.Contains(err.Error(), "not a TCPStore of PyTorch 2.x") {
 			t.Errorf("of another server: %v", err)
 		}
 		near, _ = memnetPair(t)
@@ -166,7 +167,7 @@ func memnetPair(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// Who waits when the server is closed is free at once. Close waits for clients that stay, but not for long.
+// Close frees waiting clients at once. It waits for clients that stay, but not for long.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{Linger: 3 * time.Second})
@@ -259,7 +260,8 @@ func TestSlowClient(t *testing.T) {
 	})
 }
 
-// A client that is gone is forgotten, with its wait. One too many is sent away, and one that breaks the rules; the others stay.
+// A client that has disconnected is forgotten, with its wait. One client too many is disconnected, and one that breaks the rules; the
+// others stay.
 func TestClientsComeAndGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := serve(t, Options{Connections: 2})
@@ -296,7 +298,7 @@ func TestClientsComeAndGo(t *testing.T) {
 	})
 }
 
-// The kernel resets a connection that is closed with unread bytes in it: so none is.
+// The kernel resets a connection that is closed with unread bytes: the server never does that.
 func TestNoReset(t *testing.T) {
 	s, err := Listen("127.0.0.1:0", Options{Linger: time.Minute})
 	if err != nil {

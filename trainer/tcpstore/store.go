@@ -21,15 +21,15 @@ type answer struct {
 	bytes []byte
 }
 
-// store is the keys, the queues, and who waits for which of them. It does no I/O: the server tells it who asks for what and
-// sends what it answers.
+// store holds the keys, the queues, and which clients wait for which of them. It does no I/O: the server passes it requests and sends what
+// it answers.
 type store struct {
-	most   int // bytes that it may hold
-	held   int // bytes that it holds, with what is waited for
+	most   int // limit of held, in bytes
+	held   int // bytes that it holds, including the keys of waits
 	values map[string][]byte
 	queues map[string][][]byte // none is empty
 
-	missing map[client]map[string]bool // of those who wait: their keys that have not existed since
+	missing map[client]map[string]bool // by waiting client: its keys that have not existed since its wait began
 	waiters map[string][]client        // the same by key, in the order in which they came
 }
 
@@ -41,7 +41,7 @@ func newStore(most int) *store {
 }
 
 // apply does what the client asks for and returns what is to be sent, also to clients that waited for it. After an error
-// the client is to be disconnected; nothing has changed but that it waits no more.
+// the client is to be disconnected; nothing has changed except that it does not wait any more.
 func (s *store) apply(from client, r request) ([]answer, error) {
 	s.leave(from)
 	if err := s.room(r); err != nil {
@@ -112,7 +112,7 @@ func (s *store) room(r request) error {
 		size += len(value)
 	}
 	if brings := len(r.values) > 0 || r.kind == add || r.kind == wait || r.kind == barrier; brings && size > s.most {
-		return fmt.Errorf("the store is full: it holds %d bytes, and may hold %d", s.held, s.most)
+		return fmt.Errorf("the store is full: it holds %d bytes, the limit is %d", s.held, s.most)
 	}
 	return nil
 }
@@ -145,7 +145,7 @@ func (s *store) keep(key string, value []byte) {
 	s.held += overhead + len(key) + len(value)
 }
 
-// wake notes that a key exists that clients wait for, in the order in which they came, until so many of them lack nothing more.
+// wake notes that a key now exists for the clients that wait for it, in their order, until most of them lack nothing more.
 func (s *store) wake(key string, most int) []answer {
 	var woken []answer
 	waiters := s.waiters[key]
@@ -165,7 +165,7 @@ func (s *store) wake(key string, most int) []answer {
 	return woken
 }
 
-// wait answers at once if all keys exist, else when the last of them has come.
+// wait answers at once if all keys exist, otherwise when the last of them has come.
 func (s *store) wait(c client, keys []string) []answer {
 	for _, key := range keys {
 		if !s.has(key) {
@@ -210,12 +210,13 @@ func (s *store) sum(key string, n int64) (int64, error) {
 	}
 	v, err := strconv.ParseInt(string(now), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("add to key %.100q: its value is no number: %.100q", key, now)
+		return 0, fmt.Errorf("add to key %.100q: its value is not a number: %.100q", key, now)
 	}
 	return v + n, nil
 }
 
-// barrier counts those who have come in the key itself; counting alone ends no wait. Who comes when enough have come does not wait.
+// barrier counts the clients that have come in the key itself; counting alone ends no wait. A client that comes after the last does not
+// wait.
 func (s *store) barrier(from client, key string, size int64) ([]answer, error) {
 	count, err := s.sum(key, 1)
 	if err != nil {
@@ -253,7 +254,7 @@ func (s *store) list() ([]byte, error) {
 	return b, nil
 }
 
-// delete returns how many keys it was.
+// delete removes the key, and returns the number of removed keys.
 func (s *store) delete(key string) int64 {
 	value, ok := s.values[key]
 	if !ok {
@@ -264,7 +265,7 @@ func (s *store) delete(key string) int64 {
 	return 1
 }
 
-// push ends one wait that lacked only this key: the first.
+// push appends to the queue, and ends the first wait that lacked only this key.
 func (s *store) push(key string, value []byte) []answer {
 	s.queues[key] = append(s.queues[key], value)
 	s.held += overhead + len(key) + len(value)

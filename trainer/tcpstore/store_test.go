@@ -52,7 +52,7 @@ func TestStore(t *testing.T) {
 			{1, n(add, "a", -7), "1:" + number(-2)},
 			{1, k(get, "a"), "1:" + blob("-2")},
 			{1, k(set, "b", "three"), ""},
-			{1, n(add, "b", 1), `error: add to key "b": its value is no number: "three"`},
+			{1, n(add, "b", 1), `error: add to key "b": its value is not a number: "three"`},
 			{1, k(get, "b"), "1:" + blob("three")},
 		},
 		"compare set": {
@@ -108,7 +108,7 @@ func TestStore(t *testing.T) {
 			{4, n(barrier, "b", 3), "4:\x00"}, // a second time nobody waits: so it is in PyTorch
 			{4, k(get, "b"), "4:" + blob("4")},
 			{4, k(set, "c", "x"), ""},
-			{4, n(barrier, "c", 3), `error: add to key "c": its value is no number: "x"`},
+			{4, n(barrier, "c", 3), `error: add to key "c": its value is not a number: "x"`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func said(answers []answer, err error) string {
 	return strings.Join(all, " ")
 }
 
-// dumb is a store that looks everything up anew.
+// dumb is a store without an index, which computes everything anew.
 type dumb struct {
 	values map[string]string
 	queues map[string][]string
@@ -173,7 +173,7 @@ func (d *dumb) there(key string) bool {
 	return ok || len(d.queues[key]) > 0
 }
 
-// TestStoreIsDumb compares the store with one that keeps no index: the same answers to the same clients, in the same order.
+// TestStoreIsDumb compares the store with one that keeps no index: both give the same answers to the same clients, in the same order.
 func TestStoreIsDumb(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s, d := newStore(1<<20), &dumb{values: make(map[string]string), queues: make(map[string][]string)}
@@ -197,7 +197,7 @@ func TestStoreIsDumb(t *testing.T) {
 				d.gone(c)
 				now, err := strconv.Atoi(cmp.Or(d.values[key], "0"))
 				if value, ok := d.values[key]; ok && (err != nil || value == "") {
-					check(c, request{kind: add, keys: []string{key}}, fmt.Sprintf("error: add to key %q: its value is no number: %q", key, value))
+					check(c, request{kind: add, keys: []string{key}}, fmt.Sprintf("error: add to key %q: its value is not a number: %q", key, value))
 					return
 				}
 				d.values[key] = strconv.Itoa(now + n)

@@ -118,7 +118,7 @@ func start(t *testing.T, python torch.Python, s *Server, what string, env ...str
 	return p
 }
 
-// finish expects the process to end well.
+// finish checks that the process ends with 0.
 func finish(t *testing.T, p *process) {
 	t.Helper()
 	var last string

@@ -9,7 +9,7 @@ import (
 	"io"
 )
 
-// The limits of PyTorch 2.x, and those that it lacks.
+// Limits: those of PyTorch 2.x, and further ones that it lacks.
 const (
 	maxKey     = 8 << 10
 	maxValue   = 8 << 20
@@ -20,7 +20,7 @@ const (
 // magic is what a client of 2.x sends in its first request, VALIDATE.
 const magic = 0x3C85F7CE
 
-// kind is what a request asks for. The numbers are those of 2.x on the wire.
+// kind is the kind of a request. The numbers are those of 2.x on the wire.
 type kind uint8
 
 const (
@@ -59,7 +59,7 @@ var fields = [...]string{
 	listKeys: "", barrier: "kn",
 }
 
-// generation is a version of the protocol: which byte stands for which kind.
+// generation is a version of the protocol: it maps a byte on the wire to a kind.
 type generation []kind
 
 // old is PyTorch 1.x, and 2.0, which adds what follows deleteKey. Type 7, WATCH_KEY, is left out: no Python reaches it.
@@ -82,7 +82,7 @@ type request struct {
 	number int64    // add, barrier, ping, validate
 }
 
-// errRequest is in every error that says what is wrong with a client's bytes.
+// errRequest is wrapped by every error about malformed bytes of a client.
 var errRequest = errors.New("not a request of a TCPStore")
 
 func refused(format string, args ...any) error {
@@ -128,7 +128,7 @@ func (d *decoder) next() (request, error) {
 	return r, nil
 }
 
-// recognize distinguishes the generations by the first bytes. 1.x has no request of less than five bytes that begins with 0.
+// recognize tells the generations apart by the first bytes. A request of 1.x that begins with 0 has at least five bytes.
 func (d *decoder) recognize() error {
 	first, err := d.r.Peek(1)
 	if err != nil {
@@ -193,7 +193,7 @@ func (d *decoder) uint64() (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// blob reads a length and so many bytes. It takes memory for what has come, not for what is announced.
+// blob reads a length and as many bytes. It allocates memory for what has come, not for what is announced.
 func (d *decoder) blob(most uint64, what string) ([]byte, error) {
 	n, err := d.uint64()
 	if err != nil {

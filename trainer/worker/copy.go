@@ -13,16 +13,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// copies is a ring's member's part in checkpoints. The state between two rounds is copied, and written while the rounds go on. It need
-// not be one that no death can take back: it is whole, and says itself what is in it.
+// copies is the part of a ring's member in checkpoints. It copies the state between two rounds, and writes the copy while the rounds go on.
+// The copied state may contain records whose update a death could still take back: the checkpoint is consistent in itself, as its ledger
+// lists what is in it.
 type copies struct {
-	ordered int64 // the newest number that was followed
+	ordered int64 // number of the newest checkpoint order that was followed
 	copy    checkpoint.Copy
 	writing sync.WaitGroup
 
 	mu     sync.Mutex
 	busy   bool            // copy is being written
-	report *wire.CutReport // nil: nothing to tell
+	report *wire.CutReport // nil: nothing to report
 }
 
 // copyState follows the master's order to make a checkpoint, if there is one, there is memory for it, and nothing is accumulated beside the
@@ -34,7 +35,7 @@ func (r *member) copyState() {
 		return
 	}
 	part := checkpoint.Part{Values: r.values, Slots: r.slots}
-	if !c.copy.Prepare(part, r.stir) { // the others would wait for the memory, too
+	if !c.copy.Prepare(part, r.stir) { // making it in place would have the other ranks wait for the memory
 		return
 	}
 	c.mu.Lock()
@@ -42,7 +43,7 @@ func (r *member) copyState() {
 	c.busy = true
 	c.mu.Unlock()
 	c.ordered = number
-	if busy { // with one that was given up: the storage is slow
+	if busy { // with a checkpoint that the master has given up: the storage is slow
 		c.say(r, &wire.CutReport{Number: number, Phase: wire.CutPhase_FAILED, Error: "the checkpoint before is still being written"}, true)
 		return
 	}
@@ -54,7 +55,7 @@ func (r *member) copyState() {
 	c.writing.Go(func() { r.write(report) })
 }
 
-// write writes the copy.
+// write writes the copy to the checkpoint directory, and reports how that ended.
 func (r *member) write(copied *wire.CutReport) {
 	said := &wire.CutReport{Number: copied.Number, Phase: wire.CutPhase_WRITTEN, Version: copied.Version, Ledger: copied.Ledger}
 	dir, err := r.Open.Open(r.Job.CheckpointDir)
@@ -71,7 +72,7 @@ func (r *member) write(copied *wire.CutReport) {
 	r.copies.say(r, said, false)
 }
 
-// say has the master told of a checkpoint, soon. What is newer was said stands.
+// say sets what the next heartbeat reports of checkpoints. A report of a newer checkpoint is not overwritten.
 func (c *copies) say(r *member, report *wire.CutReport, busy bool) {
 	c.mu.Lock()
 	if report.Number >= c.report.GetNumber() {
@@ -82,7 +83,7 @@ func (c *copies) say(r *member, report *wire.CutReport, busy bool) {
 	r.hasten()
 }
 
-// heard takes up to which number the master wants to know nothing more of checkpoints.
+// heard drops reports up to the given number: the master has them, or does not need them any more.
 func (c *copies) heard(number int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,20 +92,20 @@ func (c *copies) heard(number int64) {
 	}
 }
 
-// told is what the master is to know of checkpoints.
+// told returns the report of the newest checkpoint for the master, nil if there is none.
 func (c *copies) told() *wire.CutReport {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.report
 }
 
-// damageError is why a world cannot begin with the checkpoint that it is to begin with.
+// damageError wraps the reason why a world cannot begin with the checkpoint that the master has named.
 type damageError struct{ error }
 
-// firstTry is what passes before the second try to read a checkpoint; it is doubled each time.
+// firstTry is the pause before the second attempt to read a checkpoint. The pause doubles with each attempt.
 const firstTry = 100 * time.Millisecond
 
-// restore makes the state that of a checkpoint. Storage that does not answer is tried again for some time.
+// restore replaces the state by that of a checkpoint. It retries while the storage does not answer, for a limited time.
 func (r *member) restore(ctx context.Context, base *wire.Base) error {
 	began := time.Now()
 	for wait := firstTry; ; wait = min(2*wait, timing.StoragePause) {
@@ -116,7 +117,7 @@ func (r *member) restore(ctx context.Context, base *wire.Base) error {
 		if errors.Is(err, checkpoint.ErrDamaged) || time.Since(began) >= timing.Storage {
 			return &damageError{err}
 		}
-		r.Log.Warn("A checkpoint cannot be read; trying again", "checkpoint", base.Number, "error", err)
+		r.Log.Warn("Reading a checkpoint failed; retrying", "checkpoint", base.Number, "error", err)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():
@@ -134,7 +135,7 @@ func (r *member) tryRestore(base *wire.Base) error {
 	if err != nil {
 		return err
 	}
-	r.touched, r.changes = true, -1 // until all of it is there
+	r.touched, r.changes = true, -1 // until the state is complete
 	if err := dir.Restore(c, checkpoint.Part{Values: r.values, Slots: r.slots}); err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// holder is a member of a ring that keeps its state at rest in dir.
+// holder returns a member of a ring that writes its checkpoints to dir.
 func holder(t *testing.T, dir string, batch int64) *member {
 	t.Helper()
 	engine := newLesson()
@@ -40,7 +40,7 @@ func holder(t *testing.T, dir string, batch int64) *member {
 	return &member{worker: w, meeting: newMeeting(nil, nil), state: *s}
 }
 
-// train applies a round of n records of task 1, which has 100, from record from on.
+// train applies a round of n records of task 1, which has 100, beginning at record from.
 func (r *member) train(from, n int64) {
 	sum := slices.Repeat([]float32{float32(n)}, lessons)
 	offers := [][]offer{{{task: ledger.Task{Epoch: 2, Number: 1}, of: 100, from: from, records: n}}}
@@ -53,7 +53,7 @@ func (r *member) order(number int64) {
 	r.copyState()
 }
 
-// record makes what was said of a copy the record of a commit.
+// record returns the record of the commit that a report of a copy stands for.
 func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
 	t.Helper()
 	had, err := ledger.Parse(said.Ledger)
@@ -75,7 +75,7 @@ func record(t *testing.T, dir checkpoint.Dir, said *wire.CutReport) *wire.Base {
 	return &wire.Base{Dir: dir.String(), Number: said.Number}
 }
 
-// gated is files of which none is written before the gate opens.
+// gated holds back all writes of files until the gate opens.
 type gated struct {
 	checkpoint.Files
 	gate chan struct{}
@@ -86,8 +86,8 @@ func (g gated) Create(name string) (checkpoint.Writer, error) {
 	return g.Files.Create(name)
 }
 
-// A member copies what it has between two rounds, and goes on while that is written: a checkpoint is of one moment, values, slots,
-// ledger and version. Whoever begins with it trains on as the member did from there.
+// A member copies its state between two rounds, and trains on while the copy is written: the values, slots, ledger and version of a
+// checkpoint are of one moment. A member that begins with the checkpoint continues as the first one did from there.
 func TestCopyIsOfOneMoment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := t.TempDir()
@@ -142,7 +142,8 @@ func TestCopyIsOfOneMoment(t *testing.T) {
 	})
 }
 
-// A member of a large model goes on while the memory for its copy is made, and follows the order when it is there, be it idle.
+// A member of a large model trains on while the memory for its copy is allocated, and follows the order to copy when the memory is there,
+// even if it is idle.
 func TestCopyWaitsForMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := holder(t, t.TempDir(), 0)
@@ -161,7 +162,8 @@ func TestCopyWaitsForMemory(t *testing.T) {
 	})
 }
 
-// What was accumulated beside the values is in no checkpoint: a member waits for the update. Nor is there anything of it after one.
+// A checkpoint never contains accumulated gradients: a member copies its state only after an update, and a restored member starts with
+// none.
 func TestCopyOfAccumulated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := holder(t, t.TempDir(), 8)
@@ -185,8 +187,7 @@ func TestCopyOfAccumulated(t *testing.T) {
 	})
 }
 
-// A checkpoint that is damaged is not tried again. Storage that does not answer is, for some time, and what was read of it till then
-// is no state.
+// A damaged checkpoint is not read again. Storage that does not answer is retried for some time, and what was read until then is no state.
 func TestRestoreRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := holder(t, t.TempDir(), 0)

@@ -69,7 +69,7 @@ func TestRowsOfCSV(t *testing.T) {
 	})
 }
 
-// A worker that is told where a task's records are looks at nothing else of the file, however long that is.
+// A worker that is told where the records of a task are reads no other part of the file.
 func TestToldBlocks(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "rows.csv")
@@ -94,7 +94,7 @@ func TestToldBlocks(t *testing.T) {
 		}
 		return task
 	}
-	write(strings.Replace(text, ";7", "77", 1)) // its first row is bad now: who looks at it finds that
+	write(strings.Replace(text, ";7", "77", 1)) // its first row is bad now, so that reading it is noticed
 	bubble(t, func(t *testing.T) {
 		bad := []task.Block{{First: 2500, Records: -1}}
 		b := newBench(t, ps.ServerConfig{Async: true}, told(1, master.Blocks("rows.csv", 2500, 2504)), told(2, bad))

@@ -21,7 +21,7 @@ func (w *worker) export(ctx context.Context, lease, version int64) error {
 	if err != nil {
 		return fmt.Errorf("export the model to --output=%s: %w", w.Job.Output, err)
 	}
-	var before int64 // written by the attempts before
+	var before int64 // bytes that earlier attempts have written
 	err = w.patience(lease).Reach(ctx, func() error {
 		last := before
 		return data.Storage(m.Export(out.Files, func(bytes int64) {

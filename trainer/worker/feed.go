@@ -16,21 +16,20 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// ahead is how many minibatches are read before they are needed.
+// ahead is the number of minibatches that are read before they are needed.
 const ahead = 2
 
-// item is one minibatch of a lease, or why the rest of the lease cannot be read.
+// item is one minibatch of a lease, or the reason why the rest of the lease cannot be read.
 type item struct {
 	task    *wire.Task
-	batch   *zoo.Batch // nil with an error, and for the export
-	records [][]byte   // prediction: of the batch
-	done    int64      // records of the task that are done when this is
+	batch   *zoo.Batch // nil if err is set, and for the export
+	records [][]byte   // of the batch, for a prediction
+	done    int64      // records of the task that are done once this item is
 	last    bool
 	err     error
 }
 
-// feeder turns leases into minibatches. Batches go round: items carries full
-// ones, free empty ones.
+// feeder turns leases into minibatches. Batches circulate: items carries full ones, free returns empty ones.
 type feeder struct {
 	*worker
 	items   chan item
@@ -53,8 +52,7 @@ func (f *feeder) recycle(b *zoo.Batch) {
 	}
 }
 
-// run leases and reads until the master says DONE; it closes items then.
-// After an error items stays open: the loop ends by ctx.
+// run leases and reads until the master says DONE, then it closes items. After an error items stays open; the consuming loop ends by ctx.
 func (f *feeder) run(ctx context.Context) error {
 	for {
 		t, err := f.lease(ctx)
@@ -90,7 +88,7 @@ func (f *feeder) lease(ctx context.Context) (*wire.Task, error) {
 	return task, err
 }
 
-// read sends the minibatches of a task, the records that are done already left out.
+// read sends the minibatches of a task, except for the records that are done already.
 func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	reader, mode := f.Training, zoo.Training
 	switch t.Kind {
@@ -100,7 +98,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		reader, mode = f.Prediction, zoo.Prediction
 	}
 	order := f.order(t)[t.Done:]
-	if len(order) == 0 { // lost after its last push, before its report
+	if len(order) == 0 { // its worker was lost after the last push, before the report
 		return f.settle(ctx, t)
 	}
 	if err := reader.Learn(t.Shard, blocks(t)); err != nil {
@@ -128,7 +126,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 		if err := f.send(ctx, it); err != nil || it.err != nil && !data.IsStorage(it.err) {
 			return err
 		}
-		if it.err != nil { // others may reach it: what comes next is theirs, until this worker does, too
+		if it.err != nil { // other workers may reach the storage: leave the next tasks to them until this worker does, too
 			data.Patience{}.Reach(ctx, fill(new(zoo.Batch)))
 			return context.Cause(ctx)
 		}
@@ -137,7 +135,7 @@ func (f *feeder) read(ctx context.Context, t *wire.Task) error {
 	return nil
 }
 
-// blocks returns what the master has told of where a task's records are.
+// blocks returns where the records of a task are in its file, as the master has found out.
 func blocks(t *wire.Task) []task.Block {
 	told := make([]task.Block, len(t.Blocks))
 	for i, b := range t.Blocks {
@@ -146,7 +144,7 @@ func blocks(t *wire.Task) []task.Block {
 	return told
 }
 
-// patience is that of a lease with storage that fails: its task counts as being worked on meanwhile.
+// patience returns how a lease waits for storage that fails. Meanwhile its task counts as being worked on.
 func (w *worker) patience(lease int64) data.Patience {
 	return data.Patience{
 		Log:     w.Log,
@@ -155,11 +153,11 @@ func (w *worker) patience(lease int64) data.Patience {
 	}
 }
 
-// order is the indices of a task's records within its shard, as they are taken.
+// order returns the indices of a task's records within its shard, in the order in which they are used.
 func (f *feeder) order(t *wire.Task) []int64 {
 	kind := task.Training
 	if t.Kind != wire.TaskKind_TRAINING {
-		kind = task.Evaluation // or the like: as they lie
+		kind = task.Evaluation // any kind but training: in the file's order
 	}
 	policy := task.Policy{Shuffle: f.Job.Shuffle, Seed: f.Job.Seed}
 	return policy.Order(task.Task{Kind: kind, Number: int(t.Number), Shard: t.Shard, Start: t.Start, End: t.End, Epoch: int(t.Epoch)})
@@ -179,7 +177,7 @@ func (f *feeder) fill(reader data.Reader, mode zoo.Mode, b *zoo.Batch, shard str
 	if err == nil {
 		return nil
 	}
-	for k := range f.records { // which of the shuffled records it is
+	for k := range f.records { // position among the shuffled records
 		if err := f.Model.Feed(mode, f.records[k:k+1], b); err != nil {
 			return fmt.Errorf("feed record %d of %s: %w", indices[k], shard, err)
 		}
@@ -196,7 +194,7 @@ func (f *feeder) send(ctx context.Context, it item) error {
 	}
 }
 
-// each calls work with one item after the other, until there are no more, or the worker is asked to leave: that is [ErrLeft].
+// each calls work with one item after the other until there are no more. It returns [ErrLeft] if the worker is asked to leave.
 func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) error {
 	for {
 		if w.leaving() {
@@ -217,8 +215,7 @@ func (w *worker) each(ctx context.Context, feed *feeder, work func(item) error) 
 	}
 }
 
-// retry calls f until the master answers, a moment longer apart each time.
-// An answer that repeating cannot change is returned.
+// retry calls f until the master answers, with growing pauses. It returns at once an error that repeating cannot change.
 func retry(ctx context.Context, f func() error) error {
 	const first, last = 10 * time.Millisecond, time.Second
 	for pause := first; ; pause = min(2*pause, last) {
@@ -239,7 +236,7 @@ func retry(ctx context.Context, f func() error) error {
 	}
 }
 
-// conclusive reports whether an answer is one that repeating cannot change, and what it means.
+// conclusive reports whether an answer is one that repeating cannot change, and returns the error that it stands for.
 func conclusive(err error) (error, bool) {
 	switch status.Code(err) {
 	case codes.NotFound:

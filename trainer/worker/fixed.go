@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// fixed is the strategy of a job that trains nothing: the model is in the engine, and does not change.
+// fixed is the strategy of a job that trains nothing: the model in the engine does not change.
 type fixed struct {
 	*worker
 	place     *prediction.Place // of a job that predicts
@@ -47,7 +47,7 @@ func (f *fixed) run(ctx context.Context, feed *feeder) error {
 func (f *fixed) beat(*wire.HeartbeatRequest) {}
 func (f *fixed) beaten(*wire.HeartbeatReply) {}
 
-// work does one item, and gives its batch back. What is wrong with the lease is reported to the master.
+// work processes one item and returns its batch to the feeder. What is wrong with the lease is reported to the master.
 func (f *fixed) work(ctx context.Context, it item, feed *feeder) error {
 	defer feed.recycle(it.batch)
 	lease := it.task.Lease
@@ -77,9 +77,9 @@ func (f *fixed) work(ctx context.Context, it item, feed *feeder) error {
 	return nil
 }
 
-// predict adds the rows of a minibatch to the part of its lease, and writes that when it is whole.
+// predict adds the rows of a minibatch to the part of its lease, and writes the part when it is complete.
 func (f *fixed) predict(ctx context.Context, it item) error {
-	first := f.lease != it.task.Lease // the last may have been taken back half done
+	first := f.lease != it.task.Lease // the previous lease may have been taken back before it was complete
 	if first {
 		f.lease = it.task.Lease
 		f.part.Reset()
@@ -113,7 +113,7 @@ func (f *fixed) predict(ctx context.Context, it item) error {
 	return f.write(ctx, it.task.Lease, func() error { return f.place.Write(int(it.task.Number), int(it.task.Of), f.part.Bytes()) })
 }
 
-// write does what writes to --prediction_outputs. Storage that fails, as one without room, is waited for.
+// write calls do, which writes to --prediction_outputs. While the storage fails, for example because it is full, it waits.
 func (f *fixed) write(ctx context.Context, lease int64, do func() error) error {
 	err := f.patience(lease).Reach(ctx, func() error { return data.Storage(do()) })
 	if err != nil {
@@ -122,7 +122,7 @@ func (f *fixed) write(ctx context.Context, lease int64, do func() error) error {
 	return nil
 }
 
-// load reads the model that the master has found into the engine.
+// load reads the commit that the master has chosen into the engine.
 func (o Options) load(ctx context.Context, cfg *Config, base *wire.Base) error {
 	err := data.Patience{Log: o.Log}.Reach(ctx, func() error { return data.Storage(o.tryLoad(cfg, base)) })
 	if err != nil {
@@ -136,7 +136,7 @@ func (o Options) tryLoad(cfg *Config, base *wire.Base) error {
 	if err != nil {
 		return err
 	}
-	if base != nil { // of several commits it is this one, whatever came later
+	if base != nil { // this commit, even if a newer one was made since
 		from.Number, from.File = base.Number, ""
 	}
 	if cfg.Version, err = from.Version(); err == nil {
@@ -146,7 +146,7 @@ func (o Options) tryLoad(cfg *Config, base *wire.Base) error {
 		return err
 	}
 	if now, err := from.Version(); err != nil || now != cfg.Version {
-		return cmp.Or(err, fmt.Errorf("version %d has taken the place of version %d while it was read", now, cfg.Version))
+		return cmp.Or(err, fmt.Errorf("version %d replaced version %d while it was read", now, cfg.Version))
 	}
 	return nil
 }

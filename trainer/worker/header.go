@@ -8,19 +8,19 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// maxOffers is how many minibatches a rank brings to a round at most.
+// maxOffers is the largest number of minibatches that a rank brings to one round.
 const maxOffers = 4
 
-// header is what every rank tells all others at the beginning of a round.
+// header is what each rank sends to all others at the beginning of a round.
 type header struct {
-	round   int64 // rounds that its state has behind it: the same on every rank
-	recall  bool  // it has to go to the rendezvous: so have all, at once
-	flush   int64 // the newest flush that it heard of
+	round   int64 // number of rounds in its state: the same on every rank
+	recall  bool  // this rank was recalled to the rendezvous; then all ranks go, at once
+	flush   int64 // the newest flush order that it knows
 	release int64 // the master needs no snapshot up to this version (rank 0's counts)
 	offers  []offer
 }
 
-// offer is a minibatch: records of a task's order that follow the ones before from.
+// offer is a minibatch: the records of a task, in their order, that begin at from.
 type offer struct {
 	task          ledger.Task
 	of            int64 // records of the task
@@ -44,7 +44,7 @@ func (h header) appendTo(b []byte) []byte {
 	return b
 }
 
-// parseHeader reads what appendTo wrote. Nothing may be left over.
+// parseHeader decodes what appendTo has encoded. Trailing bytes are an error.
 func parseHeader(b []byte) (header, error) {
 	bad := false
 	next := func() int64 {
@@ -58,13 +58,13 @@ func parseHeader(b []byte) (header, error) {
 	}
 	flags, n := binary.Uvarint(b)
 	if n <= 0 || flags > 1 {
-		return header{}, errors.New("parse header: no flags")
+		return header{}, errors.New("parse header: the byte of flags is missing")
 	}
 	b = b[n:]
 	h := header{recall: flags == 1, round: next(), flush: next(), release: next()}
 	count := next()
 	if h.round < 0 {
-		return header{}, fmt.Errorf("parse header: round %d", h.round)
+		return header{}, fmt.Errorf("parse header: round %d is negative", h.round)
 	}
 	if bad || count < 0 || count > maxOffers {
 		return header{}, fmt.Errorf("parse header: %d offers, want at most %d", count, maxOffers)
@@ -80,24 +80,24 @@ func parseHeader(b []byte) (header, error) {
 		h.offers = append(h.offers, o)
 	}
 	if len(b) > 0 {
-		return header{}, fmt.Errorf("parse header: %d bytes too many", len(b))
+		return header{}, fmt.Errorf("parse header: %d trailing bytes", len(b))
 	}
 	return h, nil
 }
 
-// agreement is what all ranks make of the headers of a round, each for itself and all the same.
+// agreement is the plan of a round. Each rank computes it from the headers of all ranks, with the same result.
 type agreement struct {
 	takes   [][]int64 // by rank: records of each of its offers that are in the round, a prefix of them
-	barred  []int     // by rank: from which of its offers on none can be taken, as another rank offers that task
+	barred  []int     // by rank: index of the first offer that cannot be taken, as another rank offers its task
 	offers  [][]offer
-	records int64 // of all
+	records int64 // of all ranks together
 	recall  bool
 	flush   int64
 	release int64
 }
 
-// bar finds the tasks that two ranks offer: only the first of them gives its records, whatever the master has leased to whom, as no record
-// is to be in the state twice.
+// bar finds the tasks that two ranks offer. Only the first of these ranks contributes records of such a task, whatever the master has
+// leased to whom: no record may be in the state twice.
 func bar(headers []header) []int {
 	by := make(map[ledger.Task]int)
 	barred := make([]int, len(headers))
@@ -114,9 +114,9 @@ func bar(headers []header) []int {
 	return barred
 }
 
-// agree plans a round. It takes the ranks' minibatches one after the other, each rank's first ones
-// first, until there are need records; the last one may be taken in part. Need 0: all of them. With each
-// round another rank is the first, lest some wait for ever where few records are needed.
+// agree plans a round. It takes the ranks' minibatches in turn, the first ones of each rank first, until there are need records; it may
+// take a part of the last minibatch. With need 0 it takes all. In each round another rank comes first, so that every rank has its turn when
+// few records are needed.
 func agree(headers []header, need int64) (agreement, error) {
 	a := agreement{takes: make([][]int64, len(headers)), offers: make([][]offer, len(headers)), release: headers[0].release, barred: bar(headers)}
 	for rank, h := range headers {
@@ -128,7 +128,7 @@ func agree(headers []header, need int64) (agreement, error) {
 		a.flush = max(a.flush, h.flush)
 	}
 	size := int64(len(headers))
-	if a.recall { // who waits to join does not wait for another round
+	if a.recall { // newcomers do not wait for another round
 		return a, nil
 	}
 	for i := range maxOffers {

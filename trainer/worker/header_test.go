@@ -40,7 +40,7 @@ func TestHeaderSurvives(t *testing.T) {
 	})
 }
 
-// What is parsed is what would be written.
+// Encoding a parsed header gives the same bytes.
 func FuzzHeader(f *testing.F) {
 	f.Add(header{round: 7, recall: true, flush: 1, release: 50, offers: []offer{{task: ledger.Task{Epoch: 2, Number: 3}, of: 512, from: 64, records: 64}}}.appendTo(nil))
 	f.Add([]byte{2})
@@ -73,7 +73,7 @@ func FuzzPosition(f *testing.F) {
 	})
 }
 
-// A round takes what is needed and no more, of every rank a beginning, and as evenly as minibatches can be shared.
+// A round takes exactly what is needed, from each rank its first records, and as evenly as minibatches can be shared.
 func TestAgreement(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		headers := rapid.SliceOfN(headerGen(3), 1, 6).Draw(t, "headers")
@@ -136,7 +136,7 @@ func TestAgreement(t *testing.T) {
 	})
 }
 
-// Where an update needs fewer records than the ranks have, each has its turn.
+// If an update needs fewer records than the ranks have, each rank has its turn.
 func TestRanksTakeTurns(t *testing.T) {
 	const ranks, need = 3, 4
 	var took [ranks]int64

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A link that breaks when nobody has anything to bring says nothing of whether the ring works. One does that breaks in a round, and one that
+// A link that breaks while no rank has anything to bring is no evidence against the peer. A link that breaks in a round is, and one that
 // cannot be made.
 func TestIdleLinkBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {

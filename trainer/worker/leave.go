@@ -11,26 +11,26 @@ import (
 )
 
 var (
-	// ErrLeft ends a worker that was asked to leave.
-	ErrLeft = errors.New("left, as it was asked to")
-	// ErrAbandoned ends a worker whose master could not be reached for too long.
+	// ErrLeft is returned by a worker that ended because it was asked to leave.
+	ErrLeft = errors.New("left on request")
+	// ErrAbandoned is returned by a worker whose master could not be reached for longer than the limit.
 	ErrAbandoned = errors.New("the master could not be reached")
 
 	errLeaving = errors.New("asked to leave") // ends the feeder
 )
 
-// drainLimit is what a worker has to end the minibatch that it is at. What it has not by then somebody else does. A
-// ring ends its round together, and says when a worker of it can be spared.
+// drainLimit is how long a worker that was asked to leave may take for its current minibatch. Another worker trains on what it has not
+// finished by then. In a ring the ranks end the round together, and the master says when a worker can go.
 const drainLimit = timing.Drain
 
-// drain waits until the worker is asked to leave. From then on it leases nothing, and the heartbeats say so.
+// drain waits until the worker is asked to leave. From then on the worker leases nothing, and its heartbeats report that it leaves.
 func (w *worker) drain(ctx context.Context, unfeed, cancel context.CancelCauseFunc) {
 	select {
 	case <-w.Leave:
 	case <-ctx.Done():
 		return
 	}
-	w.Log.Info("Asked to leave: what is not done is handed back")
+	w.Log.Info("Asked to leave: handing back unfinished records")
 	close(w.asked)
 	unfeed(errLeaving)
 	w.hasten()
@@ -40,7 +40,7 @@ func (w *worker) drain(ctx context.Context, unfeed, cancel context.CancelCauseFu
 	<-ctx.Done()
 }
 
-// leaving says whether the worker was asked to leave.
+// leaving reports whether the worker was asked to leave.
 func (w *worker) leaving() bool {
 	select {
 	case <-w.asked:
@@ -50,18 +50,18 @@ func (w *worker) leaving() bool {
 	}
 }
 
-// handBack tells the master that the worker is at nothing any more, until it has heard. Who was cut short says nothing:
-// what it was at may have got to some servers.
+// handBack tells the master that the worker has nothing in flight any more, until the master has answered. A worker that was cut short does
+// not say so: some servers may have got its last gradient.
 func (w *worker) handBack(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
 	w.idle.Store(true)
 	w.hasten()
-	<-ctx.Done() // the answer is that the worker is unknown
+	<-ctx.Done() // the master answers that it does not know the worker any more
 }
 
-// leave is how far the worker is with that, for the heartbeats.
+// leave returns for the heartbeats how far the worker is with leaving.
 func (w *worker) leave() wire.Leave {
 	switch {
 	case w.idle.Load():
@@ -72,10 +72,10 @@ func (w *worker) leave() wire.Leave {
 	return wire.Leave_STAYS
 }
 
-// hasten has the next heartbeat sent now.
+// hasten has the next heartbeat sent at once.
 func (w *worker) hasten() { signal(w.urgent) }
 
-// signal leaves word for whoever looks next. It does not wait.
+// signal puts an element into a channel of capacity 1 without waiting; one that is there already suffices.
 func signal(word chan<- struct{}) {
 	select {
 	case word <- struct{}{}:

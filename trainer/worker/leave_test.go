@@ -18,8 +18,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// farewell is a master that does not know a worker any more that has nothing at hand, and is told when it is asked to
-// leave. Tasks come without end.
+// farewell is a master that forgets a worker that has nothing in flight, and is told when the worker is asked to leave. It has tasks
+// without end.
 type farewell struct {
 	script
 	granted int64
@@ -62,7 +62,8 @@ func newLeaver(t *testing.T, takes time.Duration) (*bench, *farewell) {
 	return b, master
 }
 
-// The minibatch at hand is in the model, and the master knows what of the leases is not.
+// When a worker is asked to leave, its current minibatch gets into the model, and the master learns which records of the leases are not
+// done.
 func TestWorkerIsAskedToLeave(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, time.Second)
@@ -93,7 +94,7 @@ func TestWorkerIsAskedToLeave(t *testing.T) {
 	})
 }
 
-// A minibatch that takes too long is dropped, and the master is not told that nothing is at hand.
+// A minibatch that takes too long is dropped, and the worker does not report that nothing is in flight.
 func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b, master := newLeaver(t, 2*drainLimit)
@@ -111,7 +112,7 @@ func TestWorkerThatCannotEndItsMinibatchLeaves(t *testing.T) {
 	})
 }
 
-// slow is a master that takes long for a heartbeat, whether or not somebody waits for the answer.
+// slow is a master whose heartbeats take long, whether or not the worker waits for the answer.
 type slow struct {
 	farewell
 	asked bool
@@ -126,7 +127,7 @@ func (s *slow) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest, o ...grp
 	return reply, err
 }
 
-// Nor is it told so by a heartbeat that is on its way then.
+// A heartbeat that is on its way when the worker is cut short does not report that nothing is in flight either.
 func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
 	for range 10 { // the next heartbeat and the end come in either order
 		bubble(t, func(t *testing.T) {
@@ -145,7 +146,7 @@ func TestWorkerThatIsCutShortHandsNothingBack(t *testing.T) {
 	}
 }
 
-// gone is a master that answers for a while.
+// gone is a master that answers only for a while.
 type gone struct {
 	farewell
 	until time.Time
@@ -203,7 +204,7 @@ func TestWorkerThatNeverFindsItsMasterEnds(t *testing.T) {
 	})
 }
 
-// Who is asked to leave before it has joined does.
+// A worker that is asked to leave before it has joined ends.
 func TestWorkerLeavesBeforeItHasJoined(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		leave := make(chan struct{})

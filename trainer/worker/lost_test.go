@@ -6,7 +6,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Who is given a world that begins without a state has none of its own any more, also if that world comes to nothing.
+// A worker that is given a world without a state drops its own state, even if that world comes to nothing.
 func TestStateOfALostModelIsVoid(t *testing.T) {
 	for _, c := range []struct {
 		name    string

@@ -13,31 +13,30 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// errRecalled is why a world is left before a link of it has broken.
-var errRecalled = errors.New("a member of the ring is gone")
+// errRecalled is the reason to leave a world before one of its links breaks.
+var errRecalled = errors.New("the world has lost a member")
 
-// meeting is the worker's end of the rendezvous: a stream, over which it says where it stands, and hears of worlds and
-// recalls. When a stream ends another one is opened, and the worker works on in its world meanwhile: the master is away, or
-// the way to it.
+// meeting is the worker's end of the rendezvous: a stream on which it reports its position, and receives worlds and recalls. When a stream
+// ends, for example because the master is replaced, the worker goes on in its world and opens another stream.
 type meeting struct {
 	client wire.MasterClient
 	self   *rpc.Self
-	worlds chan place    // the newest that this worker has been given and is not in yet
-	wake   chan struct{} // something was said that an idle rank has to know
-	moved  chan struct{} // stands has changed, and the master does not know
+	worlds chan place    // the newest world that this worker was given and has not entered yet
+	wake   chan struct{} // the master has said something that an idle rank has to know
+	moved  chan struct{} // stands has changed since it was sent to the master
 
 	mu       sync.Mutex
-	stands   *wire.Arrival // where the worker stands; nil: it has not arrived yet
-	recalled int64         // formation that it is recalled from,
-	joins    bool          // for the sake of those that wait to join alone
+	stands   *wire.Arrival // the worker's position; nil: it has not arrived yet
+	recalled int64         // formation from which it is recalled
+	joins    bool          // the only reason of the recall is that workers wait to join
 	drop     context.CancelCauseFunc
-	current  int64 // formation of the world that drop drops
-	life     int64 // of the model, in the newest world
-	flush    int64 // the newest order of that life
-	ordered  int64 // the newest checkpoint
+	current  int64 // formation of the world that drop cancels
+	life     int64 // life of the model in the newest world
+	flush    int64 // number of the newest flush order in that life
+	ordered  int64 // number of the newest checkpoint order
 }
 
-// place is a world that the worker is given a place in. Its context ends when it is not to be in it any more.
+// place is a world together with this worker's membership. Its context ends when the worker is to leave the world.
 type place struct {
 	*wire.World
 	ctx  context.Context
@@ -48,10 +47,10 @@ func newMeeting(client wire.MasterClient, self *rpc.Self) *meeting {
 	return &meeting{client: client, self: self, worlds: make(chan place, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
-// arrive says that the worker stands between two rounds, and waits for the next world.
+// arrive reports that the worker stands between two rounds, and waits for the next world.
 func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (place, error) {
 	m.mu.Lock()
-	if m.current <= a.Formation { // else the next one is there
+	if m.current <= a.Formation { // otherwise the next world is here already
 		m.stands = proto.Clone(a).(*wire.Arrival)
 		signal(m.moved)
 	}
@@ -64,17 +63,17 @@ func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (place, error) {
 	}
 }
 
-// standing is where the worker stands, for the master.
+// standing returns the worker's position for the master.
 func (m *meeting) standing() *wire.Arrival {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stands
 }
 
-// lasting is how long a stream lasts that is no attempt which has failed.
+// lasting is how long a stream has to last to count as a success. Shorter ones are followed by a pause.
 const lasting = time.Second
 
-// attend keeps a stream to the master, from the first arrival on, until ctx is done. Another error is the worker's end.
+// attend keeps a stream to the master, from the first arrival on, until ctx is done. It returns an error if the worker has to end.
 func (m *meeting) attend(ctx context.Context) error {
 	select {
 	case <-m.moved:
@@ -96,7 +95,7 @@ func (m *meeting) attend(ctx context.Context) error {
 	}
 }
 
-// converse is one stream, until it ends. It begins with where the worker stands.
+// converse runs one stream until it ends. It begins by sending the worker's position.
 func (m *meeting) converse(ctx context.Context) error {
 	streaming, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,11 +115,11 @@ func (m *meeting) converse(ctx context.Context) error {
 		}
 	}()
 	for first := true; ; first = false {
-		select { // it is said now
+		select { // the position is sent now
 		case <-m.moved:
 		default:
 		}
-		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil { // the master knows of the world that it has given since
+		if stands := m.standing(); (first || !stands.Works) && stream.Send(stands) != nil { // the master knows the world that it has given since
 			return <-ended
 		}
 		select {
@@ -140,13 +139,13 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 		m.self.SetLife(p.Life)
 		p.ctx, p.drop = context.WithCancelCause(ctx)
 		if m.drop != nil {
-			m.drop(errRecalled) // the one before, which the others may have left
+			m.drop(errRecalled) // the previous world, which the others may have left
 		}
 		m.current, m.drop = p.Formation, p.drop
 		if m.stands != nil {
 			m.stands = &wire.Arrival{Worker: m.stands.Worker, Address: m.stands.Address, Process: m.stands.Process, Formation: p.Formation, Works: true}
 		}
-		if p.Life != m.life { // also if its first world was missed
+		if p.Life != m.life { // also if this worker was not in the first world of that life
 			m.life, m.flush = p.Life, 0
 		}
 		select {
@@ -170,17 +169,17 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 	m.stir()
 }
 
-// stir has an idle rank look what there is to do.
+// stir wakes an idle rank to look for work.
 func (m *meeting) stir() { signal(m.wake) }
 
-// heard is what the master asks of the members of a formation.
+// heard returns what the master has asked of the members of a formation.
 func (m *meeting) heard(formation int64) (recalled bool, flush int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.recalled == formation, m.flush
 }
 
-// cut is the newest checkpoint that the master ordered.
+// cut returns the number of the newest checkpoint that the master has ordered.
 func (m *meeting) cut() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

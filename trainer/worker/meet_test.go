@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// An order to flush is of the model that was trained when it came, whether or not the worker was in the first world with the next one.
+// An order to flush holds for the life of the model in which it came, whether or not the worker was in the first world of the next life.
 func TestFlushOfAnotherModel(t *testing.T) {
 	m := newMeeting(nil, self(pod.Worker))
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestFlushOfAnotherModel(t *testing.T) {
 	}
 }
 
-// Who is given a world is in no older one: it may wait there for somebody who has left.
+// A worker that is given a world leaves the older one, in which it may be waiting for a worker that has left.
 func TestWorldEndsTheOneBefore(t *testing.T) {
 	m := newMeeting(nil, self(pod.Worker))
 	world := func(formation int64) place {
@@ -49,7 +49,7 @@ func TestWorldEndsTheOneBefore(t *testing.T) {
 	}
 }
 
-// A world outlives the streams of its members: they work on in it, and say so on the next stream.
+// A world outlives the streams of its members: they continue in it, and report so on the next stream.
 func TestWorldOutlivesStreams(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)

@@ -7,40 +7,42 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Meeting is a worker's end of the rendezvous, for one whose engine is not of this package.
+// Meeting is a worker's end of the rendezvous, for a worker whose engine is not of this package.
 type Meeting struct{ m *meeting }
 
-// Place is a world that a worker is given a place in.
+// Place is a world that the worker is a member of.
 type Place struct {
 	*wire.World
 	ctx context.Context
 }
 
-// NewMeeting is the rendezvous of a worker that has not come yet.
+// NewMeeting returns the rendezvous of a worker that has not arrived yet.
 func NewMeeting(master wire.MasterClient, self *rpc.Self) *Meeting {
 	return &Meeting{m: newMeeting(master, self)}
 }
 
-// Attend keeps the worker's membership until ctx is done, over one stream to the master after another. Another error is the worker's end.
+// Attend keeps the worker's membership until ctx is done, opening streams to the master as needed. It returns an error if the worker has to
+// end.
 func (m *Meeting) Attend(ctx context.Context) error { return m.m.attend(ctx) }
 
-// Arrive says that the worker stands between two worlds, and waits for the next one, which outlasts the master.
+// Arrive reports that the worker stands between two worlds, and waits for the next one. A world stays valid when the master is replaced.
 func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (Place, error) {
 	p, err := m.m.arrive(ctx, a)
 	return Place{World: p.World, ctx: p.ctx}, err
 }
 
-// Lost is closed when a member of the world is gone, and the others meet again at once.
+// Lost returns a channel that is closed when the world has lost a member: the others go to the rendezvous at once.
 func (p Place) Lost() <-chan struct{} { return p.ctx.Done() }
 
-// Recalled reports whether the members of a formation are to meet again when they can; joins: for the sake of those alone that wait to join.
+// Recalled reports whether the members of a formation are to come to the rendezvous at their convenience; joins reports whether the only
+// reason is that workers wait to join.
 func (m *Meeting) Recalled(formation int64) (recalled, joins bool) {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
 	return m.m.recalled == formation, m.m.joins
 }
 
-// Recall has the worker come back from its world as if the master had recalled it.
+// Recall makes the worker leave its world as if the master had recalled it.
 func (m *Meeting) Recall() {
 	m.m.mu.Lock()
 	defer m.m.mu.Unlock()
@@ -48,9 +50,9 @@ func (m *Meeting) Recall() {
 	m.m.stir()
 }
 
-// Wake has an element when something was said.
+// Wake returns a channel that has an element when the master has said something new.
 func (m *Meeting) Wake() <-chan struct{} { return m.m.wake }
 
-// Retry calls f until it succeeds, with pauses that grow, or until its error says that it never will: [ErrReplaced] if the master does not know
-// this worker any more.
+// Retry calls f until it succeeds, with growing pauses, or until its error is conclusive: [ErrReplaced] if the master does not know this
+// worker any more.
 func Retry(ctx context.Context, f func() error) error { return retry(ctx, f) }

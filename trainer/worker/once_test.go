@@ -11,7 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// What a rank brings begins where the state ends, whatever it holds.
+// What a rank brings begins where the state's ledger ends, whatever was leased.
 func TestOffersFollowTheLedger(t *testing.T) {
 	of := func(lease, number, done int64) piece {
 		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING, Epoch: 1, Number: number, End: 8}
@@ -19,7 +19,7 @@ func TestOffersFollowTheLedger(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name    string
-		had     int64 // of task 1
+		had     int64 // records of task 1 in the state
 		hand    []piece
 		want    []string
 		reports []string
@@ -27,7 +27,7 @@ func TestOffersFollowTheLedger(t *testing.T) {
 		{name: "as it should be", had: 2, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)}, want: []string{"1: 2+2", "1: 4+2", "2: 0+2"}},
 		{name: "some of it is in the state", had: 3, hand: []piece{of(1, 1, 2), of(1, 1, 4), of(1, 1, 6)}, want: []string{"1: 3+1", "1: 4+2"}},
 		{name: "all of it is", had: 8, hand: []piece{of(1, 1, 2), of(1, 1, 4), of(2, 2, 2)}, want: []string{"2: 0+2"}},
-		{name: "there would be a gap", had: 0, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)}, want: []string{"2: 0+2"}, reports: []string{"it goes on at record 2, and the model has 0 of the task"}},
+		{name: "there would be a gap", had: 0, hand: []piece{of(1, 1, 4), of(1, 1, 6), of(2, 2, 2)}, want: []string{"2: 0+2"}, reports: []string{"the lease continues at record 2, but the model has 0 records of the task"}},
 		{name: "a gap comes later", had: 0, hand: []piece{of(2, 2, 2), of(1, 1, 4)}, want: []string{"2: 0+2"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -52,7 +52,7 @@ func TestOffersFollowTheLedger(t *testing.T) {
 	}
 }
 
-// Of two ranks that bring records of one task one gives them, and the other gives its lease up.
+// If two ranks bring records of one task, the first gives them, and the other gives up its lease.
 func TestOneRankGivesATask(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)

@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// sluggish takes almost a second to measure a minibatch: never until the instant of a heartbeat.
+// sluggish takes almost a second to measure a minibatch, so that it never ends at the instant of a heartbeat.
 type sluggish struct{ *counter }
 
 func (s sluggish) Evaluate(b *zoo.Batch, states [][]float64) error {
@@ -24,7 +24,7 @@ func (s sluggish) Evaluate(b *zoo.Batch, states [][]float64) error {
 	return s.counter.Evaluate(b, states)
 }
 
-// A worker that measures says how far it is, or it would be taken for a straggler.
+// A worker that evaluates reports its progress; without it, it would be taken for a straggler.
 func TestEvaluationShowsProgress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0),
@@ -50,7 +50,7 @@ func TestEvaluationShowsProgress(t *testing.T) {
 	})
 }
 
-// One that exports says how much of the model it has written.
+// A worker that exports reports how much of the model it has written.
 func TestExportShowsProgress(t *testing.T) {
 	b := &bench{engine: &counter{values: make([]float32, 1)}}
 	w := &worker{Config: Config{Engine: b.engine, Job: job.Default(), Log: slog.New(slog.DiscardHandler)}, leases: newLeases()}
@@ -68,7 +68,7 @@ func TestExportShowsProgress(t *testing.T) {
 	}
 }
 
-// An evaluation of a snapshot that is gone fails; it is not one of the model as it stands.
+// An evaluation whose snapshot is gone fails; it does not measure the current model instead.
 func TestSnapshotThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true, EvaluationSteps: 2}, training(1, 0, 12, 0),
@@ -82,8 +82,8 @@ func TestSnapshotThatIsGone(t *testing.T) {
 	})
 }
 
-// In a ring one waits for the others: for its turn where few records make an update, and until what it brought is safe. It says that a
-// round has come to its end, or it would be taken for a straggler; one that has brought nothing does not.
+// A worker of a ring waits for the others: for its turn when an update needs few records, and until what it brought is safe. It counts the
+// end of each round as effort, or it would be taken for a straggler. A worker that has brought nothing does not.
 func TestRoundShowsProgress(t *testing.T) {
 	r, _ := loner(t)
 	r.batch, r.state.pending, r.hand = 2, make([]float32, lessons), []piece{minibatch(training(5, 0, 4, 0), 1)}

@@ -27,21 +27,21 @@ func (w *worker) interval() time.Duration {
 	return timing.Interval(timing.Silence)
 }
 
-// leases is what this worker holds, from the grant to the delivered report.
+// leases are the leases that this worker holds, each from its grant until its report is delivered.
 type leases struct {
 	mu    sync.Mutex
 	held  map[int64]*lease
-	floor int64 // those below are void
-	// looked returns how much was read to find records: effort for whichever lease needs them; nil: nobody looks.
+	floor int64 // leases with smaller numbers are void
+	// looked returns how many bytes were read to find records, which is effort of the lease that needs them. Nil: no lease searches.
 	looked func() int64
 }
 
 type lease struct {
-	task      ledger.Task // of training; else none
-	done      int64       // records that are in the model for good
-	abandoned bool        // failed: what the feeder has read of it is dropped
-	resting   bool        // it waits for storage that fails, until the next attempt
-	effort    int64       // heartbeats in which it rested, and rounds that its records were brought to
+	task      ledger.Task // zero unless the lease is of training
+	done      int64       // records that are in the model and cannot be lost
+	abandoned bool        // failed: what the feeder has read for it is dropped
+	resting   bool        // waiting for the next attempt to reach storage that fails
+	effort    int64       // number of heartbeats while it rested, plus the rounds to which its records were brought
 }
 
 func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
@@ -49,7 +49,7 @@ func newLeases() *leases { return &leases{held: make(map[int64]*lease)} }
 func (l *leases) hold(t *wire.Task) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if t.Lease < l.floor { // the grant was overtaken by the news that it is void
+	if t.Lease < l.floor { // the news that the lease is void came before its grant
 		return
 	}
 	h := &lease{done: t.Done}
@@ -67,7 +67,7 @@ func (l *leases) advance(id, done int64) {
 	}
 }
 
-// rest notes that a lease waits for storage, or not any more.
+// rest notes that a lease begins or ends waiting for storage.
 func (l *leases) rest(id int64, rests bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -76,7 +76,7 @@ func (l *leases) rest(id int64, rests bool) {
 	}
 }
 
-// turn notes that a round has come to its end that records of a lease were brought to, whether or not it took them.
+// turn notes the end of a round to which records of a lease were brought, whether or not the round took them.
 func (l *leases) turn(id int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,7 +85,7 @@ func (l *leases) turn(id int64) {
 	}
 }
 
-// abandon answers how many records of the lease were done.
+// abandon marks a lease as failed, and returns how many of its records were done.
 func (l *leases) abandon(id int64) (done int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,7 +96,7 @@ func (l *leases) abandon(id int64) (done int64) {
 	return done
 }
 
-// abandoned says whether a lease is not worth working on: it failed, or is settled.
+// abandoned reports whether a lease is not worth working on: it failed, or is settled.
 func (l *leases) abandoned(id int64) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *leases) abandoned(id int64) bool {
 	return h == nil || h.abandoned
 }
 
-// void drops what is below floor: it is settled, or somebody else's.
+// void drops the leases below floor: they are settled, or another worker has them.
 func (l *leases) void(floor int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -144,7 +144,7 @@ func (l *leases) progress() []*wire.LeaseProgress {
 	return all
 }
 
-// progress is what the loop has done, for the heartbeats.
+// progress is what the strategy has done so far, for the heartbeats.
 type progress struct {
 	mu       sync.Mutex
 	steps    int64
@@ -172,12 +172,12 @@ func (p *progress) snapshot() (steps, rejected int64, loss float32) {
 	return p.steps, p.rejected, p.loss
 }
 
-// report delivers the ends of leases, in order, until there are no more or ctx is done.
+// report delivers the reports of ended leases, in order, until there are no more or ctx is done.
 func (w *worker) report(ctx context.Context) {
 	for r := range w.reports {
 		err := retry(ctx, func() error {
 			_, err := w.Master.ReportTask(ctx, r)
-			if status.Code(err) == codes.Aborted { // it is of another life of the model, and void
+			if status.Code(err) == codes.Aborted { // the lease is of another life of the model, and void
 				return status.Error(codes.FailedPrecondition, status.Convert(err).Message())
 			}
 			return err
@@ -192,8 +192,8 @@ func (w *worker) report(ctx context.Context) {
 	}
 }
 
-// heartbeats tells the master how far this worker is. It cancels the worker that the master does not know any
-// more, and one that it has left for dead.
+// heartbeats tells the master how far this worker is. It cancels the worker when the master does not know it any more, and when the master
+// was unreachable for longer than the limit.
 func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.CancelCauseFunc) {
 	ticker := time.NewTicker(w.interval())
 	defer ticker.Stop()
@@ -207,7 +207,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 		}
 		reply, err := w.beat(ctx, how)
 		if err != nil {
-			missed++ // more than one: the worker itself may have been stopped
+			missed++ // several in a row: after one, the worker itself may have been suspended
 			if away := time.Since(answered); w.Abandoned > 0 && missed > 1 && away >= w.Abandoned {
 				cancel(fmt.Errorf("%w for %v: %w", ErrAbandoned, away.Round(time.Second), err))
 				return
@@ -219,7 +219,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 			cancel(ErrReplaced)
 			return
 		}
-		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce { // a ring hears of it with its world
+		if life := w.Self.Life(); reply.Life != life && w.Job.Strategy != job.AllReduce { // a ring learns the life with its world
 			cancel(fmt.Errorf("%w: life %d of it after life %d", ps.ErrAnew, reply.Life, life))
 			return
 		}
@@ -230,7 +230,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 func (w *worker) beat(ctx context.Context, how strategy) (*wire.HeartbeatReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()
-	leave := w.leave() // before the progress: with READY nothing is added to that
+	leave := w.leave() // read before the progress: after READY the progress does not change
 	steps, rejected, loss := w.progress.snapshot()
 	beat := &wire.HeartbeatRequest{
 		Role: wire.Role_WORKER, Index: int32(w.Index), Leave: leave,

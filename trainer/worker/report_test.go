@@ -31,7 +31,7 @@ func TestGrantOvertakenByFloor(t *testing.T) {
 	}
 }
 
-// A world that is left while its last round is confirmed lets go of what was confirmed, and of nothing twice.
+// When a world ends while its last round is being confirmed, what was confirmed is released, and nothing is reported twice.
 func TestConfirmIsCutShort(t *testing.T) {
 	w := &worker{leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2)}
 	r := &member{worker: w, feed: &feeder{worker: w, free: make(chan *zoo.Batch, 4)}}
@@ -59,8 +59,8 @@ func TestConfirmIsCutShort(t *testing.T) {
 	}
 }
 
-// A round is told to the master, and with it the end of a lease, when the next one has begun: until then the death of the
-// others could take it back.
+// A round, and with it the end of a lease, is reported only when the next round has begun: until then the death of the others could take it
+// back.
 func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, node := loner(t)
@@ -109,7 +109,7 @@ func loner(t *testing.T) (*member, *mesh.Node) {
 	return r, node
 }
 
-// What is in the state that a rank takes is not brought again, and what it had brought to a state that is lost is.
+// Records in a state that a rank receives are not brought again; records that it had brought to a lost state are.
 func TestReconcile(t *testing.T) {
 	of := func(lease, done int64) piece {
 		task := &wire.Task{Lease: lease, Kind: wire.TaskKind_TRAINING, Epoch: 1, Number: lease, End: 6}
@@ -133,7 +133,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// Who is given a world drops the leases that are void in it before anything else, as those of a model that is lost.
+// A worker that is given a world first drops the leases that are void in it.
 func TestWorldVoidsLeases(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r, _ := loner(t)
@@ -151,7 +151,7 @@ func TestWorldVoidsLeases(t *testing.T) {
 	})
 }
 
-// What was measured for a lease that is void by now is no part of the next.
+// What was measured for a lease that has become void does not count for the next lease.
 func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	m := model()
 	w := &worker{Config: Config{Engine: &counter{values: make([]float32, 1)}}, metrics: m.Metrics(), leases: newLeases()}
@@ -165,7 +165,7 @@ func TestVoidEvaluationLeavesNothingToTheNext(t *testing.T) {
 	}
 }
 
-// What is released is of one model: the next may still need its snapshot of a version that the last was done with.
+// The release of a snapshot holds for one life of the model: the next life may still need its snapshot of that version.
 func TestReleaseOfAnotherModel(t *testing.T) {
 	r := &member{worker: &worker{Config: Config{Self: self(pod.Worker)}}}
 	r.beaten(&wire.HeartbeatReply{ReleaseSnapshot: 60})
@@ -180,7 +180,7 @@ func TestReleaseOfAnotherModel(t *testing.T) {
 	}
 }
 
-// atHand is a member with pieces in hand, and the channel of its reports.
+// atHand returns a member with pieces in hand, and the channel of its reports.
 func atHand(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
 	w := &worker{leases: newLeases(), reports: make(chan *wire.ReportTaskRequest, 2), metrics: model().Metrics()}
 	w.Engine, w.Log = newLesson(), slog.New(slog.DiscardHandler)
@@ -191,12 +191,12 @@ func atHand(pieces ...piece) (*member, chan *wire.ReportTaskRequest) {
 	return r, w.reports
 }
 
-// minibatch is the n-th, from 1, of two records each.
+// minibatch returns the n-th minibatch of a task, from 1, of two records each.
 func minibatch(task *wire.Task, n int64) piece {
 	return piece{item: item{task: task, batch: &zoo.Batch{Size: 2}, done: 2 * n, last: 2*n == task.End-task.Start}}
 }
 
-// An evaluation that is done when the world ends is reported in the next one, and measured once.
+// An evaluation that is complete when the world ends is reported in the next world, and measured once.
 func TestEvaluationIsCutShort(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		task := &wire.Task{Kind: wire.TaskKind_EVALUATION, Lease: 1, End: 4}
@@ -218,7 +218,7 @@ func TestEvaluationIsCutShort(t *testing.T) {
 	})
 }
 
-// A minibatch may be in the model in part when the rest of it fails.
+// A part of a minibatch may be in the model when the rest of it fails.
 func TestFailureOfTheRestOfAMinibatch(t *testing.T) {
 	task := &wire.Task{Kind: wire.TaskKind_TRAINING, Lease: 1, Epoch: 1, End: 4}
 	failed, next := minibatch(task, 1), minibatch(task, 2)

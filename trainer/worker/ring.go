@@ -17,72 +17,70 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// errDone ends the work of a member whose job has ended.
+// errDone ends the work of a member when the job has ended.
 var errDone = errors.New("the job has ended")
 
-// member is the all-reduce strategy: every worker holds the whole state, and a round changes it on
-// all of them alike.
+// member is the all-reduce strategy: every worker holds the whole state, and a round changes it on all of them alike.
 //
-//	arrive at the rendezvous ─> world ─> connect ─> take the newest state ─> rounds ─┐
-//	        ^                                                                        │
-//	        └──────────── a link breaks, or the master recalls the members ──────────┘
+// \tarrive at the rendezvous ─> world ─> connect ─> take the newest state ─> rounds ─┐
+// \t        ^                                                                        │
+// \t        └──────────── a link breaks, or the master recalls the members ──────────┘
 //
-// In a round every rank tells which minibatches it brings, if any; the sum of all gradients
-// is made while they are being computed; when all of it is there the update is applied. A
-// rank that has no data brings none and stays. What a rank brought is reported to the master
-// after the beginning of the next round: then every rank has come through this one, so
-// that no death can take it back.
+// A round begins with each rank's header, which tells the minibatches that the rank brings, if any. The gradients are summed over all ranks
+// while they are being computed, and when the sum is complete each rank applies the update. A rank without data brings none and stays. What
+// a rank brought is reported to the master after the next round has begun: then every rank has completed this round, so that no death can
+// take it back.
 type member struct {
 	*worker
 	*meeting
 	state
 	copies copies
-	damage string // why the last world could not begin
-	idle   bool   // in the present world, or the last: nobody had anything to bring when all were at the beginning of a round last
+	damage string // the reason why the last world could not begin
+	idle   bool   // no rank of this world, or of the last one, had anything to bring to the latest round
 
 	feed    *feeder
-	hand    []piece // minibatches, and evaluations, that are not in the state yet, in order
-	applied []piece // in the state, but a death could take it back still
+	hand    []piece // minibatches that are not in the state yet, and evaluations, in order
+	applied []piece // in the state, but a death could still take it back
 	sum     []float32
 	scratch []float32
 	buckets *ring.Buckets
-	ready   chan stretch // of sum, in the buckets' order
+	ready   chan stretch // stretches of sum that are complete, in the buckets' order
 
-	weight  float32 // of the gradient that Step announces; 0: it is not for the ring
-	unsound error   // what was wrong with it
+	weight  float32 // weight of the gradient that Step announces; 0: it is not for the ring
+	unsound error   // what was wrong with the gradient
 	kept    gradient
 
 	mu      sync.Mutex
-	safe    position // what no death can take back, for the heartbeats,
-	world   int64    // as of this formation
+	safe    position // the position that no death can take back, for the heartbeats
+	world   int64    // formation in which safe was set
 	release int64    // the master needs no snapshot up to this version
 	settled int      // epochs
-	wants   bool     // the master wants to know what is in the model
-	account []byte   // what no death can take out of it, as of that formation, for the master; nil: it has not asked
+	wants   bool     // the master has asked for the ledger
+	account []byte   // ledger of the records that no death can take out of the model, in the formation world; nil: the master has not asked
 }
 
-// stretch is [lo, hi) of the flat arrays.
+// stretch is the range [lo, hi) of the flat arrays.
 type stretch struct{ lo, hi int }
 
-// piece is what is left of an item.
+// piece is the unfinished rest of an item.
 type piece struct {
 	item
-	taken int  // records at its beginning that are in the state
-	seen  bool // of an evaluation: it is in the metrics
+	taken int  // number of its first records that are in the state
+	seen  bool // of an evaluation: it is counted in the metrics
 }
 
-// trains says that a piece is for the ring.
+// trains reports whether a piece is for the ring.
 func (p piece) trains() bool { return p.err == nil && p.task.Kind == wire.TaskKind_TRAINING }
 
-// offer is so many of the records that are left.
+// offer returns the offer of the next n of the records that are left.
 func (p piece) offer(n int64) offer {
 	return offer{task: key(p.task), of: p.task.End - p.task.Start, from: p.from(), records: n}
 }
 
-// key is the task as a ledger has it.
+// key returns the task as a ledger names it.
 func key(t *wire.Task) ledger.Task { return ledger.Task{Epoch: int(t.Epoch), Number: int(t.Number)} }
 
-// had is how many records of a task are in the state.
+// had returns how many records of a task are in the state.
 func (s *state) had(t *wire.Task) int64 {
 	n, whole := s.ledger.Had(key(t))
 	if whole {
@@ -91,7 +89,7 @@ func (s *state) had(t *wire.Task) int64 {
 	return n
 }
 
-// from is how many records of the lease come before what is left.
+// from returns how many records of the lease come before those that are left.
 func (p piece) from() int64 { return p.done - int64(p.batch.Size-p.taken) }
 
 func newRing(w *worker) (*member, error) {
@@ -110,7 +108,7 @@ func newRing(w *worker) (*member, error) {
 	return r, nil
 }
 
-// run implements strategy: from one world to the next, until the job has ended.
+// run implements strategy. It goes from one world to the next until the job has ended.
 func (r *member) run(ctx context.Context, feed *feeder) error {
 	r.feed = feed
 	working, cancel := context.WithCancelCause(ctx)
@@ -149,12 +147,12 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 	}
 }
 
-// live is the time in one world. It ends when the world is to change: then broken says whether a link broke, and
-// suspect which worker was at its other end, -1 if that is not known. An error is the worker's end.
+// live works in one world until the world is to change. Then broken reports whether a link broke, and suspect is the worker at its other
+// end, -1 if unknown. It returns an error if the worker has to end.
 func (r *member) live(p place) (broken bool, suspect int, err error) {
 	defer p.drop(nil)
 	if len(p.Sources) == 0 && r.changes > 0 {
-		r.changes = -1 // what it has is of a model that is lost, whether or not it comes to have another here
+		r.changes = -1 // its state is of a model that is lost, whether or not this world gives it another
 	}
 	r.idle = false
 	began := time.Now()
@@ -166,13 +164,13 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 		}
 	}
 	if rank < 0 {
-		return false, -1, fmt.Errorf("world %d has no place for worker %d", p.Id, r.Index)
+		return false, -1, fmt.Errorf("world %d does not have worker %d as a member", p.Id, r.Index)
 	}
 	r.void(p.Floor)
 	r.mu.Lock()
-	r.settled = int(p.Settled) // fewer than before are of another model
+	r.settled = int(p.Settled) // may be fewer than before, in another life of the model
 	r.mu.Unlock()
-	// All have arrived: who cannot be reached by now is suspect, as one that is silent is to the master.
+	// All members have arrived: one that cannot be reached within the heartbeat timeout is a suspect.
 	connecting, cancel := context.WithTimeout(p.ctx, r.Job.HeartbeatTimeout.Duration)
 	links, err := r.Peers.Connect(connecting, mesh.Group{Formation: p.Formation, Rank: rank, Peers: peers})
 	cancel()
@@ -195,7 +193,7 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 		return false, -1, errDone
 	}
 	if damaged, ok := errors.AsType[*damageError](err); ok {
-		r.Log.Error("The checkpoint that the model is to begin with cannot be read", "error", err)
+		r.Log.Error("Reading the checkpoint that the model is to begin with failed", "error", err)
 		r.damage = damaged.Error()
 		return false, -1, nil
 	}
@@ -207,17 +205,17 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 	return true, suspect, nil
 }
 
-// fatalError ends the worker.
+// fatalError wraps an error that ends the worker.
 type fatalError struct{ error }
 
-// world is the ring that the worker is in.
+// world is the world that the worker is a member of.
 type world struct {
 	*mesh.Mesh
 	place
 	rank, size int
 }
 
-// void drops the leases below floor: they are settled, or void because all of the training is.
+// void drops the leases below floor: they are settled, or void because the training begins anew.
 func (r *member) void(floor int64) {
 	r.leases.void(floor)
 	keep := func(pieces []piece) []piece {
@@ -234,8 +232,7 @@ func (r *member) void(floor int64) {
 	r.applied, r.hand = keep(r.applied), keep(r.hand)
 }
 
-// synchronize makes this rank's state the newest that a member of the last world had; if nobody has
-// one, the initial one.
+// synchronize makes this rank's state the newest that a member of the last world had; if no member has one, the initial state.
 func (r *member) synchronize(in *world) error {
 	if len(in.Sources) == 0 {
 		if err := r.begin(in); err != nil {
@@ -262,11 +259,11 @@ func (r *member) synchronize(in *world) error {
 	return nil
 }
 
-// beginnings is where a round's number says with which formation the states began that it is of: so a member that
-// has such a state is told from one that has come with the state of another beginning, after as many rounds, and has got no other.
+// beginnings is the bit of a round's number from which on it holds the formation in which the model began. It tells a member whose state is
+// of this beginning from one whose state is of another beginning with as many rounds.
 const beginnings = 32
 
-// begin makes the state the one that the model's life begins with.
+// begin makes the state the one that the model's life begins with: of a checkpoint, or the initial one.
 func (r *member) begin(in *world) error {
 	if in.Base.GetNumber() > 0 {
 		if err := r.restore(in.ctx, in.Base); err != nil {
@@ -290,7 +287,7 @@ func (r *member) begin(in *world) error {
 	return nil
 }
 
-// another says that the state is another one than before, maybe of another model.
+// another marks the state as replaced, maybe by one of another model.
 func (r *member) another() {
 	r.kept = gradient{}
 	r.mu.Lock()
@@ -298,8 +295,8 @@ func (r *member) another() {
 	r.mu.Unlock()
 }
 
-// transfer takes the state from one rank and passes it on to another; -1: nobody. A state that this rank
-// has stays what it was until all of the new one is there.
+// transfer receives the state from one rank and passes it on to another; -1 stands for none. The rank's own state stays as it was until the
+// new one is complete.
 func (r *member) transfer(l ring.Link, from, to int) error {
 	if from < 0 && to < 0 {
 		return nil
@@ -351,8 +348,7 @@ func relayBytes(l ring.Link, from, to int, b []byte) ([]byte, error) {
 	return b, ring.Relay(l, from, to, b)
 }
 
-// reconcile brings what this rank holds in line with the ledger: what is in the state is not brought
-// again, what is not is.
+// reconcile makes what this rank holds agree with the ledger: it brings the records that are not in the state, and none that are.
 func (r *member) reconcile() {
 	pieces := append(r.applied, r.hand...)
 	r.applied, r.hand = nil, nil
@@ -384,7 +380,7 @@ func (r *member) beat(b *wire.HeartbeatRequest) {
 func (r *member) beaten(reply *wire.HeartbeatReply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release = reply.ReleaseSnapshot // less than before is of another model
+	r.release = reply.ReleaseSnapshot // may be less than before, in another life of the model
 	r.copies.heard(reply.Cut)
 	if r.wants = reply.Ledger; r.wants {
 		r.stir()
@@ -394,7 +390,7 @@ func (r *member) beaten(reply *wire.HeartbeatReply) {
 	}
 }
 
-// part is the examples [lo, hi) of a batch. It shares the batch's memory.
+// part returns the examples [lo, hi) of a batch. It shares the batch's memory.
 func part(b *zoo.Batch, lo, hi int) *zoo.Batch {
 	if lo == 0 && hi == b.Size {
 		return b

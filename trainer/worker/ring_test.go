@@ -33,8 +33,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// lesson is an engine with a parameter for each record, whose gradient is one for the records of
-// the batch, divided by their number: a mean.
+// lesson is an engine with one parameter for each record. The gradient of a parameter is one if the batch has its record, divided by the
+// number of the batch's records: a mean.
 type lesson struct {
 	values, grads []float32
 	used          []float32
@@ -42,7 +42,7 @@ type lesson struct {
 	steps         [][]int32 // records of each step
 	noises        []uint64
 	seen          []float32                  // sums of the values at each Evaluate
-	fail          func(labels []int32) error // what a step comes to; nil: nothing fails
+	fail          func(labels []int32) error // returns the error of a step; nil: no step fails
 }
 
 const lessons = 64 // records
@@ -92,22 +92,22 @@ func (l *lesson) Evaluate(b *zoo.Batch, states [][]float64) error {
 	return nil
 }
 
-// class is some workers in a ring, and the master that puts them there.
+// class is a ring of workers, and the master that forms its worlds.
 type class struct {
 	job     *job.Job
 	mu      sync.Mutex
 	pupils  []*pupil
 	world   int64
 	bad     int64 // record that cannot be read
-	dark    int64 // in that world nobody reaches another
+	dark    int64 // number of a world in which no worker reaches another
 	broken  []*wire.Arrival
 	links   []net.Conn
-	works   []int64 // formations that pupils say that they work in
+	works   []int64 // formations in which the pupils report to work
 	working sync.WaitGroup
 	log     bytes.Buffer
 }
 
-// pupil is one worker and what the master has for it.
+// pupil is one worker, and what the master holds for it.
 type pupil struct {
 	script
 	class   *class
@@ -208,7 +208,7 @@ func (p *pupil) header() identity.Header {
 	return identity.Header{Job: "uid-1", Role: pod.Worker, Index: p.index, Incarnation: 1}
 }
 
-// start lets the workers work off their scripts.
+// start runs the workers until their scripts are done.
 func (c *class) start(t *testing.T) {
 	m := model()
 	m.Optimizer = func() optim.Config { return optim.Config{Name: optim.SGD, LearningRate: 1} }
@@ -255,7 +255,7 @@ func (w writer) Write(b []byte) (int, error) {
 	return w.Writer.Write(b)
 }
 
-// finish waits for the end of all, and checks that they hold the same.
+// finish waits for all workers to end, and checks that they hold the same state.
 func (c *class) finish(t *testing.T) {
 	t.Helper()
 	c.working.Wait()
@@ -272,7 +272,7 @@ func (c *class) finish(t *testing.T) {
 	}
 }
 
-// updates is how many records each update had.
+// updates returns how many records each update had.
 func (c *class) updates() []int {
 	var sizes []int
 	for i, line := range regexp.MustCompile(`Step applied.* version=(\d+) records=(\d+)`).FindAllStringSubmatch(c.log.String(), -1) {
@@ -307,7 +307,7 @@ func (p *pupil) GetTask(ctx context.Context, r *wire.GetTaskRequest, _ ...grpc.C
 	}
 }
 
-// over says that every task of everybody is reported.
+// over reports whether every task of every pupil is reported.
 func (c *class) over() bool {
 	for _, p := range c.pupils {
 		p.mu.Lock()
@@ -326,8 +326,7 @@ func (p *pupil) give(tasks ...*wire.Task) {
 	p.granted += len(tasks)
 }
 
-// Each record moves its parameter once, by its part of the update that it is in; a
-// rank without data stays.
+// Each record moves its parameter once, by its share of the update that it is in; a rank without data stays.
 func TestRingWithUnevenData(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(3)
@@ -391,7 +390,7 @@ func TestGlobalBatch(t *testing.T) {
 	}
 }
 
-// flushed says whether everything but what is asked for has been reported.
+// flushed reports whether everything but what is asked for has been reported.
 func (p *pupil) flushed(int) bool {
 	for _, p := range p.class.pupils {
 		p.mu.Lock()
@@ -404,7 +403,7 @@ func (p *pupil) flushed(int) bool {
 	return true
 }
 
-// beatFlush says whether a heartbeat told of the flush.
+// beatFlush reports whether a heartbeat has confirmed the flush.
 func (p *pupil) beatFlush(n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -440,7 +439,7 @@ func TestFailedStepInRing(t *testing.T) {
 	})
 }
 
-// Who cannot reach another does not wait for it longer than the master would.
+// A worker waits for a peer that it cannot reach no longer than the master would.
 func TestPeerOutOfReach(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)
@@ -463,7 +462,7 @@ func TestPeerOutOfReach(t *testing.T) {
 	})
 }
 
-// What is in the model of a lease that fails is told: only the rest is done again.
+// The report of a failed lease tells which records are in the model: only the rest is done again.
 func TestFailureInRingTellsWhatIsDone(t *testing.T) {
 	for _, read := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -492,7 +491,7 @@ func TestFailureInRingTellsWhatIsDone(t *testing.T) {
 	}
 }
 
-// A recall ends the world after a round of all, and loses nothing; one at once loses no minibatch either.
+// A recall at convenience ends the world after a round of all ranks, and loses nothing; an immediate one loses no minibatch either.
 func TestRecall(t *testing.T) {
 	for _, now := range []bool{false, true} {
 		bubble(t, func(t *testing.T) {
@@ -522,8 +521,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// An evaluation sees its version whatever was learnt since, and the noise of a
-// minibatch is its own.
+// An evaluation measures its version whatever was trained since, and the noise of a minibatch does not depend on it.
 func TestRingEvaluatesSnapshot(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		c := newClass(2)

@@ -26,33 +26,32 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// Options is the role of one worker in a job.
+// Options are the settings of one worker of a job.
 type Options struct {
 	Master  wire.MasterClient
 	Self    *rpc.Self
-	Threads int // of the engine, if the job does not say
+	Threads int // threads of the engine, if the job does not set them
 	// Dial opens connections to the servers and to other workers; nil: TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Listen is where other workers of a ring reach this one.
+	// Listen opens the port at which other workers of a ring reach this one.
 	Listen func() (net.Listener, error)
-	// Leave is closed when the worker is asked to leave; nil: it is not.
+	// Leave is closed when the worker is asked to leave; nil: it never is.
 	Leave <-chan struct{}
-	// Abandoned is how long the master may be away; 0: for ever.
+	// Abandoned is how long the master may be unreachable before the worker ends; 0: without limit.
 	Abandoned time.Duration
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	// Program works instead of this package in a job that runs a program, whose processes keep their state from one world to the next as far
-	// as the master knows; nil: there are none.
+	// Program does the work of a job that runs a program; nil: such jobs are refused. keeps says whether, as far as the master knows, the
+	// program's processes keep their state from one world to the next.
 	Program func(ctx context.Context, j *job.Job, keeps bool) error
 	Log     *slog.Logger
 }
 
-// Main joins the master, builds the model that the job names, opens its data
-// and works until the job has ended.
+// Main joins the master, builds the model that the job names, opens its data and works until the job has ended.
 func Main(ctx context.Context, o Options) error { return Work(ctx, o, o.prepare) }
 
-// Work joins the master, has prepare make what the job needs, with a function that gives it back, and works until the job
-// has ended. Who this worker is, and how it reaches the others, is of o.
+// Work joins the master, has prepare make what the job needs, and works until the job has ended. The function that prepare returns releases
+// what it made. The worker's identity and connections come from o.
 func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job) (Config, func(), error)) error {
 	setup, stop := o.setup(ctx)
 	defer stop()
@@ -60,9 +59,9 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 	if err != nil {
 		return err
 	}
-	if j.Runs() { // who is asked to leave before is in no world yet
+	if j.Runs() { // a worker that is asked to leave before is in no world yet
 		if o.Program == nil {
-			return fmt.Errorf("job %s runs a program, which this worker cannot", j.Name)
+			return fmt.Errorf("job %s runs a program, which this worker does not support", j.Name)
 		}
 		return o.Program(ctx, j, keeps)
 	}
@@ -100,7 +99,7 @@ func Work(ctx context.Context, o Options, prepare func(context.Context, *job.Job
 	return Run(ctx, cfg)
 }
 
-// prepare builds the model that the job names, and opens its data.
+// prepare builds the model that the job names, and opens its data. done closes the data.
 func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func(), err error) {
 	var open []io.Closer
 	closeAll := func() {
@@ -126,7 +125,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 		_, values, err := ps.Initial(ctx, j, model, o.Open, o.Log)
 		return values, err
 	}}
-	if j.Strategy == job.AllReduce && j.CheckpointDirForInit != "" { // servers have them, else
+	if j.Strategy == job.AllReduce && j.CheckpointDirForInit != "" { // without a ring the servers read them
 		values, err := cfg.Initial()
 		if err != nil {
 			return cfg, nil, cmp.Or(context.Cause(ctx), err)
@@ -154,7 +153,7 @@ func (o Options) prepare(ctx context.Context, j *job.Job) (cfg Config, done func
 	return cfg, closeAll, nil
 }
 
-// closer closes what has no error to tell.
+// closer is a Close method without an error.
 type closer func()
 
 func (c closer) Close() error {
@@ -162,7 +161,7 @@ func (c closer) Close() error {
 	return nil
 }
 
-// waits logs that a server is waited for, or not any more.
+// waits logs the beginning and the end of a wait for a server.
 func (o Options) waits(w ps.Wait) {
 	if w.Over {
 		o.Log.Info("The parameter server answers again", "server", w.Server, "address", w.Address)
@@ -171,8 +170,8 @@ func (o Options) waits(w ps.Wait) {
 	o.Log.Warn("Waiting for a parameter server", "server", w.Server, "address", w.Address, "error", w.Err)
 }
 
-// serve works beside parameter servers, or none, through all lives of the model: where one ends, what the worker holds is of no use,
-// and it begins again with its engine and its data alone.
+// serve works with parameter servers, or without, through all lives of the model. When a life ends, what the worker holds is void, and it
+// begins again with only its engine and data.
 func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Address) error {
 	for {
 		var err error
@@ -190,7 +189,7 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 		if !errors.Is(err, ps.ErrAnew) || ctx.Err() != nil {
 			return err
 		}
-		o.Log.Info("Begins anew: what it held is of another life of the model", "reason", err)
+		o.Log.Info("Starting over: the model has begun another life", "reason", err)
 		select {
 		case <-time.After(anewPause):
 		case <-setup.Done():
@@ -202,10 +201,11 @@ func (o Options) serve(ctx, setup context.Context, cfg Config, servers []ps.Addr
 	}
 }
 
-// anewPause is what passes before the master is asked how things stand: the servers may have to hear of it first.
+// anewPause is the pause before the worker asks the master how things stand: the servers may learn of the new life later than the worker.
 const anewPause = 100 * time.Millisecond
 
-// setup is the context of what comes before the work: who is asked to leave meanwhile has nothing to end.
+// setup returns the context of what comes before the work. It ends as soon as the worker is asked to leave, which then has nothing to
+// finish.
 func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	go func() {
@@ -218,8 +218,8 @@ func (o Options) setup(ctx context.Context) (context.Context, context.CancelFunc
 	return ctx, func() { cancel(nil) }
 }
 
-// join asks the master for the job until it answers, with every server's address if there are servers, and what the model begins with. The
-// worker works in the life of the model that the master tells.
+// join asks the master for the job until it answers, with the address of every server, if the job has servers, and the checkpoint that the
+// model begins with. It sets the worker's life of the model to the master's.
 func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, bool, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -255,4 +255,4 @@ func join(ctx context.Context, o Options) (*job.Job, []ps.Address, *wire.Base, b
 	return j, servers, base, keeps, err
 }
 
-var errNoServers = errors.New("the parameter servers have not all joined yet")
+var errNoServers = errors.New("not all parameter servers have joined yet")

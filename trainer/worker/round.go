@@ -18,12 +18,12 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// patience is how long a round waits for this rank's next minibatch before it begins without.
+// patience is how long a round waits for this rank's next minibatch before it begins without it.
 const patience = 10 * time.Millisecond
 
-// rounds works in one world until it has to change, which is no error, or a link breaks.
+// rounds works in one world until it has to change, which is no error, or until a link breaks.
 func (r *member) rounds(in *world) error {
-	runtime.LockOSThread() // it computes, and stays on its processor: other threads' waking up must not move it about
+	runtime.LockOSThread() // this goroutine computes: waking others must not move it to another thread
 	defer runtime.UnlockOSThread()
 	for {
 		r.copyState()
@@ -34,17 +34,17 @@ func (r *member) rounds(in *world) error {
 		if err != nil {
 			return err
 		}
-		if a.recall { // who leaves closes its links: all shall have heard it before
+		if a.recall { // a rank that leaves closes its links: all must have heard of the recall before
 			ring.Gather(in, in.rank, in.size, []byte("bye"))
 			return nil
 		}
-		// With nothing to do and nothing to be made safe nobody needs another round.
+		// Without work, and without records to make safe, no rank needs another round.
 		r.idle = a.records == 0 && len(r.applied) == 0 && r.safe.changes == r.changes
 	}
 }
 
-// take fills the hand from the feeder. With nothing in it an idle rank waits for
-// something, or for a peer that begins a round, or for the master's word.
+// take fills the hand from the feeder. If the hand is empty, an idle rank waits for an item, for a peer that begins a round, or for word
+// from the master.
 func (r *member) take(in *world) error {
 	var impatient <-chan time.Time
 	var begun <-chan struct{}
@@ -81,7 +81,7 @@ func (r *member) take(in *world) error {
 	return nil
 }
 
-// wanted is how many items this rank should have for a round.
+// wanted returns how many items this rank should have for a round.
 func (r *member) wanted(in *world) int {
 	if r.batch == 0 {
 		return 1
@@ -90,7 +90,7 @@ func (r *member) wanted(in *world) int {
 	return int(min((r.need()+each-1)/each, maxOffers))
 }
 
-// hold takes an item in hand, unless its lease has failed or is void. One that cannot be read waits there for its turn.
+// hold takes an item in hand, unless its lease has failed or is void. An item that cannot be read waits there for its turn.
 func (r *member) hold(it item) {
 	if r.leases.abandoned(it.task.Lease) {
 		r.feed.recycle(it.batch)
@@ -99,7 +99,7 @@ func (r *member) hold(it item) {
 	r.hand = append(r.hand, piece{item: it})
 }
 
-// drop removes what is in hand of a lease that is not worked on any more.
+// drop removes the pieces of a lease from the hand, because the lease is not worked on any more.
 func (r *member) drop(lease int64) {
 	r.hand = slices.DeleteFunc(r.hand, func(p piece) bool {
 		if p.task.Lease == lease {
@@ -109,8 +109,8 @@ func (r *member) drop(lease int64) {
 	})
 }
 
-// tidy has what is next in hand begin where the state's ledger of its task ends, whatever was leased: what is in the state is not brought
-// again, and what would leave a gap is not brought.
+// tidy makes the next piece in hand begin where the state's ledger of its task ends, whatever was leased: records that are in the state are
+// skipped, and a piece that would leave a gap fails.
 func (r *member) tidy(ctx context.Context) error {
 	for len(r.hand) > 0 && r.hand[0].trains() {
 		p := r.hand[0]
@@ -120,7 +120,7 @@ func (r *member) tidy(ctx context.Context) error {
 		case had > p.from():
 			r.reconcile()
 		default:
-			gap := fmt.Errorf("it goes on at record %d, and the model has %d of the task", p.from(), had)
+			gap := fmt.Errorf("the lease continues at record %d, but the model has %d records of the task", p.from(), had)
 			if err := r.fail(ctx, p.task, gap); err != nil {
 				return err
 			}
@@ -130,7 +130,7 @@ func (r *member) tidy(ctx context.Context) error {
 	return nil
 }
 
-// header says what this rank brings: the minibatches that are next in its hand, as far as they follow what the state has of their tasks.
+// header returns what this rank brings: the next minibatches in its hand, as far as they follow what the state has of their tasks.
 func (r *member) header(in *world) header {
 	h := header{round: r.changes}
 	next := make(map[ledger.Task]int64)
@@ -156,14 +156,14 @@ func (r *member) header(in *world) header {
 	return h
 }
 
-// collective is a round as the links see it, beside the computation.
+// collective is the part of a round that runs over the links, beside the computation.
 type collective struct {
 	agreed chan agreement // one, or closed
 	done   chan struct{}  // closed after err is set
 	err    error
 }
 
-// start begins a round. The sum is made of what comes through ready.
+// start begins a round. It sums the stretches that come through ready.
 func (r *member) start(in *world, h header) *collective {
 	c := &collective{agreed: make(chan agreement, 1), done: make(chan struct{})}
 	need := r.need()
@@ -197,7 +197,7 @@ func (r *member) start(in *world, h header) *collective {
 	return c
 }
 
-// reduce sums so many buckets over all ranks, each when it is ready.
+// reduce sums the given number of buckets over all ranks, each when it is ready.
 func (r *member) reduce(in *world, buckets int) error {
 	for range buckets {
 		select {
@@ -212,7 +212,7 @@ func (r *member) reduce(in *world, buckets int) error {
 	return in.Flush()
 }
 
-// round is one round. After an error the state is what it was before.
+// round runs one round. After an error the state is as it was before.
 func (r *member) round(in *world) (agreement, error) {
 	r.buckets.Reset(in.size)
 	for len(r.ready) > 0 {
@@ -226,7 +226,7 @@ func (r *member) round(in *world) (agreement, error) {
 	var mine []int64
 	var losses []float32
 	var err error
-	if len(h.offers) > 0 && r.batch == 0 && !h.recall { // they will be taken: no need to wait for the others
+	if len(h.offers) > 0 && r.batch == 0 && !h.recall { // the round will take them: no need to wait for the other headers
 		mine = []int64{h.offers[0].records}
 		losses, err = r.compute(in, mine)
 	}
@@ -264,10 +264,10 @@ func (r *member) round(in *world) (agreement, error) {
 	return a, nil
 }
 
-// yield drops what is in hand of a task that an earlier rank offers, too. If its gradient was computed already, so that it would be in the
-// sum, the round is made again.
+// yield drops from the hand a task that an earlier rank offers, too. If its gradient was computed already, and so would be in the sum, the
+// round is repeated.
 func (r *member) yield(in *world, o offer, computed bool) error {
-	r.Log.Warn("Another worker brings the same records: its lease is given up", "task", o.task, "from", o.from)
+	r.Log.Warn("Giving up a lease: another worker brings the same records", "task", o.task, "from", o.from)
 	for _, p := range r.hand {
 		if p.trains() && key(p.task) == o.task {
 			r.leases.abandon(p.task.Lease)
@@ -281,8 +281,8 @@ func (r *member) yield(in *world, o offer, computed bool) error {
 	return nil
 }
 
-// conclude sums what is left when the backward pass has ended. With nothing else to do this goroutine does so: it has a
-// processor already, which another would first have to get.
+// conclude sums what is left when the backward pass has ended. It runs on this goroutine, which has a processor already; another one would
+// first have to get one.
 func (r *member) conclude(in *world, a agreement, c *collective) error {
 	rest := 0
 	if a.records > 0 {
@@ -313,7 +313,7 @@ func (r *member) conclude(in *world, a agreement, c *collective) error {
 	return cmp.Or(err, failed)
 }
 
-// compute brings the gradients of so many records of the minibatches in hand.
+// compute brings the gradients of the given numbers of records of the minibatches in hand.
 func (r *member) compute(in *world, records []int64) ([]float32, error) {
 	clear(r.sum)
 	var losses []float32
@@ -330,7 +330,7 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 		if err == nil {
 			err = r.unsound
 		}
-		if err != nil { // the others do without this rank, and then the round is made again
+		if err != nil { // the other ranks finish without this rank, then the round is repeated
 			in.Break(err)
 			r.hand[i].err = err
 			return nil, err
@@ -340,15 +340,15 @@ func (r *member) compute(in *world, records []int64) ([]float32, error) {
 	return losses, nil
 }
 
-// gradient is what is in the engine's Grads.
+// gradient describes what is in the engine's Grads.
 type gradient struct {
 	offer
-	changes int64 // rounds in the state that it was computed with
+	changes int64 // number of rounds in the state with which it was computed
 	loss    float32
 }
 
-// step computes the gradient of the next n records of a piece. The one that the last round was made with still
-// holds if that round came to nothing.
+// step computes the gradient of the next n records of a piece. It reuses the gradient of the last round if that round did not change the
+// state.
 func (r *member) step(p piece, n int64) (float32, error) {
 	r.Engine.SetNoise(noise(r.Job.Seed, p.task, p.from()))
 	g := gradient{offer: p.offer(n), changes: r.changes}
@@ -368,7 +368,7 @@ func (r *member) step(p piece, n int64) (float32, error) {
 	return loss, err
 }
 
-// contribute is told by the engine that [lo, hi) of the gradient is final.
+// contribute is called by the engine when [lo, hi) of the gradient is final.
 func (r *member) contribute(lo, hi int) {
 	if r.weight == 0 || r.unsound != nil {
 		return
@@ -378,7 +378,7 @@ func (r *member) contribute(lo, hi int) {
 	}
 }
 
-// add adds a stretch of the gradient, weighted, to the sum.
+// add adds the stretch [lo, hi) of the gradient, weighted, to the sum.
 func (r *member) add(weight float32, lo, hi int) {
 	grads := r.Engine.Grads()[lo:hi]
 	if i := kernel.FirstNonFinite(grads); i >= 0 {
@@ -400,8 +400,8 @@ func (r *member) announce(lo, hi int) {
 	}
 }
 
-// noise is the seed of what is random in a step on the records of a task from the one numbered from on: the same whoever
-// computes it, and whenever.
+// noise returns the seed of what is random in a step on the records of a task that begin at from. It is the same on every worker and at any
+// time.
 func noise(seed uint64, t *wire.Task, from int64) uint64 {
 	h := fnv.New64a()
 	var b []byte
@@ -412,7 +412,7 @@ func noise(seed uint64, t *wire.Task, from int64) uint64 {
 	return h.Sum64()
 }
 
-// pending reports whether what is next in hand is for no round.
+// pending reports whether the next piece in hand is not for a round.
 func (r *member) pending() (bool, error) {
 	if len(r.hand) == 0 {
 		select {
@@ -427,8 +427,8 @@ func (r *member) pending() (bool, error) {
 	return len(r.hand) > 0 && !r.hand[0].trains(), nil
 }
 
-// meanwhile does what is next in hand and is for no round, until this one is done: one minibatch at least. What the last
-// round brought is confirmed by now.
+// meanwhile processes pieces in hand that are not for a round until this round is done, one minibatch at least. What the last round brought
+// is confirmed by now.
 func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	for {
 		if more, err := r.pending(); !more {
@@ -445,12 +445,12 @@ func (r *member) meanwhile(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// aside does the first piece in hand: one minibatch of an evaluation, or the export, or to say that it cannot be done. With
-// an error it is still there, and is not done again.
+// aside processes the first piece in hand: one minibatch of an evaluation, the export, or the report of a failure. After an error the piece
+// is still in hand, and is not processed twice.
 func (r *member) aside(ctx context.Context, p *piece) error {
 	if p.err == nil && !p.seen {
 		p.err, p.seen = r.evaluate(ctx, p.item), true
-		if ctx.Err() != nil && data.IsStorage(p.err) { // the next world waits on
+		if ctx.Err() != nil && data.IsStorage(p.err) { // the wait goes on in the next world
 			p.err, p.seen = nil, false
 			return context.Cause(ctx)
 		}
@@ -482,14 +482,14 @@ func (r *member) evaluate(ctx context.Context, it item) error {
 	case version == 0:
 		return r.measure(it, r.version)
 	case version != r.taken:
-		return fmt.Errorf("there is no snapshot of version %d", version)
+		return fmt.Errorf("no snapshot of version %d", version)
 	}
 	r.Engine.Use(r.snapshot)
 	defer r.Engine.Use(nil)
 	return r.measure(it, it.task.Version)
 }
 
-// confirm reports what the last round brought: every rank has come through it.
+// confirm reports what the last round brought, as every rank has completed that round.
 func (r *member) confirm(in *world) error {
 	r.mu.Lock()
 	if r.flushed > r.safe.flushed { // the master waits for it
@@ -514,7 +514,7 @@ func (r *member) confirm(in *world) error {
 	return nil
 }
 
-// disclose has the next heartbeat tell the ledger, if the master has asked. All that is in it is safe.
+// disclose puts the ledger into the next heartbeat if the master has asked. No death can take back what is in it.
 func (r *member) disclose() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -524,9 +524,9 @@ func (r *member) disclose() {
 	}
 }
 
-// finish brings a round that is complete into the state.
+// finish brings a complete round into the state.
 func (r *member) finish(in *world, a agreement, losses []float32) {
-	if len(a.offers[in.rank]) > 0 && len(r.hand) > 0 { // nobody is a straggler whose turn is later, or whose records are not safe yet: what it waits for are the others
+	if len(a.offers[in.rank]) > 0 && len(r.hand) > 0 { // no straggler: it waits for its turn, or for other ranks to make its records safe
 		r.leases.turn(r.hand[0].task.Lease)
 	}
 	updated := r.apply(a, r.sum, func(version int64) float64 { return r.rate(version, in.size) })
@@ -551,7 +551,7 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 	}
 }
 
-// rate is the learning rate of an update by so many workers.
+// rate returns the learning rate of an update by the given number of workers.
 func (r *member) rate(version int64, workers int) float64 {
 	rate := r.optimizer.Rate(r.Model.LearningRate, version, workers)
 	if r.Job.ScaleLearningRate {

@@ -13,40 +13,38 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// maxStale is how often one minibatch is computed again because the servers
-// had moved on; ElasticDL's limit.
+// maxStale is how often one minibatch is computed again because the servers had moved on. It is ElasticDL's limit.
 const maxStale = 64
 
-// What the engine's values are, besides the snapshot of a version.
+// States of the engine's values, besides the snapshot of a version.
 const (
 	unknown int64 = iota - 2
-	live          // the current ones, as of the last pull, and what was learnt since
-	final         // the current ones after the last update: what an evaluation of version 0 asks for
+	live          // the current values of the last pull, with local updates since
+	final         // the values after the last update, which an evaluation of version 0 measures
 )
 
 // servers is the parameter-server strategy: pull, step, push.
 type servers struct {
 	*worker
-	holds     int64       // what the engine's values are: unknown, live, final or a version
-	evaluates int64       // the version that an evaluation is of, if they are final or a version
-	versions  ps.Versions // of the last pull of current values
-	sincePull int         // steps since then
+	holds     int64       // state of the engine's values: unknown, live, final, or the version of a snapshot
+	evaluates int64       // the version that is evaluated, if holds is final or a version
+	versions  ps.Versions // versions of the last pull of current values
+	sincePull int         // steps since that pull
 	behind    *behind     // with --get_model_steps > 1
 }
 
-// behind is local updates between pulls: a gradient moves the worker's own
-// values at once and is pushed while the next step computes.
+// behind does local updates between pulls: a gradient moves the worker's own values at once, and is pushed while the next step computes.
 type behind struct {
 	optimizer *optim.Optimizer
 	slots     [][]float32
 	steps     int64
-	grads     []float32 // what is being pushed
+	grads     []float32 // the gradient that is being pushed
 	gradient  ps.Gradient
-	item      item           // that it is of
-	pushed    chan delivered // of the push in flight; nil if none
+	item      item           // the item of that gradient
+	pushed    chan delivered // result of the push in flight; nil if none
 }
 
-// delivered is what became of a push.
+// delivered is the result of a push.
 type delivered struct {
 	ps.Pushed
 	err error
@@ -96,8 +94,8 @@ func (w *servers) run(ctx context.Context, feed *feeder) error {
 func (w *servers) beat(*wire.HeartbeatRequest) {}
 func (w *servers) beaten(*wire.HeartbeatReply) {}
 
-// work does one item, and gives its batch back. An error is the end of the worker, or of its time in this life of the model;
-// what is wrong with the lease is reported to the master instead.
+// work processes one item and returns its batch to the feeder. It returns an error if the worker, or its time in this life of the model,
+// has to end; what is wrong with the lease is reported to the master instead.
 func (w *servers) work(ctx context.Context, it item, feed *feeder) error {
 	if w.leases.abandoned(it.task.Lease) {
 		feed.recycle(it.batch)
@@ -152,8 +150,8 @@ func (w *servers) export(ctx context.Context, lease int64, feed *feeder) error {
 	return w.worker.export(ctx, lease, slices.Min(versions))
 }
 
-// train applies one minibatch: each of its records once, whatever the servers have of them already. It says whether the
-// batch is kept until its push is settled.
+// train applies one minibatch: each of its records once, whatever the servers have of them already. kept reports that the batch is in use
+// until its push is settled.
 func (w *servers) train(ctx context.Context, it item, feed *feeder) (kept bool, err error) {
 	if w.holds != live || w.sincePull >= w.Job.GetModelSteps { // it is about to pull
 		if err := w.settlePush(ctx, feed); err != nil {
@@ -164,7 +162,7 @@ func (w *servers) train(ctx context.Context, it item, feed *feeder) (kept bool, 
 	return err == nil && w.behind != nil, err
 }
 
-// learn applies the records of a minibatch from the task's record numbered from on.
+// learn applies the records of a minibatch that begin at the task's record number from.
 func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) error {
 	first := it.done - int64(it.batch.Size)
 	for range maxStale {
@@ -174,7 +172,7 @@ func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) 
 		w.Engine.SetNoise(noise(w.Job.Seed, it.task, from))
 		loss, err := w.Engine.Step(part(it.batch, int(from-first), it.batch.Size))
 		if err == nil {
-			err = context.Cause(ctx) // somebody else has it now
+			err = context.Cause(ctx) // another worker has the lease now
 		}
 		if err != nil {
 			return err
@@ -198,16 +196,16 @@ func (w *servers) learn(ctx context.Context, it item, from int64, feed *feeder) 
 	return fmt.Errorf("a gradient was too old for the servers %d times: raise --sync_version_tolerance or lower --grads_to_wait", maxStale)
 }
 
-// cutAt is the record to go on from where a server has records of a minibatch that the worker did not know of.
+// cutAt returns the record from which to go on when a server has records of a minibatch that the worker did not know of.
 func cutAt(it item, first, had int64) (from int64, err error) {
 	if had < first || had >= it.done {
-		return 0, fmt.Errorf("a server has %d records of the task, and records [%d, %d) are to follow: its books and the master's differ", had, first, it.done)
+		return 0, fmt.Errorf("a server has %d records of the task, and records [%d, %d) are to follow: its ledger and the master's differ", had, first, it.done)
 	}
 	return had, nil
 }
 
-// refresh pulls the current values where the mode asks for newer ones. A
-// synchronous worker waits for the update that its last gradient is in.
+// refresh pulls the current values where the mode asks for newer ones. A synchronous worker waits for the update that contains its last
+// gradient.
 func (w *servers) refresh(ctx context.Context) error {
 	if w.holds == live && w.sincePull < w.Job.GetModelSteps {
 		return nil
@@ -227,7 +225,7 @@ func (w *servers) pull(ctx context.Context, options ps.PullOptions) (ps.Versions
 	return w.Servers.Pull(ctx, w.Engine.Values(), options)
 }
 
-// push sends the engine's gradient, of the task's records from on, to every server.
+// push sends the engine's gradient, of the task's records that begin at from, to every server.
 func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (ps.Pushed, error) {
 	w.sincePull++
 	gradient := ps.Gradient{Versions: w.versions, Epoch: int(it.task.Epoch), Task: it.task.Number, From: from, To: it.done,
@@ -242,8 +240,8 @@ func (w *servers) push(ctx context.Context, it item, from int64, feed *feeder) (
 	return pushed, err
 }
 
-// pushBehind starts the push of a copy of the gradient and moves the worker's
-// own values. The mode is asynchronous: no gradient is too old.
+// pushBehind starts the push of a copy of the gradient, and moves the worker's own values. The mode is asynchronous: no gradient is too
+// old.
 func (w *servers) pushBehind(ctx context.Context, it item, gradient ps.Gradient, feed *feeder) error {
 	if err := w.settlePush(ctx, feed); err != nil {
 		return err
@@ -261,8 +259,7 @@ func (w *servers) pushBehind(ctx context.Context, it item, gradient ps.Gradient,
 	return nil
 }
 
-// settlePush waits for the push in flight, if there is one. Where a server has some of its records already, the others are
-// computed again.
+// settlePush waits for the push in flight, if there is one. If a server had some of its records already, it computes the others again.
 func (w *servers) settlePush(ctx context.Context, feed *feeder) error {
 	b := w.behind
 	if b == nil || b.pushed == nil {
@@ -283,7 +280,7 @@ func (w *servers) settlePush(ctx context.Context, feed *feeder) error {
 	return err
 }
 
-// complete applies what a server lacks of a minibatch of which it has a part.
+// complete applies the records of a minibatch that a server lacks.
 func (w *servers) complete(ctx context.Context, it item, had int64, feed *feeder) error {
 	from, err := cutAt(it, it.done-int64(it.batch.Size), had)
 	if err != nil {
@@ -293,8 +290,7 @@ func (w *servers) complete(ctx context.Context, it item, had int64, feed *feeder
 	return w.learn(ctx, it, from, feed)
 }
 
-// holdForEvaluation makes the engine's values those of a version; 0 is the
-// model as it stands.
+// holdForEvaluation makes the engine's values those of a version; 0 stands for the current model.
 func (w *servers) holdForEvaluation(ctx context.Context, version int64) error {
 	if w.holds == version {
 		return nil
@@ -307,7 +303,7 @@ func (w *servers) holdForEvaluation(ctx context.Context, version int64) error {
 	return nil
 }
 
-// awaitPush waits for the push in flight to be over, whatever becomes of it.
+// awaitPush waits for the push in flight to end, with or without success.
 func (w *servers) awaitPush() {
 	if b := w.behind; b != nil && b.pushed != nil {
 		<-b.pushed

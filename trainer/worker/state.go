@@ -11,29 +11,29 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/param"
 )
 
-// state is what every member of a ring has, bit for bit the same after every round. What is
-// random needs no place in it: noise follows from the seed and the minibatch.
+// state is what every member of a ring has, bit for bit the same after every round. It holds nothing of what is random: noise follows from
+// the seed and the minibatch.
 type state struct {
 	layout    param.Layout
 	optimizer *optim.Optimizer
-	batch     int64 // records of an update; 0: whatever a round has
+	batch     int64 // records of an update; 0: all that a round has
 
 	position
-	ledger   ledger.Ledger // the records that are in here
-	values   []float32     // the engine's
-	slots    [][]float32   // of the trainable ones
+	ledger   ledger.Ledger // the records that are in this state
+	values   []float32     // the engine's values
+	slots    [][]float32   // slots of the trainable values
 	pending  []float32     // sums of gradients of records that are not in an update yet; nil if batch is 0
 	snapshot []float32     // the values of an earlier version, for evaluations; nil: none yet
 	touched  bool          // values are not the initial ones any more
 }
 
-// position is how far a state is.
+// position tells how far a state is.
 type position struct {
-	changes int64 // rounds that changed it, and with what they began (beginnings); -1: there is no state
-	version int64 // updates
-	records int64 // in pending
-	taken   int64 // version of the snapshot, 0 if there is none
-	flushed int64 // the newest flush that was done
+	changes int64 // number of rounds that changed it, with its beginning (see beginnings); -1: there is no state
+	version int64 // number of updates
+	records int64 // number of records in pending
+	taken   int64 // version of the snapshot; 0: none
+	flushed int64 // number of the newest flush that was done
 }
 
 func newState(layout param.Layout, config optim.Config, values []float32, batch int64) (*state, error) {
@@ -49,7 +49,7 @@ func newState(layout param.Layout, config optim.Config, values []float32, batch 
 	return s, nil
 }
 
-// restart makes it the state before the first round, values being the initial ones.
+// restart makes s the state before the first round, with the given initial values.
 func (s *state) restart(values []float32) {
 	copy(s.values, values)
 	for i, slot := range s.optimizer.NewSlots(s.layout.Trainable()) {
@@ -60,7 +60,7 @@ func (s *state) restart(values []float32) {
 	s.position, s.touched = position{}, false
 }
 
-// need is how many records the next update still needs; 0: any number.
+// need returns how many records the next update still needs; 0: any number.
 func (s *state) need() int64 {
 	if s.batch == 0 {
 		return 0
@@ -68,8 +68,8 @@ func (s *state) need() int64 {
 	return s.batch - s.records
 }
 
-// apply brings a round into the state: sum is the sum over its records of their gradients, and is
-// overwritten. It answers of how many records the update was, 0 if there was none.
+// apply brings a round into the state. sum is the sum of the gradients of the round's records, and is overwritten. It returns the number of
+// records of the update, 0 if the round completed none.
 func (s *state) apply(a agreement, sum []float32, rate func(version int64) float64) (updated int64) {
 	for rank, takes := range a.takes {
 		for i, n := range takes {
@@ -104,7 +104,7 @@ func (s *state) apply(a agreement, sum []float32, rate func(version int64) float
 	return records
 }
 
-// update moves the values by the mean over so many records.
+// update moves the values by the mean gradient of the given number of records.
 func (s *state) update(sum []float32, records int64, rate float64) {
 	s.version++
 	s.touched = true
@@ -114,7 +114,7 @@ func (s *state) update(sum []float32, records int64, rate float64) {
 	s.layout.Average(0, s.values, sum)
 }
 
-// take makes the snapshot.
+// take makes the snapshot of the current values.
 func (s *state) take() {
 	if s.snapshot == nil {
 		s.snapshot = make([]float32, len(s.values))
@@ -123,7 +123,7 @@ func (s *state) take() {
 	s.taken = s.version
 }
 
-// arrays is all there is of floats, in the order in which they are transferred.
+// arrays returns all float arrays of the state, in the order in which they are transferred.
 func (s *state) arrays() [][]float32 {
 	all := append([][]float32{s.values}, s.slots...)
 	if s.pending != nil {
@@ -135,10 +135,10 @@ func (s *state) arrays() [][]float32 {
 	return all
 }
 
-// maxPosition is the longest encoded position, in bytes: a ledger of hundreds of millions of tasks.
+// maxPosition is the largest length of an encoded position, in bytes: enough for a ledger of hundreds of millions of tasks.
 const maxPosition = 64 << 20
 
-// appendPosition encodes all of the state that is not floats.
+// appendPosition encodes all of the state but its float arrays.
 func (s *state) appendPosition(b []byte) []byte {
 	for _, v := range []int64{s.changes, s.version, s.records, s.taken, s.flushed} {
 		b = binary.AppendVarint(b, v)
@@ -163,7 +163,7 @@ func parsePosition(b []byte) (position, ledger.Ledger, error) {
 	return p, had, nil
 }
 
-// receiver is a state of the same shape to receive one at p into: the state itself if nothing is lost by that.
+// receiver returns a state of the same shape, at p, to receive one into. It is s itself if that loses nothing.
 func (s *state) receiver(p position) *state {
 	into := &state{layout: s.layout, optimizer: s.optimizer, batch: s.batch, values: s.values, slots: s.slots, pending: s.pending, snapshot: s.snapshot}
 	if s.changes > 0 {
@@ -172,7 +172,7 @@ func (s *state) receiver(p position) *state {
 			into.pending = make([]float32, len(s.pending))
 		}
 	} else {
-		s.touched, s.changes = true, -1 // until all of it is there
+		s.touched, s.changes = true, -1 // until the state is complete
 	}
 	if into.taken = p.taken; p.taken > 0 && into.snapshot == nil {
 		into.snapshot = make([]float32, len(s.values))
@@ -180,7 +180,7 @@ func (s *state) receiver(p position) *state {
 	return into
 }
 
-// adopt makes the state what was received.
+// adopt makes s the state that was received.
 func (s *state) adopt(from *state, p position, had ledger.Ledger) {
 	if &from.values[0] != &s.values[0] {
 		copy(s.values, from.values)

@@ -58,8 +58,8 @@ func (a *asks) GetTask(ctx context.Context, r *wire.GetTaskRequest, options ...g
 	return a.script.GetTask(ctx, r, options...)
 }
 
-// Storage that fails for less than the limit costs time and nothing else: no failure is reported, the lease is told to be worked
-// on all the while, and the log says once what is waited for.
+// Storage that fails for less than the limit costs only time: no failure is reported, the lease counts as being worked on all the while,
+// and the log says once what the worker waits for.
 func TestStorageThatComesBack(t *testing.T) {
 	const away = 90 * time.Second
 	bubble(t, func(t *testing.T) {
@@ -97,13 +97,13 @@ func TestStorageThatComesBack(t *testing.T) {
 	})
 }
 
-// Storage that does not come back costs the worker its lease: it is given back uncharged, with what is done and the file's name.
-// The next one is not taken before the storage answers.
+// Storage that does not come back costs the worker its lease: the lease is handed back uncharged, with the records that are done and the
+// name of the file. The worker asks for the next lease only when the storage answers.
 func TestStorageThatStaysAway(t *testing.T) {
 	for name, c := range map[string]struct {
 		away time.Duration
-		next time.Duration // when the second lease is asked for
-		fail bool          // the second lease is given back too
+		next time.Duration // time at which the second lease is asked for
+		fail bool          // the second lease is handed back, too
 	}{
 		"comes back later": {timing.Storage + 30*time.Second, timing.Storage + 30*time.Second, false},
 		"for good":         {time.Hour, 2 * timing.Storage, true},
@@ -131,7 +131,7 @@ func TestStorageThatStaysAway(t *testing.T) {
 	}
 }
 
-// A worker that is asked to leave does not wait on, and what it could not read is handed back like all that is not done.
+// A worker that is asked to leave stops waiting for storage, and hands back what it could not read like everything else that is not done.
 func TestWorkerLeavesStorageThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 12, 0))
@@ -155,7 +155,7 @@ func TestWorkerLeavesStorageThatFails(t *testing.T) {
 	})
 }
 
-// absent is a directory that is there later: a link to where nothing is yet.
+// absent returns the path of a directory that appears later: a link whose target does not exist yet.
 func absent(t *testing.T) (path string, appear func()) {
 	parent := t.TempDir()
 	path = filepath.Join(parent, "link")
@@ -169,7 +169,7 @@ func absent(t *testing.T) (path string, appear func()) {
 	}
 }
 
-// An export waits for its volume; when that does not come, or the place is wrong, it says where it was to be.
+// An export waits for its volume. If the volume does not come, or the path is wrong, the error names the path.
 func TestExportWaitsForItsVolume(t *testing.T) {
 	for name, c := range map[string]struct {
 		away           time.Duration
@@ -237,7 +237,7 @@ func TestExportIsCutShort(t *testing.T) {
 	})
 }
 
-// A worker whose volume is not there yet when it starts waits for it, for as long.
+// A worker whose volume is missing at its start waits for it as long as for storage that fails.
 func TestWorkerWaitsForItsData(t *testing.T) {
 	for _, away := range []time.Duration{time.Minute, time.Hour} {
 		bubble(t, func(t *testing.T) {
@@ -261,7 +261,7 @@ func TestWorkerWaitsForItsData(t *testing.T) {
 	}
 }
 
-// Only who waits for storage tells of effort: one that hangs in a read does not.
+// Only a worker that waits for storage reports effort: one that hangs in a read does not.
 func TestEffortIsOfWaiting(t *testing.T) {
 	l := newLeases()
 	l.hold(&wire.Task{Lease: 1})
@@ -276,7 +276,7 @@ func TestEffortIsOfWaiting(t *testing.T) {
 	}
 }
 
-// What is found unreadable by a worker that leaves is neither done nor failed: it stays in what is handed back.
+// What a leaving worker finds unreadable is neither done nor failed: it is handed back with the rest.
 func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	r, reports := atHand()
 	r.asked = make(chan struct{})
@@ -293,7 +293,7 @@ func TestStorageOfWorkerThatLeaves(t *testing.T) {
 	}
 }
 
-// scanned is a reader that looks for its records for long.
+// scanned is a reader that takes long to find its records.
 type scanned struct {
 	numbers
 	took  time.Duration
@@ -315,7 +315,7 @@ func (s scanned) Looked() int64 {
 	return int64(min(time.Since(time.Unix(0, began)), s.took))
 }
 
-// A worker that looks for the records of its task in a long file is at work, and says so; not any more when it has found them.
+// While a worker looks for the records of its task in a long file, it reports effort, and not any more when it has found them.
 func TestLongScanIsEffort(t *testing.T) {
 	const took = 30 * time.Minute
 	bubble(t, func(t *testing.T) {

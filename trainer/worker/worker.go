@@ -7,10 +7,10 @@
 //	                 fixed:   nothing is trained: evaluate, or predict and write
 //
 // The feeder is a few minibatches ahead of the strategy and leases the next task
-// while the last one is still in it, so a worker holds two leases at times and
-// never waits for its disk. The strategy is alone with the engine. The reporter
-// and the heartbeat talk to the master, so that a master that is away stops
-// nobody: what is held is worked on, what is done is reported when it is back.
+// while the last one is still in work, so a worker holds two leases at times and
+// never waits for its disk. Only the strategy uses the engine. The reporter
+// and the heartbeat talk to the master, so that the work goes on while the master
+// is away: held leases are worked on, and finished ones are reported when it is back.
 //
 // Laws:
 //
@@ -18,14 +18,14 @@
 //     before: accepted by every server, or in the state of every member of the ring.
 //  2. A gradient that a server refuses as stale is computed again from newer
 //     values; its records are not skipped.
-//  3. A master that cannot be reached is never taken for the end of the data:
+//  3. An unreachable master is never taken for the end of the data:
 //     only DONE ends a worker with success.
 //  4. What cannot be read or computed is reported as failed with its reason; the
 //     worker goes on with its next lease. Storage that fails, under the data or the output, is waited for first, for
 //     timing.Storage; the lease is given back then, and the next one is taken when the storage answers, or after that time again.
 //  5. A worker that is asked to leave begins nothing new. Beside servers it ends the minibatch that it is at; in a ring
-//     the round, and it stays as long as it alone has the model. What of its leases is then not done is somebody
-//     else's, uncharged. (leave.go)
+//     the round, and it stays as long as it alone has the model. The rest of its leases goes to another worker,
+//     uncharged. (leave.go)
 //  6. The members of a ring hold the same bits after every round. A round is in the state of a
 //     member whole or not at all, and a minibatch is in it once. (ring.go)
 //  7. What a member copies for a checkpoint is the state between two rounds, with its ledger. It is written beside the rounds. (copy.go)
@@ -53,29 +53,28 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/zoo"
 )
 
-// ErrReplaced ends a worker whose place another has taken.
+// ErrReplaced is returned by a worker that the master has replaced by another.
 var ErrReplaced = errors.New("the master has replaced this worker")
 
-// Engine computes. Its arrays are flat, in the order of its layout: the parameters
-// are in Values, what a step finds is in Grads.
+// Engine computes gradients. Its arrays are flat, in the order of its layout: Values holds the parameters, Grads what a step finds.
 type Engine interface {
 	Layout() param.Layout
 	Values() []float32
 	Grads() []float32
-	// Step runs one minibatch forward and backward: its mean loss, and Grads, which
-	// holds gradients of what is trainable and observations of what is averaged.
+	// Step runs one minibatch forward and backward. It returns the mean loss and fills Grads: with gradients of the trainable parameters,
+	// and observations of the averaged ones.
 	Step(*zoo.Batch) (loss float32, err error)
 	// Evaluate adds one minibatch to the states of the model's metrics.
 	Evaluate(b *zoo.Batch, states [][]float64) error
 	// SetNoise seeds what is random in the next Step.
 	SetNoise(seed uint64)
-	// OnGrads makes Step tell which stretches of Grads are final, while it computes the others.
+	// OnGrads makes Step call the function with each stretch of Grads that is final, while it computes the others.
 	OnGrads(func(lo, hi int))
-	// Use computes with other values than Values; nil: with those again.
+	// Use makes the engine compute with the given values instead of Values; nil: with Values again.
 	Use(values []float32)
 }
 
-// Config is what a worker works with.
+// Config holds what a worker needs for its job.
 type Config struct {
 	Index      int
 	Self       *rpc.Self
@@ -83,36 +82,36 @@ type Config struct {
 	Model      *zoo.Model
 	Engine     Engine
 	Master     wire.MasterClient
-	Servers    *ps.Client                // of the parameter-server strategy
-	Peers      *mesh.Node                // of the ring: where other workers reach this one,
-	Address    string                    // and under which address;
-	Initial    func() ([]float32, error) // the engine's values as they were
+	Servers    *ps.Client                // for the parameter-server strategy
+	Peers      *mesh.Node                // for a ring: the port at which other workers reach this one
+	Address    string                    // for a ring: the address of that port
+	Initial    func() ([]float32, error) // for a ring: returns the engine's initial values
 	Training   data.Reader               // nil if the job has no such data
 	Validation data.Reader
 	Prediction data.Reader
-	Version    int64 // of the model that is in the engine, of a job that trains nothing
-	// Predict returns what the engine makes of a minibatch, valid until the next call; of a job that predicts.
+	Version    int64 // version of the model in the engine, for a job that trains nothing
+	// Predict returns the model's outputs for a minibatch, valid until the next call. For a job that predicts.
 	Predict   func(*zoo.Batch) (nn.Array, error)
-	Leave     <-chan struct{} // closed when the worker is asked to leave; nil: it is not
-	Abandoned time.Duration   // a master that was away for so long does not come back; 0: it always may
+	Leave     <-chan struct{} // closed when the worker is asked to leave; nil: it never is
+	Abandoned time.Duration   // how long the master may be unreachable before the worker ends; 0: without limit
 	// Open opens a directory of checkpoints or of an export; nil: on this machine.
 	Open checkpoint.Opener
-	// OnUpdate is called after each update of a ring's model, before the next one begins: with the world's formation and
-	// the model's version. It must not block; nil: nobody listens.
+	// OnUpdate is called after each update of a ring's model, before the next one begins, with the world's formation and the model's
+	// version. It must not block. Nil: no call.
 	OnUpdate func(formation, version int64)
 	Log      *slog.Logger
 }
 
-// strategy is how a worker shares what it learns.
+// strategy is a way to apply the gradients of a worker to the shared model.
 type strategy interface {
-	// run works off the feeder's items until it has no more.
+	// run processes the feeder's items until there are no more.
 	run(ctx context.Context, feed *feeder) error
-	// beat adds to a heartbeat what the strategy knows, and takes what the master answers.
+	// beat adds to a heartbeat what the strategy knows.
 	beat(*wire.HeartbeatRequest)
 	beaten(*wire.HeartbeatReply)
 }
 
-// worker is what the strategy shares with the feeder, reporter and heartbeat.
+// worker holds what the strategy shares with the feeder, the reporter and the heartbeats.
 type worker struct {
 	Config
 	leases   *leases
@@ -120,16 +119,16 @@ type worker struct {
 	progress progress
 	urgent   chan struct{} // the next heartbeat is due now
 	asked    chan struct{} // closed when the worker was asked to leave
-	idle     atomic.Bool   // and is at nothing any more
+	idle     atomic.Bool   // asked to leave, and nothing is in flight any more
 
 	metrics  []zoo.Metric
-	states   [][]float64 // of the evaluation lease in work,
-	measured int64       // which is this one,
-	on       int64       // measured on this version
+	states   [][]float64 // states of the metrics of the evaluation lease in work
+	measured int64       // number of that lease
+	on       int64       // version of the model on which it is measured
 }
 
-// Run works until the master says that the job has ended, or ctx is done. A worker that is asked to leave ends what
-// it is at, hands the rest back, and ends with [ErrLeft].
+// Run works until the master says that the job has ended, or ctx is done. A worker that is asked to leave finishes its current minibatch,
+// hands back the rest, and returns [ErrLeft].
 func Run(ctx context.Context, cfg Config) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &worker{
@@ -163,7 +162,7 @@ func Run(ctx context.Context, cfg Config) error {
 
 	err = how.run(ctx, feed)
 	close(w.reports)
-	reporting.Wait() // the last reports are delivered, or ctx is done
+	reporting.Wait() // until the last reports are delivered, or ctx is done
 	if errors.Is(err, ErrLeft) {
 		w.handBack(ctx)
 	}
@@ -197,24 +196,25 @@ func (w *worker) strategy() (strategy, error) {
 	return newServers(w)
 }
 
-// fail reports that a lease cannot be done; the rest of it is dropped. What came before is in the model for good, and told.
+// fail reports that a lease cannot be done, and drops the rest of it. The records before the failure are in the model, and the report says
+// how many.
 func (w *worker) fail(ctx context.Context, task *wire.Task, failure error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	done, storage := w.leases.abandon(task.Lease), data.IsStorage(failure)
 	if storage && w.leaving() {
-		return nil // its time was not over: it is handed back with what else is not done
+		return nil // the wait was cut short: the lease is handed back with all that is unfinished
 	}
 	what := "Task failed"
 	if storage {
-		what = "Task given back: the storage has failed for too long"
+		what = "Task handed back: the storage failed for too long"
 	}
 	w.Log.Error(what, "shard", task.Shard, "records", fmt.Sprintf("[%d,%d)", task.Start, task.End), "error", failure)
 	return w.deliver(ctx, &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease, Error: failure.Error(), Storage: storage, Done: done})
 }
 
-// settle reports that a lease is done. Nothing of it is in flight by then.
+// settle reports that a lease is done, when nothing of it is in flight any more.
 func (w *worker) settle(ctx context.Context, task *wire.Task) error {
 	report := &wire.ReportTaskRequest{Worker: int32(w.Index), Lease: task.Lease}
 	switch task.Kind {
@@ -229,7 +229,7 @@ func (w *worker) settle(ctx context.Context, task *wire.Task) error {
 	return w.deliver(ctx, report)
 }
 
-// deliver hands the end of a lease to the reporter.
+// deliver hands the report of a lease to the reporter.
 func (w *worker) deliver(ctx context.Context, report *wire.ReportTaskRequest) error {
 	select {
 	case w.reports <- report:
@@ -239,10 +239,10 @@ func (w *worker) deliver(ctx context.Context, report *wire.ReportTaskRequest) er
 	}
 }
 
-// measure adds one minibatch to the metrics of its lease. The engine computes with a version of the model, which is the same
-// for all of the lease.
+// measure adds one minibatch to the metrics of its lease. version is the version of the model with which the engine computes; it must be
+// the same for the whole lease.
 func (w *worker) measure(it item, version int64) error {
-	if lease := it.task.Lease; w.states == nil || w.measured != lease { // the last may have been taken back half done
+	if lease := it.task.Lease; w.states == nil || w.measured != lease { // the previous lease may have been taken back before it was complete
 		w.measured, w.on = lease, version
 		w.states = make([][]float64, len(w.metrics))
 		for i, m := range w.metrics {
@@ -259,7 +259,7 @@ func (w *worker) measure(it item, version int64) error {
 	return nil
 }
 
-// learnt notes a minibatch that is in the model.
+// learnt counts a minibatch that is in the model.
 func (w *worker) learnt(loss float32) {
 	steps := w.progress.step(loss)
 	if every := int64(w.Job.LogLossSteps); every > 0 && (steps == 1 || steps%every == 0) {

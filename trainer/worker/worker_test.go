@@ -45,7 +45,7 @@ type counter struct {
 	values, grads []float32
 	steps         [][]int32
 	evaluated     []float32     // the value at each Evaluate
-	takes         time.Duration // a step
+	takes         time.Duration // duration of a step
 }
 
 func (c *counter) Layout() param.Layout {
@@ -159,7 +159,7 @@ func (s *script) Heartbeat(_ context.Context, r *wire.HeartbeatRequest, _ ...grp
 	return &wire.HeartbeatReply{Unknown: s.unknown, Life: max(1, s.life)}, nil
 }
 
-// bench is a worker with one real server, in the memory of a bubble.
+// bench is a worker with one real server, connected in memory within a synctest bubble.
 type bench struct {
 	Config
 	engine *counter
@@ -219,7 +219,7 @@ func (b *bench) pull(t *testing.T) float32 {
 	return v[0]
 }
 
-// has makes the server have records of a task, of a gradient that changes nothing.
+// has makes the server have records of a task, with a gradient that changes nothing.
 func (b *bench) has(t *testing.T, task, from, to int64) {
 	t.Helper()
 	p, err := b.Servers.Push(t.Context(), []float32{0}, ps.Gradient{Versions: ps.Versions{0}, Epoch: 1, Task: task, From: from, To: to, Of: 1000})
@@ -228,15 +228,15 @@ func (b *bench) has(t *testing.T, task, from, to int64) {
 	}
 }
 
-// What a server has of a task beyond what the master knew is not trained on again, whoever pushed it: a worker that was lost in
-// the middle of a call, or that is believed gone and is not.
+// Records that a server has although the master did not know it are not trained on again, whoever pushed them: a worker that was lost in
+// the middle of a call, or one that is wrongly believed lost.
 func TestRecordsThatAreHad(t *testing.T) {
 	for _, local := range []int{1, 3} {
 		bubble(t, func(t *testing.T) {
 			b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
 			b.Job.GetModelSteps = local
 			b.master.tasks[0].Lease = 9 // another than the one that they were had under
-			b.has(t, 1, 0, 6)           // records 4 and 5 are of the worker's second minibatch
+			b.has(t, 1, 0, 6)           // records 4 and 5 are in the worker's second minibatch
 			if err := Run(t.Context(), b.Config); err != nil {
 				t.Fatal(err)
 			}
@@ -264,7 +264,7 @@ func (m *timed) ReportTask(ctx context.Context, r *wire.ReportTaskRequest, optio
 	return m.script.ReportTask(ctx, r, options...)
 }
 
-// A worker tells of no record, and of no end of a lease, before the servers have accepted its gradient.
+// A worker reports records, and the end of a lease, only after the servers have accepted their gradient.
 func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 	const takes = 10 * time.Second // an update
 	slow := func(int64, int) float64 {
@@ -295,7 +295,7 @@ func TestProgressIsOfWhatIsAccepted(t *testing.T) {
 	}
 }
 
-// A server that lacks what the master has credited fails the task with a word of it: nothing is skipped in silence.
+// If a server lacks records that the master has credited, the task fails with a message that says so: nothing is skipped silently.
 func TestRecordsThatAreMissing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 4))
@@ -308,7 +308,7 @@ func TestRecordsThatAreMissing(t *testing.T) {
 	})
 }
 
-// A worker whose master tells of another life of the model ends what it is at, and says why.
+// A worker whose master reports another life of the model stops its work, and says why.
 func TestAnotherLifeEndsTheWork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		b := newBench(t, ps.ServerConfig{Async: true}, training(1, 0, 10, 0))
@@ -553,7 +553,7 @@ func TestStaleReportIsDropped(t *testing.T) {
 		if err := Run(t.Context(), b.Config); err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(b.log.String(), "taken back") {
+		if !strings.Contains(b.log.String(), "taken back before") {
 			t.Errorf("log:\n%s", b.log)
 		}
 	})
