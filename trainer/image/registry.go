@@ -146,7 +146,7 @@ func explain(err error, registry name.Registry, login *Login) error {
 			return fmt.Errorf("%s does not have it, or shows it to others only: %w", registry.Name(), err)
 		}
 	}
-	if strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+	if errors.Is(err, http.ErrSchemeMismatch) {
 		return fmt.Errorf("%s speaks plain HTTP: give --insecure if that is meant: %w", registry.Name(), err)
 	}
 	return err

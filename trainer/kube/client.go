@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"strings"
 	"time"
 
 	api "k8s.io/apimachinery/pkg/api/errors"
@@ -121,13 +120,10 @@ func (c *Client) explain(doing string, err error) error {
 
 // remedy is what there is to do about what is forbidden.
 func (c *Client) remedy(err error) string {
-	var status api.APIStatus
-	if !errors.As(err, &status) || !strings.Contains(err.Error(), " cannot ") && !strings.Contains(err.Error(), "attempting to grant") {
-		return "" // by a quota, or another rule of the cluster
-	}
-	switch d := status.Status().Details; {
-	case d == nil:
-	case d.Kind == "serviceaccounts", d.Kind == "roles", d.Kind == "rolebindings":
+	switch why, kind := observe.Denied(err); {
+	case why != observe.NoPermission:
+		return "" // the answer says what is against it
+	case kind == "serviceaccounts", kind == "roles", kind == "rolebindings":
 		return "; have an administrator apply what elasticdl rbac --namespace=" + c.namespace + " prints, once, and give --service_account=elasticdl"
 	}
 	return "; an administrator of the cluster can allow it"

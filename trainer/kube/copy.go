@@ -18,6 +18,7 @@ import (
 	api "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	meta "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -268,7 +269,7 @@ func (c *Client) exec(ctx context.Context, pod string, command []string, stdin i
 	}
 	// Clusters before 1.30, and proxies that know no web sockets, know the other.
 	refused := func(err error) bool {
-		return strings.Contains(err.Error(), "unable to upgrade streaming request") || strings.Contains(err.Error(), "proxy: unknown scheme: https")
+		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
 	}
 	either, err := remotecommand.NewFallbackExecutor(sockets, spdy, refused)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -148,10 +147,10 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 		}
 		return err
 	})
-	switch {
+	switch why, _ := observe.Denied(err); {
 	case api.IsInvalid(err) || api.IsBadRequest(err):
 		return fmt.Errorf("%w: %w", master.ErrHopeless, err)
-	case api.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota"): // it says so in no other way
+	case why == observe.OverQuota:
 		return fmt.Errorf("%w: %w", master.ErrFull, err)
 	}
 	return err
