@@ -2,9 +2,8 @@ package data
 
 import "github.com/elasticdl/elasticdl/trainer/task"
 
-// Blocks are kept, the last ones that were used, up to so many bytes; never
-// fewer than keepBlocks, so that a task whose records are shuffled and that lies
-// across some of the original's chunks of 32 MiB does not read them again for every record.
+// Limits of the cache. It keeps at least keepBlocks blocks, whatever their size: a task with shuffled records may span some
+// chunks of 32 MiB, the default of the original RecordIO, and must not read a chunk again for each record.
 const (
 	keepBytes  = 16 << 20
 	keepBlocks = 4
@@ -21,13 +20,14 @@ type cachedBlock struct {
 	used    int64
 }
 
-// cache keeps the blocks that were used last. Not for concurrent use.
+// cache keeps the blocks that were used last. It is not safe for concurrent use.
 type cache struct {
 	blocks map[blockKey]*cachedBlock
-	size   int
-	now    int64
+	size   int   // bytes of all blocks
+	now    int64 // number of uses so far: the clock of used
 }
 
+// get returns the records of a block, and false if they are not cached.
 func (c *cache) get(key blockKey) ([][]byte, bool) {
 	b, ok := c.blocks[key]
 	if !ok {
@@ -38,6 +38,7 @@ func (c *cache) get(key blockKey) ([][]byte, bool) {
 	return b.records, true
 }
 
+// put adds a block, and evicts the blocks that were not used for longest while the cache is over its limits.
 func (c *cache) put(key blockKey, records [][]byte) {
 	if _, ok := c.blocks[key]; ok {
 		return // another goroutine was faster
@@ -48,7 +49,7 @@ func (c *cache) put(key blockKey, records [][]byte) {
 	c.now++
 	b := &cachedBlock{records: records, used: c.now}
 	for _, r := range records {
-		b.size += len(r) + 24 // and the slice's header
+		b.size += len(r) + 24 // with the slice's header
 	}
 	c.blocks[key] = b
 	for c.size += b.size; c.size > keepBytes && len(c.blocks) > keepBlocks; {
@@ -56,10 +57,11 @@ func (c *cache) put(key blockKey, records [][]byte) {
 	}
 }
 
+// evict removes the block that was not used for longest.
 func (c *cache) evict() {
 	var oldest blockKey
 	used := c.now + 1
-	for key, b := range c.blocks { // no two were used at the same time, so the order does not matter
+	for key, b := range c.blocks { // each has another time of use, so the order of iteration does not matter
 		if b.used < used {
 			oldest, used = key, b.used
 		}

@@ -10,26 +10,26 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
-// csvFormat is the CSV format. Rows are as RFC 4180 has them, as encoding/csv reads them: a quoted field may hold
-// delimiters, line ends and doubled quotes; empty lines are no rows; all rows have as many fields as the first. A block is
-// many rows, so that a large file has a small index.
+// csvFormat is the CSV format of RFC 4180, as encoding/csv reads it: a quoted field may hold delimiters, line ends and
+// doubled quotes; empty lines are ignored; all rows have as many fields as the first. A block holds many rows, so that a
+// large file has a small index.
 type csvFormat struct {
 	delimiter byte
-	header    bool // the first row is no record
+	header    bool // the first row is not a record
 }
 
-// byteOrderMark is what spreadsheets put before the first row.
+// byteOrderMark may precede the first row; spreadsheets write it.
 const byteOrderMark = "\ufeff"
 
-// A block is ended where it has so many rows or bytes.
+// Limits of a block. A row that would exceed one begins the next block.
 const (
 	blockRows  = 1024
 	blockBytes = 256 << 10
 )
 
-// A RowError is a row that is not as CSV wants it.
+// A RowError describes a malformed row of CSV.
 type RowError struct {
-	Line int // of the file, from 1, in which the row begins
+	Line int // line of the file, from 1
 	Err  error
 }
 
@@ -75,7 +75,7 @@ func (c csvFormat) index(r io.ReaderAt, size int64) (*index, error) {
 	}
 }
 
-// add adds a row that lies from start to end.
+// add appends a row that occupies the bytes [start, end) of the file.
 func (x *index) add(start, end int64) {
 	if n := len(x.blocks); n > 0 {
 		last := &x.blocks[n-1]

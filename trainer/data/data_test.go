@@ -104,7 +104,7 @@ func TestDirectory(t *testing.T) {
 	}
 }
 
-// A worker reads a shard without listing the directory.
+// A shard is read without listing the directory first, as workers do.
 func TestReadAtAlone(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "more/data", 50)
@@ -129,8 +129,8 @@ func TestOneFile(t *testing.T) {
 	}
 }
 
-// A name off the wire leads nowhere but into the directory.
-func TestNoWayOut(t *testing.T) {
+// No name of a shard leads out of the directory: workers get the names from the network.
+func TestNamesStayInTheDirectory(t *testing.T) {
 	parent := t.TempDir()
 	write(t, parent, "secret", 3)
 	dir := filepath.Join(parent, "data")
@@ -144,7 +144,7 @@ func TestNoWayOut(t *testing.T) {
 			t.Errorf("%q: read %q", name, b)
 		}
 	}
-	// A file that is named by itself may be a link to anywhere, and the name of the link says what it is.
+	// A single file may be a link to anywhere, and the name of the link decides about the format.
 	linked := filepath.Join(t.TempDir(), "linked.csv")
 	target := filepath.Join(t.TempDir(), "v3")
 	if err := errors.Join(os.WriteFile(target, []byte("a,b\n1,2\n"), 0o644), os.Symlink(target, linked)); err != nil {
@@ -195,7 +195,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A payload that went bad after the index was made names file and offset.
+// The error for a payload that was damaged after the file was indexed names file and offset.
 func TestCorruptPayload(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "data", 50)
@@ -244,7 +244,7 @@ func TestParams(t *testing.T) {
 	}
 }
 
-// Goroutines that read at random see what one sees in order, also when the cache is too small.
+// Concurrent random reads return the same records as sequential ones, also if the cache is too small.
 func TestConcurrentReads(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "a", 300)
@@ -283,7 +283,7 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 }
 
-// rows reads CSV by our index and our Fields.
+// rows reads CSV through the index and Fields.
 func rows(file []byte, delimiter byte) ([][]string, error) {
 	r := bytes.NewReader(file)
 	format := csvFormat{delimiter, false}
@@ -318,7 +318,7 @@ func rows(file []byte, delimiter byte) ([][]string, error) {
 	return out, nil
 }
 
-// sameAsStandard checks rows against encoding/csv.
+// sameAsStandard compares the rows and the error with those of encoding/csv.
 func sameAsStandard(t interface{ Fatalf(string, ...any) }, file []byte, delimiter byte) {
 	c := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(file, []byte(byteOrderMark))))
 	c.Comma = rune(delimiter)
@@ -391,7 +391,7 @@ func TestCSVErrors(t *testing.T) {
 	}
 }
 
-// A file that was changed after it was indexed is an error, not other rows.
+// Reading a file that was changed after it was indexed fails; it does not return other rows.
 func TestCSVChanged(t *testing.T) {
 	old := strings.NewReader("a\nb\nc\n")
 	format := csvFormat{',', false}

@@ -19,32 +19,34 @@ import (
 
 // Files reads the files of a directory. It is a [Reader].
 type Files struct {
-	path string // as it was given
-	dir  string
-	only string // the one file that there is; empty: all of dir
+	path string // as given to Open, for errors
+	dir  string // the directory of the files
+	only string // the single file in dir that is read; empty: all files
 	options
 
 	closed  atomic.Bool
-	scanned atomic.Int64 // bytes that the last Shards has looked at,
-	size    atomic.Int64 // of how many
-	looked  atomic.Int64 // bytes read to find records, all together
+	scanned atomic.Int64 // bytes that the last call of Shards has indexed
+	size    atomic.Int64 // bytes that the last call of Shards has to index
+	looked  atomic.Int64 // bytes read by all indexing
 
-	mu      sync.Mutex
-	indexes map[string]*index       // whole ones
-	known   map[string][]task.Block // what was learnt, in order
-	cache   cache
+	mu      sync.Mutex              // guards the fields below
+	indexes map[string]*index       // by shard: complete indexes
+	known   map[string][]task.Block // by shard: blocks passed to Learn, in order
+	cache   cache                   // blocks read last
 }
 
-// Close ends what is being read, with an error.
+// Close makes running and later reads fail.
 func (f *Files) Close() error {
 	f.closed.Store(true)
 	return nil
 }
 
-// Scanned returns how many bytes of the files [Files.Shards] has looked at, and how many there are. It may be called meanwhile.
+// Scanned returns how many bytes of the files [Files.Shards] has indexed, and how many there are. It may be called while
+// Shards runs.
 func (f *Files) Scanned() (bytes, of int64) { return f.scanned.Load(), f.size.Load() }
 
-// within calls use with the directory of the files, opened anew: on a network file system the one of before may be stale.
+// within calls use with the directory of the files. It opens the directory for each call, because on a network file system a
+// handle that is kept may become stale.
 func (f *Files) within(use func(*os.Root) error) error {
 	root, err := os.OpenRoot(f.dir)
 	if err != nil {
@@ -57,10 +59,10 @@ func (f *Files) within(use func(*os.Root) error) error {
 // Looked implements [Reader].
 func (f *Files) Looked() int64 { return f.looked.Load() }
 
-// indexers is how many files are indexed at once: a disk far away has latency.
+// indexers is how many files are indexed at once, to hide the latency of network file systems.
 const indexers = 8
 
-// Shards indexes all files.
+// Shards indexes all files, and lists those that have records.
 func (f *Files) Shards() ([]task.Shard, error) {
 	names, sizes, err := f.names()
 	if err != nil {
@@ -100,7 +102,7 @@ func (f *Files) Shards() ([]task.Shard, error) {
 	return full, nil
 }
 
-// names lists the files, sorted, and how many bytes each has.
+// names lists the files, sorted, with the size of each in bytes.
 func (f *Files) names() (names []string, sizes []int64, err error) {
 	err = f.within(func(root *os.Root) error {
 		if f.only != "" {
@@ -122,7 +124,7 @@ func (f *Files) names() (names []string, sizes []int64, err error) {
 			case d.IsDir():
 				return nil
 			}
-			info, err := root.Stat(name) // of what a link leads to
+			info, err := root.Stat(name) // follows links
 			if _, ok := errors.AsType[syscall.Errno](err); err != nil && !ok && d.Type()&fs.ModeSymlink != 0 {
 				return fmt.Errorf("%s is a link that leads out of the directory: expected files, or links to files in it", name)
 			}
@@ -138,7 +140,7 @@ func (f *Files) names() (names []string, sizes []int64, err error) {
 	return names, sizes, nil
 }
 
-// ReadAt implements Reader.
+// ReadAt implements [Reader].
 func (f *Files) ReadAt(shard string, i int64) ([]byte, error) {
 	b, err := f.block(shard, i)
 	if err != nil {
@@ -159,7 +161,7 @@ func (f *Files) ReadAt(shard string, i int64) ([]byte, error) {
 	return records[i-b.First], nil
 }
 
-// index is the index of a file, made when it is first asked for.
+// index returns the index of a file. It makes the index on the first call.
 func (f *Files) index(shard string) (*index, error) {
 	f.mu.Lock()
 	x, ok := f.indexes[shard]
@@ -185,8 +187,8 @@ func (f *Files) index(shard string) (*index, error) {
 	return x, nil
 }
 
-// open calls use with an open file; its error comes back with the file's name.
-// Files are open only while they are read, so that there may be many.
+// open calls use with an open file, and adds the file's name to the error. Files are open only while they are read, so that
+// their number is not limited.
 func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) error {
 	err := f.within(func(root *os.Root) error {
 		// A pipe would block Open.
@@ -214,7 +216,7 @@ func (f *Files) open(shard string, use func(r io.ReaderAt, size int64) error) er
 
 func (f *Files) name(shard string) string { return filepath.Join(f.dir, filepath.FromSlash(shard)) }
 
-// cause is err without operation and path, which the caller tells better.
+// cause strips operation and path from an error of the file system; callers name the file themselves.
 func cause(err error) error {
 	if e, ok := errors.AsType[*fs.PathError](err); ok {
 		return e.Err

@@ -10,21 +10,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
-// index is where the records of a file are: in blocks, each of which is read at once. It does not change.
+// index holds the positions of the records of a file, as blocks. A block is read as a whole. An index does not change.
 type index struct {
-	blocks  []task.Block // in order, none without records
-	records int64
+	blocks  []task.Block // in order; each has records
+	records int64        // of all blocks
 }
 
 // format is a file format.
 type format interface {
-	// index finds the blocks of a file of so many bytes.
+	// index finds the blocks of a file of size bytes.
 	index(r io.ReaderAt, size int64) (*index, error)
 	// read returns the records of a block.
 	read(r io.ReaderAt, b task.Block) ([][]byte, error)
 }
 
-// recordIO is the RecordIO format; its blocks are the chunks.
+// recordIO is the RecordIO format. Its blocks are chunks.
 type recordIO struct{}
 
 func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
@@ -52,7 +52,7 @@ func (recordIO) read(r io.ReaderAt, b task.Block) ([][]byte, error) {
 	return c.Read(r)
 }
 
-// find returns the block of a record, false if it is in none of them.
+// find returns the block that holds record i, and false if none does.
 func find(blocks []task.Block, i int64) (task.Block, bool) {
 	n := sort.Search(len(blocks), func(k int) bool { return blocks[k].First > i }) - 1
 	if n < 0 || i >= blocks[n].First+blocks[n].Records {
@@ -61,7 +61,8 @@ func find(blocks []task.Block, i int64) (task.Block, bool) {
 	return blocks[n], true
 }
 
-// Blocks returns where the records [start, end) of a shard are, nil if [Files.Shards] has not found it. It must not be changed.
+// Blocks returns the blocks that hold the records [start, end) of a shard, nil if [Files.Shards] did not list it. Callers
+// must not change them.
 func (f *Files) Blocks(shard string, start, end int64) []task.Block {
 	f.mu.Lock()
 	x := f.indexes[shard]
@@ -74,7 +75,7 @@ func (f *Files) Blocks(shard string, start, end int64) []task.Block {
 	return x.blocks[from:max(from, to):max(from, to)]
 }
 
-// Learn notes where some records of a shard are, so that reading them needs no look at all of the file. Blocks are in order.
+// Learn stores the positions of some records of a shard, so that reading them does not index the file. The blocks are in order.
 func (f *Files) Learn(shard string, blocks []task.Block) error {
 	var end int64
 	for _, b := range blocks {
@@ -98,7 +99,7 @@ func (f *Files) Learn(shard string, blocks []task.Block) error {
 	return nil
 }
 
-// block returns the block of a record. Where it is not known, the file is indexed.
+// block returns the block of record i. It indexes the file if the block was not learned.
 func (f *Files) block(shard string, i int64) (task.Block, error) {
 	f.mu.Lock()
 	b, ok := find(f.known[shard], i)

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twoFiles writes a file of each format, of 5000 records each.
+// twoFiles writes one file of each format, with 5000 records each.
 func twoFiles(t testing.TB) (dir string) {
 	dir = t.TempDir()
 	write(t, dir, "records", 5000)
@@ -28,12 +28,12 @@ func twoFiles(t testing.TB) (dir string) {
 	return dir
 }
 
-// Who is told where records are reads them as who has indexed the file, without a look at all of it.
+// A reader that learned the blocks of records reads the same records as one that indexed the file, without indexing it.
 func TestBlocks(t *testing.T) {
 	dir := twoFiles(t)
 	whole := open(t, dir, nil)
 	if whole.Blocks("rows.csv", 0, 10) != nil {
-		t.Error("blocks of what is not indexed")
+		t.Error("blocks of a file that is not indexed")
 	}
 	if _, err := whole.Shards(); err != nil {
 		t.Fatal(err)
@@ -65,18 +65,18 @@ func TestBlocks(t *testing.T) {
 		if err := part.Learn(shard, whole.Blocks(shard, 0, 1)); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := part.ReadAt(shard, 4999); err != nil || len(got) == 0 { // of which nothing was told
+		if got, err := part.ReadAt(shard, 4999); err != nil || len(got) == 0 { // its block was not learned
 			t.Errorf("%q, %v", got, err)
 		}
 		if part.Looked() == 0 {
-			t.Error("it has looked, and does not say so")
+			t.Error("Looked is 0 after a file was indexed")
 		}
 		if err := os.Truncate(filepath.Join(dir, shard), 5000); err != nil {
 			t.Fatal(err)
 		}
 		told.cache = cache{}
 		if _, err := told.ReadAt(shard, 4999); err == nil || IsStorage(err) || !strings.Contains(err.Error(), "changed") || !strings.Contains(err.Error(), shard) {
-			t.Errorf("a file that was cut: %v", err)
+			t.Errorf("a truncated file: %v", err)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func TestLearnRefuses(t *testing.T) {
 	}
 }
 
-// Blocks that are wrong are errors, or other records of the file, and nothing worse.
+// Wrong blocks give an error or other records of the file. They do not panic.
 func FuzzLearn(f *testing.F) {
 	dir := twoFiles(f)
 	whole := open(f, dir, nil)
@@ -139,7 +139,7 @@ func FuzzLearn(f *testing.F) {
 	})
 }
 
-// A block that the file does not have (any more) is an error; who is told anew where it is reads it.
+// Reading a block that the file does not have any more fails. After the new block was learned, it is read.
 func TestBlockThatHasChanged(t *testing.T) {
 	dir := twoFiles(t)
 	whole, told := open(t, dir, nil), open(t, dir, nil)
@@ -168,7 +168,7 @@ func TestBlockThatHasChanged(t *testing.T) {
 	}
 }
 
-// A chunk without records is no block.
+// A chunk without records gives no block.
 func TestEmptyChunk(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "some", 3)

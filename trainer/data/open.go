@@ -14,20 +14,18 @@ import (
 
 // options are the reader's parameters.
 type options struct {
-	csv       func(name string) bool // whether a file is CSV; any other is RecordIO
-	delimiter byte
-	header    bool
+	csv       func(name string) bool // reports whether a file is CSV; the others are RecordIO
+	delimiter byte                   // between the fields of a CSV row
+	header    bool                   // the first row of a CSV file names the columns and is not a record
 }
 
-// Open opens a directory of files, at any depth, or one file. Files whose
-// names end in .csv are CSV, others RecordIO; files and directories with a
-// name that begins with a dot are not there. Parameters:
+// Open opens a directory of files, at any depth, or one file. Files whose names end in .csv are CSV, others are RecordIO.
+// Files and directories whose names begin with a dot are ignored. A symbolic link in a directory must not lead out of it.
+// Parameters, whose values may be quoted:
 //
-//	reader_type  CSV or RecordIO: what all files are, whatever their names
-//	delimiter    between the fields of a CSV row, one ASCII character or \t (also: sep); a comma
-//	header       true or false: whether a CSV file's first row names the columns and is no record; true
-//
-// Values may be quoted. A link in a directory must not lead out of it.
+//	reader_type  CSV or RecordIO: the format of all files; default: by the name of each
+//	delimiter    one ASCII character or \t between the fields of a CSV row (also: sep); default: a comma
+//	header       true or false: whether the first row of a CSV file names the columns and is not a record; default: true
 func Open(path string, params map[string]string) (*Files, error) {
 	opts, err := parseParams(params)
 	if err != nil {
@@ -51,7 +49,8 @@ func Open(path string, params map[string]string) (*Files, error) {
 	return f, nil
 }
 
-// one makes the files a single one, which may be a link: it is what the link leads to, and CSV if the name says so that was given.
+// one makes f read the single file at path. If path is a symbolic link, f reads the link's target, and the name of the link
+// decides whether it is CSV.
 func (f *Files) one(path string) error {
 	info, err := os.Lstat(path)
 	if err == nil && info.Mode()&os.ModeSymlink != 0 {
@@ -63,6 +62,7 @@ func (f *Files) one(path string) error {
 	return err
 }
 
+// parseParams returns the options that the parameters set. Its error names every wrong parameter.
 func parseParams(params map[string]string) (options, error) {
 	opts := options{csv: hasCSVSuffix, delimiter: ',', header: true}
 	var problems []error
@@ -79,6 +79,7 @@ func parseParams(params map[string]string) (options, error) {
 	return opts, errors.Join(problems...)
 }
 
+// set applies one parameter.
 func (o *options) set(name, value string) error {
 	switch name {
 	case "reader_type":
@@ -92,7 +93,7 @@ func (o *options) set(name, value string) error {
 			value = "\t"
 		}
 		if len(value) != 1 || value[0] >= 0x80 || strings.Contains("\"\r\n\x00", value) {
-			return errors.New("want one ASCII character, no quote and no line end")
+			return errors.New("want one ASCII character that is not a quote and not a line end, or \\t")
 		}
 		o.delimiter = value[0]
 	case "header":
@@ -108,7 +109,7 @@ func (o *options) set(name, value string) error {
 
 func hasCSVSuffix(name string) bool { return strings.EqualFold(filepath.Ext(name), ".csv") }
 
-// unquote takes off the quotes that ElasticDL's parameters have, which were Python.
+// unquote removes the quotes round a value: ElasticDL's parameters are Python expressions.
 func unquote(s string) string {
 	if len(s) >= 2 && (s[0] == '\'' || s[0] == '"') && s[len(s)-1] == s[0] {
 		return s[1 : len(s)-1]

@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// Fields appends the fields of a row to dst, unquoted. They are views of the
-// row, but for those with a doubled quote or a CRLF, which becomes LF.
+// Fields appends the unquoted fields of a row to dst. A field shares the memory of the row, unless it has a doubled quote or a
+// CRLF, which becomes LF.
 func Fields(dst [][]byte, row []byte, delimiter byte) ([][]byte, error) {
 	for {
 		var field []byte
@@ -38,7 +38,7 @@ func Fields(dst [][]byte, row []byte, delimiter byte) ([][]byte, error) {
 	}
 }
 
-// quotedField reads a field whose opening quote is gone, up to behind the closing one.
+// quotedField returns the field that begins b, behind its opening quote, and the rest of the row behind its closing quote.
 func quotedField(b []byte) (field, rest []byte, err error) {
 	doubled := false
 	for i := 0; ; i++ {
@@ -63,35 +63,36 @@ func quotedField(b []byte) (field, rest []byte, err error) {
 	return field, rest, nil
 }
 
-// maxLine is the longest line that is taken for CSV.
+// maxLine is the length in bytes of the longest line that is accepted.
 const maxLine = 16 << 20
 
 // A rowScanner finds the rows of a file and checks their quotes.
 type rowScanner struct {
 	br        *bufio.Reader
 	delimiter byte
-	offset    int64 // of what was not read yet
-	line      int   // how many were read
-	long      []byte
+	offset    int64  // in the file, of the next line
+	line      int    // number of lines read
+	long      []byte // a line that is longer than the buffer of br
 }
 
+// rowSpan is the position of a row.
 type rowSpan struct {
-	start, end int64 // in the file, without the line end
-	line       int   // in which it begins, from 1
-	fields     int
+	start, end int64 // bytes of the file, without the line end
+	line       int   // in which the row begins, from 1
+	fields     int   // number of fields
 }
 
-// scanState is where in a row the scanner is.
+// scanState is the position of the scanner within a row.
 type scanState int
 
 const (
 	fieldStart scanState = iota
 	inField
 	inQuotes
-	quoteInQuotes // the closing one, or the first of two
+	quoteInQuotes // behind a quote in a quoted field: it is the closing one, or the first of two
 )
 
-// next is the next row, or io.EOF.
+// next returns the next row, or io.EOF.
 func (s *rowScanner) next() (rowSpan, error) {
 	for {
 		r := rowSpan{start: s.offset, line: s.line + 1, fields: 1}
@@ -124,7 +125,7 @@ func (s *rowScanner) next() (rowSpan, error) {
 	}
 }
 
-// readLine is the next line with its end, valid until the next call.
+// readLine returns the next line with its line end. The bytes are valid until the next call.
 func (s *rowScanner) readLine() ([]byte, error) {
 	line, err := s.br.ReadSlice('\n')
 	if err == bufio.ErrBufferFull {
@@ -149,13 +150,14 @@ func (s *rowScanner) readLine() ([]byte, error) {
 	return line, nil
 }
 
-// trimLineEnd takes LF or CRLF off, and a CR at the end of the file.
+// trimLineEnd removes LF or CRLF, and a CR at the end of the file.
 func trimLineEnd(line []byte) []byte {
 	line = bytes.TrimSuffix(line, []byte("\n"))
 	return bytes.TrimSuffix(line, []byte("\r"))
 }
 
-// scanLine goes through a line from the given state; delimiters is how many fields ended.
+// scanLine scans a line that begins in the given state. It returns the state at the line's end, and how many delimiters
+// between fields the line has.
 func scanLine(text []byte, delimiter byte, state scanState) (end scanState, delimiters int, err error) {
 	if state == fieldStart && bytes.IndexByte(text, '"') < 0 {
 		return inField, bytes.Count(text, []byte{delimiter}), nil

@@ -14,21 +14,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// A StorageError is a failure of the storage under a file: it does not answer, has lost sight of the file, or has no room. The
-// same call may succeed later.
+// A StorageError is a failure of the storage under a file: for example an I/O error, a stale handle, a missing file or a full
+// disk. The same call may succeed later.
 type StorageError struct{ Err error }
 
 func (e *StorageError) Error() string { return e.Err.Error() }
 func (e *StorageError) Unwrap() error { return e.Err }
 
-// lasting is the errors of a file system that stay: what was asked for is wrong, or not allowed.
+// lasting lists the errors of file systems that do not go away with time: the request is invalid or not permitted.
 var lasting = []syscall.Errno{
 	syscall.EACCES, syscall.EPERM, syscall.EROFS, syscall.ENOTDIR, syscall.EISDIR, syscall.ELOOP, syscall.ENAMETOOLONG,
 	syscall.EINVAL, syscall.EBADF, syscall.ENOSYS, syscall.EOPNOTSUPP, syscall.EFBIG,
 }
 
-// Storage returns err as a [StorageError] if it is one of a file system, and not one that stays: what was asked for is wrong,
-// or not allowed. A file that is not there counts: on a network file system it may be so for a moment.
+// Storage returns err as a [StorageError] if it is an error of a file system that may go away with time, and err itself
+// otherwise. A missing file counts as such an error: on a network file system it may be missing for a moment.
 func Storage(err error) error {
 	number, ok := errors.AsType[syscall.Errno](err)
 	switch {
@@ -38,16 +38,16 @@ func Storage(err error) error {
 	return &StorageError{err}
 }
 
-// IsStorage reports whether err is a [StorageError], or comes of one.
+// IsStorage reports whether err is or wraps a [StorageError].
 func IsStorage(err error) bool {
 	_, ok := errors.AsType[*StorageError](err)
 	return ok
 }
 
-// stored reads a file, and tells errors of its storage from its end.
+// stored reads a file, and returns errors of its storage as a [StorageError].
 type stored struct {
 	io.ReaderAt
-	closed *atomic.Bool // nobody wants to know any more
+	closed *atomic.Bool // makes reads fail once it is true
 }
 
 func (s stored) ReadAt(b []byte, offset int64) (int, error) {
@@ -61,11 +61,11 @@ func (s stored) ReadAt(b []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// counted counts what is read.
+// counted counts the bytes that are read.
 type counted struct {
 	io.ReaderAt
-	all  []*atomic.Int64 // by many such
-	here int64
+	all  []*atomic.Int64 // counters that several readers share
+	here int64           // bytes read by this reader
 }
 
 func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
@@ -77,20 +77,21 @@ func (c *counted) ReadAt(b []byte, offset int64) (int, error) {
 	return n, err
 }
 
-// Patience waits for storage that fails. Its zero value waits without a word.
+// Patience repeats calls that fail because of the storage. Its zero value does so without logging.
 type Patience struct {
-	Log *slog.Logger // says that it lasts, and when it is over; nil: nobody listens
-	// Resting is called before each pause, with true, and after it; nil: nobody wants to know.
+	// Log gets a warning when an outage lasts, and a line when it is over; nil: nothing is logged.
+	Log *slog.Logger
+	// Resting is called with true before each pause and with false after it; nil: no calls.
 	Resting func(bool)
-	// Futile reports whether nobody needs the result any more; nil: it is always needed.
+	// Futile reports whether the result is not needed any more, which ends the attempts; nil: it is always needed.
 	Futile func() bool
 }
 
-// lasts is how long storage fails until that is said.
+// lasts is how long the storage may fail before a warning is logged.
 const lasts = 2 * time.Second
 
-// Reach calls try until its error is none of storage, and returns that; with longer and longer pauses, for [timing.Storage] at
-// most. The end of ctx ends a pause, with the last error.
+// Reach calls try until it returns nil or an error that is not a [StorageError], and returns that. The pauses between the
+// calls grow. After [timing.Storage], at the end of ctx, or when the result is futile, it returns the last error.
 func (p Patience) Reach(ctx context.Context, try func() error) error {
 	began, said := time.Now(), false
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, timing.StoragePause) {
@@ -109,13 +110,13 @@ func (p Patience) Reach(ctx context.Context, try func() error) error {
 		}
 		if !said && p.Log != nil && away >= lasts {
 			said = true
-			p.Log.Warn("Waiting for the storage", "for", timing.Storage, "error", err)
+			p.Log.Warn("Waiting for the storage", "limit", timing.Storage, "error", err)
 		}
 		p.rest(ctx, pause)
 	}
 }
 
-// rest waits for a pause to be over, or for the end of ctx.
+// rest waits for a pause, or until ctx ends.
 func (p Patience) rest(ctx context.Context, pause time.Duration) {
 	if p.Resting != nil {
 		p.Resting(true)

@@ -21,8 +21,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// A directory that is not there for a moment, and is another one then, is the storage's matter; what is wrong with a file is not.
-func TestDataThatIsAway(t *testing.T) {
+// A directory that is missing for a while, and then replaced by another, gives storage errors; a malformed file does not.
+func TestMissingDirectory(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "data")
 	write(t, dir, "rows", 30)
@@ -31,7 +31,7 @@ func TestDataThatIsAway(t *testing.T) {
 	if _, err := r.ReadAt("rows", 7); err != nil {
 		t.Fatal(err)
 	}
-	r.cache = cache{} // it has nothing in memory now
+	r.cache = cache{} // empty
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -42,13 +42,13 @@ func TestDataThatIsAway(t *testing.T) {
 		"open":   func() error { _, err := Open(dir, nil); return err },
 	} {
 		if err := read(); !IsStorage(err) || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "no such file") {
-			t.Errorf("%s of a directory that is away: %v", name, err)
+			t.Errorf("%s of a missing directory: %v", name, err)
 		}
 	}
 	write(t, dir, "rows", 30)
 	writeFile(t, dir, "bad", "this is no RecordIO file at all")
 	if b, err := r.ReadAt("rows", 7); err != nil || string(b) != "rows 7" {
-		t.Errorf("record of a directory that is back: %q, %v", b, err)
+		t.Errorf("record of a directory that exists again: %q, %v", b, err)
 	}
 	for name, read := range map[string]func() error{
 		"bad data":         func() error { _, err := r.ReadAt("bad", 0); return err },
@@ -58,15 +58,15 @@ func TestDataThatIsAway(t *testing.T) {
 		"a file, no place": func() error { _, err := Open(filepath.Join(dir, "rows", "more"), nil); return err },
 	} {
 		if err := read(); err == nil || IsStorage(err) {
-			t.Errorf("%s: %v, which is of the storage: %t", name, err, IsStorage(err))
+			t.Errorf("%s: %v, storage error: %t", name, err, IsStorage(err))
 		}
 	}
 }
 
-// flaky is a file of which one read fails.
+// flaky is a file one read of which fails.
 type flaky struct {
 	io.ReaderAt
-	fails int // which read, from 0
+	fails int // index of the read that fails, from 0
 	err   error
 }
 
@@ -78,8 +78,8 @@ func (f *flaky) ReadAt(b []byte, offset int64) (int, error) {
 	return f.ReaderAt.ReadAt(b, offset)
 }
 
-// Whichever read of a file fails, the error is of the storage and not of the data, and nothing is taken for what was read.
-func TestReadThatFails(t *testing.T) {
+// Whichever read of a file fails, the error is one of the storage and not of the data, and no record is returned.
+func TestFailedRead(t *testing.T) {
 	var b bytes.Buffer
 	w, err := recordio.NewWriter(&b, recordio.Snappy, 64)
 	if err != nil {
@@ -119,7 +119,7 @@ func TestReadThatFails(t *testing.T) {
 		for fails := 0; ; fails++ {
 			f := &flaky{strings.NewReader(c.file), fails, syscall.ESTALE}
 			records, err := read(f)
-			if f.fails >= 0 { // all reads were before that one
+			if f.fails >= 0 { // fewer reads than that: done
 				if fails < 5 {
 					t.Errorf("%s: %d reads", name, fails)
 				}
@@ -132,7 +132,7 @@ func TestReadThatFails(t *testing.T) {
 	}
 }
 
-// The kernel has a file that looks like any other and whose first bytes cannot be read.
+// The kernel's /proc/self/mem looks like a regular file, and reading its first bytes fails.
 func TestFileThatCannotBeRead(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("no such file")
@@ -150,24 +150,24 @@ func TestWhichErrorsAreOfStorage(t *testing.T) {
 		syscall.EACCES: false, syscall.EROFS: false, syscall.ENOTDIR: false, io.ErrUnexpectedEOF: false, errors.New("bad"): false,
 	} {
 		if got := IsStorage(fmt.Errorf("read x: %w", Storage(&os.PathError{Op: "read", Path: "x", Err: err}))); got != want {
-			t.Errorf("%v is of the storage: %t", err, got)
+			t.Errorf("%v is a storage error: %t", err, got)
 		}
 	}
 	if IsStorage(Storage(nil)) || Storage(nil) != nil {
-		t.Error("no error is one")
+		t.Error("nil is a storage error")
 	}
 }
 
-// Storage that comes back within the limit has cost nothing but time; one that does not is given up at the limit; and what is no
-// failure of storage is not tried again.
+// Patience repeats a call until the storage answers or the limit is reached. It does not repeat a call that fails for another
+// reason.
 func TestPatience(t *testing.T) {
 	away := fmt.Errorf("read /data/x: %w", &StorageError{syscall.EIO})
 	bad := errors.New("bad record")
 	for name, c := range map[string]struct {
-		fails time.Duration // how long
+		fails time.Duration // how long the storage fails
 		then  error
-		ctx   time.Duration // its end; 0: none
-		need  time.Duration // after which the result is futile; 0: never
+		ctx   time.Duration // when the context ends; 0: never
+		need  time.Duration // when the result becomes futile; 0: never
 		err   error
 		least time.Duration
 		most  time.Duration
@@ -202,7 +202,7 @@ func TestPatience(t *testing.T) {
 			}
 			err := p.Reach(ctx, func() error {
 				if tries++; resting != 0 {
-					t.Errorf("%s: it tries and rests", name)
+					t.Errorf("%s: an attempt during a pause", name)
 				}
 				if time.Since(began) < c.fails {
 					return away
@@ -224,7 +224,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// tripped closes its files at the first read of more than a few bytes.
+// tripped is a file that closes its Files at the first read of more than a few bytes.
 type tripped struct {
 	io.ReaderAt
 	files *Files
@@ -238,7 +238,7 @@ func (r *tripped) ReadAt(b []byte, offset int64) (int, error) {
 	return r.ReaderAt.ReadAt(b, offset)
 }
 
-// Who closes the files ends a scan of them in its midst.
+// Close ends indexing that is running.
 func TestCloseEndsTheScan(t *testing.T) {
 	f := new(Files)
 	text := strings.NewReader(strings.Repeat("1,2\n", 1<<20))

@@ -43,10 +43,10 @@ func decompress(c Compressor, payload []byte) ([]byte, error) {
 	return payload, nil
 }
 
-// readAll reads r to its end, which must come within limit bytes; guess is
-// how much will come, about. It reads one byte more than the limit at most, and
-// takes less than four times the limit in all. What it returns has little room
-// to spare: records are kept, and the room would be kept with them.
+// readAll reads r to its end, and fails if that is more than limit bytes; guess is
+// the expected number of bytes. It reads at most limit+1 bytes, and allocates less
+// than four times the limit. The result has little spare capacity, because records
+// are kept in memory and the capacity with them.
 func readAll(r io.Reader, guess, limit int) ([]byte, error) {
 	out := make([]byte, 0, max(min(guess, limit+1), 1))
 	for {
@@ -54,7 +54,7 @@ func readAll(r io.Reader, guess, limit int) ([]byte, error) {
 		out = out[:len(out)+n]
 		switch {
 		case len(out) > limit:
-			return nil, fmt.Errorf("more than %d bytes, which is more than such a chunk may have", limit)
+			return nil, fmt.Errorf("more than %d bytes, the limit of a chunk of this size", limit)
 		case err == io.EOF && cap(out)-len(out) > len(out)/8:
 			return bytes.Clone(out), nil
 		case err == io.EOF:

@@ -1,29 +1,33 @@
 // Package recordio reads and writes RecordIO files, byte-compatible with
 // wangkuiyi/recordio and pyrecordio.
 //
-// A file is chunks one after another, nothing before or behind; no chunk is an
-// empty file. A chunk is a header of five little-endian uint32 and a payload:
+// A file is a sequence of chunks and nothing else. A file of no chunks is empty.
+// A chunk is a header of five little-endian uint32 and a payload:
 //
 //	 0  magic       0x01020304
-//	 4  checksum    CRC-32 (IEEE) of the payload as it lies in the file
+//	 4  checksum    CRC-32 (IEEE) of the payload as stored in the file
 //	 8  compressor  0 none, 1 Snappy in frames, 2 gzip
-//	12  size        of the payload as it lies in the file
-//	16  records     how many
-//	20  payload     records times {uint32 length, bytes}, compressed
+//	12  size        bytes of the payload as stored in the file
+//	16  records     number of records
+//	20  payload     {uint32 length, bytes} of each record, compressed
 //
-// The original reads what this package writes with no compressor or Snappy. It
-// hangs on any chunk with gzip, its own too.
+// The original, wangkuiyi/recordio, reads files that this package writes without
+// compression or with Snappy. It hangs on any chunk with gzip, its own too.
+//
+// To write, make a [Writer], Write each record, and Close it. To read, make an
+// [Index] with [ReadIndex] and a [Reader] over it, or read single chunks with
+// [Chunk.Read].
 //
 // Laws:
 //
-//  1. What is written is what is read, records of no bytes included.
-//  2. Record i read alone is record i read in sequence.
-//  3. An index costs one read of each header and none of a payload.
-//  4. No input makes more memory be taken than it has bytes to show for: sizes
-//     in headers are checked against the file first, and a payload may decompress
-//     to 64 MiB or to 16 times its own size, whichever is more, and to no more
-//     than 1 GiB. Beside that a record takes the 24 bytes of its slice. A chunk that
-//     does not hold what its header says is an error that tells its offset.
+//  1. The records that are read are the records that were written, empty ones included.
+//  2. Record i read alone equals record i read in sequence.
+//  3. Making an index reads each header once, and no payload.
+//  4. The memory that a file can make a reader allocate is bounded. Sizes in headers are
+//     checked against the size of the file first. A payload may decompress to 64 MiB or
+//     to 16 times its own size, whichever is more, and to at most 1 GiB. Each record
+//     takes 24 bytes more, for its slice. A chunk whose content differs from its header
+//     is an error that gives its offset.
 package recordio
 
 import (
@@ -35,13 +39,13 @@ import (
 	"sort"
 )
 
-// Compressor is how payloads are compressed.
+// Compressor is a method of compression.
 type Compressor uint32
 
-// The numbers are those in the files.
+// The numbers are those in the header of a chunk.
 const (
 	None   Compressor = 0
-	Snappy Compressor = 1 // the original's default
+	Snappy Compressor = 1 // the default of the original
 	Gzip   Compressor = 2
 )
 
@@ -57,46 +61,47 @@ func (c Compressor) String() string {
 	return fmt.Sprintf("compressor %d", uint32(c))
 }
 
-// DefaultChunkSize is the original's: bytes of records in a chunk before compression.
+// DefaultChunkSize is the limit of the bytes of records in a chunk before compression, as in the original.
 const DefaultChunkSize = 32 << 20
 
 const (
 	magic      = 0x01020304
 	headerSize = 20
 	lengthSize = 4
-	maxPayload = 1 << 30 // of any chunk, before compression
-	// What law 4 allows of a compressed chunk. Writers stay below the first; of others' chunks, larger ones are read too if they
-	// have not been compressed to less than a sixteenth, as records hardly ever are and decompression bombs always.
+	maxPayload = 1 << 30 // bytes of the payload of any chunk before compression
+	// Limits of law 4 for compressed chunks. A payload of plainPayload bytes is always accepted, and this package writes none
+	// larger. A larger one of another writer is accepted if its ratio of compression is at most maxCompression: records are
+	// hardly ever compressed by more, decompression bombs always are.
 	plainPayload   = 2 * DefaultChunkSize
 	maxCompression = 16
 )
 
-// mostPayload returns how many bytes a payload of so many bytes in the file may have before compression.
+// mostPayload returns the limit of the decompressed bytes of a payload that has size bytes in the file.
 func mostPayload(size int) int { return min(max(plainPayload, maxCompression*size), maxPayload) }
 
-// A CorruptError is a file that is not as the format wants it.
+// A CorruptError describes a chunk that does not have the format of RecordIO.
 type CorruptError struct {
 	Offset int64 // of the chunk in the file
-	Err    error
+	Err    error // what is wrong
 }
 
 func (e *CorruptError) Error() string { return fmt.Sprintf("chunk at offset %d: %v", e.Offset, e.Err) }
 func (e *CorruptError) Unwrap() error { return e.Err }
 
-// A Chunk is what the header of one chunk says.
+// A Chunk is the header of one chunk, and its position in the file.
 type Chunk struct {
 	Offset     int64 // of the header in the file
-	First      int64 // number of its first record in the file
-	Records    int
-	Size       int // of the payload as it lies in the file
+	First      int64 // index in the file of the chunk's first record
+	Records    int   // number of records
+	Size       int   // bytes of the payload as stored in the file
 	Compressor Compressor
-	Checksum   uint32
+	Checksum   uint32 // of the payload as stored in the file
 }
 
-// Length returns how many bytes of the file header and payload are.
+// Length returns the bytes of header and payload in the file.
 func (c Chunk) Length() int64 { return headerSize + int64(c.Size) }
 
-// parseHeader reads a header; rest is how many bytes the file has behind it.
+// parseHeader parses a header, and checks it against rest, the bytes of the file behind it.
 func parseHeader(b []byte, rest int64) (Chunk, error) {
 	u := func(i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
 	c := Chunk{Checksum: u(4), Compressor: Compressor(u(8)), Size: int(u(12)), Records: int(u(16))}
@@ -106,7 +111,7 @@ func parseHeader(b []byte, rest int64) (Chunk, error) {
 	if int64(c.Size) > rest {
 		return c, fmt.Errorf("payload of %d bytes, the file has %d", c.Size, rest)
 	}
-	most := int64(c.Size) // bytes before compression, by the best that the compressor can do
+	most := int64(c.Size) // limit of the decompressed bytes, by the best ratio of the compressor
 	switch c.Compressor {
 	case None:
 	case Snappy:
@@ -122,9 +127,8 @@ func parseHeader(b []byte, rest int64) (Chunk, error) {
 	return c, nil
 }
 
-// Read reads the chunk's records from the file that its header was read from.
-// They share memory that nobody else has: they stay valid, and must not be
-// changed if they are shared.
+// Read reads the chunk's records from r, the file that its header was read from.
+// The records share memory that belongs to the caller.
 func (c Chunk) Read(r io.ReaderAt) ([][]byte, error) {
 	payload := make([]byte, c.Size)
 	if n, err := r.ReadAt(payload, c.Offset+headerSize); n < len(payload) {
@@ -144,7 +148,7 @@ func (c Chunk) Read(r io.ReaderAt) ([][]byte, error) {
 	return records, nil
 }
 
-// split cuts a payload into its n records.
+// split splits a decompressed payload into its n records.
 func split(payload []byte, n int) ([][]byte, error) {
 	if n > len(payload)/lengthSize {
 		return nil, fmt.Errorf("%d records in %d bytes", n, len(payload))
@@ -153,7 +157,7 @@ func split(payload []byte, n int) ([][]byte, error) {
 	rest := payload
 	for i := range records {
 		if len(rest) < lengthSize {
-			return nil, fmt.Errorf("record %d of %d: cut off", i, n)
+			return nil, fmt.Errorf("record %d of %d: truncated", i, n)
 		}
 		size := int64(binary.LittleEndian.Uint32(rest))
 		rest = rest[lengthSize:]
@@ -163,12 +167,12 @@ func split(payload []byte, n int) ([][]byte, error) {
 		records[i], rest = rest[:size:size], rest[size:]
 	}
 	if len(rest) > 0 {
-		return nil, fmt.Errorf("%d bytes behind the last of %d records", len(rest), n)
+		return nil, fmt.Errorf("%d bytes after the last of %d records", len(rest), n)
 	}
 	return records, nil
 }
 
-// unexpected is the error of a file that ended too early.
+// unexpected turns io.EOF into io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -176,14 +180,14 @@ func unexpected(err error) error {
 	return err
 }
 
-// An Index tells where the records of a file are. It does not change, so any
-// number of readers may share it.
+// An Index holds the headers of a file's chunks. It does not change, so any number
+// of readers may share it.
 type Index struct {
 	chunks  []Chunk
 	records int64
 }
 
-// ReadIndex reads the headers of a file of the given size.
+// ReadIndex reads the headers of a file of size bytes.
 func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	x := &Index{}
 	var header [headerSize]byte
@@ -200,8 +204,8 @@ func ReadIndex(r io.ReaderAt, size int64) (*Index, error) {
 	return x, nil
 }
 
-// ReadHeader reads the header of the chunk at an offset, which the file has so many bytes from on. Which of the file's records
-// the chunk has is not known by it.
+// ReadHeader reads the header of the chunk at an offset; size is the number of bytes from there to the end of the file. It does
+// not set [Chunk.First], which depends on the chunks before.
 func ReadHeader(r io.ReaderAt, offset, size int64) (Chunk, error) {
 	return readHeader(r, offset, size, new([headerSize]byte))
 }
@@ -221,32 +225,32 @@ func readHeader(r io.ReaderAt, offset, size int64, header *[headerSize]byte) (Ch
 	return c, nil
 }
 
-// Records is how many records the file has.
+// Records returns the number of records in the file.
 func (x *Index) Records() int64 { return x.records }
 
-// Chunks are the chunks of the file; not to be changed.
+// Chunks returns the chunks of the file in order. Callers must not change them.
 func (x *Index) Chunks() []Chunk { return x.chunks }
 
-// Find is the number of the chunk that holds record i, which must be in [0, Records).
+// Find returns the index of the chunk that holds record i, which must be in [0, Records).
 func (x *Index) Find(i int64) int {
 	return sort.Search(len(x.chunks), func(c int) bool { return x.chunks[c].First > i }) - 1
 }
 
-// A Reader reads the records of one file; it keeps the last chunk. It is for
-// one goroutine; others may have their own over the same file and index.
+// A Reader reads the records of one file, and caches the last chunk. It is not safe
+// for concurrent use; several readers may share a file and an index.
 type Reader struct {
 	r       io.ReaderAt
 	index   *Index
-	chunk   int // whose records are kept; -1: none
-	records [][]byte
+	chunk   int      // index of the cached chunk; -1: none
+	records [][]byte // records of the cached chunk
 }
 
-// NewReader makes a reader of the file that the index was read from.
+// NewReader returns a reader of the file that the index was read from.
 func NewReader(r io.ReaderAt, index *Index) *Reader {
 	return &Reader{r: r, index: index, chunk: -1}
 }
 
-// Record is record i. It stays valid; it must not be changed.
+// Record returns record i. It stays valid. Callers must not change it.
 func (r *Reader) Record(i int64) ([]byte, error) {
 	if i < 0 || i >= r.index.records {
 		return nil, fmt.Errorf("record %d of %d", i, r.index.records)
@@ -264,8 +268,8 @@ func (r *Reader) Record(i int64) ([]byte, error) {
 	return r.records[i-c.First], nil
 }
 
-// Records yields the records from start up to, not including, end, as far as
-// there are any. It ends with the first error.
+// Records yields those of the records [start, end) that the file has. It yields the
+// first error, and then ends.
 func (r *Reader) Records(start, end int64) iter.Seq2[[]byte, error] {
 	return func(yield func([]byte, error) bool) {
 		for i := max(start, 0); i < min(end, r.index.records); i++ {

@@ -19,7 +19,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// original is record i of the files in testdata, which wangkuiyi/recordio wrote.
+// original returns record i of the files in testdata, which wangkuiyi/recordio wrote.
 func original(i int) []byte {
 	n := i * i % 997
 	if i%50 == 0 {
@@ -76,7 +76,7 @@ func writeRecords(t testing.TB, c Compressor, maxChunk int, records [][]byte) []
 	return file.Bytes()
 }
 
-// Files that the original wrote, one per compressor.
+// Files that wangkuiyi/recordio wrote, one per compressor, are read.
 func TestReadsTheOriginal(t *testing.T) {
 	for name, c := range map[string]Compressor{"none": None, "snappy": Snappy, "gzip": Gzip} {
 		file := readFile(t, name+".recordio")
@@ -102,7 +102,7 @@ func TestReadsTheOriginal(t *testing.T) {
 	}
 }
 
-// Our files are cut like the original's: without a compressor they are the same bytes.
+// Files have the same chunks as those that wangkuiyi/recordio wrote; without compression they have the same bytes.
 func TestWritesAsTheOriginal(t *testing.T) {
 	records := make([][]byte, 300)
 	for i := range records {
@@ -232,7 +232,7 @@ func TestOnlyEmptyRecords(t *testing.T) {
 	}
 }
 
-// A chunk without records, which no writer makes, hides none behind it.
+// Records behind a chunk without records are read. No writer makes such a chunk.
 func TestEmptyChunk(t *testing.T) {
 	one := writeRecords(t, None, 0, [][]byte{{1}})
 	file := slices.Concat(chunk(None, 0, nil), one, chunk(None, 0, nil), chunk(None, 0, nil), one, chunk(None, 0, nil))
@@ -242,7 +242,7 @@ func TestEmptyChunk(t *testing.T) {
 	}
 }
 
-// chunk is a chunk with a right checksum, whatever its payload is.
+// chunk returns a chunk with a correct checksum of any payload.
 func chunk(c Compressor, records int, payload []byte) []byte {
 	var b []byte
 	for _, v := range []int{magic, int(crc32.ChecksumIEEE(payload)), int(c), len(payload), records} {
@@ -286,9 +286,9 @@ func TestCorrupt(t *testing.T) {
 		"gzip cut off":         {chunk(Gzip, 1, gzipped[:len(gzipped)-3]), 0, "decompress gzip: unexpected EOF"},
 		"record too long":      {chunk(None, 1, []byte{5, 0, 0, 0, 'a'}), 0, "record 0 of 1: 5 bytes, the chunk has 1"},
 		"record absurd":        {chunk(None, 1, []byte{255, 255, 255, 255, 'a'}), 0, "record 0 of 1: 4294967295 bytes"},
-		"fewer than told":      {chunk(None, 2, []byte{4, 0, 0, 0, 'a', 'b', 'c', 'd'}), 0, "record 1 of 2: cut off"},
+		"fewer than told":      {chunk(None, 2, []byte{4, 0, 0, 0, 'a', 'b', 'c', 'd'}), 0, "record 1 of 2: truncated"},
 		"many fewer":           {chunk(Gzip, 100, gzipped), 0, "100 records in 5 bytes"},
-		"more than told":       {chunk(None, 1, []byte{0, 0, 0, 0, 0, 0, 0, 0}), 0, "4 bytes behind the last of 1 records"},
+		"more than told":       {chunk(None, 1, []byte{0, 0, 0, 0, 0, 0, 0, 0}), 0, "4 bytes after the last of 1 records"},
 		"text, not a recordio": {[]byte("a text file, longer than a header\n"), 0, "magic 0x65742061"},
 	} {
 		_, err := readRecords(c.file)
@@ -299,7 +299,7 @@ func TestCorrupt(t *testing.T) {
 	}
 }
 
-// What came before the damage is read; then comes the error, and nothing more.
+// A sequence yields the records before a damaged chunk, then the error, and then ends.
 func TestErrorEndsTheSequence(t *testing.T) {
 	file := writeRecords(t, None, 4, [][]byte{[]byte("abc"), []byte("def"), []byte("ghi")})
 	file[len(file)-4-3-headerSize-1] ^= 1
@@ -328,7 +328,7 @@ func TestReadAllLimit(t *testing.T) {
 	}
 }
 
-// zeros counts what is read of its bytes, of which there is no end.
+// zeros is an endless reader that counts the bytes read.
 type zeros struct{ read int }
 
 func (z *zeros) Read(p []byte) (int, error) {
@@ -346,7 +346,7 @@ func allocated(f func()) int {
 	return int(after.TotalAlloc - before.TotalAlloc)
 }
 
-// Law 4: of what never ends, no more is read than a chunk may have and one byte, into less than four times as much memory.
+// Law 4: of an endless payload, one byte more than the limit of the chunk is read, into less than four times as much memory.
 func TestNoMoreIsReadThanAllowed(t *testing.T) {
 	for size, most := range map[int]int{1: 64 << 20, 4 << 20: 64 << 20, 5 << 20: 80 << 20, 1 << 30: 1 << 30} {
 		if got := mostPayload(size); got != most {
@@ -357,7 +357,7 @@ func TestNoMoreIsReadThanAllowed(t *testing.T) {
 	var endless zeros
 	took := allocated(func() {
 		if _, err := readAll(&endless, 1, limit); err == nil {
-			t.Error("what never ends was read to its end")
+			t.Error("an endless payload was accepted")
 		}
 	})
 	if endless.read > limit+1 || took > 4*limit {
@@ -365,10 +365,10 @@ func TestNoMoreIsReadThanAllowed(t *testing.T) {
 	}
 }
 
-// Law 4 with real bombs: chunks of up to 4 MB that are a gigabyte of zeros, or as much as the compressor can, whether they are one
-// record or as many as can be.
+// Law 4 with real bombs: chunks of up to 4 MB that decompress to a gigabyte of zeros, or to as much as the compressor allows,
+// with one record or as many as fit.
 func TestBomb(t *testing.T) {
-	bomb := func(c Compressor, megabytes int) []byte { // as streams one after another, which readers take for one
+	bomb := func(c Compressor, megabytes int) []byte { // as a sequence of streams, which readers read as one
 		stream, err := compress(c, make([]byte, 1<<20))
 		if err != nil {
 			t.Fatal(err)
@@ -379,7 +379,7 @@ func TestBomb(t *testing.T) {
 		compressor Compressor
 		bytes      []byte
 	}{
-		"gzip":   {Gzip, bomb(Gzip, 1<<10)}, // 1 MB that are 1 GB, which is the most that deflate can
+		"gzip":   {Gzip, bomb(Gzip, 1<<10)}, // 1 MB that decompress to 1 GB, the limit of deflate
 		"snappy": {Snappy, bomb(Snappy, 80)},
 	} {
 		for _, records := range []int{1, 1 << 24} {
@@ -393,7 +393,7 @@ func TestBomb(t *testing.T) {
 				t.Errorf("%s of %d bytes took %d bytes", name, len(payload.bytes), took)
 			}
 		}
-		// What does not fit by its header is refused before any of it is decompressed.
+		// A number of records that cannot fit is refused before anything is decompressed.
 		file := chunk(payload.compressor, 1<<25, payload.bytes)
 		if _, err := readRecords(file); err == nil || !strings.Contains(err.Error(), "records in a payload of") {
 			t.Errorf("%s with %d records: %v", name, 1<<25, err)
@@ -401,7 +401,7 @@ func TestBomb(t *testing.T) {
 	}
 }
 
-// What a writer makes any reader takes, however well it compresses.
+// A reader accepts every chunk that a writer makes, however well it compresses.
 func TestWriterStaysWithinTheLaw(t *testing.T) {
 	for _, c := range []Compressor{Snappy, Gzip} {
 		var file bytes.Buffer
@@ -409,7 +409,7 @@ func TestWriterStaysWithinTheLaw(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		const records = 20 << 20 // whose lengths are 80 MiB
+		const records = 20 << 20 // with 80 MiB of lengths
 		for range records {
 			if err := w.Write(nil); err != nil {
 				t.Fatal(err)
@@ -428,7 +428,7 @@ func TestWriterStaysWithinTheLaw(t *testing.T) {
 			}
 		}
 		if _, err := NewWriter(&file, c, plainPayload); err == nil {
-			t.Errorf("%v: a writer of chunks that no reader takes", c)
+			t.Errorf("%v: NewWriter accepts chunks that no reader accepts", c)
 		}
 	}
 }
@@ -480,7 +480,7 @@ func TestWriteErrors(t *testing.T) {
 	}
 }
 
-// Any file is an error or records that are the same when written and read again.
+// Any file gives an error, or records that are the same after they were written and read again.
 func FuzzRead(f *testing.F) {
 	for _, c := range []Compressor{None, Snappy, Gzip} {
 		var records [][]byte

@@ -8,22 +8,22 @@ import (
 	"io"
 )
 
-// A Writer writes a file of records. The file is complete when Close has
-// returned without an error; whoever gave the io.Writer closes that.
+// A Writer writes a file of records. The file is complete when Close has returned
+// nil. The caller closes the underlying io.Writer.
 type Writer struct {
 	w          io.Writer
 	compressor Compressor
-	maxChunk   int
-	most       int    // bytes of records and lengths in a chunk that any reader takes
+	maxChunk   int    // limit of the bytes of records in a chunk
+	most       int    // limit of the bytes of records and lengths in a chunk, by law 4
 	payload    []byte // lengths and records of the chunk that is not written yet
-	records    int
-	err        error // the first, for ever
+	records    int    // number of records in payload
+	err        error  // the first error, which all later calls return
 }
 
 var errClosed = errors.New("writer is closed")
 
-// NewWriter makes a writer whose chunks hold at most maxChunk bytes of records
-// before compression; 0: DefaultChunkSize.
+// NewWriter returns a writer whose chunks hold at most maxChunk bytes of records
+// before compression; 0: [DefaultChunkSize].
 func NewWriter(w io.Writer, c Compressor, maxChunk int) (*Writer, error) {
 	if c > Gzip {
 		return nil, fmt.Errorf("write records: unknown %v", c)
@@ -41,16 +41,16 @@ func NewWriter(w io.Writer, c Compressor, maxChunk int) (*Writer, error) {
 	return &Writer{w: w, compressor: c, maxChunk: maxChunk, most: most}, nil
 }
 
-// Write adds a record. As in the original, it must be shorter than a chunk may be.
+// Write adds a record. It must be shorter than the limit of a chunk, as in the original.
 func (w *Writer) Write(record []byte) error {
 	if w.err != nil {
 		return w.err
 	}
 	if len(record) >= w.maxChunk {
-		return fmt.Errorf("write record: %d bytes, want less than a chunk's %d", len(record), w.maxChunk)
+		return fmt.Errorf("write record: %d bytes, want less than the %d bytes of a chunk", len(record), w.maxChunk)
 	}
 	held := len(w.payload) - w.records*lengthSize
-	if held+len(record) > w.maxChunk || len(w.payload)+len(record) > w.most { // the latter by lengths of short records
+	if held+len(record) > w.maxChunk || len(w.payload)+len(record) > w.most { // the latter for many short records
 		if err := w.Flush(); err != nil {
 			return err
 		}
@@ -61,7 +61,7 @@ func (w *Writer) Write(record []byte) error {
 	return nil
 }
 
-// Flush ends the chunk; the next record begins another one.
+// Flush writes the chunk. The next record begins another one.
 func (w *Writer) Flush() error {
 	if w.err != nil || w.records == 0 {
 		return w.err
@@ -85,7 +85,7 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// Close writes the last chunk.
+// Close writes the last chunk. Later calls of Write fail.
 func (w *Writer) Close() error {
 	err := w.Flush()
 	if err == nil {

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// cifar is the format of CIFAR-10's binary version: records of a label and an image, which is a plane of each colour.
+// cifar is the format of CIFAR-10's binary version: records of a label and an image. An image is one plane per colour.
 var cifar = format{
 	what:  "the files of CIFAR-10's binary version,",
 	train: []string{"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin", "data_batch_4.bin", "data_batch_5.bin"},
@@ -21,21 +21,21 @@ const (
 	cifarRecord  = 1 + cifarColours*cifarPlane
 )
 
-// cifarItems are the records of some files, one after the other.
+// cifarItems are the records of several files, read one after another.
 type cifarItems struct {
-	files  []input
-	opened []io.Closer
-	count  int       // of all files
-	from   io.Reader // files[0]
-	left   int       // records of it
-	record [cifarRecord]byte
+	files  []input           // the current file and those after it
+	opened []io.Closer       // all files that were opened
+	count  int               // records of all files
+	from   io.Reader         // reads files[0]
+	left   int               // records of files[0] that were not read
+	record [cifarRecord]byte // the current record
 }
 
 func openCIFAR(files []input) (items, error) {
 	c := &cifarItems{files: slices.Insert(slices.Clone(files), 0, input{})}
 	for _, in := range files {
 		if in.size == 0 || in.size%cifarRecord != 0 {
-			return nil, fmt.Errorf("read %s: %d bytes are no records of %d", in.name, in.size, cifarRecord)
+			return nil, fmt.Errorf("read %s: %d bytes, want a multiple of %d, the size of a record", in.name, in.size, cifarRecord)
 		}
 		c.count += int(in.size / cifarRecord)
 	}
@@ -58,7 +58,7 @@ func (c *cifarItems) next(image []byte) (byte, error) {
 	}
 	label, planes := c.record[0], c.record[1:]
 	if label >= labels {
-		return 0, fmt.Errorf("read %s: record %d is %d, want less than %d", in.name, int(in.size/cifarRecord)-c.left-1, label, labels)
+		return 0, fmt.Errorf("read %s: record %d has label %d, want less than %d", in.name, int(in.size/cifarRecord)-c.left-1, label, labels)
 	}
 	for i, v := range planes {
 		image[i%cifarPlane*cifarColours+i/cifarPlane] = v
@@ -66,7 +66,7 @@ func (c *cifarItems) next(image []byte) (byte, error) {
 	return label, nil
 }
 
-// advance goes to the next file.
+// advance opens the next file.
 func (c *cifarItems) advance() error {
 	c.files = c.files[1:]
 	file, err := c.files[0].open()
@@ -81,7 +81,7 @@ func (c *cifarItems) advance() error {
 	return nil
 }
 
-// end: the sizes are known, so that there is nothing more.
+// end returns nil: openCIFAR has checked the size of each file.
 func (c *cifarItems) end() error { return nil }
 
 func (c *cifarItems) close() {

@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/data/example"
 )
 
-// tinyCIFAR is 2 pictures in each file, 12 in all. The first pixel is 3*i, 3*i+1, 3*i+2 in picture i, the last 200, 201, 202.
+// tinyCIFAR returns files of 2 images each, 12 in all. The first pixel of image i is 3*i, 3*i+1, 3*i+2, the last is 200, 201, 202.
 func tinyCIFAR() map[string][]byte {
 	files := map[string][]byte{}
 	for f, name := range cifar.files() {
@@ -83,9 +83,9 @@ func TestBadCIFAR(t *testing.T) {
 		change func(files map[string][]byte)
 		want   []string
 	}{
-		"label":   {func(f map[string][]byte) { f[file][cifarRecord] = 10 }, []string{file, "record 1 is 10, want less than 10"}},
-		"cut off": {func(f map[string][]byte) { f[file] = f[file][1:] }, []string{file, "6145 bytes are no records of 3073"}},
-		"empty":   {func(f map[string][]byte) { f[file] = nil }, []string{file, "0 bytes are no records"}},
+		"label":   {func(f map[string][]byte) { f[file][cifarRecord] = 10 }, []string{file, "record 1 has label 10, want less than 10"}},
+		"cut off": {func(f map[string][]byte) { f[file] = f[file][1:] }, []string{file, "6145 bytes, want a multiple of 3073"}},
+		"empty":   {func(f map[string][]byte) { f[file] = nil }, []string{file, "0 bytes, want a multiple of 3073"}},
 		"missing": {func(f map[string][]byte) { delete(f, file) }, []string{file, "CIFAR-10's binary version"}},
 		"digits":  {func(f map[string][]byte) { clear(f); maps.Copy(f, tiny()) }, []string{"no data_batch_1.bin"}},
 	} {
@@ -100,7 +100,7 @@ func TestBadCIFAR(t *testing.T) {
 		}
 		checkOnly(t, parent)
 	}
-	for _, source := range []string{"", "http://localhost/cifar"} { // what cannot be verified is not downloaded
+	for _, source := range []string{"", "http://localhost/cifar"} { // no checksum is known, so nothing is downloaded
 		_, err := Make(t.Context(), Options{Name: "cifar10", Out: filepath.Join(t.TempDir(), "out"), Source: source}, nil)
 		if err == nil || !strings.Contains(err.Error(), "cifar-10-binary.tar.gz") || !strings.Contains(err.Error(), "--source") {
 			t.Errorf("source %q: error %v", source, err)
@@ -108,7 +108,7 @@ func TestBadCIFAR(t *testing.T) {
 	}
 }
 
-// FuzzCIFAR: a file is as many pictures as its size says, or an error.
+// Any file gives as many images as its size says, or an error.
 func FuzzCIFAR(f *testing.F) {
 	for _, file := range tinyCIFAR() {
 		f.Add(file, int64(len(file)))

@@ -1,16 +1,16 @@
-// Package dataset makes training data of public data sets: RecordIO files of
-// tf.train.Example, for the models that are built in, or pictures in a directory
-// for each class, for scripts that read them as torchvision's ImageFolder does.
+// Package dataset makes training data from public data sets: RecordIO files of
+// tf.train.Example for the built-in models, or one directory of images per class
+// for scripts that read them with torchvision's ImageFolder.
 //
 // Laws:
 //
-//  1. The output directory is there and complete, or it is not there.
-//  2. Made again from the same files, it stays as it is. What was made from
-//     others, and what this package did not make, is never touched.
-//  3. What was downloaded from the public mirrors has the published checksums.
-//  4. No file is written outside the output directory, whatever an archive has in it.
-//  5. Both parts of a set of pictures have the same classes, so that a class has
-//     the same number in both.
+//  1. The output directory exists and is complete, or it does not exist.
+//  2. Making a data set again from the same files changes nothing. A directory
+//     made from other files, or not by this package, is never changed.
+//  3. Files from the public mirrors have the published checksums.
+//  4. No file is written outside the output directory, whatever names an archive holds.
+//  5. The training and the validation images have the same classes, so that a class
+//     has the same number in both.
 package dataset
 
 import (
@@ -33,41 +33,43 @@ const (
 	testLabels  = "t10k-labels-idx1-ubyte"
 )
 
-// format is how the files of a data set hold its items.
+// format describes the source files of a data set.
 type format struct {
-	what        string   // for errors: "the four IDX files"
-	train, test []string // the files of either part
-	image       int      // bytes of an image
-	open        func(files []input) (items, error)
+	what  string                             // names the files in errors: "the four IDX files"
+	train []string                           // names of the files of the training part
+	test  []string                           // names of the files of the test part
+	image int                                // bytes of an image
+	open  func(files []input) (items, error) // opens the files of one part
 }
 
-// items are the images of a part with their labels, in their order.
+// items reads the images of a part with their labels, in order.
 type items interface {
-	total() int
-	next(image []byte) (label byte, err error)
-	end() error // nothing comes behind the last
+	total() int                                // number of items
+	next(image []byte) (label byte, err error) // fills image with the next item
+	end() error                                // fails if bytes follow the last item
 	close()
 }
 
+// files returns the names of the files of both parts.
 func (f *format) files() []string { return slices.Concat(f.train, f.test) }
 
-// Layout is what the output directory of a data set holds.
+// Layout describes the output directory of a data set.
 type Layout struct {
 	Unit        string   // "record" or "image"
-	Train, Test string   // the names of its two directories
+	Train, Test string   // names of the directories of the two parts
 	Flags       []string // the flags of `elasticdl dataset` that have an effect on this data set
 }
 
-// set is a data set.
+// set is a data set that this package can make.
 type set struct {
 	Layout
-	what    string   // its files, for errors: "the four IDX files"
-	files   []string // it is made of; none: it is made of nothing
-	suffix  string   // of their names on a mirror
-	mirrors []string // none: source says where they are
-	source  string
-	sums    map[string]string // by file, as sumOf returns them
-	fill    func(ctx context.Context, m *making) error
+	what    string                                     // names the source files in errors: "the four IDX files"
+	files   []string                                   // names of the source files; none: the set is generated
+	suffix  string                                     // added to the names on a mirror
+	mirrors []string                                   // URLs of directories; none: the user has to give --source
+	source  string                                     // tells the user where to get the files if there are no mirrors
+	sums    map[string]string                          // checksums by file, as sumOf returns them
+	fill    func(ctx context.Context, m *making) error // writes both parts
 }
 
 var (
@@ -108,8 +110,8 @@ var sets = map[string]set{
 	},
 	"tiny-imagenet": {
 		Layout: inFolders, what: "the archive", files: []string{tinyArchive}, fill: fillTiny,
-		// Stanford's course has it, and publishes no checksum. This one is what public loaders compare, as that of Avalanche
-		// (avalanche/benchmarks/datasets/tiny_imagenet); the archive has 248,100,043 bytes. MD5 tells damage, not malice.
+		// Stanford's course hosts the archive of 248,100,043 bytes and publishes no checksum. This MD5 is the one that public
+		// loaders check, for example Avalanche's (avalanche/benchmarks/datasets/tiny_imagenet). It detects damage, not an attack.
 		mirrors: []string{"https://cs231n.stanford.edu", "http://cs231n.stanford.edu"},
 		sums:    map[string]string{tinyArchive: md5Sum + "90528d7ca1a48142e341f4ef8d21d0de"},
 	},
@@ -118,44 +120,44 @@ var sets = map[string]set{
 	},
 }
 
-// Names are the data sets that there are.
+// Names lists the names of the data sets, sorted.
 func Names() []string { return slices.Sorted(maps.Keys(sets)) }
 
-// LayoutOf returns the layout of a data set by its name.
+// LayoutOf returns the layout of a data set; known is false if there is none of that name.
 func LayoutOf(name string) (l Layout, known bool) {
 	s, known := sets[name]
 	return s.Layout, known
 }
 
-// Options say what to make.
+// Options describe the data set to make.
 type Options struct {
 	Name            string    // one of Names
-	Out             string    // directory; gets the two of the set's layout and a manifest
-	Source          string    // directory or URL of the set's files, gzip or not, in any number of items; empty: the public mirrors
+	Out             string    // output directory: gets the two directories of the layout and a manifest
+	Source          string    // directory or URL of the source files, with gzip or without; empty: the public mirrors
 	RecordsPerShard int       // records in a file; 0: 4096
-	Synthetic       Synthetic // of images-synthetic
+	Synthetic       Synthetic // parameters of images-synthetic
 
-	Client  *http.Client      // nil: one of its own
-	Mirrors []string          // URLs in the place of the public mirrors
-	Sums    map[string]string // by file name, in the place of the published ones
+	Client  *http.Client      // nil: a client of this package
+	Mirrors []string          // URLs that replace the public mirrors; nil: the public ones
+	Sums    map[string]string // checksums by file that replace the published ones; nil: the published ones
 }
 
-// Progress tells how far one step is.
+// Progress is the progress of one step.
 type Progress struct {
 	Step        string // "download train-images-idx3-ubyte.gz", "write train"
-	Bytes       bool   // Done and Total are bytes, not records or images
-	Done, Total int64  // Total is 0 while it is not known
+	Bytes       bool   // Done and Total count bytes, not records or images
+	Done, Total int64  // Total is 0 while it is unknown
 }
 
-// Result is what the output directory holds.
+// Result describes the content of the output directory.
 type Result struct {
-	Train, Test int64 // records or images
-	Existed     bool  // nothing was to be done
+	Train, Test int64 // number of records or images
+	Existed     bool  // the data set was complete before, so nothing was written
 }
 
-// Make makes the data set. progress, which may be nil, is called often, by one
-// goroutine at a time. A record is an example of two features: image, one byte
-// string of the pixels row by row, 0 to 255, of which a colour picture has three for each, and label, one int64.
+// Make makes a data set. progress, which may be nil, is called often, by one goroutine at a time. A record is an example of
+// two features: image is one byte string of the pixels row by row, 0 to 255, with three bytes per pixel of a colour image;
+// label is one int64.
 func Make(ctx context.Context, o Options, progress func(Progress)) (Result, error) {
 	s, ok := sets[o.Name]
 	switch {
@@ -199,19 +201,19 @@ func Make(ctx context.Context, o Options, progress func(Progress)) (Result, erro
 	}
 	if made {
 		if !m.sameInput(want) {
-			return Result{}, fmt.Errorf("make %s: it holds %s, made from other files or cut otherwise; remove it first", o.Out, m.Name)
+			return Result{}, fmt.Errorf("make %s: it holds %s made from other files or with other options; remove it first", o.Out, m.Name)
 		}
 		return m.check(o.Out, s.Layout)
 	}
 	return write(ctx, s, want, &space, inputs, progress)
 }
 
-// manifest is that of what o asks for, made of the published files.
+// manifest returns the manifest of the data set that o describes, made from the published files.
 func (s set) manifest(o Options) (manifest, error) {
 	m := manifest{Name: o.Name, Sums: s.sums}
 	if slices.Contains(s.Flags, "records_per_shard") {
 		if o.RecordsPerShard < 0 {
-			return m, fmt.Errorf("data set %s: %d records in a file", o.Name, o.RecordsPerShard)
+			return m, fmt.Errorf("data set %s: --records_per_shard=%d: want 1 or more", o.Name, o.RecordsPerShard)
 		}
 		if m.RecordsPerShard = o.RecordsPerShard; m.RecordsPerShard == 0 {
 			m.RecordsPerShard = 4096
@@ -227,10 +229,10 @@ func (s set) manifest(o Options) (manifest, error) {
 	return m, nil
 }
 
-// workspace is a directory beside the output, of its file system. It is made when it is first needed.
+// workspace is a temporary directory beside the output directory, on the same file system. It is made on first use.
 type workspace struct{ out, dir string }
 
-// path returns that of a file in it.
+// path returns the path of a file in the workspace.
 func (w *workspace) path(name string) (string, error) {
 	if w.dir == "" {
 		parent := filepath.Dir(filepath.Clean(w.out))

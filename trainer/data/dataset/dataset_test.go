@@ -29,7 +29,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/download"
 )
 
-// tiny is a data set of 10 training and 3 test images, without gzip.
+// tiny returns the files of a data set of 10 training and 3 test images, without gzip.
 func tiny() map[string][]byte {
 	files := map[string][]byte{}
 	for _, part := range []struct {
@@ -51,7 +51,7 @@ func tiny() map[string][]byte {
 
 func pixel(i, j int) byte { return byte(i*31 + j) }
 
-// idx is the header of an IDX file.
+// idx returns the header of an IDX file.
 func idx(dims ...int) []byte {
 	b := []byte{0, 0, idxUbyte, byte(len(dims))}
 	for _, d := range dims {
@@ -77,7 +77,7 @@ func sums(files map[string][]byte) map[string]string {
 	return s
 }
 
-// sourceDir is a directory of the files; the images have gzip.
+// sourceDir returns a directory with the files; those of images are compressed by gzip.
 func sourceDir(t *testing.T, files map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,7 @@ func sourceDir(t *testing.T, files map[string][]byte) string {
 	return dir
 }
 
-// checkMade checks that out holds what tiny has, and that nothing is beside it.
+// checkMade checks that out holds the records of tiny, and that there is nothing else beside or in it.
 func checkMade(t *testing.T, out string, perShard int) {
 	t.Helper()
 	for part, n := range map[string]int{"train": 10, "test": 3} {
@@ -142,7 +142,7 @@ func checkRecord(t *testing.T, record []byte, i int) {
 	}
 }
 
-// checkOnly checks which names are in a directory.
+// checkOnly checks the names in a directory.
 func checkOnly(t *testing.T, dir string, want ...string) {
 	t.Helper()
 	var got []string
@@ -185,12 +185,12 @@ func TestFromDirectory(t *testing.T) {
 	}
 }
 
-// What is there already is touched by nothing but the same data set.
+// An output directory with other content is refused and left as it is.
 func TestExisting(t *testing.T) {
 	source := sourceDir(t, tiny())
 	parent := t.TempDir()
 	o := Options{Name: "mnist", Out: filepath.Join(parent, "mnist"), Source: source}
-	if err := os.Mkdir(o.Out, 0o755); err != nil { // empty: nobody minds
+	if err := os.Mkdir(o.Out, 0o755); err != nil { // an empty directory is accepted
 		t.Fatal(err)
 	}
 	if _, err := Make(t.Context(), o, nil); err != nil {
@@ -223,11 +223,11 @@ func TestExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Make(t.Context(), o, nil); err == nil {
-		t.Error("records that are gone: no error")
+		t.Error("missing records: no error")
 	}
 }
 
-// A file that is not as it should be names itself; nothing is left over.
+// The error for a malformed source file names it, and no file is left behind.
 func TestBadSource(t *testing.T) {
 	for name, c := range map[string]struct {
 		file   string
@@ -243,7 +243,7 @@ func TestBadSource(t *testing.T) {
 		"too long":         {trainImages, func(b []byte) []byte { return append(b, 0) }, "more bytes"},
 		"too many":         {trainLabels, func(b []byte) []byte { b[7]++; return append(b, 0) }, "10 images, but 11 labels"},
 		"absurd":           {trainImages, func(b []byte) []byte { b[4] = 0xff; return b }, "items, want 1 to"},
-		"label":            {trainLabels, func(b []byte) []byte { b[9] = 10; return b }, "item 1 is 10, want less than 10"},
+		"label":            {trainLabels, func(b []byte) []byte { b[9] = 10; return b }, "item 1 has label 10, want less than 10"},
 		"missing":          {trainLabels, nil, "no train-labels-idx1-ubyte.gz"},
 	} {
 		files := tiny()
@@ -284,7 +284,7 @@ func TestBadOptions(t *testing.T) {
 	}{
 		{Options{Name: "mnists", Out: "x"}, "there are cifar10, fashion-mnist, images-synthetic, mnist, mnist-png, tiny-imagenet"},
 		{Options{Name: "mnist"}, "no output directory"},
-		{Options{Name: "mnist", Out: "x", RecordsPerShard: -1}, "-1 records"},
+		{Options{Name: "mnist", Out: "x", RecordsPerShard: -1}, "--records_per_shard=-1"},
 		{Options{Name: "mnist", Out: filepath.Join(t.TempDir(), "x"), Source: "/nowhere/at/all"}, "/nowhere/at/all"},
 	} {
 		if _, err := Make(t.Context(), c.o, nil); err == nil || !strings.Contains(err.Error(), c.want) {
@@ -304,7 +304,7 @@ func TestCancel(t *testing.T) {
 	checkOnly(t, parent)
 }
 
-// mirror serves the files with gzip, and ranges of them.
+// mirror serves the files compressed by gzip, and supports range requests.
 func mirror(files map[string][]byte) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, ok := files[strings.TrimSuffix(path.Base(r.URL.Path), ".gz")]
@@ -316,7 +316,7 @@ func mirror(files map[string][]byte) http.Handler {
 	})
 }
 
-// The second mirror serves what the first does not have or has wrong.
+// A file that the first mirror lacks or serves with a wrong checksum is downloaded from the second.
 func TestDownload(t *testing.T) {
 	files := tiny()
 	wrong := maps.Clone(files)
@@ -336,16 +336,16 @@ func TestDownload(t *testing.T) {
 	checkMade(t, out, 4096)
 	for _, name := range digits.files() {
 		if !seen["download "+name+".gz"] {
-			t.Errorf("%s: progress did not come to its end", name)
+			t.Errorf("%s: the progress did not reach the total", name)
 		}
 	}
-	second.Close() // all is there: nothing is downloaded again
+	second.Close() // the data set is complete, so nothing is downloaded again
 	if res, err := Make(t.Context(), o, nil); err != nil || !res.Existed {
 		t.Errorf("again: %+v, %v", res, err)
 	}
 }
 
-// A URL given as the source may have any digits.
+// No checksum is required of files from a URL that the user gives.
 func TestSourceURL(t *testing.T) {
 	server := httptest.NewServer(mirror(tiny()))
 	defer server.Close()
@@ -387,21 +387,21 @@ func TestDownloadErrors(t *testing.T) {
 	}
 }
 
-// failing has no connection.
+// failing is a transport whose connections all fail.
 type failing struct{}
 
 func (failing) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errors.New("no route")}
 }
 
-// flaky hands requests to a handler, in a bubble of synctest where there are no
-// real connections. The body of every answer breaks off after so many bytes,
-// and first there are some errors of the server.
+// flaky is a transport that passes requests to a handler without real connections,
+// for tests in a synctest bubble. It answers the first requests with errors of the
+// server, and breaks off the body of every answer after some bytes.
 type flaky struct {
 	handler  http.Handler
 	bytes    int
 	errors   int
-	hang     bool // rather than break off
+	hang     bool // the body hangs instead of breaking off
 	requests int
 }
 
@@ -431,7 +431,7 @@ type hanging struct{ ctx context.Context }
 
 func (h hanging) Read([]byte) (int, error) { <-h.ctx.Done(); return 0, h.ctx.Err() }
 
-// A connection that breaks, or hangs, goes on where it ended.
+// A download whose connection breaks or hangs is resumed where it ended.
 func TestResume(t *testing.T) {
 	for _, hang := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -452,7 +452,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Where a server knows no ranges, a file begins anew.
+// A download from a server that ignores range requests begins again.
 func TestBeginsAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		whole := mirror(tiny())
@@ -463,7 +463,7 @@ func TestBeginsAnew(t *testing.T) {
 		out := filepath.Join(t.TempDir(), "out")
 		steps := func(p Progress) {
 			if f.requests%2 == 1 {
-				f.bytes = 1 << 20 // the next one comes whole
+				f.bytes = 1 << 20 // the next body is complete
 			} else {
 				f.bytes = 100
 			}
@@ -502,7 +502,7 @@ func TestCancelDownload(t *testing.T) {
 	})
 }
 
-// The digits that the repository ships are what its README says.
+// The digits in the repository are those that their README describes.
 func TestShippedDigits(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "out")
 	res, err := Make(t.Context(), Options{Name: "mnist", Out: out, Source: "../../../examples/mnist/data"}, nil)

@@ -9,8 +9,9 @@ import (
 	"io"
 )
 
-// An IDX file is 0, 0, the type of the elements, the number of dimensions, the
-// dimensions as big-endian uint32, and the elements; here, of unsigned bytes.
+// An IDX file begins with four bytes: 0, 0, the type of the elements, and the number
+// of dimensions. The dimensions follow as big-endian uint32, then the elements. The
+// files read here have elements of unsigned bytes.
 
 const (
 	idxUbyte = 0x08
@@ -20,11 +21,11 @@ const (
 // idxReader reads an IDX file item by item along the first dimension.
 type idxReader struct {
 	r     io.Reader
-	items int
-	read  int
+	items int // number of items in the file
+	read  int // number of items read
 }
 
-// newIDX reads the header; item is the shape that an item must have, nothing for one byte.
+// newIDX reads the header of a file. item is the expected shape of an item; empty: one byte.
 func newIDX(file io.Reader, item ...int) (*idxReader, error) {
 	r, err := gunzip(file)
 	if err != nil {
@@ -52,7 +53,7 @@ func newIDX(file io.Reader, item ...int) (*idxReader, error) {
 	return &idxReader{r: r, items: int(items)}, nil
 }
 
-// next fills item with the next one.
+// next fills item with the next item.
 func (x *idxReader) next(item []byte) error {
 	if _, err := io.ReadFull(x.r, item); err != nil {
 		return fmt.Errorf("item %d of %d: %w", x.read, x.items, ended(err))
@@ -61,7 +62,7 @@ func (x *idxReader) next(item []byte) error {
 	return nil
 }
 
-// end checks that nothing comes behind the last item; gzip checks its own sum there.
+// end fails if bytes follow the last item. It also makes gzip verify its checksum.
 func (x *idxReader) end() error {
 	var b [1]byte
 	switch _, err := io.ReadFull(x.r, b[:]); err {
@@ -74,7 +75,7 @@ func (x *idxReader) end() error {
 	}
 }
 
-// gunzip reads through gzip if file is that.
+// gunzip returns a reader of the content of file: decompressed if it begins as gzip does, else as it is.
 func gunzip(file io.Reader) (io.Reader, error) {
 	r := bufio.NewReaderSize(file, 1<<16)
 	if b, err := r.Peek(2); err == nil && b[0] == 0x1f && b[1] == 0x8b {
@@ -87,6 +88,7 @@ func gunzip(file io.Reader) (io.Reader, error) {
 	return r, nil
 }
 
+// ended turns io.EOF into io.ErrUnexpectedEOF.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -94,7 +96,7 @@ func ended(err error) error {
 	return err
 }
 
-// digits is the format of MNIST: a file of images and a file of labels.
+// digits is the format of MNIST: each part is a file of images and a file of labels.
 var digits = format{
 	what:  "the four IDX files",
 	train: []string{trainImages, trainLabels}, test: []string{testImages, testLabels},
@@ -102,10 +104,10 @@ var digits = format{
 	open:  openDigits,
 }
 
-// digitItems are those of two IDX files.
+// digitItems reads the items of a file of images and a file of labels.
 type digitItems struct {
 	files          []io.Closer
-	images, labels string // names
+	images, labels string // names of the files, for errors
 	pixels, digits *idxReader
 }
 
@@ -146,7 +148,7 @@ func (d *digitItems) next(image []byte) (byte, error) {
 		return 0, fmt.Errorf("read %s: %w", d.labels, err)
 	}
 	if label[0] >= labels {
-		return 0, fmt.Errorf("read %s: item %d is %d, want less than %d", d.labels, d.digits.read-1, label[0], labels)
+		return 0, fmt.Errorf("read %s: item %d has label %d, want less than %d", d.labels, d.digits.read-1, label[0], labels)
 	}
 	return label[0], nil
 }

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// folders writes pictures of a part, each into the directory of its class.
+// folders writes the images of a part, each into the directory of its class.
 type folders struct {
-	dir      string
+	dir      string // directory of the part
 	step     Progress
 	progress func(Progress)
-	made     map[string]bool // directories
+	made     map[string]bool // directories that were created
 }
 
 func (m *making) folders(part string, total int64) *folders {
@@ -27,10 +27,10 @@ func (m *making) folders(part string, total int64) *folders {
 	}
 }
 
-// add writes one picture. path has slashes; what it names is below the directory of the part and not there yet.
+// add writes one image. path is relative to the directory of the part, with slashes. The file must not exist.
 func (f *folders) add(ctx context.Context, path string, picture []byte) error {
 	if !filepath.IsLocal(filepath.FromSlash(path)) {
-		return fmt.Errorf("write %s: it is outside the data set", path)
+		return fmt.Errorf("write %s: the path leads out of the data set", path)
 	}
 	file := filepath.Join(f.dir, filepath.FromSlash(path))
 	if dir := filepath.Dir(file); !f.made[dir] {
@@ -51,7 +51,7 @@ func (f *folders) add(ctx context.Context, path string, picture []byte) error {
 	return nil
 }
 
-// create writes a file that is not there yet.
+// create writes a new file. It fails if the file exists.
 func create(path string, content []byte) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil {
@@ -64,7 +64,7 @@ func create(path string, content []byte) error {
 	return file.Close()
 }
 
-// countImages counts the pictures of a part.
+// countImages returns the number of images below a directory.
 func countImages(dir string) (n int64, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type().IsRegular() && isImage(path) {
@@ -83,13 +83,13 @@ func isImage(path string) bool {
 	return false
 }
 
-// oneBuffer is the buffer of an encoder, for all its pictures.
+// oneBuffer is a png.EncoderBufferPool of one buffer, for an encoder that is used by one goroutine.
 type oneBuffer struct{ b *png.EncoderBuffer }
 
 func (o *oneBuffer) Get() *png.EncoderBuffer  { return o.b }
 func (o *oneBuffer) Put(b *png.EncoderBuffer) { o.b = b }
 
-// pictures writes digits as grey PNG files, LABEL/INDEX.png. Every label has a directory, also one that no item has.
+// pictures writes digits as grey PNG files LABEL/INDEX.png. A label without items gets an empty directory.
 func (f *format) pictures(ctx context.Context, m *making) error {
 	grey := image.NewGray(image.Rect(0, 0, side, side))
 	var picture bytes.Buffer

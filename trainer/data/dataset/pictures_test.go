@@ -66,7 +66,7 @@ func TestMNISTPictures(t *testing.T) {
 	if got := tree(t, out); !slices.Equal(got, want) {
 		t.Errorf("files %q", got)
 	}
-	checkOnly(t, filepath.Join(out, "testing"), "0", "1", "2", "3", "4", "5", "6", "7", "8", "9") // classes without a picture, too
+	checkOnly(t, filepath.Join(out, "testing"), "0", "1", "2", "3", "4", "5", "6", "7", "8", "9") // also classes without an image
 	b, err := os.ReadFile(filepath.Join(out, "training/7/00007.png"))
 	if err != nil {
 		t.Fatal(err)
@@ -86,11 +86,11 @@ func TestMNISTPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Make(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), "testing has 2 images, had 3") {
-		t.Errorf("a picture is gone: %v", err)
+		t.Errorf("a missing image: %v", err)
 	}
 }
 
-// What is drawn is the same for the same seed, small, and tells the classes apart: by their mean colours alone.
+// The same seed gives the same images. They are small, and their mean colours alone tell the classes apart.
 func TestSynthetic(t *testing.T) {
 	dir := t.TempDir()
 	o := Options{Name: "images-synthetic", Out: filepath.Join(dir, "a"), Synthetic: Synthetic{Seed: 7}}
@@ -176,10 +176,10 @@ func TestSyntheticOptions(t *testing.T) {
 	other := o
 	other.Synthetic.Seed = 1
 	for want, o := range map[string]Options{
-		"made from other files or cut otherwise": other,
-		"--classes=1: expected 2 to 1000":        {Name: o.Name, Out: o.Out, Synthetic: Synthetic{Classes: 1}},
-		"--size=5000: expected 8 to 1024":        {Name: o.Name, Out: o.Out, Synthetic: Synthetic{Size: 5000}},
-		"leave --source out":                     {Name: o.Name, Out: filepath.Join(dir, "b"), Source: dir},
+		"made from other files or with other options": other,
+		"--classes=1: expected 2 to 1000":             {Name: o.Name, Out: o.Out, Synthetic: Synthetic{Classes: 1}},
+		"--size=5000: expected 8 to 1024":             {Name: o.Name, Out: o.Out, Synthetic: Synthetic{Size: 5000}},
+		"leave --source out":                          {Name: o.Name, Out: filepath.Join(dir, "b"), Source: dir},
 	} {
 		if _, err := Make(t.Context(), o, nil); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
@@ -188,7 +188,7 @@ func TestSyntheticOptions(t *testing.T) {
 	checkOnly(t, dir, "out")
 }
 
-// entry is a file of an archive, in order.
+// entry is a file of an archive.
 type entry struct{ name, content string }
 
 func tinyEntries() []entry {
@@ -254,7 +254,7 @@ func checkTiny(t *testing.T, out string) {
 	}
 }
 
-// The archive comes from a mirror whose connections break, from a directory, or is named itself.
+// The archive is read from a mirror whose connections break, from a directory, or from its own path.
 func TestTinyImageNet(t *testing.T) {
 	archive := zipped(t, tinyEntries())
 	synctest.Test(t, func(t *testing.T) {
@@ -296,7 +296,7 @@ func TestTinyImageNet(t *testing.T) {
 	}
 }
 
-// An archive that is not as it should be leaves nothing behind, in the directory or beside it.
+// A malformed archive is refused, and no file is left behind.
 func TestBadArchive(t *testing.T) {
 	with := func(more ...entry) []byte { return zipped(t, append(tinyEntries(), more...)) }
 	without := func(part string) []byte {
@@ -310,21 +310,21 @@ func TestBadArchive(t *testing.T) {
 		archive []byte
 		want    string
 	}{
-		"up":              {with(entry{"../evil.JPEG", "x"}), `"../evil.JPEG": a path that is not clean or leads outside`},
-		"up inside":       {with(entry{tinyRoot + "train/n01/images/../../../../../evil.JPEG", "x"}), "leads outside"},
-		"absolute":        {with(entry{"/evil.JPEG", "x"}), "leads outside"},
-		"backslash":       {with(entry{`..\evil.JPEG`, "x"}), "leads outside"},
+		"up":              {with(entry{"../evil.JPEG", "x"}), `"../evil.JPEG": the path is not clean or leads out of the archive`},
+		"up inside":       {with(entry{tinyRoot + "train/n01/images/../../../../../evil.JPEG", "x"}), "leads out of the archive"},
+		"absolute":        {with(entry{"/evil.JPEG", "x"}), "leads out of the archive"},
+		"backslash":       {with(entry{`..\evil.JPEG`, "x"}), "leads out of the archive"},
 		"link":            {with(entry{tinyRoot + "train/n03", "-> /tmp"}), "want a file or a directory"},
-		"twice":           {with(entry{tinyRoot + "train/n01/images/n01_0.JPEG", "x"}), "it is there twice"},
+		"twice":           {with(entry{tinyRoot + "train/n01/images/n01_0.JPEG", "x"}), ": duplicate"},
 		"too large":       {with(entry{tinyRoot + "words.txt", strings.Repeat("x", maxEntry+1)}), "want at most"},
 		"no train":        {without("/train/"), "no tiny-imagenet-200/train/WNID/images"},
 		"no notes":        {without("annotations"), "no tiny-imagenet-200/val/val_annotations.txt"},
 		"image missing":   {without("val_2"), "val_2.JPEG is not in the archive"},
-		"not in notes":    {with(entry{tinyRoot + "val/images/val_9.JPEG", "x"}), "nothing of val/images/val_9.JPEG"},
+		"not in notes":    {with(entry{tinyRoot + "val/images/val_9.JPEG", "x"}), "no line for val/images/val_9.JPEG"},
 		"foreign class":   {notes("val_0.JPEG\tn09\t0\n"), "of class n09, of which there are no images"},
 		"class up":        {notes("val_0.JPEG\t../../..\t0\n"), "line 1"},
 		"no tab":          {notes("val_0.JPEG n01\n"), "line 1"},
-		"note twice":      {notes("val_0.JPEG\tn01\t0\nval_0.JPEG\tn02\t0\n"), "line 2: val_0.JPEG is there twice"},
+		"note twice":      {notes("val_0.JPEG\tn01\t0\nval_0.JPEG\tn02\t0\n"), "line 2: duplicate val_0.JPEG"},
 		"class missing":   {with(entry{tinyRoot + "train/n03/images/n03_0.JPEG", "x"}), "no image of class n03"},
 		"cut off":         {good[:len(good)-30], "not a valid zip file"},
 		"not an archive":  {[]byte("<html>"), "not a valid zip file"},
@@ -344,7 +344,7 @@ func TestBadArchive(t *testing.T) {
 	}
 }
 
-// damage changes a byte of a text; short ones are not compressed.
+// damage changes a byte of a text in an archive. The text must be short, since longer ones are compressed.
 func damage(archive []byte, text string) []byte {
 	b := bytes.Clone(archive)
 	b[bytes.Index(b, []byte(text))] ^= 1

@@ -17,21 +17,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/download"
 )
 
-// input is one file.
+// input is a source file on this machine.
 type input struct {
-	name string // where it came from, for errors
-	path string // where it is
-	sum  string // as sumOf returns it
-	size int64  // bytes without gzip
+	name string // the path or URL that it came from, for errors
+	path string // the path of the file
+	sum  string // the checksum that sumOf returns
+	size int64  // bytes of the content, decompressed
 }
 
 func (in input) open() (*os.File, error) { return os.Open(in.path) }
 
-// open finds the files and their checksums.
+// open finds or downloads the source files of a set. It returns them by name, none for a generated set.
 func open(ctx context.Context, o Options, s set, space *workspace, progress func(Progress)) (map[string]input, error) {
 	if len(s.files) == 0 {
 		if o.Source != "" {
-			return nil, fmt.Errorf("read source %s: data set %s is made of nothing; leave --source out", o.Source, o.Name)
+			return nil, fmt.Errorf("read source %s: data set %s is generated and has no source; leave --source out", o.Source, o.Name)
 		}
 		return nil, nil
 	}
@@ -78,7 +78,7 @@ func open(ctx context.Context, o Options, s set, space *workspace, progress func
 	return inputs, nil
 }
 
-// openDir finds the files in a directory, with .gz or without.
+// openDir returns the source files in a directory, whose names may have the suffix .gz.
 func (s set) openDir(dir string) (map[string]input, error) {
 	inputs := map[string]input{}
 	for _, name := range s.files {
@@ -95,7 +95,7 @@ func (s set) openDir(dir string) (map[string]input, error) {
 	return inputs, nil
 }
 
-// single returns the name of the file of a set that is made of one; --source may be the file itself then.
+// single returns the name of the source file of a set that has only one; --source may then name the file itself.
 func (s set) single() (string, bool) {
 	if len(s.files) != 1 {
 		return "", false
@@ -103,6 +103,7 @@ func (s set) single() (string, bool) {
 	return s.files[0] + s.suffix, true
 }
 
+// find returns the path of a source file in a directory.
 func (s set) find(dir, name string) (string, error) {
 	if _, ok := s.single(); ok {
 		if info, err := os.Stat(dir); err == nil && info.Mode().IsRegular() {
@@ -127,18 +128,18 @@ func (s set) find(dir, name string) (string, error) {
 	return "", fmt.Errorf("read source %s: %s; want %s %s", dir, want, s.what, strings.Join(s.files, ", "))
 }
 
-// A downloader gets files from the first mirror that has them right.
+// A downloader downloads files from the first mirror that serves them with the right checksum.
 type downloader struct {
 	client   *http.Client
 	mirrors  []string
-	sums     map[string]string // nil: any will do
-	kind     string            // of the checksums
+	sums     map[string]string // expected checksums by name; nil: any content is accepted
+	kind     string            // of the checksums: as set.kind returns it
 	progress func(Progress)
 }
 
 const maxDownload = 1 << 28 // bytes of a file
 
-// fetch downloads a file to a path and checks it. name is what the checksums know it by.
+// fetch downloads a file to path and checks it. name is its key in the checksums.
 func (d *downloader) fetch(ctx context.Context, file, name, path string) (input, error) {
 	var problems []string
 	for _, mirror := range d.mirrors {
@@ -177,10 +178,10 @@ func (d *downloader) fetchFrom(ctx context.Context, url, name, path string) (in 
 	return in, nil
 }
 
-// md5Sum begins a checksum that is not SHA-256, for files of which only an MD5 is published.
+// md5Sum is the prefix of MD5 checksums, for files of which no SHA-256 is published.
 const md5Sum = "md5:"
 
-// kind is that of the set's checksums: md5Sum, or nothing for SHA-256.
+// kind returns the prefix of the set's checksums: md5Sum, or nothing for SHA-256.
 func (s set) kind() string {
 	for _, sum := range s.sums {
 		if strings.HasPrefix(sum, md5Sum) {
@@ -190,7 +191,7 @@ func (s set) kind() string {
 	return ""
 }
 
-// sumOf returns the checksum and the size of a file without gzip.
+// sumOf returns the checksum and the size in bytes of a file's decompressed content.
 func sumOf(path, kind string) (sum string, size int64, err error) {
 	file, err := os.Open(path)
 	if err != nil {

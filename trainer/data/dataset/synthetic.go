@@ -12,15 +12,15 @@ import (
 	"math/rand/v2"
 )
 
-// Synthetic is what images-synthetic is made of. Fields that are 0 have their defaults.
+// Synthetic are the parameters of images-synthetic.
 type Synthetic struct {
-	Classes  int    `json:"classes"`   // 4
-	PerClass int    `json:"per_class"` // training images of a class: 50; a fifth of that, one or more, for validation
-	Size     int    `json:"size"`      // width and height in pixels: 64
-	Seed     uint64 `json:"seed"`
+	Classes  int    `json:"classes"`   // number of classes; 0: 4
+	PerClass int    `json:"per_class"` // training images per class; 0: 50. Validation has a fifth of that, at least 1
+	Size     int    `json:"size"`      // width and height in pixels; 0: 64
+	Seed     uint64 `json:"seed"`      // of the random numbers; the same seed gives the same images
 }
 
-// complete puts in what is not given.
+// complete returns s with defaults for fields that are 0. Its error names every field that is out of range.
 func (s Synthetic) complete() (Synthetic, error) {
 	var problems []error
 	for _, f := range []struct {
@@ -38,7 +38,7 @@ func (s Synthetic) complete() (Synthetic, error) {
 	return s, errors.Join(problems...)
 }
 
-// fillSynthetic draws JPEG files, CLASS/INDEX.jpeg.
+// fillSynthetic writes the images of both parts as CLASS/INDEX.jpeg.
 func fillSynthetic(ctx context.Context, m *making) error {
 	s := *m.Synthetic
 	picture := image.NewRGBA(image.Rect(0, 0, s.Size, s.Size))
@@ -66,7 +66,7 @@ func fillSynthetic(ctx context.Context, m *making) error {
 	return nil
 }
 
-// draw paints a picture of a class: stripes of its hue in its direction, from anywhere on, with noise.
+// draw paints an image of a class: stripes with the hue and the direction of the class, at a random offset, with noise.
 func (s Synthetic) draw(picture *image.RGBA, class int, r *rand.Rand) {
 	const stripes, noise = 4, 24
 	turn := float64(class) / float64(s.Classes)

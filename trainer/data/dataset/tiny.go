@@ -15,15 +15,15 @@ import (
 	"strings"
 )
 
-// The archive of tiny-imagenet, and what it has in it at most. The published one has 120,000 images, of 250 MB together.
+// The archive of tiny-imagenet, and limits of its content. The published archive has 120,000 images of 250 MB in total.
 const (
 	tinyArchive = "tiny-imagenet-200.zip"
 	tinyRoot    = "tiny-imagenet-200/"
 	tinyNotes   = tinyRoot + "val/val_annotations.txt"
 
 	maxEntries  = 1 << 18
-	maxEntry    = 1 << 24 // bytes
-	maxUnpacked = 1 << 30
+	maxEntry    = 1 << 24 // bytes of an entry, decompressed
+	maxUnpacked = 1 << 30 // bytes of all entries, decompressed
 )
 
 const tinyNote = `tiny-imagenet, arranged for ImageFolder by "elasticdl dataset tiny-imagenet".
@@ -35,15 +35,15 @@ words.txt                  what a WNID stands for, as in the archive
 Left out: the images without labels (test), and the bounding boxes.
 `
 
-// tinyFiles are the content of the archive.
+// tinyFiles is the content of the archive. A WNID is the name of a class in WordNet.
 type tinyFiles struct {
-	train map[string]*zip.File // by WNID/images/NAME
-	val   map[string]*zip.File // by NAME
-	notes *zip.File
-	words *zip.File // may be missing
+	train map[string]*zip.File // training images by WNID/images/NAME
+	val   map[string]*zip.File // validation images by NAME
+	notes *zip.File            // the classes of the validation images
+	words *zip.File            // the description of each WNID; may be nil
 }
 
-// fillTiny arranges the archive for ImageFolder, which takes every directory of train and of val for a class.
+// fillTiny unpacks the archive in the layout of ImageFolder, for which every directory of train and of val is a class.
 func fillTiny(ctx context.Context, m *making) error {
 	in := m.inputs[tinyArchive]
 	if err := in.unpackTiny(ctx, m); err != nil {
@@ -52,6 +52,7 @@ func fillTiny(ctx context.Context, m *making) error {
 	return create(filepath.Join(m.dir, "README.txt"), []byte(tinyNote))
 }
 
+// unpackTiny writes both parts and the descriptions of the classes.
 func (in input) unpackTiny(ctx context.Context, m *making) error {
 	archive, err := zip.OpenReader(in.path)
 	if err != nil {
@@ -83,7 +84,7 @@ func (in input) unpackTiny(ctx context.Context, m *making) error {
 	return create(filepath.Join(m.dir, "words.txt"), words)
 }
 
-// unpack writes the pictures of a part.
+// unpack writes the images of a part.
 func (m *making) unpack(ctx context.Context, part string, files map[string]*zip.File) error {
 	to := m.folders(part, int64(len(files)))
 	for _, name := range slices.Sorted(maps.Keys(files)) {
@@ -98,7 +99,7 @@ func (m *making) unpack(ctx context.Context, part string, files map[string]*zip.
 	return nil
 }
 
-// sortTiny finds the files of the archive that are of use, and refuses an archive that is not as it should be.
+// sortTiny selects the files of the archive that are used. It refuses unsafe paths, files over the limits and a wrong layout.
 func sortTiny(files []*zip.File) (*tinyFiles, error) {
 	t := &tinyFiles{train: map[string]*zip.File{}, val: map[string]*zip.File{}}
 	if len(files) > maxEntries {
@@ -108,7 +109,7 @@ func sortTiny(files []*zip.File) (*tinyFiles, error) {
 	for _, f := range files {
 		switch mode := f.Mode(); {
 		case !filepath.IsLocal(f.Name) || strings.ContainsRune(f.Name, '\\') || path.Clean(f.Name) != strings.TrimSuffix(f.Name, "/"):
-			return nil, fmt.Errorf("entry %q: a path that is not clean or leads outside", f.Name)
+			return nil, fmt.Errorf("entry %q: the path is not clean or leads out of the archive", f.Name)
 		case mode.IsDir():
 			continue
 		case !mode.IsRegular():
@@ -117,7 +118,7 @@ func sortTiny(files []*zip.File) (*tinyFiles, error) {
 			return nil, fmt.Errorf("entry %s: %d bytes, want at most %d", f.Name, f.UncompressedSize64, maxEntry)
 		}
 		if total += f.UncompressedSize64; total > maxUnpacked {
-			return nil, fmt.Errorf("more than %d bytes in it", maxUnpacked)
+			return nil, fmt.Errorf("more than %d bytes decompressed", maxUnpacked)
 		}
 		if err := t.sort(f); err != nil {
 			return nil, err
@@ -132,13 +133,13 @@ func sortTiny(files []*zip.File) (*tinyFiles, error) {
 	return t, nil
 }
 
-// sort puts one file where it belongs.
+// sort adds one file to the field that it belongs to, and ignores files that are not used.
 func (t *tinyFiles) sort(f *zip.File) error {
 	name := strings.TrimPrefix(f.Name, tinyRoot)
 	parts, to, key := strings.Split(name, "/"), map[string]*zip.File(nil), ""
 	switch {
 	case name == f.Name:
-		return nil // beside it, as what macOS adds
+		return nil // outside the root directory, as the files that macOS adds
 	case f.Name == tinyNotes:
 		t.notes = f
 	case name == "words.txt":
@@ -153,13 +154,13 @@ func (t *tinyFiles) sort(f *zip.File) error {
 		return nil
 	}
 	if to[key] != nil {
-		return fmt.Errorf("entry %s: it is there twice", f.Name)
+		return fmt.Errorf("entry %s: duplicate", f.Name)
 	}
 	to[key] = f
 	return nil
 }
 
-// arrange returns the images of val by WNID/images/NAME, as the annotations have it.
+// arrange returns the validation images by WNID/images/NAME, with the classes of the annotations.
 func (t *tinyFiles) arrange() (map[string]*zip.File, error) {
 	notes, err := unpack(t.notes)
 	if err != nil {
@@ -187,7 +188,7 @@ func (t *tinyFiles) arrange() (map[string]*zip.File, error) {
 	}
 	for name := range t.val {
 		if classes[name] == "" {
-			return nil, fmt.Errorf("%s: nothing of val/images/%s", tinyNotes, name)
+			return nil, fmt.Errorf("%s: no line for val/images/%s", tinyNotes, name)
 		}
 	}
 	for class := range inTrain {
@@ -198,7 +199,7 @@ func (t *tinyFiles) arrange() (map[string]*zip.File, error) {
 	return val, nil
 }
 
-// parseNotes reads lines of NAME, WNID and a box, with tabs between. It returns the WNID of each name.
+// parseNotes parses lines of NAME, WNID and a bounding box, separated by tabs. It returns the WNID of each name.
 func parseNotes(b []byte) (map[string]string, error) {
 	classes := map[string]string{}
 	lines := bufio.NewScanner(bytes.NewReader(b))
@@ -211,19 +212,19 @@ func parseNotes(b []byte) (map[string]string, error) {
 		case !isName(name) || !isName(class):
 			return nil, fmt.Errorf("line %d: want a file's name, a tab and a class's name", n)
 		case classes[name] != "":
-			return nil, fmt.Errorf("line %d: %s is there twice", n, name)
+			return nil, fmt.Errorf("line %d: duplicate %s", n, name)
 		}
 		classes[name] = class
 	}
 	return classes, lines.Err()
 }
 
-// isName reports whether s names something in a directory.
+// isName reports whether s is a valid name of a file in a directory.
 func isName(s string) bool {
 	return s != "" && s != "." && s != ".." && !strings.ContainsAny(s, "/\\\x00")
 }
 
-// unpack reads a file of an archive, and its checksum with it.
+// unpack reads a file of an archive and verifies its checksum.
 func unpack(f *zip.File) ([]byte, error) {
 	r, err := f.Open()
 	if err != nil {
@@ -232,7 +233,7 @@ func unpack(f *zip.File) ([]byte, error) {
 	defer r.Close()
 	b, err := io.ReadAll(io.LimitReader(r, maxEntry+1))
 	if err == nil && len(b) > maxEntry {
-		err = errors.New("it is larger than it says")
+		err = errors.New("larger than its header says")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("entry %s: %w", f.Name, err)

@@ -1,14 +1,14 @@
-// Package example reads and writes tf.train.Example, the record that TensorFlow
-// and ElasticDL keep their data in: named features, each a list of byte
-// strings, of float32 or of int64.
+// Package example reads and writes tf.train.Example, the record format of
+// TensorFlow and ElasticDL: named features, each a list of byte strings, of
+// float32 or of int64.
 //
 //	message Example   { Features features = 1; }
 //	message Features  { map<string, Feature> feature = 1; }
 //	message Feature   { oneof kind { BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3; } }
 //	message BytesList { repeated bytes value = 1; }  // FloatList: repeated float, Int64List: repeated int64, packed or not
 //
-// Parse checks the whole record, so that what reads the features afterwards
-// cannot fail but for a name, kind or length that is not the expected one.
+// Parse checks the whole record. Reading a feature afterwards fails only if it is
+// missing, or if its kind or length is not the expected one.
 package example
 
 import (
@@ -20,10 +20,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Kind is what a feature is a list of.
+// Kind is the type of the values of a feature.
 type Kind int
 
-// The numbers are those of the fields of a Feature.
+// The numbers are those of the fields of a Feature message.
 const (
 	None   Kind = iota // a feature without a list
 	Bytes              // byte strings
@@ -45,23 +45,22 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
 
-// A Feature is one feature of a parsed record, a view into it.
+// A Feature is one feature of a parsed record. It shares the record's memory.
 type Feature struct {
 	Name []byte
 	Kind Kind
-	Len  int    // how many values
+	Len  int    // number of values
 	list []byte // the BytesList, FloatList or Int64List, checked
 }
 
-// Features are those of one record, in its order. A name that occurs twice
-// stands for its last feature, as in any protobuf map.
+// Features are the features of one record, in its order. Of several features
+// with one name, the last counts, as in any protobuf map.
 type Features []Feature
 
-// Parse appends the features of a record to fs, which may be nil; giving
-// fs[:0] of the last record back allocates nothing. They are views: valid for
-// as long as the record is not changed. Unknown fields are passed over. A
-// message that was split in two, which protobuf would allow and no writer
-// does, is refused.
+// Parse appends the features of a record to fs, which may be nil. Passing fs[:0]
+// of an earlier record avoids allocations. The features share the record's memory
+// and are valid until it changes. Unknown fields are ignored. A message that is
+// split in two, which protobuf allows and no known writer produces, is refused.
 func Parse(fs Features, record []byte) (Features, error) {
 	err := fields(record, func(num protowire.Number, typ protowire.Type, val []byte) error {
 		if num != 1 {
@@ -137,7 +136,7 @@ func parseEntry(b []byte) (f Feature, err error) {
 	return f, err
 }
 
-// count checks a list and counts its values.
+// count checks a list and returns the number of its values.
 func count(k Kind, list []byte) (n int, err error) {
 	err = fields(list, func(num protowire.Number, typ protowire.Type, val []byte) error {
 		switch {
@@ -165,8 +164,8 @@ func count(k Kind, list []byte) (n int, err error) {
 	return n, err
 }
 
-// fields calls visit with every field of a message. A value of BytesType comes
-// without its length, any other as it is written.
+// fields calls visit with every field of a message. A value of BytesType is passed
+// without its length, any other as it is encoded.
 func fields(b []byte, visit func(protowire.Number, protowire.Type, []byte) error) error {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)
@@ -190,7 +189,7 @@ func fields(b []byte, visit func(protowire.Number, protowire.Type, []byte) error
 	return nil
 }
 
-// Get is the feature of that name; ok is false where there is none.
+// Get returns the feature of a name; ok is false if there is none.
 func (fs Features) Get(name string) (f Feature, ok bool) {
 	for i := len(fs) - 1; i >= 0; i-- {
 		if string(fs[i].Name) == name {
@@ -200,12 +199,13 @@ func (fs Features) Get(name string) (f Feature, ok bool) {
 	return Feature{}, false
 }
 
-// Kind is the kind of the feature of that name, None where there is no such feature.
+// Kind returns the kind of the feature of a name, None if there is none.
 func (fs Features) Kind(name string) Kind {
 	f, _ := fs.Get(name)
 	return f.Kind
 }
 
+// want returns the feature of a name, or an error if it is missing or has not n values of kind k.
 func (fs Features) want(name string, k Kind, n int) (Feature, error) {
 	f, ok := fs.Get(name)
 	switch {
@@ -219,7 +219,7 @@ func (fs Features) want(name string, k Kind, n int) (Feature, error) {
 	return f, nil
 }
 
-// Bytes is the one byte string of a feature, a view into the record.
+// Bytes returns the single byte string of a feature. It shares the record's memory.
 func (fs Features) Bytes(name string) ([]byte, error) {
 	f, err := fs.want(name, Bytes, 1)
 	if err != nil {
@@ -230,14 +230,14 @@ func (fs Features) Bytes(name string) ([]byte, error) {
 	return v, nil
 }
 
-// Int is the one int64 of a feature.
+// Int returns the single int64 of a feature.
 func (fs Features) Int(name string) (int64, error) {
 	var v [1]int64
 	err := fs.Ints(name, v[:])
 	return v[0], err
 }
 
-// Ints fills dst with the int64s of a feature, which must be just as many.
+// Ints fills dst with the int64s of a feature, which must have len(dst) values.
 func (fs Features) Ints(name string, dst []int64) error {
 	f, err := fs.want(name, Ints, len(dst))
 	if err != nil {
@@ -247,7 +247,7 @@ func (fs Features) Ints(name string, dst []int64) error {
 	return nil
 }
 
-// Floats fills dst with the float32s of a feature, which must be just as many.
+// Floats fills dst with the float32s of a feature, which must have len(dst) values.
 func (fs Features) Floats(name string, dst []float32) error {
 	f, err := fs.want(name, Floats, len(dst))
 	if err != nil {
@@ -257,13 +257,13 @@ func (fs Features) Floats(name string, dst []float32) error {
 	return nil
 }
 
-// AppendBytes appends the byte strings of f to dst, views into the record; none where f is of another kind.
+// AppendBytes appends the byte strings of f to dst; none if f is of another kind. They share the record's memory.
 func (f Feature) AppendBytes(dst [][]byte) [][]byte {
 	f.values(Bytes, func(val []byte) { dst = append(dst, val) })
 	return dst
 }
 
-// AppendFloats appends the float32s of f to dst; none where f is of another kind.
+// AppendFloats appends the float32s of f to dst; none if f is of another kind.
 func (f Feature) AppendFloats(dst []float32) []float32 {
 	f.values(Floats, func(val []byte) {
 		for ; len(val) > 0; val = val[4:] {
@@ -273,7 +273,7 @@ func (f Feature) AppendFloats(dst []float32) []float32 {
 	return dst
 }
 
-// AppendInts appends the int64s of f to dst; none where f is of another kind.
+// AppendInts appends the int64s of f to dst; none if f is of another kind.
 func (f Feature) AppendInts(dst []int64) []int64 {
 	f.values(Ints, func(val []byte) {
 		for len(val) > 0 {
@@ -285,7 +285,7 @@ func (f Feature) AppendInts(dst []int64) []int64 {
 	return dst
 }
 
-// values visits the values of a checked list, as they are written; a packed list is one visit.
+// values calls visit with each encoded value of a checked list. A packed list is one call.
 func (f Feature) values(k Kind, visit func([]byte)) {
 	if f.Kind != k {
 		return

@@ -27,7 +27,7 @@ func valueGen() *rapid.Generator[Value] {
 	})
 }
 
-// What was written is what is read.
+// The features that are read are those that were written.
 func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		values := rapid.SliceOfNDistinct(valueGen(), 0, 6, func(v Value) string { return v.Name }).Draw(t, "values")
@@ -57,7 +57,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// What protoc --encode=tensorflow.Example writes, its map's entries in the order given.
+// Append writes the bytes that protoc --encode=tensorflow.Example writes, with the entries of its map in the given order.
 func TestKnownBytes(t *testing.T) {
 	want, err := hex.DecodeString("0a3f" +
 		"0a110a0178120c120a0a080000803f000000c00a140a0179120f1a0d0a0b03ffffffffffffffffff010a0d0a017a12080a060a0261620a000a050a016e1200")
@@ -74,7 +74,7 @@ func TestKnownBytes(t *testing.T) {
 	}
 }
 
-// Old writers do not pack, and mix as they like.
+// Lists that are not packed, or packed in part, are read: old writers make them.
 func TestUnpacked(t *testing.T) {
 	list := protowire.AppendTag(nil, 1, protowire.VarintType)
 	list = protowire.AppendVarint(list, 5)
@@ -180,7 +180,7 @@ func TestParseAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Any bytes are an error or features that can be read and written again.
+// Any bytes give an error, or features that can be read and written again.
 func FuzzParse(f *testing.F) {
 	f.Add(Append(nil, Value{Name: "image", Bytes: [][]byte{{1, 2, 3}}}, Value{Name: "label", Ints: []int64{-7, 7}}))
 	f.Add(Append(nil, Value{Name: "x", Floats: []float32{1, 2}}, Value{Name: "none"}, Value{Name: "empty", Ints: []int64{}}))

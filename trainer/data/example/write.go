@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// A Value is a feature to be written. At most one list may be there (not nil).
+// A Value is a feature to be written. At most one of its lists may be non-nil.
 type Value struct {
 	Name   string
 	Bytes  [][]byte
@@ -15,8 +15,8 @@ type Value struct {
 	Ints   []int64
 }
 
-// Append appends to dst the record of these features, in this order. The same
-// features give the same bytes. It panics when a value has more than one list.
+// Append appends a record of the features, in this order, to dst. The same
+// features give the same bytes. It panics if a value has more than one list.
 func Append(dst []byte, values ...Value) []byte {
 	total := 0
 	for _, v := range values {
@@ -68,7 +68,7 @@ func (v Value) kind() Kind {
 	return k
 }
 
-// entrySize is the size of the map's entry without its tag and length.
+// entrySize returns the size in bytes of the feature's map entry, without tag and length.
 func (v Value) entrySize() int {
 	feature := 0
 	if k := v.kind(); k != None {
@@ -77,7 +77,7 @@ func (v Value) entrySize() int {
 	return sizeOf(1, len(v.Name)) + sizeOf(2, feature)
 }
 
-// listSize is the size of the list without its tag and length.
+// listSize returns the size in bytes of the list, without tag and length.
 func (v Value) listSize() int {
 	n := 0
 	for _, b := range v.Bytes {
@@ -89,7 +89,7 @@ func (v Value) listSize() int {
 	return n
 }
 
-// packedSize is the size of packed numbers without tag and length; there are none where it is 0.
+// packedSize returns the size in bytes of the packed numbers, without tag and length; 0 if there are none.
 func (v Value) packedSize() int {
 	n := 4 * len(v.Floats)
 	for _, i := range v.Ints {
@@ -98,7 +98,7 @@ func (v Value) packedSize() int {
 	return n
 }
 
-// sizeOf is the size of a field of n bytes with its tag and length.
+// sizeOf returns the size in bytes of a field of n bytes, with tag and length.
 func sizeOf(num protowire.Number, n int) int {
 	return protowire.SizeTag(num) + protowire.SizeBytes(n)
 }
