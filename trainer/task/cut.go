@@ -9,16 +9,16 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// cut is the tasks of some shards, each computed from its number: making a cut costs as much as there are shards.
+// cut divides shards into tasks. It computes each task from its number, so that its cost depends on the number of shards only.
 type cut struct {
-	shards  []Shard // none empty
+	shards  []Shard // the shards that have records
 	first   []int   // by shard: the number of its first task
-	tasks   int
-	records int64 // of all of them
-	each    int64 // records of a task; the last one of a shard may have fewer
+	tasks   int     // number of tasks
+	records int64   // of all shards
+	each    int64   // records of a task; the last task of a shard may have fewer
 }
 
-// cutUp cuts shards into tasks of at most so many records each.
+// cutUp divides shards into tasks of at most each records.
 func cutUp(shards []Shard, each int64) *cut {
 	c := &cut{each: each}
 	for _, s := range shards {
@@ -32,8 +32,8 @@ func cutUp(shards []Shard, each int64) *cut {
 	return c
 }
 
-// settled returns the ledger with the epochs complete of which every task is had. Who holds a model hears from the master that an epoch is
-// complete, perhaps when it is in the next one.
+// settled returns the ledger with every epoch marked complete of which it has all tasks. A holder of the model learns from the
+// master that an epoch is complete, and may be in the next epoch by then.
 func (c *cut) settled(l *ledger.Ledger) *ledger.Ledger {
 	if len(l.Epochs()) < 2 {
 		return l
@@ -51,7 +51,7 @@ func (c *cut) settled(l *ledger.Ledger) *ledger.Ledger {
 	return &all
 }
 
-// task returns the task of a number, which is like another but for its records.
+// task returns the task of a number; like gives the fields that do not depend on the number.
 func (c *cut) task(number int, like Task) Task {
 	i := sort.Search(len(c.first), func(i int) bool { return c.first[i] > number }) - 1
 	s := c.shards[i]
@@ -61,16 +61,16 @@ func (c *cut) task(number int, like Task) Task {
 	return like
 }
 
-// within returns how many tasks, taken in an order, it takes to have so many records, and how many
-// records more than that they have.
+// within returns the smallest number of tasks, taken in the given order, that have at least so many records, and by how many
+// records they exceed that.
 func (c *cut) within(order *permutation, records int64) (tasks int, more int64) {
 	if records >= c.records {
 		return c.tasks, 0
 	}
-	// Only the last task of a shard may be short of records: those are the ones to look at.
+	// Only the last task of a shard may have fewer than c.each records.
 	type gap struct {
-		place   int
-		records int64 // that this task and all such before it are short of
+		place   int   // of the task in the order
+		records int64 // that this task and the short tasks before it lack
 	}
 	var gaps []gap
 	for i, s := range c.shards {
@@ -97,33 +97,36 @@ func (c *cut) within(order *permutation, records int64) (tasks int, more int64) 
 	return tasks, have(tasks) - records
 }
 
-// todo is the tasks that wait: those of a cut that were never leased, in their order, and those that came back.
+// todo holds the tasks that wait: tasks of a cut that were never leased, in their order, and tasks that were taken back.
+//
+// A place is a position in the order. Tasks are leased from the place from on; the places before it follow after the last one.
 type todo struct {
-	like  Task // what its tasks are besides their records
-	cut   *cut // nil: only what came back
-	order permutation
-	from  int   // the place of the first one that is taken: after the last place come those before it
-	next  int   // how many places were passed since
-	end   int   // places from here on are not to be done
-	more  int64 // records of the task before end that are not to be done
+	like  Task        // the fields that all its tasks share
+	cut   *cut        // the cut of its tasks; nil: only tasks that were taken back
+	order permutation // of the numbers of the tasks
+	from  int         // the place of the first task that is leased
+	next  int         // number of places passed since from
+	end   int         // the first place beyond MaxRecords
+	more  int64       // records beyond MaxRecords of the task before end
 
-	had     ledger.Ledger // what was had when it began: no such record is done again
-	apart   map[int]bool  // by number: was taken out of its turn
-	skipped int           // tasks at places that were not passed which are had whole, or apart
+	had     ledger.Ledger // records that were in the model at the start, which are not trained on again
+	apart   map[int]bool  // numbers of tasks that were taken out of turn
+	skipped int           // number of tasks at places not passed that are complete in had, or in apart
 
-	again []Task // lost: they come first, the last one of them before the others
-	later []Task // failed: they come last
+	again []Task // lost or given back tasks: leased before all others, the last one first
+	later []Task // failed tasks: leased after all others
 }
 
+// newTodo returns all tasks of a cut.
 func newTodo(c *cut, order permutation, like Task) *todo {
 	return &todo{like: like, cut: c, order: order, end: c.tasks}
 }
 
-// limit leaves out what comes after so many records.
+// limit leaves out the tasks, and the end of the last task, that exceed so many records.
 func (t *todo) limit(records int64) { t.end, t.more = t.cut.within(&t.order, records) }
 
-// skip leaves out what a ledger has of the epoch, and returns how many tasks that is, whole, and how many records. Nothing
-// may have been taken yet.
+// skip leaves out the records of the epoch that are in a ledger. It returns the number of complete tasks, and of records, that it
+// leaves out. It is called before any task is taken.
 func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 	t.had = l.Clone()
 	epoch := t.like.Epoch
@@ -133,11 +136,11 @@ func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 			continue
 		}
 		if number >= t.cut.tasks || t.order.indexOf(number) >= t.end {
-			return 0, 0, fmt.Errorf("task %d of epoch %d is none of the %d that there are", number, epoch, t.end)
+			return 0, 0, fmt.Errorf("the ledger has task %d of epoch %d, which has %d tasks", number, epoch, t.end)
 		}
 		all := t.at(t.order.indexOf(number)).Records()
 		if part > all {
-			return 0, 0, fmt.Errorf("%d records of task %d of epoch %d, which has %d", part, number, epoch, all)
+			return 0, 0, fmt.Errorf("the ledger has %d records of task %d of epoch %d, which has %d", part, number, epoch, all)
 		}
 		if whole {
 			tasks++
@@ -149,9 +152,10 @@ func (t *todo) skip(l *ledger.Ledger) (tasks int, records int64, err error) {
 	return tasks, records, nil
 }
 
+// len returns the number of waiting tasks.
 func (t *todo) len() int { return t.end - t.next - t.skipped + len(t.again) + len(t.later) }
 
-// pop takes the next task. There must be one.
+// pop removes and returns the next task. There must be one.
 func (t *todo) pop() Task {
 	if n := len(t.again) - 1; n >= 0 {
 		task := t.again[n]
@@ -170,7 +174,7 @@ func (t *todo) pop() Task {
 	return task
 }
 
-// position returns where the order is when so many places were passed.
+// position returns the place that follows so many passed places.
 func (t *todo) position(passed int) int {
 	if place := t.from + passed; place < t.end {
 		return place
@@ -178,7 +182,7 @@ func (t *todo) position(passed int) int {
 	return t.from + passed - t.end
 }
 
-// ahead reports whether a number's place is one of those that were not passed.
+// ahead returns the place of a task, and reports whether it was not passed yet.
 func (t *todo) ahead(number int) (place int, ok bool) {
 	if t.cut == nil || number < 0 || number >= t.cut.tasks {
 		return 0, false
@@ -194,7 +198,7 @@ func (t *todo) ahead(number int) (place int, ok bool) {
 	return place, passed >= t.next
 }
 
-// takeOut takes a task out of its turn, if it waits.
+// takeOut removes and returns the task of a number out of turn, and false if it does not wait.
 func (t *todo) takeOut(number int) (Task, bool) {
 	is := func(task Task) bool { return task.Number == number }
 	for _, waiting := range []*[]Task{&t.again, &t.later} {
@@ -220,7 +224,7 @@ func (t *todo) takeOut(number int) (Task, bool) {
 	return task, true
 }
 
-// sized returns how many records the task of a number has, false if there is no such task.
+// sized returns the number of records of a task, and false if there is no such task.
 func (t *todo) sized(number int) (int64, bool) {
 	if t.cut == nil || number < 0 || number >= t.cut.tasks {
 		return 0, false
@@ -232,7 +236,8 @@ func (t *todo) sized(number int) (int64, bool) {
 	return t.at(place).Records(), true
 }
 
-// left returns the task at a place of the order with what of it is had; false: all of it, or it was taken out of its turn.
+// left returns the task at a place, with Done set to its records in had. It returns false if had has the whole task, or if the
+// task was taken out of turn.
 func (t *todo) left(place int) (Task, bool) {
 	task := t.at(place)
 	part, whole := t.had.Had(ledger.Task{Epoch: task.Epoch, Number: task.Number})
@@ -240,7 +245,7 @@ func (t *todo) left(place int) (Task, bool) {
 	return task, !t.apart[task.Number] && (!whole || task.Epoch == 0)
 }
 
-// at returns the task at a place of the order.
+// at returns the task at a place.
 func (t *todo) at(place int) Task {
 	task := t.cut.task(t.order.at(place), t.like)
 	if place == t.end-1 {
@@ -249,7 +254,7 @@ func (t *todo) at(place int) Task {
 	return task
 }
 
-// first returns the waiting task of the least number, false if none waits.
+// first returns the waiting task with the smallest number, and false if none waits.
 func (t *todo) first() (Task, bool) {
 	var first Task
 	found := false
@@ -267,13 +272,13 @@ func (t *todo) first() (Task, bool) {
 	rest := t.end - t.next - t.skipped
 	switch {
 	case rest == 0:
-	case rest <= t.cut.tasks/rest: // few are left: look at them all
+	case rest <= t.cut.tasks/rest: // few are left: search all of them
 		for passed := t.next; passed < t.end; passed++ {
 			if task, ok := t.left(t.position(passed)); ok {
 				less(task)
 			}
 		}
-	default: // many: one of the first numbers is among them
+	default: // many are left: one of the smallest numbers is among them
 		for number := 0; ; number++ {
 			if place, ok := t.ahead(number); ok {
 				if task, ok := t.left(place); ok {

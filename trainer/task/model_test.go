@@ -20,10 +20,10 @@ type record struct {
 	index int64
 }
 
-// model is the dumb queue: it counts every record, and looks through everything.
+// model is a simple queue for comparison: it counts every record, and searches all of its state.
 type model struct {
 	t        *rapid.T
-	q, twin  *Queue // the twin is told the same
+	q, twin  *Queue // the twin gets the same calls
 	policy   Policy
 	shards   []Shard
 	now      time.Time
@@ -91,7 +91,7 @@ func (m *model) epoch() {
 
 func (m *model) worker() int { return rapid.IntRange(0, 3).Draw(m.t, "worker") }
 
-// lease is one of the live ones, if there is one.
+// lease returns a live lease.
 func (m *model) lease() Lease {
 	ids := slices.Sorted(maps.Keys(m.leases))
 	if len(ids) == 0 {
@@ -113,7 +113,7 @@ func (m *model) credit(l Lease, done int64) {
 	}
 }
 
-// upTo is l with so many records done, of which only those of training count.
+// upTo returns l with so many records done. Only those of training count.
 func (l Lease) upTo(done int64) Lease {
 	if l.Kind == Training && done > l.Done {
 		l.Done, l.Returned = done, 0
@@ -222,7 +222,7 @@ func (m *model) lose(w int, progress map[int64]int64, charge string) {
 	}
 }
 
-// same compares leases with the model's.
+// same compares leases with those of the model.
 func (m *model) same(what string, got, want []Lease) {
 	same := func(a, b Lease) bool { return a.ID == b.ID && a.Task == b.Task && a.Worker == b.Worker }
 	if !slices.EqualFunc(got, want, same) {
@@ -230,7 +230,7 @@ func (m *model) same(what string, got, want []Lease) {
 	}
 }
 
-// Overdue lets time pass, and ends the workers that are named then.
+// Overdue lets time pass, and ends the workers that are overdue then.
 func (m *model) Overdue(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "seconds")) * time.Second)
 	at, ok := m.q.Deadline()
@@ -263,7 +263,7 @@ func (m *model) Overdue(t *rapid.T) {
 	}
 }
 
-// Stale reports something about a lease that is not held, or is another's.
+// Stale reports about a lease that is not held, or is held by another worker.
 func (m *model) Stale(t *rapid.T) {
 	id, w := int64(1e6), 0
 	if len(m.settled) > 0 && rapid.Bool().Draw(t, "settled") {
@@ -357,13 +357,13 @@ func (m *model) Export(t *rapid.T) {
 	m.both(func(q *Queue) error { q.Export(0, 0); return nil })
 }
 
-// saved is a model that somebody has kept: what is in it.
+// saved is the content of a checkpoint.
 type saved struct {
 	ledger   ledger.Ledger
 	credited map[record]int // of the epoch after those that are complete
 }
 
-// Save keeps what is credited now, or a little less: who holds a model may be behind, and never has less than in an epoch before.
+// Save makes a checkpoint of what is credited now or a little less: a holder of the model may be behind, by less than an epoch.
 func (m *model) Save(t *rapid.T) {
 	if m.q.TrainingDone() {
 		t.Skip("not in an epoch")
@@ -387,7 +387,7 @@ func (m *model) Save(t *rapid.T) {
 	m.kept = append(m.kept, kept)
 }
 
-// Rewind takes the training back to a model that was kept, now and then, or to the beginning.
+// Rewind sometimes sets the training back to a checkpoint or to the beginning.
 func (m *model) Rewind(t *rapid.T) {
 	if rapid.IntRange(0, 5).Draw(t, "rewind") > 0 {
 		t.Skip("rarely")
@@ -410,7 +410,7 @@ func (m *model) Rewind(t *rapid.T) {
 	}
 }
 
-// Check is what holds after every step.
+// Check tests what holds after every step.
 func (m *model) Check(t *rapid.T) {
 	s := m.q.Stats()
 	if sum := s.Todo + s.Leased + s.Settled; sum != m.total {
@@ -482,7 +482,7 @@ func (m *model) Check(t *rapid.T) {
 	}
 }
 
-// remaining compares what is not settled with the epoch's tasks.
+// remaining compares the tasks that are not settled with those of the epoch.
 func (m *model) remaining(s Stats) {
 	first, n := m.q.Remaining()
 	if n != s.Todo+s.Leased {
@@ -516,7 +516,7 @@ func (m *model) remaining(s Stats) {
 	}
 }
 
-// TestLaws runs the queue beside the model.
+// TestLaws compares the queue with the model after random calls.
 func TestLaws(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)
@@ -552,7 +552,7 @@ func TestLaws(t *testing.T) {
 	})
 }
 
-// TestEveryRecordOnce plays whole jobs with workers that are lost, slow and wrong, to their end.
+// TestEveryRecordOnce runs whole jobs to their end, with workers that are lost, slow, or report wrongly.
 func TestEveryRecordOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := newModel(t)

@@ -6,26 +6,26 @@ import (
 	"math/rand/v2"
 )
 
-// permutation is an order of the numbers from 0 to n-1. Each place of it is computed, so the order of a million tasks
-// costs nothing to make and holds no memory. The zero value orders nothing.
+// permutation is an order of the numbers 0 to n-1. The number at each place is computed, so that the order of a million
+// tasks takes no time to make and no memory. The zero value orders no numbers.
 //
-// It is a Feistel network over a rectangle of rows × columns cells, n or a few more, as square as can be: one round
-// moves every cell within its column, by a distance that depends on the column, the next within its row. Rounds can
-// be undone, so this is a permutation of the cells. A number that lands on a cell beyond n is sent through again
-// (cycle walking), which happens to one in √n of them.
+// It is a Feistel network over a rectangle of rows × columns cells, which is nearly square and has n cells or a few more.
+// One round moves every cell within its column, by a distance that depends on the column; the next round moves it within its
+// row. Every round can be inverted, so this is a permutation of the cells. A number that lands on a cell beyond n goes
+// through the network again (cycle walking), which happens to one in √n of them.
 type permutation struct {
 	n, rows, columns uint64
 	keys             [rounds]uint64
-	shuffled         bool // false: the numbers in their own order
+	shuffled         bool // false: the numbers are in their natural order
 }
 
-// rounds of the network, an even number. Four are enough where round functions are as good as random.
+// rounds is the number of rounds of the network. It is even. Four are enough if the round functions are random.
 const rounds = 8
 
-// plain returns the order of the numbers themselves.
+// plain returns the natural order of n numbers.
 func plain(n int) permutation { return permutation{n: uint64(n)} }
 
-// shuffle returns the order that seed and stream decide.
+// shuffle returns a random order of n numbers, which depends on seed and stream only.
 func shuffle(n int, seed, stream uint64) permutation {
 	p := permutation{n: uint64(n), shuffled: true}
 	p.rows = max(1, uint64(math.Sqrt(float64(n))))
@@ -55,7 +55,7 @@ func (p *permutation) at(place int) int {
 	}
 }
 
-// indexOf returns where a number is: at(place(number)) is number.
+// indexOf returns the place of a number: at(indexOf(number)) is number.
 func (p *permutation) indexOf(number int) int {
 	if !p.shuffled {
 		return number
@@ -73,7 +73,7 @@ func (p *permutation) indexOf(number int) int {
 	}
 }
 
-// around returns x modulo n, for x below 2n.
+// around returns x modulo n, for x < 2n.
 func around(x, n uint64) uint64 {
 	if x >= n {
 		return x - n
@@ -81,7 +81,7 @@ func around(x, n uint64) uint64 {
 	return x
 }
 
-// distance returns a number below n that is as good as random for each key and x. It mixes as splitmix64 does.
+// distance returns a pseudorandom number below n for key and x, by the mixing function of splitmix64.
 func distance(key, x, n uint64) uint64 {
 	x = (x + key) * 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

@@ -32,7 +32,7 @@ func TestPermutation(t *testing.T) {
 	})
 }
 
-// Each order of few numbers comes as often as the others, and each number of many is as often at each place; near to it.
+// All orders of a few numbers are about equally frequent, and each of many numbers is about equally often at each place.
 func TestShuffleIsFair(t *testing.T) {
 	const tries = 24000
 	orders := make(map[string]int)
@@ -68,7 +68,7 @@ func TestShuffleIsFair(t *testing.T) {
 	}
 }
 
-// The cut is what it is when one counts, and so is what fits into a limit.
+// The cut, and the part of it within a limit of records, are the same as when every task is enumerated.
 func TestCut(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var shards []Shard
@@ -108,7 +108,7 @@ func TestCut(t *testing.T) {
 	})
 }
 
-// The barrier of many tasks, under the master's lock, takes no more memory than that of a few.
+// NextEpoch, which the master calls under its lock, takes no more memory for many tasks than for a few.
 func TestNextEpochIsCheap(t *testing.T) {
 	q := newQueue(t, 1e5, Policy{RecordsPerTask: 1, Shuffle: true, MaxRecords: 2e5 + 5e4})
 	for range 2 {

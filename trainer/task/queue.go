@@ -11,53 +11,53 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// Queue is the machine. It is not safe for concurrent use: the shell holds a lock round it.
+// Queue divides records into tasks and leases them. It is not safe for concurrent use: callers guard it with a lock.
 type Queue struct {
 	policy Policy
 	cut    *cut // of the training shards
 
-	epoch  int // 0 with nothing to train on
-	closed bool
-	err    error
+	epoch  int   // the open epoch, from 1; 0 if there is nothing to train on
+	closed bool  // training is done
+	err    error // why the queue failed; nil if it did not
 
-	training    *todo   // this epoch's
-	evaluations []*todo // and predictions, by version, in the order in which they were asked for
+	training    *todo   // of the open epoch
+	evaluations []*todo // evaluations and predictions, one todo per version, in the order of the calls
 	exports     todo
 
 	leases  map[int64]*Lease
-	holders map[int]*holder
-	lastID  int64
-	longest time.Duration // of completed leases, from when the worker began it
+	holders map[int]*holder // by worker
+	lastID  int64           // the number of the last lease
+	longest time.Duration   // the longest completed lease, from when its worker began it
 
-	slow   map[Kind]int // the most that a task of the kind was
-	before map[Kind]int // and the most before the training began anew, if it did
+	slow   map[Kind]int // the highest Task.Slow of each kind
+	before map[Kind]int // the highest Task.Slow of each kind before the last Rewind
 
 	former  int64          // leases up to this number may be announced; 0: none
-	adopted map[int64]bool // those of them that were, held still or not
-	tried   []TriedTask    // tasks that are not asked for yet, as they were before the queue was restored
+	adopted map[int64]bool // the announced leases that were adopted, whether still held or not
+	tried   []TriedTask    // from the snapshot: tasks of evaluations and exports that were not queued again yet
 
-	leased   map[Kind]int // how many of leases
-	trainers int          // holders with a training lease
+	leased   map[Kind]int // number of leases by kind
+	trainers int          // number of holders with a training lease
 	stats    Stats
 }
 
-// holder is a worker with a lease or more.
+// holder is a worker that holds leases.
 type holder struct {
-	leases   []*Lease // in the order of their ids; the worker is at the first
-	training int      // how many of them
-	progress time.Time
-	began    time.Time // with its first lease
+	leases   []*Lease  // in the order of their numbers; the worker works on the first
+	training int       // how many of leases are for training
+	progress time.Time // when the worker last showed progress
+	began    time.Time // when the worker began its first lease
 }
 
-// New makes a queue whose first epoch is open. Shards without records are left out. With no
-// shards at all there is no training to be done: a job that only evaluates.
+// New makes a queue whose first epoch is open. Shards without records are left out. Without shards there is no training, as in
+// a job that only evaluates.
 func New(shards []Shard, p Policy) (*Queue, error) {
 	if err := p.validate(); err != nil {
 		return nil, fmt.Errorf("task policy: %w", err)
 	}
 	for _, s := range shards {
 		if s.Start < 0 || s.Count < 0 {
-			return nil, fmt.Errorf("shard %s: %d records from %d", s.Name, s.Count, s.Start)
+			return nil, fmt.Errorf("shard %s: %d records from %d: want no negative numbers", s.Name, s.Count, s.Start)
 		}
 	}
 	q := &Queue{
@@ -82,7 +82,7 @@ func New(shards []Shard, p Policy) (*Queue, error) {
 	return q, nil
 }
 
-// plan computes what the epochs amount to.
+// plan computes the number of records of all epochs.
 func (q *Queue) plan() {
 	q.stats.Epochs = max(0, q.policy.Epochs)
 	all := int64(q.stats.Epochs) * q.cut.records
@@ -93,7 +93,7 @@ func (q *Queue) plan() {
 	}
 }
 
-// open fills the next epoch, as far as MaxRecords allows. It costs the same for a million tasks as for one.
+// open opens the next epoch, with as many records as MaxRecords allows. Its cost does not depend on the number of tasks.
 func (q *Queue) open() {
 	q.epoch++
 	order := plain(q.cut.tasks)
@@ -110,8 +110,8 @@ func (q *Queue) open() {
 	q.stats.Settled = 0
 }
 
-// Lease gives worker the next task: evaluation and prediction before training, so that a snapshot is held
-// no longer than needed, and the export when all else is settled. False: nothing to do now.
+// Lease leases the next task to a worker. Evaluation and prediction come before training, so that the snapshot of their version
+// is freed soon; the export comes when all else is settled. It returns false if there is no task now.
 func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
 	t, ok := q.nextTask()
 	if !ok {
@@ -124,7 +124,7 @@ func (q *Queue) Lease(worker int, now time.Time) (Lease, bool) {
 	return q.holders[worker].lease(l), true
 }
 
-// hold gives a lease to its worker.
+// hold adds a lease to its worker.
 func (q *Queue) hold(l *Lease, now time.Time) {
 	q.leases[l.ID] = l
 	q.leased[l.Kind]++
@@ -142,6 +142,7 @@ func (q *Queue) hold(l *Lease, now time.Time) {
 	}
 }
 
+// nextTask removes and returns the next task that may be leased now.
 func (q *Queue) nextTask() (Task, bool) {
 	switch {
 	case q.err != nil:
@@ -160,7 +161,7 @@ func (q *Queue) nextTask() (Task, bool) {
 	return Task{}, false
 }
 
-// lease returns what the world sees of l.
+// lease returns a copy of l for callers, with Touched set.
 func (h *holder) lease(l *Lease) Lease {
 	out := *l
 	out.Touched = l.Granted
@@ -170,10 +171,10 @@ func (h *holder) lease(l *Lease) Lease {
 	return out
 }
 
-// Touch notes that done records of the lease's task, those credited before included, are
-// done. Progress is monotone: less than was told before changes nothing, more than
-// the task has is an error. It keeps the worker from being overdue. Of an evaluation nothing is credited by it, nor of
-// an export, whose progress is in any unit.
+// Touch notes progress: done records of the lease's task are done, including those that were credited before the lease.
+// It credits them, and restarts the worker's straggler limit. A done that is not higher than before changes nothing. A done
+// that exceeds the task is an error. Of an evaluation, a prediction or an export nothing is credited; the progress of an
+// export has any unit.
 func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -190,9 +191,9 @@ func (q *Queue) Touch(lease int64, worker int, done int64, now time.Time) error 
 	return nil
 }
 
-// Work notes that a lease is worked on, though no record of it is done: its worker waits for the storage of its data, or looks
-// for its records in a long file. Effort
-// has no measure and rises as long as that is so; less than was told before changes nothing. It keeps the worker from being overdue.
+// Work notes effort on a lease that does not complete records: the worker waits for the storage of its data, or searches a long
+// file for its records. It restarts the worker's straggler limit. Effort has no unit and rises while that lasts; a value that
+// is not higher than before changes nothing.
 func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -205,7 +206,7 @@ func (q *Queue) Work(lease int64, worker int, effort int64, now time.Time) error
 	return nil
 }
 
-// Done settles a lease: every record of its task is done.
+// Done settles a lease, and credits every record of its task.
 func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -220,8 +221,8 @@ func (q *Queue) Done(lease int64, worker int, now time.Time) error {
 	return nil
 }
 
-// Fail takes a lease back whose worker could not do it, and charges the task. The task is
-// tried again after the others; when it failed MaxAttempts times, the queue fails.
+// Fail takes back a lease that failed for the given reason, and charges the task. The task is leased again after the others.
+// After MaxAttempts failures the queue fails.
 func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -232,8 +233,8 @@ func (q *Queue) Fail(lease int64, worker int, reason string, now time.Time) erro
 	return nil
 }
 
-// Return takes a lease back whose worker could not reach the task's data, or where its result is to be written. The task is
-// not charged, and is the next to be leased; when it was returned MaxAttempts times with no progress between, the queue fails.
+// Return takes back a lease whose worker could not reach the storage of the task's data or of its result. The task is not
+// charged, and is leased next. After MaxAttempts returns without progress in between the queue fails.
 func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) error {
 	l, err := q.held(lease, worker)
 	if err != nil {
@@ -251,20 +252,18 @@ func (q *Queue) Return(lease int64, worker int, reason string, now time.Time) er
 	return nil
 }
 
-// Lose takes back every lease of a worker that is gone, and returns them. Progress says, by lease,
-// how many records of the task are known to be done (what the servers have of it);
-// more than that may have been told by Touch, and counts.
+// Lose takes back and returns all leases of a worker that ended. progress gives, by lease, how many records of the task are in
+// the model, as the parameter servers report it. Progress that Touch has noted counts too.
 //
-// charge is empty for a worker that was lost: preempted, deleted, its node gone. Otherwise it
-// is why the worker crashed, and the lease that it was at is charged with it;
-// those that it held in reserve are not.
+// charge is empty if the worker was lost: preempted, deleted, or on a lost node. Otherwise it is the reason of the crash, and
+// the lease that the worker worked on is charged; leases that it held in reserve are not.
 func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now time.Time) []Lease {
 	h := q.holders[worker]
 	if h == nil {
 		return nil
 	}
 	var lost []Lease
-	// Backwards, so that the first lease comes first when they are put in front again.
+	// Backwards, so that the first lease is the next to be leased.
 	held := slices.Clone(h.leases)
 	for i, l := range slices.Backward(held) {
 		q.credit(l, min(l.Records(), progress[l.ID]))
@@ -285,6 +284,7 @@ func (q *Queue) Lose(worker int, progress map[int64]int64, charge string, now ti
 	return lost
 }
 
+// fail charges the task of a lease that was dropped.
 func (q *Queue) fail(l *Lease, reason string) {
 	q.stats.Failed++
 	t := l.Task
@@ -296,6 +296,7 @@ func (q *Queue) fail(l *Lease, reason string) {
 	}
 }
 
+// held returns a lease of a worker, ErrStale if the worker does not hold it.
 func (q *Queue) held(lease int64, worker int) (*Lease, error) {
 	if l := q.leases[lease]; l != nil && l.Worker == worker {
 		return l, nil
@@ -303,7 +304,8 @@ func (q *Queue) held(lease int64, worker int) (*Lease, error) {
 	return nil, ErrStale
 }
 
-// credit raises the records done of l to done. What an evaluation measured is gone with its worker.
+// credit raises the credited records of a training lease to done. Of other kinds nothing is credited: what an unfinished
+// evaluation has measured is lost with its worker.
 func (q *Queue) credit(l *Lease, done int64) {
 	if l.Kind != Training || done <= l.Done {
 		return
@@ -313,6 +315,7 @@ func (q *Queue) credit(l *Lease, done int64) {
 	l.Done, l.Returned = done, 0
 }
 
+// settle counts a task as settled.
 func (q *Queue) settle(l *Lease) {
 	switch l.Kind {
 	case Training:
@@ -322,7 +325,7 @@ func (q *Queue) settle(l *Lease) {
 	}
 }
 
-// drop ends a lease, whatever becomes of its task.
+// drop removes a lease from its worker. The caller decides what happens to its task.
 func (q *Queue) drop(l *Lease, now time.Time) {
 	delete(q.leases, l.ID)
 	q.leased[l.Kind]--
@@ -341,7 +344,7 @@ func (q *Queue) drop(l *Lease, now time.Time) {
 	}
 }
 
-// todo returns where the task of a lease waits when it is taken back.
+// todo returns the list in which the task of a lease waits after it was taken back.
 func (q *Queue) todo(l *Lease) *todo {
 	switch l.Kind {
 	case Export:
@@ -352,7 +355,7 @@ func (q *Queue) todo(l *Lease) *todo {
 	return q.training
 }
 
-// evaluation returns what waits of the evaluation of a version, or of its prediction.
+// evaluation returns the waiting tasks of an evaluation or prediction of a version.
 func (q *Queue) evaluation(kind Kind, version int64) *todo {
 	for _, t := range q.evaluations {
 		if t.like.Kind == kind && t.like.Version == version {
@@ -364,14 +367,14 @@ func (q *Queue) evaluation(kind Kind, version int64) *todo {
 	return t
 }
 
-// Settled reports whether every record of this epoch is credited and no lease of it is out: the
-// barrier. The shell makes the servers apply what they gathered, and calls NextEpoch.
+// Settled reports whether every record of the open epoch is credited and no lease of it is held. The master then has the
+// parameter servers apply the gradients that they have accumulated, and calls NextEpoch.
 func (q *Queue) Settled() bool {
 	return !q.closed && q.training.len() == 0 && q.leased[Training] == 0
 }
 
-// NextEpoch passes the barrier and says whether another epoch was opened; if not, training
-// is done. It panics before the epoch is settled.
+// NextEpoch ends the epoch, and reports whether it opened another; if not, training is done. It panics if the epoch is not
+// settled.
 func (q *Queue) NextEpoch() bool {
 	if !q.Settled() {
 		panic(fmt.Sprintf("task: next epoch before the last is settled: %v", q.Stats()))
@@ -384,10 +387,12 @@ func (q *Queue) NextEpoch() bool {
 	return true
 }
 
-// Rewind takes the training back to where a model is that has what the ledger says: exactly what is not in it is to be
-// done. An empty one begins anew. No lease is held any more, none of before is adopted, and no evaluation or export asked for. Ids of leases go on, so that reports of
-// before are stale. So do the limits that were doubled: where the model is lost each time that a worker is overdue, the
-// training ends all the same. A ledger of another cut is an error, and changes nothing.
+// Rewind sets the training back to a model with the given ledger: exactly the records that are not in the ledger are to be
+// trained on. With an empty ledger the training begins anew.
+//
+// All leases, and all queued evaluations and exports, are dropped, and no earlier lease is adopted any more. Numbers of leases
+// go on, so that earlier reports are stale. Limits that were doubled stay doubled, so that the training ends even if each
+// overdue worker takes the model with it. A ledger that does not fit the shards is an error and changes nothing.
 func (q *Queue) Rewind(l *ledger.Ledger) error {
 	back, err := q.at(l)
 	if err != nil {
@@ -403,7 +408,7 @@ func (q *Queue) Rewind(l *ledger.Ledger) error {
 	return nil
 }
 
-// at makes a queue whose training is where a model is that has what the ledger says, and that holds nothing else.
+// at returns a queue without leases whose training is at the given ledger.
 func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	l = q.cut.settled(l)
 	back := &Queue{policy: q.policy, cut: q.cut, epoch: l.Settled(), training: new(todo)}
@@ -418,12 +423,12 @@ func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	}
 	switch open := l.Epochs(); {
 	case back.stats.Total > 0 && back.epoch > 0 && back.cut.records*int64(back.epoch-1) >= back.stats.Total:
-		return nil, fmt.Errorf("%d epochs are complete, and %d records are all there are", back.epoch, back.stats.Total)
+		return nil, fmt.Errorf("the ledger has %d complete epochs, and the training ends after %d records", back.epoch, back.stats.Total)
 	case len(open) > 1 || len(open) == 1 && open[0] != back.epoch+1:
-		return nil, fmt.Errorf("something of epochs %v is had, and only the first %d are complete", open, back.epoch)
+		return nil, fmt.Errorf("the ledger has records of epochs %v, and only the first %d are complete", open, back.epoch)
 	case back.ended():
 		if len(open) > 0 {
-			return nil, fmt.Errorf("something of epoch %d is had, and there are %d", open[0], back.epoch)
+			return nil, fmt.Errorf("the ledger has records of epoch %d, and the training has %d epochs", open[0], back.epoch)
 		}
 		back.complete()
 		return back, nil
@@ -439,7 +444,8 @@ func (q *Queue) at(l *ledger.Ledger) (*Queue, error) {
 	return back, nil
 }
 
-// Records returns how many records are in a model that has what the ledger says. The error is that it is not of this training.
+// Records returns how many training records are in a model with the given ledger, over all epochs. A ledger that does not fit
+// the shards is an error.
 func (q *Queue) Records(l *ledger.Ledger) (int64, error) {
 	at, err := q.at(l)
 	if err != nil {
@@ -448,7 +454,7 @@ func (q *Queue) Records(l *ledger.Ledger) (int64, error) {
 	return at.stats.Done, nil
 }
 
-// SettledEpochs returns how many epochs are settled and their barriers passed.
+// SettledEpochs returns the number of epochs that NextEpoch has ended.
 func (q *Queue) SettledEpochs() int {
 	if q.closed {
 		return q.epoch
@@ -456,7 +462,7 @@ func (q *Queue) SettledEpochs() int {
 	return max(0, q.epoch-1)
 }
 
-// complete makes the queue be at the end of its last epoch, all of which is done.
+// complete sets the queue to the end of its last epoch, with all records done.
 func (q *Queue) complete() {
 	done := q.stats.Done
 	q.epoch--
@@ -466,20 +472,20 @@ func (q *Queue) complete() {
 	q.training, q.closed = new(todo), true
 }
 
-// ended says that no epoch is to be trained on after this one.
+// ended reports whether no epoch follows the open one.
 func (q *Queue) ended() bool {
 	return q.policy.Epochs > 0 && q.epoch == q.policy.Epochs || q.policy.MaxRecords > 0 && q.stats.Done >= q.policy.MaxRecords
 }
 
-// TrainingDone reports whether the last epoch is settled and its barrier passed. Then is the time
-// for the last evaluation and for Export.
+// TrainingDone reports whether NextEpoch has ended the last epoch. The last evaluation and the export follow.
 func (q *Queue) TrainingDone() bool { return q.closed }
 
-// Finished reports whether nothing is left: training done, evaluations and export settled.
+// Finished reports whether training is done, and all evaluations, predictions and exports are settled.
 func (q *Queue) Finished() bool {
 	return q.err == nil && q.closed && q.evaluating() == 0
 }
 
+// evaluating returns the number of tasks of evaluations, predictions and exports that wait or are leased.
 func (q *Queue) evaluating() int {
 	n := q.exports.len() + q.leased[Evaluation] + q.leased[Prediction] + q.leased[Export]
 	for _, t := range q.evaluations {
@@ -488,24 +494,23 @@ func (q *Queue) evaluating() int {
 	return n
 }
 
-// Err returns why the queue failed, naming the task and the last reason; nil if it did not.
-// A queue that failed leases nothing more; what is leased can still be settled.
+// Err returns why the queue failed, with the task and the last reason, and nil if it did not fail. A failed queue leases no
+// more tasks; held leases can still be settled.
 func (q *Queue) Err() error { return q.err }
 
-// Evaluate queues the evaluation of a version of the model on shards, and returns how many tasks
-// that is. What is measured is the shell's business: Done settles the task,
-// the report that came with it is then the only one for its records.
+// Evaluate queues the evaluation of a version of the model on shards, and returns the number of its tasks. The results are
+// kept by the caller: when Done returns nil, the result that came with the report is the only one for the task's records.
 func (q *Queue) Evaluate(version int64, shards []Shard) int {
 	return q.apply(Task{Kind: Evaluation, Version: version}, shards)
 }
 
-// Predict queues the prediction of shards with a version of the model, and returns how many tasks that is. What a worker writes
-// for a task is there whole when it is Done; who does a task again writes the same.
+// Predict queues the prediction of shards with a version of the model, and returns the number of its tasks. A worker calls Done
+// after it has written the whole result of a task. A task that is repeated writes the same result.
 func (q *Queue) Predict(version int64, shards []Shard) int {
 	return q.apply(Task{Kind: Prediction, Version: version}, shards)
 }
 
-// apply queues tasks like one, of all records of shards.
+// apply queues tasks for all records of shards; like gives their other fields.
 func (q *Queue) apply(like Task, shards []Shard) int {
 	c := cutUp(shards, q.policy.RecordsPerTask)
 	if like.Kind == Prediction {
@@ -520,7 +525,7 @@ func (q *Queue) apply(like Task, shards []Shard) int {
 	return c.tasks
 }
 
-// Withdraw forgets the evaluation of a version, leased or not: the snapshot is gone.
+// Withdraw drops the evaluation of a version with all its leases, because the snapshot of the model is lost.
 func (q *Queue) Withdraw(version int64, now time.Time) {
 	q.evaluations = slices.DeleteFunc(q.evaluations, func(t *todo) bool { return t.like.Kind == Evaluation && t.like.Version == version })
 	q.stats.Measured, q.stats.ToMeasure = 0, 0
@@ -531,15 +536,15 @@ func (q *Queue) Withdraw(version int64, now time.Time) {
 	}
 }
 
-// Export queues the one task that writes the model, or, of so many parts, the one that puts what was predicted together. It is
-// leased when all else is settled.
+// Export queues the task that writes the model or, if parts > 0, the task that joins so many parts of a prediction. It is leased
+// when all else is settled.
 func (q *Queue) Export(version int64, parts int) {
 	q.exports.like = Task{Kind: Export, Version: version, Of: parts}
 	q.exports.later = append(q.exports.later, q.exports.like)
 	q.recall(&q.exports)
 }
 
-// Stats returns the queue as users see it.
+// Stats returns the progress of the queue for display.
 func (q *Queue) Stats() Stats {
 	s := q.stats
 	s.Epoch = q.epoch

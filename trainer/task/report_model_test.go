@@ -2,7 +2,7 @@ package task
 
 import "pgregory.net/rapid"
 
-// What workers report of a lease.
+// Below: the reports of workers about a lease.
 
 func (m *model) Touch(t *rapid.T) {
 	l := m.lease()
@@ -48,7 +48,7 @@ func (m *model) Fail(*rapid.T) {
 	m.end(l)
 }
 
-// Work has a worker wait for its data.
+// Work reports effort: the worker waits for its data.
 func (m *model) Work(t *rapid.T) {
 	l := m.lease()
 	effort := rapid.Int64Range(0, 5).Draw(t, "effort")
@@ -62,7 +62,7 @@ func (m *model) Work(t *rapid.T) {
 	}
 }
 
-// Return gives a lease back, whose task is the next of its kind.
+// Return gives a lease back, and checks that its task is the next of its kind.
 func (m *model) Return(t *rapid.T) {
 	l := m.lease()
 	m.both(func(q *Queue) error { return q.Return(l.ID, l.Worker, "stale file handle", m.now) })

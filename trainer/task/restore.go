@@ -12,21 +12,21 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// Snapshot is what a queue knows beside the ledger and the leases: how often tasks failed, how long they take, and which task is
-// the next in the order. It is a hint: a queue that is restored from an old one, or from none, obeys the same laws. Its size is bounded.
+// Snapshot holds what a queue knows besides the ledger and the leases: how often tasks failed, how long they take, and which
+// task is next. It is a hint: a queue that is restored from an old one, or from none, obeys the same laws. Its size is bounded.
 type Snapshot struct {
 	Epoch    int           `json:"epoch,omitempty"`
-	Place    int           `json:"place,omitempty"`   // in the epoch's order: of the task that is leased next
-	Longest  time.Duration `json:"longest,omitempty"` // of the completed leases
-	Requeued int           `json:"requeued,omitempty"`
-	Failed   int           `json:"failed,omitempty"`
-	Slow     map[Kind]int  `json:"slow,omitempty"`   // the most that a task of the kind was
-	Before   map[Kind]int  `json:"before,omitempty"` // and the most before the last rewind
-	Tried    []TriedTask   `json:"tried,omitempty"`
-	Err      string        `json:"err,omitempty"` // why the queue failed
+	Place    int           `json:"place,omitempty"`    // the place in the epoch's order of the task that is leased next
+	Longest  time.Duration `json:"longest,omitempty"`  // the longest completed lease
+	Requeued int           `json:"requeued,omitempty"` // as in Stats
+	Failed   int           `json:"failed,omitempty"`   // as in Stats
+	Slow     map[Kind]int  `json:"slow,omitempty"`     // the highest Task.Slow of each kind
+	Before   map[Kind]int  `json:"before,omitempty"`   // the highest Task.Slow of each kind before the last rewind
+	Tried    []TriedTask   `json:"tried,omitempty"`    // the tasks that failed, were given back or were slow
+	Err      string        `json:"err,omitempty"`      // why the queue failed
 }
 
-// TriedTask is a task that failed or was given back, or with which a worker was overdue.
+// TriedTask is a task that failed, was given back, or whose worker was overdue. Its fields are those of [Task].
 type TriedTask struct {
 	Kind     Kind  `json:"kind"`
 	Epoch    int   `json:"epoch,omitempty"`
@@ -37,17 +37,17 @@ type TriedTask struct {
 	Slow     int   `json:"slow,omitempty"`
 }
 
-// What a snapshot holds at most.
+// Limits of a snapshot.
 const (
-	mostTried = 400  // tasks: those that failed most often
-	mostErr   = 1000 // bytes of the reason
+	mostTried = 400  // tasks; those that failed most often are kept
+	mostErr   = 1000 // bytes of Err
 )
 
-// Numbers of leases: each incarnation of a master gives out those from incarnation·2³² on, so that none is given out twice. The
-// incarnation is written before anybody hears of it, and nothing else has to be.
+// numbers is how many lease numbers each incarnation of a master has: it gives out those from incarnation·2³² on, so that no
+// number is given out twice. Only the incarnation has to be stored for that.
 const numbers = 1 << 32
 
-// Snapshot returns what [Restore] takes beside a ledger.
+// Snapshot returns the snapshot of the queue, for [Restore].
 func (q *Queue) Snapshot() Snapshot {
 	s := Snapshot{
 		Epoch: q.epoch, Longest: q.longest, Requeued: q.stats.Requeued, Failed: q.stats.Failed,
@@ -82,7 +82,7 @@ func (q *Queue) Snapshot() Snapshot {
 	return s
 }
 
-// validate names everything in a snapshot that cannot be.
+// validate returns an error that names every impossible value of a snapshot.
 func (s *Snapshot) validate() error {
 	var problems []error
 	check := func(ok bool, format string, args ...any) {
@@ -90,36 +90,37 @@ func (s *Snapshot) validate() error {
 			problems = append(problems, fmt.Errorf(format, args...))
 		}
 	}
-	check(s.Epoch >= 0 && s.Place >= 0, "place %d in epoch %d", s.Place, s.Epoch)
-	check(s.Longest >= 0, "a lease that took %v", s.Longest)
-	check(s.Requeued >= 0 && s.Failed >= 0, "%d leases requeued and %d failed", s.Requeued, s.Failed)
+	check(s.Epoch >= 0 && s.Place >= 0, "negative: place %d in epoch %d", s.Place, s.Epoch)
+	check(s.Longest >= 0, "negative: longest lease %v", s.Longest)
+	check(s.Requeued >= 0 && s.Failed >= 0, "negative: %d leases requeued, %d failed", s.Requeued, s.Failed)
 	for _, limits := range []map[Kind]int{s.Slow, s.Before} {
 		for _, kind := range slices.Sorted(maps.Keys(limits)) {
 			n := limits[kind]
-			check(kind >= Training && kind <= Prediction && n >= 0 && n <= maxSlow, "a limit of %v that was doubled %d times", kind, n)
+			check(kind >= Training && kind <= Prediction && n >= 0 && n <= maxSlow, "limit of %v doubled %d times, want 0 to %d of a known kind", kind, n, maxSlow)
 		}
 	}
-	check(len(s.Tried) <= mostTried, "%d tried tasks, more than %d", len(s.Tried), mostTried)
+	check(len(s.Tried) <= mostTried, "%d tried tasks, want at most %d", len(s.Tried), mostTried)
 	for _, t := range s.Tried[:min(len(s.Tried), mostTried)] {
 		check(t.Kind >= Training && t.Kind <= Prediction && t.Number >= 0 && t.Attempts >= 0 && t.Returned >= 0 && t.Slow >= 0 && t.Slow <= maxSlow,
-			"a tried task that cannot be: %+v", t)
+			"impossible tried task %+v", t)
 	}
 	return errors.Join(problems...)
 }
 
-// Restore makes the queue of a master that comes back, as its incarnation from 1: exactly the records that are not in the ledger
-// are to be done. Nothing is leased: workers announce what they hold, see [Queue.Adopt]. No evaluation and no export is asked
-// for. Tasks are taken from the snapshot's place on, and those before it last, since their workers may be about to announce them.
+// Restore makes the queue of a restarted master with the given incarnation, from 1: exactly the records that are not in the
+// ledger are to be trained on. No task is leased; workers announce their leases ([Queue.Adopt]). No evaluation and no export is
+// queued. Tasks are leased from the snapshot's place on. Tasks before that place come last, because their workers may be about
+// to announce them.
 //
-// A ledger of another cut, and a snapshot that cannot be, are errors. Without the snapshot ([Snapshot]{}) all but some patience is
-// restored.
+// A ledger that does not fit the shards, and a snapshot with impossible values, are errors. With an empty snapshot only the
+// counts of attempts, the limits of stragglers and some statistics are lost.
 func Restore(shards []Shard, p Policy, l *ledger.Ledger, s Snapshot, incarnation int) (*Queue, error) {
 	q, err := New(shards, p)
 	if err != nil {
 		return nil, err
 	}
 	if incarnation < 1 || incarnation >= 1<<30 {
-		return nil, fmt.Errorf("restore the training: incarnation %d of the master", incarnation)
+		return nil, fmt.Errorf("restore the training: incarnation %d of the master: want 1 to 2^30-1", incarnation)
 	}
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("restore the training: snapshot of the tasks: %w", err)
@@ -144,7 +145,7 @@ func Restore(shards []Shard, p Policy, l *ledger.Ledger, s Snapshot, incarnation
 	return q, nil
 }
 
-// recall puts the tasks that were tried before the queue was restored behind the others, with what is known of them.
+// recall moves the tasks that were tried before the restart behind the others, and restores their counts.
 func (q *Queue) recall(t *todo) {
 	q.tried = slices.DeleteFunc(q.tried, func(tried TriedTask) bool {
 		if tried.Kind != t.like.Kind || tried.Epoch != t.like.Epoch || tried.Version != t.like.Version {
@@ -158,11 +159,11 @@ func (q *Queue) recall(t *todo) {
 	})
 }
 
-// Adopt takes the word of a worker that it holds the lease of a training task from a master before, and has done so many records
-// of it, those before it included. It returns the lease, which is the worker's again. Told twice it changes nothing.
+// Adopt restores the lease of a training task that a worker announces as granted by an earlier master. done is how many records
+// of the task are done, including those of earlier leases. It returns the lease. A repeated call changes nothing.
 //
-// [ErrStale] is returned if the task is settled, is another's, or if the lease is of a life of the model, or a time, that is over: the
-// worker drops it. Evaluation and export begin again, so their leases are not announced.
+// It returns [ErrStale], upon which the worker drops the lease, if the task is settled or leased to another worker, if the
+// model was rewound since, or after [Queue.Announced]. Leases of evaluations and exports are not announced: those begin again.
 func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now time.Time) (Lease, error) {
 	if l := q.leases[lease]; l != nil && l.Worker == worker && l.Kind == Training && l.Epoch == task.Epoch && l.Number == task.Number {
 		return q.holders[worker].lease(l), q.Touch(lease, worker, done, now)
@@ -188,6 +189,5 @@ func (q *Queue) Adopt(lease int64, worker int, task ledger.Task, done int64, now
 	return q.holders[worker].lease(l), nil
 }
 
-// Announced notes that every worker which lives has announced what it holds. Leases of before that nobody has announced are
-// nobody's, and are not adopted any more.
+// Announced notes that every live worker has announced its leases. Other leases of earlier masters are not adopted any more.
 func (q *Queue) Announced() { q.former, q.adopted = 0, nil }

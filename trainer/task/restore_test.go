@@ -17,13 +17,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/ledger"
 )
 
-// orphan is a lease of a master that is gone, and what its worker knows to be done of it.
+// orphan is a lease of an earlier master, with the progress that its worker knows.
 type orphan struct {
 	Lease
 	knows int64
 }
 
-// hint is a snapshot that was written, and what the model had then.
+// hint is a stored snapshot, with the state of the model at that time.
 type hint struct {
 	Snapshot
 	charged, returned map[string]int
@@ -34,10 +34,10 @@ func (m *model) hint() hint {
 	return hint{m.q.Snapshot(), maps.Clone(m.charged), maps.Clone(m.returned), m.fatal}
 }
 
-// Hint keeps a snapshot, which is older than the master's end then.
+// Hint stores a snapshot, which is older than the master's end.
 func (m *model) Hint(*rapid.T) { m.hints = append(m.hints, m.hint()) }
 
-// Restart ends the master, and has another come back with what the model is known to have, and with a hint that may be old.
+// Restart replaces the master by another that has the ledger of the model, and a hint that may be old.
 func (m *model) Restart(t *rapid.T) {
 	if rapid.IntRange(0, 3).Draw(t, "restart") > 0 {
 		t.Skip("rarely")
@@ -49,7 +49,7 @@ func (m *model) Restart(t *rapid.T) {
 	}
 }
 
-// restart has another master come back. Of each leased task more may be in the model than was credited.
+// restart replaces the master. More of each leased task may be in the model than was credited.
 func (m *model) restart(h hint, ahead func(rest int64) int64) {
 	l := m.inModel(ahead)
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
@@ -78,7 +78,7 @@ func (m *model) restart(h hint, ahead func(rest int64) int64) {
 	}
 }
 
-// inModel returns the ledger of a model that has what is credited, and of leased tasks perhaps more, which is credited then.
+// inModel returns the ledger of a model that has all credited records and perhaps more of leased tasks, and credits those.
 func (m *model) inModel(ahead func(rest int64) int64) *ledger.Ledger {
 	l := new(ledger.Ledger)
 	epoch := m.q.Stats().Epoch
@@ -114,7 +114,7 @@ func (m *model) prefix(t Task) (n int64) {
 	return n
 }
 
-// holder returns the worker with a lease of a training task, -1 if none has one.
+// holder returns the worker that holds a lease of a training task, -1 if none does.
 func (m *model) holder(t Task) int {
 	for _, l := range m.leases {
 		if l.Kind == Training && l.Number == t.Number {
@@ -124,7 +124,7 @@ func (m *model) holder(t Task) int {
 	return -1
 }
 
-// Announce has a worker announce a lease of a master before, for the first time or again.
+// Announce announces a lease of an earlier master, for the first time or again.
 func (m *model) Announce(t *rapid.T) {
 	if len(m.orphans) == 0 {
 		t.Skip("nothing is held from before")
@@ -175,7 +175,7 @@ func (m *model) announce(o orphan) {
 	m.settled = slices.DeleteFunc(m.settled, func(l Lease) bool { return l.ID == o.ID })
 }
 
-// AnnounceImpossible tells what no worker can have.
+// AnnounceImpossible announces leases that no worker can have.
 func (m *model) AnnounceImpossible(t *rapid.T) {
 	if m.q.TrainingDone() {
 		t.Skip("not in an epoch")
@@ -200,7 +200,7 @@ func (m *model) AnnounceImpossible(t *rapid.T) {
 	}
 }
 
-// Announced ends the time in which leases of before are adopted.
+// Announced ends the time in which leases of earlier masters are adopted.
 func (m *model) Announced(t *rapid.T) {
 	if rapid.IntRange(0, 5).Draw(t, "all have announced") > 0 {
 		t.Skip("rarely")
@@ -210,7 +210,8 @@ func (m *model) Announced(t *rapid.T) {
 	m.closed = true
 }
 
-// Replace has a master come back that knows all, and to which all announce what they hold: it acts as the one before.
+// Replace replaces the master by one with the newest snapshot, to which all workers announce their leases. It acts as the one
+// before (law 13).
 func (m *model) Replace(t *rapid.T) {
 	for _, id := range slices.Sorted(maps.Keys(m.leases)) {
 		if l := m.leases[id]; l.Kind != Training || l.Done == l.Records() { // those are due again, or settled
@@ -252,8 +253,8 @@ func (m *model) Replace(t *rapid.T) {
 	}
 }
 
-// TestRestoreOfAnEpochThatNobodyHasSettled holds that an epoch is complete of which all is had, whoever has heard of it, and no other.
-func TestRestoreOfAnEpochThatNobodyHasSettled(t *testing.T) {
+// TestRestoreSettlesCompleteEpochs restores ledgers with epochs that are not marked complete: those with all tasks are settled.
+func TestRestoreSettlesCompleteEpochs(t *testing.T) {
 	shards, p := []Shard{{"train", 0, 95}}, Policy{RecordsPerTask: 10, Epochs: 9}
 	var l ledger.Ledger
 	l.Settle(2)
@@ -269,12 +270,12 @@ func TestRestoreOfAnEpochThatNobodyHasSettled(t *testing.T) {
 		t.Errorf("%d epochs are settled, %+v", q.SettledEpochs(), s)
 	}
 	l.Add(ledger.Task{Epoch: 6, Number: 0}, 10, 10)
-	if _, err := Restore(shards, p, &l, Snapshot{}, 2); err == nil || !strings.Contains(err.Error(), "something of epochs [5 6] is had, and only the first 4 are complete") {
+	if _, err := Restore(shards, p, &l, Snapshot{}, 2); err == nil || !strings.Contains(err.Error(), "the ledger has records of epochs [5 6], and only the first 4 are complete") {
 		t.Errorf("two epochs of which something is missing: %v", err)
 	}
 }
 
-// TestRestoreRefuses holds that nothing impossible is restored, and that who reads of it knows why.
+// TestRestoreRefuses checks that impossible snapshots are refused, with errors that say why.
 func TestRestoreRefuses(t *testing.T) {
 	shards, p := []Shard{{"train", 0, 100}}, Policy{RecordsPerTask: 10, Epochs: 2}
 	var other ledger.Ledger
@@ -285,13 +286,14 @@ func TestRestoreRefuses(t *testing.T) {
 		incarnation int
 		want        string
 	}{
-		{new(ledger.Ledger), Snapshot{}, 0, "restore the training: incarnation 0 of the master"},
-		{&other, Snapshot{}, 1, "rewind the training: 5 epochs are complete, and 200 records are all there are"},
+		{new(ledger.Ledger), Snapshot{}, 0, "restore the training: incarnation 0 of the master: want 1 to 2^30-1"},
+		{&other, Snapshot{}, 1, "rewind the training: the ledger has 5 complete epochs, and the training ends after 200 records"},
 		{new(ledger.Ledger), Snapshot{Place: -1, Longest: -1, Failed: -1, Slow: map[Kind]int{9: 1, Training: 7}, Tried: []TriedTask{{}}}, 1,
-			"restore the training: snapshot of the tasks: place -1 in epoch 0\na lease that took -1ns\n0 leases requeued and -1 failed\n" +
-				"a limit of training that was doubled 7 times\na limit of Kind(9) that was doubled 1 times\n" +
-				"a tried task that cannot be: {Kind:Kind(0) Epoch:0 Version:0 Number:0 Attempts:0 Returned:0 Slow:0}"},
-		{new(ledger.Ledger), Snapshot{Tried: make([]TriedTask, mostTried+1)}, 1, "401 tried tasks, more than 400"},
+			"restore the training: snapshot of the tasks: negative: place -1 in epoch 0\nnegative: longest lease -1ns\n" +
+				"negative: 0 leases requeued, -1 failed\nlimit of training doubled 7 times, want 0 to 6 of a known kind\n" +
+				"limit of Kind(9) doubled 1 times, want 0 to 6 of a known kind\n" +
+				"impossible tried task {Kind:Kind(0) Epoch:0 Version:0 Number:0 Attempts:0 Returned:0 Slow:0}"},
+		{new(ledger.Ledger), Snapshot{Tried: make([]TriedTask, mostTried+1)}, 1, "401 tried tasks, want at most 400"},
 	} {
 		_, err := Restore(shards, p, tt.ledger, tt.snapshot, tt.incarnation)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -300,7 +302,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsBounded holds that a snapshot fits into 64 KiB, and keeps those that failed most.
+// TestSnapshotIsBounded checks that a snapshot fits into 64 KiB, and keeps the tasks that failed most often.
 func TestSnapshotIsBounded(t *testing.T) {
 	shards := []Shard{{strings.Repeat("x", 5000), 1 << 50, 1e9}}
 	q, err := New(shards, Policy{RecordsPerTask: 1, Epochs: 9, MaxAttempts: 1 << 30})
@@ -330,8 +332,8 @@ func TestSnapshotIsBounded(t *testing.T) {
 	}
 }
 
-// A task that failed before the restart is tried after the others, and the place in the order is kept, so that tasks which workers are
-// about to announce are not given to others first.
+// A task that failed before the restart is leased after the others, and the place in the order is kept, so that tasks which
+// workers are about to announce are not leased to others first.
 func TestRestoredOrder(t *testing.T) {
 	q := newQueue(t, 6, Policy{RecordsPerTask: 1, Epochs: 1})
 	for range 4 {
@@ -355,7 +357,7 @@ func TestRestoredOrder(t *testing.T) {
 	}
 }
 
-// FuzzRestore restores what anybody may have written: whatever it is, all records are trained on once.
+// FuzzRestore restores any snapshot: it is refused, or all records are trained on once.
 func FuzzRestore(f *testing.F) {
 	for _, s := range []Snapshot{
 		{},

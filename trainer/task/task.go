@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// Kind is what is to be done with a task's records.
+// Kind is what a worker does with the records of a task.
 type Kind int
 
 const (
 	Training   Kind = iota + 1
-	Evaluation      // measure the model on them
-	Export          // write the model, or put the parts of a prediction together; such a task has no records
-	Prediction      // write the model's outputs for them
+	Evaluation      // measure the model on the records
+	Export          // write the model, or join the parts of a prediction; such a task has no records
+	Prediction      // write the model's outputs for the records
 )
 
 func (k Kind) String() string {
@@ -32,33 +32,32 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", int(k))
 }
 
-// Shard is the records [Start, Start+Count) of one named source: a file, a table's partition.
+// Shard is the records [Start, Start+Count) of a named source, for example a file.
 type Shard struct {
 	Name         string
 	Start, Count int64
 }
 
-// Block is where the records [First, First+Records) of a shard are: in the Size bytes of its file from Offset on, which are
-// read at once.
+// Block is the position of the records [First, First+Records) of a shard: the Size bytes of its file from Offset on. A block is
+// read as a whole.
 type Block struct{ First, Records, Offset, Size int64 }
 
-// Task is the records [Start, End) of one shard, the unit that is leased.
-// Its records are taken in the order that [Policy.Order] gives.
+// Task is the records [Start, End) of one shard, the unit that is leased. A worker takes them in the order of [Policy.Order].
 type Task struct {
 	Kind       Kind
-	Number     int // in the unshuffled cut of all the shards, from 0: the same in every epoch
-	Of         int // prediction: how many tasks there are; export: how many parts are to be put together, 0 to write the model
-	Shard      string
+	Number     int    // index of the task among those of all shards, unshuffled, from 0: the same in every epoch
+	Of         int    // prediction: the number of tasks; export: the number of parts to join, 0 to write the model
+	Shard      string // name of the shard
 	Start, End int64
-	Done       int64 // records, in that order, that are credited already: begin after them
+	Done       int64 // number of records, in the order of [Policy.Order], that are credited: the worker begins after them
 	Epoch      int   // from 1; training only
-	Version    int64 // evaluation, prediction and export: which version of the model, 0 as it stands
-	Attempts   int   // leases of it that failed and were charged
-	Slow       int   // how often a worker was overdue with it; each time doubles the limit
-	Returned   int   // how often in a row, without progress, it was given back as its data could not be reached
+	Version    int64 // the version of the model for evaluation, prediction and export; 0: the newest
+	Attempts   int   // number of leases that failed and were charged
+	Slow       int   // how often a worker was overdue during the task; each time doubles the limit
+	Returned   int   // how often in a row, without progress, the task was given back because its data could not be reached
 }
 
-// Records returns the number of its records, the credited ones included.
+// Records returns the number of records, credited ones included.
 func (t Task) Records() int64 { return t.End - t.Start }
 
 func (t Task) String() string {
@@ -71,37 +70,39 @@ func (t Task) String() string {
 	return fmt.Sprintf("%v on records [%d, %d) of %s, epoch %d", t.Kind, t.Start, t.End, t.Shard, t.Epoch)
 }
 
-// Lease is one worker's hold on one task. A worker takes its leases in the order of their ids.
+// Lease is the right of one worker to a task. A worker works on its leases in the order of their numbers.
 type Lease struct {
-	ID     int64
+	ID     int64 // the number of the lease
 	Worker int
 	Task
 	Granted time.Time
-	shown   int64     // the most progress that its worker has told
-	effort  int64     // the most effort that it has told
-	Touched time.Time // when its worker last showed progress on any of its leases, or Granted
+	shown   int64     // the highest progress reported
+	effort  int64     // the highest effort reported
+	Touched time.Time // when the worker last showed progress on any of its leases; Granted if it did not
 }
 
-// ErrStale is returned for a report about a lease that the worker does not hold (any more):
-// it was settled before, or taken back. Nothing was changed; the worker drops the task and goes on.
+// ErrStale is returned for a report about a lease that the worker does not hold, because it was settled or taken back. The
+// report changes nothing; the worker drops the lease and goes on.
 var ErrStale = errors.New("lease is not held")
 
-// Policy is how a queue behaves. The worker needs Shuffle and Seed of it, for [Policy.Order].
+// Policy configures a queue. Workers need its Shuffle and Seed, for [Policy.Order].
 type Policy struct {
-	RecordsPerTask int64         // length of a task; the last one of a shard may be shorter
-	Epochs         int           // passes over the training shards; <= 0: without end
-	MaxAttempts    int           // how often a task may fail, charged, or be returned in a row, before the queue fails; 0: 3
-	Timeout        time.Duration // the least time without progress that makes a straggler; 0: there are none
-	Shuffle        bool          // order of tasks, and of records within a task, differs by epoch
-	Seed           uint64        // decides that order
-	MaxRecords     int64         // training ends after so many records, epochs notwithstanding; 0: no limit
+	RecordsPerTask int64         // records of a task; the last task of a shard may have fewer
+	Epochs         int           // passes over the training shards; <= 0: no limit
+	MaxAttempts    int           // number of failures, or of returns in a row, of one task that fails the queue; 0: 3
+	Timeout        time.Duration // a worker is a straggler only after at least this time without progress; 0: never
+	Shuffle        bool          // shuffle tasks, and records within a task, differently in each epoch
+	Seed           uint64        // of the shuffled order
+	MaxRecords     int64         // training ends after this number of records, whatever Epochs says; 0: no limit
 }
 
-// stragglerFactor times the longest completed lease is what a lease may take without progress, if Timeout is less.
+// stragglerFactor times the longest completed lease is the limit of a lease without progress, if Timeout is less.
 const stragglerFactor = 3
 
-// maxSlow is how often the limit of a task is doubled at most: 64 times the limit is for ever.
+// maxSlow is how often the limit of a task is doubled at most, to 64 times the limit.
 const maxSlow = 6
+
+// validate returns an error that names every field with an impossible value.
 
 func (p Policy) validate() error {
 	var problems []error
@@ -120,10 +121,9 @@ func (p Policy) validate() error {
 	return errors.Join(problems...)
 }
 
-// Order returns the indices of the task's records, all of them, in the order in which
-// a worker takes them; a worker begins at [t.Done:]. It depends on Shuffle, Seed
-// and the task's epoch, shard and range only, so whoever gets the rest of a lost
-// lease goes on where the other one was. Only training is shuffled.
+// Order returns the indices of all records of a task in the order in which workers take them; a worker begins at [t.Done:].
+// The order depends only on Shuffle, Seed and the task's epoch, shard and range, so that the next worker of a lost lease goes
+// on where the other one was. Only training is shuffled.
 func (p Policy) Order(t Task) []int64 {
 	order := make([]int64, t.Records())
 	for i := range order {
@@ -138,23 +138,29 @@ func (p Policy) Order(t Task) []int64 {
 	return order
 }
 
-// Stats is a queue as users see it.
+// Stats is the progress of a queue.
 type Stats struct {
-	Epoch, Epochs int // Epoch from 1; Epochs 0: without end
+	Epoch  int // the open epoch, from 1
+	Epochs int // number of epochs; 0: no limit
 
-	Done, Total int64 // training records credited and planned, over all epochs; Total 0: without end
-	Skipped     int64 // records of the epochs that MaxRecords leaves out, on purpose
+	Done    int64 // training records credited, over all epochs
+	Total   int64 // training records of all epochs; 0: no limit
+	Skipped int64 // records of all epochs beyond MaxRecords
 
-	EpochDone, EpochTotal int64 // records of this epoch
+	EpochDone  int64 // records credited of the open epoch
+	EpochTotal int64 // records of the open epoch
 
-	Todo, Leased, Settled int // training tasks of this epoch; their sum is constant within it
+	Todo    int // training tasks of the open epoch that wait; Todo + Leased + Settled is constant within an epoch
+	Leased  int // training tasks of the open epoch that are leased
+	Settled int // training tasks of the open epoch that are settled
 
-	Evaluating int // evaluation, prediction and export tasks that are waiting or leased
+	Evaluating int // evaluation, prediction and export tasks that wait or are leased
 
-	Measured, ToMeasure int64 // records of the last evaluation or prediction: done, and all of them
+	Measured  int64 // records done of the last evaluation or prediction
+	ToMeasure int64 // records of the last evaluation or prediction
 
-	Requeued int // leases taken back from lost workers and stragglers, and those that were given back
-	Failed   int // leases that failed and were charged
+	Requeued int // number of leases that were lost, withdrawn from stragglers, or given back
+	Failed   int // number of leases that failed and were charged
 }
 
 func (s Stats) String() string {

@@ -110,7 +110,7 @@ func TestNewRefuses(t *testing.T) {
 			"task policy: records per task must be positive, not 0\nattempts must not be negative, not -1\n" +
 				"timeout must not be negative, not -1ns\nrecord limit must not be negative, not -1"},
 		{[]Shard{{"a", 0, 0}}, ok, "training data has no records"},
-		{[]Shard{{"a", -1, 5}}, ok, "shard a: 5 records from -1"},
+		{[]Shard{{"a", -1, 5}}, ok, "shard a: 5 records from -1: want no negative numbers"},
 	} {
 		if _, err := New(tt.shards, tt.policy); err == nil || err.Error() != tt.want {
 			t.Errorf("New(%v, %+v): %v, want %s", tt.shards, tt.policy, err, tt.want)
@@ -135,7 +135,7 @@ func TestMaxRecords(t *testing.T) {
 		{2, 130, 130, 70, 1},
 		{2, 100, 100, 100, 4},
 		{2, 45, 45, 155, 2},
-		{0, 250, 250, 0, 2}, // endless but for the limit
+		{0, 250, 250, 0, 2}, // only MaxRecords ends it
 	} {
 		q := newQueue(t, 100, Policy{RecordsPerTask: 30, Epochs: tt.epochs, MaxRecords: tt.limit})
 		var tasks int
@@ -166,7 +166,7 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// A lost lease goes on where it was, first of all, and never charged.
+// The task of a lost lease is leased next, begins after the credited records, and is not charged.
 func TestLost(t *testing.T) {
 	q := newQueue(t, 100, Policy{RecordsPerTask: 10, Epochs: 1})
 	for range 10 {
@@ -181,7 +181,7 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// Only the lease that a worker was at is charged with its crash.
+// Only the lease that a worker worked on is charged with its crash.
 func TestCrash(t *testing.T) {
 	q := newQueue(t, 30, Policy{RecordsPerTask: 10, Epochs: 1, MaxAttempts: 2})
 	for range 2 {
@@ -225,7 +225,7 @@ func TestStragglers(t *testing.T) {
 	if _, ok := q.Deadline(); ok {
 		t.Fatal("deadline without leases")
 	}
-	a, b := lease(t, q, 0, at(0)), lease(t, q, 0, at(1)) // b is in reserve
+	a, b := lease(t, q, 0, at(0)), lease(t, q, 0, at(1)) // b is held in reserve
 	deadline(10)
 	must(t, q.Touch(a.ID, 0, 5, at(4)))
 	deadline(14)
@@ -262,7 +262,7 @@ func TestStragglers(t *testing.T) {
 	}
 }
 
-// A lease in reserve is timed from when its worker came to it.
+// The time of a lease held in reserve counts from when its worker begins it.
 func TestReserveIsNotSlow(t *testing.T) {
 	q := newQueue(t, 100, Policy{RecordsPerTask: 10, Timeout: time.Second})
 	a, b := lease(t, q, 0, at(0)), lease(t, q, 0, at(0))
@@ -295,7 +295,7 @@ func TestEvaluationFirstExportLast(t *testing.T) {
 	}
 	q.Withdraw(50, start)
 	if err := q.Done(e.ID, 1, start); !errors.Is(err, ErrStale) {
-		t.Fatalf("report of what was withdrawn: %v", err)
+		t.Fatalf("report about a withdrawn lease: %v", err)
 	}
 	for range 2 {
 		must(t, q.Done(lease(t, q, 1, start).ID, 1, start))
@@ -325,7 +325,7 @@ func TestEvaluationFirstExportLast(t *testing.T) {
 	}
 }
 
-// What is predicted is told as tasks of so many, and counted when they are done; the parts are put together when all of them are.
+// Tasks of a prediction know their number and how many there are. Their parts are joined when all are done.
 func TestPrediction(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10})
 	must(t, err)
@@ -342,7 +342,7 @@ func TestPrediction(t *testing.T) {
 		all = append(all, l)
 	}
 	must(t, q.Touch(all[0].ID, 0, 9, start))
-	q.Lose(0, nil, "", start) // with the part that it has not written
+	q.Lose(0, nil, "", start) // before it has written its part
 	must(t, q.Done(all[1].ID, 1, start))
 	must(t, q.Done(all[2].ID, 2, start))
 	again := lease(t, q, 1, start)
@@ -382,7 +382,7 @@ func TestStatsString(t *testing.T) {
 	}
 }
 
-// BenchmarkLease is one lease, granted, kept and settled, of a million tasks with 100 workers.
+// BenchmarkLease grants, touches and settles one lease of a million tasks with 100 workers.
 func BenchmarkLease(b *testing.B) {
 	q := newQueue(b, 1e6, Policy{RecordsPerTask: 1, Shuffle: true, Timeout: time.Minute})
 	var held [100]int64
@@ -419,7 +419,7 @@ func TestRewindToTheBeginning(t *testing.T) {
 		t.Errorf("afterwards: %v", s)
 	}
 	if err := q.Done(measured.ID, 1, at(3)); !errors.Is(err, ErrStale) {
-		t.Errorf("a report of before: %v", err)
+		t.Errorf("a report from before the rewind: %v", err)
 	}
 	if floor := q.Floor(); floor != measured.ID+1 {
 		t.Errorf("floor %d after lease %d", floor, measured.ID)
@@ -443,7 +443,7 @@ func TestRewindToTheBeginning(t *testing.T) {
 	}
 }
 
-// A task's number is its place in the unshuffled cut, whatever the epoch and whoever had it before.
+// A task's number is its index in the unshuffled cut, in every epoch and for every worker.
 func TestNumbers(t *testing.T) {
 	for _, shuffle := range []bool{false, true} {
 		q, err := New([]Shard{{"a", 5, 7}, {"b", 0, 3}}, Policy{RecordsPerTask: 3, Epochs: 2, Shuffle: shuffle, Seed: 5})
@@ -469,7 +469,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A task that needs longer than the limit until it shows progress ends all the same: who gets it next has twice the time.
+// A task that needs longer than the limit before it shows progress ends too: each further worker has twice the time.
 func TestSlowTaskEnds(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now, need := start, 125*time.Second
@@ -495,7 +495,7 @@ func TestSlowTaskEnds(t *testing.T) {
 	}
 }
 
-// That the training begins anew takes nothing of it back: who alone has the model takes it away each time that it is overdue.
+// A rewind keeps doubled limits: an overdue worker that alone has the model causes a rewind each time.
 func TestSlowExportEnds(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now := start
@@ -515,7 +515,7 @@ func TestSlowExportEnds(t *testing.T) {
 	}
 }
 
-// However often it is lost so, the limit has an end.
+// The limit stops doubling at 64 times.
 func TestLimitIsBounded(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	now := start
@@ -533,7 +533,7 @@ func TestLimitIsBounded(t *testing.T) {
 	}
 }
 
-// Evaluation and export show progress too, of which nothing is credited: who gets them next begins anew.
+// Progress of an evaluation and an export keeps the worker from being overdue and is not credited: the next worker begins again.
 func TestProgressWithoutCredit(t *testing.T) {
 	q, err := New(nil, Policy{RecordsPerTask: 10, Timeout: 10 * time.Second})
 	must(t, err)
@@ -550,7 +550,7 @@ func TestProgressWithoutCredit(t *testing.T) {
 		if deadline, _ := q.Deadline(); !deadline.Equal(at(16)) {
 			t.Errorf("%v: deadline after %v", kind, deadline.Sub(start))
 		}
-		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) { // of an export it is bytes
+		if err := q.Touch(l.ID, 0, 1<<40, at(6)); (err == nil) != (kind == Export) { // of an export: bytes
 			t.Errorf("%v: %v for much", kind, err)
 		}
 		if lost := q.Lose(0, map[int64]int64{l.ID: 9}, "", at(7)); len(lost) != 1 || lost[0].Done != 0 {
@@ -567,7 +567,7 @@ func TestProgressWithoutCredit(t *testing.T) {
 	}
 }
 
-// Effort that rises keeps a worker from being overdue; that which stays does not.
+// Effort that rises keeps a worker from being overdue; constant effort does not.
 func TestEffort(t *testing.T) {
 	q := newQueue(t, 10, Policy{RecordsPerTask: 10, Epochs: 1, Timeout: 10 * time.Second})
 	l := lease(t, q, 0, at(0))

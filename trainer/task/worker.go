@@ -6,14 +6,13 @@ import (
 	"time"
 )
 
-// Holders returns the number of workers that hold a training lease: what the servers can
-// expect gradients from.
+// Holders returns the number of workers that hold a training lease, from which the parameter servers may expect gradients.
 func (q *Queue) Holders() int { return q.trainers }
 
-// Workers returns who holds a lease, in order.
+// Workers returns the workers that hold a lease, sorted.
 func (q *Queue) Workers() []int { return slices.Sorted(maps.Keys(q.holders)) }
 
-// Held returns the leases of a worker, in the order of their ids.
+// Held returns the leases of a worker, in the order of their numbers.
 func (q *Queue) Held(worker int) []Lease {
 	h := q.holders[worker]
 	if h == nil {
@@ -26,8 +25,8 @@ func (q *Queue) Held(worker int) []Lease {
 	return held
 }
 
-// Floor returns the least id of a lease that is held, or that will be: nobody works on those below it any more. While workers
-// announce what they hold from before, it is the first of all.
+// Floor returns the smallest number of a lease that is held or will be granted: no worker works on a lease below it. Before
+// [Queue.Announced] it returns 1.
 func (q *Queue) Floor() int64 {
 	if q.former > 0 {
 		return 1
@@ -39,11 +38,11 @@ func (q *Queue) Floor() int64 {
 	return floor
 }
 
-// Overdue names the workers that showed no progress for too long, and gives each twice as much time again. It takes
-// nothing: the shell ends such a worker, and tells by Lose how far it came.
+// Overdue returns the workers that have shown no progress for longer than their limit, and doubles the limit of their tasks. It
+// takes no lease back: the master ends such a worker and calls Lose.
 //
-// Too long is max(Timeout, 3 × the longest completed lease), doubled for each time that a worker was named while it was at
-// this task, up to 64 times that. So a task ends that is slow for everybody, as where the first minibatch takes long.
+// The limit is max(Timeout, 3 × the longest completed lease), doubled each time that a worker was overdue during the task, up
+// to 64 times. So a task that is slow for every worker ends too, for example if the first minibatch takes long.
 func (q *Queue) Overdue(now time.Time) []int {
 	var workers []int
 	for _, worker := range slices.Sorted(maps.Keys(q.holders)) {
@@ -59,14 +58,14 @@ func (q *Queue) Overdue(now time.Time) []int {
 	return workers
 }
 
-// Excuse gives every worker the time for its task again, from now: what they waited for was away.
+// Excuse restarts the limit of every worker, because something that they waited for was not available.
 func (q *Queue) Excuse(now time.Time) {
 	for _, h := range q.holders {
 		h.progress = now
 	}
 }
 
-// Deadline returns when Overdue has somebody to name next, if nothing happens before.
+// Deadline returns the earliest time at which Overdue will return a worker if nothing happens before; false: never.
 func (q *Queue) Deadline() (time.Time, bool) {
 	var first time.Time
 	found := false
@@ -78,6 +77,7 @@ func (q *Queue) Deadline() (time.Time, bool) {
 	return first, found
 }
 
+// expiry returns when a worker becomes overdue; false: never.
 func (q *Queue) expiry(h *holder) (time.Time, bool) {
 	if q.policy.Timeout <= 0 {
 		return time.Time{}, false
@@ -86,7 +86,7 @@ func (q *Queue) expiry(h *holder) (time.Time, bool) {
 	return h.progress.Add(limit << h.leases[0].Slow), true
 }
 
-// Remaining returns how many training tasks of this epoch are not settled, and the one of the least number among them.
+// Remaining returns the number of training tasks of the open epoch that are not settled, and the one with the smallest number.
 func (q *Queue) Remaining() (first Task, tasks int) {
 	first, found := q.training.first()
 	for _, l := range q.leases {
