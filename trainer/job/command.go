@@ -3,7 +3,6 @@ package job
 import (
 	"errors"
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -49,8 +48,9 @@ func Parse(t Type, settings []string) (*Command, error) {
 	c.settleCommand(&p)
 	c.finish(&p)
 	c.refuseLater(&p)
-	p = append(p, c.missing(p)...)
-	c.note()
+	p = append(p, c.invalid(p)...)
+	c.notePathsOffVolumes()
+	c.noteFlagsWithoutEffect()
 	return c, p.err()
 }
 
@@ -173,8 +173,8 @@ func (c *Command) refuseLater(p *problems) {
 	}
 }
 
-// missing is what Validate finds, but for flags that p complains of already.
-func (c *Command) missing(p problems) problems {
+// invalid returns what Validate finds, but for settings that p complains of already.
+func (c *Command) invalid(p problems) problems {
 	all := c.Job.validate()
 	if c.Runtime == "kubernetes" {
 		all = append(all, c.Job.validateCluster()...)
@@ -182,8 +182,8 @@ func (c *Command) missing(p problems) problems {
 	return slices.DeleteFunc(all, func(o *Problem) bool { return p.has(o.about) })
 }
 
-// note says which of the given flags do nothing here.
-func (c *Command) note() {
+// noteFlagsWithoutEffect notes which of the given flags do nothing here.
+func (c *Command) noteFlagsWithoutEffect() {
 	var here, cluster, gone, idle []string
 	for _, f := range c.given {
 		switch {
@@ -199,12 +199,6 @@ func (c *Command) note() {
 			gone = append(gone, fmt.Sprintf("--%s (%s)", f.Name, f.Usage))
 		}
 	}
-	if c.Runtime == "kubernetes" && c.Job.OutputInPod() {
-		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", c.Job.Output))
-	}
-	if c.Runtime == "kubernetes" {
-		c.noteData()
-	}
 	if len(here) > 0 {
 		c.Notes = append(c.Notes, "no effect on Kubernetes, where it is always so: "+strings.Join(here, ", "))
 	}
@@ -219,9 +213,15 @@ func (c *Command) note() {
 	}
 }
 
-// noteData says which data no volume brings. What --cluster_spec mounts is not known yet.
-func (c *Command) noteData() {
+// notePathsOffVolumes notes which paths of a job on a cluster are on none of its volumes. What --cluster_spec mounts is not known yet.
+func (c *Command) notePathsOffVolumes() {
 	j := c.Job
+	if c.Runtime != "kubernetes" {
+		return
+	}
+	if j.OutputInPod() {
+		c.Notes = append(c.Notes, fmt.Sprintf("--output=%s is on no --volume: it is gone with the pod that writes it", j.Output))
+	}
 	if c.ClusterSpec != "" || j.ClusterSpecJSON != "" {
 		return
 	}
@@ -297,13 +297,4 @@ func Distance(a, b string) int {
 		}
 	}
 	return row[len(b)]
-}
-
-// file is a model named by its source file: "zoo/mnist_functional_api.py" is mnist_functional_api.
-func file(p *string) value {
-	set := func(s string) error {
-		*p = strings.TrimSuffix(path.Base(s), path.Ext(s))
-		return nil
-	}
-	return value{kind: "PATH", at: p, set: set, get: func() string { return "" }}
 }

@@ -193,7 +193,7 @@ func FuzzParsers(f *testing.F) {
 		var m, m2 string
 		again(t, s, memory(&m), memory(&m2), func() bool { return m == m2 })
 		var l, l2 *Duration
-		again(t, s, span(&l), span(&l2), func() bool { return reflect.DeepEqual(l, l2) })
+		again(t, s, optionalDuration(&l), optionalDuration(&l2), func() bool { return reflect.DeepEqual(l, l2) })
 		var d, d2 Duration
 		again(t, s, duration(&d), duration(&d2), func() bool { return d == d2 })
 		var x, x2 map[string]SecretRef

@@ -63,13 +63,13 @@ var programFlags = []Flag{
 	{Name: "no_python", Topic: Processes, Effect: Everywhere, Usage: "the first word is a program, not a Python script", bind: func(c *Command) value { return boolean(&c.Job.Program.NoPython) }},
 	{Name: "start_method", Topic: Processes, Effect: Everywhere, Usage: "fork: from a process that has imported torch; exec: each from nothing", bind: func(c *Command) value { return text(&c.Job.Program.StartMethod) }},
 	{Name: "restart_on_join", Topic: Processes, Effect: Everywhere, Usage: "when processes that keep no state start again because a worker joins: now, checkpoint, never", bind: func(c *Command) value { return text(&c.Job.Program.RestartOnJoin) }},
-	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return place(&c.Job.Program.Checkpoint) }},
+	{Name: "checkpoint_file", Topic: Processes, Effect: Everywhere, Usage: "what the program writes, for --restart_on_join=checkpoint; may have * and ?", bind: func(c *Command) value { return filePath(&c.Job.Program.Checkpoint) }},
 	{Name: "restart_grace", Topic: Processes, Effect: Everywhere, Usage: "from SIGTERM to SIGKILL when processes start again", bind: func(c *Command) value { return duration(&c.Job.Program.Grace) }},
 	{Name: "role", Topic: Processes, Effect: Everywhere, Usage: "of the processes, for ROLE_NAME and the logs", bind: func(c *Command) value { return text(&c.Job.Program.Role) }},
-	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker", bind: func(c *Command) value { return place(&c.Job.Program.LogDir) }},
+	{Name: "log_dir", Topic: Processes, Effect: Everywhere, Usage: "keep the output of each process below this directory of its worker", bind: func(c *Command) value { return filePath(&c.Job.Program.LogDir) }},
 	{Name: "redirects", Short: "r", Topic: Processes, Effect: Everywhere, Usage: "output to files in --log_dir: 0 none, 1 stdout, 2 stderr, 3 both; or by local rank, as 0:3,1:1", bind: func(c *Command) value { return text(&c.Job.Program.Redirects) }},
 	{Name: "tee", Short: "t", Topic: Processes, Effect: Everywhere, Usage: "likewise, and to the worker's log as well", bind: func(c *Command) value { return text(&c.Job.Program.Tee) }},
-	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return place(&c.Job.Program.Workdir) }},
+	{Name: "workdir", Topic: Processes, Effect: Everywhere, Aliases: []string{"working_dir"}, Usage: "directory that processes start in; uploaded to a claim of --volume for a cluster", bind: func(c *Command) value { return filePath(&c.Job.Program.Workdir) }},
 	{Name: "program_sha256", Topic: Processes, Effect: Everywhere, Usage: "checksum of the script or archive, if it is a URL", bind: func(c *Command) value { return text(&c.Job.Program.SHA256) }},
 	{Name: "gpus", Topic: Pods, Effect: Everywhere, Usage: "GPUs of each worker", bind: func(c *Command) value { return number(&c.Job.Program.GPUs) }},
 	{Name: "network_interface", Topic: Pods, Effect: Everywhere, Usage: "for gloo and NCCL; if not given, the one that leads to the other workers", bind: func(c *Command) value { return text(&c.Job.Program.Interface) }},
@@ -207,7 +207,7 @@ func (c *Command) settleCommand(p *problems) {
 func (c *Command) settleProgram() {
 	j := c.Job
 	for _, of := range []*string{&j.ModelDef, &j.ModelZoo, &j.TrainingData, &j.ValidationData, &j.PredictionData, &j.PredictionOutputs, &j.Output, &j.CheckpointDir, &j.CheckpointDirForInit} {
-		*of = "" // a model's, of which note says that they have no effect
+		*of = "" // a model's, of which noteFlagsWithoutEffect says that they have none
 	}
 	if j.Name == "" && len(j.Program.Command) > 0 {
 		j.Name = nameOf(j.Program.Command, j.Program.Module)

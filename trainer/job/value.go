@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,10 +25,19 @@ func text(p *string) value {
 	return value{kind: "TEXT", at: p, set: func(s string) error { *p = s; return nil }, get: func() string { return *p }}
 }
 
-func place(p *string) value {
+func filePath(p *string) value {
 	v := text(p)
 	v.kind = "PATH"
 	return v
+}
+
+// modelFile is a model named by its source file: "zoo/mnist_functional_api.py" is mnist_functional_api.
+func modelFile(p *string) value {
+	set := func(s string) error {
+		*p = strings.TrimSuffix(path.Base(s), path.Ext(s))
+		return nil
+	}
+	return value{kind: "PATH", at: p, set: set, get: func() string { return "" }}
 }
 
 func number(p *int) value {
@@ -42,8 +52,8 @@ func number(p *int) value {
 	return value{kind: "N", at: p, set: set, get: func() string { return strconv.Itoa(*p) }}
 }
 
-// optional is a number that differs from its zero by having been given.
-func optional(p **int) value {
+// optionalNumber is a number that differs from its zero by having been given.
+func optionalNumber(p **int) value {
 	set := func(s string) error {
 		n := 0
 		if err := number(&n).set(s); err != nil {
@@ -86,8 +96,8 @@ func duration(p *Duration) value {
 	return value{kind: "DURATION", at: p, set: func(s string) error { return p.UnmarshalText([]byte(s)) }, get: func() string { return p.String() }}
 }
 
-// span is a duration that differs from its zero by having been given.
-func span(p **Duration) value {
+// optionalDuration is a duration that differs from its zero by having been given.
+func optionalDuration(p **Duration) value {
 	set := func(s string) error {
 		var d Duration
 		if err := d.UnmarshalText([]byte(s)); err != nil {
@@ -252,8 +262,8 @@ func both(a, b value) value {
 	return value{kind: a.kind, at: a.at, set: set, get: a.get}
 }
 
-// only takes the one text that the built-in models have; another is refused as not there yet.
-func only(p *string) value {
+// onlyDefault takes the one text that the built-in models have; another is refused as not there yet.
+func onlyDefault(p *string) value {
 	want := *p
 	set := func(s string) error {
 		if s != want {

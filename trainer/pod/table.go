@@ -156,7 +156,7 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 		return nil
 	}
 	before, refused := e.Phase, e.creation.refused > 0
-	e.see(ev)
+	e.apply(ev)
 	switch {
 	case e.Phase.Ended():
 		return t.ended(e, ev.Exit, before == Leaving, now)
@@ -173,8 +173,8 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 	return nil
 }
 
-// see notes what an event says of a pod.
-func (e *entry) see(ev Event) {
+// apply notes what an event says of a pod.
+func (e *entry) apply(ev Event) {
 	e.Phase, e.creation = ev.Phase, creation{}
 	e.Waiting = ev.Waiting
 	e.Address = cmp.Or(ev.Address, e.Address)
