@@ -15,12 +15,12 @@ import (
 
 // live is what the account has of the stack's cluster when the program starts. The zero live is nothing yet.
 type live struct {
-	control []place // subnets of the control plane, in the order of their IDs; of a VPC of the stack's own only
+	control []subnetRange // subnets of the control plane, in the order of their IDs; of a VPC of the stack's own only
 	groups  []group
 }
 
-// place is a subnet's zone and range.
-type place struct{ zone, cidr string }
+// subnetRange is a subnet's zone and range.
+type subnetRange struct{ zone, cidr string }
 
 // group is a node group as it is.
 type group struct {
@@ -53,7 +53,7 @@ func (p *parts) lookUpLive() (*live, error) {
 			if err != nil {
 				return nil, fmt.Errorf("look up the subnet %s of cluster %s (ec2:DescribeSubnets, %s): %w", id, p.name, why, err)
 			}
-			l.control = append(l.control, place{s.AvailabilityZone, s.CidrBlock})
+			l.control = append(l.control, subnetRange{s.AvailabilityZone, s.CidrBlock})
 		}
 	}
 	names, err := eks.GetNodeGroups(p.ctx, &eks.GetNodeGroupsArgs{ClusterName: p.name})

@@ -226,14 +226,14 @@ func (p *Problems) private(path, text string, least, most int) netip.Prefix {
 	return n
 }
 
-// span is a network with its path.
-type span struct {
+// namedNetwork is a network with its path.
+type namedNetwork struct {
 	path string
 	netip.Prefix
 }
 
 // disjoint names every network that overlaps one before it.
-func (p *Problems) disjoint(all ...span) {
+func (p *Problems) disjoint(all ...namedNetwork) {
 	for i, a := range all {
 		for _, b := range all[:i] {
 			p.Check(!a.IsValid() || !b.IsValid() || !a.Overlaps(b.Prefix), a.path, "%s: overlaps %s: %s", a, b.path, b)
@@ -241,7 +241,7 @@ func (p *Problems) disjoint(all ...span) {
 	}
 }
 
-func (s span) String() string { return s.Prefix.String() }
+func (s namedNetwork) String() string { return s.Prefix.String() }
 
 // widest is the shortest length of a network that may reach a Kubernetes API. Who wants everyone does not write 0.0.0.0/1 twice.
 const widest = 8

@@ -102,13 +102,13 @@ func (g *GKE) checkRanges(p *Problems) {
 	pods := p.private(at+"pods", g.Ranges.Pods, 9, 24)
 	services := p.private(at+"services", g.Ranges.Services, 13, 27)
 	master := p.private(at+"master", g.Ranges.Master, 28, 28)
-	all := []span{{at + "nodes", nodes}, {at + "pods", pods}, {at + "services", services}, {at + "master", master}}
+	all := []namedNetwork{{at + "nodes", nodes}, {at + "pods", pods}, {at + "services", services}, {at + "master", master}}
 	if f := g.Filestore; f != nil && f.Range != "" {
 		length := 29
 		if !strings.HasPrefix(f.Tier, "BASIC") {
 			length = 24
 		}
-		all = append(all, span{"gke.filestore.range", p.private("gke.filestore.range", f.Range, length, length)})
+		all = append(all, namedNetwork{"gke.filestore.range", p.private("gke.filestore.range", f.Range, length, length)})
 	}
 	p.disjoint(all...)
 	most := g.nodes(max0) + 1 // the pool that a cluster begins with

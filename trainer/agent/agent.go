@@ -335,8 +335,8 @@ func (a *agent) bring(arrival *wire.Arrival, beginning int64) {
 // prepare starts the processes of a worker that joins a program whose processes keep their state, and returns when they are ready, so that
 // the others do not wait for their imports.
 func (a *agent) prepare(ctx context.Context) error {
-	place := program.Place{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface()}
-	if err := a.launch(ctx, place, allLocals(a.count)); err != nil {
+	position := program.Position{WorldSize: a.count, LocalSize: a.count, GroupWorldSize: 1, MasterAddr: a.Host, MasterPort: 1, Interface: a.networkInterface()}
+	if err := a.launch(ctx, position, allLocals(a.count)); err != nil {
 		return err
 	}
 	for {
@@ -384,9 +384,9 @@ func allLocals(n int) (locals []int) {
 }
 
 // launch starts processes.
-func (a *agent) launch(ctx context.Context, place program.Place, locals []int) error {
-	place.Locals = locals
-	group, err := a.program.Start(ctx, place)
+func (a *agent) launch(ctx context.Context, position program.Position, locals []int) error {
+	position.Locals = locals
+	group, err := a.program.Start(ctx, position)
 	if err != nil {
 		return fmt.Errorf("start the program: %w", err)
 	}
@@ -405,13 +405,13 @@ func (a *agent) launch(ctx context.Context, place program.Place, locals []int) e
 }
 
 // arrive waits for the next world.
-func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (worker.Place, error) {
+func (a *agent) arrive(ctx context.Context, arrival *wire.Arrival) (worker.Membership, error) {
 	met := make(chan struct{})
 	defer close(met)
 	go func() {
 		select {
 		case <-a.Leave:
-			a.beats.leave() // the master's answer is that the worker may go
+			a.beats.readyToLeave() // the master's answer is that the worker may go
 		case <-met:
 		}
 	}()
@@ -507,7 +507,7 @@ type event struct {
 
 // absorb updates the state by the events that are waiting, and passes each to tell.
 func (a *agent) absorb(tell func(event)) {
-	for _, e := range a.mail.take() {
+	for _, e := range a.mail.drain() {
 		switch {
 		case e.exit == nil && e.said == nil:
 			a.account()
@@ -540,7 +540,7 @@ func (a *agent) absorb(tell func(event)) {
 				e.of.done = true
 				a.beats.end()
 			case "account":
-				a.beats.tell(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
+				a.beats.setAccount(e.said.Formation, a.records.ledger(e.said.Ledger, e.said.Settled))
 			case "doubt":
 				a.Log.Warn("Restarting a process that doubts its state", "local_rank", e.of.local, "why", e.said.Why)
 			}
@@ -578,7 +578,7 @@ func (m mailbox) put(e event) {
 	}
 }
 
-func (m mailbox) take() []event {
+func (m mailbox) drain() []event {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	all := *m.all

@@ -31,8 +31,8 @@ func (b *beats) world(formation int64) {
 	b.formation, b.finished, b.account, b.asked, b.final = formation, 0, nil, false, false
 }
 
-// tell sets the account: the records that are in the state of every rank of a world, for a master that was replaced.
-func (b *beats) tell(formation int64, ledger []byte) {
+// setAccount sets the account: the records that are in the state of every rank of a world, for a master that was replaced.
+func (b *beats) setAccount(formation int64, ledger []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if formation == b.formation {
@@ -56,8 +56,8 @@ func (b *beats) ask() (known bool) {
 	return true
 }
 
-// take returns the account, if the master has asked for it. The caller holds the mutex.
-func (b *beats) take() []byte {
+// takeAccount returns the account, if the master has asked for it. The caller holds the mutex.
+func (b *beats) takeAccount() []byte {
 	if !b.asked || b.account == nil {
 		return nil
 	}
@@ -90,8 +90,8 @@ func (b *beats) finish(formation int64) {
 	b.hasten()
 }
 
-// leave notes that a worker that was asked to leave can go.
-func (b *beats) leave() {
+// readyToLeave notes that a worker that was asked to leave can go.
+func (b *beats) readyToLeave() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leaves = true
@@ -153,7 +153,7 @@ func (a *agent) beat(ctx context.Context) (*wire.HeartbeatReply, error) {
 	if a.records.used() { // after a round all ranks have the same state
 		r.Formation = a.beats.round
 	}
-	r.Ledger = a.beats.take()
+	r.Ledger = a.beats.takeAccount()
 	if a.beats.leaves {
 		r.Leave = wire.Leave_ASKED
 	}

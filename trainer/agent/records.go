@@ -67,7 +67,7 @@ func (r *records) declare(ctx context.Context, w word) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.dataset = d
-			r.take(reply.Task, -1)
+			r.hold(reply.Task, -1)
 		}
 		return err
 	})
@@ -91,8 +91,8 @@ func (r *records) reported(lease int64) {
 	delete(r.done, lease)
 }
 
-// take holds a lease for a process. The caller holds the mutex.
-func (r *records) take(t *wire.Task, owner int) {
+// hold keeps a lease for a process. The caller holds the mutex.
+func (r *records) hold(t *wire.Task, owner int) {
 	switch t.GetKind() {
 	case wire.TaskKind_TRAINING:
 		if r.held[t.Lease] == nil {
@@ -138,7 +138,7 @@ func (r *records) lease(ctx context.Context, local int) (any, error) {
 		r.waits = time.Now().Add(again)
 		return wait, nil // the master is away: the processes go on with the leases that they hold
 	}
-	r.take(reply.Task, -1)
+	r.hold(reply.Task, -1)
 	if grant, ok := r.orphan(local); ok {
 		return grant, nil
 	}
@@ -171,7 +171,7 @@ func (r *records) round(local int, w word) {
 	defer r.mu.Unlock()
 	r.secure(local)
 	r.asks[local] = 0
-	r.tell(local, w.Leases)
+	r.noteProgress(local, w.Leases)
 	if w.Round > r.round0 {
 		r.steps += w.Round - max(r.round0, w.Round-1)
 		r.round0 = w.Round
@@ -183,16 +183,16 @@ func (r *records) round(local int, w word) {
 	r.waits = time.Time{}
 }
 
-// had handles the message of a process that has received its state from others: what is in it.
-func (r *records) had(local int, leases [][2]int64) {
+// receivedState handles the message of a process that has received its state from others: what is in it.
+func (r *records) receivedState(local int, leases [][2]int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.tell(local, leases)
+	r.noteProgress(local, leases)
 	r.asks[local] = 0
 }
 
-// tell notes progress that is not safe yet. The caller holds the mutex.
-func (r *records) tell(local int, leases [][2]int64) {
+// noteProgress notes progress that is not safe yet. The caller holds the mutex.
+func (r *records) noteProgress(local int, leases [][2]int64) {
 	for _, progress := range leases {
 		if l := r.held[progress[0]]; l != nil {
 			l.owner = local

@@ -185,7 +185,7 @@ func (c *script) read() {
 		case w.Op == "round":
 			c.owner.records.round(c.local, w)
 		case w.Op == "had":
-			c.owner.records.had(c.local, w.Leases)
+			c.owner.records.receivedState(c.local, w.Leases)
 		case w.Op == "beat":
 		case w.Q != nil:
 			asking.Go(func() { c.answer(*w.Q, func() (any, error) { return c.ask(ctx, w) }) })

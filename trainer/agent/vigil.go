@@ -46,7 +46,7 @@ const joinLimit = time.Second
 // vigil supervises the processes in one world.
 type vigil struct {
 	*agent
-	world  worker.Place
+	world  worker.Membership
 	seat   seat
 	grace  time.Duration // grace of the processes that are running at the world's end
 	shut   func()        // ends the service of the store to the processes
@@ -74,15 +74,15 @@ func (v *vigil) start(ctx context.Context, here int) error {
 	}
 	if len(locals) > 0 {
 		s := v.seat
-		place := program.Place{
+		position := program.Position{
 			Formation: v.world.Formation, FirstRank: s.first, WorldSize: s.size, LocalSize: here, GroupRank: s.group, GroupWorldSize: s.groups,
 			Restarts: int(v.world.Restarts), MasterAddr: s.host, MasterPort: s.port, Interface: v.networkInterface(),
 		}
 		if v.Keeps { // they join, and learn the world, when they are ready
-			place.LocalSize = v.count
-			place.FirstRank, place.WorldSize = 0, max(s.size, v.count)
+			position.LocalSize = v.count
+			position.FirstRank, position.WorldSize = 0, max(s.size, v.count)
 		}
-		if err := v.launch(ctx, place, locals); err != nil {
+		if err := v.launch(ctx, position, locals); err != nil {
 			return err
 		}
 		for _, local := range locals {
@@ -128,7 +128,7 @@ func (v *vigil) keep(ctx context.Context) error {
 	defer ticker.Stop()
 	leave := v.Leave
 	for {
-		v.absorb(v.note)
+		v.absorb(v.handle)
 		recalled, joins := v.meeting.Recalled(v.world.Formation)
 		v.leaves = recalled && v.yields(joins)
 		switch {
@@ -190,7 +190,7 @@ func (v *vigil) isLost() bool {
 }
 
 // note handles an event of a process.
-func (v *vigil) note(e event) {
+func (v *vigil) handle(e event) {
 	switch {
 	case e.of == nil || v.procs[e.of.local] != e.of:
 	case e.exit != nil:
@@ -250,11 +250,11 @@ func (v *vigil) depart() bool {
 		}
 	}
 	if keeps {
-		v.beats.leave() // the master recalls all members after a round
+		v.beats.readyToLeave() // the master recalls all members after a round
 		return false
 	}
 	v.end(v.Grace)
-	v.beats.leave()
+	v.beats.readyToLeave()
 	return true
 }
 

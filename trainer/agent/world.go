@@ -50,7 +50,7 @@ func seatIn(w *wire.World, index int) (seat, error) {
 }
 
 // live works in one world until the world is to change. It returns the processes that failed by themselves.
-func (a *agent) live(ctx context.Context, w worker.Place) ([]*wire.Failure, error) {
+func (a *agent) live(ctx context.Context, w worker.Membership) ([]*wire.Failure, error) {
 	s, err := seatIn(w.World, a.Self.Header().Index)
 	if err != nil {
 		return nil, err

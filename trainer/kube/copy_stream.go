@@ -179,7 +179,7 @@ func receive(r io.Reader, dir string, progress func(done, total int64)) (answer 
 	defer os.RemoveAll(partial)
 	counted := &counter{w: io.Discard, progress: func(done int64) { progress(done, sent.total()) }}
 	for _, f := range sent.List {
-		if err := f.take(io.TeeReader(stream, counted), filepath.Join(partial, filepath.FromSlash(f.Name))); err != nil {
+		if err := f.receive(io.TeeReader(stream, counted), filepath.Join(partial, filepath.FromSlash(f.Name))); err != nil {
 			return "", fmt.Errorf("receive %s: %w", f.Name, err)
 		}
 	}
@@ -259,8 +259,8 @@ func (f *files) same(dir string) (bool, error) {
 	return true, nil
 }
 
-// take writes one file of a stream.
-func (f file) take(stream io.Reader, path string) error {
+// receive writes one file of a stream.
+func (f file) receive(stream io.Reader, path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}

@@ -92,7 +92,7 @@ func (r *processes) create(s *session, p master.Pod) error {
 	}
 	it := &running{process: started}
 	r.live[p.ID] = it
-	r.tell(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(), Address: p.Address})
+	r.publish(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(), Address: p.Address})
 	r.watches.Go(func() { r.watch(p, it, log) })
 	return nil
 }
@@ -175,7 +175,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 	if e.Phase == pod.Failed && e.Exit.Signal == 0 {
 		e.Exit.Reason = role.Brief(lastLine(log))
 	}
-	r.tell(e)
+	r.publish(e)
 }
 
 // ending is what a process state says about a pod.
@@ -194,8 +194,8 @@ func ending(state *os.ProcessState, deleted bool) (pod.Phase, pod.Exit) {
 	return pod.Failed, e
 }
 
-// tell notes what became of a pod, for the master that lives or the next one. The mutex is held.
-func (r *processes) tell(e pod.Event) {
+// publish notes what became of a pod, for the master that lives or the next one. The mutex is held.
+func (r *processes) publish(e pod.Event) {
 	r.known[e.ID] = e
 	r.news = append(r.news, e)
 	close(r.changed)

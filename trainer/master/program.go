@@ -221,18 +221,18 @@ func (g *program) judge(before rendezvous.World) error {
 	}
 	if slices.ContainsFunc(failed, fromOutside) {
 		if killed := slices.DeleteFunc(failed, func(f failure) bool { return f.Excused || !fromOutside(f) }); len(killed) > 0 {
-			g.note(first(killed), "not charged, the program starts again")
+			g.reportFailure(first(killed), "not charged, the program starts again")
 		}
 		return nil
 	}
 	g.restarts++
 	root := first(failed)
 	if g.restarts <= g.m.Job.Program.MaxRestarts {
-		g.note(root, "charged, the program starts again")
+		g.reportFailure(root, "charged, the program starts again")
 		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
 		return nil
 	}
-	g.note(root, "charged, the job fails")
+	g.reportFailure(root, "charged, the job fails")
 	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root.Failure))
 }
 
@@ -244,8 +244,8 @@ func first(failed []failure) failure {
 // keptFailure is how many bytes of a failure's words are kept: they are in the record.
 const keptFailure = 500
 
-// note has the status tell a failure, and what follows from it.
-func (g *program) note(f failure, then string) {
+// reportFailure has the status tell a failure, and what follows from it.
+func (g *program) reportFailure(f failure, then string) {
 	why := reason(f.Failure)
 	g.failures++
 	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s; %s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)

@@ -2,7 +2,7 @@
 // torchrun's agent does to them, so that a script which runs under torchrun runs here unchanged.
 //
 //	p, _ := program.New(program.Options{Command: []string{"main.py", "--epochs=2"}, LocalSize: 4})
-//	group, _ := p.Start(ctx, place)     // one process for each local rank
+//	group, _ := p.Start(ctx, position)     // one process for each local rank
 //	for exit := range group.Exits() {   // each process once
 //		...
 //	}

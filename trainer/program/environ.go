@@ -53,7 +53,7 @@ func (o *Options) base(localSize int) environ {
 }
 
 // environ is the environment of one process: torchrun's contract.
-func (o *Options) environ(p Place, local int, errorFile string, torch torchVersion) environ {
+func (o *Options) environ(p Position, local int, errorFile string, torch torchVersion) environ {
 	e := o.base(p.LocalSize)
 	if !e.has(torchVersion{}.handling()) {
 		for _, name := range torch.handling() {

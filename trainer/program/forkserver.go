@@ -314,7 +314,7 @@ func (g *Group) same(o *Options) (environ, error) {
 	if len(g.processes) > mostForked {
 		return nil, fmt.Errorf("%d processes are more than the %d that a fork server starts at once", len(g.processes), mostForked)
 	}
-	env := o.base(g.place.LocalSize)
+	env := o.base(g.position.LocalSize)
 	maps.Copy(env, first)
 	return env, nil
 }

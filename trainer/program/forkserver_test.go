@@ -291,7 +291,7 @@ func TestFallback(t *testing.T) {
 				b = newBench(t, c.options, c.files)
 			}
 			for range 2 {
-				g := b.place(Place{WorldSize: n, LocalSize: n, Env: c.env})
+				g := b.startAt(Position{WorldSize: n, LocalSize: n, Env: c.env})
 				if b.ends(g); g.Method() != Exec {
 					t.Error("it was forked")
 				}

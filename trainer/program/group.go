@@ -15,7 +15,7 @@ import (
 // Group is the processes of one start.
 type Group struct {
 	program   *Program
-	place     Place
+	position  Position
 	method    StartMethod
 	processes []*process
 	exits     chan Exit
@@ -41,15 +41,15 @@ type process struct {
 }
 
 // newGroup opens what the processes write to.
-func (p *Program) newGroup(place Place) (*Group, error) {
-	g := &Group{program: p, place: place, exits: make(chan Exit, place.LocalSize), done: make(chan struct{})}
-	for local := range place.LocalSize {
-		if place.Locals != nil && !slices.Contains(place.Locals, local) {
+func (p *Program) newGroup(position Position) (*Group, error) {
+	g := &Group{program: p, position: position, exits: make(chan Exit, position.LocalSize), done: make(chan struct{})}
+	for local := range position.LocalSize {
+		if position.Locals != nil && !slices.Contains(position.Locals, local) {
 			continue
 		}
-		it := &process{local: local, rank: place.FirstRank + local, dir: p.attempt(place.Restarts, local), guard: p.guard}
+		it := &process{local: local, rank: position.FirstRank + local, dir: p.attempt(position.Restarts, local), guard: p.guard}
 		g.processes = append(g.processes, it)
-		if err := it.open(p, place); err != nil {
+		if err := it.open(p, position); err != nil {
 			g.abandon()
 			return nil, fmt.Errorf("logs of local rank %d: %w", local, err)
 		}
@@ -58,7 +58,7 @@ func (p *Program) newGroup(place Place) (*Group, error) {
 }
 
 // open makes the directory of logs, and the two streams.
-func (it *process) open(p *Program, place Place) error {
+func (it *process) open(p *Program, position Position) error {
 	o := &p.options
 	if err := os.MkdirAll(it.dir, 0o755); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (it *process) open(p *Program, place Place) error {
 	if err := os.Remove(errorFile); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	it.env = o.environ(place, it.local, errorFile, p.torch())
+	it.env = o.environ(position, it.local, errorFile, p.torch())
 	shown := len(o.LocalRanksFilter) == 0 || slices.Contains(o.LocalRanksFilter, it.local)
 	for i, std := range []Std{Stdout, Stderr} {
 		console := []io.Writer{p.console.out, p.console.err}[i]

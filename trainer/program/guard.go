@@ -44,12 +44,12 @@ func startGuardian() (*guardian, error) {
 }
 
 // watch sees to it that the process group is killed if the agent dies before forget.
-func (g *guardian) watch(group int) { g.tell('+', group) }
+func (g *guardian) watch(group int) { g.send('+', group) }
 
 // forget takes a group that is gone from the guard's list: the number may be given to another.
-func (g *guardian) forget(group int) { g.tell('-', group) }
+func (g *guardian) forget(group int) { g.send('-', group) }
 
-func (g *guardian) tell(op rune, group int) {
+func (g *guardian) send(op rune, group int) {
 	if g == nil {
 		return
 	}

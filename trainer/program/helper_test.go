@@ -107,10 +107,10 @@ func marked(entry string) []string {
 // start starts n processes, a whole world.
 func (b *bench) start(n int) *Group {
 	b.t.Helper()
-	return b.place(Place{WorldSize: n, LocalSize: n, GroupWorldSize: 1, MasterAddr: "127.0.0.1", MasterPort: 1234, Interface: "lo"})
+	return b.startAt(Position{WorldSize: n, LocalSize: n, GroupWorldSize: 1, MasterAddr: "127.0.0.1", MasterPort: 1234, Interface: "lo"})
 }
 
-func (b *bench) place(p Place) *Group {
+func (b *bench) startAt(p Position) *Group {
 	b.t.Helper()
 	g, err := b.Start(b.t.Context(), p)
 	if err != nil {

@@ -48,7 +48,7 @@ type Options struct {
 	Dir string
 	// Env is the environment to start from, as os.Environ; nil: this process's.
 	Env []string
-	// LocalSize is how many processes a Place will have: the fork server is started with the same OMP_NUM_THREADS. 0: not known.
+	// LocalSize is how many processes a Position will have: the fork server is started with the same OMP_NUM_THREADS. 0: not known.
 	LocalSize int
 	// Role is torchrun's, "" is "default".
 	Role string

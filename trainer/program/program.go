@@ -37,8 +37,8 @@ type Program struct {
 	keepLog bool // a process wrote an error file
 }
 
-// Place is where the processes of one start stand in the world.
-type Place struct {
+// Position is where the processes of one start stand in the world.
+type Position struct {
 	// Formation is the number of the world, for the log.
 	Formation int64
 	// FirstRank is the rank of the process with local rank 0; the others follow it.
@@ -61,7 +61,7 @@ type Place struct {
 	Env func(local int) []string
 }
 
-func (p Place) validate() error {
+func (p Position) validate() error {
 	switch {
 	case p.LocalSize < 1:
 		return fmt.Errorf("LocalSize %d: expected at least one process", p.LocalSize)
@@ -157,8 +157,8 @@ func (p *Program) launch(cmd *exec.Cmd) error {
 var errClosed = errors.New("the program is closed")
 
 // Start starts one process for each local rank. A Group that was started before goes on; its owner stops it first.
-func (p *Program) Start(ctx context.Context, place Place) (*Group, error) {
-	if err := place.validate(); err != nil {
+func (p *Program) Start(ctx context.Context, position Position) (*Group, error) {
+	if err := position.validate(); err != nil {
 		return nil, err
 	}
 	p.starting.Lock()
@@ -169,8 +169,8 @@ func (p *Program) Start(ctx context.Context, place Place) (*Group, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(p.ctx, func() { cancel(errClosed) })()
-	p.warnThreads(place.LocalSize)
-	g, err := p.newGroup(place)
+	p.warnThreads(position.LocalSize)
+	g, err := p.newGroup(position)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ func TestContractOfEnvironment(t *testing.T) {
 		Command: []string{"sh", "-c", `for n in ` + strings.Join(names, " ") + `; do eval "printf '%s=%s ' $n \$$n"; done; echo; echo "file=$TORCHELASTIC_ERROR_FILE"`},
 		RunID:   "job", MaxRestarts: 3, Env: []string{"NCCL_SOCKET_IFNAME=eth7", "RANK=99"},
 	}, nil)
-	g := b.place(Place{FirstRank: 4, WorldSize: 8, LocalSize: 2, GroupRank: 2, GroupWorldSize: 4, Restarts: 1, MasterAddr: "10.0.0.1", MasterPort: 29500,
+	g := b.startAt(Position{FirstRank: 4, WorldSize: 8, LocalSize: 2, GroupRank: 2, GroupWorldSize: 4, Restarts: 1, MasterAddr: "10.0.0.1", MasterPort: 29500,
 		Interface: "lo", Env: func(local int) []string { return []string{"EXTRA=x=" + strconv.Itoa(local)} }})
 	if g.Method() != Exec {
 		t.Errorf("a shell was forked")
@@ -63,7 +63,7 @@ func TestNCCLErrorHandling(t *testing.T) {
 		if c.user != "" {
 			o.Env, want = []string{c.user}, "0"
 		}
-		e := o.environ(Place{LocalSize: 1, WorldSize: 1}, 0, "", parseTorchVersion(c.version))
+		e := o.environ(Position{LocalSize: 1, WorldSize: 1}, 0, "", parseTorchVersion(c.version))
 		var got []string
 		for _, name := range []string{older, newer} {
 			if v, ok := e[name]; ok {
@@ -98,7 +98,7 @@ func TestExits(t *testing.T) {
 		t.Errorf("%q, want %q", exits[2].Message(), want)
 	}
 	// An error file is of one start.
-	if e := b.ends(b.place(Place{WorldSize: 8, LocalSize: 4, FirstRank: 4})); e[3].Failure != nil {
+	if e := b.ends(b.startAt(Position{WorldSize: 8, LocalSize: 4, FirstRank: 4})); e[3].Failure != nil {
 		t.Errorf("an older failure is told: %+v", e[3].Failure)
 	}
 }
@@ -239,7 +239,7 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			panic(err)
 		}
-		if _, err = p.Start(context.Background(), Place{WorldSize: 1, LocalSize: 1}); err != nil {
+		if _, err = p.Start(context.Background(), Position{WorldSize: 1, LocalSize: 1}); err != nil {
 			panic(err)
 		}
 		select {}
@@ -287,12 +287,12 @@ time.sleep(1000)`}},
 
 func TestStartFails(t *testing.T) {
 	b := newBench(t, Options{Command: []string{"sleep", "100"}}, nil)
-	if _, err := b.Start(t.Context(), Place{WorldSize: 2, LocalSize: 2, FirstRank: 1}); err == nil || !strings.Contains(err.Error(), "world of 2") {
+	if _, err := b.Start(t.Context(), Position{WorldSize: 2, LocalSize: 2, FirstRank: 1}); err == nil || !strings.Contains(err.Error(), "world of 2") {
 		t.Errorf("%v", err)
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("enough"))
-	if _, err := b.Start(ctx, Place{WorldSize: 1, LocalSize: 1}); err == nil || err.Error() != "enough" {
+	if _, err := b.Start(ctx, Position{WorldSize: 1, LocalSize: 1}); err == nil || err.Error() != "enough" {
 		t.Errorf("%v", err)
 	}
 	g := b.start(1)
@@ -300,7 +300,7 @@ func TestStartFails(t *testing.T) {
 	if e := b.ends(g)[0]; e.Signal != 9 {
 		t.Errorf("%+v", e)
 	}
-	if _, err := b.Start(t.Context(), Place{WorldSize: 1, LocalSize: 1}); err == nil {
+	if _, err := b.Start(t.Context(), Position{WorldSize: 1, LocalSize: 1}); err == nil {
 		t.Error("a closed program was started")
 	}
 }

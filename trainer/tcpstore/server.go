@@ -127,7 +127,7 @@ func (s *Server) serve(id client, c *conn, full bool) {
 		s.options.Log.Warn("Disconnected a client of the store", "client", c.RemoteAddr().String(), "err", err)
 	}
 	s.mu.Lock()
-	s.store.leave(id)
+	s.store.stopWaiting(id)
 	s.mu.Unlock()
 	c.end(s.options.Linger)
 	io.Copy(io.Discard, c.Conn)

@@ -43,7 +43,7 @@ func newStore(most int) *store {
 // apply does what the client asks for and returns what is to be sent, also to clients that waited for it. After an error
 // the client is to be disconnected; nothing has changed except that it does not wait any more.
 func (s *store) apply(from client, r request) ([]answer, error) {
-	s.leave(from)
+	s.stopWaiting(from)
 	if err := s.room(r); err != nil {
 		return nil, err
 	}
@@ -117,8 +117,8 @@ func (s *store) room(r request) error {
 	return nil
 }
 
-// leave forgets that the client waits.
-func (s *store) leave(c client) {
+// stopWaiting forgets that the client waits.
+func (s *store) stopWaiting(c client) {
 	for key := range s.missing[c] {
 		if s.waiters[key] = slices.DeleteFunc(s.waiters[key], func(w client) bool { return w == c }); len(s.waiters[key]) == 0 {
 			delete(s.waiters, key)

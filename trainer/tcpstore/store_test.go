@@ -241,7 +241,7 @@ func TestStoreIsDumb(t *testing.T) {
 			"leave": func(t *rapid.T) {
 				c := client(clients.Draw(t, "client"))
 				d.gone(c)
-				s.leave(c)
+				s.stopWaiting(c)
 			},
 			"": func(t *rapid.T) {
 				held := 0

@@ -61,8 +61,8 @@ func (w *worker) handBack(ctx context.Context) {
 	<-ctx.Done() // the master answers that it does not know the worker any more
 }
 
-// leave returns for the heartbeats how far the worker is with leaving.
-func (w *worker) leave() wire.Leave {
+// leaveState returns for the heartbeats how far the worker is with leaving.
+func (w *worker) leaveState() wire.Leave {
 	switch {
 	case w.idle.Load():
 		return wire.Leave_READY

@@ -21,7 +21,7 @@ func TestStateOfALostModelIsVoid(t *testing.T) {
 	} {
 		r := &member{worker: &worker{}}
 		r.changes = c.changes
-		r.live(place{World: &wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}, drop: func(error) {}})
+		r.live(membership{World: &wire.World{Id: 1, Formation: 2, Members: []*wire.Member{{Worker: 5}}, Base: c.base}, drop: func(error) {}})
 		if r.changes != c.want {
 			t.Errorf("%s: round %d, want %d", c.name, r.changes, c.want)
 		}

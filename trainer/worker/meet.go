@@ -21,9 +21,9 @@ var errRecalled = errors.New("the world has lost a member")
 type meeting struct {
 	client wire.MasterClient
 	self   *rpc.Self
-	worlds chan place    // the newest world that this worker was given and has not entered yet
-	wake   chan struct{} // the master has said something that an idle rank has to know
-	moved  chan struct{} // stands has changed since it was sent to the master
+	worlds chan membership // the newest world that this worker was given and has not entered yet
+	wake   chan struct{}   // the master has said something that an idle rank has to know
+	moved  chan struct{}   // stands has changed since it was sent to the master
 
 	mu       sync.Mutex
 	stands   *wire.Arrival // the worker's position; nil: it has not arrived yet
@@ -36,19 +36,19 @@ type meeting struct {
 	ordered  int64 // number of the newest checkpoint order
 }
 
-// place is a world together with this worker's membership. Its context ends when the worker is to leave the world.
-type place struct {
+// membership is a world that this worker is a member of. Its context ends when the worker is to leave the world.
+type membership struct {
 	*wire.World
 	ctx  context.Context
 	drop context.CancelCauseFunc
 }
 
 func newMeeting(client wire.MasterClient, self *rpc.Self) *meeting {
-	return &meeting{client: client, self: self, worlds: make(chan place, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	return &meeting{client: client, self: self, worlds: make(chan membership, 1), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
 // arrive reports that the worker stands between two rounds, and waits for the next world.
-func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (place, error) {
+func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (membership, error) {
 	m.mu.Lock()
 	if m.current <= a.Formation { // otherwise the next world is here already
 		m.stands = proto.Clone(a).(*wire.Arrival)
@@ -59,7 +59,7 @@ func (m *meeting) arrive(ctx context.Context, a *wire.Arrival) (place, error) {
 	case next := <-m.worlds:
 		return next, nil
 	case <-ctx.Done():
-		return place{}, context.Cause(ctx)
+		return membership{}, context.Cause(ctx)
 	}
 }
 
@@ -135,7 +135,7 @@ func (m *meeting) hear(ctx context.Context, said *wire.Assembly) {
 	defer m.mu.Unlock()
 	switch word := said.Word.(type) {
 	case *wire.Assembly_World:
-		p := place{World: word.World}
+		p := membership{World: word.World}
 		m.self.SetLife(p.Life)
 		p.ctx, p.drop = context.WithCancelCause(ctx)
 		if m.drop != nil {

@@ -38,7 +38,7 @@ func TestFlushOfAnotherModel(t *testing.T) {
 // A worker that is given a world leaves the older one, in which it may be waiting for a worker that has left.
 func TestWorldEndsTheOneBefore(t *testing.T) {
 	m := newMeeting(nil, self(pod.Worker))
-	world := func(formation int64) place {
+	world := func(formation int64) membership {
 		m.hear(t.Context(), &wire.Assembly{Word: &wire.Assembly_World{World: &wire.World{Formation: formation}}})
 		return <-m.worlds
 	}

@@ -10,8 +10,8 @@ import (
 // Meeting is a worker's end of the rendezvous, for a worker whose engine is not of this package.
 type Meeting struct{ m *meeting }
 
-// Place is a world that the worker is a member of.
-type Place struct {
+// Membership is a world that the worker is a member of.
+type Membership struct {
 	*wire.World
 	ctx context.Context
 }
@@ -26,13 +26,13 @@ func NewMeeting(master wire.MasterClient, self *rpc.Self) *Meeting {
 func (m *Meeting) Attend(ctx context.Context) error { return m.m.attend(ctx) }
 
 // Arrive reports that the worker stands between two worlds, and waits for the next one. A world stays valid when the master is replaced.
-func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (Place, error) {
+func (m *Meeting) Arrive(ctx context.Context, a *wire.Arrival) (Membership, error) {
 	p, err := m.m.arrive(ctx, a)
-	return Place{World: p.World, ctx: p.ctx}, err
+	return Membership{World: p.World, ctx: p.ctx}, err
 }
 
 // Lost returns a channel that is closed when the world has lost a member: the others go to the rendezvous at once.
-func (p Place) Lost() <-chan struct{} { return p.ctx.Done() }
+func (p Membership) Lost() <-chan struct{} { return p.ctx.Done() }
 
 // Recalled reports whether the members of a formation are to come to the rendezvous at their convenience; joins reports whether the only
 // reason is that workers wait to join.

@@ -39,7 +39,7 @@ func TestOffersFollowTheLedger(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got, said []string
-			for _, o := range r.header(&world{place: place{World: &wire.World{}}, size: 1}).offers {
+			for _, o := range r.header(&world{membership: membership{World: &wire.World{}}, size: 1}).offers {
 				got = append(got, fmt.Sprintf("%d: %d+%d", o.task.Number, o.from, o.records))
 			}
 			for len(reports) > 0 {

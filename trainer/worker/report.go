@@ -230,7 +230,7 @@ func (w *worker) heartbeats(ctx context.Context, how strategy, cancel context.Ca
 func (w *worker) beat(ctx context.Context, how strategy) (*wire.HeartbeatReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, timing.BeatLimit)
 	defer cancel()
-	leave := w.leave() // read before the progress: after READY the progress does not change
+	leave := w.leaveState() // read before the progress: after READY the progress does not change
 	steps, rejected, loss := w.progress.snapshot()
 	beat := &wire.HeartbeatRequest{
 		Role: wire.Role_WORKER, Index: int32(w.Index), Leave: leave,

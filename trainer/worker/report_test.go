@@ -44,11 +44,11 @@ func TestConfirmIsCutShort(t *testing.T) {
 	cancel(gone)
 	full := w.reports
 	w.reports = nil // nobody takes the report
-	if err := r.confirm(&world{place: place{World: &wire.World{}, ctx: ctx}}); err != gone {
+	if err := r.confirm(&world{membership: membership{World: &wire.World{}, ctx: ctx}}); err != gone {
 		t.Fatalf("confirm gave %v", err)
 	}
 	w.reports = full
-	if err := r.confirm(&world{place: place{World: &wire.World{}, ctx: t.Context()}}); err != nil {
+	if err := r.confirm(&world{membership: membership{World: &wire.World{}, ctx: t.Context()}}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(r.feed.free); n != 2 {
@@ -72,7 +72,7 @@ func TestRoundIsToldWhenTheNextHasBegun(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer links.Close()
-		in := &world{Mesh: links, place: place{World: &wire.World{Id: 1, Formation: 3}, ctx: t.Context()}, size: 1}
+		in := &world{Mesh: links, membership: membership{World: &wire.World{Id: 1, Formation: 3}, ctx: t.Context()}, size: 1}
 		told := func() (version, done int64, reports int) {
 			var beat wire.HeartbeatRequest
 			r.beat(&beat)
@@ -142,7 +142,7 @@ func TestWorldVoidsLeases(t *testing.T) {
 		ctx, drop := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second, func() { drop(errRecalled) })
 		world := &wire.World{Id: 2, Formation: 2, Floor: 6, Members: []*wire.Member{{Address: "0"}}}
-		if broken, _, err := r.live(place{World: world, ctx: ctx, drop: drop}); !broken || err != nil {
+		if broken, _, err := r.live(membership{World: world, ctx: ctx, drop: drop}); !broken || err != nil {
 			t.Fatal(broken, err)
 		}
 		if steps := r.Engine.(*lesson).steps; len(r.hand) != 0 || len(r.leases.ids()) != 0 || len(steps) != 0 {

@@ -149,7 +149,7 @@ func (r *member) run(ctx context.Context, feed *feeder) error {
 
 // live works in one world until the world is to change. Then broken reports whether a link broke, and suspect is the worker at its other
 // end, -1 if unknown. It returns an error if the worker has to end.
-func (r *member) live(p place) (broken bool, suspect int, err error) {
+func (r *member) live(p membership) (broken bool, suspect int, err error) {
 	defer p.drop(nil)
 	if len(p.Sources) == 0 && r.changes > 0 {
 		r.changes = -1 // its state is of a model that is lost, whether or not this world gives it another
@@ -177,7 +177,7 @@ func (r *member) live(p place) (broken bool, suspect int, err error) {
 	if err == nil {
 		defer links.Close()
 		defer context.AfterFunc(p.ctx, func() { links.Break(context.Cause(p.ctx)) })()
-		in := &world{Mesh: links, place: p, rank: rank, size: len(peers)}
+		in := &world{Mesh: links, membership: p, rank: rank, size: len(peers)}
 		if err = r.synchronize(in); err == nil {
 			r.Log.Info(fmt.Sprintf("World %d: rank %d of %d", p.Id, rank, len(peers)), "version", r.version, "took", time.Since(began).Round(time.Millisecond))
 			err = r.rounds(in)
@@ -211,7 +211,7 @@ type fatalError struct{ error }
 // world is the world that the worker is a member of.
 type world struct {
 	*mesh.Mesh
-	place
+	membership
 	rank, size int
 }
 

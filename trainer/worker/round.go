@@ -27,7 +27,7 @@ func (r *member) rounds(in *world) error {
 	defer runtime.UnlockOSThread()
 	for {
 		r.copyState()
-		if err := r.take(in); err != nil {
+		if err := r.fillHand(in); err != nil {
 			return err
 		}
 		a, err := r.round(in)
@@ -43,9 +43,9 @@ func (r *member) rounds(in *world) error {
 	}
 }
 
-// take fills the hand from the feeder. If the hand is empty, an idle rank waits for an item, for a peer that begins a round, or for word
+// fillHand fills the hand from the feeder. If the hand is empty, an idle rank waits for an item, for a peer that begins a round, or for word
 // from the master.
-func (r *member) take(in *world) error {
+func (r *member) fillHand(in *world) error {
 	var impatient <-chan time.Time
 	var begun <-chan struct{}
 	for len(r.hand) < r.wanted(in) {
@@ -547,7 +547,7 @@ func (r *member) finish(in *world, a agreement, losses []float32) {
 	}
 	steps := int64(r.Job.EvaluationSteps)
 	if steps > 0 && r.Job.Evaluates() && r.version%steps == 0 && a.release >= r.taken {
-		r.state.take()
+		r.state.takeSnapshot()
 	}
 }
 

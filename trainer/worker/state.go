@@ -114,8 +114,8 @@ func (s *state) update(sum []float32, records int64, rate float64) {
 	s.layout.Average(0, s.values, sum)
 }
 
-// take makes the snapshot of the current values.
-func (s *state) take() {
+// takeSnapshot makes the snapshot of the current values.
+func (s *state) takeSnapshot() {
 	if s.snapshot == nil {
 		s.snapshot = make([]float32, len(s.values))
 	}

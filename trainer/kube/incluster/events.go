@@ -95,7 +95,7 @@ func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node 
 // hear takes what has happened to the job, if that is worth an event. It waits for nobody, and holds at most one event of
 // each reason: what comes before that could be written is counted in it.
 func (w *eventWriter) hear(e master.Event) {
-	kind, why, message := w.tell(e)
+	kind, why, message := w.describe(e)
 	if why == "" {
 		return
 	}
@@ -119,8 +119,8 @@ func (w *eventWriter) hear(e master.Event) {
 	}
 }
 
-// tell puts an event of the master's into words. The reason is "" if it is none of the users'.
-func (w *eventWriter) tell(e master.Event) (kind, why, message string) {
+// describe puts an event of the master's into words. The reason is "" if it is none of the users'.
+func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
 	case master.BegunAnew:
 		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values, in life %d of the model: %s; %d records were trained on till then", e.Life, e.Reason, e.Records)

@@ -248,7 +248,7 @@ func (m *kubeMaster) train(ctx context.Context, before past) (*wire.JobStatus, e
 		return nil, err
 	}
 	config.Resume, config.Former, config.Memory = m.resume, before.record, m.state
-	config.OnStatus, config.OnEvent = m.state.note, m.events.hear
+	config.OnStatus, config.OnEvent = m.state.setStatus, m.events.hear
 	return m.attend(ctx, config, authority)
 }
 
@@ -344,7 +344,7 @@ type wish struct {
 	log   *slog.Logger
 }
 
-func (w *wish) take(o any) error {
+func (w *wish) follow(o any) error {
 	spec := o.(*core.ConfigMap)
 	if w.seen != "" && older(spec.ResourceVersion, w.seen) { // a watch begins with what its server happens to know
 		return nil
@@ -367,14 +367,14 @@ func (w *wish) take(o any) error {
 	return nil
 }
 
-func (w *wish) Add(o any) error    { return w.take(o) }
-func (w *wish) Update(o any) error { return w.take(o) }
+func (w *wish) Add(o any) error    { return w.follow(o) }
+func (w *wish) Update(o any) error { return w.follow(o) }
 func (w *wish) Delete(any) error   { return nil }
 func (w *wish) Resync() error      { return nil }
 
 func (w *wish) Replace(list []any, _ string) error {
 	for _, o := range list {
-		if err := w.take(o); err != nil {
+		if err := w.follow(o); err != nil {
 			return err
 		}
 	}

@@ -122,7 +122,7 @@ func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 	}
 	r.ran = r.ran || e.Phase == pod.Running || e.Phase == pod.Succeeded
 	e.Hopeless = e.Hopeless || never && !r.ran
-	return r.tell(k, e)
+	return r.news(k, e)
 }
 
 func grace(p *core.Pod) int64 {
@@ -153,11 +153,11 @@ func (r *Runtime) forget(uid types.UID, k *known, end pod.Event) []pod.Event {
 	if r.last[end.ID] == uid {
 		delete(r.last, end.ID)
 	}
-	return r.tell(k, end)
+	return r.news(k, end)
 }
 
-// tell answers what is news of a pod. Its end is the last. The mutex is held.
-func (r *Runtime) tell(k *known, e pod.Event) []pod.Event {
+// news returns what is news of a pod. Its end is the last. The mutex is held.
+func (r *Runtime) news(k *known, e pod.Event) []pod.Event {
 	if k.told == e || k.told.Phase.Ended() {
 		return nil
 	}
@@ -284,7 +284,7 @@ func (r *Runtime) starved(now time.Time) []pod.Event {
 		if !r.ran && !k.lacks.IsZero() && now.Sub(k.lacks) >= pullPatience && k.told.Phase == pod.Pending {
 			e := k.told
 			e.Hopeless = true
-			events = append(events, r.tell(k, e)...)
+			events = append(events, r.news(k, e)...)
 		}
 	}
 	slices.SortFunc(events, func(a, b pod.Event) int { return a.ID.Index - b.ID.Index })

@@ -140,8 +140,8 @@ func (r *recorder) Write(ctx context.Context, record []byte) error {
 	})
 }
 
-// note takes the newest status. It does not wait for it to be written.
-func (r *recorder) note(status *wire.JobStatus) {
+// setStatus takes the newest status. It does not wait for it to be written.
+func (r *recorder) setStatus(status *wire.JobStatus) {
 	r.mu.Lock()
 	r.status = status
 	r.mu.Unlock()
@@ -151,7 +151,7 @@ func (r *recorder) note(status *wire.JobStatus) {
 	}
 }
 
-// run writes the statuses that are noted, at once when that is the end of the job, until ctx ends or another master
+// run writes the statuses that are set, at once when that is the end of the job, until ctx ends or another master
 // has begun, which is its error.
 func (r *recorder) run(ctx context.Context) error {
 	for {
@@ -190,7 +190,7 @@ func (r *recorder) pause(ctx context.Context, d time.Duration) {
 			return
 		case <-r.fresh:
 			if job.State(r.newest().State).Ended() && !job.State(r.wrote.State).Ended() {
-				r.note(r.newest())
+				r.setStatus(r.newest())
 				return
 			}
 		}

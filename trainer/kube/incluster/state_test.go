@@ -125,11 +125,11 @@ func TestRecordsAreNotPaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		go r.run(t.Context())
-		r.note(&wire.JobStatus{State: "Running", RecordsDone: 1})
+		r.setStatus(&wire.JobStatus{State: "Running", RecordsDone: 1})
 		synctest.Wait()
 		began := time.Now()
 		for _, record := range []string{"1", "2", "3"} {
-			r.note(&wire.JobStatus{State: "Running", RecordsDone: 2})
+			r.setStatus(&wire.JobStatus{State: "Running", RecordsDone: 2})
 			if err := r.Write(t.Context(), []byte(record)); err != nil {
 				t.Fatal(err)
 			}

@@ -74,11 +74,11 @@ func Fetch(ctx context.Context, p source.Program, dir string, o Options) (path s
 	if p.SHA256 != "" && sum != p.SHA256 {
 		return "", mismatch("fetch "+p.String(), sum, p.SHA256)
 	}
-	return place(p, file, filepath.Join(temp, "whole"), filepath.Join(dir, sum))
+	return install(p, file, filepath.Join(temp, "whole"), filepath.Join(dir, sum))
 }
 
-// place gives what was fetched its name.
-func place(p source.Program, file, whole, to string) (path string, err error) {
+// install gives what was fetched its name.
+func install(p source.Program, file, whole, to string) (path string, err error) {
 	err = os.Mkdir(whole, 0o777)
 	switch {
 	case err != nil:
