@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -211,8 +212,9 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 }
 
 // judge charges the program with the end of its last world, if it was its own fault: then no member was lost or asked to leave, and no
-// process was killed by others; what the other processes say follows from that. It is an error if that was once too often.
-func (g *program) judge(before rendezvous.World) error {
+// process was killed by others; what the other processes say follows from that. It is an error if that was once too often. Next is the world
+// that follows.
+func (g *program) judge(before, next rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
 	lost := g.came != before.Formation || slices.ContainsFunc(before.Members, func(m rendezvous.Member) bool { return !g.arrived[m.Worker] })
@@ -221,19 +223,27 @@ func (g *program) judge(before rendezvous.World) error {
 	}
 	if slices.ContainsFunc(failed, fromOutside) {
 		if killed := slices.DeleteFunc(failed, func(f failure) bool { return f.Excused || !fromOutside(f) }); len(killed) > 0 {
-			g.reportFailure(first(killed), "not charged, the program starts again")
+			g.reportFailure(first(killed), goesOn(next)+" (not charged)")
 		}
 		return nil
 	}
 	g.restarts++
 	root := first(failed)
 	if g.restarts <= g.m.Job.Program.MaxRestarts {
-		g.reportFailure(root, "charged, the program starts again")
+		g.reportFailure(root, goesOn(next)+" (charged)")
 		g.m.Log.Info("The program starts again", "failures", g.restarts, "max_restarts", g.m.Job.Program.MaxRestarts)
 		return nil
 	}
-	g.reportFailure(root, "charged, the job fails")
+	g.reportFailure(root, "the job fails (charged)")
 	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root.Failure))
+}
+
+// goesOn says what follows from the end of a process: whoever kept its state goes on with the next world.
+func goesOn(next rendezvous.World) string {
+	if len(next.Sources) > 0 {
+		return "the others go on, it is started again"
+	}
+	return "the program starts again"
 }
 
 // first returns the failure that came first: the others may follow from it.
@@ -279,7 +289,7 @@ func reason(f *wire.Failure) string {
 	if text == "" {
 		text = fmt.Sprintf("exit code %d", f.Code)
 		if f.Signal != 0 {
-			text = fmt.Sprintf("signal %d (%v)", f.Signal, syscall.Signal(f.Signal))
+			text = "killed by " + cmp.Or(unix.SignalName(syscall.Signal(f.Signal)), fmt.Sprintf("signal %d", f.Signal))
 		}
 	} else if f.Code != 0 {
 		text += fmt.Sprintf(" (exit code %d)", f.Code)

@@ -67,16 +67,16 @@ func (w *world) fails(want string) {
 // However many processes fail of one world by themselves, the program has failed once; not if somebody else did it to them.
 func TestProgramIsCharged(t *testing.T) {
 	own := &wire.Failure{Code: 1}
-	const charged, uncharged = "; charged, the program starts again", "; not charged, the program starts again"
+	const charged, uncharged = "; the program starts again (charged)", "; the program starts again (not charged)"
 	for name, c := range map[string]struct {
 		failures []*wire.Failure
 		charged  int32
 		told     string
 	}{
 		"one":        {[]*wire.Failure{own}, 1, "rank 0 of worker-0 (pid 0): exit code 1" + charged},
-		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7, UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): signal 11 (segmentation fault)" + charged},
-		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0, "rank 1 of worker-0 (pid 7): signal 9 (killed)" + uncharged},
-		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0, "rank 0 of worker-0 (pid 0): signal 15 (terminated)" + uncharged},
+		"several":    {[]*wire.Failure{own, own, {Signal: int32(syscall.SIGSEGV), Rank: 1, Pid: 7, UnixMs: -1}}, 1, "rank 1 of worker-0 (pid 7): killed by SIGSEGV" + charged},
+		"killed":     {[]*wire.Failure{own, {Signal: int32(syscall.SIGKILL), Rank: 1, Pid: 7}}, 0, "rank 1 of worker-0 (pid 7): killed by SIGKILL" + uncharged},
+		"terminated": {[]*wire.Failure{{Signal: int32(syscall.SIGTERM)}, own}, 0, "rank 0 of worker-0 (pid 0): killed by SIGTERM" + uncharged},
 		"excused":    {[]*wire.Failure{own, {Code: 81, Excused: true}}, 0, ""},
 		"none":       {nil, 0, ""},
 	} {
@@ -115,7 +115,7 @@ func TestProgramLosesMember(t *testing.T) {
 			t.Errorf("status %v", s)
 		}
 		b.fails(2, &wire.Failure{Rank: 0, Pid: 9, Signal: int32(syscall.SIGABRT)}) // this is its own
-		w.fails("the program failed: rank 0 (pid 9): signal 6 (aborted)")
+		w.fails("the program failed: rank 0 (pid 9): killed by SIGABRT")
 	})
 }
 
@@ -230,9 +230,9 @@ func TestProgramGrows(t *testing.T) {
 // A worker whose process starts again while the others step, who do not wait for it, interrupts none of their rounds when it is ready.
 func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
-		_, a, b := startProgram(t, 0)
+		w, a, b := startProgram(t, 0)
 		crew := func(n int32) *wire.Crew { return &wire.Crew{Keeps: n > 0, Processes: n} }
-		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0)})
+		a.arrive(&wire.Arrival{Formation: 1, Round: -1, Crew: crew(0), Failures: []*wire.Failure{{Rank: 0, Pid: 7, Signal: int32(syscall.SIGKILL)}}})
 		if word := b.word(); word.GetRecall() == nil || !word.GetRecall().Now {
 			t.Fatalf("%v, want a recall at once: the others wait for what has failed", word)
 		}
@@ -240,6 +240,9 @@ func TestProgramTakesPartAgain(t *testing.T) {
 		time.Sleep(time.Second)
 		a.enters("2 [0 1] from [1]")
 		b.enters("2 [0 1] from [1]")
+		if got, want := w.look().Failure, "rank 0 of worker-0 (pid 7): killed by SIGKILL; the others go on, it is started again (not charged)"; got != want {
+			t.Errorf("told %q, want %q", got, want)
+		}
 		a.arrive(&wire.Arrival{Formation: 2, Round: -1, Crew: crew(1)})
 		if word := b.word(); word.GetRecall() == nil || word.GetRecall().Now {
 			t.Fatalf("%v, want a recall after the round", word)

@@ -98,7 +98,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 // form sends a world to its members. The state that it begins with says what of the leases is in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
 	if r.m.program != nil {
-		if err := r.m.program.judge(r.custody.World()); err != nil {
+		if err := r.m.program.judge(r.custody.World(), w); err != nil {
 			r.m.end(job.Failed, err, time.Now())
 			return
 		}

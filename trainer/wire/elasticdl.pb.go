@@ -2664,7 +2664,7 @@ type JobStatus struct {
 	MaxRestarts      int32                  `protobuf:"varint,32,opt,name=max_restarts,json=maxRestarts,proto3" json:"max_restarts,omitempty"`
 	Program          string                 `protobuf:"bytes,33,opt,name=program,proto3" json:"program,omitempty"`    // its command
 	Failures         int32                  `protobuf:"varint,34,opt,name=failures,proto3" json:"failures,omitempty"` // of a program: how often processes of it failed, charged or not, so that it was started again or the job has failed
-	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`    // the last of these, as in "rank 1 of worker-1 (pid 7678): signal 9 (killed); not charged, the program starts again"; empty: none
+	Failure          string                 `protobuf:"bytes,35,opt,name=failure,proto3" json:"failure,omitempty"`    // the last of these, as in "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"; empty: none
 	Waiting          string                 `protobuf:"bytes,23,opt,name=waiting,proto3" json:"waiting,omitempty"`    // what keeps the job from going on, as in "no worker runs: 4 to start (Unschedulable: …)"
 	unknownFields    protoimpl.UnknownFields
 	sizeCache        protoimpl.SizeCache

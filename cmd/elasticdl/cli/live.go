@@ -57,6 +57,32 @@ func (w watching) show(ctx context.Context, out io.Writer) (*wire.JobStatus, err
 	}
 }
 
+// following is how that is looked at which happens to a job, beside its logs.
+type following struct {
+	status func(context.Context) (*wire.JobStatus, error)
+	news   func(before, after *wire.JobStatus) []string
+	every  time.Duration // at least, between two looks
+}
+
+// show writes what happens to a job, a line for each thing, until ctx ends. It returns the last status that it saw, nil if it saw none.
+func (f following) show(ctx context.Context, out io.Writer) *wire.JobStatus {
+	var before *wire.JobStatus
+	for {
+		began := time.Now()
+		if s, err := f.status(ctx); err == nil && s.State != string(job.Stopping) {
+			for _, line := range f.news(before, s) {
+				io.WriteString(out, line+"\n")
+			}
+			before = s
+		}
+		select {
+		case <-time.After(max(f.every, 10*time.Since(began))): // large jobs are not asked about all the time
+		case <-ctx.Done():
+			return before
+		}
+	}
+}
+
 // asSeen returns how a job has ended, with what was seen of it before if its master's words went with it.
 func asSeen(last, seen *wire.JobStatus) *wire.JobStatus {
 	if seen == nil || last.RecordsTotal > 0 {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -31,18 +32,44 @@ func programHere(j *job.Job) error {
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()
 }
 
-// attendProgram shows what a program writes until its job has ended, which is what it returns. The end of ctx stops the job.
+// attendProgram shows what a program writes, and what befalls its processes, until its job has ended, which is what it returns. The end of ctx
+// stops the job.
 func attendProgram(ctx context.Context, h *local.Handle, j *job.Job, out io.Writer) (*wire.JobStatus, error) {
-	shown := make(chan error, 1)
-	go func() {
-		shown <- h.Output(context.WithoutCancel(ctx), j.NumWorkers == 1 && j.MaxWorkers <= 1, out)
-	}()
+	shared := &together{out: out}
+	lasting := context.WithoutCancel(ctx)
+	watched, cancel := context.WithCancel(lasting)
+	defer cancel()
+	var (
+		all  sync.WaitGroup
+		lost error
+	)
+	all.Go(func() {
+		lost = h.Output(lasting, j.NumWorkers == 1 && j.MaxWorkers <= 1, shared)
+	})
+	all.Go(func() {
+		following{
+			status: func(ctx context.Context) (*wire.JobStatus, error) { return local.Status(ctx, j.Name) },
+			news:   programLines,
+			every:  refresh,
+		}.show(watched, shared)
+	})
 	status, err := h.Wait(ctx)
-	if problem := <-shown; err == nil && problem != nil {
-		err = problem
+	cancel()
+	all.Wait()
+	if err == nil {
+		err = lost
 	}
 	if err != nil {
 		return nil, err
 	}
 	return status, conclude(ctx, status, j, out)
+}
+
+// programLines is the news of a program, as it stands between the lines of the program itself.
+func programLines(before, after *wire.JobStatus) []string {
+	lines := programNews(before, after)
+	for i := range lines {
+		lines[i] = "elasticdl: " + lines[i]
+	}
+	return lines
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -213,7 +211,13 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		seen, last *wire.JobStatus
 		failed     error
 	)
-	all.Go(func() { seen = showPods(watched, client, j.Name, shared) })
+	all.Go(func() {
+		seen = following{
+			status: func(ctx context.Context) (*wire.JobStatus, error) { return client.Status(ctx, j.Name) },
+			news:   followNews,
+			every:  4 * refresh,
+		}.show(watched, shared)
+	})
 	all.Go(func() { last, failed = client.Wait(ctx, j.Name, func() { fmt.Fprintln(shared, resting(j.Name)) }) })
 	err := client.Logs(ctx, j.Name, role.LogOptions{Follow: true, Tail: -1}, shared)
 	if err != nil && ctx.Err() == nil {
@@ -225,29 +229,6 @@ func follow(ctx context.Context, client *kube.Client, j *job.Job, out io.Writer)
 		last = asSeen(last, seen)
 	}
 	return last, concludeThere(ctx, client, j, last, failed, out)
-}
-
-// showPods writes what becomes of a job's pods, and why they are pending, until ctx ends. It returns the last that it saw.
-func showPods(ctx context.Context, client *kube.Client, name string, out io.Writer) *wire.JobStatus {
-	var before *wire.JobStatus
-	for {
-		began := time.Now()
-		if s, err := client.Status(ctx, name); err == nil && s.State != string(job.Stopping) {
-			lines := slices.Concat(anewNews(before, s), failureNews(before, s), podNews(before, s))
-			if s.Reason != before.GetReason() && s.State == string(job.Pending) && !strings.HasPrefix(s.Reason, "master: ") && s.Reason != "" {
-				lines = append(lines, "job Pending: "+oneLine(s.Reason))
-			}
-			for _, line := range lines {
-				io.WriteString(out, line+"\n")
-			}
-			before = s
-		}
-		select {
-		case <-time.After(max(4*refresh, 10*time.Since(began))): // large jobs are not asked about all the time
-		case <-ctx.Done():
-			return before
-		}
-	}
 }
 
 // together is a writer that several write lines to.

@@ -141,15 +141,6 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
-// anewNews returns the line to say if the training has begun anew, or gone back, between two statuses, none if it has not.
-func anewNews(before, after *wire.JobStatus) []string {
-	before, after = plain(before), plain(after)
-	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
-		return []string{words}
-	}
-	return nil
-}
-
 // ring is who trains together, in words; nothing if there are servers.
 func ring(s *wire.JobStatus) string {
 	switch {
@@ -221,82 +212,6 @@ func progressLine(s *wire.JobStatus, now time.Time) string {
 	}
 	parts = append(append(parts, progress(s)...), learned(s)...)
 	return fmt.Sprintf("[%s] %s", age(s, now), strings.Join(parts, "  "))
-}
-
-// failureNews returns the line to say if a process of a program has failed between two statuses, none if none has.
-func failureNews(before, after *wire.JobStatus) []string {
-	if after.Failures <= before.GetFailures() {
-		return nil
-	}
-	return []string{"the program failed: " + oneLine(after.Failure)}
-}
-
-// news is what has happened between two statuses: pods, evaluations, epochs.
-func news(before, after *wire.JobStatus) []string {
-	before, after = plain(before), plain(after)
-	lines := anewNews(before, after)
-	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
-		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
-	}
-	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers { // none are wanted at the end
-		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
-	}
-	lines = append(lines, failureNews(before, after)...)
-	if after.World > before.GetWorld() && after.WorldSize > 0 {
-		lines = append(lines, ring(after))
-	}
-	lines = append(lines, podNews(before, after)...)
-	fresh := max(0, after.Evaluated-before.GetEvaluated())
-	for _, e := range after.Evaluations[max(0, len(after.Evaluations)-int(fresh)):] {
-		lines = append(lines, evaluation.Format(e.Version, metricsOf(e)))
-	}
-	return lines
-}
-
-// podNews is what has become of pods between two statuses.
-func podNews(before, after *wire.JobStatus) []string {
-	before, after = plain(before), plain(after)
-	var lines []string
-	type state struct{ name, state, waiting string }
-	of := func(p *wire.PodStatus) state {
-		s := state{name: podName(p), state: p.State}
-		if pod.Pending.Is(p.State) {
-			s.waiting = p.Reason
-		}
-		return s
-	}
-	known := make(map[state]*wire.PodStatus)
-	over := make(map[string]*wire.PodStatus)
-	for _, p := range before.GetPods() {
-		known[of(p)] = p
-		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
-			over[podName(p)] = p // what is said of it later is said of the same end
-		}
-	}
-	for _, p := range sorted(after.Pods) {
-		unclear := after.Namespace != "" && pod.Deleted.Is(p.State) && p.Reason == ""
-		end := job.State(after.State).Ended() && !pod.Failed.Is(p.State) // its pods end with a job
-		if unclear || end || sameLife(known[of(p)], p) || sameLife(over[podName(p)], p) {
-			continue
-		}
-		line := podName(p) + " " + p.State
-		switch {
-		case p.Reason != "":
-			line += ": " + reason(p)
-		case pod.Running.Is(p.State) && p.Pid > 0:
-			line += fmt.Sprintf(", process %d", p.Pid)
-		case pod.Running.Is(p.State) && p.Node != "":
-			line += " on " + p.Node
-		}
-		lines = append(lines, line)
-	}
-	return lines
-}
-
-// sameLife tells whether a, nil for none, is the launch of a pod that b is. On a cluster the
-// start is not always known.
-func sameLife(a, b *wire.PodStatus) bool {
-	return a != nil && a.Launch == b.Launch && (a.StartedUnixMs == b.StartedUnixMs || a.Node != "" || b.Node != "")
 }
 
 // summary is what became of a job.

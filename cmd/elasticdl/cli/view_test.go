@@ -242,10 +242,10 @@ func TestAnew(t *testing.T) {
 
 // A process of a program that failed is told once, and how many failures were charged; how far a program without records is nobody knows.
 func TestProgramFailureShown(t *testing.T) {
-	const words = "rank 1 of worker-1 (pid 7678): signal 9 (killed); not charged, the program starts again"
+	const words = "rank 1 of worker-1 (pid 7678): killed by SIGKILL; the program starts again (not charged)"
 	before := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3}
 	s := &wire.JobStatus{Name: "j", State: "Running", Type: "run", Program: "main.py", MaxRestarts: 3, Restarts: 1, Failures: 2, Failure: words}
-	if got, want := news(before, s), []string{"the program failed: " + words}; !slices.Equal(got, want) {
+	if got, want := news(before, s), []string{"a process failed: " + words}; !slices.Equal(got, want) {
 		t.Errorf("news %q, want %q", got, want)
 	}
 	if got := news(s, s); len(got) != 0 {

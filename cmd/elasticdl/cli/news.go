@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/elasticdl/elasticdl/trainer/evaluation"
+	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/pod"
+	"github.com/elasticdl/elasticdl/trainer/wire"
+)
+
+// What has happened to a job between two of its statuses, in lines. The status before is nil if there is none.
+
+// anewNews returns the line to say if the training has begun anew, or gone back, between two statuses, none if it has not.
+func anewNews(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
+	if words := anew(after); words != "" && (words != anew(before) || after.RecordsDone < before.GetRecordsDone()) {
+		return []string{words}
+	}
+	return nil
+}
+
+// failureNews returns the line to say if a process of a program has failed between two statuses, none if none has.
+func failureNews(before, after *wire.JobStatus) []string {
+	if after.Failures <= before.GetFailures() {
+		return nil
+	}
+	return []string{"a process failed: " + oneLine(after.Failure)}
+}
+
+// news is what has happened between two statuses: pods, evaluations, epochs.
+func news(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
+	lines := anewNews(before, after)
+	if after.Epoch > before.GetEpoch() && before.GetEpoch() > 0 {
+		lines = append(lines, fmt.Sprintf("epoch %d of %d", after.Epoch, after.Epochs))
+	}
+	if wanted := before.GetWorkers(); wanted > 0 && after.Workers > 0 && wanted != after.Workers { // none are wanted at the end
+		lines = append(lines, fmt.Sprintf("scaled from %d to %s", wanted, count(int64(after.Workers), "worker")))
+	}
+	lines = append(lines, failureNews(before, after)...)
+	if after.World > before.GetWorld() && after.WorldSize > 0 {
+		lines = append(lines, ring(after))
+	}
+	lines = append(lines, podNews(before, after)...)
+	fresh := max(0, after.Evaluated-before.GetEvaluated())
+	for _, e := range after.Evaluations[max(0, len(after.Evaluations)-int(fresh)):] {
+		lines = append(lines, evaluation.Format(e.Version, metricsOf(e)))
+	}
+	return lines
+}
+
+// programNews is what somebody has to know who reads what a program writes: that something of it was lost, and what follows. That a program
+// starts is none of it.
+func programNews(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
+	lines := slices.Concat(anewNews(before, after), failureNews(before, after))
+	if before.GetState() != string(job.Running) {
+		after.Pods = slices.DeleteFunc(after.Pods, func(p *wire.PodStatus) bool { return p.EndedUnixMs == 0 })
+	}
+	lines = append(lines, podNews(before, after)...)
+	if before.GetWorld() > 0 && after.World > before.World && after.WorldSize > 0 {
+		lines = append(lines, ring(after))
+	}
+	return lines
+}
+
+// podNews is what has become of pods between two statuses.
+func podNews(before, after *wire.JobStatus) []string {
+	before, after = plain(before), plain(after)
+	var lines []string
+	type state struct{ name, state, waiting string }
+	of := func(p *wire.PodStatus) state {
+		s := state{name: podName(p), state: p.State}
+		if pod.Pending.Is(p.State) {
+			s.waiting = p.Reason
+		}
+		return s
+	}
+	known := make(map[state]*wire.PodStatus)
+	over := make(map[string]*wire.PodStatus)
+	for _, p := range before.GetPods() {
+		known[of(p)] = p
+		if before.Namespace != "" && p.Reason != "" && (p.EndedUnixMs > 0 || pod.Deleted.Is(p.State)) {
+			over[podName(p)] = p // what is said of it later is said of the same end
+		}
+	}
+	for _, p := range sorted(after.Pods) {
+		unclear := after.Namespace != "" && pod.Deleted.Is(p.State) && p.Reason == ""
+		end := job.State(after.State).Ended() && !pod.Failed.Is(p.State) // its pods end with a job
+		if unclear || end || sameLife(known[of(p)], p) || sameLife(over[podName(p)], p) {
+			continue
+		}
+		line := podName(p) + " " + p.State
+		switch {
+		case p.Reason != "":
+			line += ": " + reason(p)
+		case pod.Running.Is(p.State) && p.Pid > 0:
+			line += fmt.Sprintf(", process %d", p.Pid)
+		case pod.Running.Is(p.State) && p.Node != "":
+			line += " on " + p.Node
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// followNews is what somebody has to know who reads a job's logs.
+func followNews(before, after *wire.JobStatus) []string {
+	lines := slices.Concat(anewNews(before, after), failureNews(before, after), podNews(before, after))
+	if why := after.Reason; why != before.GetReason() && after.State == string(job.Pending) && !strings.HasPrefix(why, "master: ") && why != "" {
+		lines = append(lines, "job Pending: "+oneLine(why))
+	}
+	return lines
+}
+
+// sameLife tells whether a, nil for none, is the launch of a pod that b is. On a cluster the
+// start is not always known.
+func sameLife(a, b *wire.PodStatus) bool {
+	return a != nil && a.Launch == b.Launch && (a.StartedUnixMs == b.StartedUnixMs || a.Node != "" || b.Node != "")
+}
