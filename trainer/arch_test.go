@@ -77,7 +77,7 @@ var packages = map[string]struct {
 	"mesh":          {shell, "credential identity pod ring timing"},
 	"tcpstore":      {shell, ""},
 	"ps":            {shell, "checkpoint credential custody data identity job ledger nn/kernel optim param pod timing rpc wire zoo"},
-	"master":        {shell, "checkpoint custody evaluation identity job ledger param pod prediction rendezvous task timing rpc wire"},
+	"master":        {shell, "checkpoint custody evaluation identity job ledger logline param pod prediction rendezvous task timing rpc wire"},
 	"worker":        {shell, "checkpoint data job ledger mesh nn nn/kernel optim param prediction ps ring task timing rpc wire zoo"},
 	"agent":         {shell, "checkpoint job ledger program program/python source source/fetch tcpstore timing rpc wire worker"},
 	"role":          {shell, "agent checkpoint/bucket credential data identity job logline master pod prediction ps task timing rpc wire worker zoo"},
@@ -89,7 +89,7 @@ var packages = map[string]struct {
 
 	"checkpoint/bucket": {shell, "checkpoint data"},
 	"checkpoint/laws":   {shell, "checkpoint ledger param safetensors"},
-	"kube/incluster":    {shell, "credential identity job kube/observe manifest master pod role rpc wire"},
+	"kube/incluster":    {shell, "credential identity job kube/observe logline manifest master pod role rpc wire"},
 	"kube/observe":      {shell, "manifest pod role"},
 	"program/python":    {shell, ""},
 }

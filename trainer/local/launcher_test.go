@@ -310,6 +310,9 @@ func TestPodsOutlastTheirMaster(t *testing.T) {
 		if e.PID != pids[e.ID.Index] {
 			t.Errorf("%v has pid %d, want %d", e.ID, e.PID, pids[e.ID.Index])
 		}
+		if e.Started.IsZero() {
+			t.Errorf("nobody knows since when %v runs", e.ID)
+		}
 	}
 	want := []string{"worker-0.7 Failed: killed (signal 9)", "worker-1.7 Leaving: deleted", "worker-2.7 Failed: killed (signal 9)", "worker-3.7 Running"}
 	if err != nil || !slices.Equal(told, want) {

@@ -54,6 +54,7 @@ type processes struct {
 // running is a pod that has not ended.
 type running struct {
 	*process
+	began   time.Time
 	deleted bool
 	killer  *time.Timer // after a deletion
 }
@@ -90,9 +91,9 @@ func (r *processes) create(s *session, p master.Pod) error {
 	if err != nil {
 		return fmt.Errorf("create %v: %w", p.ID, err)
 	}
-	it := &running{process: started}
+	it := &running{process: started, began: time.Now()}
 	r.live[p.ID] = it
-	r.publish(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(), Address: p.Address})
+	r.publish(pod.Event{ID: p.ID, Launch: p.Launch, Phase: pod.Running, PID: it.pid(), Address: p.Address, Started: it.began})
 	r.watches.Go(func() { r.watch(p, it, log) })
 	return nil
 }
@@ -164,7 +165,7 @@ func (r *processes) watch(p master.Pod, it *running, log string) {
 	if p.ID.Role == pod.Worker {
 		os.RemoveAll(r.config.scratch(p.ID)) // it may not have come to that
 	}
-	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address}
+	e := pod.Event{ID: p.ID, Launch: p.Launch, PID: it.pid(), Address: p.Address, Started: it.began}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.live, p.ID)

@@ -237,7 +237,11 @@ func (m *master) isGone(a pod.Action) bool {
 
 // lost does what the end of a pod asks for.
 func (m *master) lost(ctx context.Context, a pod.Action) {
-	m.Log.Info("Pod has ended", "pod", a.ID, "reason", a.Reason, "charged", a.Charged)
+	words := "Pod has ended"
+	if a.GivenUp {
+		words = "Pod has ended, and is not replaced: --relaunch_on_worker_failure allows no more"
+	}
+	m.Log.Info(words, "pod", a.ID, "reason", a.Reason, "charged", a.Charged)
 	if a.ID.Role != pod.Worker {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/evaluation"
 	"github.com/elasticdl/elasticdl/trainer/job"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
@@ -135,7 +136,7 @@ func (m *master) snapshot(server int, version int64) {
 // anew begins a life of the model, with the last checkpoint, or from the initial values: what was trained on since is lost. Where
 // something was, in this life or before, the training goes back with it.
 func (m *master) anew(life int64, reason string) {
-	before, stats := m.Self.Life(), m.queue.Stats()
+	stats := m.queue.Stats()
 	if m.gathering {
 		stats.Done = max(stats.Done, m.former.Done)
 	}
@@ -144,7 +145,8 @@ func (m *master) anew(life int64, reason string) {
 	begun := m.begun
 	fresh := !begun && m.anewFor == "" && stats.Done == began.records() && base.Base == began.Base
 	if !fresh {
-		m.anewFor = backWhy(base, stats.Done, before, begun, reason)
+		m.anewFor = backWhy(base, stats.Done, begun, reason)
+		m.rewinds++
 	}
 	m.Self.SetLife(life)
 	m.restart(base)
@@ -166,14 +168,15 @@ func (m *master) anew(life int64, reason string) {
 }
 
 // backWhy says what was lost with a life of the model in which something was trained on, or nothing.
-func backWhy(base kept, done, before int64, begun bool, reason string) string {
+func backWhy(base kept, done int64, begun bool, reason string) string {
 	switch {
 	case base.commit != nil:
-		return fmt.Sprintf("the training went back to checkpoint %d at version %d, with %d of %d records: %s", base.Number, base.version(), base.records(), done, reason)
+		return fmt.Sprintf("the training went back to checkpoint %d at version %s, with %s of %s records: %s",
+			base.Number, logline.Thousands(base.version()), logline.Thousands(base.records()), logline.Thousands(done), reason)
 	case begun:
-		return fmt.Sprintf("the training began anew: %s; %d records were trained on till then", reason, done)
+		return fmt.Sprintf("the training began anew: %s; %s records were trained on till then", reason, logline.Thousands(done))
 	}
-	return fmt.Sprintf("the training began anew: %s; nothing was trained on in life %d", reason, before)
+	return fmt.Sprintf("the training began anew: %s; nothing was trained on since the time before", reason)
 }
 
 // restart begins the training where a checkpoint is.
@@ -207,7 +210,7 @@ func (m *master) finish(now time.Time) {
 			return
 		}
 		if done, total := m.counted(); done != total {
-			m.end(job.Failed, fmt.Errorf("%d records of %d were %s", done, total, m.did()), now)
+			m.end(job.Failed, fmt.Errorf("%s of %s records were %s", logline.Thousands(done), logline.Thousands(total), m.did()), now)
 			return
 		}
 		m.end(job.Succeeded, nil, now)
@@ -249,11 +252,12 @@ func (m *master) undone() error {
 		return nil
 	}
 	if done, total := m.counted(); m.fixed != nil && done < total {
-		return fmt.Errorf("%d of %d records were %s", done, total, m.did())
+		return fmt.Errorf("%s of %s records were %s", logline.Thousands(done), logline.Thousands(total), m.did())
 	}
 	first, tasks := m.queue.Remaining()
 	if m.trained || tasks == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d of %d records were trained on; not done: %v, and %d tasks more in this epoch", stats.Done, stats.Total, first, tasks-1)
+	return fmt.Errorf("%s of %s records were trained on; not done: %v, and %s tasks more in this epoch",
+		logline.Thousands(stats.Done), logline.Thousands(stats.Total), first, logline.Thousands(int64(tasks)-1))
 }

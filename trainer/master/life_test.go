@@ -52,11 +52,11 @@ func TestServerLost(t *testing.T) {
 					t.Error(reply, err)
 				}
 				s, err := w.Status(t.Context(), &wire.StatusRequest{})
-				if err != nil || s.RecordsDone != 0 || s.Life != 2 || !strings.Contains(s.Anew, "server 0 was lost with its part of the model") {
+				if err != nil || s.RecordsDone != 0 || s.Life != 2 || s.Rewinds != 1 || !strings.Contains(s.Anew, "ps-0 was lost with its part of the model") {
 					t.Error(s, err)
 				}
 				anew := slices.DeleteFunc(events, func(e Event) bool { _, ok := e.(BegunAnew); return !ok })
-				if want := (BegunAnew{Life: 2, Reason: "server 0 was lost with its part of the model: node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
+				if want := (BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: node lost", Records: 4}); len(anew) != 1 || anew[0] != want {
 					t.Errorf("told %+v, want %+v", anew, want)
 				}
 				w.join()
@@ -93,7 +93,7 @@ func TestServerStartedAgainInPlace(t *testing.T) {
 			}
 		}
 		s := w.look()
-		if want := "the training began anew: server 0 was lost with its part of the model: it was started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
+		if want := "the training began anew: ps-0 was lost with its part of the model: it was started again in its pod; 4 records were trained on till then"; s.Anew != want || s.RecordsDone != 0 {
 			t.Errorf("%d records, %q, want %q", s.RecordsDone, s.Anew, want)
 		}
 		for i := range 2 {
@@ -163,10 +163,10 @@ func TestServerLostAgain(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}
 		s := w.look()
-		if want := "the training began anew: server 1 was lost with its part of the model: node lost; nothing was trained on in life 2"; s.Life != 3 || s.Anew != want {
+		if want := "the training began anew: ps-1 was lost with its part of the model: node lost; nothing was trained on since the time before"; s.Life != 3 || s.Rewinds != 2 || s.Anew != want {
 			t.Errorf("life %d, %q, want %q", s.Life, s.Anew, want)
 		}
-		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "server 1") {
+		if len(lives) != 2 || lives[0].Life != 2 || lives[1].Life != 3 || !strings.Contains(lives[1].Reason, "ps-1") {
 			t.Errorf("it was told that the training begins anew: %+v", lives)
 		}
 		w.join()

@@ -137,6 +137,7 @@ type master struct {
 	planned bool   // the data is known, and with it what is to be done: until then who calls is told to come again
 	begun   bool   // in this life of the model somebody was given something to do with it
 	anewFor string // why the model went back to where it was before, the last time
+	rewinds int    // how often it did
 	resumed int64  // records that were done before the job was resumed
 	trained bool   // the last barrier is passed, the last evaluation and the export are asked for
 	over    bool   // the job has ended; pods are leaving

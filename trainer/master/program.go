@@ -15,6 +15,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
 	"github.com/elasticdl/elasticdl/trainer/wire"
@@ -169,7 +170,7 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 		return nil
 	}
 	if g.m.anewFor != "" {
-		g.m.anewFor = fmt.Sprintf("the training went back to version %d, with %d records, the newest state that a process had kept or read: every worker was lost", version, g.m.resumed)
+		g.m.anewFor = fmt.Sprintf("the training went back to version %s, with %s records, the newest state that a process had kept or read: every worker was lost", logline.Thousands(version), logline.Thousands(g.m.resumed))
 	}
 	g.m.Log.Info("The program goes on from the newest state that a process has kept or read", "version", version, "records", g.m.resumed, "before", before)
 	return nil

@@ -41,7 +41,8 @@ type record struct {
 	Done      int64                   `json:"done,omitempty"`    // records
 	Resumed   int64                   `json:"resumed,omitempty"` // those that were done before the job was resumed
 	Rejected  int64                   `json:"rejected,omitempty"`
-	Anew      string                  `json:"anew,omitempty"` // why the training went back, the last time
+	Anew      string                  `json:"anew,omitempty"`    // why the training went back, the last time
+	Rewinds   int                     `json:"rewinds,omitempty"` // how often it did
 	Tasks     task.Snapshot           `json:"tasks"`
 	Measures  evaluation.Saved        `json:"measures"`
 	Results   []checkpoint.Evaluation `json:"results,omitempty"` // the last ones
@@ -64,7 +65,7 @@ func (m *master) memoir() ([]byte, error) {
 		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(), Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
 		Pods: m.table.Snapshot(), Rests: m.rests,
 		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
-		Anew: m.anewFor, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
+		Anew: m.anewFor, Rewinds: m.rewinds, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
 	if m.gathering { // nothing newer is known
 		r.Tasks, r.Done = m.former.Tasks, m.former.Done
@@ -107,7 +108,7 @@ func readRecord(text []byte) (*record, error) {
 	switch {
 	case r.Format != recordFormat:
 		return nil, fmt.Errorf("read what the master before has left: it has format %d, expected %d: masters of one job are of one version of this program", r.Format, recordFormat)
-	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Spec < 0:
+	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
 		return nil, fmt.Errorf("read what the master before has left: life %d, checkpoint %d, %d records, %d evaluations, %d workers cannot be", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
 	}
 	return r, nil

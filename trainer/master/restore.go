@@ -59,7 +59,8 @@ func (m *master) lives() int64 {
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
 	r := m.former
 	m.Self.SetLife(r.Life)
-	m.started, m.resumed, m.anewFor, m.rejected, m.evaluated = r.Started, r.Resumed, r.Anew, r.Rejected, r.Evaluated
+	m.started, m.resumed, m.rejected, m.evaluated = r.Started, r.Resumed, r.Rejected, r.Evaluated
+	m.anewFor, m.rewinds = r.Anew, r.Rewinds
 	for _, e := range r.Results {
 		m.evaluations = append(m.evaluations, &wire.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
@@ -254,7 +255,7 @@ func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, 
 				all[i], err = ledger.Parse(reply.Ledger)
 			}
 			if err != nil {
-				errs[i] = fmt.Errorf("server %d: %w", i, err)
+				errs[i] = fmt.Errorf("ps-%d: %w", i, err)
 			}
 		})
 	}

@@ -208,11 +208,16 @@ func TestServerLostWithoutMaster(t *testing.T) {
 				r.ends(Leave, ErrLeft)
 				r.servers[0].had.Add(ledger.Task{Epoch: 1}, 4, 4)
 				lose(r)
-				if s := r.look(); s.Life != 2 || s.RecordsDone != 0 || !strings.Contains(s.Anew, "lost") {
+				if s := r.look(); s.Life != 2 || s.Rewinds != 1 || s.RecordsDone != 0 || !strings.Contains(s.Anew, "lost") {
 					t.Errorf("the values of a server are lost, and the job is at %v", s)
 				}
 				if o := r.servers[0].last(); o.Life != 2 {
 					t.Errorf("the server is told of life %d", o.Life)
+				}
+				r.ends(Leave, ErrLeft)
+				r.follow()
+				if s := r.look(); s.Rewinds != 1 || s.Anew == "" {
+					t.Errorf("the next master knows of %d rewinds: %q", s.Rewinds, s.Anew)
 				}
 			})
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/custody"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/pod"
 	"github.com/elasticdl/elasticdl/trainer/rendezvous"
 	"github.com/elasticdl/elasticdl/trainer/task"
@@ -166,9 +167,12 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 		source := w.Members[w.Sources[0]]
 		a := r.seats[source.Worker].arrival
 		had, _ := ledger.Parse(a.Ledger) // it was checked when it came
-		return fmt.Sprintf("state of %v at version %d", source, a.Version), had, a.Version
+		return fmt.Sprintf("state of %v at version %s", source, logline.Thousands(a.Version)), had, a.Version
 	case base.commit != nil:
-		return fmt.Sprintf("from checkpoint %d at version %d", base.Number, base.version()), base.had().Clone(), base.version()
+		return fmt.Sprintf("from checkpoint %d at version %s", base.Number, logline.Thousands(base.version())), base.had().Clone(), base.version()
+	}
+	if r.m.program != nil { // what it begins with it alone knows
+		return "the program starts", had, 0
 	}
 	return "from the initial values", had, 0
 }

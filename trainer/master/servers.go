@@ -64,7 +64,7 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 	if l.client == nil || l.incarnation != incarnation {
 		conn, err := rpc.Connect(address, s.m.Dial, s.m.Self, rpc.Callee{ID: pod.ID{Role: pod.PS, Index: index}, Incarnation: incarnation})
 		if err != nil {
-			return fmt.Errorf("connect to server %d at %s: %w", index, address, err)
+			return fmt.Errorf("connect to ps-%d at %s: %w", index, address, err)
 		}
 		s.disconnect(l)
 		l.incarnation, l.conn, l.client = incarnation, conn, wire.NewParameterServerClient(conn)
@@ -112,7 +112,7 @@ func (s *servers) addresses() []*wire.Server {
 
 // lostValues begins the life of the model that the custody has raised, since a server is gone with its values.
 func (s *servers) lostValues(index int, reason string) {
-	s.m.anew(s.custody.Life(), fmt.Sprintf("server %d was lost with its part of the model: %s", index, reason))
+	s.m.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
 	}
@@ -182,7 +182,7 @@ func (s *servers) damaged(index int, o custody.Order, reason error) {
 		return
 	}
 	s.custody.Rebase(s.m.checkpoints.newest())
-	s.m.anew(s.custody.Life(), fmt.Sprintf("server %d cannot begin with checkpoint %d: %v", index, o.Base.Number, reason))
+	s.m.anew(s.custody.Life(), fmt.Sprintf("ps-%d cannot begin with checkpoint %d: %v", index, o.Base.Number, reason))
 	for _, l := range s.lines {
 		signal(l.wake)
 	}

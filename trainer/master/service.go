@@ -221,8 +221,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 	}
 	now := time.Now()
 	err := m.settle(r, rpc.Caller(ctx).Life, m.clock(now))
-	done, _ := m.counted()
-	m.speed.add(now, done)
+	m.pace(now)
 	m.advance(now)
 	if errors.Is(err, task.ErrStale) {
 		return nil, status.Errorf(codes.FailedPrecondition, "lease %d of worker %d: %v", r.Lease, r.Worker, err)
@@ -307,9 +306,8 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 				return nil, status.Error(codes.InvalidArgument, err.Error())
 			}
 		}
-		done, _ := m.counted()
-		m.speed.add(now, done)
 		m.announced(id.Index)
+		m.pace(now)
 		if m.program != nil {
 			m.program.heard(id.Index, r.Finished)
 		}
@@ -367,7 +365,15 @@ func (m *master) Scale(_ context.Context, r *wire.ScaleRequest) (*wire.ScaleRepl
 	return &wire.ScaleReply{Before: int32(before)}, nil
 }
 
-// wanted returns how many workers there are to be.
+// asked returns how many workers were asked for.
+func (m *master) asked() int {
+	if !m.planned {
+		return m.workers
+	}
+	return m.table.Asked()
+}
+
+// wanted returns how many workers there are to be: those that were asked for, without those that were given up.
 func (m *master) wanted() int {
 	if !m.planned {
 		return m.workers

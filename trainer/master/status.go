@@ -77,13 +77,14 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Life:             m.Self.Life(),
 		RecordsBefore:    m.resumed,
 		Anew:             m.anewFor,
+		Rewinds:          int32(m.rewinds),
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
 		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // which never change
 		Evaluated:        m.evaluated,
 		StartedUnixMs:    m.started.UnixMilli(),
 		EndedUnixMs:      unixMilli(m.ended),
-		Workers:          int32(m.wanted()),
+		Workers:          int32(m.asked()),
 	}
 	if m.err != nil {
 		s.Reason = m.err.Error()
@@ -168,6 +169,9 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 	case pod.Leaving, pod.Failed, pod.Deleted:
 		s.Reason = p.Exit.String()
 	}
+	if p.GivenUp {
+		s.Reason += "; not replaced"
+	}
 	return s
 }
 
@@ -185,6 +189,16 @@ type speed struct{ samples []sample }
 type sample struct {
 	at   time.Time
 	done int64
+}
+
+// pace notes for the speed what is done now. After a master that was lost it begins when all is known that was done before: nothing of that was
+// done since. The mutex is held.
+func (m *master) pace(now time.Time) {
+	if m.unannounced != nil {
+		return
+	}
+	done, _ := m.counted()
+	m.speed.add(now, done)
 }
 
 const (

@@ -104,6 +104,8 @@ type Event struct {
 	Address  string // where it listens, once known
 	Node     string // the machine that it is on, once known
 	PID      int    // of a local process, once known
+	// Started is since when a pod runs, where the runtime knows; zero: since it was first observed to.
+	Started time.Time
 }
 
 // Pod is a pod as users see it.
@@ -117,7 +119,8 @@ type Pod struct {
 	Address  string
 	Node     string
 	PID      int
-	OOMs     int // how many pods of its line ran out of memory before
+	OOMs     int  // how many pods of its line ran out of memory before
+	GivenUp  bool // it has failed, and nobody follows: its line may fail no more
 
 	Created, Started, Ended time.Time
 }

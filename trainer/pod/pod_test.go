@@ -125,6 +125,22 @@ func TestServerKeepsIndexAndAddress(t *testing.T) {
 	}
 }
 
+// A pod runs since its runtime says so, whenever it is observed first, as by a master that has come back.
+func TestStartIsTheRuntimes(t *testing.T) {
+	table := New(Policy{Workers: 1})
+	table.Start(start)
+	table.Observe(Event{ID: worker(0), Phase: Running, Started: at(1)}, at(1))
+	restored, _, err := Restore(Policy{Workers: 1}, table.Snapshot(), []Event{{ID: worker(0), Launch: 1, Phase: Running, Started: at(1)}}, at(60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, it := range []*Table{table, restored} {
+		if p, _ := it.Get(worker(0)); !p.Started.Equal(at(1)) || p.Phase != Running {
+			t.Errorf("table %d: %+v", i, p)
+		}
+	}
+}
+
 func TestCrashLoopIsSlowedAndEnds(t *testing.T) {
 	table := running(t, Policy{Workers: 2, Relaunches: 3, Backoff: time.Second})
 	now, id := at(10), worker(0)

@@ -116,6 +116,9 @@ func (t *Table) Workers() int {
 	return n
 }
 
+// Asked returns how many workers were asked for. There are fewer if lines of them may fail no more.
+func (t *Table) Asked() int { return t.desired }
+
 // wanted reports whether the pod is a worker that the job shall have.
 func (e *entry) wanted() bool {
 	return e.ID.Role == Worker && e.line.current == e && !e.Phase.Ended()
@@ -162,8 +165,11 @@ func (t *Table) Observe(ev Event, now time.Time) []Action {
 		return t.ended(e, ev.Exit, before == Leaving, now)
 	case e.Phase == Leaving:
 		return t.leaving(e, ev.Exit, now)
-	case e.Phase == Running && e.Started.IsZero():
-		e.Started, t.ran[e.ID.Role] = now, true
+	case e.Phase == Running:
+		t.ran[e.ID.Role] = true
+		if e.Started.IsZero() {
+			e.Started = now
+		}
 	case e.Phase == Pending && ev.Hopeless:
 		t.impossible(e, "cannot run: "+e.Waiting)
 	}
@@ -180,6 +186,9 @@ func (e *entry) apply(ev Event) {
 	e.Address = cmp.Or(ev.Address, e.Address)
 	e.Node = cmp.Or(ev.Node, e.Node)
 	e.PID = cmp.Or(ev.PID, e.PID)
+	if e.Started.IsZero() {
+		e.Started = ev.Started
+	}
 }
 
 // impossible fails a job that can never start. A job of which a pod of that role has run goes on without the one that cannot.
@@ -319,6 +328,7 @@ func (t *Table) forget() {
 
 // endLine notes that a line has no relaunch left, and fails the job if it cannot go on.
 func (t *Table) endLine(e *entry, v Verdict) {
+	e.GivenUp = true
 	text := fmt.Sprintf("%v: %s", e.ID, v.Reason)
 	if t.policy.Relaunches > 0 {
 		text += fmt.Sprintf(" (relaunched %d of %d times)", e.line.Charged-1, t.policy.Relaunches)

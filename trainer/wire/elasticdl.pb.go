@@ -2651,9 +2651,10 @@ type JobStatus struct {
 	Strategy         string                 `protobuf:"bytes,18,opt,name=strategy,proto3" json:"strategy,omitempty"`                                 // empty: nothing is trained
 	World            int64                  `protobuf:"varint,19,opt,name=world,proto3" json:"world,omitempty"`                                      // of the ring
 	WorldSize        int32                  `protobuf:"varint,20,opt,name=world_size,json=worldSize,proto3" json:"world_size,omitempty"`             // workers in it
-	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                                  // wanted
+	Workers          int32                  `protobuf:"varint,21,opt,name=workers,proto3" json:"workers,omitempty"`                                  // asked for, at the job's start or by a later scaling; there are fewer where some were given up
 	Namespace        string                 `protobuf:"bytes,22,opt,name=namespace,proto3" json:"namespace,omitempty"`                               // of the cluster; empty: of this machine
 	Life             int64                  `protobuf:"varint,24,opt,name=life,proto3" json:"life,omitempty"`                                        // of the model, from 1
+	Rewinds          int32                  `protobuf:"varint,36,opt,name=rewinds,proto3" json:"rewinds,omitempty"`                                  // how often that happened which anew tells
 	Anew             string                 `protobuf:"bytes,25,opt,name=anew,proto3" json:"anew,omitempty"`                                         // that the training began anew, or went back to a checkpoint, and why, the last time; empty: it never did
 	Checkpoint       *Checkpoint            `protobuf:"bytes,27,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`                             // none: the job has no checkpoints
 	RecordsBefore    int64                  `protobuf:"varint,28,opt,name=records_before,json=recordsBefore,proto3" json:"records_before,omitempty"` // of records_done: those in the checkpoint that a resumed job began with
@@ -2857,6 +2858,13 @@ func (x *JobStatus) GetNamespace() string {
 func (x *JobStatus) GetLife() int64 {
 	if x != nil {
 		return x.Life
+	}
+	return 0
+}
+
+func (x *JobStatus) GetRewinds() int32 {
+	if x != nil {
+		return x.Rewinds
 	}
 	return 0
 }
@@ -3795,7 +3803,7 @@ const file_elasticdl_proto_rawDesc = "" +
 	"\ametrics\x18\x02 \x03(\v2\".elasticdl.Evaluation.MetricsEntryR\ametrics\x1a:\n" +
 	"\fMetricsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xa8\b\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value:\x028\x01\"\xc2\b\n" +
 	"\tJobStatus\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x16\n" +
@@ -3823,7 +3831,8 @@ const file_elasticdl_proto_rawDesc = "" +
 	"world_size\x18\x14 \x01(\x05R\tworldSize\x12\x18\n" +
 	"\aworkers\x18\x15 \x01(\x05R\aworkers\x12\x1c\n" +
 	"\tnamespace\x18\x16 \x01(\tR\tnamespace\x12\x12\n" +
-	"\x04life\x18\x18 \x01(\x03R\x04life\x12\x12\n" +
+	"\x04life\x18\x18 \x01(\x03R\x04life\x12\x18\n" +
+	"\arewinds\x18$ \x01(\x05R\arewinds\x12\x12\n" +
 	"\x04anew\x18\x19 \x01(\tR\x04anew\x125\n" +
 	"\n" +
 	"checkpoint\x18\x1b \x01(\v2\x15.elasticdl.CheckpointR\n" +

@@ -12,6 +12,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/checkpoint"
 	"github.com/elasticdl/elasticdl/trainer/ledger"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -19,13 +20,13 @@ import (
 
 // commitTable returns commits for `elasticdl checkpoint ls`.
 func commitTable(all []commitState, now time.Time) string {
-	rows := [][]string{{"NUMBER", "STATE", "VERSION", "RECORDS", "LIFE", "SHARDS", "SIZE", "AGE"}}
+	rows := [][]string{{"NUMBER", "STATE", "VERSION", "RECORDS", "SHARDS", "SIZE", "AGE"}}
 	var notes strings.Builder
 	for _, s := range all {
-		row := []string{strconv.FormatInt(s.Number, 10), s.State, "-", "-", "-", strconv.Itoa(s.Shards), bytesText(s.Bytes), "-"}
+		row := []string{strconv.FormatInt(s.Number, 10), s.State, "-", "-", strconv.Itoa(s.Shards), bytesText(s.Bytes), "-"}
 		if s.record != nil {
-			row[2], row[3], row[4] = commas(s.Version), commas(s.Records), strconv.FormatInt(s.Life, 10)
-			row[7] = since(*s.Time, now)
+			row[2], row[3] = logline.Thousands(s.Version), logline.Thousands(s.Records)
+			row[6] = since(*s.Time, now)
 		}
 		rows = append(rows, row)
 		if s.State == commitDamaged || s.State == commitUnreadable {
@@ -93,8 +94,8 @@ func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 		key = ""
 	}
 	row("Model:", "%s", c.ModelDef)
-	row("Version:", "%s, life %d", commas(c.Version), c.Life)
-	row("Records:", "%s", commas(c.Records))
+	row("Version:", "%s", logline.Thousands(c.Version))
+	row("Records:", "%s", logline.Thousands(c.Records))
 	e := epochsOf(&c.Ledger)
 	row("Epochs:", "%d complete", e.Complete)
 	for _, open := range e.Open {
@@ -104,7 +105,7 @@ func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 		row("Cut:", "%s", cutWords(c.Cut))
 	}
 	layout := c.ParamLayout()
-	row("Layout:", "%s, %s, of which %s trainable", count(int64(len(layout)), "variable"), count(int64(layout.Len()), "element"), commas(int64(layout.Trainable())))
+	row("Layout:", "%s, %s, of which %s trainable", count(int64(len(layout)), "variable"), count(int64(layout.Len()), "element"), logline.Thousands(int64(layout.Trainable())))
 	row("Optimizer:", "%s, %s", cmp.Or(c.Optimizer, "none"), count(int64(c.Slots), "slot"))
 	row("Shards:", "%d, %s", len(c.Shards), bytesText(c.Bytes()))
 	key = "Evaluations:"
@@ -117,11 +118,11 @@ func commitText(c *checkpoint.Commit, location string, now time.Time) string {
 	w.Flush()
 	variables := [][]string{{"VARIABLE", "SHAPE", "ELEMENTS", "TRAINABLE"}}
 	for _, v := range layout {
-		variables = append(variables, []string{oneLine(v.Name), strings.ReplaceAll(fmt.Sprint(v.Shape), " ", "×"), commas(int64(v.Len())), yes(v.Trainable)})
+		variables = append(variables, []string{oneLine(v.Name), strings.ReplaceAll(fmt.Sprint(v.Shape), " ", "×"), logline.Thousands(int64(v.Len())), yes(v.Trainable)})
 	}
 	shards := [][]string{{"SHARD", "ELEMENTS", "SIZE", "CRC-32C"}}
 	for _, s := range c.Shards {
-		shards = append(shards, []string{s.File, fmt.Sprintf("%s to %s", commas(int64(s.Start)), commas(int64(s.End)-1)), bytesText(s.Bytes), s.CRC})
+		shards = append(shards, []string{s.File, fmt.Sprintf("%s to %s", logline.Thousands(int64(s.Start)), logline.Thousands(int64(s.End)-1)), bytesText(s.Bytes), s.CRC})
 	}
 	return b.String() + "\n" + table(variables) + "\n" + table(shards)
 }

@@ -87,13 +87,13 @@ func progress(s *wire.JobStatus) []string {
 	if s.RecordsTotal == 0 {
 		return []string{"starting"}
 	}
-	parts := []string{percent(s), fmt.Sprintf("%s/%s records", commas(s.RecordsDone), commas(s.RecordsTotal))}
+	parts := []string{percent(s), fmt.Sprintf("%s/%s records", logline.Thousands(s.RecordsDone), logline.Thousands(s.RecordsTotal))}
 	switch {
 	case s.EndedUnixMs > 0:
 	case s.RecordsDone == s.RecordsTotal:
 		parts = append(parts, "finishing") // evaluating, exporting
 	case s.RecordsPerSecond > 0:
-		parts = append(parts, commas(int64(s.RecordsPerSecond))+" records/s")
+		parts = append(parts, logline.Thousands(int64(s.RecordsPerSecond))+" records/s")
 		if left, ok := remaining(s); ok {
 			parts = append(parts, short(left)+" left")
 		}
@@ -111,15 +111,27 @@ func learned(s *wire.JobStatus) []string {
 		if trains(s) {
 			parts = append(parts, fmt.Sprintf("loss %.4g", s.Loss))
 		}
-		parts = append(parts, fmt.Sprintf("version %d", s.Version))
+		parts = append(parts, "version "+logline.Thousands(s.Version))
 	}
 	if s.Rejected > 0 {
 		parts = append(parts, count(s.Rejected, "stale gradient"))
 	}
-	if s.Life > 1 {
-		parts = append(parts, fmt.Sprintf("life %d", s.Life))
+	if words := rewound(s); words != "" {
+		parts = append(parts, words)
 	}
 	return parts
+}
+
+// rewound says how often the training began anew, or went back to a checkpoint; "" if it never did.
+func rewound(s *wire.JobStatus) string {
+	switch n := s.GetRewinds(); n {
+	case 0:
+		return ""
+	case 1:
+		return "went back once"
+	default:
+		return fmt.Sprintf("went back %d times", n)
+	}
 }
 
 // anew says that the training began anew, or went back to a checkpoint, and why, the last time; "" if it never did.
@@ -133,7 +145,7 @@ func saved(s *wire.JobStatus, now time.Time) string {
 	}
 	words := "none yet, in " + c.Dir
 	if c.Number > 0 {
-		words = fmt.Sprintf("%d (version %d, %s), %s ago, in %s", c.Number, c.Version, count(c.Records, "record"), span(c.UnixMs, 0, now), c.Dir)
+		words = fmt.Sprintf("%d (version %s, %s), %s ago, in %s", c.Number, logline.Thousands(c.Version), count(c.Records, "record"), span(c.UnixMs, 0, now), c.Dir)
 	}
 	if c.Problem != "" {
 		words += "; the last one failed: " + oneLine(c.Problem)
@@ -229,12 +241,12 @@ func summary(s *wire.JobStatus, logs string) string {
 	b.WriteByte('\n')
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	if s.Program == "" || s.RecordsTotal > 0 {
-		fmt.Fprintf(w, "  records\t%s of %s", commas(s.RecordsDone), commas(s.RecordsTotal))
+		fmt.Fprintf(w, "  records\t%s of %s", logline.Thousands(s.RecordsDone), logline.Thousands(s.RecordsTotal))
 		if trains(s) {
 			fmt.Fprintf(w, ", %s", count(int64(s.Epochs), "epoch"))
 		}
 		if done := s.RecordsDone - s.RecordsBefore; done > 0 && took > 0 {
-			fmt.Fprintf(w, ", %s records/s", commas(int64(float64(done)/took.Seconds())))
+			fmt.Fprintf(w, ", %s records/s", logline.Thousands(int64(float64(done)/took.Seconds())))
 		}
 		fmt.Fprintln(w)
 	}
@@ -246,7 +258,10 @@ func summary(s *wire.JobStatus, logs string) string {
 		fmt.Fprintf(w, "  metrics\t%s\n", measured(s.Evaluations[n-1]))
 	}
 	if words := anew(s); words != "" {
-		fmt.Fprintf(w, "  model\tlife %d; %s\n", s.Life, words)
+		if s.Rewinds > 1 {
+			words = rewound(s) + "; the last time: " + words
+		}
+		fmt.Fprintf(w, "  model\t%s\n", words)
 	}
 	if words := saved(s, time.UnixMilli(s.EndedUnixMs)); words != "" {
 		fmt.Fprintf(w, "  checkpoint\t%s\n", strings.Replace(words, " ago,", " before the end,", 1))

@@ -95,7 +95,7 @@ func clustered() *wire.JobStatus {
 
 // lost makes of s what it is after a server was lost with its part of the model.
 func lost(s *wire.JobStatus) *wire.JobStatus {
-	s.Life, s.Anew = 2, "the training began anew: server 1 was lost with its part of the model: node\tlost; 50000 records were trained on till then"
+	s.Life, s.Rewinds, s.Anew = 102, 1, "the training began anew: ps-1 was lost with its part of the model: node\tlost; 50,000 records were trained on till then"
 	return s
 }
 
@@ -166,14 +166,14 @@ func TestNews(t *testing.T) {
 	larger.Pods[0].State, larger.Pods[0].Pid, larger.Pods[0].StartedUnixMs = "Running", 1300, after(36*time.Second)
 	golden(t, "news-ring", strings.Join(news(ringing(), larger), "\n")+"\n")
 	larger.RecordsDone, larger.Evaluated, larger.Evaluations = 0, 0, nil
-	larger.Life, larger.Anew = 2, "the training began anew: every worker was lost, and the model with them: killed; 44032 records were trained on till then"
+	larger.Life, larger.Rewinds, larger.Anew = 102, 1, "the training began anew: every worker was lost, and the model with them: killed; 44,032 records were trained on till then"
 	golden(t, "news-anew", strings.Join(news(ringing(), larger), "\n")+"\n")
 }
 
 // The newest checkpoint is shown, and why the last try came to nothing; and that the training went back is not a new beginning.
 func TestCheckpointShown(t *testing.T) {
 	s := running()
-	s.Life, s.Anew = 2, "the training went back to checkpoint 11 at version 300, with 19200 of 22000 records: server 1 was lost"
+	s.Life, s.Rewinds, s.Anew = 102, 1, "the training went back to checkpoint 11 at version 300, with 19,200 of 22,000 records: ps-1 was lost"
 	s.Checkpoint = &wire.Checkpoint{Dir: "/data/ckpt", Number: 12, Version: 340, Records: 35_200, UnixMs: after(56 * time.Second)}
 	const words = "12 (version 340, 35,200 records), 4s ago, in /data/ckpt"
 	golden(t, "status-checkpoint", statusText(s, start.Add(time.Minute)))
@@ -202,7 +202,7 @@ func TestCheckpointShown(t *testing.T) {
 
 // Each time that the training begins anew it is said, once, whoever reads it.
 func TestAnew(t *testing.T) {
-	const words = "the training began anew: server 1 was lost with its part of the model: node lost; 50000 records were trained on till then"
+	const words = "the training began anew: ps-1 was lost with its part of the model: node lost; 50,000 records were trained on till then"
 	for _, before := range []*wire.JobStatus{nil, running()} {
 		if lines := news(before, lost(running())); !slices.Contains(lines, words) {
 			t.Errorf("after %v: %q", before.GetLife(), lines)
@@ -212,9 +212,15 @@ func TestAnew(t *testing.T) {
 		t.Errorf("said again: %q", lines)
 	}
 	again := lost(running()) // for the same reason, after as many records
-	again.Life, again.RecordsDone = 3, 0
+	again.Rewinds, again.RecordsDone = 2, 0
 	if lines := news(lost(running()), again); !slices.Equal(lines, []string{words}) {
 		t.Errorf("the second time: %q", lines)
+	}
+	if text := statusText(again, start); !strings.Contains(text, ", went back 2 times\n") {
+		t.Errorf("the second time:\n%s", text)
+	}
+	if text := summary(again, "logs"); !strings.Contains(text, "  model    went back 2 times; the last time: "+words+"\n") {
+		t.Errorf("the second time:\n%s", text)
 	}
 	if got, want := verdict(lost(ended("Succeeded", ""))), "job test-mnist Succeeded; "+words+"; output in /state/jobs/test-mnist/model"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -227,15 +233,15 @@ func TestAnew(t *testing.T) {
 	}
 	text := asJSON(lost(running()))
 	var of struct {
-		Life int
-		Anew string
+		Life, Rewinds int
+		Anew          string
 	}
-	if err := json.Unmarshal(text, &of); err != nil || of.Life != 2 || !strings.HasPrefix(of.Anew, "the training began anew: server 1 was lost") {
+	if err := json.Unmarshal(text, &of); err != nil || of.Life != 102 || of.Rewinds != 1 || !strings.HasPrefix(of.Anew, "the training began anew: ps-1 was lost") {
 		t.Errorf("%v: %s", err, text)
 	}
 	made := running()
 	made.Life = 2 // a server was lost before anything was trained on
-	if text := statusText(made, start); !strings.Contains(text, "life 2") || strings.Contains(text, "anew") {
+	if text := statusText(made, start); strings.Contains(text, "life") || strings.Contains(text, "anew") || strings.Contains(text, "went") {
 		t.Errorf("nothing was lost:\n%s", text)
 	}
 }
@@ -396,14 +402,6 @@ func TestShort(t *testing.T) {
 	} {
 		if got := short(d); got != want {
 			t.Errorf("%v: %s, want %s", d, got, want)
-		}
-	}
-}
-
-func TestCommas(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -100: "-100", -1000: "-1,000"} {
-		if got := commas(n); got != want {
-			t.Errorf("%d: %s, want %s", n, got, want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -36,15 +35,6 @@ func short(d time.Duration) string {
 		return fmt.Sprintf("%dm%ds", m, s)
 	}
 	return fmt.Sprintf("%ds", s)
-}
-
-// commas is n with its thousands apart.
-func commas(n int64) string {
-	s := strconv.FormatInt(n, 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
-		s = s[:i] + "," + s[i:]
-	}
-	return s
 }
 
 // oneLine keeps a reason on its line, out of a table's columns, and a terminal as it is.
@@ -118,7 +108,7 @@ func count(n int64, noun string) string {
 	if n != 1 {
 		noun += "s"
 	}
-	return commas(n) + " " + noun
+	return logline.Thousands(n) + " " + noun
 }
 
 // cut shortens a line to width characters.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube/observe"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 	"github.com/elasticdl/elasticdl/trainer/master"
 )
@@ -123,9 +124,9 @@ func (w *eventWriter) hear(e master.Event) {
 func (w *eventWriter) describe(e master.Event) (kind, why, message string) {
 	switch e := e.(type) {
 	case master.BegunAnew:
-		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values, in life %d of the model: %s; %d records were trained on till then", e.Life, e.Reason, e.Records)
+		return core.EventTypeWarning, reasonAnew, fmt.Sprintf("the training begins anew from the initial values: %s; %s records were trained on till then", e.Reason, logline.Thousands(e.Records))
 	case master.RolledBack:
-		return core.EventTypeWarning, reasonBack, fmt.Sprintf("the training goes back to checkpoint %d at version %d, with %d of %d records, in life %d of the model: %s", e.Checkpoint, e.Version, e.Kept, e.Records, e.Life, e.Reason)
+		return core.EventTypeWarning, reasonBack, fmt.Sprintf("the training goes back to checkpoint %d at version %s, with %s of %s records: %s", e.Checkpoint, logline.Thousands(e.Version), logline.Thousands(e.Kept), logline.Thousands(e.Records), e.Reason)
 	case master.CheckpointDamaged:
 		return core.EventTypeWarning, reasonDamaged, fmt.Sprintf("checkpoint %d cannot be used: %s", e.Number, e.Reason)
 	case master.CheckpointFailed:

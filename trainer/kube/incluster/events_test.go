@@ -46,7 +46,7 @@ func written(t *testing.T, set *fake.Clientset) []core.Event {
 }
 
 var (
-	begunAnew = master.BegunAnew{Life: 2, Reason: "server 0 was lost with its part of the model: node lost", Records: 512}
+	begunAnew = master.BegunAnew{Life: 2, Reason: "ps-0 was lost with its part of the model: node lost", Records: 512}
 	crashed   = master.PodEnded{ID: worker0, Launch: 1, Reason: "exit code 1: no such file", Charged: true}
 )
 
@@ -56,8 +56,8 @@ func TestEventWords(t *testing.T) {
 		e               master.Event
 		kind, why, says string
 	}{
-		{begunAnew, "Warning", "TrainingBegunAnew", "the training begins anew from the initial values, in life 2 of the model: server 0 was lost with its part of the model: node lost; 512 records were trained on till then"},
-		{master.RolledBack{Life: 2, Reason: "server 0 was lost", Checkpoint: 12, Version: 340, Records: 512, Kept: 384}, "Warning", "TrainingRolledBack", "the training goes back to checkpoint 12 at version 340, with 384 of 512 records, in life 2 of the model: server 0 was lost"},
+		{begunAnew, "Warning", "TrainingBegunAnew", "the training begins anew from the initial values: ps-0 was lost with its part of the model: node lost; 512 records were trained on till then"},
+		{master.RolledBack{Life: 2, Reason: "ps-0 was lost", Checkpoint: 12, Version: 340, Records: 512, Kept: 384}, "Warning", "TrainingRolledBack", "the training goes back to checkpoint 12 at version 340, with 384 of 512 records: ps-0 was lost"},
 		{master.CheckpointDamaged{Number: 12, Reason: "shard-0-of-2.safetensors: its checksum is wrong"}, "Warning", "CheckpointDamaged", "checkpoint 12 cannot be used: shard-0-of-2.safetensors: its checksum is wrong"},
 		{master.CheckpointFailed{Number: 13, Reason: "no space left on device"}, "Warning", "CheckpointFailed", "checkpoint 13 was given up, and is tried again: no space left on device"},
 		{crashed, "Warning", "PodFailed", "elasticdl-test-worker-0: exit code 1: no such file"},
