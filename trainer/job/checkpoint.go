@@ -57,14 +57,14 @@ func (j *Job) onClaim(name string) string {
 }
 
 // dataAround returns the data that a directory is in, in which every file is read; false if it is in none.
-func (j *Job) dataAround(dir string) (data Setting, within bool) {
+func (j *Job) dataAround(dir string) (data mention, within bool) {
 	for _, d := range [][2]string{{"training_data", j.TrainingData}, {"validation_data", j.ValidationData}, {"prediction_data", j.PredictionData}} {
 		at := strings.TrimSuffix(path.Clean(d[1]), "/") + "/"
 		if d[1] != "" && path.IsAbs(d[1]) == path.IsAbs(dir) && (at == "./" || strings.HasPrefix(path.Clean(dir)+"/", at)) {
 			return setting(d[0], d[1]), true
 		}
 	}
-	return Setting{}, false
+	return mention{}, false
 }
 
 // Checkpoints says in one line when the job has checkpoints and where, or what it means that it has none.

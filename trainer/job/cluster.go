@@ -199,11 +199,11 @@ func (j *Job) validateCluster() (p problems) {
 
 func (j *Job) checkImages(p *problems) {
 	const expected = "expected an image, as registry.example/elasticdl:mnist"
-	p.check(j.Image == "" || imageName.MatchString(j.Image), setting("image_name", j.Image), expected)
-	for _, image := range slices.Compact([]string{j.Worker.Image, j.PS.Image}) {
-		p.check(image == "" || imageName.MatchString(image), setting("worker_image", image), expected)
-	}
-	p.check(j.Master.Image == "" || imageName.MatchString(j.Master.Image), fieldOf("master.image", j.Master.Image), expected)
+	named := func(image string) bool { return image == "" || imageName.MatchString(image) }
+	p.check(named(j.Image), setting("image_name", j.Image), expected)
+	p.check(named(j.Worker.Image), setting("worker_image", j.Worker.Image), expected)
+	p.check(named(j.PS.Image) || j.PS.Image == j.Worker.Image, fieldOf("ps.image", j.PS.Image), expected) // --worker_image is of both
+	p.check(named(j.Master.Image), fieldOf("master.image", j.Master.Image), expected)
 }
 
 // checkResources refuses limits below requests, and a --max_memory that nothing grows to.

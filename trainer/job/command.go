@@ -66,7 +66,7 @@ func (c *Command) readAll(settings []string, p *problems) {
 		}
 		name, ok := strings.CutPrefix(arg, "--")
 		if !ok || name == "" {
-			p.check(false, Setting{}, "unexpected argument %q: expected --name=value", arg)
+			p.check(false, mention{}, "unexpected argument %q: expected --name=value", arg)
 			continue
 		}
 		name, value, hasValue := strings.Cut(name, "=")

@@ -8,9 +8,9 @@ import (
 )
 
 // Problem is one thing that is wrong with a job, or with the command that asks for one. As an error it speaks to users of flags:
-// "--min_workers=3: more than --max_workers=2". To who wrote the job's fields [Problem.ByField] says the same.
+// "--min_workers=3: more than --max_workers=2". To those who wrote fields [Problem.ByField] says the same: a stack's elasticdl:job.minWorkers.
 type Problem struct {
-	about   Setting
+	about   mention
 	missing bool   // about was not given at all
 	flags   string // what is wrong, and what is expected, in which settings are named by their flags
 	fields  string // likewise, by their fields
@@ -19,7 +19,7 @@ type Problem struct {
 // NewProblem returns a problem with what a flag sets: the value is not shown, the text says what is wrong with it.
 func NewProblem(flag, text string) *Problem { return newProblem(setting(flag), "%s", text) }
 
-func newProblem(about Setting, format string, args ...any) *Problem {
+func newProblem(about mention, format string, args ...any) *Problem {
 	flags := fmt.Sprintf(format, args...)
 	byField := slices.Clone(args)
 	for i, arg := range args {
@@ -31,10 +31,10 @@ func newProblem(about Setting, format string, args ...any) *Problem {
 }
 
 // Error names settings by their flags.
-func (p *Problem) Error() string { return p.said(p.flags) }
+func (p *Problem) Error() string { return p.withSubject(p.flags) }
 
-// said puts the text behind the flag that it is about.
-func (p *Problem) said(text string) string {
+// withSubject puts a text behind the flag that the problem is about.
+func (p *Problem) withSubject(text string) string {
 	switch about := p.about.String(); {
 	case about == "":
 		return text
@@ -52,7 +52,7 @@ func (p *Problem) said(text string) string {
 func (p *Problem) ByField() (field, text string) {
 	switch field = p.about.path(); {
 	case field == "":
-		return "", p.said(p.fields)
+		return "", p.withSubject(p.fields)
 	case p.missing:
 		return field, "missing: " + p.fields
 	case p.about.value != "":
@@ -77,11 +77,11 @@ func ProblemsIn(err error) []*Problem {
 	if p, ok := errors.AsType[*Problem](err); ok {
 		return []*Problem{p}
 	}
-	return []*Problem{newProblem(Setting{}, "%v", err)}
+	return []*Problem{newProblem(mention{}, "%v", err)}
 }
 
-// Setting is a setting of a job, and its value, as a problem names it. Its String is that of the command line.
-type Setting struct {
+// mention is a setting of a job, and its value, as a problem mentions it. Its String is that of the command line.
+type mention struct {
 	flag  string // as its user spells it; "" if no flag sets it
 	field string // without a flag: its path in JSON
 	title string // without a flag: what users of the command line know it by; "" = by its field
@@ -89,22 +89,22 @@ type Setting struct {
 	shown bool   // the value is to be shown
 }
 
-// setting is what a flag sets, with its value if that is to be shown.
-func setting(flag string, value ...any) Setting {
-	return Setting{flag: flag, value: fmt.Sprint(value...), shown: len(value) > 0}
+// setting mentions what a flag sets, with its value if that is to be shown.
+func setting(flag string, value ...any) mention {
+	return mention{flag: flag, value: fmt.Sprint(value...), shown: len(value) > 0}
 }
 
-// fieldOf is a field of the job that no flag sets.
-func fieldOf(path string, value any) Setting {
-	return Setting{field: path, value: fmt.Sprint(value), shown: true}
+// fieldOf mentions a field of the job that no flag sets.
+func fieldOf(path string, value any) mention {
+	return mention{field: path, value: fmt.Sprint(value), shown: true}
 }
 
-// theProgram is what workers run: the words of `elasticdl run` that are no flags.
-func theProgram(value ...any) Setting {
-	return Setting{field: "command", title: "program", value: fmt.Sprint(value...), shown: len(value) > 0}
+// theProgram mentions what workers run: the words of `elasticdl run` that are no flags.
+func theProgram(value ...any) mention {
+	return mention{field: "command", title: "program", value: fmt.Sprint(value...), shown: len(value) > 0}
 }
 
-func (s Setting) String() string {
+func (s mention) String() string {
 	switch {
 	case s.flag != "":
 		return s.named("--"+s.flag, "=")
@@ -115,15 +115,15 @@ func (s Setting) String() string {
 }
 
 // inFields names the setting by its field, if it has one.
-func (s Setting) inFields() string {
+func (s mention) inFields() string {
 	if path := s.path(); path != "" {
 		return s.named(path, "=")
 	}
 	return s.String()
 }
 
-// path is that of the setting's field in JSON; "" if it is none of the Job.
-func (s Setting) path() string {
+// path returns that of the setting's field in JSON; "" if it is none of the Job.
+func (s mention) path() string {
 	if f := Find(s.flag); f != nil {
 		return f.Field()
 	}
@@ -131,7 +131,7 @@ func (s Setting) path() string {
 }
 
 // same reports whether two names are those of one setting.
-func (s Setting) same(o Setting) bool {
+func (s mention) same(o mention) bool {
 	if s.path() != "" {
 		return s.path() == o.path()
 	}
@@ -140,7 +140,7 @@ func (s Setting) same(o Setting) bool {
 }
 
 // named puts the value behind a name, if it is to be shown.
-func (s Setting) named(name, sep string) string {
+func (s mention) named(name, sep string) string {
 	if !s.shown {
 		return name
 	}
@@ -160,14 +160,14 @@ var theClusterSpec = either{"--cluster_spec", "clusterSpecJSON"}
 type problems []*Problem
 
 // check adds a problem with a setting if ok is false: what is wrong, and what is expected. Among the arguments may be other settings.
-func (p *problems) check(ok bool, about Setting, format string, args ...any) {
+func (p *problems) check(ok bool, about mention, format string, args ...any) {
 	if !ok {
 		*p = append(*p, newProblem(about, format, args...))
 	}
 }
 
 // given adds a problem if a setting that there must be is missing; the text says what to give.
-func (p *problems) given(ok bool, about Setting, format string, args ...any) {
+func (p *problems) given(ok bool, about mention, format string, args ...any) {
 	if !ok {
 		o := newProblem(about, format, args...)
 		o.missing = true
@@ -184,7 +184,7 @@ func (p *problems) oneOf(value, flag string, choices ...string) {
 }
 
 // has reports whether there is a problem with a setting already.
-func (p problems) has(about Setting) bool {
+func (p problems) has(about mention) bool {
 	return slices.ContainsFunc(p, func(o *Problem) bool { return o.about.same(about) })
 }
 

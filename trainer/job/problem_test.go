@@ -33,7 +33,7 @@ func TestProblemByFlagAndField(t *testing.T) {
 		{newProblem(fieldOf("master.image", "X"), "expected an image"), "master.image=X: expected an image", "master.image", "X: expected an image"},
 		{newProblem(theProgram("ftp://h/m"), "give %v", either{"this", "that"}), "program ftp://h/m: give this", "command", "ftp://h/m: give that"},
 		{newProblem(setting("nothing", 1), "unknown"), "--nothing=1: unknown", "", "--nothing=1: unknown"},
-		{newProblem(Setting{}, "%v", "unexpected"), "unexpected", "", "unexpected"},
+		{newProblem(mention{}, "%v", "unexpected"), "unexpected", "", "unexpected"},
 		{NewProblem("cluster_spec_json", "100%d"), "--cluster_spec_json: 100%d", "clusterSpecJSON", "100%d"},
 	} {
 		field, text := test.problem.ByField()
@@ -87,7 +87,7 @@ func TestProblemsNameSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mention := regexp.MustCompile(`--([a-z]+(?:_[a-z]+)*)`)
+	flagIn := regexp.MustCompile(`--([a-z]+(?:_[a-z]+)*)`)
 	settings := 0
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") {
@@ -111,7 +111,7 @@ func TestProblemsNameSettings(t *testing.T) {
 				}
 			case "check", "given", "newProblem":
 				for _, arg := range call.Args {
-					for _, m := range mention.FindAllStringSubmatch(literal(arg), -1) {
+					for _, m := range flagIn.FindAllStringSubmatch(literal(arg), -1) {
 						if Find(m[1]) != nil {
 							t.Errorf("%s: %s has --%s in its text: give setting(%[3]q)", file, name, m[1])
 						}

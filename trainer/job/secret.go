@@ -133,7 +133,7 @@ func (j *Job) checkPlain(p *problems) {
 		return
 	}
 	secret := setting("env_secret")
-	refuse := func(about Setting, found string, instead Setting, orElse string) {
+	refuse := func(about mention, found string, instead mention, orElse string) {
 		p.check(false, about, "%s; it would be stored in plain text in the job's ConfigMap and pods: put it into a Secret and give %v%s, or %v if it is none",
 			found, instead, orElse, setting("allow_plain_secrets"))
 	}

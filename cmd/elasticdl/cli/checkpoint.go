@@ -212,8 +212,7 @@ func (s *commitState) failed(err error) {
 		s.State = commitDamaged
 	}
 	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimPrefix(strings.TrimSpace(line), "read checkpoint: ")
-		s.Problems = append(s.Problems, strings.Replace(line, checkpoint.ErrDamaged.Error()+": ", "", 1))
+		s.Problems = append(s.Problems, strings.TrimPrefix(strings.TrimSpace(line), "read checkpoint: "))
 	}
 }
 
