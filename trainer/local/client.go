@@ -115,7 +115,7 @@ func (d dir) reopen() (*job.Job, error) {
 	if err := errors.Join(j.Resumable(ended), secretsHere(&j)); err != nil {
 		return nil, err
 	}
-	if err := d.keep("job.json", "uid", authorityFile, "logs", checkpoints, result); err != nil {
+	if err := d.keep("job.json", "uid", authorityFile, "logs", checkpoints, formerCheckpoints, result); err != nil {
 		return nil, fmt.Errorf("resume job %s: %w", d.name(), err)
 	}
 	return &j, nil

@@ -62,11 +62,29 @@ func openDir(name string) (dir, error) {
 // checkpoints is the directory of a job's checkpoints in its own.
 const checkpoints = "checkpoints"
 
-// CheckpointDir returns where a job has its checkpoints if it does not say. They are removed with the rest of the job's directory when
-// another job of that name starts.
+// formerCheckpoints is the directory of the checkpoints of an earlier job of the name, as on a cluster.
+const formerCheckpoints = checkpoints + ".before"
+
+// CheckpointDir returns where a job has its checkpoints if it does not say. When another job of that name starts they are moved aside.
 func CheckpointDir(name string) (string, error) {
 	d, err := openDir(name)
 	return d.path(checkpoints), err
+}
+
+// FormerCheckpoints says what becomes of the checkpoints of an ended job when another job of its name starts: those in from are moved to to, and
+// what is there is removed. Both are "" if there are none, or the job has not ended.
+func FormerCheckpoints(name string) (from, to string) {
+	d, err := openDir(name)
+	if err != nil || d.alive() || d.rests() || !d.leaves(checkpoints) {
+		return "", ""
+	}
+	return d.path(checkpoints), d.path(formerCheckpoints)
+}
+
+// leaves reports whether an earlier job of the name has left something in one of its directories.
+func (d dir) leaves(name string) bool {
+	entries, err := os.ReadDir(d.path(name))
+	return err == nil && len(entries) > 0
 }
 
 // result is the directory of a job's trained model in its own.
@@ -138,9 +156,15 @@ func flock(file *os.File, how int) error {
 	}
 }
 
-// clear removes what an earlier job of the name has left, but for its trained model. The caller holds the lock.
+// clear removes what an earlier job of the name has left, but for its trained model and its checkpoints, which are moved aside. The caller
+// holds the lock.
 func (d dir) clear() error {
-	return cmp.Or(d.keep(result), os.Mkdir(d.logs(), privateDir))
+	if d.leaves(checkpoints) {
+		if err := errors.Join(os.RemoveAll(d.path(formerCheckpoints)), os.Rename(d.path(checkpoints), d.path(formerCheckpoints))); err != nil {
+			return fmt.Errorf("move the checkpoints of the earlier job aside: %w", err)
+		}
+	}
+	return cmp.Or(d.keep(result, formerCheckpoints), os.Mkdir(d.logs(), privateDir))
 }
 
 // newScratch makes the directory for the files of workers, among others for temporary files: the paths of sockets are short.

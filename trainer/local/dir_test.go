@@ -143,6 +143,51 @@ func TestEachJobHasAnIdentityOfItsOwn(t *testing.T) {
 	}
 }
 
+// The checkpoints of an ended job are moved aside for the next one of its name, which may have none itself; those that were moved before
+// are gone when there are others. What moves is said before.
+func TestCheckpointsAreMovedAside(t *testing.T) {
+	useHome(t)
+	d, err := openDir("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if from, to := FormerCheckpoints("a"); from != "" || to != "" {
+		t.Errorf("of a job that never was: %q, %q", from, to)
+	}
+	for i, c := range []struct{ made, moved string }{{"1", "1"}, {"", "1"}, {"2", "2"}} {
+		if err := os.MkdirAll(d.path(checkpoints), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if c.made != "" {
+			if err := os.WriteFile(filepath.Join(d.path(checkpoints), c.made), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if from, to := FormerCheckpoints("a"); (from == d.path(checkpoints) && to == d.path(formerCheckpoints)) != (c.made != "") {
+			t.Errorf("job %d: said to move from %q to %q", i, from, to)
+		}
+		lock, err := d.lock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if from, _ := FormerCheckpoints("a"); from != "" {
+			t.Errorf("job %d: of one that runs %q is to be moved", i, from)
+		}
+		if err := d.clear(); err != nil {
+			t.Fatal(err)
+		}
+		lock.Close()
+		var there []string
+		entries, _ := os.ReadDir(d.path(formerCheckpoints))
+		for _, e := range entries {
+			there = append(there, e.Name())
+		}
+		if !slices.Equal(there, []string{c.moved}) || d.leaves(checkpoints) {
+			t.Errorf("job %d: %q is aside, want %s alone, and nothing where it was", i, there, c.moved)
+		}
+	}
+}
+
 // What a launcher has left that was killed, the next job of the name removes.
 func TestSweep(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())

@@ -33,6 +33,7 @@ type process struct {
 	readers     []*os.File // the other ends of those that are pipes
 	begun       time.Time
 	guard       *guardian
+	python      string // its interpreter; "": it is no Python script
 
 	mu      sync.Mutex
 	pid     int // 0 before the start
@@ -48,6 +49,9 @@ func (p *Program) newGroup(position Position) (*Group, error) {
 			continue
 		}
 		it := &process{local: local, rank: position.FirstRank + local, dir: p.attempt(position.Restarts, local), guard: p.guard}
+		if p.command.python {
+			it.python = p.command.path
+		}
 		g.processes = append(g.processes, it)
 		if err := it.open(p, position); err != nil {
 			g.abandon()
@@ -181,7 +185,7 @@ func (it *process) wait() Exit {
 	waitEnd(it.pid)
 	e := it.reap(time.Now())
 	if e.Code > 0 && !e.Stopped && e.Failure == nil {
-		e.Words = it.words.last()
+		e.Words = withInterpreter(it.words.last(), it.python)
 	}
 	return e
 }
@@ -193,7 +197,9 @@ func (it *process) reap(at time.Time) Exit {
 	e := Exit{Local: it.local, Rank: it.rank, Pid: it.pid, At: at, Stopped: it.stopped}
 	e.Code, e.Signal = reap(it.pid)
 	it.reaped = true
-	e.Failure = readFailure(filepath.Join(it.dir, "error.json"))
+	if e.Failure = readFailure(filepath.Join(it.dir, "error.json")); e.Failure != nil {
+		e.Failure.Message = withInterpreter(e.Failure.Message, it.python)
+	}
 	return e
 }
 

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -103,6 +104,19 @@ func lastWords(text string) string {
 		}
 	}
 	return brief(last)
+}
+
+// withInterpreter adds which Python has run a script to a failure that may be for want of another one: what this one cannot import or read.
+func withInterpreter(words, python string) string {
+	if python == "" || strings.Contains(words, python) {
+		return words
+	}
+	for _, kind := range []string{"ModuleNotFoundError:", "ImportError:", "SyntaxError:"} {
+		if strings.HasPrefix(words, kind) {
+			return fmt.Sprintf("%s (Python: %s)", words, python)
+		}
+	}
+	return words
 }
 
 // brief returns a line as it may be shown, and not too much of it.

@@ -1,6 +1,9 @@
 package program
 
 import (
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -24,6 +27,33 @@ func TestLastWords(t *testing.T) {
 	} {
 		if got := lastWords(c.text); got != c.want {
 			t.Errorf("%q: %q, want %q", c.text, got, c.want)
+		}
+	}
+}
+
+// A script that lacks a module has the wrong interpreter, perhaps: which one it was is said, in the process's own words and in its error file, and of
+// nothing else.
+func TestInterpreterIsNamed(t *testing.T) {
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("no python3")
+	}
+	for _, c := range []struct{ script, want string }{
+		{"import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (Python: " + python + ") (exit code 1)"},
+		{"from os import no_such_name", "(Python: " + python + ") (exit code 1)"},
+		{"raise ValueError('no label')", "ValueError: no label (exit code 1)"},
+		{"import json, os, sys\njson.dump({'message': \"ModuleNotFoundError: No module named 'torch'\"}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\nsys.exit(1)",
+			"ModuleNotFoundError: No module named 'torch' (Python: " + python + ")"},
+	} {
+		for _, method := range []StartMethod{Fork, Exec} {
+			path := filepath.Join(t.TempDir(), "main.py")
+			if err := os.WriteFile(path, []byte(c.script), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			b := newBench(t, Options{Command: []string{"python3", path}, StartMethod: method}, nil)
+			if got := b.ends(b.start(1))[0].Message(); !strings.HasSuffix(got, c.want) {
+				t.Errorf("%q by %v: it says %q, want %q", c.script, method, got, c.want)
+			}
 		}
 	}
 }

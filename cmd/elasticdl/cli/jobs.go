@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -184,7 +185,12 @@ func logsCommand() *cobra.Command {
 			if _, ok := home.(here); ok && o.Previous {
 				return usage(errors.New("--previous: on this machine the log of a pod has all its starts in it, one after the other; leave it out"))
 			}
-			return hint(home.Logs(cmd.Context(), args[0], o, forLogs(cmd.OutOrStdout())))
+			out := &noticed{out: forLogs(cmd.OutOrStdout())}
+			err = home.Logs(cmd.Context(), args[0], o, out)
+			if err == nil && o.Since > 0 && !out.any {
+				fmt.Fprintf(cmd.ErrOrStderr(), "note: nothing was logged in the last %v; leave --since out for all of the log\n", o.Since)
+			}
+			return hint(err)
 		}),
 	}
 	cmd.Flags().BoolVarP(&o.Follow, "follow", "f", false, "go on until the job has ended")
@@ -194,6 +200,17 @@ func logsCommand() *cobra.Command {
 	cmd.Flags().BoolVarP(&o.Previous, "previous", "p", false, "on a cluster: of each container the start before its last")
 	where.flags(cmd)
 	return cmd
+}
+
+// noticed is a writer that knows whether anything was written.
+type noticed struct {
+	out io.Writer
+	any bool
+}
+
+func (n *noticed) Write(text []byte) (int, error) {
+	n.any = n.any || len(text) > 0
+	return n.out.Write(text)
 }
 
 func waitCommand() *cobra.Command {

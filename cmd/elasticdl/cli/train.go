@@ -83,6 +83,8 @@ func startJob(cmd *cobra.Command, t job.Type, settings []string) error {
 	}
 	if c.Runtime == "kubernetes" {
 		noteModel(c)
+	} else {
+		noteFormer(c)
 	}
 	for _, note := range c.Notes {
 		fmt.Fprintln(cmd.ErrOrStderr(), "note:", note)
@@ -155,6 +157,13 @@ func settleHere(c *job.Command) error {
 		}
 	}
 	return err
+}
+
+// noteFormer says what becomes of the checkpoints of an earlier job of the name.
+func noteFormer(c *job.Command) {
+	if from, to := local.FormerCheckpoints(c.Job.Name); from != "" {
+		c.Notes = append(c.Notes, fmt.Sprintf("the checkpoints of the earlier job %s move from %s to %s, in the place of what is there", c.Job.Name, from, to))
+	}
 }
 
 // crew is who does a job.
@@ -265,8 +274,8 @@ func hasModel(j *job.Job) error {
 	return from.Check(layout)
 }
 
-// unused says that a job's directory of checkpoints is another's. What an earlier job of the name has left in its own is removed when
-// the job starts.
+// unused says that a job's directory of checkpoints is another's. What an earlier job of the name has left in its own is moved
+// aside when the job starts.
 func unused(j *job.Job) error {
 	if own, err := local.CheckpointDir(j.Name); err != nil || own == j.CheckpointDir {
 		return nil
