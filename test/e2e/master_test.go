@@ -83,7 +83,7 @@ func TestMasterComesBack(t *testing.T) {
 	}
 	j.hurries()
 	j.undisturbed(j.ends(epochs))
-	if log := j.log("master"); len(grep(log, "The master has come back")) == 0 {
+	if log := j.log("master"); len(grep(log, "Master restored")) == 0 {
 		t.Error("the last master's log does not say that it has come back")
 	}
 }

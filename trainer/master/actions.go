@@ -10,22 +10,22 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// ErrHopeless is what a runtime's Create says of a pod that can never be: as it is described, this cluster does not take it.
-// A job that has not started fails with it.
+// ErrHopeless is wrapped by an error of a runtime's Create if the cluster can never accept the pod as it is described. It fails a job that
+// has not started yet.
 var ErrHopeless = errors.New("impossible")
 
-// ErrDisowned is what a runtime's Delete says when the cluster does not know this master any more.
-var ErrDisowned = errors.New("the master's own pod is gone")
+// ErrDisowned is wrapped by an error of a runtime's Delete if the cluster does not know this master any more.
+var ErrDisowned = errors.New("the master's own pod no longer exists")
 
-// ErrFull is what a runtime's Create says when there is no room for a pod; the end of another may make some.
+// ErrFull is wrapped by an error of a runtime's Create if there is no capacity for a pod; the end of another pod may free some.
 var ErrFull = errors.New("no room")
 
 const (
 	deleteAgain = time.Second // before a deletion that the runtime refused is repeated
-	creating    = 64          // creations at once: one may take a while, and there may be a thousand to do
+	creating    = 64          // concurrent creations: one may take a while, and a job may have a thousand pods
 )
 
-// enqueue hands actions to the executor. The mutex is held.
+// enqueue hands actions to the executor. The caller holds the mutex.
 func (m *master) enqueue(actions []pod.Action) {
 	for _, a := range actions {
 		switch a.Verb {
@@ -40,7 +40,7 @@ func (m *master) enqueue(actions []pod.Action) {
 	}
 }
 
-// doom hands actions to the executor, and has the workers that it deletes do nothing new. The mutex is held.
+// doom hands actions to the executor, and stops giving work to the workers that they delete. The caller holds the mutex.
 func (m *master) doom(actions []pod.Action) {
 	m.enqueue(actions)
 	for _, a := range actions {
@@ -50,7 +50,7 @@ func (m *master) doom(actions []pod.Action) {
 	}
 }
 
-// forget drops what a pod that is gone told of itself.
+// forget drops what is known from a pod that has ended.
 func (m *master) forget(id pod.ID, launch int, reason string) {
 	m.rejected += m.contact(id).rejected
 	delete(m.pods, id)
@@ -60,7 +60,7 @@ func (m *master) forget(id pod.ID, launch int, reason string) {
 	m.strategy.gone(id, launch, reason)
 }
 
-// execute performs actions, in order for each pod, at once for different ones: none waits for another pod's.
+// execute performs actions: those of one pod in order, those of different pods concurrently.
 func (m *master) execute(ctx context.Context) {
 	e := executor{m: m, busy: make(map[pod.ID]*deeds), slots: make(chan struct{}, creating)}
 	for {
@@ -72,7 +72,7 @@ func (m *master) execute(ctx context.Context) {
 		m.mu.Lock()
 		actions := m.actions
 		m.actions = nil
-		var number int64 // of the record that has the numbers of these creations
+		var number int64 // number of the record that contains these creations
 		if slices.ContainsFunc(actions, func(a pod.Action) bool { return a.Verb == pod.Create }) {
 			number, _ = m.record()
 		}
@@ -83,28 +83,28 @@ func (m *master) execute(ctx context.Context) {
 	}
 }
 
-// executor has a goroutine for each pod that something is to be done about.
+// executor has one goroutine for each pod that has actions to perform.
 type executor struct {
 	m     *master
-	slots chan struct{} // of creations
+	slots chan struct{} // limits concurrent creations
 
 	mu   sync.Mutex
 	busy map[pod.ID]*deeds
 }
 
-// deed is an action, and the record that is to be written before it; 0: none.
+// deed is an action, with the number of the record that must be written before it; 0: none.
 type deed struct {
 	pod.Action
 	record int64
 }
 
-// deeds is what is to be done about a pod after what is being done.
+// deeds is the queue of a pod's actions behind the one that is being performed.
 type deeds struct {
 	next   []deed
-	cancel context.CancelFunc // of what is being done
+	cancel context.CancelFunc // cancels the action that is being performed
 }
 
-// dispatch gives an action to its pod's goroutine. A deletion cancels the creation that it comes after.
+// dispatch gives an action to its pod's goroutine. A deletion cancels the creation before it.
 func (e *executor) dispatch(ctx context.Context, a deed) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -120,7 +120,7 @@ func (e *executor) dispatch(ctx context.Context, a deed) {
 	e.m.background.Go(func() { e.work(ctx, a.ID, d) })
 }
 
-// work does what is to be done about a pod, until nothing is left.
+// work performs the actions of a pod until none is left.
 func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
 	for {
 		e.mu.Lock()
@@ -142,12 +142,13 @@ func (e *executor) work(ctx context.Context, id pod.ID, d *deeds) {
 	}
 }
 
-// perform does one action. What may take long is done beside the others; doing ends when it is not wanted any more.
+// perform performs one action; those that may take long run in goroutines of their own. The context doing ends when the action is not
+// wanted any more.
 func (e *executor) perform(ctx, doing context.Context, d deed) {
 	a := d.Action
 	switch a.Verb {
 	case pod.Create:
-		if d.record > 0 && errors.Is(e.m.scribe.wait(doing, d.record), ErrSuperseded) { // no number is given out twice
+		if d.record > 0 && errors.Is(e.m.scribe.wait(doing, d.record), ErrSuperseded) { // without the record, the next master might give out the number again
 			return
 		}
 		select {
@@ -177,7 +178,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	m.Log.Warn("Pod could not be created", "pod", a.ID, "error", err)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if ctx.Err() == nil { // else it is not wanted any more
+	if ctx.Err() == nil { // otherwise the pod is not wanted any more
 		m.happen(PodRefused{ID: a.ID, Reason: err.Error()})
 	}
 	now := time.Now()
@@ -187,7 +188,7 @@ func (m *master) create(ctx context.Context, a pod.Action) {
 	signal(m.poke)
 }
 
-// created tells the table that the runtime has taken a pod, unless more was heard of it already.
+// created tells the table that the runtime has created a pod, unless later events of it were received already.
 func (m *master) created(a pod.Action) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -197,7 +198,7 @@ func (m *master) created(a pod.Action) {
 	signal(m.poke)
 }
 
-// delete asks for the end of a pod until the runtime has taken the order, or there is nothing left to end.
+// delete asks the runtime to end a pod until it has accepted that, or the pod has ended.
 func (m *master) delete(ctx context.Context, a pod.Action) {
 	for ctx.Err() == nil && !m.isFollowed(a) {
 		err := m.Pods.Delete(ctx, a.ID)
@@ -212,14 +213,14 @@ func (m *master) delete(ctx context.Context, a pod.Action) {
 	}
 }
 
-// release has a pod told to leave that cannot be deleted.
+// release tells a pod that cannot be deleted to leave.
 func (m *master) release(id pod.ID) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.contact(id).dismiss = true
 }
 
-// isFollowed says that the launch of the pod which an action is about was followed by another: that one is not meant.
+// isFollowed reports whether the incarnation of the pod to which an action refers was followed by another.
 func (m *master) isFollowed(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -227,7 +228,7 @@ func (m *master) isFollowed(a pod.Action) bool {
 	return ok && p.Launch != a.Launch
 }
 
-// isGone says that the launch of the pod which an action is about has ended.
+// isGone reports whether the incarnation of the pod to which an action refers has ended.
 func (m *master) isGone(a pod.Action) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +236,7 @@ func (m *master) isGone(a pod.Action) bool {
 	return ok && (p.Launch != a.Launch || p.Phase.Ended())
 }
 
-// lost does what the end of a pod asks for.
+// lost handles the end of a pod.
 func (m *master) lost(ctx context.Context, a pod.Action) {
 	words := "Pod has ended"
 	if a.GivenUp {
@@ -252,7 +253,7 @@ func (m *master) lost(ctx context.Context, a pod.Action) {
 	m.strategy.takeBack(ctx, a.ID.Index, charge)
 }
 
-// lose takes the leases of a worker back; progress is what of them is in the model. The mutex is held.
+// lose takes back the leases of a worker; progress says how many of their records are in the model. The caller holds the mutex.
 func (m *master) lose(worker int, progress map[int64]int64, charge string) {
 	for _, l := range m.queue.Lose(worker, progress, charge, m.clock(time.Now())) {
 		m.Log.Info("Lease taken back", "lease", l.ID, "worker", l.Worker, "task", l.Task, "done", l.Done)

@@ -17,7 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Pods are made beside each other: that one takes a second is no matter to the others.
+// Pods are created concurrently: a slow creation does not delay the others.
 func TestPodsAreMadeAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.NumWorkers = 30 })
@@ -37,7 +37,7 @@ func TestPodsAreMadeAtOnce(t *testing.T) {
 	})
 }
 
-// A thousand are made in bounded parallel.
+// The number of concurrent creations is bounded, for a thousand pods, too.
 func TestPodsAreNotMadeAllAtOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		at, most := 0, 0
@@ -93,7 +93,7 @@ func TestCreationThatIsNotAnswered(t *testing.T) {
 	})
 }
 
-// What can never be made fails the job, with the reason.
+// A pod that can never be created fails the job, with the reason.
 func TestHopelessCreation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {
@@ -111,8 +111,7 @@ func TestHopelessCreation(t *testing.T) {
 	})
 }
 
-// A job whose pods have run goes on when what would replace one is denied, for as long as that lasts, and tells why. Its
-// servers are waited for as well.
+// A job whose pods have run goes on while the creation of a replacement is denied, and reports why. It waits for its servers as well.
 func TestDeniedReplacementEndsNothing(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var denied atomic.Bool
@@ -163,7 +162,8 @@ func TestDeniedReplacementEndsNothing(t *testing.T) {
 	})
 }
 
-// With room for two pods a job of three trains: the server is there first, also when others take the room of a lost one.
+// With capacity for two pods, a job of three trains: the server is created first, and gets capacity even if other jobs take that of a lost
+// server.
 func TestServersHaveRoom(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var room atomic.Int32
@@ -199,7 +199,7 @@ func TestServersHaveRoom(t *testing.T) {
 	})
 }
 
-// A deletion that was refused is not repeated on the next launch of the pod.
+// A deletion that was refused is not repeated on the next incarnation of the pod.
 func TestDeletionIsOfOneLaunch(t *testing.T) {
 	m := &master{mu: make(turn, 1), table: pod.New(pod.Policy{Servers: 1})}
 	id, now := pod.ID{Role: pod.PS, Index: 0}, time.Now()
@@ -214,7 +214,7 @@ func TestDeletionIsOfOneLaunch(t *testing.T) {
 	}
 }
 
-// refusing is pods of which none can be deleted the first time.
+// refusing is pods whose first deletion is refused.
 type refusing struct {
 	*fakePods
 	refused chan pod.ID
@@ -231,7 +231,7 @@ func (p refusing) Delete(ctx context.Context, id pod.ID) error {
 	}
 }
 
-// The server that was to be deleted ends before the deletion is tried again. Its successor is not meant.
+// If a server ends before its refused deletion is repeated, its successor is not deleted.
 func TestDeletionSparesTheNextLaunch(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		m, err := newMaster(Config{Job: job.Default(), Self: firstMaster(), Training: []task.Shard{{Name: "shard-0", Count: 8}}, Pods: refusing{newFakePods(), make(chan pod.ID, 1)}})
@@ -242,7 +242,7 @@ func TestDeletionSparesTheNextLaunch(t *testing.T) {
 		m.table.Start(now)
 		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Running}, now)
 		go m.delete(t.Context(), pod.Action{Verb: pod.Delete, ID: ps(0), Launch: 1})
-		synctest.Wait() // it is refused
+		synctest.Wait() // until the deletion is refused
 		m.mu.Lock()
 		m.table.Observe(pod.Event{ID: ps(0), Launch: 1, Phase: pod.Deleted}, now.Add(time.Minute))
 		m.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// advance does what is next, wherever the job stands. Every step of a machine is
-// followed by it; with nothing changed it does nothing. The mutex is held.
+// advance starts whatever is due at the job's current stage. It is called after every step of a machine; if nothing has changed, it does
+// nothing. The caller holds the mutex.
 func (m *master) advance(now time.Time) {
 	if !m.planned && !m.over {
 		return
@@ -39,7 +39,7 @@ func (m *master) advance(now time.Time) {
 			signal(m.poke)
 		}
 	}
-	// A new lease or heartbeat is due no sooner than the timeout: only then may the timer be set too late.
+	// A new lease or heartbeat becomes overdue after the timeout at the earliest: only a timer that is set later than that has to be set again.
 	if timeout := m.Job.TaskTimeout.Duration; timeout > 0 && (m.armed.IsZero() || m.armed.Sub(now) > timeout) {
 		signal(m.poke)
 	}
@@ -88,10 +88,10 @@ func (m *master) evaluate() {
 	m.wake()
 }
 
-// KeptEvaluations is how many results the status has at most: a message must not grow with the job.
+// KeptEvaluations is the largest number of results in the status, which bounds the size of the message.
 const KeptEvaluations = 1000
 
-// measured takes what a worker measured on the records of a task. The mutex is held.
+// measured handles what a worker has measured on the records of a task. The caller holds the mutex.
 func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metric, now time.Time) error {
 	var states []evaluation.State
 	for _, metric := range metrics {
@@ -120,7 +120,7 @@ func (m *master) measured(t task.Task, on evaluation.Model, metrics []*wire.Metr
 	return nil
 }
 
-// snapshot takes which snapshot a holder has. The mutex is held.
+// snapshot handles a holder's report of which snapshot it has. The caller holds the mutex.
 func (m *master) snapshot(server int, version int64) {
 	run, _ := m.evals.Running()
 	if m.trained && run.Snapshot == 0 {
@@ -133,8 +133,8 @@ func (m *master) snapshot(server int, version int64) {
 	}
 }
 
-// anew begins a life of the model, with the last checkpoint, or from the initial values: what was trained on since is lost. Where
-// something was, in this life or before, the training goes back with it.
+// anew begins a life of the model, with the newest checkpoint or the initial values. What was trained on since is lost. If anything was
+// trained on, in this life or before, the training goes back with the model.
 func (m *master) anew(life int64, reason string) {
 	stats := m.queue.Stats()
 	if m.gathering {
@@ -150,13 +150,13 @@ func (m *master) anew(life int64, reason string) {
 	}
 	m.Self.SetLife(life)
 	m.restart(base)
-	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before anybody hears of it
+	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before it is told
 		m.quit(err)
 		return
 	}
 	switch {
 	case fresh:
-		m.Log.Info("The model is made again; nothing was trained on yet", "life", life, "reason", reason)
+		m.Log.Info("The model starts over; nothing was trained on yet", "life", life, "reason", reason)
 	case base.commit != nil:
 		m.Log.Warn("The training goes back to a checkpoint", "reason", reason, "life", life, "checkpoint", base.Number, "version", base.version(),
 			"records", base.records(), "of", stats.Done)
@@ -167,7 +167,7 @@ func (m *master) anew(life int64, reason string) {
 	}
 }
 
-// backWhy says what was lost with a life of the model in which something was trained on, or nothing.
+// backWhy returns what was lost with a life of the model, as text.
 func backWhy(base kept, done int64, begun bool, reason string) string {
 	switch {
 	case base.commit != nil:
@@ -179,7 +179,7 @@ func backWhy(base kept, done int64, begun bool, reason string) string {
 	return fmt.Sprintf("the training began anew: %s; nothing was trained on since the time before", reason)
 }
 
-// restart begins the training where a checkpoint is.
+// restart sets the training back to where a checkpoint is.
 func (m *master) restart(base kept) {
 	m.evaluations, m.evaluated = nil, 0
 	if base.commit != nil && !base.Fresh {
@@ -189,19 +189,19 @@ func (m *master) restart(base kept) {
 		m.evaluated = base.commit.Evaluated
 	}
 	if err := m.queue.Rewind(base.had()); err != nil {
-		panic(err) // it was of this cut when the checkpoint was written, and the beginning is of every cut
+		panic(err) // cannot happen: the ledger was checked against this cut, and an empty one fits every cut
 	}
 	m.begun, m.trained, m.speed = false, false, speed{}
 	m.evals = evaluation.New(m.evaluationPolicy())
 	m.wake()
 }
 
-// finish ends the job that is done, or that cannot be.
+// finish ends a job that is done, or that cannot be completed.
 func (m *master) finish(now time.Time) {
 	switch err := cmp.Or(m.queue.Err(), m.table.Err()); {
 	case err != nil:
 		m.end(job.Failed, err, now)
-	case m.program != nil: // its processes say when they are done
+	case m.program != nil: // its processes report when they are done
 	case m.trained && m.queue.Finished() && m.evals.Idle():
 		if done, err := m.checkpoints.finished(); err != nil || !done {
 			if err != nil {
@@ -217,7 +217,7 @@ func (m *master) finish(now time.Time) {
 	}
 }
 
-// end is the end of the job: workers are told to leave, and deleted if they do not. The mutex is held.
+// end ends the job: workers are told to leave, and deleted if they do not. The caller holds the mutex.
 func (m *master) end(state job.State, err error, now time.Time) {
 	if m.over {
 		return
@@ -236,7 +236,7 @@ func (m *master) end(state job.State, err error, now time.Time) {
 	m.over, m.err, m.state, m.ended = true, err, state, now
 	m.happen(Ended{State: state, Err: err})
 	actions := m.table.End(grace, now)
-	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before anybody hears of it
+	if err := m.remember(); errors.Is(err, ErrSuperseded) { // before it is told
 		m.quit(err)
 		return
 	}
@@ -245,7 +245,7 @@ func (m *master) end(state job.State, err error, now time.Time) {
 	signal(m.poke)
 }
 
-// undone names what of the job was not done; nil if nothing.
+// undone returns an error that names what was not done; nil if everything was.
 func (m *master) undone() error {
 	stats := m.queue.Stats()
 	if m.program != nil && m.program.dataset == nil {

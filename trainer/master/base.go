@@ -22,7 +22,7 @@ type kept struct {
 	commit *checkpoint.Commit
 }
 
-// had is which of the job's records are in it.
+// had returns the ledger of the job's records that are in it.
 func (k kept) had() *ledger.Ledger {
 	if k.commit == nil || k.Fresh {
 		return new(ledger.Ledger)
@@ -30,7 +30,7 @@ func (k kept) had() *ledger.Ledger {
 	return &k.commit.Ledger
 }
 
-// records is how many those are.
+// records returns how many of the job's records are in it.
 func (k kept) records() int64 {
 	if k.commit == nil || k.Fresh {
 		return 0
@@ -48,10 +48,10 @@ func (k kept) version() int64 {
 // loaded is what the first life begins with.
 type loaded struct {
 	first   kept
-	model   model                 // of a job that trains nothing
+	model   model                 // the model of a job that trains nothing
 	last    int64                 // the highest number in the job's directory
-	lineage []checkpoint.Ancestor // of the model
-	damaged []checkpoint.Damage   // what of the job's own cannot be used
+	lineage []checkpoint.Ancestor // the checkpoints that the model descends from
+	damaged []checkpoint.Damage   // checkpoints of the job that cannot be used
 }
 
 // load finds what the first life begins with: the newest checkpoint of a job that is resumed, or the one that the job starts from.
@@ -65,7 +65,7 @@ func (c *checkpoints) load(ctx context.Context) (l loaded, err error) {
 	return l, err
 }
 
-// patiently reads from storage, which is tried again for some time if it cannot be read.
+// patiently reads from storage, and retries for some time if the storage cannot be read.
 func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 	began := time.Now()
 	for wait := 100 * time.Millisecond; ; wait = min(2*wait, timing.StoragePause) {
@@ -74,12 +74,12 @@ func (c *checkpoints) patiently(ctx context.Context, read func() error) error {
 			ctx.Err() != nil || time.Since(began) >= timing.Storage {
 			return err
 		}
-		c.m.Log.Warn("Checkpoints cannot be read; trying again", "error", err)
+		c.m.Log.Warn("Reading checkpoints failed; retrying", "error", err)
 		pause(ctx, wait)
 	}
 }
 
-// errUnfit is of a directory that is not as the job needs it.
+// errUnfit is wrapped by errors about a directory that does not suit the job.
 var errUnfit = errors.New("it cannot be used")
 
 func (c *checkpoints) tryLoad() (l loaded, err error) {
@@ -105,8 +105,7 @@ func (c *checkpoints) tryLoad() (l loaded, err error) {
 	return l, nil
 }
 
-// lineageOf returns what a model goes back to that begins with a commit: that of the commit, and the commit itself if another job has
-// made it.
+// lineageOf returns the lineage of a model that begins with a commit: that of the commit, and the commit itself if another job has made it.
 func (c *checkpoints) lineageOf(commit *checkpoint.Commit) []checkpoint.Ancestor {
 	switch {
 	case commit == nil:
@@ -136,8 +135,8 @@ func (c *checkpoints) highest() (int64, error) {
 	return numbers[0], nil
 }
 
-// newestOwn returns the job's newest checkpoint, and those that cannot be used; none, if it has made none. A master that comes back needs none
-// as long as the model lives.
+// newestOwn returns the job's newest checkpoint, zero if there is none, and the checkpoints that cannot be used. A restored master needs
+// none as long as the model lives.
 func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	dir := c.m.Job.CheckpointDir
 	commit, damaged, err := checkpoint.Source{Dir: c.dir}.Commit()
@@ -158,7 +157,7 @@ func (c *checkpoints) newestOwn() (kept, []checkpoint.Damage, error) {
 	return own, damaged, err
 }
 
-// own is a checkpoint of the job's directory, if its tasks are those of the job.
+// own returns a commit of the job's directory as a checkpoint, if it cuts the records into the same tasks as the job.
 func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	dir := c.m.Job.CheckpointDir
 	if is := c.records(); commit.Cut != is {
@@ -171,10 +170,10 @@ func (c *checkpoints) own(commit *checkpoint.Commit) (kept, error) {
 	return kept{custody.Base{Dir: dir, Number: commit.Number}, commit}, nil
 }
 
-// seek finds what the model goes back to from a checkpoint of the job's that a holder cannot read, if none before it is known: a
-// master that came later than those has read the newest one only. The mutex is not held.
+// seek finds a checkpoint before one that a holder cannot read, if this master knows none: a restored master has only read the newest. The
+// caller does not hold the mutex.
 func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
-	c.seeking.Lock() // all holders come at once
+	c.seeking.Lock() // all holders call at once
 	defer c.seeking.Unlock()
 	c.m.mu.Lock()
 	oldest, useless := c.isOldest(from), maps.Clone(c.useless)
@@ -225,13 +224,13 @@ func (c *checkpoints) seek(ctx context.Context, from custody.Base) {
 	}
 }
 
-// isOldest reports whether a checkpoint of the job's is the oldest that is known.
+// isOldest reports whether a checkpoint is the oldest of the job's that this master knows.
 func (c *checkpoints) isOldest(b custody.Base) bool {
 	return len(c.kept) > 0 && c.kept[0].Base == b && !b.Fresh
 }
 
-// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory it is. With an exported
-// model it is none: that one's values are the initial ones.
+// initial finds the checkpoint that a job starts from: the newest of a directory, or the one whose directory is given. It returns none for
+// an exported model, whose values become the initial ones.
 func (c *checkpoints) initial(location string) (kept, error) {
 	from, err := c.m.Open.Find(location)
 	if err != nil {
@@ -252,14 +251,14 @@ func (c *checkpoints) initial(location string) (kept, error) {
 	return kept{custody.Base{Dir: from.Location, Number: commit.Number, Fresh: true}, commit}, nil
 }
 
-// logDamages says which checkpoints of a directory are of no use.
+// logDamages logs which checkpoints of a directory cannot be used.
 func (c *checkpoints) logDamages(dir checkpoint.Dir, damages []checkpoint.Damage) {
 	for _, d := range damages {
 		c.m.Log.Error("A checkpoint cannot be used", "number", d.Number, "directory", dir.String(), "error", d.Err)
 	}
 }
 
-// beginFirst has the first life begin with what was loaded. No pod has joined.
+// beginFirst begins the first life with what was loaded, before any pod has joined.
 func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	m, first := c.m, l.first
 	if m.fixed != nil {
@@ -288,7 +287,7 @@ func (c *checkpoints) beginFirst(l loaded, now time.Time) {
 	m.restart(c.rewind(now))
 }
 
-// restore takes what was loaded for a master that has come back. The life goes on, or the next one begins with the newest checkpoint.
+// restore sets what was loaded for a restored master. The life goes on, or the next one begins with the newest checkpoint.
 func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	for _, d := range l.damaged {
 		c.m.happen(CheckpointDamaged{Number: d.Number, Reason: d.Err.Error()})
@@ -309,7 +308,7 @@ func (c *checkpoints) restore(l loaded, r *record, now time.Time) {
 	}
 }
 
-// newestKept is what the next life begins with.
+// newestKept returns what the next life begins with.
 func (c *checkpoints) newestKept() kept {
 	if n := len(c.kept); n > 0 {
 		return c.kept[n-1]
@@ -317,12 +316,12 @@ func (c *checkpoints) newestKept() kept {
 	return kept{}
 }
 
-// covered is the version of the newest checkpoint.
+// covered returns the version of the newest checkpoint.
 func (c *checkpoints) covered() int64 {
 	return c.newestKept().version()
 }
 
-// rewind notes that a life begins, and returns what with: the newest checkpoint.
+// rewind notes that a life begins, and returns what it begins with: the newest checkpoint.
 func (c *checkpoints) rewind(now time.Time) kept {
 	c.base = c.newestKept()
 	if c.on() {
@@ -331,14 +330,15 @@ func (c *checkpoints) rewind(now time.Time) kept {
 	return c.base
 }
 
-// back notes that the model is at a version, in the life that is on, also if a newer one was heard of before.
+// back sets the version of the model in the current life, even if a newer one was reported before.
 func (c *checkpoints) back(version int64) {
 	if c.on() {
 		c.cut.Back(version)
 	}
 }
 
-// damaged drops what this life was to begin with, and what is newer: it cannot be read. A job that was to start from it has failed.
+// damaged drops the checkpoint that this life was to begin with, and newer ones, because it cannot be read. A job that was to start from it
+// fails.
 func (c *checkpoints) damaged(base custody.Base, reason error) {
 	c.m.Log.Error("A checkpoint cannot be used", "number", base.Number, "directory", base.Dir, "error", reason)
 	c.m.happen(CheckpointDamaged{Number: base.Number, Reason: reason.Error()})
@@ -352,7 +352,7 @@ func (c *checkpoints) damaged(base custody.Base, reason error) {
 	}
 }
 
-// newest names what the next life begins with.
+// newest returns what the next life begins with, as the custody names it.
 func (c *checkpoints) newest() custody.Base {
 	return c.newestKept().Base
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A job that starts from another's model starts from it also when it is resumed before it has a checkpoint of its own, and knows
-// what its model goes back to.
+// A job that starts from another job's model starts from it again when it is resumed before its first own checkpoint, and knows the lineage
+// of its model.
 func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	from := t.TempDir()
 	d := checkpoint.Dir{Files: checkpoint.Local(from)}
@@ -57,7 +57,7 @@ func TestResumedBeforeItsFirstCheckpoint(t *testing.T) {
 	}
 }
 
-// rest writes checkpoints 1 and 2 of a job into a directory, with as many records, and has the job resumed with them.
+// rest writes checkpoints 1 and 2 of a job, with as many records, and makes c resume the job.
 func rest(t *testing.T, c *Config) {
 	t.Helper()
 	c.Resume, c.Job.CheckpointDir = true, t.TempDir()
@@ -79,13 +79,13 @@ func rest(t *testing.T, c *Config) {
 	}
 }
 
-// A checkpoint that is damaged after the master has come, or has come back, is not used: the one before is, which that master has not
-// read. The training begins anew when there is none.
+// If a checkpoint is damaged after the master has started, or was restored, the checkpoint before it is used, which that master has not
+// read. Without one the training begins anew.
 func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		back  bool
-		rots  int64 // the last that is damaged; all before are
+		rots  int64 // the newest damaged checkpoint; all before it are damaged
 		base  int64
 		again string
 	}{
@@ -127,7 +127,7 @@ func TestCheckpointBeforeTheDamagedOne(t *testing.T) {
 	}
 }
 
-// The members of a ring that cannot read the checkpoint that it begins with meet again with the one before.
+// Members of a ring that cannot read the checkpoint that it begins with meet again with the checkpoint before.
 func TestRingCheckpointBeforeTheDamagedOne(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { rest(t, c) })
@@ -164,8 +164,8 @@ func (f *failing) List(dir string) ([]string, error) {
 	return f.Files.List(dir)
 }
 
-// What was before a damaged checkpoint is not given up because storage does not answer for some time; if it does not at all, the job
-// ends, and can be resumed.
+// If the storage does not answer while the checkpoint before a damaged one is searched, the search is retried for some time. After that the
+// job ends, and can be resumed.
 func TestCheckpointBeforeOnFailingStorage(t *testing.T) {
 	for name, mends := range map[string]bool{"for some time": true, "for good": false} {
 		t.Run(name, func(t *testing.T) {
@@ -217,7 +217,7 @@ func TestInitialCheckpointBeforeTheDamagedOne(t *testing.T) {
 	}
 }
 
-// A checkpoint that a holder could not read is not gone back to again, though its record can be read.
+// A checkpoint that a holder could not read is not used again, even if its record can be read.
 func TestDamagedCheckpointIsNotTakenAgain(t *testing.T) {
 	c := config(t)
 	rest(t, &c) // checkpoints 1 and 2

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	checkpointPause = 5 * time.Second // before another checkpoint is tried when one was given up
-	lastTries       = 20              // of the checkpoint of the trained model
+	checkpointPause = 5 * time.Second // pause after a checkpoint that was given up
+	lastTries       = 20              // attempts to make the checkpoint of the trained model
 )
 
-// checkpoints is the model at rest: when the holders are to copy what they have, what became of it, and what the next life of the
-// model begins with if this one is lost. The custody decides ([custody.Cut]); this talks to the strategy, and writes the records. The
-// master's mutex guards it.
+// checkpoints manages the model at rest: when the holders are to copy what they have, whether the copy succeeded, and what the next life of
+// the model begins with. The custody decides ([custody.Cut]); this part talks to the strategy, and writes the records. The master's mutex
+// guards it.
 type checkpoints struct {
 	m       *master
 	dir     checkpoint.Dir
 	cut     *custody.Cut // nil: the job has no checkpoints
 	policy  custody.CutPolicy
-	kept    []kept         // what the next life may begin with; the newest last
+	kept    []kept         // checkpoints that the next life may begin with; the newest last
 	base    kept           // what this life began with
-	useless map[int64]bool // those that a holder could not read
-	seeking turn           // of who reads what was before those
+	useless map[int64]bool // checkpoints that a holder could not read, by number
+	seeking turn           // held while older checkpoints are searched
 
-	writing bool               // a record
-	model   *wire.CutReport    // its layout and optimizer are the model's
-	tries   int                // that came to nothing since the model is trained
-	problem string             // why the last one came to nothing, if it did
-	last    *checkpoint.Commit // the last that was written
+	writing bool               // a record is being written
+	model   *wire.CutReport    // the report from which layout and optimizer are taken
+	tries   int                // failed attempts since the training is finished
+	problem string             // why the last attempt failed; "" if it did not
+	last    *checkpoint.Commit // the last commit that was written
 	lineage []checkpoint.Ancestor
 }
 
@@ -58,7 +58,7 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 		Hold: timing.Hold, HoldMost: timing.HoldMost, Write: timing.Write, Pause: checkpointPause,
 	}
 	if j.Strategy == job.AllReduce {
-		p.Holders, p.Hold = 1, timing.Write // nobody is held up: the member copies between two rounds, however long those are
+		p.Holders, p.Hold = 1, timing.Write // the copy delays no other member: it is made between two rounds, however long those are
 	}
 	c.policy = p
 	c.cut = custody.NewCut(p, 0, time.Now())
@@ -68,7 +68,7 @@ func newCheckpoints(m *master) (*checkpoints, error) {
 // on reports whether the job has checkpoints.
 func (c *checkpoints) on() bool { return c.cut != nil }
 
-// order is what all holders are to know.
+// order returns the current order for all holders.
 func (c *checkpoints) order() custody.CutOrder {
 	if !c.on() {
 		return custody.CutOrder{}
@@ -76,10 +76,10 @@ func (c *checkpoints) order() custody.CutOrder {
 	return c.cut.Order()
 }
 
-// copied reports whether a checkpoint is made, and all that is left is to write it.
+// copied returns the report of the worker that has written a ring's checkpoint.
 func (c *checkpoints) copied() bool { return c.on() && c.cut.Copied() }
 
-// ended is up to which number nothing more is to be said of checkpoints.
+// ended returns the number up to which holders need not report checkpoints any more.
 func (c *checkpoints) ended() int64 {
 	if !c.on() {
 		return 0
@@ -87,7 +87,7 @@ func (c *checkpoints) ended() int64 {
 	return c.cut.Ended()
 }
 
-// highestGiven is the highest number that was given to one.
+// highestGiven returns the highest number that was given to a checkpoint.
 func (c *checkpoints) highestGiven() int64 {
 	if !c.on() {
 		return 0
@@ -95,7 +95,7 @@ func (c *checkpoints) highestGiven() int64 {
 	return max(c.cut.Ended(), c.cut.Order().Number)
 }
 
-// beginIfDue begins a checkpoint if one is due. It is the strategy's to tell the holders.
+// beginIfDue begins a checkpoint if one is due. The strategy tells the holders.
 func (c *checkpoints) beginIfDue(now time.Time) {
 	if !c.on() || c.writing || !c.m.begun && !c.m.trained || !c.m.strategy.there() {
 		return
@@ -107,7 +107,7 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 	}
 	if due {
 		c.cut.Begin(version, now)
-		if c.m.remember() != nil { // its number must not be given out twice
+		if c.m.remember() != nil { // the next master must not give out its number again
 			c.giveUp("its number could not be written", now)
 			return
 		}
@@ -116,7 +116,7 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 	}
 }
 
-// finished reports whether the trained model is at rest, or cannot be, which is an error where it would be nowhere then.
+// finished reports whether the trained model is at rest, or cannot be. It returns an error if the model would then be nowhere.
 func (c *checkpoints) finished() (bool, error) {
 	switch {
 	case !c.on() || !c.writing && c.cut.Covers(c.m.strategy.version()):
@@ -129,7 +129,7 @@ func (c *checkpoints) finished() (bool, error) {
 	return true, nil
 }
 
-// heard takes a holder's word.
+// heard handles a holder's report.
 func (c *checkpoints) heard(holder int, r *wire.CutReport, now time.Time) {
 	if !c.on() || r == nil {
 		return
@@ -158,7 +158,7 @@ func (c *checkpoints) heard(holder int, r *wire.CutReport, now time.Time) {
 	}
 }
 
-// tick gives up what takes too long.
+// tick gives up a checkpoint that takes too long.
 func (c *checkpoints) tick(now time.Time) {
 	if !c.on() {
 		return
@@ -169,7 +169,7 @@ func (c *checkpoints) tick(now time.Time) {
 	}
 }
 
-// giveUp gives up the checkpoint that is being made: a holder is gone.
+// giveUp gives up the checkpoint that is being made, for example because a holder is lost.
 func (c *checkpoints) giveUp(reason string, now time.Time) {
 	if !c.on() {
 		return
@@ -189,10 +189,10 @@ func (c *checkpoints) gaveUp(number int64, reason string) {
 	c.m.happen(CheckpointFailed{Number: number, Reason: reason})
 }
 
-// write writes the record of a cut that is at rest, beside everything else.
+// write starts writing the record of a cut that is at rest, outside the mutex.
 func (c *checkpoints) write(done *custody.Commit) {
 	m := c.m
-	if open := done.Ledger.Epochs(); len(open) > 1 { // an epoch is begun when all of the one before is in the model
+	if open := done.Ledger.Epochs(); len(open) > 1 { // an epoch begins only when all of the epoch before is in the model
 		done.Ledger.Settle(open[len(open)-1] - 1)
 	}
 	commit := checkpoint.Commit{
@@ -212,13 +212,13 @@ func (c *checkpoints) write(done *custody.Commit) {
 	}
 	commit.Evaluated = m.evaluated
 	for _, e := range m.evaluations {
-		if e.Version > commit.Version { // it came while this was being written
+		if e.Version > commit.Version { // the evaluation was completed while the commit was being written
 			commit.Evaluated--
 			continue
 		}
 		commit.Evaluations = append(commit.Evaluations, checkpoint.Evaluation{Version: e.Version, Metrics: e.Metrics})
 	}
-	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil { // what the holders have is not of this training
+	if commit.Records, err = m.queue.Records(&done.Ledger); err != nil { // the holders have records of another training
 		c.failed(done.Number, err)
 		return
 	}
@@ -232,13 +232,13 @@ func (c *checkpoints) write(done *custody.Commit) {
 	})
 }
 
-// failed notes that a checkpoint that all have copied came to nothing.
+// failed notes that a checkpoint failed after all holders had copied.
 func (c *checkpoints) failed(number int64, err error) {
 	c.gaveUp(number, err.Error())
 	c.cut.Unwritten(c.covered(), c.m.clock(time.Now()))
 }
 
-// written notes that a record is there, or why not.
+// written notes that a record is written, or why it is not.
 func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	m := c.m
 	c.writing = false
@@ -247,7 +247,7 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 		c.failed(commit.Number, err)
 		return
 	case commit.Life != m.Self.Life():
-		m.Log.Info("Checkpoint is of a life of the model that is over", "number", commit.Number, "life", commit.Life)
+		m.Log.Info("Dropping a checkpoint of an earlier life of the model", "number", commit.Number, "life", commit.Life)
 		m.background.Go(func() { c.discard(commit.Number) })
 		return
 	}
@@ -261,18 +261,18 @@ func (c *checkpoints) written(commit *checkpoint.Commit, err error) {
 	m.happen(CheckpointWritten{Number: commit.Number, Version: commit.Version, Records: commit.Records})
 	m.background.Go(func() {
 		if err := c.dir.Retain(m.Job.KeepCheckpointMax); err != nil {
-			m.Log.Warn("Older checkpoints could not be removed", "error", err)
+			m.Log.Warn("Removing older checkpoints failed", "error", err)
 		}
 	})
 }
 
 func (c *checkpoints) discard(number int64) {
 	if err := c.dir.Discard(number); err != nil {
-		c.m.Log.Warn("A checkpoint that is of no use could not be removed", "number", number, "error", err)
+		c.m.Log.Warn("Removing an unusable checkpoint failed", "number", number, "error", err)
 	}
 }
 
-// records says how the records are cut into tasks.
+// records returns how the records are cut into tasks.
 func (c *checkpoints) records() checkpoint.Cut {
 	j := c.m.Job
 	return checkpoint.Cut{RecordsPerTask: j.RecordsPerTask(), Shuffle: j.Shuffle, Seed: j.Seed, MaxRecords: j.MaxRecords(), Shards: shardsHash(c.m.Training)}
@@ -286,8 +286,8 @@ func shardsHash(shards []task.Shard) string {
 	return fmt.Sprintf("%016x", h.Sum64())
 }
 
-// deadline is when there is something to do if nothing happens before. What is due, and cannot be begun yet, waits for something to
-// happen.
+// deadline returns when a checkpoint is due, or is to be given up. A checkpoint that is due and cannot begin yet has no deadline: it begins
+// after some event.
 func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	if !c.on() {
 		return time.Time{}, false
@@ -296,7 +296,7 @@ func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	return at, ok && (c.cut.Order().Number > 0 || at.After(now))
 }
 
-// describe adds to the status.
+// describe adds the checkpoints to the status.
 func (c *checkpoints) describe(s *wire.JobStatus) {
 	if !c.on() {
 		return

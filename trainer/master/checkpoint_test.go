@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A checkpoint with which one member of a ring cannot begin is not used: the others, who have begun with it, have nothing either, and
-// all begin with what is left.
+// A checkpoint with which one member of a ring cannot begin is not used: the state of members that have begun with it is void, and all
+// begin with the checkpoint before.
 func TestRingVoidRound(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, next := beginsAgain(t, nil)
@@ -41,7 +41,7 @@ func TestRingVoidRound(t *testing.T) {
 	})
 }
 
-// A checkpoint of a version that is lost with the only worker that had it does not stand for the version that takes its place.
+// A checkpoint of a version that was lost with the only worker that had it does not count as one of the later version with the same number.
 func TestRingCheckpointOfALostVersion(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1 })
@@ -76,7 +76,8 @@ func copied(number, version int64) *wire.CutReport {
 	}
 }
 
-// beginsAgain runs a job of a ring whose two workers are lost after a checkpoint. The next two are in world 2.2, which begins with that.
+// beginsAgain runs a job of a ring whose two workers are lost after a checkpoint. The next two are in world 2.2, which begins with the
+// checkpoint.
 func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,8 +99,8 @@ func beginsAgain(t *testing.T, change func(*Config)) (*world, []*peer) {
 	return w, []*peer{w.peer(2), w.peer(3)}
 }
 
-// Members of a ring that read the checkpoint that it begins with are not stragglers, nor are those that wait for one whose storage
-// does not answer: until one has told of a round, or has had the time to give up.
+// Members of a ring that read the checkpoint that it begins with are not stragglers, nor are those that wait for a member whose storage
+// does not answer, until a round is reported or the time limit of storage has passed.
 func TestNobodyIsBlamedForStorage(t *testing.T) {
 	for name, works := range map[string]bool{"a round": true, "nothing": false} {
 		t.Run(name, func(t *testing.T) {
@@ -128,8 +129,8 @@ func TestNobodyIsBlamedForStorage(t *testing.T) {
 	}
 }
 
-// A server that is asked to leave does so when a checkpoint has what was in the model then. Without checkpoints, or while the model is
-// lost anyway, it need not wait.
+// A server that is asked to leave does so when a checkpoint has what was in the model then. Without checkpoints, or while the model is lost
+// anyway, it does not wait.
 func TestServerLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) {

@@ -21,7 +21,7 @@
 //	training ── last epoch settled ──> measuring ──> exporting ──> leaving ──> Run returns
 //	   ^ │                            (validation data) (--output)    ^
 //	   │ └── a machine's Err, Stop, ctx ──────────────────────────────┘
-//	   └──── the model, or a part of it, is lost: a new life of it, with the last checkpoint (also out of measuring and exporting)
+//	   └──── the model, or a part of it, is lost: its next life begins with the newest checkpoint (also out of measuring and exporting)
 //
 // Where the model is, in servers or in the workers of a ring, is the strategy's matter (strategy.go). A job that trains nothing has a model that
 // does not change (fixed.go): it begins where the training is done, with the evaluation, or with the prediction and the task that puts its
@@ -45,32 +45,32 @@
 //     long as [task.Policy] says, is deleted and replaced. The time in which the master itself was away, or what they wait for, does
 //     not count: a server, the storage under the checkpoint that a ring begins with. Of a ring that stands still one worker is
 //     replaced at a time.
-//     A worker that was asked to go gets nothing new to do, and has a successor at once. Its leases are somebody
-//     else's when it hands them back, when the ring has let it go, or when its pod has ended, whichever is first.
+//     A worker that was asked to leave gets no new task, and has a successor at once. Its leases go to other workers
+//     when it hands them back, when the ring has released it, or when its pod has ended, whichever comes first.
 //  6. When a server that had joined is lost, or every worker that had a ring's model, a new life of the model begins, with the newest
 //     checkpoint that can be read, or with the initial values if there is none. Exactly what is in that is credited then, no lease of
 //     before is held, no evaluation of a later version counts, and no word of before about the model is believed. The status says why
 //     it began.
 //  7. A worker whose stream broke keeps its leases as long as its pod lives.
-//  8. Who calls is a living launch of one of the job's pods, and speaks of itself; a user, who may look, scale and stop, has calls of
+//  8. A caller is the living incarnation of one of the job's pods, and speaks of itself; a user, who may look, scale and stop, has calls of
 //     his own, and only where they are served.
-//  9. A job without a pod that runs waits for one without end, and its status says what for.
+//  9. A job without a running pod waits for one without a limit, and its status says what it waits for.
 //  10. The master listens before it indexes its data, which may take hours: a pod that calls meanwhile is told "not yet" and comes
-//     again, nobody is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
+//     again, no caller is told that it is unknown, no pod is created, and the status says how far it is. (index.go)
 //  11. A checkpoint is kept when all of its shards and its record are at rest, and it is of the life that is on. A job with checkpoints
 //     succeeds when the trained model is one, or is exported and could not be made one. (checkpoint.go, base.go)
 //  12. When Run returns, every pod is gone, or the runtime did not say so for endLimit. A master that was asked to leave, and one that
 //     another has followed, leave the pods as they are.
-//  13. What the next master has to know is written before anybody hears of it: the life of the model and that something was trained on in
+//  13. What the next master has to know is written before it is told: the life of the model and that something was trained on in
 //     it, the number of a pod before its creation and of a checkpoint before its order, a ring's world before its members, the end before
-//     the pods. What cannot be written for recordLimit is told all the same, but no pod is created, and no checkpoint begun; should
+//     the pods. If it cannot be written for recordLimit, it is told all the same, but no pod is created, and no checkpoint begun; should
 //     the master die then, the job may go back to a checkpoint, and nothing worse. (memory.go, record.go)
-//  14. Exactly what the holders of the model have is credited by a master that comes back: what all servers have, or what the state has
-//     that a ring goes on with. Nobody is given anything to do before that is known. If one of the holders is gone, a new life begins,
+//  14. A restored master credits exactly what the holders of the model have: what all servers have, or what the state has
+//     that a ring goes on with. No worker gets a task before that is known. If one of the holders is lost, a new life begins,
 //     as by law 6. (restore.go)
 //  15. A number that a master gave out, of a pod, a lease, a session, an order, a formation or a checkpoint, is given out by no other.
 //
-// # A master that comes back
+// # A restored master
 //
 //	record of the master before ──┐
 //	pods, as the runtime lists ───┼─> life, pods, world ──> gathering ── all servers have said what they hold ──> the training goes on

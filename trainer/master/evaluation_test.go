@@ -19,8 +19,8 @@ func evaluated(c *Config) {
 	c.Job.ValidationData = "test"
 }
 
-// A snapshot that all servers have is evaluated before training goes on, then released; at the end the model
-// as it stands is evaluated, and exported.
+// A snapshot that all servers have is evaluated before training goes on, then released; at the end the current model is evaluated, and
+// exported.
 func TestEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Job.Output = "model" })
@@ -74,7 +74,7 @@ func TestEvaluation(t *testing.T) {
 	})
 }
 
-// A server that says that it holds a snapshot that was released is told again, as often as it says so.
+// A server that reports a released snapshot is told again to release it, as often as it reports it.
 func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { evaluated(c); c.Job.NumPS = 1 })
@@ -99,7 +99,7 @@ func TestReleaseIsToldUntilItIsObserved(t *testing.T) {
 	})
 }
 
-// Parts of the last evaluation that are of different models make no result: it begins again with the later one.
+// If the parts of the last evaluation are of different models, they give no result: the evaluation begins again with the later model.
 func TestLastEvaluationIsOfOneModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, evaluated)
@@ -170,7 +170,7 @@ func TestEvaluationWithdrawn(t *testing.T) {
 	})
 }
 
-// Metrics that are not the others' fail their task.
+// A task whose metrics differ from those of the other tasks fails.
 func TestEvaluationMetricsDiffer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, evaluated)

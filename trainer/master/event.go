@@ -7,8 +7,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
-// Event is a fact of a job's life: one of the types below that have its method. Log lines say the same to people;
-// programs and tests take [Config].OnEvent.
+// Event is a fact of a job's life: one of the types below. Log lines tell people the same; programs and tests set [Config].OnEvent.
 type Event interface{ event() }
 
 // Leased tells that a worker was granted a task for the first time.
@@ -18,14 +17,14 @@ type Leased struct{ Lease task.Lease }
 // the others are to be leased again.
 type TakenBack struct{ Lease task.Lease }
 
-// PodReplaced tells that a pod is to be deleted because it does not do its work. Its end follows as [PodEnded].
+// PodReplaced tells that a pod is to be deleted because it makes no progress or is silent. Its end follows as [PodEnded].
 type PodReplaced struct {
 	ID     pod.ID
 	Reason string
 }
 
-// PodRefused tells that the creation of a pod that is wanted was refused, for want of quota or by a rule of the cluster, say. It
-// is tried again.
+// PodRefused tells that the creation of a pod was refused, for example for lack of quota or by a rule of the cluster. The creation is
+// retried.
 type PodRefused struct {
 	ID     pod.ID
 	Reason string
@@ -37,16 +36,16 @@ type PodUnwanted struct {
 	Reason string
 }
 
-// PodEnded tells that a pod is gone.
+// PodEnded tells that a pod has ended.
 type PodEnded struct {
 	ID     pod.ID
 	Launch int
 	Reason string
 	// Charged reports whether the end counts against the retry limit.
 	Charged bool
-	// Rejected reports whether its node would not have it, so that it has not run.
+	// Rejected reports whether the node rejected the pod, so that it has not run.
 	Rejected bool
-	// GivenUp reports whether nobody follows it, because its line may fail no more.
+	// GivenUp reports whether the pod is not replaced, because its line has reached the retry limit.
 	GivenUp bool
 }
 
@@ -68,20 +67,20 @@ type TrainingFinished struct{ Version int64 }
 
 // BegunAnew tells that the model is lost and the training begins again from the initial values: nothing is credited any more.
 type BegunAnew struct {
-	// Life is that of the model which begins.
+	// Life is the life of the model that begins.
 	Life   int64
 	Reason string
-	// Records is how many of the records that were credited in the life before count no more.
+	// Records is how many records that were credited in the previous life are no longer credited.
 	Records int64
 }
 
 // RolledBack tells that the model is lost and the training goes back to a checkpoint.
 type RolledBack struct {
-	// Life is that of the model which begins.
+	// Life is the life of the model that begins.
 	Life       int64
 	Reason     string
-	Checkpoint int64 // its number
-	Version    int64 // of the model in it
+	Checkpoint int64 // number of the checkpoint
+	Version    int64 // version of the model in the checkpoint
 	// Records is how many records were credited in the life before, Kept how many of all are in the checkpoint.
 	Records, Kept int64
 }
@@ -108,7 +107,7 @@ type CheckpointDamaged struct {
 	Reason string
 }
 
-// MasterBack tells that this master has taken the place of another one.
+// MasterBack tells that this master has replaced another one.
 type MasterBack struct{ Incarnation int }
 
 // Evaluated tells the metrics of an evaluation that is complete.
@@ -120,10 +119,10 @@ type Evaluated struct {
 // EvaluationWithdrawn tells that an evaluation was given up.
 type EvaluationWithdrawn struct {
 	Version int64
-	Server  int // which lost the snapshot; -1: none, the model as it stands has moved on
+	Server  int // server that lost the snapshot; -1: none, the current model has changed
 }
 
-// Ended tells that the job is over. Its pods may still be there.
+// Ended tells that the job has ended. Its pods may still be running.
 type Ended struct {
 	State job.State
 	// Err says why the job did not succeed; nil if it did.
@@ -150,7 +149,7 @@ func (Evaluated) event()           {}
 func (EvaluationWithdrawn) event() {}
 func (Ended) event()               {}
 
-// happen tells an event to whoever listens. The mutex is held, so that events come in the order of the facts.
+// happen passes an event to [Config].OnEvent. The caller holds the mutex, so that events come in the order of the facts.
 func (m *master) happen(e Event) {
 	if m.OnEvent != nil {
 		m.OnEvent(e)

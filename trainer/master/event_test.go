@@ -12,7 +12,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// TestEvents: what happens to a job is told once, in order.
+// TestEvents checks that each event of a job is told once, in order.
 func TestEvents(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var told []string

@@ -43,7 +43,7 @@ type peer struct {
 	idle  bool // flushes are the test's
 }
 
-// startRing runs a job whose workers stand at the rendezvous, so many as it has.
+// startRing runs a job whose workers have all arrived at the rendezvous.
 func startRing(t *testing.T, change func(*Config)) (*world, []*peer) {
 	t.Helper()
 	w := start(t, ringJob(change))
@@ -54,7 +54,7 @@ func startRing(t *testing.T, change func(*Config)) (*world, []*peer) {
 	return w, peers
 }
 
-// peer brings a worker to the rendezvous, where it arrives for the first time.
+// peer is a worker of a ring: the test sends its messages, its heartbeats are sent automatically.
 func (w *world) peer(index int) *peer {
 	w.Helper()
 	p := w.stranger(index)
@@ -135,7 +135,7 @@ func (p *peer) live(client wire.MasterClient) {
 	}
 }
 
-// says sends a heartbeat that says so, and makes those that follow say it too.
+// says sends a heartbeat that change has changed, and makes the following ones say the same.
 func (p *peer) says(change func(*wire.HeartbeatRequest)) *wire.HeartbeatReply {
 	p.w.Helper()
 	p.mu.Lock()

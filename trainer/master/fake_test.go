@@ -27,7 +27,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// world is a master with pods that do nothing by themselves: the test speaks for them.
+// world is a master with pods that do nothing by themselves: the test acts for them.
 type world struct {
 	*testing.T
 	wire.MasterClient
@@ -148,7 +148,7 @@ func (w *world) join() {
 	synctest.Wait()
 }
 
-// task gets a task for a worker that holds what is said.
+// task gets a task for a worker that holds the given leases.
 func (w *world) task(worker int, held ...int64) *wire.Task {
 	w.Helper()
 	reply, err := w.GetTask(w.Context(), &wire.GetTaskRequest{Worker: int32(worker), Held: held})
@@ -180,7 +180,7 @@ func (w *world) beat(r *wire.HeartbeatRequest) *wire.HeartbeatReply {
 	return reply
 }
 
-// train works off all training tasks as one worker and returns the first task that is something else.
+// train does all training tasks as one worker, and returns the first task that is of another kind.
 func (w *world) train(worker int) *wire.Task {
 	w.Helper()
 	for {
@@ -215,13 +215,13 @@ type fakePods struct {
 	events chan pod.Event
 
 	mu       sync.Mutex
-	live     map[pod.ID]int // launch
+	live     map[pod.ID]int // incarnation of each living pod
 	created  []Pod
 	deleted  []pod.ID
-	refuse   int                              // so many creations fail
-	disowned bool                             // deletions are not permitted any more; set before the start
-	before   func(context.Context, Pod) error // each creation; nil: nothing
-	stubborn bool                             // deletions are accepted and not done
+	refuse   int                              // number of creations that fail
+	disowned bool                             // deletions are refused with ErrDisowned; set before the start
+	before   func(context.Context, Pod) error // called before each creation; nil: no call
+	stubborn bool                             // deletions are accepted and have no effect
 	silent   bool                             // it is not told that pods run
 	away     time.Duration
 }
@@ -239,7 +239,7 @@ func (p *fakePods) Events() <-chan pod.Event {
 	return p.events
 }
 
-// stop keeps the master's loop away for a while, from when it comes to wait again.
+// stop suspends the master's loop for a while, beginning when it next waits.
 func (p *fakePods) stop(away time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

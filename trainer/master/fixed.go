@@ -13,24 +13,24 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// fixed is the strategy of a job that trains nothing: it evaluates a model, or predicts with it. The master finds the model once, and
-// every worker reads it by itself. Nothing of the job needs to outlive its master: a task that is done again gives the same.
+// fixed is the strategy of a job that trains nothing: it evaluates a model, or predicts with it. The master finds the model once, and every
+// worker reads it by itself. Nothing of the job needs to outlive its master: a repeated task gives the same result.
 type fixed struct {
 	m     *master
 	model model
 }
 
-// model is which one it is.
+// model names the model that is evaluated or predicts.
 type model struct {
-	from checkpoint.Source // of a commit it has the number
-	at   int64             // version
+	from checkpoint.Source // where the model is; with the number, if it is a commit
+	at   int64             // version of the model
 }
 
 // find looks for the model.
 func (f *fixed) find() (found model, err error) {
 	from := f.m.Job.CheckpointDirForInit
 	found.from, err = f.m.Open.Find(from)
-	if r := f.m.former; r != nil && r.Base.Number > 0 { // the workers have that one, whatever came later
+	if r := f.m.former; r != nil && r.Base.Number > 0 { // the workers have that model, even if a newer one was made since
 		found.from.Number, found.from.File = r.Base.Number, ""
 	}
 	switch {
@@ -56,7 +56,7 @@ func (f *fixed) find() (found model, err error) {
 	return found, nil
 }
 
-// fits compares a commit with the model of the job.
+// fits checks that a commit is of the job's model.
 func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 	if err := f.m.Layout.Match(commit.ParamLayout()); err != nil {
 		return fmt.Errorf("%w: checkpoint %d of %v is of another model, %s: %w", errUnfit, commit.Number, found.from.Dir, commit.ModelDef, err)
@@ -64,7 +64,7 @@ func (f *fixed) fits(found model, commit *checkpoint.Commit) error {
 	return nil
 }
 
-// setModel tells the workers which model it is. No pod has joined.
+// setModel sets which model the workers are told to read, before any pod has joined.
 func (f *fixed) setModel(found model) {
 	f.model = found
 	from := found.from
@@ -78,7 +78,7 @@ func (f *fixed) setModel(found model) {
 	f.m.Log.Info("The model is that of a checkpoint", "number", from.Number, "directory", from.Dir, "version", found.at)
 }
 
-// ask asks for what the job is for.
+// ask requests the evaluation or prediction that the job is for.
 func (f *fixed) ask() {
 	version := f.model.at
 	if f.m.Job.Type == job.Evaluate {
@@ -89,7 +89,7 @@ func (f *fixed) ask() {
 	f.m.Log.Info("Prediction started", "version", version)
 }
 
-// tidy removes the parts of a prediction that is over: they are put together, or of no use.
+// tidy removes the parts of a finished prediction: they are put together, or of no use.
 func (f *fixed) tidy() {
 	if f.m.Job.Type != job.Predict || !f.m.state.Ended() {
 		return
@@ -106,7 +106,7 @@ func (f *fixed) tidy() {
 func (f *fixed) version() int64           { return f.model.at }
 func (f *fixed) applied(int) bool         { return true }
 func (f *fixed) whole() bool              { return true }
-func (f *fixed) there() bool              { return false } // nobody makes checkpoints of it
+func (f *fixed) there() bool              { return false } // the model does not change: there are no checkpoints
 func (f *fixed) copy(custody.CutOrder)    {}
 func (f *fixed) kept(custody.Base)        {}
 func (f *fixed) gone(pod.ID, int, string) {}
@@ -117,7 +117,7 @@ func (f *fixed) heard(pod.ID, int64, *wire.HeartbeatRequest, *wire.HeartbeatRepl
 
 func (f *fixed) stragglers(overdue []int) []int { return overdue }
 
-// takeBack takes the leases of a worker that has ended. Nothing of them counts.
+// takeBack takes back the leases of a worker that has ended. None of their records counts.
 func (f *fixed) takeBack(_ context.Context, worker int, charge string) {
 	f.m.mu.Lock()
 	defer f.m.mu.Unlock()
@@ -132,7 +132,7 @@ func (f *fixed) silence(pod.Role) time.Duration {
 	return max(f.m.Job.TaskTimeout.Duration, silenceLeast)
 }
 
-// counted returns how many records are done, and how many there are: trained on, or measured or predicted where nothing is trained.
+// counted returns how many records are done, and how many there are: trained on, or measured or predicted if the job trains nothing.
 func (m *master) counted() (done, total int64) {
 	stats := m.queue.Stats()
 	if m.fixed != nil {
@@ -141,7 +141,7 @@ func (m *master) counted() (done, total int64) {
 	return stats.Done, stats.Total
 }
 
-// did is what the job does with records, in the passive.
+// did returns the participle of what the job does with records.
 func (m *master) did() string {
 	switch m.Job.Type {
 	case job.Evaluate:

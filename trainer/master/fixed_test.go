@@ -37,7 +37,7 @@ func fixedJob(t *testing.T, kind job.Type, outputs string) func(*Config) {
 	}
 }
 
-// A job that evaluates has no servers and trains nothing: its tasks are all records, measured once, whoever was lost in the middle.
+// A job that evaluates has no servers and trains nothing: each record is measured once, even if workers are lost.
 func TestEvaluationJob(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, fixedJob(t, job.Evaluate, ""))

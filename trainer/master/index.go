@@ -18,19 +18,19 @@ import (
 
 // Data is what a job reads.
 type Data interface {
-	// Index finds what records there are, of a job that predicts as validation. It may take long; the end of ctx ends it.
+	// Index finds the records. Those of a prediction count as validation. It may take long, and ends with ctx.
 	Index(ctx context.Context) (training, validation []task.Shard, err error)
-	// Indexed returns how many bytes Index has looked at, and how many there are. It may be called meanwhile.
+	// Indexed returns how many bytes Index has read, and how many there are. It may be called while Index runs.
 	Indexed() (bytes, of int64)
 	// Blocks returns where the records of a task are, in order; nil if that is not known.
 	Blocks(t task.Task) []task.Block
 }
 
-// mostBlocks is how many are told with a task at most: a message has no more than 4 MB. A worker that is told none looks for
-// the records itself.
+// mostBlocks is the largest number of blocks that are told with a task, as a message is limited to 4 MB. A worker that is told none looks
+// for the records itself.
 const mostBlocks = 1 << 16
 
-// blocks returns what is told of where a task's records are.
+// blocks returns where a task's records are, as its worker is told.
 func (m *master) blocks(t task.Task) []*wire.Block {
 	if m.Data == nil {
 		return nil
@@ -46,8 +46,8 @@ func (m *master) blocks(t task.Task) []*wire.Block {
 	return told
 }
 
-// prepareAndStart finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers its probes,
-// its users, and pods that are there already; it is stopped by the end of ctx.
+// prepareAndStart finds the data, if it is not known, and what the model begins with, and starts the pods. Meanwhile the master answers
+// probes, users, and pods that exist already. It ends with ctx.
 func (m *master) prepareAndStart(ctx context.Context) {
 	first, observed, err := m.prepare(ctx)
 	m.mu.Lock()
@@ -80,7 +80,7 @@ func (m *master) prepareAndStart(ctx context.Context) {
 	signal(m.poke)
 }
 
-// prepare does what may take long before pods are started. A master that comes back finds what pods there are.
+// prepare does what may take long before pods are started. A restored master finds which pods exist.
 func (m *master) prepare(ctx context.Context) (first loaded, observed []pod.Event, err error) {
 	if m.former == nil || !m.former.State.Ended() {
 		if err = m.index(ctx); err == nil {
@@ -118,13 +118,13 @@ func (m *master) begins(workers int) {
 	m.table = pod.New(m.podPolicy())
 }
 
-// podPolicy says how many pods there are to be, and what becomes of those that end.
+// podPolicy returns how many pods of each role there are, and how those that end are replaced.
 func (m *master) podPolicy() pod.Policy {
 	j := m.Job
 	return pod.Policy{Servers: j.NumPS, Workers: m.workers, MinWorkers: j.MinWorkers, Relaunches: j.RelaunchOnWorkerFailure, MaxOOMs: m.MaxOOMs}
 }
 
-// taskPolicy says how the records are cut into tasks.
+// taskPolicy returns how the records are cut into tasks.
 func (m *master) taskPolicy() task.Policy {
 	j := m.Job
 	policy := task.Policy{
@@ -153,10 +153,10 @@ func (m *master) plan(training, validation []task.Shard) (err error) {
 	return nil
 }
 
-// early refuses a pod that calls before the job is planned: it is to come again. The mutex is held.
+// early refuses a pod that calls before the job is planned: it is to call again. The caller holds the mutex.
 func (m *master) early() error {
 	if m.left != nil {
-		return status.Error(codes.Unavailable, "another master follows this one")
+		return status.Error(codes.Unavailable, "another master replaces this one")
 	}
 	if m.planned || m.over {
 		return nil
@@ -164,7 +164,7 @@ func (m *master) early() error {
 	return status.Error(codes.Unavailable, "not yet: "+m.indexing())
 }
 
-// indexing says how far the master is with the data.
+// indexing returns how far the master is with the data, as text.
 func (m *master) indexing() string {
 	if m.Data == nil {
 		return "the master has just started"

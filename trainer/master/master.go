@@ -25,35 +25,35 @@ import (
 )
 
 const (
-	leaveGrace  = timing.Farewell // what workers of a job that is done have to leave by themselves
-	endLimit    = timing.End      // what the runtime has to end the pods of a job that is over
+	leaveGrace  = timing.Farewell // time that workers of a finished job have to leave by themselves
+	endLimit    = timing.End      // time that the runtime has to end the pods of a finished job
 	statusEvery = time.Second
 )
 
 // Pod is what a runtime starts.
 type Pod struct {
 	ID      pod.ID
-	Launch  int    // from 1; a replaced server is launched again under its index
-	Slot    int    // the index of the first pod of its line, which priorities go by
-	Address string // where a server shall listen again; "" anywhere
-	OOMs    int    // how many pods of its line ran out of memory: its memory is to be doubled so often
+	Launch  int    // incarnation, from 1; the successor of a server has the same index and the next incarnation
+	Slot    int    // index of the first pod of its line, which decides about the pod's priority
+	Address string // address at which a server is to listen again; "": any
+	OOMs    int    // number of pods of its line that ran out of memory: how often its memory is doubled
 }
 
 // Pods starts and ends pods: processes (trainer/local) or a cluster's. Its calls may
 // come from several goroutines at once, but one at a time for each pod.
 type Pods interface {
-	// Create returns when the pod is started, or why it cannot be; it is tried again later then, a server at a
-	// worker's cost if that is [ErrFull]. The job fails if that is [ErrHopeless] and no pod of the role has run yet.
-	// The end of ctx says that the pod is not wanted any more.
+	// Create starts a pod, and returns when it is started. After an error it is called again later; after [ErrFull] for a server, a worker
+	// may be ended to make room. The job fails after [ErrHopeless] if no pod of the role has run yet. ctx ends when the pod is not wanted
+	// any more.
 	Create(ctx context.Context, p Pod) error
-	// Delete ends a pod, stopped or not. One that is gone already is no error. That it ended is an event. A pod that
-	// can never be deleted for [ErrDisowned] is told to leave.
+	// Delete ends a pod, even one that is stopped by a signal. It is no error if the pod has ended already. The end itself is an event.
+	// After [ErrDisowned] the pod is told to leave.
 	Delete(ctx context.Context, id pod.ID) error
-	// Adopt takes over the pods that the masters before have created, and returns one event for each that there is, an ended one that is
-	// still known of included: which pod and launch it is, and how it is. What becomes of them from then on is told by Events. It is
-	// called at most once, before any other call, by a master that comes back, once the master before can create no more pods.
+	// Adopt takes over the pods that previous masters have created, and returns one event for each pod that exists, including ended ones
+	// that are still known: its incarnation and its state. What happens to them from then on is told by Events. A restored master calls it
+	// at most once, before any other call, when the previous master can create no more pods.
 	Adopt(ctx context.Context) ([]pod.Event, error)
-	// Events is what becomes of the pods. Each pod's end is told once. It is never closed.
+	// Events returns the channel of what happens to the pods. Each pod's end is told once. The channel is never closed.
 	Events() <-chan pod.Event
 }
 
@@ -61,44 +61,44 @@ type Pods interface {
 type Config struct {
 	Job        *job.Job
 	Resume     bool          // go on from the newest checkpoint of the job
-	Former     []byte        // the last record of the masters before; nil: this is the first one. Self has a higher incarnation than theirs
-	Memory     Memory        // nil: nobody comes after this master
-	Notices    <-chan Notice // nil: none comes
-	Grace      time.Duration // what a checkpoint may take after a notice; 0: half of what Kubernetes gives a pod
-	Data       Data          // finds Training and Validation, while the master listens; nil: they are known
-	Training   []task.Shard  // of --training_data
-	Validation []task.Shard  // of --validation_data, nil without; of a job that predicts, of --prediction_data
-	Layout     param.Layout  // of the model, of a job that trains nothing
+	Former     []byte        // last record of the previous masters; nil: this is the first one. The incarnation in Self is higher than theirs
+	Memory     Memory        // where records are kept for the next master; nil: this master is the last
+	Notices    <-chan Notice // requests that this master go; nil: there are none
+	Grace      time.Duration // how long a checkpoint may take after a notice; 0: half of the grace period of a Kubernetes pod
+	Data       Data          // finds Training and Validation while the master listens; nil: they are given below
+	Training   []task.Shard  // shards of --training_data
+	Validation []task.Shard  // shards of --validation_data, or of --prediction_data of a job that predicts; nil: none
+	Layout     param.Layout  // layout of the model, for a job that trains nothing
 	// Metric computes a metric's value from its state; names are those of the workers' reports.
 	Metric   func(name string, state []float64) float64
 	Listener net.Listener // of the master's service; Run closes it
-	Self     *rpc.Self    // the master, in the first life of the model
-	Users    bool         // serve the calls of users too, who reach the listener: on one machine
-	// Certification gives pods their certificates; nil: they are given otherwise.
+	Self     *rpc.Self    // identity of the master, in the first life of the model
+	Users    bool         // whether users' calls are served at the listener, too: on one machine
+	// Certification issues certificates to pods; nil: they get them otherwise.
 	Certification wire.CertificationServer
 	Pods          Pods
-	MaxOOMs       map[pod.Role]int // how often the memory of a role's pod can be doubled; nil: never
-	Scale         <-chan int       // how many workers there shall be from now on, as by the call of that name; nil: nobody says
+	MaxOOMs       map[pod.Role]int // how often the memory of a pod can be doubled, by role; nil: never
+	Scale         <-chan int       // numbers of workers to scale to, as by the call Scale; nil: none come
 	// Open opens a directory of checkpoints; nil: on this machine.
 	Open checkpoint.Opener
 	// Dial opens the connections to the servers; nil: TCP.
 	Dial rpc.Dialer
-	// OnStatus is given the job's status each second, and at the end; nil: nobody.
+	// OnStatus is called with the job's status each second, and at the end. Nil: no call.
 	OnStatus func(*wire.JobStatus)
-	// OnEvent is given what happens, in order, under the master's lock: it must not block and not call the master; nil: nobody.
+	// OnEvent is called with each event, in order, under the master's mutex: it must neither block nor call the master. Nil: no call.
 	OnEvent func(Event)
 	Log     *slog.Logger
 }
 
-// master is the shell. The mutex guards what is below it.
+// master is the shell. The mutex guards the fields below it.
 type master struct {
 	wire.UnimplementedMasterServer
 	wire.UnimplementedJobServer
 	Config
 	spec []byte // the job, as JSON
 
-	poke       chan struct{} // the loop looks at the deadlines again
-	acting     chan struct{} // there are actions
+	poke       chan struct{} // makes the loop look at the deadlines again
+	acting     chan struct{} // has an element when there are actions
 	background sync.WaitGroup
 
 	mu          turn
@@ -107,65 +107,65 @@ type master struct {
 	evals       *evaluation.Schedule
 	checkpoints *checkpoints
 	servers     *servers // none in a ring
-	ring        *ring    // nil without
+	ring        *ring    // nil without a ring
 	fixed       *fixed   // nil in a job that trains
-	strategy    strategy // one of the three
+	strategy    strategy // servers, ring or fixed
 	program     *program // nil in a job that has a model
 	pods        map[pod.ID]*contact
-	actions     []pod.Action  // not performed yet
+	actions     []pod.Action  // actions that the executor has not taken yet
 	changed     chan struct{} // closed when a waiting call should look again
-	armed       time.Time     // what the timer is set to
-	away        time.Duration // see clock
+	armed       time.Time     // time to which the timer is set
+	away        time.Duration // time in which this master did not run, see clock
 
-	scribe      *scribe         // nil: nobody comes after this master
+	scribe      *scribe         // writes records for the next master; nil: this master is the last
 	lasting     context.Context // ends when Run returns
-	former      *record         // what the master before has left; nil: this is the first
-	unheard     []pod.Event     // what came before that was taken up
-	gathering   bool            // it is not known yet what is in the model: nobody is given anything to do
-	announceBy  time.Time       // by clock: nothing new is given out before, or until they have
-	unannounced map[int]bool    // workers that have yet to say what leases of the master before they hold; nil: none
-	specified   int             // workers, by the job's specification
-	going       Notice          // what the master was told; 0: nothing
-	goingBy     time.Time       // then it goes, whether or not there is a checkpoint
-	goingAt     int64           // version that is to be in that
+	former      *record         // record of the previous master; nil: this is the first
+	unheard     []pod.Event     // events that came before that record was restored
+	gathering   bool            // it is not known yet what is in the model: no worker gets a task
+	announceBy  time.Time       // by clock: until then no new lease is granted while unannounced is not empty
+	unannounced map[int]bool    // workers that have yet to report which leases of the previous master they hold; nil: none
+	specified   int             // number of workers in the job's specification
+	going       Notice          // notice that the master was given; 0: none
+	goingBy     time.Time       // time at which it goes, even without a checkpoint
+	goingAt     int64           // version that the checkpoint is to contain
 	rests       bool            // the job is suspended
-	parts       bool            // this master goes, and tells nobody anything more
+	parts       bool            // this master goes, and sends nothing more
 	sealed      bool            // no record is written any more
-	left        error           // the master goes, and leaves the pods
+	left        error           // why the master goes and leaves the pods; nil: it stays
 
-	workers int    // to begin with
-	planned bool   // the data is known, and with it what is to be done: until then who calls is told to come again
-	begun   bool   // in this life of the model somebody was given something to do with it
-	anewFor string // why the model went back to where it was before, the last time
-	rewinds int    // how often it did
+	workers int    // number of workers at the beginning
+	planned bool   // the data is known; until then callers are told to call again
+	begun   bool   // a task was granted in this life of the model
+	anewFor string // why the training last went back
+	rewinds int    // how often the training went back
 	resumed int64  // records that were done before the job was resumed
-	trained bool   // the last barrier is passed, the last evaluation and the export are asked for
+	trained bool   // the last barrier is passed; the last evaluation and the export are requested
 	over    bool   // the job has ended; pods are leaving
-	err     error  // why it did not succeed
+	err     error  // why the job did not succeed
 
 	state          job.State
 	started, ended time.Time
 	evaluations    []*wire.Evaluation // the last ones
-	evaluated      int64              // all of them
+	evaluated      int64              // number of all evaluations
 	speed          speed
 	loss           float32
-	rejected       int64 // by those that are gone
+	rejected       int64 // rejected gradients of workers that have ended
 }
 
-// turn is a mutex under which something may be waited for: what is to be written before it is told.
+// turn is a mutex under which the holder may wait for a record to be written.
 type turn chan struct{}
 
 func (t turn) Lock()   { t <- struct{}{} }
 func (t turn) Unlock() { <-t }
 
-// contact is what a pod told of itself.
+// contact is what a pod has told of itself.
 type contact struct {
 	joined   bool
-	process  uint64    // of a ring's worker: which has arrived, 0 if none has said so
+	process  uint64    // process of a ring's worker that has arrived; 0: none
 	heard    time.Time // its last heartbeat, by clock; zero before the first since it joined
-	leaves   bool      // it was asked to go: it gets nothing new to do
-	leavesAt int64     // of a server that leaves: the version that is to be in a checkpoint before
-	dismiss  bool      // it was deleted or replaced, or is not needed any more: it is told to leave
+	leaves   bool      // it was asked to leave: it gets no new task
+	leavesAt int64     // of a server that leaves: the version that a checkpoint must contain before
+	dismiss  bool      // it was deleted or replaced, or is not needed any more: calls of it are answered with an order to leave
 	steps    int64
 	rejected int64
 	loss     float32
@@ -270,10 +270,10 @@ func newMaster(c Config) (*master, error) {
 	if c.Data == nil {
 		return m, m.plan(c.Training, c.Validation)
 	}
-	return m, m.plan(nil, nil) // nothing, until it is known
+	return m, m.plan(nil, nil) // empty until the data is known
 }
 
-// evaluationPolicy says when to evaluate, in the life that is now.
+// evaluationPolicy returns when to evaluate in the current life.
 func (m *master) evaluationPolicy() evaluation.Policy {
 	steps := int64(m.Job.EvaluationSteps)
 	if len(m.Validation) == 0 {
@@ -281,12 +281,12 @@ func (m *master) evaluationPolicy() evaluation.Policy {
 	}
 	holders := m.Job.NumPS
 	if m.ring != nil {
-		holders = 1 // of the one snapshot that every worker has
+		holders = 1 // every worker has the same snapshot
 	}
 	return evaluation.Policy{Steps: steps, Servers: holders, Life: m.Self.Life()}
 }
 
-// loop takes the pods' events and the timer until every pod is gone, or the master leaves them.
+// loop handles the pods' events and the timer until every pod has ended, or the master leaves them.
 func (m *master) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -316,7 +316,7 @@ func (m *master) loop(ctx context.Context) {
 	}
 }
 
-// rearm sets the timer to the next deadline. False: there is nothing left to wait for.
+// rearm sets the timer to the next deadline. It returns false if there is nothing left to wait for.
 func (m *master) rearm(timer *time.Timer) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,8 +340,8 @@ func (m *master) rearm(timer *time.Timer) bool {
 	return true
 }
 
-// clock is now without the time that the master itself was away: stopped, or without a processor. What others did not
-// do in that time is no fault of theirs, so all that is late or silent is measured by this clock.
+// clock returns now without the time in which this master itself did not run: it was suspended, or had no processor. Silence and delays are
+// measured by this clock, so that others are not blamed for that time.
 func (m *master) clock(now time.Time) time.Time {
 	if late := now.Sub(m.armed); !m.armed.IsZero() && late > punctual {
 		m.away += late
@@ -350,15 +350,14 @@ func (m *master) clock(now time.Time) time.Time {
 	return now.Add(-m.away)
 }
 
-// punctual is how late a master may be that was not away. It is more than passes between two looks at the time
-// in one tick: else what is due at the one is not yet at the other, again and again.
+// punctual is the largest delay of the timer that does not count as time in which the master did not run. It is larger than the time
+// between two looks at the time in one tick: otherwise something due at the second look would not be due at the first, again and again.
 const punctual = 50 * time.Millisecond
 
-// pulse is how many times within the least silence that matters the timer fires, so that the master
-// notices that it was away.
+// pulse is how many times within the shortest relevant silence the timer fires, so that the master notices when it did not run.
 const pulse = 4
 
-// deadline is when something is to be done if nothing happens before; zero: never.
+// deadline returns the time at which something is due if nothing happens before; zero: never.
 func (m *master) deadline(now time.Time) time.Time {
 	var first time.Time
 	sooner := func(at time.Time, ok bool) {
@@ -408,8 +407,8 @@ func (m *master) tick() {
 	m.advance(now)
 }
 
-// replaceStragglers deletes the workers that show no progress. Their leases are taken back when they are
-// gone, so that no record they pushed is lost sight of; or when they are still there a timeout later.
+// replaceStragglers deletes the workers that show no progress. Their leases are taken back when they have ended, so that every record that
+// they pushed is known, or if they are still there a timeout later.
 func (m *master) replaceStragglers(now time.Time) {
 	if m.strategy.away() {
 		m.queue.Excuse(m.clock(now))
@@ -419,7 +418,7 @@ func (m *master) replaceStragglers(now time.Time) {
 		id := pod.ID{Role: pod.Worker, Index: worker}
 		if m.contact(id).dismiss {
 			m.enqueue([]pod.Action{{Verb: pod.Lost, ID: id, Reason: "no progress, and it cannot be deleted"}})
-			m.contact(id).dismiss = true // that was forgotten, and it may be there still
+			m.contact(id).dismiss = true // set again: lost has forgotten it, and the pod may still run
 			continue
 		}
 		m.replace(id, "no progress for too long", now)
@@ -435,7 +434,7 @@ func (m *master) replaceSilent(now time.Time) {
 	}
 }
 
-// replace deletes a pod that does not do its work; its end brings its replacement.
+// replace deletes a pod that makes no progress or is silent. Its replacement follows its end.
 func (m *master) replace(id pod.ID, reason string, now time.Time) {
 	m.Log.Warn("Replacing a pod", "pod", id, "reason", reason)
 	m.happen(PodReplaced{ID: id, Reason: reason})
@@ -443,7 +442,7 @@ func (m *master) replace(id pod.ID, reason string, now time.Time) {
 	m.dismiss(id, reason)
 }
 
-// dismiss listens no more to a pod that is being deleted.
+// dismiss stops listening to a pod that is being deleted.
 func (m *master) dismiss(id pod.ID, reason string) {
 	c := m.contact(id)
 	c.heard, c.dismiss = time.Time{}, true
@@ -452,24 +451,24 @@ func (m *master) dismiss(id pod.ID, reason string) {
 	}
 }
 
-// stop ends the job from outside, unless it is over.
+// stop ends the job on request, unless it has ended.
 func (m *master) stop(state job.State, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.end(state, err, time.Now())
 }
 
-// observe takes a pod's event.
+// observe handles an event of a pod.
 func (m *master) observe(e pod.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.observeLocked(e)
 }
 
-// observeLocked takes a pod's event. The mutex is held.
+// observeLocked handles an event of a pod. The caller holds the mutex.
 func (m *master) observeLocked(e pod.Event) {
 	if m.former != nil && !m.planned && !m.over {
-		m.unheard = append(m.unheard, e) // nothing is known of the pods yet
+		m.unheard = append(m.unheard, e) // the previous master's record is not restored yet
 		return
 	}
 	before, known := m.table.Get(e.ID)
@@ -485,7 +484,7 @@ func (m *master) observeLocked(e pod.Event) {
 	m.advance(now)
 }
 
-// depart has a worker do nothing new that was asked to go, and does without it as soon as it can.
+// depart gives no new tasks to a worker that was asked to leave, and releases it as soon as possible.
 func (m *master) depart(id pod.ID) {
 	if c := m.contact(id); !c.leaves && !c.dismiss {
 		c.leaves = true
@@ -495,7 +494,7 @@ func (m *master) depart(id pod.ID) {
 	}
 }
 
-// contact is what is known of a pod beside its life.
+// contact returns what is known of a pod besides its state in the table.
 func (m *master) contact(id pod.ID) *contact {
 	c := m.pods[id]
 	if c == nil {
@@ -505,7 +504,7 @@ func (m *master) contact(id pod.ID) *contact {
 	return c
 }
 
-// heardFrom notes that a pod was heard. From its first word on its silence is judged: the timer may be set to later than that.
+// heardFrom notes that a pod was heard. From its first heartbeat on its silence is judged, so the timer may have to be set earlier.
 func (m *master) heardFrom(c *contact, now time.Time) {
 	if c.heard.IsZero() {
 		signal(m.poke)

@@ -8,63 +8,62 @@ import (
 	"time"
 )
 
-// Memory is where a master writes what the next one has to know.
+// Memory is where a master writes the record that the next master reads.
 type Memory interface {
-	// Write puts a record in the place of the last one, and returns when the next master will find it, whatever happens to this one.
-	// [ErrSuperseded]: another master has begun since, and nothing was written. Any other error: it may have been written or not, and
-	// is tried again.
+	// Write replaces the record, and returns when the next master will find it, whatever happens to this one. After [ErrSuperseded] another
+	// master has begun, and nothing was written. After any other error the record may have been written or not, and Write is called again.
 	Write(ctx context.Context, record []byte) error
 }
 
-// ErrSuperseded ends a master after which another has begun.
+// ErrSuperseded is returned by a master when another master of the job has begun.
 var ErrSuperseded = errors.New("another master of this job has begun")
 
-// MostRecord is how many bytes a record has at most.
+// MostRecord is the largest size of a record in bytes.
 const MostRecord = 384 << 10
 
-// Notice tells a master that it has to go before the job is over. In both cases it has a checkpoint made, where the job has any, as far as
-// [Config].Grace allows.
+// Notice asks a master to go before the job has ended. A checkpoint is made first, if the job has checkpoints, as far as [Config].Grace
+// allows.
 type Notice int
 
 const (
-	// Leave: another master follows. The pods work on. Run returns [ErrLeft].
+	// Leave makes room for another master. The pods go on. Run returns [ErrLeft].
 	Leave Notice = iota + 1
-	// Suspend: the job is to rest until another master begins. The pods are ended. Run returns [ErrSuspended].
+	// Suspend lets the job rest until another master begins. The pods are ended. Run returns [ErrSuspended].
 	Suspend
 )
 
-// What Run returns when it was given a notice, and the job is not over.
+// Errors that Run returns after a notice, if the job has not ended.
 var (
 	ErrLeft      = errors.New("the master was asked to leave, and the job goes on with the next one")
 	ErrSuspended = errors.New("the job is suspended")
 )
 
 const (
-	recordLimit = 5 * time.Second        // what is to be written first waits so long,
-	recordPause = 100 * time.Millisecond // and what could not be written is tried again after this,
-	recordMost  = 5 * time.Second        // doubled up to this
-	recordEvery = 10 * time.Second       // hints are written so often
+	recordLimit = 5 * time.Second        // limit of the wait for a record that must be written first
+	recordPause = 100 * time.Millisecond // pause before a failed write is repeated
+	recordMost  = 5 * time.Second        // the pause doubles up to this
+	recordEvery = 10 * time.Second       // interval at which hints are written
 )
 
-// scribe writes records, one at a time: of several that wait only the newest.
+// scribe writes records, one at a time: of several that wait, only the newest.
 type scribe struct {
 	memory Memory
 	fresh  chan struct{}
 
 	mu      sync.Mutex
 	next    []byte
-	number  int64 // of next
+	number  int64 // number of next
 	written int64
 	changed chan struct{} // closed when written, fails or err has changed
-	fails   time.Time     // since when nothing could be written; zero: it can
-	err     error         // nothing is written any more
+	fails   time.Time     // time since which writing fails; zero: it does not
+	err     error         // why nothing is written any more; nil: records are written
 }
 
 func newScribe(m Memory) *scribe {
 	return &scribe{memory: m, fresh: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// put has a record written, and returns its number.
+// put queues a record to be written, and returns its number.
 func (s *scribe) put(record []byte) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -74,7 +73,7 @@ func (s *scribe) put(record []byte) int64 {
 	return s.number
 }
 
-// wait returns when a record is written, or a later one.
+// wait returns when the record of that number, or a later one, is written.
 func (s *scribe) wait(ctx context.Context, number int64) error {
 	for {
 		s.mu.Lock()
@@ -94,7 +93,7 @@ func (s *scribe) wait(ctx context.Context, number int64) error {
 	}
 }
 
-// run writes until ctx ends, or another master has begun, which is its error.
+// run writes records until ctx ends. It returns an error if another master has begun.
 func (s *scribe) run(ctx context.Context, complain func(error)) error {
 	pausing := recordPause
 	for {
@@ -134,7 +133,7 @@ func (s *scribe) run(ctx context.Context, complain func(error)) error {
 	}
 }
 
-// failing returns for how long nothing could be written.
+// failing returns for how long writing has failed.
 func (s *scribe) failing() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -152,32 +151,33 @@ func (s *scribe) wrote(written int64, err error) {
 	s.changed = make(chan struct{})
 }
 
-// remember has the master's state written, and returns when it is, or could not be for some time, which is an error: then what is told next may
-// be unknown to the next master, which goes back to a checkpoint then. While the master waits nobody is answered, so it waits once, not each
-// time that something is to be written. The mutex is held.
+// remember queues the master's state to be written, and returns when it is written. It returns an error after recordLimit: what is told
+// next may then be unknown to the next master, which would go back to a checkpoint. While the master waits no caller is answered, so it
+// waits once, not for each record. The caller holds the mutex.
 func (m *master) remember() error {
 	number, ok := m.record()
 	if !ok {
 		return nil
 	}
 	most := max(0, recordLimit-m.scribe.failing())
-	ctx, cancel := context.WithTimeoutCause(context.Background(), most, fmt.Errorf("it was tried for %v", recordLimit))
+	ctx, cancel := context.WithTimeoutCause(context.Background(), most, fmt.Errorf("timed out after %v", recordLimit))
 	defer cancel()
 	err := m.scribe.wait(ctx, number)
 	if err != nil {
-		m.Log.Warn("What the next master has to know could not be written", "error", err)
+		m.Log.Warn("Writing the state for the next master failed", "error", err)
 	}
 	return err
 }
 
-// record hands the master's state to the scribe. The mutex is held.
+// record is what a master leaves for the next one. The first part is written before it is told: numbers that were given out, the life of
+// the model, the world of a ring, the end. The rest is hints, which may be outdated. What is in the model is asked of those who hold it.
 func (m *master) record() (number int64, ok bool) {
 	if m.scribe == nil || m.sealed || !m.planned && !m.over {
 		return 0, false
 	}
 	text, err := m.memoir()
 	if err != nil {
-		m.Log.Error("What the next master has to know cannot be written", "error", err)
+		m.Log.Error("Encoding the state for the next master failed", "error", err)
 		return 0, false
 	}
 	return m.scribe.put(text), true

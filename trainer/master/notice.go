@@ -10,10 +10,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/pod"
 )
 
-// noticeGrace is what a checkpoint may take after a notice by default: half of what Kubernetes gives a pod.
+// noticeGrace is how long a checkpoint may take after a notice by default: half of the grace period of a Kubernetes pod.
 const noticeGrace = 15 * time.Second
 
-// notice has the master go, as soon as there is a checkpoint of what is in the model now.
+// notice makes the master go as soon as there is a checkpoint of what is in the model now.
 func (m *master) notice(n Notice) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -28,12 +28,13 @@ func (m *master) notice(n Notice) {
 		}
 	}
 	m.going = n
-	m.Log.Info("The master was asked to go", "pods", map[Notice]string{Leave: "they work on", Suspend: "they are ended"}[n], "checkpoint", m.checkpoints.on())
+	m.Log.Info("The master was asked to leave", "pods", map[Notice]string{Leave: "go on", Suspend: "are ended"}[n], "checkpoint", m.checkpoints.on())
 	m.advance(now)
 	signal(m.poke)
 }
 
-// goes leaves the job, if that is due: there is a checkpoint of what was in the model when the notice came, or there will be none in time.
+// goes makes the master go if that is due: there is a checkpoint of what was in the model when the notice came, or there will be none in
+// time.
 func (m *master) goes(now time.Time) {
 	c := m.checkpoints
 	switch {
@@ -58,7 +59,7 @@ func (m *master) goes(now time.Time) {
 	signal(m.poke)
 }
 
-// quit ends Run, and leaves the pods as they are. The mutex is held.
+// quit ends Run, and leaves the pods as they are. The caller holds the mutex.
 func (m *master) quit(err error) {
 	if m.left != nil {
 		return
@@ -71,17 +72,17 @@ func (m *master) quit(err error) {
 	signal(m.poke)
 }
 
-// write writes what the next master has to know, and ends this one if another has begun.
+// write writes the records for the next master, and ends this one if another has begun.
 func (m *master) write(ctx context.Context) {
 	err := m.scribe.run(ctx, func(err error) {
-		m.Log.Warn("What the next master has to know could not be written; trying again", "error", err)
+		m.Log.Warn("Writing the state for the next master failed; retrying", "error", err)
 	})
 	if err != nil {
 		m.superseded(err)
 	}
 }
 
-// superseded ends this master, as another has begun: the pods are that one's.
+// superseded ends this master, as another has begun, to which the pods now belong.
 func (m *master) superseded(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -89,7 +90,7 @@ func (m *master) superseded(err error) {
 	m.quit(err)
 }
 
-// hint has the master's state written now and then.
+// hint has the master's state written at intervals.
 func (m *master) hint(ctx context.Context) {
 	for pause(ctx, recordEvery); ctx.Err() == nil; pause(ctx, recordEvery) {
 		m.mu.Lock()
@@ -98,14 +99,14 @@ func (m *master) hint(ctx context.Context) {
 	}
 }
 
-// specify notes how many workers the job's specification asks for.
+// specify notes the number of workers in the job's specification.
 func (m *master) specify(n int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.specified = n
 }
 
-// adoptPods finds what pods the masters before have left. It is tried until it is known.
+// adoptPods finds the pods that previous masters have left. It retries until it knows.
 func (m *master) adoptPods(ctx context.Context) ([]pod.Event, error) {
 	for wait := recordPause; ; wait = min(2*wait, recordMost) {
 		observed, err := m.Pods.Adopt(ctx)
@@ -115,12 +116,12 @@ func (m *master) adoptPods(ctx context.Context) ([]pod.Event, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		m.Log.Warn("The pods could not be listed; trying again", "error", err)
+		m.Log.Warn("Listing the pods failed; retrying", "error", err)
 		pause(ctx, wait)
 	}
 }
 
-// restoreEnd takes the place of a master that has ended the job: what pods are left are ended.
+// restoreEnd replaces a master that has ended the job: the remaining pods are ended.
 func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
 	r := m.former
 	table, actions, err := pod.Restore(m.podPolicy(), r.Pods, observed, now)
@@ -129,9 +130,9 @@ func (m *master) restoreEnd(observed []pod.Event, now time.Time) error {
 	}
 	m.table, m.over, m.state, m.ended, m.started, m.evaluated = table, true, r.State, now, r.Started, r.Evaluated
 	if r.State != job.Succeeded {
-		m.err = fmt.Errorf("%s", cmp.Or(r.Reason, "the master before does not say why"))
+		m.err = fmt.Errorf("%s", cmp.Or(r.Reason, "the previous master has not written why"))
 	}
-	m.Log.Info("The job is over, as the master before has written", "state", r.State)
+	m.Log.Info("The job has ended, as the previous master has written", "state", r.State)
 	m.enqueue(actions)
 	m.enqueue(table.End(0, now))
 	signal(m.poke)

@@ -21,29 +21,29 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// beginnings is where a round's number says with which formation the states began that it is of.
+// beginnings is the bit of a round's number from which on it holds the formation in which the model began.
 const beginnings = 32
 
-// program is what the master knows of a user's program: how often it failed by its own fault, what it trains on, and which workers are done
-// with it. Its workers meet as those of a ring do; processes that keep their state are members of one, those that keep none begin anew with
-// each world. The mutex is held in every call.
+// program is what the master knows of a user's program: how often it failed by its own fault, what it trains on, and which workers have
+// finished it. Its workers meet as those of a ring; processes that keep their state are members of one, others begin anew with each world.
+// The caller of each method holds the mutex.
 type program struct {
 	m        *master
-	dataset  *wire.Dataset  // nil: nobody has asked for records
-	loaded   bool           // the last world begins with a state that a process has read: all were lost, or it is the first
-	behind   bool           // that state was read, perhaps, and the queue knows of none of its records
-	had      *ledger.Ledger // what that has of the records; nil: it was seen to, or there is none
+	dataset  *wire.Dataset  // data set that the program has declared; nil: none
+	loaded   bool           // the last world begins with a state that a process has read: it is the first, or all states were lost
+	behind   bool           // that state may have been read, and the queue knows none of its records
+	had      *ledger.Ledger // records in that state; nil: there is none, or the queue knows them
 	keeps    bool           // processes keep their state from one world to the next
-	restarts int            // failures that were charged
-	failures int            // failures that are told, charged or not
-	last     string         // the last of them, in words
-	came     int64          // the formation that failed and arrived are of
-	failed   []failure      // in that world
-	arrived  map[int]bool   // workers that have come from it
-	finished map[int]int64  // by worker: the formation whose processes have all ended with 0
+	restarts int            // number of charged failures
+	failures int            // number of reported failures, charged or not
+	last     string         // the last failure, as text
+	came     int64          // formation to which failed and arrived belong
+	failed   []failure      // failures in that world
+	arrived  map[int]bool   // workers that have arrived from that world
+	finished map[int]int64  // formation in which all processes ended with 0, by worker
 }
 
-// failure is the end of a process of a worker.
+// failure is the failure of a process, with its worker.
 type failure struct {
 	*wire.Failure
 	worker int32
@@ -53,7 +53,7 @@ func newProgram(m *master) *program {
 	return &program{m: m, arrived: make(map[int]bool), finished: make(map[int]int64)}
 }
 
-// savedProgram is what the next master has to know of a program.
+// savedProgram is the part of a record about a program.
 type savedProgram struct {
 	Restarts int      `json:"restarts,omitempty"`
 	Failures int      `json:"failures,omitempty"`
@@ -78,7 +78,7 @@ func (g *program) save() *savedProgram {
 	return s
 }
 
-// restore takes what the master before has left, before the queue is restored.
+// restore sets what the previous master has left, before the queue is restored.
 func (g *program) restore(s *savedProgram) error {
 	if s == nil {
 		return nil
@@ -91,7 +91,7 @@ func (g *program) restore(s *savedProgram) error {
 	return nil
 }
 
-// shards is the data set as the queue has it: one shard, whose records are numbers.
+// shards returns the data set as one shard, whose records are numbers.
 func (g *program) shards() []task.Shard {
 	if g.dataset == nil {
 		return nil
@@ -99,7 +99,7 @@ func (g *program) shards() []task.Shard {
 	return []task.Shard{{Name: "dataset", Count: g.dataset.Size}}
 }
 
-// policy cuts the data set as the program has said.
+// policy returns a task policy that cuts the data set as the program has declared.
 func (g *program) policy(p task.Policy) task.Policy {
 	if d := g.dataset; d != nil {
 		p.RecordsPerTask, p.Epochs, p.Shuffle, p.Seed = d.Task, int(d.Epochs), d.Shuffle, d.Seed
@@ -107,7 +107,7 @@ func (g *program) policy(p task.Policy) task.Policy {
 	return p
 }
 
-// declare takes what a process says that the program trains on. All processes say the same.
+// declare handles a process's declaration of the data set. All processes declare the same.
 func (g *program) declare(d *wire.Dataset) error {
 	switch {
 	case d == nil || proto.Equal(d, g.dataset):
@@ -127,7 +127,7 @@ func (g *program) declare(d *wire.Dataset) error {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
 	g.m.Log.Info("The program trains on " + described(d))
-	g.m.remember() // before anybody is given a record
+	g.m.remember() // before any record is leased
 	g.m.wake()
 	return nil
 }
@@ -139,10 +139,11 @@ func described(d *wire.Dataset) string {
 // ended reports whether there are no more records.
 func (g *program) ended() bool { return g.dataset != nil && g.m.queue.TrainingDone() }
 
-// source has a world begin with the newest state that a process has read from the program's own checkpoint, if nobody has one in memory.
+// source makes a world begin with the newest state that a process has read from the program's own checkpoint, if no process has one in
+// memory.
 func (g *program) source(w rendezvous.World) rendezvous.World {
 	g.loaded, g.behind, g.had = false, false, nil
-	if len(w.Sources) > 0 { // it may have been read after a world of this life had begun, in which nothing was done
+	if len(w.Sources) > 0 { // the state may have been read after a world of this life had begun without training
 		g.behind = g.dataset != nil && g.m.queue.Stats().Done == 0 && g.m.ring.seats[w.Members[w.Sources[0]].Worker].arrival.Version > 0
 		return w
 	}
@@ -155,7 +156,7 @@ func (g *program) source(w rendezvous.World) rendezvous.World {
 	return w
 }
 
-// begins takes the training to where the state is that a world begins with, if it was read.
+// begins sets the training back to the state that a world begins with, if a process has read it.
 func (g *program) begins(had ledger.Ledger, version int64) error {
 	if !g.loaded && !g.behind {
 		return nil
@@ -176,7 +177,7 @@ func (g *program) begins(had ledger.Ledger, version int64) error {
 	return nil
 }
 
-// rewind has the queue go on behind the records that the program's checkpoint has, as soon as there is a data set.
+// rewind makes the queue continue after the records in the program's checkpoint, as soon as there is a data set.
 func (g *program) rewind() error {
 	if g.had == nil || g.dataset == nil {
 		return nil
@@ -188,8 +189,8 @@ func (g *program) rewind() error {
 	return nil
 }
 
-// arrives takes what a worker says of its processes in the world that it comes from, and reports whether that was the end of the program:
-// a worker that is called back for one that joins may come when its processes have ended.
+// arrives handles what a worker reports of its processes in the world that it comes from. It returns true if that was the end of the
+// program: a worker that is recalled for a newcomer may arrive after its processes have ended.
 func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	g.keeps = g.keeps || a.GetCrew().GetKeeps()
 	world, _ := g.m.ring.meeting.World()
@@ -212,9 +213,8 @@ func (g *program) arrives(a *wire.Arrival) (ended bool) {
 	return g.done()
 }
 
-// judge charges the program with the end of its last world, if it was its own fault: then no member was lost or asked to leave, and no
-// process was killed by others; what the other processes say follows from that. It is an error if that was once too often. Next is the world
-// that follows.
+// judge charges the program with the end of its last world if that was the program's own fault: no member was lost or asked to leave, and
+// no process was killed from outside. It returns an error if the limit of charged failures is exceeded. Next is the world that follows.
 func (g *program) judge(before, next rendezvous.World) error {
 	failed := g.failed
 	g.failed = nil
@@ -239,7 +239,7 @@ func (g *program) judge(before, next rendezvous.World) error {
 	return fmt.Errorf("the program failed%s: rank %d (pid %d): %s", g.times(), root.Rank, root.Pid, reason(root.Failure))
 }
 
-// goesOn says what follows from the end of a process: whoever kept its state goes on with the next world.
+// goesOn returns what follows from the end of a process, as text: processes that have kept their state go on with the next world.
 func goesOn(next rendezvous.World) string {
 	if len(next.Sources) > 0 {
 		return "the others go on, it is started again"
@@ -247,22 +247,22 @@ func goesOn(next rendezvous.World) string {
 	return "the program starts again"
 }
 
-// first returns the failure that came first: the others may follow from it.
+// first returns the earliest failure: the others may follow from it.
 func first(failed []failure) failure {
 	return slices.MinFunc(failed, func(a, b failure) int { return cmp.Compare(a.UnixMs, b.UnixMs) })
 }
 
-// keptFailure is how many bytes of a failure's words are kept: they are in the record.
+// keptFailure is the largest length of a failure's text in bytes, as it is kept in the record.
 const keptFailure = 500
 
-// reportFailure has the status tell a failure, and what follows from it.
+// reportFailure puts a failure, and what follows from it, into the status.
 func (g *program) reportFailure(f failure, then string) {
 	why := reason(f.Failure)
 	g.failures++
 	g.last = fmt.Sprintf("rank %d of worker-%d (pid %d): %s; %s", f.Rank, f.worker, f.Pid, strings.ToValidUTF8(why[:min(len(why), keptFailure)], ""), then)
 }
 
-// times says how often the program was started again.
+// times returns how often the program was restarted, as text.
 func (g *program) times() string {
 	switch most := g.m.Job.Program.MaxRestarts; most {
 	case 0:
@@ -272,7 +272,7 @@ func (g *program) times() string {
 	}
 }
 
-// fromOutside reports whether a process was ended from outside: by a signal that a program does not give itself when it goes wrong.
+// fromOutside reports whether a process was ended from outside: by a signal that a failing program does not cause itself.
 func fromOutside(f failure) bool {
 	if f.Excused {
 		return true
@@ -284,7 +284,7 @@ func fromOutside(f failure) bool {
 	return false
 }
 
-// reason says in a line why a process failed.
+// reason returns in one line why a process failed.
 func reason(f *wire.Failure) string {
 	text := strings.Join(strings.Fields(f.Message), " ")
 	if text == "" {
@@ -298,7 +298,7 @@ func reason(f *wire.Failure) string {
 	return text
 }
 
-// heard takes which world's processes of a worker have all ended with 0.
+// heard notes in which formation all processes of a worker have ended with 0.
 func (g *program) heard(worker int, formation int64) {
 	if formation > 0 {
 		g.finished[worker] = formation
@@ -332,7 +332,7 @@ func (g *program) advance(now time.Time) {
 	m.end(job.Succeeded, nil, now)
 }
 
-// describe adds to the status.
+// describe adds the program to the status.
 func (g *program) describe(s *wire.JobStatus) {
 	s.Restarts, s.MaxRestarts = int32(g.restarts), int32(g.m.Job.Program.MaxRestarts)
 	s.Failures, s.Failure = int32(g.failures), g.last

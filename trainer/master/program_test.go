@@ -176,7 +176,7 @@ func TestProgramSucceeds(t *testing.T) {
 	})
 }
 
-// Workers that are called back for one that joins when their processes have ended with 0 have come to the end of the job, and begin nothing anew.
+// Workers that are recalled for a newcomer after their processes have ended with 0 have reached the end of the job, and begin nothing anew.
 func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	for _, by := range []string{"arrival", "heartbeat"} {
 		t.Run(by, func(t *testing.T) {
@@ -202,7 +202,7 @@ func TestProgramSucceedsAsOneJoins(t *testing.T) {
 	}
 }
 
-// Workers that come without a state, as programs do that keep none, begin no new life, and a newcomer begins with them.
+// Workers that arrive without a state, as those of programs that keep none, begin no new life, and a newcomer begins with them.
 func TestProgramGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)
@@ -227,7 +227,7 @@ func TestProgramGrows(t *testing.T) {
 	})
 }
 
-// A worker whose process starts again while the others step, who do not wait for it, interrupts none of their rounds when it is ready.
+// A worker whose process is restarted while the others train does not delay them, and interrupts none of their rounds when it is ready.
 func TestProgramTakesPartAgain(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, a, b := startProgram(t, 0)

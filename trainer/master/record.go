@@ -14,7 +14,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/task"
 )
 
-// recordFormat is the version of what a record means.
+// recordFormat is the version of the meaning of a record.
 const recordFormat = 1
 
 // record is what a master leaves for the next one. The first part is written before anybody hears of it: numbers that were given out, the life
@@ -22,44 +22,44 @@ const recordFormat = 1
 type record struct {
 	Format  int           `json:"format"`
 	By      int           `json:"by"`             // incarnation of the master that wrote it
-	Last    bool          `json:"last,omitempty"` // it went after this, and told nobody anything more
+	Last    bool          `json:"last,omitempty"` // the master went after writing this, and sent nothing more
 	Life    int64         `json:"life"`
-	Lives   int64         `json:"lives"`         // the highest that may have begun
+	Lives   int64         `json:"lives"`         // the highest life that may have begun
 	Base    custody.Base  `json:"base,omitzero"` // what that life began with
 	Cut     int64         `json:"cut,omitempty"` // the highest number of a checkpoint that was begun
 	Pods    pod.Snapshot  `json:"pods"`
 	Ring    *savedRing    `json:"ring,omitempty"`
 	Program *savedProgram `json:"program,omitempty"`
-	State   job.State     `json:"state,omitempty"`  // of a job that is over,
-	Reason  string        `json:"reason,omitempty"` // why it did not succeed,
-	Ended   time.Time     `json:"ended,omitzero"`   // and when that was
-	Rests   bool          `json:"rests,omitempty"`  // it was suspended: its pods were ended, and the model is in the newest checkpoint
+	State   job.State     `json:"state,omitempty"`  // final state of a job that has ended
+	Reason  string        `json:"reason,omitempty"` // why the job did not succeed
+	Ended   time.Time     `json:"ended,omitzero"`   // time at which the job ended
+	Rests   bool          `json:"rests,omitempty"`  // the job was suspended: its pods were ended, and the model is in the newest checkpoint
 
-	Spec      int                     `json:"spec"` // workers that the job was to have as it was submitted, or its spec said last
+	Spec      int                     `json:"spec"` // number of workers in the newest specification of the job
 	Begun     bool                    `json:"begun,omitempty"`
 	Started   time.Time               `json:"started"`
-	Done      int64                   `json:"done,omitempty"`    // records
-	Resumed   int64                   `json:"resumed,omitempty"` // those that were done before the job was resumed
+	Done      int64                   `json:"done,omitempty"`    // number of records that were done
+	Resumed   int64                   `json:"resumed,omitempty"` // number of records that were done before the job was resumed
 	Rejected  int64                   `json:"rejected,omitempty"`
-	Anew      string                  `json:"anew,omitempty"`    // why the training went back, the last time
-	Rewinds   int                     `json:"rewinds,omitempty"` // how often it did
+	Anew      string                  `json:"anew,omitempty"`    // why the training last went back
+	Rewinds   int                     `json:"rewinds,omitempty"` // how often the training went back
 	Tasks     task.Snapshot           `json:"tasks"`
 	Measures  evaluation.Saved        `json:"measures"`
-	Results   []checkpoint.Evaluation `json:"results,omitempty"` // the last ones
+	Results   []checkpoint.Evaluation `json:"results,omitempty"` // the newest results
 	Evaluated int64                   `json:"evaluated,omitempty"`
 }
 
-// savedRing is what is known of a ring.
+// savedRing is the part of a record about a ring.
 type savedRing struct {
 	Meeting   rendezvous.Snapshot `json:"meeting"`
 	Custody   custody.SavedRing   `json:"custody"`
-	Processes map[int]uint64      `json:"processes,omitempty"` // of the members, by worker
+	Processes map[int]uint64      `json:"processes,omitempty"` // processes of the members, by worker
 }
 
-// keptResults is how many results of evaluations a record has at most.
+// keptResults is the largest number of evaluation results in a record.
 const keptResults = 50
 
-// memoir writes the record. The mutex is held.
+// memoir encodes the record. The caller holds the mutex.
 func (m *master) memoir() ([]byte, error) {
 	r := record{
 		Format: recordFormat, By: m.Self.Header().Incarnation, Last: m.parts, Life: m.Self.Life(), Lives: m.lives(), Base: m.checkpoints.base.Base, Cut: m.checkpoints.highestGiven(),
@@ -67,7 +67,7 @@ func (m *master) memoir() ([]byte, error) {
 		Spec: m.specified, Begun: m.begun, Started: m.started, Done: m.queue.Stats().Done, Resumed: m.resumed, Rejected: m.rejected,
 		Anew: m.anewFor, Rewinds: m.rewinds, Tasks: m.queue.Snapshot(), Measures: m.evals.Save(), Evaluated: m.evaluated,
 	}
-	if m.gathering { // nothing newer is known
+	if m.gathering { // nothing newer than the previous record is known
 		r.Tasks, r.Done = m.former.Tasks, m.former.Done
 	}
 	if m.state.Ended() {
@@ -91,25 +91,25 @@ func (m *master) memoir() ([]byte, error) {
 		text, err = json.Marshal(r)
 	}
 	if err == nil && len(text) > MostRecord {
-		err = fmt.Errorf("it has %d bytes, more than %d", len(text), MostRecord)
+		err = fmt.Errorf("%d bytes, more than the limit of %d", len(text), MostRecord)
 	}
 	return text, err
 }
 
-// readRecord reads what the master before has left; nil if there was none.
+// readRecord decodes the record of the previous master; nil if there was none.
 func readRecord(text []byte) (*record, error) {
 	if len(text) == 0 {
 		return nil, nil
 	}
 	r := new(record)
 	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("read what the master before has left: %w", err)
+		return nil, fmt.Errorf("read the record of the previous master: %w", err)
 	}
 	switch {
 	case r.Format != recordFormat:
-		return nil, fmt.Errorf("read what the master before has left: it has format %d, expected %d: masters of one job are of one version of this program", r.Format, recordFormat)
+		return nil, fmt.Errorf("read the record of the previous master: format %d, expected %d: all masters of a job must be of one version of elasticdl", r.Format, recordFormat)
 	case r.Life < 1 || r.By < 0 || r.Lives < 0 || r.Cut < 0 || r.Done < 0 || r.Resumed < 0 || r.Evaluated < 0 || r.Rewinds < 0 || r.Spec < 0:
-		return nil, fmt.Errorf("read what the master before has left: life %d, checkpoint %d, %d records, %d evaluations, %d workers cannot be", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
+		return nil, fmt.Errorf("read the record of the previous master: impossible values: life %d, checkpoint %d, %d records, %d evaluations, %d workers", r.Life, r.Cut, r.Done, r.Evaluated, r.Spec)
 	}
 	return r, nil
 }

@@ -25,20 +25,20 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// numbers is how many numbers of a kind a master gives out at most: each incarnation has its own.
+// numbers is how many numbers of a kind a master can give out: each incarnation has its own range.
 const numbers = 1 << 32
 
-// firstNumber is what the numbers of this master follow.
+// firstNumber returns the number before the first one of this master.
 func (m *master) firstNumber() int64 { return int64(m.Self.Header().Incarnation-1) * numbers }
 
-// What a record may be behind, which is written before each formation and each life, but while it cannot be written. A life costs the workers,
-// or a server, that had the one before, and no pod is created meanwhile.
+// Limits of how far a record may be behind. It is written before each formation and each life, unless writing fails. A new life needs the
+// loss of the workers, or of a server, of the previous one, and no pod is created while writing fails.
 const (
 	formationGap = 1000
 	lifeGap      = 100
 )
 
-// behind returns how many masters, one after the other, may each have begun formations and lives that are not in a record.
+// behind returns how many masters in succession may each have begun formations and lives that are not in a record.
 func (m *master) behind(r *record) int64 {
 	if r.Last {
 		return 0
@@ -54,8 +54,8 @@ func (m *master) lives() int64 {
 	return m.servers.custody.Lives()
 }
 
-// restore takes the place of the master before. What it has left says which pods there were and in which life the model was; the holders of
-// the model say what is in it. Until they have, nobody is given anything to do. The mutex is held, and no pod was heard.
+// restore replaces the previous master. Its record says which pods there were, and in which life the model was; the holders of the model
+// say what is in it. Until they have, no worker gets a task. The caller holds the mutex, and no pod was heard yet.
 func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err error) {
 	r := m.former
 	m.Self.SetLife(r.Life)
@@ -98,26 +98,26 @@ func (m *master) restore(l loaded, observed []pod.Event, now time.Time) (err err
 	m.unannounced = make(map[int]bool)
 	for _, p := range table.List() {
 		if p.Phase == pod.Running || p.Phase == pod.Leaving {
-			m.contact(p.ID).heard = m.clock(now).Add(timing.Return) // it has yet to find this master
+			m.contact(p.ID).heard = m.clock(now).Add(timing.Return) // the pod has yet to find this master
 			if p.ID.Role == pod.Worker {
 				m.unannounced[p.ID.Index] = true
 			}
 		}
 	}
-	m.Log.Info("The master has come back", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
+	m.Log.Info("Master restored", "incarnation", m.Self.Header().Incarnation, "life", r.Life, "pods", len(table.List()))
 	m.happen(MasterBack{Incarnation: m.Self.Header().Incarnation})
 	m.enqueue(actions)
 	if m.ring != nil {
 		m.enqueue(m.ring.ended())
 	}
-	if m.specified != r.Spec { // it was changed while nobody heard it
+	if m.specified != r.Spec { // it was changed while there was no master
 		m.doom(m.table.Scale(m.specified, now))
 	}
 	m.askHolders()
 	return nil
 }
 
-// restoreQueue makes the queue of a model that has what a ledger says.
+// restoreQueue makes the queue of a model that contains the records of a ledger.
 func (m *master) restoreQueue(had *ledger.Ledger) error {
 	queue, err := task.Restore(m.Training, m.taskPolicy(), had, m.former.Tasks, m.Self.Header().Incarnation)
 	if err == nil {
@@ -126,7 +126,7 @@ func (m *master) restoreQueue(had *ledger.Ledger) error {
 	return err
 }
 
-// askHolders goes on to ask who has the model. The mutex is held.
+// askHolders continues to ask who has the model. The caller holds the mutex.
 func (m *master) askHolders() {
 	switch {
 	case !m.gathering || m.over:
@@ -146,10 +146,10 @@ func (m *master) askHolders() {
 	}
 }
 
-// untouched reports whether nothing was trained on in this life of the model, and what it begins with is known.
+// untouched reports whether nothing was trained on in this life of the model, and what the life began with is known.
 func (m *master) untouched() bool { return !m.begun && m.former.Base == m.checkpoints.newest() }
 
-// gathered notes that it is known what is in the model, and that the training goes on from there. The mutex is held.
+// gathered notes that it is known what is in the model, and continues the training from there. The caller holds the mutex.
 func (m *master) gathered(how string) {
 	m.gathering, m.announceBy = false, m.clock(time.Now()).Add(timing.Return)
 	m.Log.Info("The training goes on: "+how, "records", m.queue.Stats().Done, "epoch", m.queue.Stats().Epoch)
@@ -157,15 +157,15 @@ func (m *master) gathered(how string) {
 	m.wake()
 }
 
-// unready refuses a call as long as it is not known what is in the model. The mutex is held.
+// unready refuses a call as long as it is not known what is in the model. The caller holds the mutex.
 func (m *master) unready() error {
 	if err := m.early(); err != nil || !m.gathering || m.over {
 		return err
 	}
-	return status.Error(codes.Unavailable, "not yet: the master has come back, and asks who has the model")
+	return status.Error(codes.Unavailable, "not yet: the master was restored, and is asking who has the model")
 }
 
-// adopt takes a worker's word that it works on a lease of the master before.
+// adopt accepts a worker's report that it works on a lease of the previous master.
 func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
 	if l.Epoch == 0 || m.former == nil {
 		return task.ErrStale
@@ -174,12 +174,12 @@ func (m *master) adopt(worker int, l *wire.LeaseProgress, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	m.Log.Debug("Lease of the master before goes on", "lease", lease.ID, "worker", worker, "task", lease.Task)
+	m.Log.Debug("Lease of the previous master adopted", "lease", lease.ID, "worker", worker, "task", lease.Task)
 	m.happen(Leased{lease})
 	return nil
 }
 
-// announced tells the queue when every worker that lives has said what it works on. The mutex is held.
+// announced tells the queue when every living worker has reported what it works on. The caller holds the mutex.
 func (m *master) announced(workers ...int) {
 	if m.unannounced == nil || m.gathering {
 		return
@@ -194,13 +194,13 @@ func (m *master) announced(workers ...int) {
 	}
 }
 
-// askServers asks the servers what they have, as soon as each has joined or is gone with its values.
+// askServers asks the servers what they have, as soon as each has joined or has been lost with its values.
 func (s *servers) askServers() {
 	if s.asking {
 		return
 	}
 	switch {
-	case s.m.untouched(): // nobody has anything that is not in what the life begins with
+	case s.m.untouched(): // the servers have nothing besides what the life began with
 		s.custody.Renew()
 		s.m.gathered("nothing was trained on in this life of the model")
 		return
@@ -218,7 +218,7 @@ func (s *servers) askServers() {
 	s.m.background.Go(func() {
 		had, err := ledgers(s.m.Self.Life(), clients)
 		if err != nil {
-			s.m.Log.Debug("A server does not say what it has", "error", err)
+			s.m.Log.Debug("A server did not report its records", "error", err)
 			pause(s.m.lasting, controlPause)
 		}
 		s.m.mu.Lock()
@@ -231,18 +231,18 @@ func (s *servers) askServers() {
 	})
 }
 
-// awaited reports whether a server lives that has yet to join, and may have values.
+// awaited reports whether a living server has yet to join, and may have values.
 func (s *servers) awaited() bool {
 	for i := range s.lines {
 		p, ok := s.m.table.Get(pod.ID{Role: pod.PS, Index: i})
-		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() { // a pending one may run, and not be said to yet
+		if _, _, here := s.custody.At(i); !here && ok && p.Phase >= pod.Pending && !p.Phase.Ended() { // a pending pod may be running already
 			return true
 		}
 	}
 	return false
 }
 
-// ledgers asks every server for all that it has, and returns what all have.
+// ledgers asks every server for its ledger, and returns the records that all have.
 func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, error) {
 	ctx, cancel := context.WithTimeout(rpc.InLife(context.Background(), life), progressLimit)
 	defer cancel()
@@ -266,7 +266,7 @@ func ledgers(life int64, clients []wire.ParameterServerClient) (*ledger.Ledger, 
 	return &all[0], errors.Join(errs...)
 }
 
-// recovered goes on with what all servers have; nil: the values of one are lost, and a new life begins.
+// recovered continues with the records that all servers have; nil: the values of one are lost, and a new life begins.
 func (s *servers) recovered(had *ledger.Ledger) {
 	m := s.m
 	settled := 0
@@ -287,7 +287,7 @@ func (s *servers) recovered(had *ledger.Ledger) {
 	}
 }
 
-// lostMeanwhile begins a life of the model, which was lost while no master was there, and goes on from its beginning.
+// lostMeanwhile begins a new life of the model after a loss while there was no master, and continues from its beginning.
 func (m *master) lostMeanwhile(life int64, reason string) {
 	if m.former.Rests {
 		base := m.checkpoints.newestKept()
@@ -302,10 +302,10 @@ func (m *master) lostMeanwhile(life int64, reason string) {
 	m.remember()
 }
 
-// restore takes the rendezvous of the master before: the members of its world work on in it, and will say so.
+// restore restores the rendezvous of the previous master: the members of its world go on in it, and will report so.
 func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err error) {
 	if saved == nil {
-		return errors.New("what the master before has left says nothing of a ring")
+		return errors.New("the record of the previous master has no ring")
 	}
 	s := saved.Meeting
 	s.Given = max(s.Given, s.Formation) + formationGap*r.m.behind(r.m.former)
@@ -326,8 +326,8 @@ func (r *ring) restore(saved *savedRing, life, lives int64, now time.Time) (err 
 	return nil
 }
 
-// ended tells the end of the members of the restored world that the table does not know. They were asked to leave, others were to follow them,
-// and no master heard of their end: they are waited for no more.
+// ended returns the end of those members of the restored world that the table does not know. They were asked to leave while there was no
+// master: the ring does not wait for them any more.
 func (r *ring) ended() (lost []pod.Action) {
 	for _, worker := range slices.Sorted(maps.Keys(r.seats)) {
 		id := pod.ID{Role: pod.Worker, Index: worker}

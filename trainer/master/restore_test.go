@@ -120,7 +120,8 @@ func (r *reigned) rejoin(holds int64) {
 	synctest.Wait()
 }
 
-// The next master knows the pods, asks the server what is in the model, and gives out the rest; a lease that a worker announces is its own.
+// A restored master knows the pods, asks the server what is in the model, and leases out the rest; a worker keeps the leases that it
+// reports.
 func TestMasterComesBack(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -168,7 +169,7 @@ func TestMasterComesBack(t *testing.T) {
 	})
 }
 
-// What not all servers have is to be done again, whatever one of them has.
+// Records that not all servers have are trained on again.
 func TestWhatAllServersHaveIsCredited(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, func(c *Config) { c.Job.NumPS = 2 })
@@ -186,7 +187,7 @@ func TestWhatAllServersHaveIsCredited(t *testing.T) {
 	})
 }
 
-// A server that is lost, or started again, while no master is there has taken its values with it: a new life begins.
+// A server that is lost or restarted while there is no master has lost its values: a new life begins.
 func TestServerLostWithoutMaster(t *testing.T) {
 	for name, lose := range map[string]func(r *reigned){
 		"gone": func(r *reigned) {
@@ -238,7 +239,7 @@ func TestNothingIsLostBeforeTheFirstLease(t *testing.T) {
 	})
 }
 
-// No number of a pod is used that is not written, whatever that takes.
+// A pod is created only after its number is written, however long that takes.
 func TestPodsAreWrittenBeforeTheyAre(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, func(c *Config) { c.Memory.(*memory).err = errors.New("no API server") })
@@ -254,7 +255,7 @@ func TestPodsAreWrittenBeforeTheyAre(t *testing.T) {
 	})
 }
 
-// A master that another has followed ends, and leaves the pods alone, whatever it was about to do.
+// A superseded master ends and leaves the pods alone, whatever it was about to do.
 func TestSupersededMasterEndsNothing(t *testing.T) {
 	for name, act := range map[string]func(r *reigned){
 		"by itself":      func(*reigned) {},
@@ -297,7 +298,7 @@ func TestSuspension(t *testing.T) {
 	})
 }
 
-// What the masters before have ended stays ended.
+// A job that a previous master has ended stays ended.
 func TestEndIsKept(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, nil)
@@ -319,7 +320,7 @@ func TestEndIsKept(t *testing.T) {
 	})
 }
 
-// Whatever a record says, a master that reads it either begins or says what is wrong.
+// A master that reads any record either begins or returns an error that says what is wrong.
 func FuzzRecord(f *testing.F) {
 	f.Add([]byte(`{"format":1,"life":3,"base":{"Dir":"d","Number":4},"pods":{"next":2,"workers":2},"spec":2,"begun":true,"tasks":{},"measures":{}}`))
 	f.Add([]byte(`{"format":2}`))

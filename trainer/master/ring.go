@@ -19,29 +19,29 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// ring is the strategy of AllreduceStrategy: every worker has the model. The rendezvous decides who works with whom;
-// this performs what it decides, and keeps the books of what of the leases is in the model.
+// ring is the strategy of AllreduceStrategy: every worker has the model. The rendezvous decides who works with whom; the ring performs its
+// decisions, and tracks which records of the leases are in the model.
 type ring struct {
 	m       *master
 	custody *custody.Ring
 	meeting *rendezvous.Rendezvous
 	seats   map[int]*seat // by worker
-	session int64         // the last that was given
+	session int64         // the newest session number that was given out
 	todo    []rendezvous.Action
-	busy    bool // performing todo
+	busy    bool // todo is being performed
 
-	expected int       // workers, as the rendezvous was told
-	turned   time.Time // by clock: the last world was formed, or called back at once
-	called   bool      // back at once, since then
-	rounds   int64     // formation of the newest world that has made a round
+	expected int       // number of workers, as the rendezvous was told
+	turned   time.Time // by clock: when the last world was formed, or aborted
+	called   bool      // the last world was aborted
+	rounds   int64     // formation of the newest world that has completed a round
 
-	copier int    // worker that makes the checkpoint that is being made
-	writer int    // worker that is released when the checkpoint is made that it writes; -1: none
-	void   int64  // what comes from this formation or an older one has no state: the checkpoint that it began with is damaged
-	damage string // why, until the next life
+	copier int    // worker that makes the current checkpoint
+	writer int    // worker that is released when the checkpoint that it writes is complete; -1: none
+	void   int64  // newest formation that began with a damaged checkpoint: arrivals from it or an older one have no state
+	damage string // what is wrong with that checkpoint, until the next life
 
 	waiting string // why there was no world at the last tick
-	told    bool   // and that was logged
+	told    bool   // waiting was logged
 }
 
 func newRing(m *master) *ring {
@@ -56,15 +56,15 @@ func newRing(m *master) *ring {
 	return r
 }
 
-// policy says how large a world is.
+// policy returns how large a world may be.
 func (r *ring) policy() rendezvous.Policy {
 	return rendezvous.Policy{Min: r.m.Job.MinWorkers, Max: r.m.Job.MaxWorkers}
 }
 
-// perform performs actions of the rendezvous, in order; performing one may ask for others.
+// perform performs actions of the rendezvous in order; performing one may add others.
 func (r *ring) perform(actions []rendezvous.Action) {
 	if r.m.left != nil {
-		return // the next master asks who is there
+		return // the next master finds out who is there
 	}
 	r.todo = append(r.todo, actions...)
 	if r.busy {
@@ -79,7 +79,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 		case rendezvous.Form:
 			r.form(a.World, a.Reason)
 		case rendezvous.Recall, rendezvous.Abort:
-			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation { // else one is called that is not in it
+			if w, _ := r.meeting.World(); a.Verb == rendezvous.Abort && a.Formation == w.Formation { // otherwise a worker is recalled that is not in that world
 				r.turned, r.called = r.now(), true
 			}
 			r.m.Log.Debug("World recalled", "formation", a.Formation, "verb", a.Verb, "reason", a.Reason)
@@ -96,7 +96,7 @@ func (r *ring) perform(actions []rendezvous.Action) {
 	}
 }
 
-// form sends a world to its members. The state that it begins with says what of the leases is in the model.
+// form sends a world to its members. The state that it begins with tells which records of the leases are in the model.
 func (r *ring) form(w rendezvous.World, reason string) {
 	if r.m.program != nil {
 		if err := r.m.program.judge(r.custody.World(), w); err != nil {
@@ -112,7 +112,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.m.Log.Info(fmt.Sprintf("World %d formed: %s %v, %s", w.ID, workers(len(w.Members)), w.Members, state), "formation", w.Formation, "reason", cmp.Or(reason, "they joined"))
 	r.m.happen(WorldFormed{World: w, Version: version})
 	if r.m.gathering {
-		if err := r.m.restoreQueue(&had); err != nil { // it is not of this training
+		if err := r.m.restoreQueue(&had); err != nil { // the state is not of this training
 			r.m.end(job.Failed, err, time.Now())
 			return
 		}
@@ -126,7 +126,7 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	}
 	r.settle(r.custody.Formed(w, had, version))
 	r.m.checkpoints.back(version)
-	if err := r.m.remember(); errors.Is(err, ErrSuperseded) { // before anybody is in that world, who is the next master's
+	if err := r.m.remember(); errors.Is(err, ErrSuperseded) { // before the world is told, or the next master would not know it
 		r.m.quit(err)
 		return
 	}
@@ -154,12 +154,12 @@ func (r *ring) form(w rendezvous.World, reason string) {
 	r.orderFlush(w.Members)
 }
 
-// leaving reports whether one of them was asked to leave.
+// leaving reports whether one of the members was asked to leave.
 func (r *ring) leaving(members []rendezvous.Member) bool {
 	return slices.ContainsFunc(members, func(m rendezvous.Member) bool { return r.m.contact(pod.ID{Role: pod.Worker, Index: m.Worker}).leaves })
 }
 
-// beginning is what a world begins with.
+// beginning returns what a world begins with: as text, its records, and its version.
 func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, version int64) {
 	base := r.m.checkpoints.base
 	switch {
@@ -177,7 +177,7 @@ func (r *ring) beginning(w rendezvous.World) (state string, had ledger.Ledger, v
 	return "from the initial values", had, 0
 }
 
-// wireBase is what a life begins with, as holders are told; nil: the initial values.
+// wireBase returns what a life begins with in the form in which holders are told; nil: the initial values.
 func wireBase(b custody.Base) *wire.Base {
 	if b.Number == 0 {
 		return nil
@@ -185,13 +185,13 @@ func wireBase(b custody.Base) *wire.Base {
 	return &wire.Base{Dir: b.Dir, Number: b.Number, Fresh: b.Fresh}
 }
 
-// seated says that a member has its seat.
+// seated reports whether a member still has its seat.
 func (r *ring) seated(m rendezvous.Member) bool {
 	s := r.seats[m.Worker]
 	return s != nil && s.session == m.Session
 }
 
-// settle takes back the leases of workers that are gone.
+// settle takes back the leases of lost workers.
 func (r *ring) settle(all []custody.Settlement) {
 	for _, s := range all {
 		progress := make(map[int64]int64)
@@ -208,7 +208,7 @@ func (r *ring) settle(all []custody.Settlement) {
 	}
 }
 
-// workers is so many of them, in words.
+// workers returns a number of workers as text.
 func workers(n int) string {
 	if n == 1 {
 		return "1 worker"
@@ -216,7 +216,7 @@ func workers(n int) string {
 	return fmt.Sprintf("%d workers", n)
 }
 
-// anew begins the training anew, or again with the last checkpoint; or goes on as if this life had not begun, if nothing was credited.
+// anew begins the training anew, or again with the newest checkpoint. If nothing was credited in this life, the life begins again.
 func (r *ring) anew(reason string) {
 	life := r.custody.Life()
 	began := r.m.checkpoints.base.records()
@@ -235,12 +235,12 @@ func (r *ring) anew(reason string) {
 		r.m.anew(now, why)
 		return
 	}
-	for _, worker := range r.m.queue.Workers() { // also those whose pods have ended, and whose leases were to be taken back soon
+	for _, worker := range r.m.queue.Workers() { // including workers that have ended and whose leases are not taken back yet
 		r.m.lose(worker, nil, gone[worker])
 	}
 }
 
-// broadcast sends a word to members of a world, as far as they are there.
+// broadcast sends a message to those members of a world that have a seat.
 func (r *ring) broadcast(members []rendezvous.Member, word *wire.Assembly) {
 	for _, m := range members {
 		if r.seated(m) {
@@ -254,8 +254,8 @@ func (r *ring) now() time.Time { return r.m.clock(time.Now()) }
 func (r *ring) version() int64   { return r.custody.Version() }
 func (r *ring) applied(int) bool { return true }
 
-// whole says that nothing is left in the accumulators of --global_batch_size, and has it applied if there is. With
-// the answer comes the version of the trained model, which no heartbeat before has told.
+// whole reports that nothing is left in the accumulators of --global_batch_size, and has it applied if there is. The flush also reports the
+// version of the trained model.
 func (r *ring) whole() bool {
 	if r.m.queue.Stats().Done == 0 {
 		return true
@@ -272,7 +272,7 @@ func (r *ring) orderFlush(members []rendezvous.Member) {
 	}
 }
 
-// heard takes a worker's word of its state.
+// heard handles a worker's report of its state.
 func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	r.rounds = max(r.rounds, beat.Formation)
 	snapshot, settled := r.custody.Heard(custody.State{Formation: beat.Formation, Version: beat.Version, Snapshot: beat.Snapshot, Flushed: beat.Flushed})
@@ -288,7 +288,7 @@ func (r *ring) heard(id pod.ID, _ int64, beat *wire.HeartbeatRequest, reply *wir
 	}
 }
 
-// recover goes on with a world that has outlived the master before, as soon as a member says what is in the model for good.
+// recover continues with a world that has outlived the previous master, as soon as a member reports what is in the model for good.
 func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	w := r.custody.World()
 	if !r.m.gathering || w.Formation == 0 || beat.Formation != w.Formation {
@@ -296,7 +296,7 @@ func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) 
 	}
 	var had ledger.Ledger
 	var err error
-	if r.m.program == nil || r.m.program.dataset != nil { // else there are no records
+	if r.m.program == nil || r.m.program.dataset != nil { // otherwise there are no records
 		if reply.Ledger = len(beat.Ledger) == 0; reply.Ledger {
 			return
 		}
@@ -305,18 +305,18 @@ func (r *ring) recover(beat *wire.HeartbeatRequest, reply *wire.HeartbeatReply) 
 	if err == nil {
 		err = r.m.restoreQueue(&had)
 	}
-	if err != nil { // it is not of this training
-		r.m.end(job.Failed, fmt.Errorf("what worker-%d says of the model: %w", beat.Index, err), time.Now())
+	if err != nil { // the ledger is not of this training
+		r.m.end(job.Failed, fmt.Errorf("the ledger of worker-%d: %w", beat.Index, err), time.Now())
 		return
 	}
 	r.m.gathered(fmt.Sprintf("world %d works", w.ID))
 	r.settle(r.custody.Recovered(had))
 }
 
-// there says that there is a world whose members have the model.
+// there reports whether there is a world whose members have the model.
 func (r *ring) there() bool { return r.works() }
 
-// copy has a member of the world copy what it has: one that was asked to leave, if all were.
+// copy makes a member of the world copy what it has; preferably one that was not asked to leave.
 func (r *ring) copy(o custody.CutOrder) {
 	var copier *seat
 	for _, member := range r.custody.World().Members {
@@ -337,18 +337,17 @@ func (r *ring) copy(o custody.CutOrder) {
 
 func (r *ring) kept(custody.Base) {}
 
-// bereft gives up the checkpoint that a worker makes that is gone.
+// bereft gives up the checkpoint of a worker that is lost.
 func (r *ring) bereft(worker int) {
 	if worker == r.writer {
 		r.writer = -1
 	}
 	if worker == r.copier {
-		r.m.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, is gone", worker), r.now())
+		r.m.checkpoints.giveUp(fmt.Sprintf("worker-%d, which made it, was lost", worker), r.now())
 	}
 }
 
-// damaged notes that the world that a worker comes from cannot begin, as the checkpoint that it is to begin with cannot be read. What its
-// other members have is void.
+// damaged handles an arrival from a world that cannot begin, as its checkpoint cannot be read. The state of its other members is void.
 func (r *ring) damaged(a *wire.Arrival) {
 	base := r.m.checkpoints.base
 	if a.Damage == "" || base.commit == nil || a.Formation <= r.void || r.m.over {
@@ -359,7 +358,8 @@ func (r *ring) damaged(a *wire.Arrival) {
 	r.m.checkpoints.damaged(base.Base, errors.New(a.Damage))
 }
 
-// seek finds what is before the checkpoint that a worker could not begin with, before its word is taken. The mutex is not held.
+// seek finds what is before the checkpoint with which a worker could not begin, ahead of handling its arrival. The caller does not hold the
+// mutex.
 func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
 	if a.Damage == "" {
 		return
@@ -370,7 +370,7 @@ func (r *ring) seek(ctx context.Context, a *wire.Arrival) {
 	r.m.checkpoints.seek(ctx, base)
 }
 
-// gone makes the others meet without a worker that has ended.
+// gone recalls the others when a worker has ended.
 func (r *ring) gone(id pod.ID, _ int, reason string) {
 	delete(r.seats, id.Index)
 	r.bereft(id.Index)
@@ -379,7 +379,7 @@ func (r *ring) gone(id pod.ID, _ int, reason string) {
 	}
 }
 
-// departs has the others go on without a worker that was asked to go, as soon as they can.
+// departs makes the others go on without a worker that was asked to leave, as soon as they can.
 func (r *ring) departs(worker int) {
 	s := r.seats[worker]
 	switch {
@@ -391,11 +391,11 @@ func (r *ring) departs(worker int) {
 	}
 	r.perform(r.meeting.Depart(worker, r.now()))
 	if r.meeting.Last(worker, s.session) {
-		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another has it, or its grace is over", "worker", worker)
+		r.m.Log.Warn("The only worker that has the model was asked to leave: it stays until another has the model, or its grace period ends", "worker", worker)
 	}
 }
 
-// release lets a worker go that was asked to: when the checkpoint is made that it writes, if it does. What it has leased is not waited for.
+// release lets a worker leave that was asked to, once the checkpoint that it writes is complete. It does not wait for the worker's leases.
 func (r *ring) release(worker int) {
 	if worker == r.copier && r.m.checkpoints.copied() {
 		r.writer = worker
@@ -406,14 +406,13 @@ func (r *ring) release(worker int) {
 	r.m.dismiss(pod.ID{Role: pod.Worker, Index: worker}, "released")
 }
 
-// dismiss takes the leases of a worker back that is not part of the ring any more, whether or not it has ended: nothing
-// it does reaches the model.
+// dismiss takes back the leases of a worker that is not part of the ring any more, even if it runs: nothing that it does reaches the model.
 func (r *ring) dismiss(id pod.ID, reason string) {
 	r.gone(id, 0, reason)
 	r.reclaim(id.Index, "")
 }
 
-// takeBack takes the leases of a worker that has ended.
+// takeBack takes back the leases of a worker that has ended.
 func (r *ring) takeBack(_ context.Context, worker int, charge string) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
@@ -423,7 +422,7 @@ func (r *ring) takeBack(_ context.Context, worker int, charge string) {
 	}
 }
 
-// reclaim takes a worker's leases back, at once or when it is certain what of them is in the model.
+// reclaim takes back a worker's leases, at once or when it is known which of their records are in the model.
 func (r *ring) reclaim(worker int, charge string) {
 	if held := r.m.queue.Held(worker); len(held) > 0 {
 		trains := slices.ContainsFunc(held, func(l task.Lease) bool { return l.Kind == task.Training })
@@ -431,17 +430,17 @@ func (r *ring) reclaim(worker int, charge string) {
 	}
 }
 
-// away says that the members of the world read the checkpoint that it begins with: whose storage does not answer tries again for some
-// time, and the others wait for it. Else the ring waits for nobody but its members.
+// away reports whether the members of the world are reading the checkpoint that it begins with: storage that does not answer is retried for
+// some time, and the others wait. Otherwise the ring waits only for its members.
 func (r *ring) away() bool {
 	w := r.custody.World()
 	begins := len(w.Members) > 0 && len(w.Sources) == 0 && r.m.checkpoints.base.Number > 0 && r.rounds < w.Formation
 	return begins && !r.called && r.now().Sub(r.turned) < timing.Storage+timing.StoragePause
 }
 
-// stragglers is one member at most while the ring works: its members wait for one another, so any of them may be the
-// cause. Without that one the others meet. If it was another who kept them waiting, that one does not come. Nobody
-// is one who has not had the time since the last world, or since all were called back.
+// stragglers returns at most one of the overdue workers while the ring works: its members wait for each other, so any of them may be the
+// cause. The others meet without it; if another was the cause, that one does not arrive. No worker is a straggler before the limit has
+// passed since the last world was formed or aborted.
 func (r *ring) stragglers(overdue []int) []int {
 	rested := r.now().Sub(r.turned) >= r.m.Job.TaskTimeout.Duration
 	named := false
@@ -481,7 +480,7 @@ func (r *ring) update() {
 
 func (r *ring) deadline() (time.Time, bool) { return r.meeting.Deadline() }
 
-// tick does what is due. What keeps the ring from working is logged, once, when it lasts.
+// tick does what is due. It logs, once, what keeps the ring from working if that lasts.
 func (r *ring) tick() {
 	r.perform(r.meeting.Tick(r.now()))
 	r.forgo()
@@ -494,7 +493,7 @@ func (r *ring) tick() {
 	}
 }
 
-// works says that members go on, also if they will come back after a round.
+// works reports whether the members of a world go on, even if they will be recalled after a round.
 func (r *ring) works() bool {
 	return !r.called && slices.ContainsFunc(r.custody.World().Members, func(m rendezvous.Member) bool {
 		s := r.seats[m.Worker]

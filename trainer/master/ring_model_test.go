@@ -13,7 +13,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// When all are lost the model is: the training starts anew and comes to its end.
+// When all workers are lost the model is, too: the training begins anew and completes.
 func TestRingAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumEpochs = 2 })
@@ -50,7 +50,7 @@ func TestRingAnew(t *testing.T) {
 	})
 }
 
-// A task that takes every worker with it before anything is learnt is charged, and named.
+// A task that kills every worker before anything is trained on is charged, and named.
 func TestRingPoison(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers, c.Job.RelaunchOnWorkerFailure, c.Training[0].Count = 1, 10, 4 }))
@@ -74,7 +74,7 @@ func TestRingPoison(t *testing.T) {
 	})
 }
 
-// A worker of a model that is lost is not believed.
+// Reports of a worker from a lost life of the model are ignored.
 func TestRingLateHeartbeat(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -105,7 +105,7 @@ func snapshot(version, snapshot int64) func(*wire.HeartbeatRequest) {
 	return func(r *wire.HeartbeatRequest) { r.Version, r.Snapshot = version, snapshot }
 }
 
-// The snapshot of one worker is that of all: it is evaluated by any, and late words of others withdraw nothing.
+// The snapshot of one worker is that of all: any worker can evaluate it, and late reports of others withdraw nothing.
 func TestRingEvaluation(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, evaluatedRing)
@@ -144,7 +144,7 @@ func TestRingEvaluation(t *testing.T) {
 	})
 }
 
-// With the model its evaluations are lost, and what came of them; the training that starts anew has its own.
+// With the model its evaluations and their results are lost; the training that begins anew has its own.
 func TestRingEvaluationAnew(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { evaluatedRing(c); c.Job.NumWorkers, c.Job.Output = 1, "model" })
@@ -175,7 +175,7 @@ func TestRingEvaluationAnew(t *testing.T) {
 	})
 }
 
-// What is left in the accumulators at the end is applied before the model is measured and written, whoever dies.
+// What is left in the accumulators at the end is applied before the model is measured and written, whichever workers die.
 func TestRingFlush(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.GlobalBatchSize, c.Job.NumEpochs, c.Job.Output = 100, 2, "model" })
@@ -237,8 +237,7 @@ func TestRingFinalVersion(t *testing.T) {
 	})
 }
 
-// A step may be in a state that is lost before the master has heard of it. So no lease outlives the model, also
-// if nothing of it was credited.
+// A state may be lost with a step of which the master has not heard. So no lease outlives the model, even if nothing of it was credited.
 func TestRingAnewUnheard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })

@@ -12,8 +12,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// A member that was asked to leave, and whose successor the master before has made already, may end while no master is there. The next one
-// says so, and the others do not wait for it.
+// A member that was asked to leave, and whose successor the previous master has created, may end while there is no master. The next master
+// reports its end, and the others do not wait for it.
 func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var events []Event
@@ -47,7 +47,7 @@ func TestMemberThatLeavesEndsUnheard(t *testing.T) {
 	})
 }
 
-// A life that the master before could not write has begun all the same: the next one is another.
+// A life that the previous master could not write has begun all the same: the next one gets another number.
 func TestNoLifeBeginsTwice(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		r := reign(t, ringJob(nil))
@@ -85,7 +85,7 @@ func TestNoLifeBeginsTwice(t *testing.T) {
 	})
 }
 
-// A master that another has followed gives nobody a world: the next one does not know of it.
+// A superseded master sends no worker a world, as the next master would not know it.
 func TestSupersededMasterFormsNoWorld(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, superseded := range []bool{false, true} {
@@ -110,8 +110,8 @@ func TestSupersededMasterFormsNoWorld(t *testing.T) {
 	})
 }
 
-// What a member has done in a world of a model that is lost is not done, though the life has the same number: nothing of it was credited,
-// and so the next one was not counted.
+// The progress of a member in a world of a lost model does not count, even if the life has the same number: nothing of it was credited, so
+// the next life was not counted.
 func TestWordOfALostModel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 2 })
@@ -131,8 +131,8 @@ func TestWordOfALostModel(t *testing.T) {
 	})
 }
 
-// A world outlives its streams and its master. What is asked of its members is told again on the next stream, and what is in the model the first
-// of them says that the next master hears.
+// A world outlives its streams and its master. Requests to its members are repeated on the next stream. What is in the model is taken from
+// the first member that the next master hears.
 func TestWorldOutlivesItsMaster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		formed := 0

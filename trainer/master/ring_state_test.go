@@ -7,8 +7,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// What a lost worker brought to the last round is credited when no death can take that round back: as long as one
-// member has it, and others are to copy it, it may be lost with that one.
+// What a lost worker brought to the last round is credited when no death can take back that round: as long as one member has it, and others
+// are to copy it, it may be lost with that one.
 func TestRingLostMemberAndRound(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -44,7 +44,7 @@ func TestRingLostMemberAndRound(t *testing.T) {
 	}
 }
 
-// The only worker that has the model is waited for as well if others are about to take it.
+// The ring waits for the only worker that has the model, even if others are about to copy it.
 func TestRingSourceStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers = 1 }))

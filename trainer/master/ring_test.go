@@ -46,7 +46,7 @@ func TestRing(t *testing.T) {
 	})
 }
 
-// Whoever is none of the job's pods does not come to the rendezvous, and there is none in a job with servers.
+// A caller that is not a pod of the job is refused at the rendezvous, and a job with servers has no rendezvous.
 func TestRingStrangers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(nil))
@@ -73,7 +73,7 @@ func TestRingStrangers(t *testing.T) {
 	})
 }
 
-// A newcomer is waited for by nobody: the members come back after a round, all together, and go on from their state.
+// The members do not wait for a newcomer: they come back together after a round, and go on from their state.
 func TestRingGrows(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -160,7 +160,7 @@ func TestRingLostMember(t *testing.T) {
 	}
 }
 
-// Leases of one that is not in the ring wait for nobody.
+// The leases of a worker that is not in the ring are taken back at once.
 func TestRingLostGuest(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers, c.Job.MaxWorkers = 3, 2 })
@@ -197,7 +197,7 @@ func TestRingStreamBreaks(t *testing.T) {
 	})
 }
 
-// A process that alone has the model and loses its stream keeps its place, and the training goes on from there.
+// A process that alone has the model and loses its stream keeps its seat, and the training goes on from there.
 func TestRingLastStreamBreaks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 1 })
@@ -257,7 +257,7 @@ func TestRingWorkerStartedAgainInPlace(t *testing.T) {
 	})
 }
 
-// One whose stream breaks is waited for if nobody else has the model, and is a member again when it is back.
+// The ring waits for a worker whose stream breaks if no other has the model; when it is back it is a member again.
 func TestRingStray(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.MinWorkers = 2 }))
@@ -303,7 +303,7 @@ func TestRingArrivesTwice(t *testing.T) {
 	})
 }
 
-// A member that dies while the ring is forming is not waited for; neither is one that has not fetched its world.
+// The ring does not wait for a member that dies while the world is forming, nor for one that has not fetched its world.
 func TestRingDeathWhileForming(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
@@ -339,7 +339,7 @@ func TestRingLostExport(t *testing.T) {
 	})
 }
 
-// A silent worker is replaced after --heartbeat_timeout; nobody is silent because the master was away.
+// A silent worker is replaced after --heartbeat_timeout; time in which the master did not run does not count as silence.
 func TestRingSilence(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, nil)
@@ -377,8 +377,8 @@ func TestRingSilence(t *testing.T) {
 	})
 }
 
-// A worker that stands still and keeps the ring waiting is found: without another member the rest meet, and it
-// does not come, in twice the time.
+// A worker that hangs and keeps the ring waiting is found within twice the time limit: another member is excluded, the rest meet, and the
+// hanging worker does not arrive.
 func TestRingStraggler(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) {
@@ -454,7 +454,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// The log tells of worlds, of what is waited for, and of a model that is lost.
+// The log reports worlds, what the ring waits for, and a lost model.
 func TestRingLog(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		var lines strings.Builder
@@ -507,7 +507,7 @@ func TestRingLog(t *testing.T) {
 	})
 }
 
-// Scaling down takes the newest, with what is in the model of their leases.
+// Scaling down removes the newest workers, and credits what is in the model of their leases.
 func TestRingShrinks(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, p := startRing(t, func(c *Config) { c.Job.NumWorkers = 4 })
@@ -554,7 +554,7 @@ func TestRingEvicts(t *testing.T) {
 	})
 }
 
-// The time that the master was away is not counted.
+// Time in which the master did not run is not counted.
 func TestClock(t *testing.T) {
 	begin := time.Now()
 	at := func(s int) time.Time { return begin.Add(time.Duration(s) * time.Second) }

@@ -20,23 +20,23 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// seat is a worker's place at the rendezvous: as long as its stream lasts, and longer if it works in a world, or nobody else has the model.
-// The master's mutex guards all but the channels.
+// seat is a worker's membership in the rendezvous. It lasts as long as the worker's stream, and longer if the worker works in a world, or
+// if no other worker has the model. The master's mutex guards all fields but the channels.
 type seat struct {
 	worker  int
-	process uint64 // 0: it has not said
+	process uint64 // number of the worker's process; 0: not told
 	session int64
-	arrival *wire.Arrival    // the last
-	waits   bool             // for a world, since then
+	arrival *wire.Arrival    // the last arrival
+	waits   bool             // it waits for a world since then
 	given   int64            // formation of the last world
-	unsure  bool             // another stream had the seat, or another master: it may not have heard of that world, or of a later one
-	away    bool             // it has no stream: what is asked of it is told again when it has
-	words   []*wire.Assembly // not sent yet
-	spoken  chan struct{}    // there are words
+	unsure  bool             // another stream or another master had the seat: the worker may not have received that world or a later one
+	away    bool             // it has no stream: requests are repeated on the next one
+	words   []*wire.Assembly // messages that are not sent yet
+	spoken  chan struct{}    // has an element when there are words
 	left    chan struct{}    // closed when the stream ends
 }
 
-// send has a word sent, if there is a stream. It does not wait.
+// send queues a message if there is a stream. It does not wait.
 func (s *seat) send(word *wire.Assembly) {
 	if s.away {
 		return
@@ -76,8 +76,8 @@ func (m *master) Rendezvous(stream grpc.BidiStreamingServer[wire.Arrival, wire.A
 	return err
 }
 
-// enter gives a worker its seat. If it had one, that one's stream is broken: a process that comes again takes the
-// seat over, another is another member.
+// enter gives a worker its seat. If it had one, the stream of that seat is broken: the same process takes over the seat, another process
+// becomes another member.
 func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
@@ -97,8 +97,8 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	before := r.seats[s.worker]
 	if before != nil && before.process == s.process && s.process != 0 && r.meeting.Knows(s.worker, before.session) {
 		s.session, s.arrival, s.given, s.unsure = before.session, before.arrival, before.given, true
-		s.waits = before.waits && !before.away                                            // else it has yet to arrive again
-		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // that word may be lost
+		s.waits = before.waits && !before.away                                            // otherwise it has yet to arrive again
+		if number := r.m.checkpoints.order().Number; number > 0 && s.worker == r.copier { // the order may be lost
 			s.send(&wire.Assembly{Word: &wire.Assembly_Cut{Cut: number}})
 		}
 	} else {
@@ -118,8 +118,8 @@ func (r *ring) enter(ctx context.Context, first *wire.Arrival) (*seat, error) {
 	return s, nil
 }
 
-// present takes the word that a worker works in a world, and tells it again what is asked of the members of that. One that works in
-// another world is called back from it. The mutex is held.
+// present handles the report that a worker works in a world, and repeats what is asked of the members of that world. A worker in any other
+// world is recalled from it. The caller holds the mutex.
 func (r *ring) present(s *seat, formation int64) {
 	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
@@ -132,8 +132,8 @@ func (r *ring) present(s *seat, formation int64) {
 	r.departed(s)
 }
 
-// sameProcess replaces a worker that was started again in its pod. What it had is lost, and its leases are of the one before:
-// what of them is in the model is known when a world without that one is formed. The mutex is held.
+// sameProcess replaces a worker that was restarted in its pod. Its state is lost, and its leases belong to the process before: which of
+// their records are in the model is known when a world without that process is formed. The caller holds the mutex.
 func (r *ring) sameProcess(ctx context.Context, s *seat) error {
 	id := pod.ID{Role: pod.Worker, Index: s.worker}
 	c := r.m.contact(id)
@@ -146,7 +146,7 @@ func (r *ring) sameProcess(ctx context.Context, s *seat) error {
 	return r.m.known(ctx)
 }
 
-// arrive takes what a worker says on its stream after the first arrival.
+// arrive handles what a worker sends on its stream after the first arrival.
 func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	r.m.mu.Lock()
 	defer r.m.mu.Unlock()
@@ -156,7 +156,7 @@ func (r *ring) arrive(s *seat, a *wire.Arrival) error {
 	if err := s.checkArrival(a); err != nil {
 		return err
 	}
-	if !a.Works { // else it is told twice: that is the first word on a stream
+	if !a.Works { // otherwise it is the first message on a stream again
 		r.admit(s, a)
 	}
 	return nil
@@ -174,20 +174,20 @@ func (s *seat) checkArrival(a *wire.Arrival) error {
 	return nil
 }
 
-// admit brings an arrival to the rendezvous, once for each world that the worker was given: what
-// comes late or again says nothing of its state. The mutex is held.
+// admit passes an arrival to the rendezvous, once for each world that the worker was given: a late or repeated one tells nothing of its
+// state. The caller holds the mutex.
 func (r *ring) admit(s *seat, a *wire.Arrival) {
-	if s.unsure { // it is in no world: the word of the last was lost with the stream, or the master before could not write that it is formed
+	if s.unsure { // it is in no world: the last world was lost with the stream, or the previous master could not write it
 		s.unsure, a.Formation = false, s.given
 	}
 	if s.arrival != nil && (s.waits || a.Formation != s.given) {
 		return
 	}
-	aside := s.arrival.GetCrew() != nil && s.arrival.Crew.Processes == 0 // what it brought to the world that it comes from
+	aside := s.arrival.GetCrew() != nil && s.arrival.Crew.Processes == 0 // whether it took part in the world that it comes from with no process
 	s.arrival, s.waits = a, true
 	r.m.heardFrom(r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}), r.now())
 	if r.m.over {
-		return // it is told so by GetTask
+		return // GetTask tells it so
 	}
 	r.damaged(a)
 	if r.m.program != nil && r.m.program.arrives(a) {
@@ -209,7 +209,7 @@ func (r *ring) admit(s *seat, a *wire.Arrival) {
 	r.departed(s)
 }
 
-// departed has the others go on without a worker that was asked to go before it had this stream. The mutex is held.
+// departed makes the others go on without a worker that was asked to leave before it had this stream. The caller holds the mutex.
 func (r *ring) departed(s *seat) {
 	if r.m.contact(pod.ID{Role: pod.Worker, Index: s.worker}).leaves {
 		r.perform(r.meeting.Depart(s.worker, r.now()))
@@ -217,7 +217,8 @@ func (r *ring) departed(s *seat) {
 	r.m.advance(time.Now())
 }
 
-// closeStream ends a stream. The worker keeps its seat if it may come back as who it was: it works in a world, or nobody else has the model.
+// closeStream ends a stream. The worker keeps its seat if it may return as the same member: it works in a world, or no other worker has the
+// model.
 func (r *ring) closeStream(s *seat, err error) {
 	close(s.left)
 	r.m.mu.Lock()
@@ -237,7 +238,7 @@ func (r *ring) closeStream(s *seat, err error) {
 	r.m.advance(time.Now())
 }
 
-// forgo vacates the seats of those that are away and are waited for no more. The mutex is held.
+// forgo vacates the seats of workers that are away and not waited for any more. The caller holds the mutex.
 func (r *ring) forgo() {
 	for _, s := range r.seats {
 		if s.away && !r.meeting.Knows(s.worker, s.session) {
@@ -246,7 +247,7 @@ func (r *ring) forgo() {
 	}
 }
 
-// vacate makes the others meet without the one that sat there. The mutex is held.
+// vacate removes a worker's seat, and recalls the others. The caller holds the mutex.
 func (r *ring) vacate(s *seat, reason string) {
 	delete(r.seats, s.worker)
 	r.bereft(s.worker)
@@ -256,7 +257,7 @@ func (r *ring) vacate(s *seat, reason string) {
 	}
 }
 
-// speak sends what is to be said until the stream ends.
+// speak sends the queued messages until the stream ends.
 func (r *ring) speak(s *seat, stream grpc.BidiStreamingServer[wire.Arrival, wire.Assembly]) {
 	for {
 		select {
@@ -270,7 +271,7 @@ func (r *ring) speak(s *seat, stream grpc.BidiStreamingServer[wire.Arrival, wire
 		r.m.mu.Unlock()
 		for _, word := range words {
 			if stream.Send(word) != nil {
-				return // Recv says why
+				return // Recv returns the reason
 			}
 		}
 	}

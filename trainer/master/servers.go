@@ -20,29 +20,29 @@ import (
 )
 
 const (
-	progressLimit = timing.Account             // what servers have to say how far a lost worker came
-	controlLimit  = timing.Order               // what a server has to answer an order
-	controlPause  = 100 * time.Millisecond     // before an order is repeated
-	hush          = timing.Beats * timing.Beat // of a server that those who wait for it are not blamed for: some of its heartbeats
-	silenceLeast  = timing.Silence             // of a pod that is taken for lost, however short its tasks may be
+	progressLimit = timing.Account             // limit of the servers' answer to how far a lost worker came
+	controlLimit  = timing.Order               // limit of a server's answer to an order
+	controlPause  = 100 * time.Millisecond     // pause before an order is repeated
+	hush          = timing.Beats * timing.Beat // silence of a server, in heartbeats, after which workers that wait for it are not blamed
+	silenceLeast  = timing.Silence             // least silence after which a pod counts as lost, however short its tasks are
 )
 
-// servers is the strategy of parameter servers: the custody decides, this talks to them.
+// servers is the strategy of parameter servers: the custody decides, this type talks to them.
 type servers struct {
 	m       *master
 	custody *custody.Servers
 	lines   []*line
-	asking  bool // what they have, for a master that has come back
+	asking  bool // a restored master is asking them what they have
 }
 
-// line is the master's connection to one of them. The master's mutex guards all but index and wake.
+// line is the master's connection to one server. The master's mutex guards all fields but index and wake.
 type line struct {
 	index       int
-	wake        chan struct{} // an order may be due
-	incarnation int           // of the server that it leads to
+	wake        chan struct{} // has an element when an order may be due
+	incarnation int           // incarnation of the connected server
 	conn        *grpc.ClientConn
-	client      wire.ParameterServerClient // nil: no server is there
-	orders      int64                      // given on it
+	client      wire.ParameterServerClient // nil: no server is connected
+	orders      int64                      // number of orders that were sent on it
 }
 
 func newServers(m *master) *servers {
@@ -53,11 +53,11 @@ func newServers(m *master) *servers {
 	return s
 }
 
-// join takes a server's process, which says where it listens.
+// join connects to a server's process, which has told its address.
 func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 	address := r.Address
 	l := s.lines[index]
-	reason := "another has taken its place"
+	reason := "it was replaced"
 	if l.incarnation == incarnation {
 		reason = "it was started again in its pod"
 	}
@@ -80,8 +80,8 @@ func (s *servers) join(index, incarnation int, r *wire.JoinRequest) error {
 	return nil
 }
 
-// disconnect ends the connection of a server that is gone, beside everything else: gRPC waits for what is being sent, to
-// a server that hangs for as long as it hangs. The mutex is held.
+// disconnect closes the connection of a server that has ended, in a goroutine of its own: gRPC waits for messages that are being sent, to a
+// hanging server without limit. The caller holds the mutex.
 func (s *servers) disconnect(l *line) {
 	if conn := l.conn; conn != nil {
 		s.m.background.Go(func() { conn.Close() })
@@ -89,7 +89,7 @@ func (s *servers) disconnect(l *line) {
 	l.conn, l.client = nil, nil
 }
 
-// close ends the connection. It may be called again.
+// close closes the connection. It may be called again.
 func (l *line) close() {
 	if l.conn != nil {
 		l.conn.Close()
@@ -97,7 +97,7 @@ func (l *line) close() {
 	l.conn, l.client = nil, nil
 }
 
-// addresses of all servers, nil until every one has joined.
+// addresses returns the addresses of all servers, nil until every one has joined.
 func (s *servers) addresses() []*wire.Server {
 	if !s.custody.Complete() {
 		return nil
@@ -110,7 +110,7 @@ func (s *servers) addresses() []*wire.Server {
 	return all
 }
 
-// lostValues begins the life of the model that the custody has raised, since a server is gone with its values.
+// lostValues begins the life of the model that the custody has begun because a server was lost with its values.
 func (s *servers) lostValues(index int, reason string) {
 	s.m.anew(s.custody.Life(), fmt.Sprintf("ps-%d was lost with its part of the model: %s", index, reason))
 	for _, l := range s.lines {
@@ -120,7 +120,7 @@ func (s *servers) lostValues(index int, reason string) {
 
 func (s *servers) version() int64 { return s.custody.Version() }
 
-// update makes what the servers are to know what is so.
+// update sends the servers the orders that follow from the current state.
 func (s *servers) update() {
 	contributors := 0
 	if s.m.Job.Synchronous() {
@@ -129,7 +129,7 @@ func (s *servers) update() {
 	s.order(contributors, 0)
 }
 
-// order has every server told how things are to be.
+// order sets how the servers are to be, and tells them.
 func (s *servers) order(contributors, settled int) {
 	s.custody.Want(contributors, settled, s.m.evals.Release(), s.m.checkpoints.order())
 	for i, l := range s.lines {
@@ -139,8 +139,8 @@ func (s *servers) order(contributors, settled int) {
 	}
 }
 
-// applied orders the barrier of an epoch, and says whether every server is through it.
-// In an asynchronous job there is nothing to apply then; the version is still learnt.
+// applied orders the barrier of an epoch, and reports whether every server has passed it. In an asynchronous job there is nothing to apply,
+// but the version is still learnt.
 func (s *servers) applied(epoch int) bool {
 	contributors := 0
 	if s.m.Job.Synchronous() {
@@ -150,10 +150,10 @@ func (s *servers) applied(epoch int) bool {
 	return s.custody.Applied(epoch)
 }
 
-// whole says that there is a model: with nothing to train on it is the servers' as it stands.
+// whole reports whether there is a complete model; if nothing is trained, the servers' current one.
 func (s *servers) whole() bool { return s.custody.Current() }
 
-// heard takes a server's word of its version and snapshot. One that only the master before knew is asked to join again.
+// heard handles a server's report of its version and snapshot. A server that only the previous master knew is asked to join again.
 func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *wire.HeartbeatReply) {
 	if id.Role != pod.PS {
 		return
@@ -168,12 +168,12 @@ func (s *servers) heard(id pod.ID, life int64, r *wire.HeartbeatRequest, reply *
 
 func (s *servers) there() bool { return s.custody.Current() }
 
-// copy has the servers told by the order that says how things are to be.
+// copy has the servers told by the next order.
 func (s *servers) copy(custody.CutOrder) { s.update() }
 
 func (s *servers) kept(base custody.Base) { s.custody.Kept(base) }
 
-// damaged begins another life, since a server cannot read what this one was to begin with.
+// damaged begins another life because a server cannot read what this one was to begin with.
 func (s *servers) damaged(index int, o custody.Order, reason error) {
 	if o.Life != s.custody.Life() || s.m.over {
 		return
@@ -188,7 +188,7 @@ func (s *servers) damaged(index int, o custody.Order, reason error) {
 	}
 }
 
-// gone forgets a server that has ended. It took with it all that it held.
+// gone forgets a server that has ended, with all that it held.
 func (s *servers) gone(id pod.ID, launch int, reason string) {
 	if id.Role != pod.PS {
 		return
@@ -205,7 +205,7 @@ func (s *servers) gone(id pod.ID, launch int, reason string) {
 	}
 }
 
-// takeBack takes the leases of a worker that has ended, when the servers have said what they have of them.
+// takeBack takes back the leases of a worker that has ended, when the servers have said which of their records they have.
 func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	s.m.mu.Lock()
 	held := s.m.queue.Held(worker)
@@ -224,7 +224,7 @@ func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 	progress := s.progress(ctx, clients, held)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
-	if s.m.Self.Life() != life { // what they had is void, and nothing is held any more
+	if s.m.Self.Life() != life { // the answers are void, and no lease is held any more
 		return
 	}
 	s.m.lose(worker, progress, charge)
@@ -233,7 +233,7 @@ func (s *servers) takeBack(ctx context.Context, worker int, charge string) {
 
 func (s *servers) stragglers(overdue []int) []int { return overdue }
 
-// away says that a server is not there, or was not heard for some time.
+// away reports whether a server is missing, or was silent for some time.
 func (s *servers) away() bool {
 	now := s.m.clock(time.Now())
 	for i := range s.lines {
@@ -248,7 +248,7 @@ func (s *servers) silence(pod.Role) time.Duration {
 	return max(s.m.Job.TaskTimeout.Duration, silenceLeast)
 }
 
-// command tells a server its orders, one at a time, as long as it takes.
+// command sends a server its orders, one at a time, until it accepts them.
 func (s *servers) command(ctx context.Context, l *line) {
 	for ctx.Err() == nil {
 		s.m.mu.Lock()
@@ -303,7 +303,7 @@ func control(ctx context.Context, client wire.ParameterServerClient, want custod
 	}, grpc.WaitForReady(true))
 }
 
-// target is what all are to have in a checkpoint, nil if that is not known yet.
+// target returns the ledger that all servers must have for a checkpoint, nil if it is not known yet.
 func target(o custody.CutOrder) []byte {
 	if o.Target == nil {
 		return nil
@@ -311,8 +311,8 @@ func target(o custody.CutOrder) []byte {
 	return o.Target.Append(nil)
 }
 
-// progress asks every server how much it has of the tasks of some leases, and returns the least by
-// lease. A server that does not answer has nothing.
+// progress asks every server how many records it has of the tasks of some leases, and returns the least by lease. A server that does not
+// answer counts as having none.
 func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerClient, held []task.Lease) map[int64]int64 {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
@@ -332,10 +332,10 @@ func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerCl
 		asked.Go(func() {
 			reply, err := client.Progress(ctx, request, grpc.WaitForReady(true))
 			if err == nil && len(reply.Done) != len(leases) {
-				err = fmt.Errorf("it answers about %d tasks of %d", len(reply.Done), len(leases))
+				err = fmt.Errorf("answered for %d of %d tasks", len(reply.Done), len(leases))
 			}
 			if err != nil {
-				s.m.Log.Warn("Server does not say how far a lost worker came", "server", i, "error", err)
+				s.m.Log.Warn("A server did not report how far a lost worker came", "server", i, "error", err)
 				return
 			}
 			answers[i] = reply.Done
@@ -345,7 +345,7 @@ func (s *servers) progress(ctx context.Context, clients []wire.ParameterServerCl
 	return least(leases, answers)
 }
 
-// least is what all have of each lease; who has not answered has nothing.
+// least returns how many records all servers have of each lease; one that has not answered has none.
 func least(leases []int64, answers [][]int64) map[int64]int64 {
 	all := make(map[int64]int64, len(leases))
 	for i, id := range leases {
@@ -363,7 +363,7 @@ func least(leases []int64, answers [][]int64) map[int64]int64 {
 	return all
 }
 
-// pause waits, or until ctx is done.
+// pause waits for d, or until ctx is done.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

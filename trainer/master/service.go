@@ -30,12 +30,12 @@ var kinds = map[task.Kind]wire.TaskKind{
 	task.Prediction: wire.TaskKind_PREDICTION,
 }
 
-// podID is the pod that a caller says it is.
+// podID returns the pod that a caller claims to be.
 func podID(role wire.Role, index int32) pod.ID {
 	return pod.ID{Role: pod.Role(role), Index: int(index)}
 }
 
-// known says whether a caller is one of the job's living pods, and that launch of it which is to live. The mutex is held.
+// known returns an error unless the caller is the living incarnation of one of the job's pods. The caller holds the mutex.
 func (m *master) known(ctx context.Context) error {
 	if err := m.early(); err != nil {
 		return err
@@ -44,15 +44,15 @@ func (m *master) known(ctx context.Context) error {
 	id := caller.ID()
 	p, ok := m.table.Get(id)
 	if ok && p.Launch != caller.Incarnation {
-		return status.Errorf(codes.NotFound, "launch %d of %v was replaced: it is at launch %d", caller.Incarnation, id, p.Launch)
+		return status.Errorf(codes.NotFound, "incarnation %d of %v was replaced by incarnation %d", caller.Incarnation, id, p.Launch)
 	}
 	if !ok || p.Phase.Ended() || m.contact(id).dismiss {
-		return status.Errorf(codes.NotFound, "%v is not one of the job's pods (any more)", id)
+		return status.Errorf(codes.NotFound, "%v is not a pod of this job, or not any more", id)
 	}
 	return nil
 }
 
-// wait calls ask under the mutex until it answers true, something is wrong, or the long poll is over.
+// wait calls ask under the mutex until it returns true or an error, or the long poll times out.
 func (m *master) wait(ctx context.Context, ask func() (bool, error)) error {
 	var timeout <-chan time.Time
 	for {
@@ -101,11 +101,11 @@ func (m *master) Join(ctx context.Context, r *wire.JoinRequest) (*wire.JoinReply
 	})
 }
 
-// joined notes that a pod is there. A server says where it listens.
+// joined notes that a pod has joined. A server tells its address.
 func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if id.Role == pod.PS {
-		if m.over { // else what was reached would count for nothing: its values are gone, and the job is done
-			return status.Errorf(codes.NotFound, "%v is not needed any more: the job is over", id)
+		if m.over { // the job has ended: a server without its values must not count as a loss of the model
+			return status.Errorf(codes.NotFound, "%v is not needed any more: the job has ended", id)
 		}
 		if r.Address == "" {
 			return status.Errorf(codes.InvalidArgument, "%v joins without an address", id)
@@ -118,7 +118,7 @@ func (m *master) joined(id pod.ID, incarnation int, r *wire.JoinRequest) error {
 	if !c.joined {
 		m.Log.Info("Pod joined", "pod", id, "address", r.Address, "pid", r.Pid)
 	}
-	c.joined, c.heard = true, time.Time{} // it has no heartbeats until it works, which takes servers
+	c.joined, c.heard = true, time.Time{} // no heartbeats come until it works, for which all servers must be there
 	now := time.Now()
 	m.enqueue(m.table.Observe(pod.Event{ID: id, Phase: pod.Running, Address: r.Address, PID: int(r.Pid)}, now))
 	m.advance(now)
@@ -143,13 +143,13 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 		if m.gathering {
 			return false, nil
 		}
-		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil { // it has begun while the call waited
+		if err := identity.SameLife(m.Self.Header(), rpc.Caller(ctx)); err != nil { // another life may have begun while the call waited
 			return false, rpc.Refusal(err)
 		}
 		if m.contact(pod.ID{Role: pod.Worker, Index: int(r.Worker)}).leaves {
 			return false, nil
 		}
-		if ctx.Err() != nil { // nobody would read the reply
+		if ctx.Err() != nil { // the caller does not wait for the reply any more
 			return false, status.FromContextError(ctx.Err()).Err()
 		}
 		if m.program != nil {
@@ -169,7 +169,7 @@ func (m *master) GetTask(ctx context.Context, r *wire.GetTaskRequest) (*wire.Get
 	})
 }
 
-// lease is a worker's next one: first what it was granted and does not know of.
+// lease returns a worker's next lease: first one that it was granted and does not know of.
 func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	for _, l := range m.queue.Held(worker) {
 		if !slices.Contains(holds, l.ID) {
@@ -177,12 +177,12 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 		}
 	}
 	now := time.Now()
-	if m.unannounced != nil && m.clock(now).Before(m.announceBy) { // what they are about to announce is not given to others
+	if m.unannounced != nil && m.clock(now).Before(m.announceBy) { // what they are about to report must not be leased to others
 		return task.Lease{}, false
 	}
 	lease, ok := m.queue.Lease(worker, m.clock(now))
 	if ok {
-		if !m.begun { // a life in which somebody was given something to do cannot be begun again
+		if !m.begun { // a life in which a task was granted cannot begin again
 			m.begun = true
 			m.remember()
 		}
@@ -196,7 +196,7 @@ func (m *master) lease(worker int, holds []int64) (task.Lease, bool) {
 	return lease, ok
 }
 
-// task is a lease as the worker is told.
+// task returns a lease as its worker is told.
 func (m *master) task(l task.Lease) *wire.Task {
 	t := &wire.Task{
 		Kind: kinds[l.Kind], Lease: l.ID,
@@ -229,7 +229,7 @@ func (m *master) ReportTask(ctx context.Context, r *wire.ReportTaskRequest) (*wi
 	return &wire.ReportTaskReply{}, err
 }
 
-// settle takes what a worker in a life of the model says of the end of a lease.
+// settle handles a worker's report of the end of a lease, from a life of the model.
 func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) error {
 	worker := int(r.Worker)
 	held := m.queue.Held(worker)
@@ -248,7 +248,7 @@ func (m *master) settle(r *wire.ReportTaskRequest, life int64, now time.Time) er
 		}
 	}
 	if r.Error == "" && t.Kind == task.Prediction && r.Version != t.Version {
-		r.Error = fmt.Sprintf("it was predicted with version %d of the model, and the job is to have version %d: has --checkpoint_dir_for_init=%s changed?",
+		r.Error = fmt.Sprintf("predicted with version %d of the model, expected version %d: has --checkpoint_dir_for_init=%s changed?",
 			r.Version, t.Version, m.Job.CheckpointDirForInit)
 	}
 	if t.Kind != task.Training {
@@ -274,7 +274,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	id := podID(r.Role, r.Index)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.early() != nil { // it is there, which is all that is known
+	if m.early() != nil { // only that the pod is there can be noted
 		return &wire.HeartbeatReply{Life: rpc.Caller(ctx).Life}, nil
 	}
 	if m.known(ctx) != nil {
@@ -286,14 +286,14 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	life := rpc.Caller(ctx).Life
 	reply := &wire.HeartbeatReply{Life: m.Self.Life()}
 	if m.over {
-		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // nothing is left to hand back
+		reply.Unknown, reply.Over = r.Leave != wire.Leave_STAYS, true // the job has ended: nothing is left to hand back
 		return reply, nil
 	}
 	if id.Role == pod.Worker {
 		c.steps, c.rejected, c.loss = r.Steps, r.Rejected, r.Loss
 		for _, l := range r.Leases {
 			if life != m.Self.Life() || m.gathering || m.ring != nil && !m.ring.custody.Counts(r.Formation) {
-				break // what it has done is in a model that is lost, or it is not known yet
+				break // its progress is in a lost model, or the model is not known yet
 			}
 			err := m.queue.Touch(l.Lease, id.Index, l.Done, c.heard)
 			if errors.Is(err, task.ErrStale) {
@@ -321,7 +321,7 @@ func (m *master) Heartbeat(ctx context.Context, r *wire.HeartbeatRequest) (*wire
 	return reply, nil
 }
 
-// askedToLeave takes a pod's word that it was asked to go, or a worker's that what it holds is all that it has done. The mutex is held.
+// askedToLeave handles a pod's report that it was asked to leave, or a worker's that its progress is final. The caller holds the mutex.
 func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 	c := m.contact(id)
 	if !c.leaves {
@@ -340,13 +340,13 @@ func (m *master) askedToLeave(id pod.ID, how wire.Leave, now time.Time) {
 	}
 }
 
-// spared reports whether a server that was asked to go may: a checkpoint has what it had then, or will not be made for it. The mutex is
-// held.
+// spared reports whether a server that was asked to leave may: a checkpoint has what it had then, or none will be made for it. The caller
+// holds the mutex.
 func (m *master) spared(c *contact) bool {
 	return !m.checkpoints.on() || !m.begun || !m.strategy.there() || m.checkpoints.covered() >= min(c.leavesAt, m.strategy.version())
 }
 
-// serverLeaves reports whether a server waits for a checkpoint before it goes. The mutex is held.
+// serverLeaves reports whether a server waits for a checkpoint before it leaves. The caller holds the mutex.
 func (m *master) serverLeaves() bool {
 	for i := range m.Job.NumPS {
 		if c := m.pods[pod.ID{Role: pod.PS, Index: i}]; c != nil && c.leaves && !m.spared(c) {
@@ -373,7 +373,7 @@ func (m *master) asked() int {
 	return m.table.Asked()
 }
 
-// wanted returns how many workers there are to be: those that were asked for, without those that were given up.
+// wanted returns how many workers there should be.
 func (m *master) wanted() int {
 	if !m.planned {
 		return m.workers
@@ -381,7 +381,7 @@ func (m *master) wanted() int {
 	return m.table.Workers()
 }
 
-// scale has n workers from now on, and answers how many it were before.
+// scale sets the number of workers to n, and returns the number before.
 func (m *master) scale(n int) (before int, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -389,7 +389,7 @@ func (m *master) scale(n int) (before int, err error) {
 	before = m.wanted()
 	switch {
 	case m.over:
-		return 0, status.Errorf(codes.FailedPrecondition, "the job is over: %s", m.state)
+		return 0, status.Errorf(codes.FailedPrecondition, "the job has ended: %s", m.state)
 	case n < least:
 		return 0, status.Errorf(codes.InvalidArgument, "%d workers are fewer than %d (--min_workers)", n, least)
 	case most > 0 && n > most:

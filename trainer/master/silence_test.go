@@ -8,7 +8,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// The silence of a worker of a ring is noticed also if nothing else happens after its first word.
+// The silence of a worker of a ring is noticed even if nothing happens after its first heartbeat.
 func TestFirstWordIsTheLast(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, ringJob(func(c *Config) { c.Job.NumWorkers = 1 }))

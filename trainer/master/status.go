@@ -10,7 +10,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// publish hands the status out each second.
+// publish passes the status to [Config].OnStatus each second.
 func (m *master) publish(ctx context.Context) {
 	if m.OnStatus == nil {
 		return
@@ -33,13 +33,13 @@ func (m *master) publish(ctx context.Context) {
 	}
 }
 
-// patience is how long the job has been waiting for something, as far as it was said.
+// patience tracks how long the job has been waiting, and whether that was logged.
 type patience struct {
-	since time.Time // zero: it does not wait
+	since time.Time // start of the wait; zero: the job does not wait
 	said  bool
 }
 
-// observe takes what the job waits for, and answers what is to be said of it: once, when it lasts, and when it is over.
+// observe notes what the job waits for, "" for nothing, and returns what to log: once when the wait lasts, and once when it is over.
 func (p *patience) observe(what string, now time.Time) string {
 	switch {
 	case what == "" && p.said:
@@ -56,7 +56,7 @@ func (p *patience) observe(what string, now time.Time) string {
 	return ""
 }
 
-// status is the job as users see it.
+// status returns the job as users see it.
 func (m *master) status(now time.Time) *wire.JobStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -80,7 +80,7 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 		Rewinds:          int32(m.rewinds),
 		Relaunched:       int64(m.table.Relaunched()),
 		Requeued:         int64(stats.Requeued),
-		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // which never change
+		Evaluations:      append([]*wire.Evaluation(nil), m.evaluations...), // elements of which never change
 		Evaluated:        m.evaluated,
 		StartedUnixMs:    m.started.UnixMilli(),
 		EndedUnixMs:      unixMilli(m.ended),
@@ -120,11 +120,11 @@ func (m *master) status(now time.Time) *wire.JobStatus {
 	if reporting > 0 {
 		m.loss = loss / float32(reporting)
 	}
-	s.Loss = m.loss // of the living, or of the last that lived
+	s.Loss = m.loss // of the living workers, or of the last one that lived
 	return s
 }
 
-// waitsFor is what pods the job cannot do without, and why they are not there; "" if it has what it needs.
+// waitsFor returns which pods the job cannot go on without, and why they are missing; "" if none is.
 func waitsFor(pods []pod.Pod) string {
 	runs, pending, why := 0, 0, ""
 	for _, p := range pods {
@@ -175,7 +175,7 @@ func podStatus(p pod.Pod) *wire.PodStatus {
 	return s
 }
 
-// unixMilli is 0 for a time that has not come.
+// unixMilli returns a time in milliseconds since 1970; 0 for the zero time.
 func unixMilli(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -212,7 +212,7 @@ func (s *speed) add(now time.Time, done int64) {
 		return
 	}
 	s.samples = append(s.samples, sample{now, done})
-	old := 0 // the window begins at a sample that is just older
+	old := 0 // the window begins at the newest sample that is too old
 	for old+1 < len(s.samples) && now.Sub(s.samples[old+1].at) >= speedWindow {
 		old++
 	}

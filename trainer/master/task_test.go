@@ -119,7 +119,7 @@ func TestGetTaskWaits(t *testing.T) {
 	})
 }
 
-// A call that was given up takes no lease.
+// A cancelled call takes no lease.
 func TestGetTaskGivenUp(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -140,7 +140,7 @@ func TestGetTaskGivenUp(t *testing.T) {
 	})
 }
 
-// Of a lease that failed only what is not in the model is done again.
+// Of a failed lease, only the records that are not in the model are done again.
 func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -160,7 +160,7 @@ func TestFailedLeaseKeepsWhatIsDone(t *testing.T) {
 	})
 }
 
-// What every server has of a lost worker's leases is credited; the rest is given to another.
+// What every server has of a lost worker's leases is credited; the rest is leased to another worker.
 func TestLostWorkerProgress(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -245,7 +245,7 @@ func TestStrangersLeave(t *testing.T) {
 	})
 }
 
-// A task that fails too often fails the job, which says which and why.
+// A task that fails too often fails the job, with an error that names the task and the reason.
 func TestTaskFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, nil)
@@ -323,8 +323,8 @@ func TestWorkerWaitsForStorage(t *testing.T) {
 	})
 }
 
-// Who gives a task back for the storage's sake is not charged, and another has it next; a job whose data is gone for good ends, and
-// names the file.
+// A task that is handed back because of storage is not charged, and goes to another worker next. A job whose data stays unreadable ends,
+// and names the file.
 func TestStorageThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := start(t, func(c *Config) { c.Job.MaxTaskRetries = 2 })

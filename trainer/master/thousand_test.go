@@ -122,7 +122,7 @@ func runThousand(b *testing.B) {
 	<-ended
 }
 
-// playThousand is the workers, and a server.
+// playThousand acts as the workers and a server.
 func playThousand(address string) {
 	if err := prove.Share("uid", []byte(os.Getenv(authorityEnv))); err != nil {
 		panic(err)
