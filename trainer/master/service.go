@@ -373,7 +373,7 @@ func (m *master) asked() int {
 	return m.table.Asked()
 }
 
-// wanted returns how many workers there should be.
+// wanted returns how many workers there should be: those that were asked for, without those that were given up.
 func (m *master) wanted() int {
 	if !m.planned {
 		return m.workers

@@ -14,10 +14,10 @@ import (
 type Param struct {
 	param.Variable
 	Value []float32
-	Grad  []float32 // of the mean loss; of state: what its owner subtracts from it
+	Grad  []float32 // gradient of the mean loss; of a state: what is to be subtracted from it
 
 	init   Initializer
-	writer int // the operation that writes Grad last in this backward pass, which is the first on the tape; those of the tape: none
+	writer int // index of the operation that writes Grad last in this backward pass, the first one on the tape; the number of operations: none
 }
 
 // Initializer fills the first value of a variable.
@@ -33,8 +33,8 @@ func Ones(_ *rand.Rand, _ []int, dst []float32) {
 	}
 }
 
-// GlorotUniform is Keras' initial value of kernels: uniform in ±√(6/(in+out)), where
-// the last two dimensions of shape, times the window before them, are in and out.
+// GlorotUniform is Keras' initial value of kernels: uniform in ±√(6/(in+out)), where in and out are the last two dimensions of shape, each
+// times the size of the window before them.
 func GlorotUniform(r *rand.Rand, shape []int, dst []float32) {
 	in, out := 1, 1
 	if n := len(shape); n >= 2 {
@@ -72,8 +72,8 @@ func (b *Builder) Variable(name string, init Initializer, shape ...int) *Param {
 	return b.add(param.Variable{Name: name, Shape: shape, Trainable: true}, init)
 }
 
-// State declares a moving average, as BatchNorm's moving mean: what the backward pass
-// leaves in its Grad is what the step observed, and momentum is what it keeps of itself.
+// State declares a moving average, such as BatchNorm's moving mean. The backward pass leaves in its Grad what the step observed; momentum
+// is the share of the old value that an update keeps.
 func (b *Builder) State(name string, momentum float64, init Initializer, shape ...int) *Param {
 	return b.add(param.Variable{Name: name, Shape: shape, Momentum: momentum}, init)
 }
@@ -84,8 +84,7 @@ func (b *Builder) add(v param.Variable, init Initializer) *Param {
 	return p
 }
 
-// name is what the next layer of a kind is called unless the model names it:
-// dense, dense_1, dense_2, as in Keras.
+// name returns the name of the next layer of a kind, unless the model has given one: dense, dense_1, dense_2, as in Keras.
 func (b *Builder) name(given, kind string) string {
 	if given != "" {
 		return given
@@ -98,16 +97,16 @@ func (b *Builder) name(given, kind string) string {
 	return fmt.Sprintf("%s_%d", kind, n)
 }
 
-// Params is a model's variables, built.
+// Params holds the variables of a built model.
 type Params struct {
 	Layout param.Layout
 	Values []float32 // flat: the trainable variables, then the state
-	Grads  []float32 // the same for what the backward pass found
+	Grads  []float32 // the gradients, in the same order
 
 	vars []*Param
 }
 
-// Layout returns what was declared, trainable variables first. It makes no values.
+// Layout returns the layout of the declared variables, trainable ones first. It allocates no values.
 func (b *Builder) Layout() (param.Layout, error) {
 	p, err := b.layOut()
 	return p.Layout, err
@@ -126,7 +125,7 @@ func (b *Builder) layOut() (*Params, error) {
 	return p, p.Layout.Validate()
 }
 
-// Build lays out what was declared, as [Builder.Layout] does, and fills in the initial values.
+// Build allocates the variables in the order of [Builder.Layout], and sets their initial values.
 func (b *Builder) Build() (*Params, error) {
 	p, err := b.layOut()
 	if err != nil {

@@ -10,7 +10,7 @@ type Conv2D struct {
 	Kernel  [2]int // height, width
 	Stride  [2]int // zero is 1, 1
 	Padding Padding
-	NoBias  bool // as it should be before a BatchNorm, which takes a bias away again
+	NoBias  bool // without bias, as before a BatchNorm, which would remove it
 	ReLU    bool
 
 	in   int
@@ -54,9 +54,9 @@ func (c *Conv2D) Forward(t *Tape, x *Tensor) *Tensor {
 	return y
 }
 
-// conv reads an image as it lies: for one row of the output the rows of A are overlapping stretches
-// of kw*c elements, one for each output pixel, and kernel rows are segments of the sum. So
-// nothing is rearranged, in any of the three products. Only padding needs a copy, of one image per thread.
+// conv reads an image in place: for one row of the output the rows of A are overlapping stretches of kw*c elements, one for each output
+// pixel, and kernel rows are segments of the sum. So nothing is rearranged in any of the three products. Only padding needs a copy, of one
+// image per thread.
 type conv struct {
 	node
 	window
@@ -64,15 +64,15 @@ type conv struct {
 	tape    *Tape
 
 	kernel, bias *Param     // bias may be nil
-	norm         *normalize // what in[0] is, if nobody else reads it: image does its work
+	norm         *normalize // the normalisation that computes in[0], if nothing else reads it: image does its work
 	masking      bool
 	ph, pw       int       // the image with its padding
 	padding      []float32 // that image for each thread
 	flipped      []float32 // the kernel as the gradient of the input reads it
-	sums         []float32 // of the gradients of kernel and bias, for each part
+	sums         []float32 // sums of the gradients of kernel and bias, for each part
 }
 
-// image is the input's i-th image, padded.
+// image returns the input's i-th image, padded.
 func (o *conv) image(s examples, i int) []float32 {
 	size := o.h * o.w * o.c
 	x := o.in[0].from.data[i*size : (i+1)*size]
@@ -91,7 +91,7 @@ func (o *conv) image(s examples, i int) []float32 {
 	return padded
 }
 
-// absorb: an image that is copied to be padded can as well be normalised on the way.
+// absorb takes over a normalisation: an image that is copied to be padded can be normalised on the way.
 func (o *conv) absorb(before op) {
 	o.norm = nil
 	if o.ph == o.h && o.pw == o.w {
@@ -130,7 +130,7 @@ func (o *conv) forward(s examples) {
 	}
 }
 
-// total is the elements of the gradients of kernel and bias.
+// total returns the number of elements of the gradients of kernel and bias.
 func (o *conv) total() int {
 	if o.bias == nil {
 		return o.kernel.Len()
@@ -197,7 +197,7 @@ func (o *conv) flip() {
 	}
 }
 
-// flippedRow is where kernel row r stands among those of its column in flipped: by r modulo the stride, then from below.
+// flippedRow returns the position of kernel row r among those of its column in flipped: ordered by r modulo the stride, then from below.
 func (o *conv) flippedRow(r int) int {
 	at := 0
 	for group := range r % o.sh {
@@ -238,7 +238,7 @@ func (o *conv) backwardInput(s examples, dx, dy []float32) {
 		for i := range o.kw {
 			k := i
 			g.Init = kernel.Accumulate
-			if whole && !o.in[0].onto { // it comes first, and finds nothing there
+			if whole && !o.in[0].onto { // the first column overwrites the gradient
 				if k = (o.left + i) % o.kw; i == 0 {
 					g.Init = kernel.Zero
 				}
@@ -255,13 +255,13 @@ func (o *conv) backwardInput(s examples, dx, dy []float32) {
 	}
 }
 
-// above is the output rows whose window lies on input row y: row v lays kernel row y+top-v*sh there.
+// above returns the output rows whose window covers input row y: row v has kernel row y+top-v*sh there.
 func (o *conv) above(y int) (first, rows int) {
 	first = max(0, floorDiv(y+o.top-o.kh, o.sh)+1)
 	return first, min(o.oh-1, (y+o.top)/o.sh) - first + 1
 }
 
-// fold adds the parts up.
+// fold adds up the sums of the parts.
 func (o *conv) fold(part int) {
 	total := o.total()
 	foldSums(o.kernel.Grad, o.sums, total, o.in[0].from.dims[0], part, o.add[0])

@@ -48,7 +48,7 @@ type dense struct {
 	turned           []float32 // the kernel transposed
 }
 
-// bulk: the more rows, the faster a product is, and no sum is over them.
+// bulk marks a [bulkOp]: a product is faster with more rows, and does not sum over them.
 func (o *dense) bulk() {}
 
 func (o *dense) forward(s examples) {

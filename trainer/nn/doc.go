@@ -23,7 +23,7 @@
 //	backward  conv conv moments │ normalize pool dropout dense cross-entropy  ←
 //	fold      after each stage backward: the sums over the batch, which are the gradients of the parameters
 //
-// So the last layers' gradients are final while those of the first are not begun: [Tape.OnGrads] tells which.
+// So the last layers' gradients are final before those of the first layers are begun: [Tape.OnGrads] reports them.
 //
 // Images are [batch height width channels].
 //
@@ -31,11 +31,11 @@
 //
 //  1. Parameters and gradients are views into one flat array each, whose layout
 //     is known before the first batch: nothing is copied to be sent.
-//  2. Results are equal in every bit for any number of threads: the batch is cut into as many parts whatever
-//     their number, and sums over parts are folded in order.
+//  2. Results are equal in every bit for any number of threads: the batch is always cut into the same number of
+//     parts, and sums over parts are folded in order.
 //  3. A pass depends on the parameters, the batch and the noise's seed and count alone, not on earlier passes.
 //  4. Passes that do the same as earlier ones allocate nothing.
 //  5. What does not fit (a shape, a label, an empty batch) is an error of the pass that names the
 //     layer or the example, and the tape can be used again.
-//  6. A gradient that nobody needs, such as that of the first layer's input, is not computed.
+//  6. A gradient that nothing needs, such as that of the first layer's input, is not computed.
 package nn

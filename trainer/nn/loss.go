@@ -2,8 +2,8 @@ package nn
 
 import "math"
 
-// SoftmaxCrossEntropy is the mean over the batch of -log softmax(logits)[label]: a scalar. Logits are
-// [batch classes]; there is one label for each example, from 0.
+// SoftmaxCrossEntropy returns the mean over the batch of -log softmax(logits)[label], a scalar. Logits are [batch classes]; there is one
+// label for each example, from 0.
 func (t *Tape) SoftmaxCrossEntropy(logits *Tensor, labels []int32) *Tensor {
 	if len(logits.dims) != 2 {
 		t.fail("softmax cross-entropy: logits %v: want [batch classes]", logits.dims)
@@ -66,7 +66,7 @@ func (o *xent) backward(s examples) {
 	}
 }
 
-// CrossEntropy is -log softmax(logits)[label].
+// CrossEntropy returns -log softmax(logits)[label].
 func CrossEntropy(logits []float32, label int) float64 {
 	top, sum := largest(logits), 0.0
 	for _, v := range logits {
@@ -75,7 +75,7 @@ func CrossEntropy(logits []float32, label int) float64 {
 	return math.Log(sum) - float64(logits[label]-top)
 }
 
-// softmax sets dst and returns the cross-entropy.
+// softmax sets dst to softmax(logits), and returns the cross-entropy.
 func softmax(dst, logits []float32, label int) float64 {
 	top, sum := largest(logits), 0.0
 	for j, v := range logits {

@@ -1,7 +1,6 @@
 package nn
 
-// Array is a dense row-major array. The first dimension of what goes in and
-// out of a model is the batch.
+// Array is a dense row-major array. The first dimension of the inputs and outputs of a model is the batch.
 type Array struct {
 	Shape []int
 	Data  []float32
@@ -13,7 +12,7 @@ type Module interface {
 	Forward(t *Tape, x *Tensor) *Tensor
 }
 
-// Sequential is modules one after the other.
+// Sequential is a chain of modules.
 type Sequential []Module
 
 // Forward passes x through every module.

@@ -58,15 +58,15 @@ func (n *BatchNorm) Forward(t *Tape, x *Tensor) *Tensor {
 	return y
 }
 
-// moments passes x through to normalize, and finds its mean and variance on the way. On
-// the way back normalize finds the sums that its gradient needs, and moments applies them.
+// moments passes x through to normalize, and computes its mean and variance on the way. On the way back normalize computes the sums that
+// its gradient needs, and moments applies them.
 type moments struct {
 	node
 	layer    *BatchNorm
 	training bool
 	masking  bool
 
-	// Of few channels several pixels are a row, as wide as the kernels like it.
+	// With few channels a row is several pixels, which makes it wide enough for the kernels.
 	channels, width int
 	sums            []float64 // two for each element of a row, for each part
 	mean, variance  []float64
@@ -155,7 +155,7 @@ func (o *moments) gather() {
 	o.spread(o.a, o.b)
 }
 
-// prepare: backward reads x, and masks its gradient on the way.
+// prepare lets backward, which reads x anyway, mask the gradient of x.
 func (o *moments) prepare() { o.masking = o.masks() }
 
 func (o *moments) backward(s examples) {
@@ -188,7 +188,7 @@ func (o *moments) fold(part int) {
 type normalize struct {
 	node
 	moments       *moments
-	absorbed      bool // by the operation that reads it
+	absorbed      bool // the operation that reads the output does this work
 	dgamma, dbeta []float32
 }
 
@@ -208,7 +208,7 @@ func (o *normalize) recompute() {
 	o.apply(o.out.data, 0, len(o.out.data))
 }
 
-// absorbs returns before if it is a normalisation that nobody but an operation after it, with input x, needs.
+// absorbs returns before if it is a normalisation whose output x only the next operation needs; otherwise nil.
 func absorbs(before op, x *Tensor) *normalize {
 	if o, ok := before.(*normalize); ok && x == &o.out && x.readers == 1 && !x.asked {
 		return o
@@ -224,8 +224,8 @@ func (o *normalize) backward(s examples) {
 	}
 }
 
-// gatherGrad: with x' = (x-mean)/deviation, dgamma = Σdy*x', dbeta = Σdy and
-// dx = gamma/deviation * (dy - dbeta/n - x'*dgamma/n).
+// gatherGrad computes the gradients: with x' = (x-mean)/deviation, dgamma = Σdy*x', dbeta = Σdy and dx = gamma/deviation * (dy - dbeta/n -
+// x'*dgamma/n).
 func (o *normalize) gatherGrad() {
 	m := o.moments
 	s1, s2 := m.total()

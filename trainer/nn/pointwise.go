@@ -13,13 +13,13 @@ type Flatten struct{}
 // Forward flattens x.
 func (Flatten) Forward(t *Tape, x *Tensor) *Tensor { return t.Reshape(x, x.size) }
 
-// ReLU is max(x, 0). Dense and Conv2D have their own, which costs nothing.
+// ReLU computes max(x, 0). The ReLU option of Dense and Conv2D does the same at no cost.
 type ReLU struct{}
 
 // Forward rectifies x.
 func (ReLU) Forward(t *Tape, x *Tensor) *Tensor { return t.ReLU(x) }
 
-// Dropout is [Tape.Dropout] as a module.
+// Dropout is the module of [Tape.Dropout].
 type Dropout struct{ Rate float64 }
 
 // Forward drops some of x.
@@ -53,7 +53,7 @@ func (n *node) copyGrad(s examples, i int) {
 	}
 }
 
-// ReLU is max(x, 0).
+// ReLU returns max(x, 0).
 func (t *Tape) ReLU(x *Tensor) *Tensor {
 	if len(x.dims) < 2 {
 		t.fail("relu: input %v: want [batch ...]", x.dims)
@@ -86,10 +86,10 @@ func (o *relu) backward(s examples) {
 	kernel.ReluGrad(s.of(o.in[0].grad, o.out.size), s.of(o.out.data, o.out.size))
 }
 
-// Add is a + b, of one shape.
+// Add returns a + b, which have the same shape.
 func (t *Tape) Add(a, b *Tensor) *Tensor { return t.add(a, b, false) }
 
-// AddReLU is max(a+b, 0), in one.
+// AddReLU returns max(a+b, 0), computed in one operation.
 func (t *Tape) AddReLU(a, b *Tensor) *Tensor { return t.add(a, b, true) }
 
 func (t *Tape) add(a, b *Tensor, relu bool) *Tensor {
@@ -112,10 +112,10 @@ func (t *Tape) add(a, b *Tensor, relu bool) *Tensor {
 
 type add struct {
 	node
-	norm *normalize // what in[0] is, if nobody else reads it
+	norm *normalize // the normalisation that computes in[0], if nothing else reads it
 }
 
-// absorb: the normalisation goes where the sum will be.
+// absorb takes over a normalisation, which then writes to where the sum will be.
 func (o *add) absorb(before op) {
 	o.norm = nil
 	if o.in[0].from != o.in[1].from {
@@ -126,8 +126,8 @@ func (o *add) absorb(before op) {
 	}
 }
 
-// shares: the normalisation only reads its gradient, and so do its moments if they must; what is later added to the
-// gradient of in[1], or masked there, comes from operations before them.
+// shares reports that both inputs may have the same gradient: the normalisation and its moments only read theirs, and later additions to
+// the gradient of in[1], or masks of it, come from operations before them.
 func (o *add) shares() bool {
 	if o.norm == nil || o.in[0].from.readers > 1 {
 		return false

@@ -2,8 +2,8 @@ package nn
 
 import "github.com/elasticdl/elasticdl/trainer/nn/kernel"
 
-// MaxPool takes the maximum of every window of an image, channel by channel. Padding never is the maximum. The maximum of a window with a NaN is
-// NaN, so that a model that diverges is noticed.
+// MaxPool takes the maximum of every window of an image, channel by channel. Padding is never the maximum. The maximum of a window with a
+// NaN is NaN, so that a diverging model is noticed.
 type MaxPool struct {
 	Window  [2]int // height, width; zero is 2, 2
 	Stride  [2]int // zero is Window
@@ -31,7 +31,7 @@ func (p MaxPool) Forward(t *Tape, x *Tensor) *Tensor {
 	return t.record(o, nil, x, g.oh, g.ow, g.c)
 }
 
-// pool2x2 is the common case: each pair of rows to one.
+// pool2x2 pools windows of 2 by 2 with stride 2, the common case: each pair of rows becomes one.
 type pool2x2 struct {
 	node
 	window
@@ -39,8 +39,8 @@ type pool2x2 struct {
 	masking bool
 }
 
-// prepare: where the maximum is not above 0 nothing in its window is, so that a quarter of the input is all that is
-// to be masked.
+// prepare lets this operation mask the gradient of its input: if a maximum is not above 0, nothing in its window is, so only the gradients
+// at the maxima have to be masked.
 func (o *pool2x2) prepare() { o.masking = o.masks() }
 
 func (o *pool2x2) forward(s examples) {
@@ -76,11 +76,11 @@ func (o *pool2x2) backward(s examples) {
 	}
 }
 
-// pool is any window.
+// pool pools windows of any size.
 type pool struct {
 	node
 	window
-	index []int32 // of the maximum, in its image
+	index []int32 // position of each maximum in its image
 }
 
 func (o *pool) forward(s examples) {
@@ -97,7 +97,7 @@ func (o *pool) forward(s examples) {
 	}
 }
 
-// pixel pools the window at (top, left), as far as it lies on the image: the first of equals, and the last NaN.
+// pixel pools the part of the window at (top, left) that lies on the image. Of equal maxima it takes the first, of NaNs the last.
 func (o *pool) pixel(out []float32, index []int32, x []float32, top, left int) {
 	first := true
 	for y := max(0, top); y < min(o.h, top+o.kh); y++ {
@@ -127,7 +127,7 @@ func (o *pool) backward(s examples) {
 	}
 }
 
-// GlobalAveragePool is the mean of every channel over the image: [batch channels].
+// GlobalAveragePool computes the mean of every channel over the image: [batch channels].
 type GlobalAveragePool struct{}
 
 // Forward pools x.
@@ -189,7 +189,7 @@ type shortcut struct {
 	window
 }
 
-// pixels calls f with where the pixels of an image begin that are kept, in the input and in the output.
+// pixels calls f with the offsets of each kept pixel of an image in the input and in the output.
 func (o *shortcut) pixels(i int, f func(in, out int)) {
 	filters := o.out.size / (o.oh * o.ow)
 	for p := range o.oh * o.ow {

@@ -18,7 +18,7 @@ type Tape struct {
 	noise   uint64
 	step    uint64
 
-	onGrads  func(lo, hi int) // nil: nobody listens
+	onGrads  func(lo, hi int) // see OnGrads; nil: no call
 	training bool
 	batch    int
 	inputs   []Tensor
@@ -26,7 +26,7 @@ type Tape struct {
 	n        int
 	ran      int // ops[:ran] have run forward
 	job      job
-	few      int // examples that go through the job's operations together
+	few      int // number of examples that go through the job's operations together
 }
 
 // job is what the team runs, part by part: operations forward in order, then
@@ -44,16 +44,16 @@ type Tensor struct {
 	grad []float32 // planned by Backward; nil: not wanted
 	live bool      // depends on a parameter
 
-	// A ReLU that is part of a layer needs grad to be 0 where data is not above 0. The operation
-	// that reads data anyway to compute grad may see to it.
+	// A ReLU that is part of a layer needs grad to be 0 where data is not above 0. The operation that reads data to compute grad may set
+	// these zeros itself.
 	rectified, masked bool
 
-	// Data that can be computed again is not kept where nobody needs it: it was not asked for, and the one operation that
-	// reads it does without (see absorber), or does so forward, so that grad takes its memory.
-	again   recomputer // nil: nothing does
+	// Data that can be computed again is not kept if nothing needs it: it was not requested, and the only operation that reads it does
+	// without (see absorber), or needs it only forward, so that grad can take its memory.
+	again   recomputer // computes data again; nil: nothing does
 	readers int
 	asked   bool
-	lost    bool // data is not there
+	lost    bool // data was not kept
 
 	dataMemory, gradMemory []float32
 }
@@ -66,10 +66,9 @@ type op interface {
 	backward(s examples)
 }
 
-// An op may also have any of these. A bulkOp takes spans of several parts. gather runs once between all forwards and
-// whatever is recorded later; gatherGrad once between all backwards and those of earlier
-// operations. fold runs after all backwards of the stage, for each part once and with no span: it
-// completes that part of the parameters' gradients.
+// An op may also have any of the following methods. A bulkOp takes spans of several parts. gather runs once after all forwards and before
+// any operation that is recorded later; gatherGrad runs once after all backwards and before those of earlier operations. fold runs after
+// all backwards of the stage, once for each part and without a span: it completes that part of the parameters' gradients.
 type (
 	bulkOp       interface{ bulk() }
 	gatherer     interface{ gather() }
@@ -82,11 +81,11 @@ type (
 	recomputer   interface{ recompute() }       // makes the data of out from what is kept
 )
 
-// examples is the examples [lo, hi) of the batch: some of one part, or several parts if the operation is a bulkOp.
-// An operation gets the examples of a part in order.
+// examples is the range [lo, hi) of the batch: some examples of one part, or several parts if the operation is a bulkOp. An operation gets
+// the examples of a part in order.
 type examples struct{ worker, part, lo, hi int }
 
-// node is what all operations have.
+// node holds what all operations have in common.
 type node struct {
 	in      []edge
 	out     Tensor
@@ -109,7 +108,7 @@ type edge struct {
 
 func (n *node) base() *node { return n }
 
-// failure is a mistake of the model or the batch, on its way to Pass.
+// failure wraps an error of the model or the batch, with which an operation panics and which Pass returns.
 type failure struct{ error }
 
 func (t *Tape) fail(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
@@ -127,28 +126,28 @@ func NewTape(p *Params, threads int, seed uint64) *Tape {
 // Close ends the threads.
 func (t *Tape) Close() { t.team.close() }
 
-// SetNoise starts the noise anew, from seed: that of the next training pass is a function of seed and the
-// pass, whatever was before. It costs nothing, so it may be called before every pass.
+// SetNoise seeds the noise: that of the next training pass depends only on seed and the pass. It costs nothing, so it may be called before
+// every pass.
 func (t *Tape) SetNoise(seed uint64) {
-	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // seeds side by side lie far apart
+	t.noise, t.step = seed*0x9e3779b97f4a7c15, 0 // adjacent seeds become distant
 }
 
 // OnGrads makes every Backward tell f which stretches [lo, hi) of the parameters' Grads are final, after each stage.
 // It calls f on its own goroutine; the stretches do not overlap, cover all of Grads when Backward returns, and
-// do not depend on the number of threads. Nil: it tells nobody.
+// do not depend on the number of threads. Nil: no call.
 func (t *Tape) OnGrads(f func(lo, hi int)) { t.onGrads = f }
 
 // Training reports whether this pass trains.
 func (t *Tape) Training() bool { return t.training }
 
-// Batch is the number of examples of this pass.
+// Batch returns the number of examples of this pass.
 func (t *Tape) Batch() int { return t.batch }
 
-// Input is the i-th input of this pass.
+// Input returns the i-th input of this pass.
 func (t *Tape) Input(i int) *Tensor { return &t.inputs[i] }
 
-// Pass calls f to record one pass over inputs, of any number of examples but 0, and computes what is
-// recorded. An input, layer or label that does not fit is its error.
+// Pass calls f to record one pass over inputs, of one or more examples, and computes what is recorded. It returns an error if an input, a
+// layer or a label does not fit.
 func (t *Tape) Pass(training bool, inputs []Array, f func(t *Tape)) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -198,10 +197,10 @@ func (x *Tensor) setShape(batch int, example ...int) {
 	}
 }
 
-// Shape is the tensor's dimensions, the batch first.
+// Shape returns the tensor's dimensions, the batch first.
 func (x *Tensor) Shape() []int { return x.dims }
 
-// Data computes and returns the tensor's elements, row-major. They are not to be changed.
+// Data computes and returns the tensor's elements, row-major. The caller must not change them.
 func (x *Tensor) Data() []float32 {
 	x.tape.flush()
 	x.asked = true
@@ -209,7 +208,7 @@ func (x *Tensor) Data() []float32 {
 	return x.data
 }
 
-// restore computes data that is lost.
+// restore computes data again that was not kept.
 func (x *Tensor) restore() {
 	if x.lost {
 		x.again.recompute()
@@ -217,7 +216,7 @@ func (x *Tensor) restore() {
 	}
 }
 
-// part is the i-th of the tensor's examples of a span.
+// part returns the elements of the tensor's examples of a span.
 func (s examples) of(data []float32, size int) []float32 { return data[s.lo*size : s.hi*size] }
 
 // next returns the operation at the tape's position, with the memory of the
@@ -230,7 +229,7 @@ func next[T any, P interface {
 		if o, ok := t.ops[t.n].(P); ok {
 			return o
 		}
-		t.ops = t.ops[:t.n] // the model does something else now
+		t.ops = t.ops[:t.n] // this pass differs from the last one
 	}
 	o := P(new(T))
 	t.ops = append(t.ops, o)
@@ -270,7 +269,7 @@ func resize[E any](memory []E, n int) []E {
 	return memory[:n]
 }
 
-// flush runs what is recorded and has not run.
+// flush runs the recorded operations that have not run.
 func (t *Tape) flush() {
 	t.absorb()
 	for t.ran < t.n {
@@ -293,7 +292,7 @@ func (t *Tape) absorb() {
 	}
 }
 
-// stage is how far operations can run forward now: up to one that gathers.
+// stage returns how far operations can run forward now: up to one that gathers.
 func (t *Tape) stage() (to int, last gatherer) {
 	for to = t.ran; to < t.n && last == nil; to++ {
 		last, _ = t.ops[to].(gatherer)
@@ -338,8 +337,8 @@ func (t *Tape) Backward(loss *Tensor) {
 	t.gather(t.n, last)
 }
 
-// stageBack is how far operations can run backward from there: to one that gathers, or until there are gradients that
-// are worth telling somebody of.
+// stageBack returns how far operations can run backward from there: to one that gathers, or until enough gradients are final to announce
+// them.
 func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
 	const enough = 1 << 18 // elements
 	found := 0
@@ -357,7 +356,7 @@ func (t *Tape) stageBack(from int) (to int, last gradGatherer) {
 	return to, last
 }
 
-// announceGrads tells of the gradients whose writer is one of the operations [from, to), neighbours at once, from the end of Grads.
+// announceGrads announces the gradients whose writer is one of the operations [from, to), from the end of Grads, adjacent ones in one call.
 func (t *Tape) announceGrads(from, to int) {
 	if t.onGrads == nil {
 		return
@@ -378,8 +377,8 @@ func (t *Tape) announceGrads(from, to int) {
 	}
 }
 
-// plan says where every gradient goes: into the memory of its tensor, over the gradient of the
-// operation's output, or, if a later operation has been there before, aside, to be added.
+// plan decides where every gradient goes: into the memory of its tensor, over the gradient of the operation's output, or, if a later
+// operation has written it before, into separate memory, to be added.
 func (t *Tape) plan(loss *Tensor) {
 	for _, p := range t.params.vars {
 		p.writer = t.n
@@ -448,7 +447,7 @@ func (t *Tape) runJob(j job) {
 		o, _ := t.operation(i)
 		size += 4 * o.base().out.size
 	}
-	// All parts, unless they are so small that larger products are faster.
+	// Use all parts, unless they are so small that larger products are faster.
 	const small, few = 512 << 10, 512 << 10
 	t.few = max(1, few/max(size, 1))
 	if size*t.batch <= small {
@@ -458,10 +457,10 @@ func (t *Tape) runJob(j job) {
 	}
 }
 
-// len is how many operations run forward or backward.
+// len returns how many operations run forward or backward.
 func (j *job) len() int { return j.forward.to - j.forward.from + j.backward.from - j.backward.to }
 
-// operation is the i-th that the job runs forward or backward.
+// operation returns the i-th operation that the job runs, and its direction.
 func (t *Tape) operation(i int) (o op, backward bool) {
 	j := &t.job
 	if n := j.forward.to - j.forward.from; i >= n {
@@ -470,7 +469,7 @@ func (t *Tape) operation(i int) (o op, backward bool) {
 	return t.ops[j.forward.from+i], false
 }
 
-// work is one piece of the job; the team calls it.
+// work runs one piece of the job; the team calls it.
 func (t *Tape) work(worker, piece int) {
 	from, to := piece*parts/t.team.pieces, (piece+1)*parts/t.team.pieces
 	for i, next := 0, 0; i < t.job.len(); i = next {
@@ -479,7 +478,7 @@ func (t *Tape) work(worker, piece int) {
 			t.apply(i, next, examples{worker, from, t.first(from), t.first(to)})
 			continue
 		}
-		// Few examples at a time, so that their values stay in the cache from operation to operation.
+		// A few examples at a time, so that their values stay in the cache from operation to operation.
 		for part := from; part < to; part++ {
 			for lo, end := t.first(part), t.first(part+1); lo < end; lo += t.few {
 				t.apply(i, next, examples{worker, part, lo, min(lo+t.few, end)})
@@ -493,10 +492,10 @@ func (t *Tape) work(worker, piece int) {
 	}
 }
 
-// first is the first example of a part.
+// first returns the first example of a part.
 func (t *Tape) first(part int) int { return part * t.batch / parts }
 
-// together is how far operations from i on are no bulkOps.
+// together returns the end of the run of operations from i on that are not bulkOps.
 func (t *Tape) together(i int) int {
 	for ; i < t.job.len(); i++ {
 		o, _ := t.operation(i)
@@ -527,7 +526,7 @@ func (n *node) mask(s examples) {
 	}
 }
 
-// masks reports whether the operation, which offers it, is the one to mask its input's gradient.
+// masks claims the masking of the gradient of in[0], if it needs any, for this operation, and reports whether it did.
 func (n *node) masks() bool {
 	e := &n.in[0]
 	e.from.masked = e.from.rectified && !e.add

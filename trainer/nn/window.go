@@ -1,15 +1,15 @@
 package nn
 
-// Padding is what a window does at the border of an image.
+// Padding determines how a window treats the border of an image.
 type Padding int
 
 const (
-	Valid Padding = iota // stays inside
+	Valid Padding = iota // windows stay inside the image
 	Same                 // zeros around, so that the output is ⌈input/stride⌉, as TensorFlow pads: the odd one below and right
 	Half                 // half a window of zeros on every side, as PyTorch's padding=window//2; with an odd window and stride 1 it is Same
 )
 
-// window is a kernel's or a pool's way over an NHWC image.
+// window describes how a kernel or a pool moves over an NHWC image.
 type window struct {
 	h, w, c   int // input
 	kh, kw    int
@@ -18,7 +18,7 @@ type window struct {
 	oh, ow    int // output
 }
 
-// window lays kernel over x, or fails in the name of the layer. No stride is the given default.
+// window computes how kernel moves over x. It fails with the name of the layer if they do not fit. The zero stride stands for the default of the caller.
 func (t *Tape) window(layer string, x *Tensor, kernel, stride [2]int, padding Padding) window {
 	if len(x.dims) != 4 {
 		t.fail("%s: input %v: want [batch height width channels]", layer, x.dims)
@@ -35,7 +35,7 @@ func (t *Tape) window(layer string, x *Tensor, kernel, stride [2]int, padding Pa
 	return g
 }
 
-// along is the size of the output and the padding before, in one dimension.
+// along returns the size of the output and the padding before, in one dimension.
 func along(size, kernel, stride int, padding Padding) (out, before int) {
 	switch padding {
 	case Valid:
@@ -47,7 +47,7 @@ func along(size, kernel, stride int, padding Padding) (out, before int) {
 	return out, max(0, (out-1)*stride+kernel-size) / 2
 }
 
-// covers is the outputs [lo, hi) whose window, in one dimension, lays its element k on the input.
+// covers returns the range [lo, hi) of outputs whose window, in one dimension, has its element k on the input.
 func covers(k, size, stride, before, out int) (lo, hi int) {
 	if k < before {
 		lo = (before - k + stride - 1) / stride
@@ -55,7 +55,7 @@ func covers(k, size, stride, before, out int) (lo, hi int) {
 	return lo, max(lo, min(out, floorDiv(size-1+before-k, stride)+1))
 }
 
-// padded is the size of the input with the padding that windows reach.
+// padded returns the size of the input with the padding that windows reach.
 func (g *window) padded() (h, w int) {
 	return max(g.h+g.top, (g.oh-1)*g.sh+g.kh), max(g.w+g.left, (g.ow-1)*g.sw+g.kw)
 }

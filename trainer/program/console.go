@@ -9,7 +9,7 @@ import (
 // longestLine is how much of a line is kept until its end comes. What is longer is written in pieces.
 const longestLine = 1 << 20
 
-// console is where the lines of all processes meet. Its mutex keeps lines whole, also when both writers are one terminal.
+// console merges the lines of all processes. Its mutex keeps lines whole, even if both writers are one terminal.
 type console struct {
 	mu       sync.Mutex
 	out, err io.Writer

@@ -20,12 +20,12 @@
 //	  ^                                              └ exits: the ranks become children of the agent
 //	  └────────────── waits for each rank itself ──────────────────────┘
 //
-// The agent is a subreaper, so a process that the fork server made is the agent's own child as soon as the helper has exited. The death of
-// the fork server ends nobody, and exit codes come from the kernel.
+// The agent is a subreaper, so a process that the fork server made is the agent's own child as soon as the helper has exited. No process
+// depends on the fork server's life, and exit codes come from the kernel.
 //
 // # Laws
 //
-//  1. Each process leads a session. When it ends, all others of its process group are killed before it is reaped: a forked
+//  1. Each process leads a session. When it ends, the rest of its process group is killed before it is reaped: a forked
 //     DataLoader worker holds the sockets of its parent.
 //  2. No process outlives the agent: leaders are killed by the kernel (PR_SET_PDEATHSIG), and a guardian, a small shell, kills their groups.
 //  3. A line of output is written whole: lines of different ranks are not mixed.

@@ -21,7 +21,7 @@ func parseEnviron(list []string) environ {
 	return e
 }
 
-// list is the environment in the form of os.Environ, sorted.
+// list returns the environment in the form of os.Environ, sorted.
 func (e environ) list() []string {
 	list := make([]string, 0, len(e))
 	for _, name := range slices.Sorted(maps.Keys(e)) {
@@ -42,8 +42,8 @@ func (e environ) has(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := e[name]; return ok })
 }
 
-// base is what the fork server and all processes have in common, for so many processes on the node: the user's environment, and defaults
-// which libraries read when they are loaded.
+// base returns the environment that the fork server and all processes share, for localSize processes on the node: the user's environment,
+// and defaults that libraries read when they are loaded.
 func (o *Options) base(localSize int) environ {
 	e := parseEnviron(o.Env)
 	if localSize > 1 {
@@ -52,7 +52,7 @@ func (o *Options) base(localSize int) environ {
 	return e
 }
 
-// environ is the environment of one process: torchrun's contract.
+// environ returns the environment of one process: torchrun's contract.
 func (o *Options) environ(p Position, local int, errorFile string, torch torchVersion) environ {
 	e := o.base(p.LocalSize)
 	if !e.has(torchVersion{}.handling()) {
@@ -80,15 +80,15 @@ func (o *Options) environ(p Position, local int, errorFile string, torch torchVe
 	return e
 }
 
-// readAtStart are the beginnings of names that the interpreter, the loader or libraries read once, when they start: the fork server must
-// have the values that its children are to have. TORCH_NCCL_* is read when a group is made.
+// readAtStart are the prefixes of variables that the interpreter, the loader or libraries read once, when they start: the fork server must
+// have the values for its children. TORCH_NCCL_* is read when a group is made.
 var readAtStart = []string{
 	"OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "BLIS_", "NUMEXPR_", "LD_", "MALLOC_", "GLIBC_", "PYTHON", "TORCH_", "PYTORCH_", "ATEN_",
 	"TORCHDYNAMO_", "TORCHINDUCTOR_", "TRITON_",
 	"PATH", "HOME", "LANG", "LC_",
 }
 
-// atStart is the part of the environment that is read once.
+// atStart returns the part of the environment that is read once.
 func (e environ) atStart() environ {
 	part := environ{}
 	for name, value := range e {
@@ -99,7 +99,7 @@ func (e environ) atStart() environ {
 	return part
 }
 
-// difference is a name whose values differ, "" if there is none.
+// difference returns the name of a variable whose values differ, "" if there is none.
 func (e environ) difference(other environ) string {
 	var name string
 	for _, pair := range [][2]environ{{e, other}, {other, e}} {
@@ -112,7 +112,7 @@ func (e environ) difference(other environ) string {
 	return name
 }
 
-// prefix is what stands before each line of the process on the console: torchrun's, or the user's template.
+// prefix returns the text before each line of the process on the console: torchrun's, or the user's template.
 func (o *Options) prefix(env environ, rank, local int) string {
 	template := cmp.Or(env["TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"], "[${role_name}${local_rank}]:")
 	values := []string{"role_name", o.Role, "local_rank", strconv.Itoa(local), "rank", strconv.Itoa(rank)}

@@ -31,10 +31,10 @@ type Exit struct {
 	At time.Time
 	// Stopped reports that the agent had asked the process to end before it did.
 	Stopped bool
-	// Failure is what the process wrote to its error file, nil if it wrote none.
+	// Failure is the content of the process's error file, nil if it wrote none.
 	Failure *Failure
-	// Words is what the process wrote last to its standard error, on one line and no longer than 240 characters, if it failed by an exit code
-	// and wrote no error file; "" if nobody has read that.
+	// Words is the end of the process's standard error, in one line of at most 240 characters, if the process failed with an exit code and
+	// wrote no error file; "" if it could not be read.
 	Words string
 }
 
@@ -78,15 +78,15 @@ func readFailure(path string) *Failure {
 // traceback and a time inside, as torch's @record writes it, and a plain text beside a time.
 func ParseFailure(text []byte) (*Failure, error) {
 	if len(text) > maxErrorFile {
-		return nil, fmt.Errorf("it has more than %d bytes", maxErrorFile)
+		return nil, fmt.Errorf("more than %d bytes", maxErrorFile)
 	}
 	f := &Failure{}
 	if err := json.Unmarshal(text, &f.content); err != nil {
-		return nil, errors.New("it is not a JSON object")
+		return nil, errors.New("not a JSON object")
 	}
 	message, ok := f.content["message"]
 	if !ok {
-		return nil, errors.New(`it has no "message"`)
+		return nil, errors.New(`no "message"`)
 	}
 	if json.Unmarshal(message, &f.Message) == nil {
 		f.Time = parseSecond(f.content["timestamp"])
@@ -100,7 +100,7 @@ func ParseFailure(text []byte) (*Failure, error) {
 		} `json:"extraInfo"`
 	}
 	if err := json.Unmarshal(message, &record); err != nil {
-		return nil, errors.New(`its "message" is neither text nor what torch's @record writes`)
+		return nil, errors.New(`"message" is neither a text nor in the form of torch's @record`)
 	}
 	json.Unmarshal(record.Message, &f.Message) // what is no text stays empty
 	json.Unmarshal(record.ExtraInfo.Traceback, &f.Traceback)

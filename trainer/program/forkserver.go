@@ -23,38 +23,39 @@ import (
 //go:embed forkserver.py
 var forkServerSource string
 
-// forkServerBoot is on the command line, and the source in a pipe: ps shows the program's arguments behind a short text.
+// forkServerBoot is the Python code on the command line. The rest of the source comes through a pipe, so that ps shows the program's
+// arguments behind a short text.
 const forkServerBoot = `import os;exec(compile(os.fdopen(4).read(),"<elasticdl fork server>","exec"),{"__name__":"elasticdl_fork_server"})`
 
-// mostForked is how many processes one message has the descriptors of: the kernel's limit is 253 of them.
+// mostForked is the largest number of processes in one message: the kernel passes at most 253 descriptors.
 const mostForked = 126
 
 const (
-	importLimit = 5 * time.Minute  // for torch from a slow image
+	importLimit = 5 * time.Minute  // enough for an import of torch from a slow image
 	orderLimit  = 30 * time.Second // a fork takes milliseconds
 )
 
-// errNoTorch is why most programs that are no PyTorch are started by exec: nothing to warn of.
+// errNoTorch is why programs without PyTorch are started by exec. It is no reason for a warning.
 var errNoTorch = errors.New("the program's interpreter has no torch")
 
-// forkServer is one fork server.
+// forkServer is a running fork server.
 type forkServer struct {
 	env     environ
 	learned []string
-	ready   chan struct{} // closed when it can fork, or never will
+	ready   chan struct{} // closed when it is known whether it can fork
 	dead    chan struct{} // closed when it has ended
 
 	mu      sync.Mutex // held during an order
 	err     error      // why it cannot fork; set before ready is closed
-	bad     string     // a module that starts threads
-	since   time.Time  // ready
+	bad     string     // name of a module that starts threads when imported
+	since   time.Time  // when it became ready
 	cmd     *exec.Cmd
 	conn    *net.UnixConn
 	replies *bufio.Reader
 	errors  tail
 }
 
-// reply is what the fork server says.
+// reply is a message of the fork server.
 type reply struct {
 	None  string `json:"none"`
 	Bad   string `json:"bad"`
@@ -63,7 +64,7 @@ type reply struct {
 	Pids  []int  `json:"pids"`
 }
 
-// order is what the fork server is to start.
+// order asks the fork server to start processes.
 type order struct {
 	Script    string         `json:"script,omitempty"`
 	Module    string         `json:"module,omitempty"`
@@ -141,7 +142,7 @@ func (f *forkServer) launch(p *Program) error {
 	return nil
 }
 
-// load makes it import torch.
+// load makes the fork server import torch.
 func (f *forkServer) load() error {
 	learned := f.learned
 	if learned == nil {
@@ -158,7 +159,7 @@ func (f *forkServer) load() error {
 		f.bad = r.Bad
 		return fmt.Errorf("module %s starts threads when it is imported", r.Bad)
 	case !r.Ready:
-		return errors.New("the fork server does not say that it is ready")
+		return errors.New("the fork server did not report that it is ready")
 	}
 	return nil
 }
@@ -174,7 +175,7 @@ func (f *forkServer) ask(message any, fds []int) (reply, error) {
 	}
 	var r reply
 	if err := json.Unmarshal(line, &r); err != nil {
-		return reply{}, fmt.Errorf("the fork server says %.100q: %w", line, err)
+		return reply{}, fmt.Errorf("unexpected reply of the fork server %.100q: %w", line, err)
 	}
 	return r, nil
 }
@@ -200,7 +201,7 @@ func (f *forkServer) send(message any, fds []int) error {
 func (f *forkServer) lost(err error) error {
 	select {
 	case <-f.dead:
-	case <-time.After(100 * time.Millisecond): // its last words come just before its end
+	case <-time.After(100 * time.Millisecond): // its last output comes just before its end
 	}
 	if words := f.errors.last(); words != "" {
 		return fmt.Errorf("the fork server failed: %s", words)
@@ -229,7 +230,7 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	f.conn.SetDeadline(time.Now().Add(orderLimit))
 	r, err := f.ask(o, fds)
 	if err == nil && r.Error == "" && len(r.Pids) != len(g.processes) {
-		err = fmt.Errorf("the fork server made %d processes of %d", len(r.Pids), len(g.processes))
+		err = fmt.Errorf("the fork server started %d of %d processes", len(r.Pids), len(g.processes))
 	}
 	if err == nil && r.Error == "" {
 		for _, pid := range r.Pids {
@@ -242,7 +243,7 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 			return nil
 		}
 	}
-	for _, pid := range r.Pids { // they wait for a word that does not come
+	for _, pid := range r.Pids { // they wait for a message that will not come
 		syscall.Kill(pid, syscall.SIGKILL)
 		waitEnd(pid)
 		reap(pid)
@@ -254,7 +255,7 @@ func (f *forkServer) fork(p *Program, g *Group, learn string) error {
 	return errors.New(r.Error)
 }
 
-// close ends it. What it has forked goes on.
+// close ends the fork server. Processes that it has forked go on.
 func (f *forkServer) close() {
 	if f.conn == nil {
 		return

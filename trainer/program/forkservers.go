@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// crashLimit is how young a process is whose segmentation fault may be the fork's fault.
+	// crashLimit is the age up to which a segmentation fault of a process may be caused by the fork.
 	crashLimit = 10 * time.Second
 	// deathLimit is how old a fork server must be for its death not to count against the next.
 	deathLimit = time.Minute
@@ -23,7 +23,7 @@ const (
 	mostDeaths = 3
 	// mostLearned is how many modules are imported beside torch.
 	mostLearned = 10000
-	// learnAfter is how long a program may import modules before the fork server is replaced by one that has imported them.
+	// learnAfter is how long after the start the imported modules are read, to replace the fork server by one that has imported them.
 	learnAfter = 20 * time.Second
 )
 
@@ -32,14 +32,14 @@ const (
 // first fork: each process would have to, at the same time. PyTorch 1.x has no such module.
 var known = []string{"torch._dynamo"}
 
-// forkServers keeps a fork server for a program: the one that serves, and its successor.
+// forkServers manages the fork servers of a program: the current one, and its successor.
 type forkServers struct {
 	p    *Program
 	work sync.WaitGroup // background work
 
 	mu      sync.Mutex
 	current *forkServer
-	off     error           // why nothing is forked any more
+	off     error           // why forking was given up; nil: it was not
 	told    map[string]bool // reasons that were logged
 	deaths  int
 	learn   string   // file of modules that the first generation imports; "" once it is read
@@ -51,7 +51,7 @@ func newForkServers(p *Program) *forkServers {
 	return &forkServers{p: p, told: make(map[string]bool), closed: make(chan struct{}), off: p.forkable(), learn: filepath.Join(p.logs, "modules"), learned: known}
 }
 
-// want returns a fork server with that environment: the one there is, or a new one.
+// want returns a fork server with that environment: the current one, or a new one.
 func (s *forkServers) want(env environ) (*forkServer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *forkServers) want(env environ) (*forkServer, error) {
 		if name == "" {
 			return old, nil
 		}
-		s.p.options.Log.Debug("the fork server is started again: it was started without the value that the processes are to have", "variable", name)
+		s.p.options.Log.Debug("restarting the fork server with the value that the processes need", "variable", name)
 		s.work.Go(old.close)
 	}
 	s.begin(env)
@@ -119,11 +119,11 @@ func (s *forkServers) watch(f *forkServer) {
 		}
 		return
 	}
-	log.Debug("the fork server has ended and is started again", "error", f.err)
+	log.Debug("restarting the fork server after it has ended", "error", f.err)
 	s.begin(f.env)
 }
 
-// start starts the group by forks. An error says why it cannot be; nothing of the group was started then.
+// start starts the group by forks. After an error no process of the group was started.
 func (s *forkServers) start(ctx context.Context, g *Group) error {
 	env, err := g.same(&s.p.options)
 	if err != nil {
@@ -144,16 +144,16 @@ func (s *forkServers) start(ctx context.Context, g *Group) error {
 		select {
 		case <-f.dead:
 		default:
-			return err // it refuses, and lives
+			return err // the fork server runs, but refused
 		}
 		s.replaced(f)
 	}
 	return errShortLived
 }
 
-var errShortLived = errors.New("fork servers do not live long enough")
+var errShortLived = errors.New("fork servers end too soon after their start")
 
-// ready returns a fork server that can fork. An error says why there is none.
+// ready returns a fork server that can fork, or an error that says why there is none.
 func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, error) {
 	for range mostDeaths + 1 {
 		f, err := s.want(env)
@@ -170,7 +170,7 @@ func (s *forkServers) ready(ctx context.Context, env environ) (*forkServer, erro
 	return nil, errShortLived
 }
 
-// replaced returns when watch has drawn its conclusion from the end of a fork server.
+// replaced waits until watch has handled the end of a fork server.
 func (s *forkServers) replaced(f *forkServer) {
 	for {
 		s.mu.Lock()
@@ -214,7 +214,7 @@ func (s *forkServers) ended(e Exit, age time.Duration) {
 	}
 }
 
-// study starts the next fork server beside the one that serves, with the modules that the first generation imports.
+// study starts the next fork server in parallel with the current one, with the modules that the first generation imports.
 func (s *forkServers) study(file string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -246,7 +246,7 @@ func (s *forkServers) study(file string) {
 
 // succeed replaces a fork server as soon as another with more modules is ready.
 func (s *forkServers) succeed(old *forkServer) {
-	for range 5 { // as many modules may turn out to start threads
+	for range 5 { // each attempt may find another module that starts threads
 		s.mu.Lock()
 		learned := slices.Clone(s.learned)
 		s.mu.Unlock()
@@ -282,7 +282,7 @@ func (s *forkServers) succeed(old *forkServer) {
 
 var moduleName = regexp.MustCompile(`^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$`)
 
-// without returns the names but for those of the package that has a module which starts threads.
+// without returns the names except for those in the package of the module bad, which starts threads.
 func without(names []string, bad string) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return topLevel(name) == topLevel(bad) })
 }

@@ -19,18 +19,18 @@ type Group struct {
 	method    StartMethod
 	processes []*process
 	exits     chan Exit
-	done      chan struct{} // closed when none is left
+	done      chan struct{} // closed when no process is left
 }
 
 // process is one local rank.
 type process struct {
 	local, rank int
 	env         environ
-	dir         string      // of its logs
+	dir         string      // directory of its logs
 	stdio       [2]*os.File // stdout and stderr of the child; closed here once it has them
 	copies      sync.WaitGroup
-	words       *words     // the end of its standard error
-	readers     []*os.File // the other ends of those that are pipes
+	words       *words     // keeps the end of its standard error
+	readers     []*os.File // read ends of the streams that are pipes
 	begun       time.Time
 	guard       *guardian
 	python      string // its interpreter; "": it is no Python script
@@ -95,7 +95,7 @@ func (it *process) open(p *Program, position Position) error {
 			to = p.console.lines(console, o.prefix(it.env, it.rank, it.local))
 		case !redirect && shown:
 			to = p.console.lines(console, "")
-		case file == nil: // nobody is to see it
+		case file == nil: // the stream is discarded
 			if file, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0); err != nil {
 				return err
 			}
@@ -114,7 +114,7 @@ func (it *process) open(p *Program, position Position) error {
 	return nil
 }
 
-// copy leads a stream through this process: to the file, if there is one, to what keeps its end, and line by line to the console.
+// copy reads a stream of the process and writes it to the file, if there is one, to the buffer of its end, and line by line to the console.
 func (it *process) copy(stream int, file *os.File, end *words, to *lineWriter) error {
 	reader, writer, err := os.Pipe()
 	if err != nil {
@@ -169,7 +169,7 @@ func (it *process) started(pid int) {
 	it.handedOver()
 }
 
-// signal reaches the whole process group, as long as its number is its own.
+// signal sends a signal to the whole process group, as long as its number is not reused.
 func (it *process) signal(s syscall.Signal, stop bool) {
 	it.mu.Lock()
 	defer it.mu.Unlock()
@@ -203,10 +203,10 @@ func (it *process) reap(at time.Time) Exit {
 	return e
 }
 
-// outputGrace is how long the last output may take to arrive once nobody of the session is left: a daemon may hold the pipe for ever.
+// outputGrace is how long the last output may take to arrive once no process of the session is left: a daemon may hold the pipe without limit.
 const outputGrace = time.Second
 
-// clear returns when nobody of the session is left and all output was passed on.
+// clear returns when no process of the session is left and all output was passed on.
 func (it *process) clear() error {
 	err := sweep(it.pid)
 	it.guard.forget(it.pid)
@@ -223,7 +223,7 @@ func (it *process) closeReaders() {
 	}
 }
 
-// run watches the processes, all of which were started.
+// run watches the processes after all of them were started.
 func (g *Group) run() {
 	var left sync.WaitGroup
 	for _, it := range g.processes {
@@ -232,7 +232,7 @@ func (g *Group) run() {
 			g.program.ended(g, it, e)
 			g.exits <- e
 			if err := it.clear(); err != nil {
-				g.program.options.Log.Error("a process of the program is left", "rank", it.rank, "error", err)
+				g.program.options.Log.Error("a process of the program could not be ended", "rank", it.rank, "error", err)
 			}
 		})
 	}
@@ -244,7 +244,7 @@ func (g *Group) run() {
 	}()
 }
 
-// abandon ends a group that was not started as a whole.
+// abandon ends a group of which not all processes could be started.
 func (g *Group) abandon() {
 	for _, it := range g.processes {
 		it.handedOver()
@@ -318,11 +318,11 @@ func (g *Group) Stop(sig syscall.Signal, grace time.Duration) {
 	select {
 	case <-g.done:
 	case <-time.After(stopLimit):
-		g.program.options.Log.Error("processes of the program do not end after SIGKILL: they may hold a device that does not answer", "pids", g.Pids())
+		g.program.options.Log.Error("processes of the program did not end after SIGKILL: they may hold a device that does not answer", "pids", g.Pids())
 	}
 }
 
-// ended notes what the end of a process teaches.
+// ended passes the end of a process to the fork servers, and keeps the logs if there is an error file.
 func (p *Program) ended(g *Group, it *process, e Exit) {
 	if e.Failure != nil {
 		p.mu.Lock()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// guardian kills the process groups of a program when the agent dies, however it dies. It is a small shell that reads from a pipe whose only
-// write end is the agent's.
+// guardian kills the process groups of a program when the agent dies, for whatever reason. It is a small shell that reads from a pipe whose
+// only write end is the agent's.
 type guardian struct {
 	mu  sync.Mutex
 	cmd *exec.Cmd
@@ -26,7 +26,7 @@ while read -r op id; do
 done
 for i in $all; do kill -9 "-$i"; done 2>/dev/null`
 
-// startGuardian returns an error where there is no shell; a nil guardian does nothing.
+// startGuardian starts a guardian. It returns an error if there is no shell; a nil guardian does nothing.
 func startGuardian() (*guardian, error) {
 	out, in, err := os.Pipe()
 	if err != nil {
@@ -43,10 +43,10 @@ func startGuardian() (*guardian, error) {
 	return &guardian{cmd: cmd, in: in}, nil
 }
 
-// watch sees to it that the process group is killed if the agent dies before forget.
+// watch makes the guardian kill the process group if the agent dies before forget is called.
 func (g *guardian) watch(group int) { g.send('+', group) }
 
-// forget takes a group that is gone from the guard's list: the number may be given to another.
+// forget removes an ended group from the guardian's list: its number may be reused.
 func (g *guardian) forget(group int) { g.send('-', group) }
 
 func (g *guardian) send(op rune, group int) {
@@ -58,7 +58,7 @@ func (g *guardian) send(op rune, group int) {
 	fmt.Fprintf(g.in, "%c %d\n", op, group)
 }
 
-// close ends the guardian, and what it was to watch.
+// close ends the guardian, and the process groups that it watches.
 func (g *guardian) close() {
 	if g == nil {
 		return

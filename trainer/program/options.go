@@ -19,9 +19,9 @@ import (
 type StartMethod int
 
 const (
-	// Fork asks the fork server, and falls back to Exec.
+	// Fork forks processes from the fork server, and falls back to Exec.
 	Fork StartMethod = iota
-	// Exec starts the program anew for each process.
+	// Exec starts the interpreter or program anew for each process.
 	Exec
 )
 
@@ -35,10 +35,10 @@ func (m StartMethod) String() string {
 
 // Options describe a program and how it is run on this node.
 type Options struct {
-	// Command is what the user runs: a Python script or an interpreter with one ("main.py", "python3 main.py", "python3 -m pkg.mod"),
-	// or any other program, which runs as it is.
+	// Command is the user's command: a Python script or an interpreter with one ("main.py", "python3 main.py", "python3 -m pkg.mod"), or
+	// any other program, which runs as it is.
 	Command []string
-	// Module has the first word of Command be the name of a Python module, as torchrun -m.
+	// Module makes the first word of Command the name of a Python module, as torchrun -m does.
 	Module bool
 	// NoPython runs Command as it is, even if its first word looks like a script.
 	NoPython bool
@@ -50,13 +50,13 @@ type Options struct {
 	Env []string
 	// LocalSize is how many processes a Position will have: the fork server is started with the same OMP_NUM_THREADS. 0: not known.
 	LocalSize int
-	// Role is torchrun's, "" is "default".
+	// Role is torchrun's --role; "": "default".
 	Role string
-	// RunID is TORCHELASTIC_RUN_ID, and the beginning of the name of the directory of logs.
+	// RunID is the value of TORCHELASTIC_RUN_ID, and the prefix of the log directory's name.
 	RunID string
-	// MaxRestarts is TORCHELASTIC_MAX_RESTARTS.
+	// MaxRestarts is the value of TORCHELASTIC_MAX_RESTARTS.
 	MaxRestarts int
-	// LogDir is where a directory of logs is made; "": one for temporary files, removed by Close if it holds no error file or log.
+	// LogDir is the directory in which the log directory is made; "": a temporary directory, which Close removes if it holds no error file or log.
 	LogDir string
 	// Redirects are the streams that go to files only.
 	Redirects Streams
@@ -68,22 +68,22 @@ type Options struct {
 	StartMethod StartMethod
 	// Stdout and Stderr are the console; nil: this process's.
 	Stdout, Stderr io.Writer
-	// Log is where the package tells what it does; nil: nowhere.
+	// Log receives the package's messages; nil: none are written.
 	Log *slog.Logger
 
-	learnAfter time.Duration // when the fork server is replaced by one that has imported what the program did; 0: learnAfter
+	learnAfter time.Duration // overrides the constant learnAfter; 0: it does not
 }
 
-// invocation is the program's command line, understood.
+// invocation is the parsed command line of the program.
 type invocation struct {
-	path    string   // executable, found
-	args    []string // all of them, the first being the name as it was given
+	path    string   // path of the executable
+	args    []string // all arguments; the first is the executable's name as given
 	python  bool
-	flags   []string // of the interpreter, without -u
-	script  string   // as it was given, "" for modules and other programs
+	flags   []string // flags of the interpreter, without -u
+	script  string   // script as given; "" for modules and other programs
 	module  string
-	rest    []string // after script or module
-	display string   // what reports call the program
+	rest    []string // arguments after the script or module
+	display string   // name of the program in reports
 }
 
 // Check returns what keeps the program from being started on this machine: a script or an interpreter that is not there.
@@ -176,7 +176,7 @@ func (o *Options) inDir(name string) string {
 	return filepath.Join(o.Dir, name)
 }
 
-// interpreted understands a command line that names the interpreter. What it does not understand runs as it is.
+// interpreted parses a command line that names the interpreter. A command line that it does not recognize runs as it is.
 func interpreted(command []string) *invocation {
 	it := &invocation{args: []string{command[0], "-u"}}
 	for i := 1; i < len(command); i++ {
@@ -211,7 +211,7 @@ func interpreted(command []string) *invocation {
 	return it
 }
 
-// find looks for an executable as a shell in the directory with that PATH would.
+// find looks for an executable as a shell would in the directory dir, with the given PATH.
 func find(name, dir, path string) (string, error) {
 	if strings.ContainsRune(name, filepath.Separator) {
 		full := name
@@ -222,7 +222,7 @@ func find(name, dir, path string) (string, error) {
 			return found, nil
 		}
 		if _, err := os.Stat(full); err == nil {
-			return "", fmt.Errorf("program %s: it is not executable: chmod +x it, or name its interpreter", name)
+			return "", fmt.Errorf("program %s: not executable: chmod +x it, or name its interpreter", name)
 		}
 		return "", fmt.Errorf("program %s: not found in %s: name one that exists there, or its whole path", name, dir)
 	}

@@ -27,13 +27,13 @@ type Program struct {
 	torch   func() torchVersion
 	work    sync.WaitGroup // background work
 
-	ctx      context.Context // until Close
+	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
 	starting sync.Mutex // held during a start
 
 	mu      sync.Mutex
 	groups  map[*Group]bool
-	warned  bool // about OMP_NUM_THREADS
+	warned  bool // the warning about OMP_NUM_THREADS was logged
 	keepLog bool // a process wrote an error file
 }
 
@@ -44,18 +44,18 @@ type Position struct {
 	// FirstRank is the rank of the process with local rank 0; the others follow it.
 	FirstRank int
 	WorldSize int
-	// LocalSize is how many processes of that world are here.
+	// LocalSize is the number of that world's processes on this node.
 	LocalSize int
-	// Locals are the local ranks of those that are started now; nil: all.
+	// Locals are the local ranks that are started now; nil: all.
 	Locals []int
-	// GroupRank is the node's.
+	// GroupRank is the rank of this node.
 	GroupRank      int
 	GroupWorldSize int
-	// Restarts is how many failures were before this start; changes of the world do not count.
+	// Restarts is the number of failures before this start; changes of the world do not count.
 	Restarts   int
 	MasterAddr string
 	MasterPort int
-	// Interface is the network interface for gloo and NCCL, unless the user named one; "": they choose.
+	// Interface is the network interface for gloo and NCCL, unless the user has named one; "": they choose.
 	Interface string
 	// Env adds variables for a process, as os.Environ; nil: none. They win over all others.
 	Env func(local int) []string
@@ -73,7 +73,7 @@ func (p Position) validate() error {
 	return nil
 }
 
-// New validates the options, and starts the fork server in the background where the program can be forked.
+// New validates the options, and starts the fork server in the background if the program can be forked.
 func New(options Options) (*Program, error) {
 	p := &Program{options: options, groups: make(map[*Group]bool)}
 	o := &p.options
@@ -97,9 +97,9 @@ func New(options Options) (*Program, error) {
 	switch {
 	case o.StartMethod == Exec:
 	case !p.command.python:
-		o.Log.Debug("processes are started by exec: the program is no Python script", "program", p.command.display)
+		o.Log.Debug("processes are started by exec: the program is not a Python script", "program", p.command.display)
 	case adopted != nil:
-		o.Log.Debug("processes are started by exec: this process cannot adopt what a fork server makes", "error", adopted)
+		o.Log.Debug("processes are started by exec: this process cannot adopt forked processes", "error", adopted)
 	default:
 		p.server = newForkServers(p)
 		p.server.want(o.base(o.LocalSize))
@@ -133,13 +133,13 @@ func (o *Options) makeLogs() (string, error) {
 	return dir, nil
 }
 
-// Name returns what reports call the program: the script as the user named it.
+// Name returns the name of the program in reports: the script as the user named it.
 func (p *Program) Name() string { return p.command.display }
 
-// LogDir returns the directory of this run: attempt_<n>/<local rank>/ below it has what a process wrote.
+// LogDir returns the log directory of this run. The output of a process is in attempt_<n>/<local rank>/ below it.
 func (p *Program) LogDir() string { return p.logs }
 
-// start runs what starts processes, always on one thread: when the thread that started a process ends, the kernel ends the process.
+// start runs the functions that start processes, all on one thread: when the thread that started a process ends, the kernel ends the process.
 func (p *Program) start(starts <-chan func()) {
 	runtime.LockOSThread()
 	for f := range starts {
@@ -156,7 +156,7 @@ func (p *Program) launch(cmd *exec.Cmd) error {
 
 var errClosed = errors.New("the program is closed")
 
-// Start starts one process for each local rank. A Group that was started before goes on; its owner stops it first.
+// Start starts one process for each local rank. It does not stop a Group that was started before: its owner does.
 func (p *Program) Start(ctx context.Context, position Position) (*Group, error) {
 	if err := position.validate(); err != nil {
 		return nil, err
@@ -185,10 +185,10 @@ func (p *Program) Start(ctx context.Context, position Position) (*Group, error) 
 	return g, nil
 }
 
-// Ready returns when processes can be started at once: a fork server has imported torch, or there will be none. It returns early at the end of ctx.
+// Ready returns when processes can be started at once: a fork server has imported torch, or there will be none. It returns early when ctx ends.
 func (p *Program) Ready(ctx context.Context) {
 	if p.server != nil {
-		p.server.ready(ctx, p.options.base(p.options.LocalSize)) // Start finds the reason why there is none
+		p.server.ready(ctx, p.options.base(p.options.LocalSize)) // an error is handled by Start
 	}
 }
 
@@ -241,13 +241,13 @@ func (p *Program) forget(g *Group) {
 	delete(p.groups, g)
 }
 
-// Close kills what still runs, and ends the fork server. It returns when all of it is gone.
+// Close kills the remaining processes, and ends the fork server. It returns when all have ended.
 func (p *Program) Close() {
 	p.cancel()
 	p.starting.Lock()
 	defer p.starting.Unlock()
 	if p.starts == nil {
-		return // it was closed before
+		return // closed already
 	}
 	p.mu.Lock()
 	var groups []*Group
@@ -270,7 +270,7 @@ func (p *Program) Close() {
 	}
 }
 
-// attempt returns the directory of one start's logs of one local rank.
+// attempt returns the log directory of one start of one local rank.
 func (p *Program) attempt(restarts, local int) string {
 	return filepath.Join(p.logs, "attempt_"+strconv.Itoa(restarts), strconv.Itoa(local))
 }

@@ -22,7 +22,7 @@ func waitEnd(pid int) {
 	}
 }
 
-// reap takes the status of a child that has ended.
+// reap returns the status of a child that has ended, and releases its pid.
 func reap(pid int) (code, signal int) {
 	var status syscall.WaitStatus
 	for {
@@ -30,7 +30,7 @@ func reap(pid int) (code, signal int) {
 		switch {
 		case errors.Is(err, syscall.EINTR):
 			continue
-		case err != nil: // it was no child of this process: nobody can know how it ended
+		case err != nil: // it was not a child of this process: its status cannot be known
 			return 1, 0
 		case status.Signaled():
 			return -int(status.Signal()), int(status.Signal())
@@ -42,8 +42,8 @@ func reap(pid int) (code, signal int) {
 // sweepLimit is how long sweep waits for processes that were killed: those in a system call that cannot be interrupted may stay.
 const sweepLimit = 10 * time.Second
 
-// sweep kills what is left of the session whose leader has ended and was reaped, and returns when nothing is. It reaps what has become a child
-// of this process.
+// sweep kills the remaining processes of a session whose leader has ended and was reaped, and returns when none is left. It reaps those
+// that have become children of this process.
 func sweep(session int) error {
 	pause := time.Millisecond
 	for deadline := time.Now().Add(sweepLimit); ; time.Sleep(pause) {
@@ -55,7 +55,7 @@ func sweep(session int) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v of session %d do not end %v after SIGKILL: they may hold a device or a file system that does not answer",
+			return fmt.Errorf("processes %v of session %d are still running %v after SIGKILL: they may hold a device or a file system that does not answer",
 				left, session, sweepLimit)
 		}
 		pause = min(2*pause, 50*time.Millisecond)
@@ -94,7 +94,7 @@ func members(session int) []int {
 
 // parseStat takes state, parent and session from the text of /proc/<pid>/stat.
 func parseStat(text []byte) (state byte, parent, session int, ok bool) {
-	i := bytes.LastIndexByte(text, ')') // the command's name may have spaces and brackets
+	i := bytes.LastIndexByte(text, ')') // the command's name may contain spaces and brackets
 	if i < 0 {
 		return 0, 0, 0, false
 	}

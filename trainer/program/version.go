@@ -14,7 +14,7 @@ v={}
 exec(open(os.path.join(importlib.util.find_spec("torch").submodule_search_locations[0],"version.py")).read(),v)
 print(v["__version__"])`
 
-// versionLimit is for an interpreter from a slow image.
+// versionLimit is the time limit of the probe, enough for an interpreter from a slow image.
 const versionLimit = time.Minute
 
 // torchVersion is the version of PyTorch; the zero value: not known.
@@ -22,7 +22,7 @@ type torchVersion struct{ major, minor int }
 
 var versionText = regexp.MustCompile(`^(\d+)\.(\d+)`)
 
-// probeTorch asks the program's interpreter for its version of torch. A program that is no Python script may have any.
+// probeTorch asks the program's interpreter for its version of torch. For a program that is not a Python script the version is unknown.
 func (p *Program) probeTorch() torchVersion {
 	if !p.command.python {
 		return torchVersion{}
@@ -46,7 +46,7 @@ func parseTorchVersion(text string) (v torchVersion) {
 	return v
 }
 
-// handling is the names of the variable that has NCCL's errors handled: PyTorch 2.2 and later warn if the older one is set.
+// handling returns the names of the variable that enables the handling of NCCL's errors: PyTorch 2.2 and later warn if the older one is set.
 func (v torchVersion) handling() []string {
 	const older, newer = "NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 	switch {

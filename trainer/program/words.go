@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// wordsKept is how much of the end of a standard error is looked at.
+	// wordsKept is how many bytes of the end of a standard error are kept.
 	wordsKept = 16 << 10
-	// wordsMost is how many characters of it are told.
+	// wordsMost is how many characters of it are reported at most.
 	wordsMost = 240
-	// wordsLimit is how long the last words of a process that has ended may take to arrive: something that it started may hold the pipe.
+	// wordsLimit is how long the last output of an ended process may take to arrive: a process that it has started may hold the pipe.
 	wordsLimit = 100 * time.Millisecond
 )
 
 // words keeps the end of what a process writes to its standard error.
 type words struct {
-	file  string        // has it; "": it is copied to here
+	file  string        // file with the standard error; "": it is copied to this buffer
 	ended chan struct{} // closed when nothing more comes
 
 	mu   sync.Mutex
@@ -77,16 +77,16 @@ func endOf(path string) string {
 }
 
 var (
-	// ranked is what PyTorch 2.x puts before each line of an exception.
+	// ranked matches the prefix that PyTorch 2.x puts before each line of an exception.
 	ranked = regexp.MustCompile(`(?m)^\[rank\d+\]: ?`)
 	colour = regexp.MustCompile("\x1b\\[[0-9;:]*m")
 )
 
-// traceback is the first line of Python's.
+// traceback is the first line of a traceback of Python.
 const traceback = "Traceback (most recent call last):"
 
-// lastWords returns what a standard error says of a failure, on one line: the exception of Python's last traceback, else the last line that
-// is not empty. What is no text is escaped.
+// lastWords returns in one line what a standard error says of a failure: the exception of Python's last traceback, otherwise the last line
+// that is not empty. Control characters are escaped.
 func lastWords(text string) string {
 	text = ranked.ReplaceAllString(colour.ReplaceAllString(text, ""), "")
 	lines := slices.DeleteFunc(strings.Split(text, "\n"), func(line string) bool { return strings.TrimSpace(line) == "" })

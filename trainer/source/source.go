@@ -1,4 +1,4 @@
-// Package source reads where a user's program comes from, as the first words of a command name it.
+// Package source parses the location of a user's program from the first words of a command.
 //
 //	main.py --epochs=2                       a file of this machine, or a command on PATH: taken as it is
 //	s3://bucket/main.py --epochs=2           an object of Amazon S3, or of a store that speaks its protocol
@@ -60,7 +60,7 @@ const (
 	Zip     Archive = "zip"
 )
 
-// Error is why a command names no program.
+// Error says why a command does not name a program.
 type Error struct {
 	Location string // as [Shown] has it; "" if there is none
 	Reason   error
@@ -75,7 +75,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Reason }
 
-// ErrTwoChecksums says that a program has two.
+// ErrTwoChecksums is returned for a program with two different checksums.
 var ErrTwoChecksums = errors.New("differs from the checksum that was given beside it; leave one of them out")
 
 const expected = "expected a path, s3://BUCKET/FILE, gs://BUCKET/FILE or https://HOST/FILE"
@@ -85,7 +85,7 @@ const mark = "#sha256="
 // Parse reads a command. sha256 is the checksum that was given beside it, as by --program_sha256; "" if none was.
 func Parse(command []string, sha256 string) (Program, error) {
 	if len(command) == 0 || command[0] == "" {
-		return Program{}, &Error{"", errors.New("it is missing; " + expected)}
+		return Program{}, &Error{"", errors.New("none given; " + expected)}
 	}
 	location, sum, marked := strings.Cut(command[0], mark)
 	p := Program{Kind: Local, Location: location, Args: command[1:]}
@@ -127,15 +127,15 @@ func Parse(command []string, sha256 string) (Program, error) {
 			return fail("no host; %s", expected)
 		}
 		if u.User != nil {
-			return fail("it has a user's name in it; expected an address that needs none, or one that was signed")
+			return fail("the address contains a user name; expected one without, or a signed one")
 		}
 	case scheme == "http":
-		return fail("http:// would let anybody on the way change the program; expected https://")
+		return fail("http:// would let anyone on the way change the program; expected https://")
 	default:
 		return fail("unknown kind of place %q; %s", scheme, expected)
 	}
 	if strings.Contains(location, "#") {
-		return fail("a # in it; expected %s and a checksum after it, or %%23 for the character", mark)
+		return fail("unexpected text after #; expected %s and a checksum, or %%23 for the character", mark)
 	}
 	p.Name = path.Base(u.Path)
 	if u.Path == "" || strings.HasSuffix(u.Path, "/") || !local(strings.TrimPrefix(u.Path, "/")) {
@@ -144,13 +144,13 @@ func Parse(command []string, sha256 string) (Program, error) {
 	return p.withScript()
 }
 
-// withScript takes the script of an archive from the arguments.
+// withScript returns the program of an archive with its script, which is the first argument.
 func (p Program) withScript() (Program, error) {
 	if p.Archive = archiveOf(p.Name); p.Archive == Single {
 		return p, nil
 	}
 	if len(p.Args) == 0 {
-		return Program{}, &Error{p.String(), fmt.Errorf("it is an archive; expected the path of the script in it next, as: %s main.py", p)}
+		return Program{}, &Error{p.String(), fmt.Errorf("an archive without a script; expected the path of the script in it as the next argument: %s main.py", p)}
 	}
 	p.Script, p.Args = path.Clean(p.Args[0]), p.Args[1:]
 	if p.Script == "." || !local(p.Script) {
@@ -179,7 +179,7 @@ func Shown(location string) string {
 	return scheme + "://" + host
 }
 
-// Credential returns the name of a parameter in a URL that lets whoever has the URL in, as that of one which was signed; "" if there is none.
+// Credential returns the name of a URL parameter that grants access to anyone who has the URL, as in a signed URL; "" if there is none.
 func Credential(location string) string {
 	_, query, _ := strings.Cut(location, "?")
 	query, _, _ = strings.Cut(query, "#")
@@ -196,7 +196,7 @@ func Credential(location string) string {
 	return ""
 }
 
-// secrets are in the names of parameters that are some: X-Amz-Signature, X-Goog-Signature, access_token, api_key.
+// secrets are parts of the names of secret parameters: X-Amz-Signature, X-Goog-Signature, access_token, api_key.
 var secrets = []string{"signature", "token", "secret", "password", "api_key", "apikey", "credential"}
 
 func archiveOf(name string) Archive {
@@ -231,7 +231,7 @@ func loopback(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// Secure reports whether a program may come from a URL: by https, or by http from this machine. Redirects are to be asked, too.
+// Secure reports whether a program may come from a URL: by https, or by http from this machine. Check the targets of redirects, too.
 func Secure(u *url.URL) bool {
 	return u.Scheme == "https" || u.Scheme == "http" && loopback(u.Hostname())
 }

@@ -41,15 +41,15 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for command, want := range map[string]string{
-		"":                                 "program: it is missing; expected a path, s3://BUCKET/FILE",
+		"":                                 "program: none given; expected a path, s3://BUCKET/FILE",
 		"#sha256=" + sum:                   "it is empty",
 		"main.py#sha256=12":                "64 hexadecimal digits",
 		"ftp://h/main.py":                  `program ftp://h/main.py: unknown kind of place "ftp"`,
-		"http://example.org/main.py":       "http:// would let anybody on the way change the program; expected https://",
+		"http://example.org/main.py":       "http:// would let anyone on the way change the program; expected https://",
 		"http://127.0.0.1.example.org/m":   "expected https://",
 		"http://localhost.example.org/m":   "expected https://",
 		"https:///main.py":                 "no host",
-		"https://user:secret@h/main.py":    "a user's name in it",
+		"https://user:secret@h/main.py":    "contains a user name",
 		"s3://user:secret@b/main.py":       "no bucket",
 		"s3://b:9000/main.py":              "goes into ?endpoint=",
 		"s3:///main.py":                    "no bucket",
@@ -60,7 +60,7 @@ func TestParseErrors(t *testing.T) {
 		"https://h/..":                     "no file is named",
 		"https://h/a%2f..":                 "no file is named",
 		"https://h/x%5c..%5cy":             "no file is named",
-		"https://h/main.py#main":           "a # in it; expected #sha256=",
+		"https://h/main.py#main":           "unexpected text after #; expected #sha256=",
 		"https://h/%zz?key=secret":         "no URL",
 		"s3://b/k.tar.gz":                  "it is an archive; expected the path of the script in it next, as: s3://b/k.tar.gz main.py",
 		"s3://b/k.zip ../main.py":          `the script "../main.py" is not in the archive`,

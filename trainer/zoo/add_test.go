@@ -28,7 +28,7 @@ func TestAdd(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error of wrong models")
 	}
-	for _, want := range []string{"model 1 of 3 is nil", `"mnist.mnist_mlp.custom_model" is there twice`, `"p.n.c" has no New`, `"p.n.c" has no Feed`, "no Metrics"} {
+	for _, want := range []string{"model 1 of 3 is nil", `"mnist.mnist_mlp.custom_model" is given twice`, `"p.n.c" has no New`, `"p.n.c" has no Feed`, "no Metrics"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q in it", err, want)
 		}

@@ -27,21 +27,21 @@ var cifar10ResNet20 = &Model{
 	Loss: func(t *nn.Tape, outputs *nn.Tensor, b *Batch) *nn.Tensor {
 		return t.SoftmaxCrossEntropy(outputs, b.Labels)
 	},
-	// Momentum needs one slot where Adam needs two, so that a newcomer has half of it to copy, and how its rate
-	// follows the number of workers is known: --scale_learning_rate multiplies it.
+	// Momentum needs one slot where Adam needs two, so a newcomer has less to copy, and it is known how its rate should follow the number
+	// of workers: --scale_learning_rate multiplies it.
 	Optimizer: func() optim.Config {
 		return optim.Config{Name: optim.Momentum, LearningRate: resNetRate, Momentum: 0.9}
 	},
 	LearningRate: resNetSchedule,
-	// Pixels of all three colours get a mean of about 0 and a variance of about 1.
+	// Pixels of all three colours get a mean of about 0, and a variance of about 1.
 	Feed:    pictures{shape: [3]int{32, 32, 3}, classes: 10, scale: 1. / 64, shift: -121. / 64}.feed,
 	Metrics: func() []Metric { return []Metric{Accuracy(), Loss()} },
 }
 
 const resNetRate = 0.05 // the paper's 0.1 is for minibatches of 128
 
-// resNetSchedule divides the rate by 10 after as many records as the paper does, twice, as if there had always been so
-// many workers with minibatches of 64. It does not multiply the rate: that is --scale_learning_rate's.
+// resNetSchedule divides the rate by 10 twice, after as many records as in the paper, computed as if there had always been this number of
+// workers with minibatches of 64. It does not multiply the rate by their number: --scale_learning_rate does.
 func resNetSchedule(version int64, workers int) float64 {
 	switch minibatches := version * int64(max(workers, 1)); {
 	case minibatches < 64_000:

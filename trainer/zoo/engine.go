@@ -16,7 +16,7 @@ type Engine struct {
 	tape    *nn.Tape
 	metrics []Metric
 
-	// Of the pass that runs. The functions are made once, so that a pass allocates nothing.
+	// The batch of the current pass, and functions that are made once, so that a pass allocates nothing.
 	batch   *Batch
 	loss    *nn.Tensor
 	outputs *nn.Tensor
@@ -67,28 +67,27 @@ func (m *Model) Initial(seed uint64) (param.Layout, []float32, error) {
 	return params.Layout, params.Values, nil
 }
 
-// Layout is what the flat arrays hold.
+// Layout returns what the flat arrays hold.
 func (e *Engine) Layout() param.Layout { return e.params.Layout }
 
-// Values is the engine's own parameters, flat; what is written there is what the next step uses.
+// Values returns the engine's own parameters, flat; the next step uses what is written there.
 func (e *Engine) Values() []float32 { return e.params.Values }
 
-// Grads is what the last Step found, flat.
+// Grads returns the gradients of the last Step, flat.
 func (e *Engine) Grads() []float32 { return e.params.Grads }
 
 // Use makes Step, Evaluate and Predict compute with values, which are laid out like Values, in place of the engine's
-// own, until nil gives those back: to evaluate a snapshot. It copies nothing. Another length than that of Values panics.
+// own, for example to evaluate a snapshot; nil: with its own again. It copies nothing. Another length than that of Values panics.
 func (e *Engine) Use(values []float32) { e.params.Use(values) }
 
 // OnGrads makes every Step tell f which stretches [lo, hi) of Grads are final, state included, while it still computes
 // others. Step calls f on its own goroutine. The stretches do not overlap, cover all of Grads when
 // Step returns, come mostly from the end to the beginning, and are the same for the same model whatever
-// the number of threads. A Step that fails has told nothing. Nil: Step tells nobody.
+// the number of threads. A Step that fails has not called f. Nil: no call.
 func (e *Engine) OnGrads(f func(lo, hi int)) { e.tape.OnGrads(f) }
 
-// SetNoise chooses the noise of dropout: that of the next Step is a function of seed alone, whatever was computed
-// before, and each further Step has another. Calling it before every Step costs nothing. The workers of one job,
-// which have the model's seed in common, are given different ones.
+// SetNoise seeds the noise of dropout: that of the next Step depends on seed alone, and each further Step has another. Calling it before
+// every Step costs nothing. The workers of a job have the model's seed in common, but are given different seeds of noise.
 func (e *Engine) SetNoise(seed uint64) { e.tape.SetNoise(seed) }
 
 // Step computes the loss of a batch of any size, and the gradients.
@@ -129,7 +128,7 @@ func (e *Engine) Predict(b *Batch) (nn.Array, error) {
 
 func (e *Engine) pass(training bool, b *Batch, f func(*nn.Tape)) error {
 	if len(b.Inputs) == 0 || len(b.Inputs[0].Shape) == 0 || b.Inputs[0].Shape[0] != b.Size {
-		return errors.New("batch: its size is not that of its inputs")
+		return errors.New("batch: Size differs from the first dimension of an input")
 	}
 	e.batch = b
 	return e.tape.Pass(training, b.Inputs, f)

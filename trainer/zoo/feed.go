@@ -66,5 +66,5 @@ func (p pictures) pixels(dst []float32, features example.Features) error {
 	return nil
 }
 
-// digitPictures are those of MNIST, in grey; pixels become 0 to 1.
+// digitPictures reads the images of MNIST, in grey; pixels become 0 to 1.
 var digitPictures = pictures{shape: [3]int{28, 28, 1}, classes: 10, scale: 1. / 255}

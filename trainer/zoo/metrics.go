@@ -7,7 +7,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn"
 )
 
-// Accuracy is how many of the examples have their largest output at their label.
+// Accuracy returns the metric of how many of the examples have their largest output at their label.
 func Accuracy() Metric {
 	return Metric{Name: "accuracy", Size: 2, Result: ratio, Update: each(func(logits []float32, label int) float64 {
 		best := 0
@@ -23,12 +23,12 @@ func Accuracy() Metric {
 	})}
 }
 
-// Loss is the mean softmax cross-entropy of logits.
+// Loss returns the metric of the mean softmax cross-entropy of logits.
 func Loss() Metric {
 	return Metric{Name: "loss", Size: 2, Result: ratio, Update: each(nn.CrossEntropy)}
 }
 
-// each sums f over the examples of a batch whose outputs are logits: the state is the sum and the number of examples.
+// each returns an Update that sums f over the examples of a batch whose outputs are logits: the state is the sum and the number of examples.
 func each(f func(logits []float32, label int) float64) func([]float64, nn.Array, *Batch) error {
 	return func(state []float64, outputs nn.Array, b *Batch) error {
 		if len(outputs.Shape) != 2 || outputs.Shape[0] != len(b.Labels) {

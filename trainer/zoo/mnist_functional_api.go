@@ -32,8 +32,8 @@ var mnistFunctional = &Model{
 	Processor: Classes(),
 }
 
-// digitsOptimizer: the last layer sums 9216 features of variance 1, so that SGD with a rate that
-// the convolutions learn with overshoots there, the more so with several workers' gradients under way.
+// digitsOptimizer returns Adam: the last layer sums 9216 features of variance 1, so SGD with a rate at which the convolutions learn
+// overshoots there, even more with the delayed gradients of several workers.
 func digitsOptimizer() optim.Config {
 	return optim.Config{Name: optim.Adam, LearningRate: 0.0003}
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// Outputs is the processor that writes all outputs of a record, as output_0, output_1 and so on, in as many digits as they need.
+// Outputs returns the processor that writes all outputs of a record, as output_0, output_1 and so on, with as many digits as they need.
 func Outputs() *Processor {
 	return &Processor{
 		Header: func(outputs int) []string {
@@ -26,13 +26,13 @@ func Outputs() *Processor {
 	}
 }
 
-// Classes is the processor of a classifier whose outputs are logits: the class of the largest one, and its probability.
+// Classes returns the processor of a classifier whose outputs are logits: it writes the class of the largest one, and its probability.
 func Classes() *Processor {
 	return &Processor{
 		Header: func(int) []string { return []string{"class", "probability"} },
 		Row: func(fields []string, logits []float32, _ []byte) ([]string, error) {
 			if len(logits) == 0 {
-				return nil, errors.New("there are no logits")
+				return nil, errors.New("the model has no outputs")
 			}
 			best, sum := 0, 0.0
 			for i, v := range logits {

@@ -1,4 +1,4 @@
-// Package zoo holds the built-in models and runs any model that is written like them, the user's own among them.
+// Package zoo holds the built-in models and runs any model that is written like them, including the user's own.
 //
 // A [Model] is ElasticDL's model contract in Go: what a module of the model zoo
 // defines in Python as custom_model, loss, optimizer, feed and eval_metrics_fn
@@ -26,7 +26,7 @@ const (
 	Prediction
 )
 
-// Model is what a user writes.
+// Model describes a model; users write their own.
 type Model struct {
 	Package string // "mnist"
 	Name    string // "mnist_functional_api"
@@ -34,37 +34,37 @@ type Model struct {
 
 	// New declares the parameters and returns the forward pass.
 	New func(b *nn.Builder) nn.Module
-	// Loss is the mean loss over the batch, a scalar.
+	// Loss returns the mean loss over the batch, a scalar.
 	Loss func(t *nn.Tape, outputs *nn.Tensor, b *Batch) *nn.Tensor
-	// Optimizer says how the parameter server applies gradients.
+	// Optimizer returns how gradients are applied.
 	Optimizer func() optim.Config
 	// Feed turns records into b, reusing its memory. An error names the index of the record in records.
 	Feed func(mode Mode, records [][]byte, b *Batch) error
 	// Metrics are what an evaluation measures, always in the same order.
 	Metrics func() []Metric
-	// LearningRate is the rate of the update that follows a version of the model; nil means the optimizer's.
-	// workers is whose gradients one update averages: in a ring those of all that it has at the time, with
-	// synchronous parameter servers --grads_to_wait, with asynchronous ones 1.
+	// LearningRate returns the rate of the update that follows a version of the model; nil means the optimizer's. workers is the number of
+	// workers whose gradients one update averages: in a ring its current size, with synchronous parameter servers --grads_to_wait, with
+	// asynchronous ones 1.
 	LearningRate func(version int64, workers int) float64
-	// Processor says what elasticdl predict writes of the outputs; nil: all of them, as [Outputs] does. It is ElasticDL's
+	// Processor makes what elasticdl predict writes of the outputs; nil: all of them, as [Outputs] does. It is ElasticDL's
 	// PredictionOutputsProcessor.
 	Processor *Processor
 }
 
-// Processor makes a row of a CSV file of what a model puts out for a record. What it makes follows from its arguments alone: a record whose
-// worker was lost is processed again, and its row is then written in place of the other one.
+// Processor makes a row of a CSV file from the outputs of a model for a record. The row must depend on the arguments alone: a record whose
+// worker was lost is processed again, and the new row replaces the old one.
 type Processor struct {
-	// Header returns the names of the fields, of a model that puts out so many numbers for a record; nil: the file has no header.
+	// Header returns the names of the fields, given how many numbers the model puts out for a record; nil: the file has no header.
 	Header func(outputs int) []string
 	// Row appends the fields of a record's row to fields. The outputs are valid until it returns; the record is as it was read, and must
 	// not be changed.
 	Row func(fields []string, outputs []float32, record []byte) ([]string, error)
 }
 
-// Def is the model's --model_def.
+// Def returns the model's --model_def.
 func (m *Model) Def() string { return m.Package + "." + m.Name + "." + m.Class }
 
-// Batch is some records as arrays.
+// Batch holds records as arrays.
 type Batch struct {
 	Size   int
 	Inputs []nn.Array // the first dimension of each is Size
@@ -98,15 +98,15 @@ type Metric struct {
 	Result func(state []float64) float64                           // NaN if there is nothing in the state
 }
 
-// models are the built-in ones, in the order in which Names lists them; added those of the user, who has added them
-// before anything else began.
+// models are the built-in models, in the order in which Names lists them; added are the user's, which [Add] sets before anything else
+// begins.
 var (
 	models = []*Model{mnistFunctional, mnistSubclass, mnistMLP, cifar10ResNet20}
 	added  []*Model
 )
 
-// Add makes the user's own models known to Lookup, before the built-in ones of the same name. It is for the begin of
-// main, and says all that is wrong with them.
+// Add makes the user's own models known to Lookup, with precedence over built-in ones of the same name. Call it at the beginning of main.
+// Its error names everything that is wrong with them.
 func Add(user ...*Model) error {
 	var problems []error
 	for i, m := range user {
@@ -118,14 +118,14 @@ func Add(user ...*Model) error {
 			problems = append(problems, fmt.Errorf("model %q has no %s", m.Def(), missing))
 		}
 		if slices.ContainsFunc(added, func(other *Model) bool { return other.Def() == m.Def() }) {
-			problems = append(problems, fmt.Errorf("model %q is there twice", m.Def()))
+			problems = append(problems, fmt.Errorf("model %q is given twice", m.Def()))
 		}
 		added = append(added, m)
 	}
 	return errors.Join(problems...)
 }
 
-// missing are the fields that a model needs and does not have.
+// missing returns the names of required fields that a model lacks.
 func (m *Model) missing() []string {
 	var names []string
 	for _, f := range []struct {
@@ -142,7 +142,7 @@ func (m *Model) missing() []string {
 	return names
 }
 
-// all models, the user's first.
+// all returns all models, the user's first.
 func all() []*Model { return slices.Concat(added, models) }
 
 // Lookup finds a model by its --model_def, as
@@ -162,7 +162,7 @@ func Lookup(modelDef string) (*Model, error) {
 func Names() []string {
 	var names []string
 	for _, m := range all() {
-		if !slices.Contains(names, m.Def()) { // a built-in one behind the user's
+		if !slices.Contains(names, m.Def()) { // a built-in model may be hidden by the user's
 			names = append(names, m.Def())
 		}
 	}

@@ -269,8 +269,8 @@ func TestEngineErrors(t *testing.T) {
 		{func(b *Batch) { b.Labels[1] = 10 }, "example 1 has label 10"},
 		{func(b *Batch) { b.Labels = b.Labels[:1] }, "1 labels for 2 examples"},
 		{func(b *Batch) { b.Inputs[0].Shape = []int{2, 783}; b.Inputs[0].Data = b.Inputs[0].Data[:2*783] }, "want 784"},
-		{func(b *Batch) { b.Size = 3 }, "its size"},
-		{func(b *Batch) { b.Inputs = nil }, "its size"},
+		{func(b *Batch) { b.Size = 3 }, "Size differs"},
+		{func(b *Batch) { b.Inputs = nil }, "Size differs"},
 		{func(b *Batch) { b.Reset(0, 28, 28, 1) }, "input 0 has shape [0 28 28 1]"},
 	} {
 		bad := split(b, 2)[0]

@@ -71,7 +71,7 @@ func (z *zooInit) check() error {
 	if z.zoo == "" {
 		problems = append(problems, errors.New("--model_zoo: expected a directory"))
 	} else if info, err := os.Stat(z.zoo); err == nil && !info.IsDir() {
-		problems = append(problems, fmt.Errorf("--model_zoo=%s: expected a directory, and this is a file", z.zoo))
+		problems = append(problems, fmt.Errorf("--model_zoo=%s: expected a directory, found a file", z.zoo))
 	}
 	if z.base != "" {
 		if err := image.CheckReference(z.base); err != nil {

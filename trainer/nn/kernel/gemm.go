@@ -2,7 +2,7 @@ package kernel
 
 import "fmt"
 
-// Init says what C holds before the products are added.
+// Init is what C holds before the products are added.
 type Init int
 
 const (

@@ -8,10 +8,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/nn/kernel/avx"
 )
 
-// laneMask has the mask of the first n of 8 lanes at 8-n.
+// laneMask contains the mask of the first n of 8 lanes at index 8-n.
 var laneMask = [16]int32{-1, -1, -1, -1, -1, -1, -1, -1}
 
-// width is what the tile kernels of a set can do.
+// width describes the tile kernels of a set.
 type width struct {
 	wide     bool // AVX-512
 	lanes    int
@@ -47,7 +47,7 @@ func (g *GemmArgs) packs(w *width) bool {
 		(steps*g.N > cache && tiles > 1 || steps <= chunk && g.BRow >= 128 && tiles >= 16)
 }
 
-// tile returns what all tiles of g have in common.
+// tile returns the fields that all tiles of g have in common.
 func (g *GemmArgs) tile() avx.Tile {
 	t := avx.Tile{
 		Init: int(g.Init), K: g.K, Segs: g.Segs,
@@ -129,7 +129,7 @@ func (g *GemmArgs) packed(w *width) {
 	}
 }
 
-// cut is where part p of parts of k steps begins: a multiple of 16, for short's sake.
+// cut returns where part p of parts of k steps begins: a multiple of 16, as short needs it.
 func cut(k, p, parts int) int {
 	if p == parts {
 		return k

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// set is one implementation of everything. The slices that its functions get
-// have been checked.
+// set is one implementation of all functions. They get slices whose lengths are checked.
 type set struct {
 	name           string
 	gemm           func(g GemmArgs)
@@ -58,7 +57,7 @@ func choose(name string) (*set, error) {
 			return s, nil
 		}
 	}
-	return nil, fmt.Errorf("no kernels %q on this processor: it runs %s", name, strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("%q is not available on this processor; expected one of %s", name, strings.Join(Names(), ", "))
 }
 
 // Name returns the name of the set in use.
@@ -106,6 +105,6 @@ func check(function, slice string, got, want int) {
 // checkRows panics unless n is a number of rows of columns elements.
 func checkRows(function string, n, columns int) {
 	if columns == 0 && n > 0 || columns > 0 && n%columns != 0 {
-		panic(fmt.Sprintf("kernel.%s: %d elements are no rows of %d", function, n, columns))
+		panic(fmt.Sprintf("kernel.%s: %d elements are not a multiple of %d columns", function, n, columns))
 	}
 }

@@ -26,7 +26,7 @@ func Sum(dst, x, z []float32, relu bool) {
 	active.sum(dst[:len(x)], x, z[:len(x)], floor(relu))
 }
 
-// floor is below what a result becomes it.
+// floor returns the lower bound of results: 0 if relu, otherwise -Inf.
 func floor(relu bool) float32 {
 	if relu {
 		return 0
@@ -112,7 +112,7 @@ func MaxPool2x2Grad(dtop, dbottom, dy []float32, index []uint8, channels int) {
 // depends on offset+i only, so any stretch can be done alone. dst may be x.
 func Dropout(dst, x []float32, seed uint64, offset, threshold uint32, scale float32) {
 	check("Dropout", "dst", len(dst), len(x))
-	// One round of splitmix64, so that seeds which differ little give unrelated masks.
+	// One round of splitmix64, so that similar seeds give unrelated masks.
 	seed += 0x9e3779b97f4a7c15
 	seed = (seed ^ seed>>30) * 0xbf58476d1ce4e5b9
 	seed = (seed ^ seed>>27) * 0x94d049bb133111eb

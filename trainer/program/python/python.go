@@ -1,7 +1,7 @@
 // Package python holds the Python package elasticdl, and elasticai_api with ElasticDL's names, for the scripts of a job.
 //
-// They are part of the binary, so an image with Python and torch needs nothing installed: an agent unpacks them and puts
-// the directory on PYTHONPATH. PROTOCOL.md says what they and the agent tell each other.
+// They are part of the binary, so an image with Python and torch needs no installation: an agent unpacks them and puts
+// the directory on PYTHONPATH. PROTOCOL.md defines the messages between them and the agent.
 package python
 
 import (

@@ -95,7 +95,7 @@ func install(p source.Program, file, whole, to string) (path string, err error) 
 	if err != nil {
 		return "", fmt.Errorf("fetch %s: %w", p, err)
 	}
-	// The directory of another who was faster is the same. One that is not complete has been left by nobody here.
+	// A directory that another process made meanwhile has the same content. Directories are renamed when complete, so an incomplete one is not of this package.
 	if err = os.Rename(whole, to); err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("fetch %s: %w", p, err)
 	}
@@ -114,13 +114,13 @@ func found(p source.Program, dir string) (string, error) {
 	path := filepath.Join(dir, filepath.FromSlash(name))
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("no %s in it; expected the path of the script in the archive, from its top", name)
+		return "", fmt.Errorf("no %s in the archive; expected the path of the script from the archive's top", name)
 	}
 	if err != nil {
 		return "", err
 	}
 	if !info.Mode().IsRegular() {
-		return "", fmt.Errorf("%s is no file; expected a script", name)
+		return "", fmt.Errorf("%s is not a file; expected a script", name)
 	}
 	if mode := info.Mode().Perm(); mode&0o100 == 0 {
 		return path, os.Chmod(path, mode|0o111&(mode>>2)|0o100)
@@ -143,7 +143,7 @@ func checkLocal(p source.Program) error {
 }
 
 func mismatch(what, sum, want string) error {
-	return fmt.Errorf("%s: sha256 %s, expected %s: it is not the program that was meant; correct it, or the checksum", what, sum, want)
+	return fmt.Errorf("%s: sha256 %s, expected %s: correct the address or the checksum", what, sum, want)
 }
 
 func sumOf(path string) (string, error) {
@@ -174,7 +174,7 @@ func (o Options) object(ctx context.Context, p source.Program, to string) error 
 	}
 	from, size, closer, err := files.Open(name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return errors.New("there is no such object; expected the bucket, a slash and the object's whole name")
+		return errors.New("no such object; expected the bucket, a slash and the object's whole name")
 	}
 	if err != nil {
 		return err
@@ -214,10 +214,10 @@ func (o Options) web(ctx context.Context, p source.Program, to string) error {
 	}
 	client.CheckRedirect = func(r *http.Request, via []*http.Request) error {
 		if !source.Secure(r.URL) {
-			return fmt.Errorf("%w: it leads to %s, over http:// anybody on the way could change the program", download.ErrRefused, source.Shown(r.URL.String()))
+			return fmt.Errorf("%w: redirected to %s; expected https://, as http:// would let anyone on the way change the program", download.ErrRefused, source.Shown(r.URL.String()))
 		}
 		if len(via) >= 10 {
-			return fmt.Errorf("%w: it leads from address to address, 10 times", download.ErrRefused)
+			return fmt.Errorf("%w: more than 10 redirects", download.ErrRefused)
 		}
 		return nil
 	}
@@ -228,7 +228,7 @@ func (o Options) web(ctx context.Context, p source.Program, to string) error {
 		case http.StatusNotFound, http.StatusGone:
 			return fmt.Errorf("%w; correct the address", err)
 		case http.StatusUnauthorized, http.StatusForbidden:
-			return fmt.Errorf("%w; expected an address that anybody may read, or one that was signed and has not expired", err)
+			return fmt.Errorf("%w; expected a public address, or a signed one that has not expired", err)
 		}
 	}
 	return err

@@ -201,10 +201,10 @@ func TestArchives(t *testing.T) {
 		}
 		only(t, filepath.Join(top, "lib"), "a.py", "empty", "run.sh")
 		only(t, dir, sum(b))
-		if _, err := get(t, dir, Options{}, address+"/"+name, "lib/nothing.py"); err == nil || !strings.Contains(err.Error(), "no lib/nothing.py in it") {
+		if _, err := get(t, dir, Options{}, address+"/"+name, "lib/nothing.py"); err == nil || !strings.Contains(err.Error(), "no lib/nothing.py in the archive") {
 			t.Errorf("%s: error %v", name, err)
 		}
-		if _, err := get(t, dir, Options{}, address+"/"+name, "lib"); err == nil || !strings.Contains(err.Error(), "lib is no file") {
+		if _, err := get(t, dir, Options{}, address+"/"+name, "lib"); err == nil || !strings.Contains(err.Error(), "lib is not a file") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}
@@ -225,7 +225,7 @@ func TestBadArchives(t *testing.T) {
 		"absolute":  {[]entry{{"/tmp/evil", "x", 0o644}}, "leads out of the archive"},
 		"backslash": {[]entry{{`..\evil`, "x", 0o644}}, "leads out of the archive"},
 		"link":      {[]entry{{"lib2", "-> /tmp", 0o644}, {"lib2/evil", "x", 0o644}}, "without links"},
-		"twice":     {[]entry{{"main.py", "x", 0o644}}, "main.py: it is in the archive twice"},
+		"twice":     {[]entry{{"main.py", "x", 0o644}}, "main.py: the archive contains it twice"},
 		"file":      {[]entry{{"main.py/x", "x", 0o644}}, "main.py"},
 	} {
 		entries := append(code[:len(code):len(code)], c.e...)
@@ -275,13 +275,13 @@ func TestWebErrors(t *testing.T) {
 	closed.Close()
 	for location, want := range map[string]string{
 		address + "/nothing.py?key=secret":                             "404",
-		forbidden.URL + "/m.py?key=secret":                             "signed and has not expired",
-		away.URL + "/m.py?key=secret":                                  "it leads to http://192.0.2.1/main.py, over http:// anybody",
+		forbidden.URL + "/m.py?key=secret":                             "signed one that has not expired",
+		away.URL + "/m.py?key=secret":                                  "redirected to http://192.0.2.1/main.py; expected https://",
 		large.URL + "/m.py":                                            "1000000000 bytes, want at most",
 		closed.URL + "/m.py?key=secret":                                "refused",
 		address + "/main.py#sha256=" + strings.Repeat("0", 64):         "sha256 " + sum([]byte("x")) + ", expected 000",
 		"s3://b/main.py":                                               "programs in buckets are not fetched here",
-		address + "/main.py?key=secret#sha256=" + sum([]byte("other")): "correct it, or the checksum",
+		address + "/main.py?key=secret#sha256=" + sum([]byte("other")): "correct the address or the checksum",
 	} {
 		dir := t.TempDir()
 		_, err := get(t, dir, Options{}, location)
@@ -346,7 +346,7 @@ func TestBucket(t *testing.T) {
 		}
 	}
 	for location, want := range map[string]string{
-		"s3://b/nothing.py" + query:                                     "fetch s3://b/nothing.py: there is no such object",
+		"s3://b/nothing.py" + query:                                     "fetch s3://b/nothing.py: no such object",
 		"s3://other/main.py" + query:                                    "fetch s3://other/main.py: ",
 		"s3://b/main.py" + query + "#sha256=" + strings.Repeat("0", 64): "expected 0000",
 	} {
@@ -398,11 +398,11 @@ func TestUnpack(t *testing.T) {
 		want    string // "": it is unpacked
 	}{
 		{whole, sum(whole), ""},
-		{whole, sum(nil), "it is not the program that was meant"},
-		{append(bytes.Clone(whole), 0), sum(whole), "it is not the program that was meant"},
-		{whole[:len(whole)/2], sum(whole), "it is not the program that was meant"},
+		{whole, sum(nil), "correct the address or the checksum"},
+		{append(bytes.Clone(whole), 0), sum(whole), "correct the address or the checksum"},
+		{whole[:len(whole)/2], sum(whole), "correct the address or the checksum"},
 		{tarred(t, entry{"a", "-> /etc", 0}), sum(tarred(t, entry{"a", "-> /etc", 0})), "expected an archive without links"},
-		{tarred(t, entry{"../a", "", 0o644}), sum(tarred(t, entry{"../a", "", 0o644})), "it leads out of the archive"},
+		{tarred(t, entry{"../a", "", 0o644}), sum(tarred(t, entry{"../a", "", 0o644})), "leads out of the archive"},
 	} {
 		if err := os.WriteFile(file, test.archive, 0o644); err != nil {
 			t.Fatal(err)
@@ -425,7 +425,7 @@ func TestUnpack(t *testing.T) {
 		}
 		os.RemoveAll(to)
 	}
-	if err := Unpack(file+"x", sum(whole), to); err == nil || !strings.Contains(err.Error(), "it is not there any more") {
+	if err := Unpack(file+"x", sum(whole), to); err == nil || !strings.Contains(err.Error(), "no longer exists") {
 		t.Error(err)
 	}
 }

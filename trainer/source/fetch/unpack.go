@@ -29,7 +29,7 @@ const (
 func Unpack(file, sha256sum, dir string) (err error) {
 	f, err := os.Open(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("unpack %s: it is not there any more; upload it again, as elasticdl run --workdir does", file)
+		return fmt.Errorf("unpack %s: the file no longer exists; upload it again, as elasticdl run --workdir does", file)
 	}
 	if err != nil {
 		return fmt.Errorf("unpack %s: %w", file, err)
@@ -147,7 +147,7 @@ func (u *unpacking) add(name string, mode fs.FileMode, from io.Reader, plain boo
 	}
 	clean := path.Clean(strings.TrimSuffix(name, "/"))
 	if name == "" || strings.ContainsAny(name, "\\\x00") || !filepath.IsLocal(filepath.FromSlash(clean)) {
-		return fmt.Errorf("unpack %q: it leads out of the archive", name)
+		return fmt.Errorf("unpack %q: the path leads out of the archive", name)
 	}
 	if !plain || !mode.IsRegular() && !mode.IsDir() {
 		return fmt.Errorf("unpack %s: neither a file nor a directory; expected an archive without links, as tar --dereference makes it", name)
@@ -163,7 +163,7 @@ func (u *unpacking) add(name string, mode fs.FileMode, from io.Reader, plain boo
 	}
 	file, err := u.root.OpenFile(clean, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666|mode.Perm()&0o111)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("unpack %s: it is in the archive twice", name)
+		return fmt.Errorf("unpack %s: the archive contains it twice", name)
 	}
 	if err != nil {
 		return fmt.Errorf("unpack: %w", err)

@@ -1,14 +1,14 @@
 // Package folder reads a directory of code that goes to a cluster: into an image, or as an archive to a volume.
 //
-// What is left out is what no program needs and what should not travel: version control, caches of Python, virtual environments and .env
-// files. A .dockerignore in the directory leaves out more, or takes something in again with a pattern that begins with "!".
+// It leaves out what no program needs and what should stay private: version control, caches of Python, virtual environments and .env files.
+// A .dockerignore in the directory excludes more, or includes something again with a pattern that begins with "!".
 //
-// Symbolic links are followed, and what they lead to is taken; there are no links in what this package makes.
+// Symbolic links are followed; archives contain the files that they lead to, and no links.
 //
 // Laws:
 //
-//  1. The same files make the same archive, byte by byte, whoever has them, wherever they are and however old they are.
-//  2. Nothing from outside the directory is taken: a link that leads out is refused.
+//  1. The same files make the same archive, byte by byte, whatever their owner, location and age.
+//  2. Nothing from outside the directory is included: a link that leads out is an error.
 //  3. What is read is limited in size and number before any of it is copied.
 package folder
 
@@ -39,10 +39,10 @@ const (
 // ignoreFile is where a directory says what is left out of it.
 const ignoreFile = ".dockerignore"
 
-// ErrEmpty says that nothing is in a directory, or nothing that is not left out.
-var ErrEmpty = errors.New("there are no files in it")
+// ErrEmpty is wrapped by the error about a directory that has no files, or only files that are left out.
+var ErrEmpty = errors.New("no files in it")
 
-// leftOut are the patterns of every directory. A directory that holds venvFile is left out, too.
+// leftOut are the patterns that apply to every directory. A directory that contains venvFile is left out, too.
 var leftOut = []string{
 	"**/.git", "**/.hg", "**/.svn", "**/__pycache__", "**/*.py[co]", "**/.venv", "**/.env", "**/.mypy_cache", "**/.pytest_cache", "**/.ruff_cache",
 	"**/.tox", "**/.nox", "**/.ipynb_checkpoints", "**/.DS_Store",
@@ -69,7 +69,7 @@ type Entry struct {
 // IsDir reports whether the entry is a directory.
 func (e Entry) IsDir() bool { return strings.HasSuffix(e.Name, "/") }
 
-// Mode returns the permissions of the entry: any user may read it, and nobody but its owner may write to it.
+// Mode returns the permissions of the entry: any user may read it, only its owner may write to it.
 func (e Entry) Mode() fs.FileMode {
 	if e.Executable || e.IsDir() {
 		return 0o755
@@ -82,7 +82,7 @@ func Read(dir string) (*Folder, error) {
 	if info, err := os.Stat(dir); err != nil {
 		return nil, fmt.Errorf("expected a directory: %w", errors.Unwrap(err))
 	} else if !info.IsDir() {
-		return nil, errors.New("expected a directory, and this is a file")
+		return nil, errors.New("expected a directory, found a file")
 	}
 	root, err := filepath.Abs(dir)
 	if err == nil {
@@ -151,11 +151,11 @@ type reading struct {
 	ignore *patternmatcher.PatternMatcher
 }
 
-// dir lists one directory, at the path real, as name; above are the real paths of those that it is in. Of one that is ignored it lists what a
-// pattern takes in again.
+// dir lists one directory, at the path real, as name; above are the real paths of the directories that contain it. Of an ignored directory
+// it lists what a pattern includes again.
 func (r *reading) dir(real, name string, ignored bool, above []string) error {
 	if slices.Contains(above, real) {
-		return fmt.Errorf("%s: a symbolic link leads back to a directory that it is in; remove it, or name it in %s", name, ignoreFile)
+		return fmt.Errorf("%s: the symbolic link leads back to a directory that contains it; remove it, or name it in %s", name, ignoreFile)
 	}
 	entries, err := os.ReadDir(real)
 	if err != nil {
