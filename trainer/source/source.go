@@ -150,7 +150,7 @@ func (p Program) withScript() (Program, error) {
 		return p, nil
 	}
 	if len(p.Args) == 0 {
-		return Program{}, &Error{p.String(), fmt.Errorf("an archive without a script; expected the path of the script in it as the next argument: %s main.py", p)}
+		return Program{}, &Error{p.String(), fmt.Errorf("it is an archive; expected the path of the script in it next, as: %s main.py", p)}
 	}
 	p.Script, p.Args = path.Clean(p.Args[0]), p.Args[1:]
 	if p.Script == "." || !local(p.Script) {
