@@ -119,7 +119,7 @@ func withInterpreter(words, python string) string {
 	return words
 }
 
-// brief returns a line as it may be shown, and not too much of it.
+// brief returns a line shortened and escaped for display.
 func brief(line string) string {
 	line = logline.Escape(strings.Join(strings.Fields(line), " "))
 	if runes := []rune(line); len(runes) > wordsMost {
