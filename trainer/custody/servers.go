@@ -106,7 +106,7 @@ func (s *Servers) Join(index, incarnation int, process uint64, address string, h
 	it := &s.all[index]
 	switch {
 	case incarnation < it.incarnation, incarnation == it.incarnation && !it.here:
-		return false, fmt.Errorf("launch %d of server %d: %w", incarnation, index, ErrReplaced)
+		return false, fmt.Errorf("launch %d of ps-%d: %w", incarnation, index, ErrReplaced)
 	case incarnation == it.incarnation && process == it.process:
 		it.address = address
 		return false, nil

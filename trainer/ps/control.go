@@ -30,7 +30,7 @@ func (c *control) Declare(_ context.Context, req *wire.DeclareRequest) (*wire.De
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if int(req.Server) != s.config.Index || int(req.Servers) != s.config.Servers {
-		return nil, grpcstatus.Errorf(codes.InvalidArgument, "declared to server %d of %d, which is %d of %d",
+		return nil, grpcstatus.Errorf(codes.InvalidArgument, "declared to ps-%d of %d servers, which is ps-%d of %d",
 			req.Server, req.Servers, s.config.Index, s.config.Servers)
 	}
 	if s.life == 0 {

@@ -112,7 +112,7 @@ func (p *peer) named(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("parameter server %d at %s: %w", p.index, p.addr, err)
+	return fmt.Errorf("ps-%d at %s: %w", p.index, p.addr, err)
 }
 
 // part returns the server's part of a flat array.

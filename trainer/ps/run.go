@@ -65,7 +65,7 @@ func Run(ctx context.Context, c Config) error {
 	}
 	conn, err := rpc.Connect(c.Master, c.Dial, c.Self, rpc.Callee{ID: pod.ID{Role: pod.Master}})
 	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
+		return fmt.Errorf("ps-%d: %w", c.Self.Header().Index, err)
 	}
 	defer conn.Close()
 	master := wire.NewMasterClient(conn)
@@ -75,12 +75,12 @@ func Run(ctx context.Context, c Config) error {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
+		return fmt.Errorf("ps-%d: %w", c.Self.Header().Index, err)
 	}
 	taken := make(chan struct{}, 1)
 	config, err := configOf(ctx, j, c)
 	if err != nil {
-		return fmt.Errorf("parameter server %d: %w", c.Self.Header().Index, err)
+		return fmt.Errorf("ps-%d: %w", c.Self.Header().Index, err)
 	}
 	c.Self.SetLife(life)
 	config.Base = base
@@ -237,7 +237,7 @@ func heartbeats(ctx context.Context, master wire.MasterClient, s *Server, c Conf
 			}
 			// Missed more than once: the server itself may have been stopped.
 			if away := time.Since(answered); c.Abandoned > 0 && missed > 1 && away >= c.Abandoned {
-				return fmt.Errorf("parameter server %d: %w for %v: %w", c.Self.Header().Index, ErrAbandoned, away.Round(time.Second), err)
+				return fmt.Errorf("ps-%d: %w for %v: %w", c.Self.Header().Index, ErrAbandoned, away.Round(time.Second), err)
 			}
 		}
 		select {

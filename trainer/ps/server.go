@@ -103,14 +103,14 @@ type Server struct {
 func NewServer(config ServerConfig) (*Server, error) {
 	config.Servers = cmp.Or(config.Servers, 1)
 	if config.Index < 0 || config.Index >= config.Servers {
-		return nil, fmt.Errorf("parameter server %d of %d: no such index", config.Index, config.Servers)
+		return nil, fmt.Errorf("ps-%d of %d servers: no such index", config.Index, config.Servers)
 	}
 	if config.Async && (config.GradsToWait > 1 || config.SyncVersionTolerance != nil) {
-		return nil, fmt.Errorf("parameter server %d: asynchronous, and told to wait for gradients or to refuse some", config.Index)
+		return nil, fmt.Errorf("ps-%d: asynchronous, and told to wait for gradients or to refuse some", config.Index)
 	}
 	optimizer, err := optim.New(config.Optimizer)
 	if err != nil {
-		return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
+		return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
 	}
 	s := &Server{
 		config:    config,
@@ -130,7 +130,7 @@ func NewServer(config ServerConfig) (*Server, error) {
 	s.rule = newRule(config)
 	if config.Base.Number == 0 { // else the master's first order has it read, and hears of it if it cannot be
 		if err := s.fill(s.self.Life()); err != nil {
-			return nil, fmt.Errorf("parameter server %d: %w", config.Index, err)
+			return nil, fmt.Errorf("ps-%d: %w", config.Index, err)
 		}
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
