@@ -12,10 +12,10 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/kube/observe"
 )
 
-// ErrNotFound says that the namespace has no job of that name.
+// ErrNotFound is wrapped by errors about a job that the namespace does not have.
 var ErrNotFound = errors.New("not found")
 
-// ErrUnreachable says that the cluster has not answered.
+// ErrUnreachable is wrapped by errors of a cluster that has not answered.
 var ErrUnreachable = errors.New("cannot be reached")
 
 // How long a request may take, and for how long one is repeated that could not be answered: not long if the
@@ -29,8 +29,8 @@ const (
 	longestBackoff = 5 * time.Second
 )
 
-// ask does one request, again and again while the cluster cannot answer. doing is what its error begins with:
-// "list pods". A cluster that has not answered the first request is not asked for more.
+// ask makes one request, and repeats it while the cluster cannot answer. doing is the beginning of its error, as in "list pods". A cluster
+// that has not answered the first request is not asked again.
 func ask[T any](ctx context.Context, c *Client, doing string, request func(context.Context) (T, error)) (T, error) {
 	began, backoff := time.Now(), firstBackoff
 	if lost := c.lost.Load(); lost != nil && !c.reached.Load() {
@@ -64,8 +64,8 @@ func ask[T any](ctx context.Context, c *Client, doing string, request func(conte
 	}
 }
 
-// limit returns how long a request may take now: of a cluster whose credentials another program brings, which may ask its user,
-// the first answer may take longer.
+// limit returns how long a request may take now. The first answer may take longer if another program, which may ask its user, provides the
+// credentials.
 func (c *Client) limit() time.Duration {
 	if c.reached.Load() || c.config != nil && (c.config.ExecProvider != nil || c.config.AuthProvider != nil) {
 		return answerLimit
@@ -73,7 +73,7 @@ func (c *Client) limit() time.Duration {
 	return firstAnswer
 }
 
-// once does a request within the time that one may take.
+// once makes a request within the time limit.
 func once[T any](ctx context.Context, limit time.Duration, request func(context.Context) (T, error)) (T, error) {
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -84,7 +84,7 @@ func once[T any](ctx context.Context, limit time.Duration, request func(context.
 	return answer, err
 }
 
-// causeOr is why ctx has ended if it has, and else err.
+// causeOr returns the cause of ctx's end if it has ended, otherwise err.
 func causeOr(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -98,7 +98,7 @@ func (c *Client) note(format string, args ...any) {
 	}
 }
 
-// explain tells a user what went wrong, and what there is to do.
+// explain returns an error that tells the user what went wrong, and what to do.
 func (c *Client) explain(doing string, err error) error {
 	request, failed := errors.AsType[*url.Error](err)
 	switch {

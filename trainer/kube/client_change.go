@@ -27,13 +27,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// How often a job is looked at whose end is waited for, and one that is being deleted.
+// Polling intervals of a job whose end is awaited, and of one that is being deleted.
 const (
 	endEvery  = time.Second
 	goneEvery = 250 * time.Millisecond
 )
 
-// pause waits for a while, or for the end of ctx, which is an error.
+// pause waits for d. It returns an error if ctx ends before.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -47,8 +47,8 @@ func (c *Client) notFound(name string) error {
 	return fmt.Errorf("job %s %w in namespace %s", name, ErrNotFound, c.namespace)
 }
 
-// Wait returns the status of a job when it has ended; one that is deleted before was stopped. A suspended one is waited for; rests is
-// called when it is found to be.
+// Wait waits until a job has ended, and returns its status; a deleted job counts as stopped. It goes on waiting while the job is suspended,
+// and calls rests when it finds that.
 func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.JobStatus, error) {
 	last, err := c.Status(ctx, name)
 	if err != nil {
@@ -83,8 +83,8 @@ func (c *Client) Wait(ctx context.Context, name string, rests func()) (*wire.Job
 	return last, nil
 }
 
-// next is a Job after it has changed: as it was last if it was deleted, nil if that is not known. Who may not watch
-// it looks again after a while.
+// next returns a Job after its next change: its last state if it was deleted, nil if that is unknown. Without the permission to watch it
+// polls.
 func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 	w, err := c.set.BatchV1().Jobs(c.namespace).Watch(ctx, v1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(v1.ObjectNameField, j.Name).String(), ResourceVersion: j.ResourceVersion,
@@ -106,8 +106,8 @@ func (c *Client) next(ctx context.Context, j *batch.Job) (*batch.Job, error) {
 	return c.job(ctx, j.Labels[manifest.LabelJob])
 }
 
-// OfStack tells whether a job was made by a stack of Pulumi, which makes anew what others delete and sets back what others
-// change. If that is not known, it was not.
+// OfStack reports whether the job is managed by a Pulumi stack, which recreates what others delete, and reverts what others change. It
+// returns false if that is unknown.
 func (c *Client) OfStack(ctx context.Context, name string) bool {
 	j, err := c.job(ctx, name)
 	if err != nil || j == nil {
@@ -121,8 +121,8 @@ func (c *Client) OfStack(ctx context.Context, name string) bool {
 	return j.Labels["app.kubernetes.io/managed-by"] == "pulumi"
 }
 
-// Stop deletes a job with all that belongs to it and returns when that is gone. progress is told how many pods are
-// left, whenever that changes.
+// Stop deletes a job with all its objects, and returns when they are deleted. It calls progress with the number of remaining pods whenever
+// that changes.
 func (c *Client) Stop(ctx context.Context, name string, progress func(pods int)) error {
 	j, err := c.job(ctx, name)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 		if now, err := c.job(ctx, name); err != nil {
 			return err
 		} else if j != nil && now != nil && now.UID != j.UID {
-			return nil // another of that name, made meanwhile, which is not to be stopped
+			return nil // another job of that name was created meanwhile: it is not to be stopped
 		}
 		pods, err := c.pods(ctx, name)
 		if err != nil {
@@ -167,8 +167,8 @@ func (c *Client) Stop(ctx context.Context, name string, progress func(pods int))
 	}
 }
 
-// rest is the set of objects that there are of a job beside its pods. If remove, then those that nobody owns, of a job
-// that was made with kubectl apply, are deleted; the cluster deletes the others.
+// rest returns the set of a job's remaining objects except for its pods. If remove is set, it deletes those without an owner, of a job that
+// was made with kubectl apply; the cluster deletes the others.
 func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.UID]bool, error) {
 	all := map[types.UID]bool{}
 	of := v1.ListOptions{LabelSelector: manifest.Selector(name)}
@@ -184,7 +184,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	}{
 		{"jobs", func(ctx context.Context) (runtime.Object, error) { return jobs.List(ctx, of) }, nil},
 		{"configmaps", func(ctx context.Context) (runtime.Object, error) { return configs.List(ctx, of) }, configs.Delete},
-		{"secrets", func(ctx context.Context) (runtime.Object, error) { // not listed: a list would be of all Secrets
+		{"secrets", func(ctx context.Context) (runtime.Object, error) { // get, as the permission to list would cover all Secrets
 			o, err := absent(secrets.Get(ctx, manifest.IdentityName(name), v1.GetOptions{}))
 			if err != nil || o == nil || o.Labels[manifest.LabelJob] != name {
 				return new(core.SecretList), err
@@ -229,7 +229,7 @@ func (c *Client) rest(ctx context.Context, name string, remove bool) (map[types.
 	return all, nil
 }
 
-// Scale changes how many workers a job wants, and says how many it wanted before. The master follows.
+// Scale sets the number of workers in a job's specification, which the master follows. It returns the number before.
 func (c *Client) Scale(ctx context.Context, name string, workers int) (before int, err error) {
 	root, err := c.job(ctx, name)
 	if err != nil {
@@ -269,13 +269,13 @@ func (c *Client) Scale(ctx context.Context, name string, workers int) (before in
 	return before, err
 }
 
-// Has tells whether there is a job of that name; it asks once, and takes no answer for none.
+// Has reports whether there is a job of that name. It asks once; without an answer it returns false.
 func (c *Client) Has(ctx context.Context, name string) bool {
 	_, err := c.set.BatchV1().Jobs(c.namespace).Get(ctx, manifest.MasterName(name), v1.GetOptions{})
 	return err == nil
 }
 
-// Names is the names of the namespace's jobs.
+// Names returns the names of the namespace's jobs.
 func (c *Client) Names(ctx context.Context) ([]string, error) {
 	list, err := c.set.BatchV1().Jobs(c.namespace).List(ctx, v1.ListOptions{LabelSelector: manifest.Selector("")})
 	if err != nil {

@@ -22,17 +22,17 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// objects is what there is of one job.
+// objects are the objects of one job.
 type objects struct {
 	name   string
-	job    *batch.Job // nil: it is gone, and pods of it are not
+	job    *batch.Job // nil: it was deleted, but some of its pods remain
 	spec   *core.ConfigMap
 	state  *core.ConfigMap
 	pods   []core.Pod
-	events map[string]string // last warnings, by the UID of what they are about
+	events map[string]string // last warnings, by the UID of their object
 }
 
-// List is the status of every job of the namespace, or of all namespaces, by name.
+// List returns the status of every job of the namespace, or of all namespaces, by name.
 func (c *Client) List(ctx context.Context, everywhere bool) ([]*wire.JobStatus, error) {
 	namespace := c.namespace
 	if everywhere {
@@ -93,8 +93,8 @@ func (c *Client) List(ctx context.Context, everywhere bool) ([]*wire.JobStatus, 
 	return list, nil
 }
 
-// Status is how a job is: what its master has said last, and what the cluster says of
-// its pods. It is [ErrNotFound] if there is no such job.
+// Status returns the status of a job: what its master has written last, combined with what the cluster says of its pods. It returns
+// [ErrNotFound] if there is no such job.
 func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, error) {
 	o := &objects{name: name, events: make(map[string]string)}
 	var err error
@@ -121,7 +121,7 @@ func (c *Client) Status(ctx context.Context, name string) (*wire.JobStatus, erro
 	return o.status(), nil
 }
 
-// job is the master's Job, nil if there is none.
+// job returns the master's Job, nil if there is none.
 func (c *Client) job(ctx context.Context, name string) (*batch.Job, error) {
 	return ask(ctx, c, "get job "+name, func(ctx context.Context) (*batch.Job, error) {
 		return absent(c.set.BatchV1().Jobs(c.namespace).Get(ctx, manifest.MasterName(name), meta.GetOptions{}))
@@ -134,7 +134,7 @@ func (c *Client) configMap(ctx context.Context, name string) (*core.ConfigMap, e
 	})
 }
 
-// absent makes nil of what is not found.
+// absent returns nil instead of the error that an object is not found.
 func absent[T any](object *T, err error) (*T, error) {
 	if api.IsNotFound(err) {
 		return nil, nil
@@ -152,8 +152,8 @@ func (c *Client) pods(ctx context.Context, name string) ([]core.Pod, error) {
 	return list.Items, nil
 }
 
-// warning is the last warning about an object that is not a master's, "" if there is none or it may not be read. What its
-// master has said of a job is in the state, and is not why it waits now.
+// warning returns the last warning about an object that is not from a master, "" if there is none or it may not be read. A master's
+// warnings are in the state, and do not explain why the job waits now.
 func (c *Client) warning(ctx context.Context, uid string) string {
 	list, err := once(ctx, c.limit(), func(ctx context.Context) (*core.EventList, error) {
 		return c.set.CoreV1().Events(c.namespace).List(ctx, meta.ListOptions{
@@ -173,13 +173,13 @@ func (c *Client) warning(ctx context.Context, uid string) string {
 	return last.Reason + ": " + last.Message
 }
 
-// Objects that say nothing of why they wait are asked about after a while, and not many of them.
+// Events are read only for objects that have waited for some time without a stated reason, and only for a few of them.
 const (
 	unexplainedAfter = 3 * time.Second
 	unexplainedMost  = 5
 )
 
-// unexplained is whose events may tell why a job does not go on: pods that a node has and does not start, and a
+// unexplained returns the UIDs of objects whose events may explain why a job does not proceed: pods that their node does not start, and a
 // Job without a pod.
 func (o *objects) unexplained(now time.Time) []string {
 	var uids []string
@@ -194,11 +194,11 @@ func (o *objects) unexplained(now time.Time) []string {
 	return uids[:min(len(uids), unexplainedMost)]
 }
 
-// status puts together what the master has said and what the cluster says.
+// status combines what the master has written with what the cluster says.
 func (o *objects) status() *wire.JobStatus {
 	s := &wire.JobStatus{}
 	if o.state != nil && (o.job == nil || !observe.OfAnotherJob(o.state, string(o.job.UID))) {
-		// What cannot be read is as if it had not been said.
+		// A status that cannot be decoded counts as absent.
 		protojson.UnmarshalOptions{DiscardUnknown: true}.Unmarshal([]byte(o.state.Data[manifest.KeyStatus]), s)
 	}
 	s.Name = o.name
@@ -225,7 +225,7 @@ func (o *objects) status() *wire.JobStatus {
 	return s
 }
 
-// settle says how the job is as a whole. A job has succeeded or failed when its Job has.
+// settle sets the state of the job as a whole. A job has succeeded or failed when its Job has.
 func (o *objects) settle(s *wire.JobStatus) {
 	master := o.master()
 	switch {
@@ -262,7 +262,7 @@ func (o *objects) settle(s *wire.JobStatus) {
 	}
 }
 
-// rest says why a job is suspended.
+// rest sets the reason why a job is suspended.
 func (o *objects) rest(s *wire.JobStatus) {
 	began := s.RecordsTotal > 0
 	s.State, s.EndedUnixMs = string(job.Suspended), 0
@@ -276,7 +276,7 @@ func (o *objects) rest(s *wire.JobStatus) {
 	}
 }
 
-// fail says why a job has failed: as its master has, or as the cluster has it.
+// fail sets the reason why a job has failed: its master's, or the cluster's.
 func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Pod) {
 	if s.State == string(job.Failed) && s.Reason != "" && c.Reason != batch.JobReasonDeadlineExceeded {
 		s.EndedUnixMs = cmp.Or(s.EndedUnixMs, c.LastTransitionTime.UnixMilli())
@@ -292,7 +292,7 @@ func (o *objects) fail(s *wire.JobStatus, c *batch.JobCondition, master *core.Po
 	s.EndedUnixMs = c.LastTransitionTime.UnixMilli()
 }
 
-// master is the newest pod of the master, nil if there is none.
+// master returns the newest pod of the master, nil if there is none.
 func (o *objects) master() *core.Pod {
 	var newest *core.Pod
 	for i, p := range o.pods {
@@ -303,8 +303,8 @@ func (o *objects) master() *core.Pod {
 	return newest
 }
 
-// podStatuses is every pod that there is as the cluster has it, with what the master knows of it, and those that only the
-// master knows: not yet made, or gone.
+// podStatuses returns every pod of the cluster, with what the master knows of it, and pods that only the master knows: not created yet, or
+// deleted.
 func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 	type id struct {
 		role  wire.Role
@@ -344,7 +344,7 @@ func (o *objects) podStatuses(said []*wire.PodStatus) []*wire.PodStatus {
 	return all
 }
 
-// pod is how a pod is, by what the cluster says.
+// pod returns the status of a pod as the cluster has it.
 func (o *objects) pod(p *core.Pod) *wire.PodStatus {
 	_, id, launch, ok := manifest.ParseLabels(p.Labels)
 	if !ok {
@@ -372,13 +372,13 @@ func (o *objects) pod(p *core.Pod) *wire.PodStatus {
 	return s
 }
 
-// why is why a pod does not run.
+// why returns why a pod does not run.
 func (o *objects) why(p *core.Pod) string {
 	why, _ := observe.Waiting(p)
 	return cmp.Or(why, o.events[string(p.UID)])
 }
 
-// endOf is when a pod's containers ended.
+// endOf returns when a pod's containers ended.
 func endOf(p *core.Pod) time.Time {
 	end := p.CreationTimestamp.Time
 	for _, s := range p.Status.ContainerStatuses {
@@ -389,7 +389,7 @@ func endOf(p *core.Pod) time.Time {
 	return end
 }
 
-// ended tells whether a Job is over, with all of its pods.
+// ended reports whether a Job has ended, with all of its pods.
 func ended(j *batch.Job) bool {
 	return observe.JobCondition(j, batch.JobComplete) != nil || observe.JobCondition(j, batch.JobFailed) != nil
 }

@@ -30,11 +30,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// collectLimit is how long what an earlier job of the name has left may take to go.
+// collectLimit is how long the deletion of an earlier job's objects may take.
 const collectLimit = 30 * time.Second
 
-// Preflight finds everything, joined, that keeps a job from running on this cluster and can be known before. What
-// may not be looked at is taken to be in order. err says that the cluster does not answer.
+// Preflight returns, joined, all problems that would keep a job from running on this cluster and can be known before. What it may not read
+// counts as correct. err says that the cluster does not answer.
 func (c *Client) Preflight(ctx context.Context, j *job.Job) (problems, err error) {
 	_, flaws := manifest.Submit(j)
 	namespace, problem, err := c.checkNamespace(ctx)
@@ -112,7 +112,7 @@ func (c *Client) secretChecks(ctx context.Context, j *job.Job) (checks []func() 
 	return checks
 }
 
-// checkNamespace is the first request: it finds out, too, whether the cluster is there.
+// checkNamespace makes the first request, which also shows whether the cluster can be reached.
 func (c *Client) checkNamespace(ctx context.Context) (found *core.Namespace, problem, err error) {
 	found, err = ask(ctx, c, "get namespace "+c.namespace, func(ctx context.Context) (*core.Namespace, error) {
 		n, err := c.set.CoreV1().Namespaces().Get(ctx, c.namespace, meta.GetOptions{})
@@ -127,11 +127,11 @@ func (c *Client) checkNamespace(ctx context.Context) (found *core.Namespace, pro
 	return found, nil, err
 }
 
-// enforces is the label by which a namespace says which pods it refuses.
+// enforces is the label that sets which pods a namespace refuses.
 const enforces = "pod-security.kubernetes.io/enforce"
 
-// restricted reports why a namespace that enforces restricted would refuse a job's pods. What --cluster_spec_json changes in them is the
-// cluster's own to judge.
+// restricted returns why a namespace that enforces restricted would refuse a job's pods. It does not judge pods that --cluster_spec_json
+// changes.
 func restricted(j *job.Job, namespace *core.Namespace) error {
 	if namespace == nil || namespace.Labels[enforces] != "restricted" || j.ClusterSpecJSON != "" {
 		return nil
@@ -148,7 +148,7 @@ func restricted(j *job.Job, namespace *core.Namespace) error {
 	return errors.Join(problems...)
 }
 
-// checkName refuses the name of a job that there is.
+// checkName returns an error if a job of that name exists.
 func (c *Client) checkName(ctx context.Context, name string) error {
 	s, err := c.Status(ctx, name)
 	switch {
@@ -164,7 +164,7 @@ func (c *Client) checkName(ctx context.Context, name string) error {
 	return fmt.Errorf("--job_name=%s: there is a job of that name: %s; give another name, or: elasticdl stop %[1]s%[3]s", name, s.State, c.place)
 }
 
-// classes is the priority classes that a job's pods have, each with a flag that names it.
+// classes returns the priority classes of a job's pods, each with a flag that names it.
 func classes(j *job.Job) map[string]string {
 	found := make(map[string]string)
 	for flag, p := range map[string]job.Priority{"master_pod_priority": j.Master.Priority, "ps_pod_priority": j.PS.Priority, "worker_pod_priority": j.Worker.Priority} {
@@ -179,7 +179,7 @@ func classes(j *job.Job) map[string]string {
 	return found
 }
 
-// missing is the problem if err says that something is not found.
+// missing returns the problem if err says that something is not found, otherwise nil.
 func missing(err error, problem string, args ...any) error {
 	if api.IsNotFound(err) {
 		return fmt.Errorf(problem, args...)
@@ -187,8 +187,8 @@ func missing(err error, problem string, args ...any) error {
 	return nil // of another error the creation tells
 }
 
-// Submit creates a job and starts it, unless it is suspended, or the cluster suspends it, whose queue starts it then. It says what was
-// created, as "configmap/elasticdl-j". If not all of it can be created, nothing stays.
+// Submit creates a job and starts it, unless the job is suspended, or a queue of the cluster suspends it, which starts it later. It returns
+// what was created, as in "configmap/elasticdl-j". If not all objects can be created, none remains.
 func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err error) {
 	s, err := manifest.Submit(j)
 	if err != nil {
@@ -197,7 +197,7 @@ func (c *Client) Submit(ctx context.Context, j *job.Job) (created []string, err 
 	return c.start(ctx, j, s, func(ctx context.Context, uid types.UID) ([]string, error) { return c.createRest(ctx, s, uid) })
 }
 
-// start creates the Job of a job, suspended until rest has made all else that it needs, and starts it.
+// start creates the Job, suspended until rest has created all other objects, and starts it.
 func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, rest func(context.Context, types.UID) ([]string, error)) (created []string, err error) {
 	withheld := !j.Suspend && c.withheld(ctx, s.Job)
 	s.Job.Spec.Suspend = new(true) // until all is there
@@ -229,7 +229,7 @@ func (c *Client) start(ctx context.Context, j *job.Job, s *manifest.Submission, 
 	return created, c.setSuspend(ctx, j.Name, false)
 }
 
-// createRest creates what a Job owns. Who may not make policies of the network hears what is open without that of the job.
+// createRest creates what a Job owns. If the user may not create network policies, a note says which ports stay open.
 func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner types.UID) (created []string, err error) {
 	s.OwnedBy(owner)
 	for _, o := range s.Objects()[1:] { // the first is the Job
@@ -249,11 +249,11 @@ func (c *Client) createRest(ctx context.Context, s *manifest.Submission, owner t
 	return created, nil
 }
 
-// annotationSubmission tells the Job of one submission from that of another.
+// annotationSubmission distinguishes the Job of one submission from that of another.
 const annotationSubmission = "elasticdl-submission"
 
-// createRoot creates the Job, unless an attempt that was not answered has. If it is not known in the end whether one
-// has, what it may have made does not stay.
+// createRoot creates the Job, unless an earlier attempt without an answer has. If it stays unknown whether one has, it deletes what may
+// have been created.
 func (c *Client) createRoot(ctx context.Context, name string, o *batch.Job) (*batch.Job, error) {
 	mark := rand.Text()
 	meta.SetMetaDataAnnotation(&o.ObjectMeta, annotationSubmission, mark)
@@ -329,8 +329,8 @@ type creator[T any] interface {
 	Get(context.Context, string, meta.GetOptions) (T, error)
 }
 
-// createOwned creates an object, unless an attempt that was not answered has. What the job of that name before has
-// left is waited for: the cluster is about to delete it.
+// createOwned creates an object, unless an earlier attempt without an answer has. It waits for the deletion of an object of the previous
+// job of that name.
 func createOwned[T meta.Object](ctx context.Context, c *Client, what string, kind creator[T], o T) error {
 	owner := o.GetOwnerReferences()[0]
 	for began := time.Now(); ; {
@@ -358,7 +358,7 @@ func createOwned[T meta.Object](ctx context.Context, c *Client, what string, kin
 	}
 }
 
-// Manifests is a job as a file for kubectl apply.
+// Manifests returns a job as a file for kubectl apply.
 func Manifests(j *job.Job) ([]byte, error) {
 	s, err := manifest.Submit(j)
 	if err != nil {
@@ -367,14 +367,14 @@ func Manifests(j *job.Job) ([]byte, error) {
 	return s.YAML()
 }
 
-// Permissions is what an administrator applies, so that the named jobs of a namespace, or all of them, can do without a
-// ServiceAccount of their own.
+// Permissions returns what an administrator applies so that the named jobs of a namespace, or all of them, need no ServiceAccount of their
+// own.
 func Permissions(namespace, serviceAccount string, jobs ...string) ([]byte, error) {
 	account, role, binding := manifest.Permissions(namespace, serviceAccount, jobs...)
 	return manifest.YAML(account, role, binding)
 }
 
-// ReadClusterSpec reads a file of --cluster_spec, YAML or JSON, as the JSON object that a job has.
+// ReadClusterSpec reads a file of --cluster_spec, YAML or JSON, and returns it as the JSON object of the job.
 func ReadClusterSpec(path string) (string, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -20,8 +20,8 @@ import (
 // labelQueue, of a Job, names the queue of Kueue that suspends and starts it.
 const labelQueue = "kueue.x-k8s.io/queue-name"
 
-// Suspend has a job rest until it is resumed, and returns when its pods are gone. Its master makes a checkpoint before. progress is told
-// how many pods are left, whenever that changes.
+// Suspend suspends a job until it is resumed, and returns when its pods have ended. Its master makes a checkpoint before. It calls progress
+// with the number of remaining pods whenever that changes.
 func (c *Client) Suspend(ctx context.Context, name string, progress func(pods int)) error {
 	root, err := c.job(ctx, name)
 	switch {
@@ -62,7 +62,7 @@ func (c *Client) Suspend(ctx context.Context, name string, progress func(pods in
 	}
 }
 
-// Resume lets a suspended job go on. Of one that has ended without success it makes a new Job of the same spec, which goes on from the
+// Resume resumes a suspended job. For a job that has ended without success it creates a new Job of the same spec, which continues from the
 // newest checkpoint. The error says why a job cannot be resumed: [ErrNotFound], [job.ErrRunning], [job.ErrSucceeded],
 // [job.ErrNoCheckpoints].
 func (c *Client) Resume(ctx context.Context, name string) error {
@@ -85,7 +85,7 @@ func (c *Client) Resume(ctx context.Context, name string) error {
 	return c.setSuspend(ctx, name, false)
 }
 
-// outcomeOf is the state in which a Job has ended, or is about to; "" if it has not.
+// outcomeOf returns the state in which a Job has ended, or is about to; "" if it has not.
 func outcomeOf(root *batch.Job) job.State {
 	switch {
 	case observe.JobCondition(root, batch.JobComplete) != nil || observe.JobCondition(root, batch.JobSuccessCriteriaMet) != nil:
@@ -115,8 +115,8 @@ func (c *Client) withheld(ctx context.Context, o *batch.Job) bool {
 	return err == nil && observe.Suspended(would)
 }
 
-// again replaces a Job that has ended without success by one that goes on from its checkpoints. What the ended one owns goes with it, and
-// is made anew; what it does not own, of a job that was made with kubectl apply or by a stack, stays.
+// again replaces a Job that has ended without success by one that continues from its checkpoints. Objects that the old Job owns are deleted
+// with it and created again; others, of a job that was made with kubectl apply or by a stack, stay.
 func (c *Client) again(ctx context.Context, name string, root *batch.Job) error {
 	spec, err := c.configMap(ctx, manifest.SpecName(name))
 	if err != nil {
@@ -172,7 +172,7 @@ func (c *Client) Job(ctx context.Context, name string) (*job.Job, error) {
 	return j, nil
 }
 
-// resumed is the job of a spec, if it can be resumed after it has ended in a state.
+// resumed returns the job of a spec, if it can be resumed after it has ended in a state.
 func resumed(spec *core.ConfigMap, ended job.State) (*job.Job, error) {
 	j := new(job.Job)
 	if err := json.Unmarshal([]byte(spec.Data[manifest.KeyJob]), j); err != nil {
@@ -181,7 +181,7 @@ func resumed(spec *core.ConfigMap, ended job.State) (*job.Job, error) {
 	return j, j.Resumable(ended)
 }
 
-// inherit gives a Job what others have said of the one before it: a stack's annotations, and its hash of the spec.
+// inherit copies to a Job what others have written to the one before it: a stack's annotations, and its hash of the spec.
 func inherit(o, before *batch.Job) {
 	theirs := maps.Clone(before.Annotations)
 	maps.DeleteFunc(theirs, func(key, _ string) bool {
@@ -199,7 +199,7 @@ func inherit(o, before *batch.Job) {
 	}
 }
 
-// clearAway deletes a Job, and returns when it is gone.
+// clearAway deletes a Job, and returns when it is deleted.
 func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) error {
 	if err := c.remove(ctx, name, root.UID); err != nil {
 		return err
@@ -220,7 +220,7 @@ func (c *Client) clearAway(ctx context.Context, name string, root *batch.Job) er
 	}
 }
 
-// mark says in a spec that is there which Job goes on from its checkpoints.
+// mark writes to an existing spec which Job continues from its checkpoints.
 func (c *Client) mark(ctx context.Context, spec string, uid types.UID) error {
 	_, err := ask(ctx, c, "change configmap "+spec, func(ctx context.Context) (*core.ConfigMap, error) {
 		patch := fmt.Appendf(nil, `{"data":{%q:%q}}`, manifest.KeyResume, uid)

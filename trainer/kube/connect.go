@@ -18,16 +18,16 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ErrNoCluster says that nothing tells where a cluster is.
+// ErrNoCluster is wrapped by errors of [Connect] if no cluster is configured.
 var ErrNoCluster = errors.New("no cluster is known here")
 
-// Requests per second of one command, and how many it may save up.
+// Rate limit of one command's requests: per second, and burst.
 const (
 	clientRate  = 50
 	clientBurst = 100
 )
 
-// Place says which cluster, and where in it. The zero value is what kubectl uses.
+// Place names a cluster and a namespace. The zero value stands for what kubectl uses.
 type Place struct {
 	Kubeconfig string    // file; "" = $KUBECONFIG, else ~/.kube/config, else the cluster that this process runs in
 	Context    string    // of the kubeconfig; "" = its current one
@@ -42,9 +42,9 @@ type Client struct {
 	namespace string
 	server    string // address
 	context   string // "", or which context of which kubeconfig names it, in brackets
-	place     string // the flags that it was found by
+	place     string // the flags that select it
 	notes     io.Writer
-	reached   atomic.Bool           // it has answered once
+	reached   atomic.Bool           // the cluster has answered once
 	away      atomic.Bool           // it does not answer at the moment, and that was noted
 	lost      atomic.Pointer[error] // why it has never answered; nil: it has, or was not asked
 }
@@ -85,7 +85,7 @@ func Connect(at Place) (*Client, error) {
 	return &Client{set: set, config: config, namespace: namespace, server: config.Host, context: contextOf(raw, at.Context), place: at.flags(), notes: at.Notes}, nil
 }
 
-// contextOf says which context of which file names a cluster; "" if none does: it is the one that this process runs in.
+// contextOf returns which context of which file names a cluster; "" if none does: it is the one that this process runs in.
 func contextOf(raw clientcmdapi.Config, name string) string {
 	name = cmp.Or(name, raw.CurrentContext)
 	c := raw.Contexts[name]
@@ -95,10 +95,10 @@ func contextOf(raw clientcmdapi.Config, name string) string {
 	return fmt.Sprintf(" (context %s of %s)", name, c.LocationOfOrigin)
 }
 
-// where names the cluster in an error: its address, and what it was found by.
+// where returns the cluster's name for errors: its address, and what selected it.
 func (c *Client) where() string { return c.server + c.context }
 
-// flags is what a command is given to find the same place.
+// flags returns the flags that select the same place.
 func (at Place) flags() string {
 	var b strings.Builder
 	for _, f := range [][2]string{{"namespace", at.Namespace}, {"context", at.Context}, {"kubeconfig", at.Kubeconfig}} {
@@ -109,7 +109,7 @@ func (at Place) flags() string {
 	return b.String()
 }
 
-// explain says what is wrong with where the cluster was looked for.
+// explain returns an error that says where the cluster was looked for, and what is wrong there.
 func (at Place) explain(err error, where string) error {
 	switch {
 	case at.Kubeconfig != "" && errors.Is(err, fs.ErrNotExist):
@@ -120,11 +120,11 @@ func (at Place) explain(err error, where string) error {
 	return fmt.Errorf("read %s: %w", where, err)
 }
 
-// Namespace is where the client looks for jobs.
+// Namespace returns the namespace in which the client looks for jobs.
 func (c *Client) Namespace() string { return c.namespace }
 
-// Flags is what kubectl and elasticdl are given to find the same place: "", or " --namespace=other", say.
+// Flags returns the flags with which kubectl and elasticdl select the same place: "", or for example " --namespace=other".
 func (c *Client) Flags() string { return c.place }
 
-// Server is the address of the cluster.
+// Server returns the address of the cluster.
 func (c *Client) Server() string { return c.server }

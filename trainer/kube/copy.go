@@ -31,8 +31,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// A directory is copied to a claim, or from it, through a pod that mounts it: of the image of a job, whose hidden commands receive
-// and send are the other end of the stream of an exec. Neither tar nor a shell is needed in the image.
+// A directory is copied to or from a claim through a pod that mounts the claim. The pod runs the job's image, whose hidden commands receive
+// and send are the other end of an exec stream. The image needs neither tar nor a shell.
 
 const (
 	claimMount   = "/claim"         // where the pod has the claim
@@ -46,7 +46,7 @@ const (
 	lookSeldom = 5 * time.Second
 )
 
-// Copy says what is copied to a PersistentVolumeClaim, or from one.
+// Copy describes a copy to a PersistentVolumeClaim, or from one.
 type Copy struct {
 	From  string // directory on this machine, or on the claim: "mnist"
 	Claim string
@@ -59,7 +59,7 @@ type Copy struct {
 	Job  *job.Job // that the copy is for: its pod runs where the job's workers may, as they do; nil: anywhere
 }
 
-// CopyProgress tells how far one step is, in bytes.
+// CopyProgress is the progress of one step, in bytes.
 type CopyProgress struct {
 	Step        string
 	Done, Total int64
@@ -137,7 +137,7 @@ func (c *Client) whileRunning(ctx context.Context, pod string, send func(context
 	}
 }
 
-// watchEnd cancels when a pod has ended.
+// watchEnd calls cancel when a pod has ended.
 func (c *Client) watchEnd(ctx context.Context, name string, cancel context.CancelCauseFunc) {
 	for {
 		select {
@@ -153,7 +153,7 @@ func (c *Client) watchEnd(ctx context.Context, name string, cancel context.Cance
 	}
 }
 
-// checkClaim says that a claim, which flag has named, is not there, or that nobody can write to it; one that may not be looked at is taken to be in order.
+// checkClaim returns an error if a claim, which flag has named, does not exist or cannot be written to. A claim that may not be read counts as correct.
 func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool) error {
 	there, err := ask(ctx, c, "get claim "+claim, func(ctx context.Context) (*core.PersistentVolumeClaim, error) {
 		return c.set.CoreV1().PersistentVolumeClaims(c.namespace).Get(ctx, claim, meta.GetOptions{})
@@ -172,7 +172,7 @@ func (c *Client) checkClaim(ctx context.Context, flag, claim string, write bool)
 	return nil
 }
 
-// copyPod is the pod that receives. If nobody is left to delete it, it ends by itself some time.
+// copyPod returns the pod that receives. If the command is killed before it deletes the pod, the pod ends by itself after some time.
 func copyPod(what Copy, bytes int64) (*core.Pod, error) {
 	const slowest = 1 << 20 // bytes per second
 	confined := manifest.Confined()

@@ -28,7 +28,7 @@ func (c *Client) CopyFromClaim(ctx context.Context, what Copy, progress func(Cop
 
 func (c *Client) copyFromClaim(ctx context.Context, what Copy, run stream, progress func(CopyProgress)) (existed bool, err error) {
 	step := "copy from claim " + what.Claim
-	const most = 1 << 40 // bytes, which nobody knows before
+	const most = 1 << 40 // bytes: the size is not known before
 	if err := c.checkClaim(ctx, "claim:"+what.Claim, what.Claim, false); err != nil {
 		return false, err
 	}
@@ -41,7 +41,7 @@ func (c *Client) copyFromClaim(ctx context.Context, what Copy, run stream, progr
 	})
 }
 
-// fetch makes a directory of what the command send in a pod sends.
+// fetch writes what the command send in a pod sends to a directory.
 func fetch(ctx context.Context, pod string, command []string, to string, run stream, progress func(done, total int64)) (existed bool, err error) {
 	reader, writer := io.Pipe()
 	var said bytes.Buffer

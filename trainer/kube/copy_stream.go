@@ -17,7 +17,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/role"
 )
 
-// What a receiver answers, on a line. Then it reads whatever still comes: a stream that nobody reads does not end.
+// Answers of a receiver, on one line. After it the receiver reads what still comes: an unread stream does not end.
 const (
 	received = "received"
 	existing = "existing"
@@ -127,7 +127,7 @@ func (f *files) writeOne(w io.Writer, of file) error {
 	return err
 }
 
-// counter tells how much has been written.
+// counter counts how much has been written.
 type counter struct {
 	w        io.Writer
 	done     int64
@@ -232,7 +232,7 @@ func readLine(stream *bufio.Reader, most int) ([]byte, error) {
 	}
 }
 
-// same says that a directory holds just these files. One that holds others is an error, one without any is not there.
+// same reports whether a directory holds exactly these files. It is an error if the directory holds others.
 func (f *files) same(dir string) (bool, error) {
 	there := 0
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -279,7 +279,7 @@ func (f file) receive(stream io.Reader, path string) error {
 	return errors.Join(to.Sync(), to.Close())
 }
 
-// unexpected is the error of a stream that has ended too soon.
+// unexpected returns the error of a stream that has ended too soon.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -287,7 +287,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// syncDir makes a rename in a directory outlive the machine.
+// syncDir makes a rename in a directory durable.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {

@@ -75,8 +75,8 @@ type follower struct {
 	err error // of out
 }
 
-// look begins to copy what is not copied yet, in the order of the pods' names. Without anybody to follow, each log is
-// copied whole before the next.
+// look begins to copy logs that are not copied yet, in the order of the pods' names. Without --follow, each log is copied completely before
+// the next.
 func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last bool) error {
 	var named []string
 	sources := sourcesOf(pods)
@@ -85,7 +85,7 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 	}
 	if f.o.Pod != "" && !slices.Contains(named, f.o.Pod) && (last || len(f.known) == 0 && len(named) > 0 && !f.o.Follow) {
 		if len(f.known) > 0 {
-			return nil // it is gone
+			return nil // the pod was deleted
 		}
 		return fmt.Errorf("log of pod %q of job %s %w (there are %s)", f.o.Pod, name, role.ErrNoLog, strings.Join(slices.Compact(named), ", "))
 	}
@@ -126,7 +126,7 @@ func (f *follower) look(ctx context.Context, name string, pods []core.Pod, last 
 // wants reports whether a source is of a pod whose log is asked for.
 func (f *follower) wants(s source) bool { return f.o.Pod == "" || s.pod == f.o.Pod }
 
-// onceOnly says that what is asked for has started once only.
+// onceOnly returns the text that the requested container has not been restarted.
 func (f *follower) onceOnly(job string) string {
 	if f.o.Pod != "" {
 		return fmt.Sprintf("the container of pod %s of job %s has not been restarted", f.o.Pod, job)
@@ -186,7 +186,7 @@ func sourcesOf(pods []core.Pod) []source {
 	return sources
 }
 
-// containerOf is the container of a pod that has its role's name, or else the first.
+// containerOf returns the name of the container of a pod that has its role's name, or else of the first.
 func containerOf(p *core.Pod, id pod.ID) string {
 	for _, c := range p.Spec.Containers {
 		if c.Name == id.Role.String() {
@@ -264,7 +264,7 @@ var (
 	errCut    = errors.New("the connection broke")
 )
 
-// over tells whether a life of a pod has ended, so that its log has.
+// over reports whether an incarnation of a container has ended, and so its log.
 func (f *follower) over(ctx context.Context, s source) bool {
 	p, err := ask(ctx, f.client, "get pod "+s.pod, func(ctx context.Context) (*core.Pod, error) {
 		return absent(f.client.set.CoreV1().Pods(f.client.namespace).Get(ctx, s.object, meta.GetOptions{}))
@@ -280,7 +280,7 @@ func (f *follower) over(ctx context.Context, s source) bool {
 	return p.Status.Phase != core.PodRunning
 }
 
-// tail writes a log's lines, each once. The cluster puts the time before each.
+// tail writes a log's lines, each once. The cluster prefixes each line with its time.
 type tail struct {
 	f      *follower
 	prefix string

@@ -42,7 +42,7 @@ func (m *kubeMaster) allowed(ctx context.Context) error {
 	return nil
 }
 
-// glance ends a watch that has begun.
+// glance stops a watch at once.
 func glance(w watch.Interface, err error) error {
 	if err == nil {
 		w.Stop()

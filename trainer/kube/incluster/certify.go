@@ -21,7 +21,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// certifierConfig is who gets certificates.
+// certifierConfig describes the pods that get certificates.
 type certifierConfig struct {
 	Job       string // UID: the audience of the tokens
 	Namespace string
@@ -32,7 +32,7 @@ type certifierConfig struct {
 	Log       *slog.Logger
 }
 
-// roster is the pods of a job, by their objects. The runtime is one.
+// roster knows the pods of a job by their objects. [Runtime] implements it.
 type roster interface {
 	// whose returns which start of which pod of the job a pod object is, whether it has ended, and whether it is known.
 	whose(types.UID) (id pod.ID, launch int, ended, known bool)
@@ -97,16 +97,16 @@ func (c *certifier) Certify(ctx context.Context, r *wire.CertifyRequest) (*wire.
 	return &wire.CertifyReply{Certificate: signed}, nil
 }
 
-// bearer is the pod that a token is of.
+// bearer is the pod to which a token is bound.
 type bearer struct {
 	uid  types.UID
 	name identity.Name
 }
 
-// errNotYet: the answer may be another one soon.
+// errNotYet is wrapped by errors of requests that may succeed soon.
 var errNotYet = errors.New("not yet")
 
-// claims is what a token of a ServiceAccount says.
+// claims are the claims of a ServiceAccount token.
 type claims struct {
 	jwt.Claims
 	Kubernetes struct {

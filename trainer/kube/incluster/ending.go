@@ -20,13 +20,13 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
-// Why a master that is told to go stops its job.
+// Reasons why a master that is told to leave stops its job.
 var (
 	errDeleted = errors.New("the job was deleted")
 	errLate    = errors.New("it has run for longer than its --deadline")
 )
 
-// lastly bounds what is done when the job is over, whether or not ctx is.
+// lastly returns a context for requests after the job's end, which does not end with ctx.
 func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLimit)
 	stop := context.AfterFunc(ctx, func() {
@@ -35,8 +35,8 @@ func lastly(ctx context.Context) (context.Context, context.CancelFunc) {
 	return last, func() { stop(); cancel() }
 }
 
-// asked returns what a master that is told to go shall do, by its Job: leave the job to the next one, suspend it, or stop it for a
-// reason. If the Job cannot be read, the next master finds out.
+// asked returns what a master that is told to leave must do, according to its Job: leave the job to the next master, suspend it, or stop it
+// for a reason. If the Job cannot be read, the next master decides.
 func (m *kubeMaster) asked(ctx context.Context) (notice master.Notice, stop error) {
 	ctx, cancel := context.WithTimeout(ctx, leaveLimit)
 	defer cancel()
@@ -71,7 +71,7 @@ func late(root *batch.Job, now time.Time) bool {
 	return limit != nil && began != nil && !now.Before(began.Add(time.Duration(*limit)*time.Second))
 }
 
-// conclude ends a job that is over, and whose master was lost before it could end the Job.
+// conclude ends the Job of a job that has ended, but whose master was lost before it could do so.
 func (m *kubeMaster) conclude(ctx context.Context, status *wire.JobStatus) error {
 	m.log.Info("The job is over already", "state", status.State, "reason", status.Reason)
 	m.sweep(ctx)
@@ -157,14 +157,14 @@ func (m *kubeMaster) write(ctx context.Context, final *wire.JobStatus) error {
 	return err
 }
 
-// sweep sees to it that no pod outlives the job.
+// sweep deletes all remaining pods of the job.
 func (m *kubeMaster) sweep(ctx context.Context) {
 	ctx, cancel := lastly(ctx)
 	defer cancel()
 	pods := m.runtime(&job.Job{Name: m.Job, Namespace: m.Namespace})
 	defer pods.Close()
 	if err := pods.Sweep(ctx); err != nil {
-		m.log.Error("Pods are left", "error", err)
+		m.log.Error("Deleting the remaining pods failed", "error", err)
 	}
 }
 

@@ -52,8 +52,8 @@ const eventWords = 1024
 // which says the same: of the 30 s that a pod has which was deleted, the pods and the state may have taken leaveLimit each.
 const eventLimit = 5 * time.Second
 
-// eventWriter writes what befalls a job as events of its Job. It only creates them, when they are complete: client-go's recorder
-// needs the permission to patch them too, and does not wait at its end until they are written.
+// eventWriter writes what happens to a job as events of its Job. It only creates them, when they are complete: client-go's recorder also
+// needs the permission to patch them, and does not wait until they are written at its end.
 type eventWriter struct {
 	events typed.EventInterface
 	job    string
@@ -93,8 +93,8 @@ func newEventWriter(events typed.EventInterface, namespace, job, uid, pod, node 
 	}
 }
 
-// hear takes what has happened to the job, if that is worth an event. It waits for nobody, and holds at most one event of
-// each reason: what comes before that could be written is counted in it.
+// hear queues an event of the job, if it is of interest to users. It does not block, and holds at most one event of each reason: one that
+// comes before that could be written is counted in it.
 func (w *eventWriter) hear(e master.Event) {
 	kind, why, message := w.describe(e)
 	if why == "" {

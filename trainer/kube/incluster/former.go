@@ -55,7 +55,7 @@ func (m *kubeMaster) outlive(ctx context.Context) error {
 	}
 }
 
-// former is the names of pods that may live and are of another Job of this name.
+// former returns the names of pods that may be running and belong to another Job of this name.
 func (m *kubeMaster) former(pods []core.Pod) []string {
 	var names []string
 	for _, p := range pods {

@@ -15,8 +15,8 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/rpc"
 )
 
-// authority returns what signs the certificates of the job. The user's side makes the Secret empty and one master fills it: of several
-// the first, by the resource version, and whoever comes later takes what is there.
+// authority returns the authority that signs the certificates of the job. The user's side creates the Secret empty, and one master fills
+// it: the first, by the resource version; later ones use what it holds.
 func (m *kubeMaster) authority(ctx context.Context) (*credential.Authority, error) {
 	secrets, name := m.Client.CoreV1().Secrets(m.Namespace), manifest.IdentityName(m.Job)
 	var text []byte

@@ -17,8 +17,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// keys are the public keys by which a cluster's ServiceAccount tokens are verified. They change now and then: a
-// token of an unknown key has them read again, for all who wait at once.
+// keys are the public keys that verify a cluster's ServiceAccount tokens. Clusters rotate them: a token with an unknown key makes them be
+// read again, once for all waiting callers.
 type keys struct {
 	read func(context.Context) ([]byte, error) // a JSON Web Key Set
 
@@ -26,10 +26,10 @@ type keys struct {
 	set     jose.JSONWebKeySet
 	last    time.Time     // when they were read, or could not be
 	err     error         // why not
-	reading chan struct{} // closed when they have been; nil: nobody reads them
+	reading chan struct{} // closed when they have been read; nil: no read is in progress
 }
 
-// keysPause is how long unknown keys do not have the set read again: a stranger can name any.
+// keysPause is the least time between two reads because of unknown keys: a stranger can name any key.
 const keysPause = 5 * time.Second
 
 // keysLimit is how long a cluster may take to tell its keys.
@@ -44,7 +44,7 @@ const maxKeys = 1 << 20
 // algorithms are those that clusters sign with.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.RS384, jose.RS512, jose.ES256, jose.ES384, jose.ES512, jose.EdDSA}
 
-// verify reads what a token says, if the cluster has signed it. An error is errNotYet if the keys cannot be had.
+// verify decodes the claims of a token, if the cluster has signed it. The error wraps errNotYet if the keys cannot be read.
 func (k *keys) verify(ctx context.Context, token string, into any) error {
 	t, err := jwt.ParseSigned(token, algorithms)
 	if err != nil {
@@ -65,7 +65,7 @@ func (k *keys) verify(ctx context.Context, token string, into any) error {
 	return errors.New("a token that this cluster has not signed")
 }
 
-// find returns the keys of that name. That there are none is said by a set only that was read after it was asked for.
+// find returns the keys with an ID. It reports that there are none only by a set that was read after the call.
 func (k *keys) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -98,8 +98,8 @@ func (k *keys) find(ctx context.Context, id string) ([]jose.JSONWebKey, error) {
 	return nil, fmt.Errorf("%w: a token of a key that this cluster did not have a moment ago", errNotYet)
 }
 
-// again reads the keys, also if whoever asks for them does not wait for that: it may be a stranger who has others wait. The
-// mutex is held, but for the time that it takes.
+// again reads the keys, even if the caller that needs them stops waiting, as others may wait for them, too. The caller holds the mutex,
+// which is released during the read.
 func (k *keys) again(ctx context.Context) {
 	k.reading = make(chan struct{})
 	k.mu.Unlock()
@@ -134,7 +134,7 @@ func clusterKeys(client kubernetes.Interface, ownToken string) *keys {
 	}}
 }
 
-// issuers is asked what issuers publish, which is to be trusted only where nobody on the way could change it.
+// issuers reads what issuers publish. It follows redirects only to https://, so that nothing can be changed on the way.
 var issuers = &http.Client{CheckRedirect: func(r *http.Request, before []*http.Request) error {
 	if r.URL.Scheme != "https" || len(before) > 3 {
 		return fmt.Errorf("sent on to %s: expected https://, and few others before", r.URL.Redacted())

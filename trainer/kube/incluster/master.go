@@ -130,7 +130,7 @@ func (m *kubeMaster) run(ctx context.Context) error {
 	return m.settle(ctx, cmp.Or(final, m.status), err)
 }
 
-// spec reads what the job is.
+// spec reads the job's specification.
 func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	var spec *core.ConfigMap
 	err := m.eventually(ctx, func() error {
@@ -162,7 +162,7 @@ func (m *kubeMaster) spec(ctx context.Context) (*job.Job, error) {
 	return j, nil
 }
 
-// workers is how many workers the spec wants.
+// workers returns the number of workers in the spec.
 func workers(spec *core.ConfigMap) (int, error) {
 	text := strings.TrimSpace(spec.Data[manifest.KeyNumWorkers])
 	n, err := strconv.Atoi(text)
@@ -172,7 +172,7 @@ func workers(spec *core.ConfigMap) (int, error) {
 	return n, nil
 }
 
-// eventually does what may come before the objects that it needs.
+// eventually repeats do while objects or permissions that it needs are missing, for applyLimit.
 func (m *kubeMaster) eventually(ctx context.Context, do func() error) error {
 	patient, cancel := context.WithTimeout(ctx, applyLimit)
 	defer cancel()
@@ -290,7 +290,7 @@ func (m *kubeMaster) attend(ctx context.Context, config master.Config, authority
 	return final, err
 }
 
-// growth is how often the memory of a server or worker can be doubled.
+// growth returns how often the memory of a server or worker can be doubled.
 func growth(j *job.Job) (map[pod.Role]int, error) {
 	times := make(map[pod.Role]int)
 	for _, role := range []pod.Role{pod.PS, pod.Worker} {
@@ -316,7 +316,7 @@ func growth(j *job.Job) (map[pod.Role]int, error) {
 	return times, nil
 }
 
-// followSpec tells when the spec wants another number of workers, until ctx ends. Of several changes the last counts.
+// followSpec sends the number of workers in the spec when it changes, until ctx ends. Of several changes the last counts.
 func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 	maps := m.Client.CoreV1().ConfigMaps(m.Namespace)
 	name := manifest.SpecName(m.Job)
@@ -336,7 +336,7 @@ func (m *kubeMaster) followSpec(ctx context.Context, now int, scale chan int) {
 	})
 }
 
-// wish is the store of the spec: how many workers it wants.
+// wish is the store of the watched spec: its number of workers.
 type wish struct {
 	now   int
 	seen  string // the resource version that says so

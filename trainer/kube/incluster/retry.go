@@ -64,7 +64,7 @@ func limited(ctx context.Context, request func(context.Context) error) error {
 	return err
 }
 
-// passing says that the same request may be answered later.
+// passing reports whether the same request may succeed later.
 func passing(err error) bool {
 	return observe.Transient(err) || api.IsConflict(err) || errors.Is(err, errOccupied)
 }

@@ -37,13 +37,13 @@ const (
 // brokenLimit is how long the API server may fail to create a pod until that is told.
 const brokenLimit = 10 * time.Second
 
-// RuntimeConfig is whose pods are made, and where.
+// RuntimeConfig describes the job whose pods a Runtime creates.
 type RuntimeConfig struct {
 	Client  kubernetes.Interface
 	Job     *job.Job            // of its namespace
 	Owner   meta.OwnerReference // the master's Job, which all pods go with
 	Environ []string            // the master's environment, of which --populate_env_names takes over
-	// Authority is the certificate of the job's authority, in one line, by which pods know the master.
+	// Authority is the certificate of the job's authority, in one line, by which pods verify the master.
 	Authority string
 	Rate      float32 // creations and deletions a second; 0: 100
 	Log       *slog.Logger
@@ -67,15 +67,15 @@ type Runtime struct {
 	ran   bool                 // a pod of the job has run
 }
 
-// known is a pod object that is there, or was when it was last heard of.
+// known is a pod object that exists, or did at its last event.
 type known struct {
 	name  string
 	made  string      // the resource version at its creation, or when it was first seen
 	told  pod.Event   // the last
-	gone  pod.Event   // what is to be told if the object is gone
+	gone  pod.Event   // the event to send if the object is deleted
 	due   time.Time   // if it was asked to go: when it should be gone
-	lost  bool        // it was not, by far
-	lacks time.Time   // since when it lacks its image; zero: it does not
+	lost  bool        // it has outlived that by far: its node does not answer
+	lacks time.Time   // since when its image is missing; zero: it is not
 	born  time.Time   // when it was created, by the server's clock
 	swept bool        // it has failed, and was deleted
 	key   fingerprint // that it has certificates of; zero: none yet
@@ -83,7 +83,7 @@ type known struct {
 
 var _ master.Pods = (*Runtime)(nil)
 
-// NewRuntime makes a runtime, which its owner closes. It hears of pods from its first Create or Adopt on: there are none before.
+// NewRuntime returns a runtime, which its owner closes. It watches pods from its first Create or Adopt on.
 func NewRuntime(config RuntimeConfig) *Runtime {
 	config.Rate = cmp.Or(config.Rate, podRate)
 	config.Log = cmp.Or(config.Log, slog.New(slog.DiscardHandler))
@@ -100,7 +100,7 @@ func NewRuntime(config RuntimeConfig) *Runtime {
 	return r
 }
 
-// start begins to hear of pods.
+// start begins to watch pods.
 func (r *Runtime) start() {
 	r.started.Do(func() {
 		r.routines.Go(func() { r.watch(r.ctx) })
@@ -119,12 +119,12 @@ func (r *Runtime) Close() {
 	r.routines.Wait()
 }
 
-// Events tells what becomes of the pods, each one's end once. Nothing more comes after Close.
+// Events returns the channel of the pods' events. Each pod's end is sent once. Nothing is sent after Close.
 func (r *Runtime) Events() <-chan pod.Event { return r.events }
 
-// Create makes a pod, however long the API server does not answer. What the cluster refuses, for want
-// of quota ([master.ErrFull]) or by its rules, is an error, and what it fails to do for brokenLimit; what it will
-// always refuse is [master.ErrHopeless].
+// Create creates a pod, and repeats the request as long as the API server does not answer. It returns an error if the cluster refuses, for
+// lack of quota ([master.ErrFull]) or by its rules, or fails for brokenLimit. The error wraps [master.ErrHopeless] if the cluster will
+// always refuse.
 func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	r.start()
 	object, err := manifest.Pod(r.config.Job, manifest.PodSpec{
@@ -156,11 +156,11 @@ func (r *Runtime) Create(ctx context.Context, p master.Pod) error {
 	return err
 }
 
-// errOccupied: there is still a pod of that name, and it is going.
+// errOccupied is returned while a pod of that name is still being deleted.
 var errOccupied = errors.New("its predecessor is not gone yet")
 
-// occupied is the pod in whose way another of its name is. That may be the very same, whose creation was not answered,
-// or a former launch, which has to go.
+// occupied handles a creation that found a pod of the same name: the same pod, if an earlier attempt had no answer, or an earlier
+// incarnation, which it waits to be deleted.
 func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, error) {
 	there, err := r.find(ctx, object.Name)
 	switch {
@@ -178,7 +178,7 @@ func (r *Runtime) occupied(ctx context.Context, object *core.Pod) (*core.Pod, er
 	return nil, cmp.Or(err, errOccupied)
 }
 
-// find is the pod of that name, nil if there is none.
+// find returns the pod of that name, nil if there is none.
 func (r *Runtime) find(ctx context.Context, name string) (*core.Pod, error) {
 	list, err := r.pods.List(ctx, meta.ListOptions{FieldSelector: "metadata.name=" + name}) // to get one is not permitted
 	if err != nil {
@@ -249,8 +249,8 @@ func (r *Runtime) list(ctx context.Context) (list *core.PodList, err error) {
 	return list, err
 }
 
-// Delete asks a pod to go, however long the API server does not answer. One that is gone is no error;
-// a token that is not good any more, as that of a pod which was deleted is, makes [master.ErrDisowned].
+// Delete deletes a pod, and repeats the request as long as the API server does not answer. It is no error if the pod does not exist. It
+// returns [master.ErrDisowned] if the master's token is not valid any more, as after the deletion of its own pod.
 func (r *Runtime) Delete(ctx context.Context, id pod.ID) error {
 	name := manifest.PodName(r.config.Job.Name, id)
 	r.mu.Lock()
@@ -285,7 +285,7 @@ func (r *Runtime) remove(ctx context.Context, name string, uid types.UID, grace 
 	return err
 }
 
-// Sweep deletes every pod of the job that has not ended, also those of a master before.
+// Sweep deletes every pod of the job that has not ended, including those of previous masters.
 func (r *Runtime) Sweep(ctx context.Context) error {
 	list, err := r.list(ctx)
 	if err != nil {
@@ -304,7 +304,7 @@ func (r *Runtime) Sweep(ctx context.Context) error {
 	return errors.Join(problems...)
 }
 
-// owns says that a pod is a server or worker of this job, and not of one of its name before.
+// owns reports whether a pod is a server or worker of this job, and not of an earlier job of its name.
 func (r *Runtime) owns(p *core.Pod) bool {
 	name, id, _, ok := manifest.ParseLabels(p.Labels)
 	return ok && name == r.config.Job.Name && id.Role != pod.Master &&
@@ -313,13 +313,13 @@ func (r *Runtime) owns(p *core.Pod) bool {
 
 func (r *Runtime) selector() string { return manifest.Selector(r.config.Job.Name) }
 
-// older says that the resource version a is not younger than b. Of what cannot be compared nothing is said.
+// older reports whether the resource version a is not younger than b. It returns false if they cannot be compared.
 func older(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order <= 0
 }
 
-// insist does a request at the runtime's rate until it is answered. Its turn may be a long time to come.
+// insist repeats a request, at the runtime's rate, until it is answered. It may wait long for its turn.
 func (r *Runtime) insist(ctx context.Context, doing string, request func(context.Context) error) error {
 	return repeat(ctx, r.config.Log, doing, func() error {
 		if err := r.rate.Wait(ctx); err != nil {

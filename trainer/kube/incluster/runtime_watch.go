@@ -68,8 +68,8 @@ func (m mirror) Update(o any) error { m.send(m.seen(o.(*core.Pod), time.Now()));
 func (m mirror) Delete(o any) error { m.send(m.unseen(o.(*core.Pod))); return nil }
 func (m mirror) Resync() error      { return nil }
 
-// Replace takes a list of all pods: those that were there before and are not in it are gone, whatever was not heard of them.
-// A pod that was made after the list was taken is not missed.
+// Replace handles a list of all pods: known pods that are not in it were deleted. A pod that was created after the list was taken is not
+// missed.
 func (m mirror) Replace(list []any, version string) error {
 	there := make(map[types.UID]bool, len(list))
 	for _, o := range list {
@@ -90,7 +90,7 @@ func (m mirror) Replace(list []any, version string) error {
 	return nil
 }
 
-// seen takes a pod as it is now, and answers what is to be told.
+// seen notes the current state of a pod, and returns the events to send.
 func (r *Runtime) seen(p *core.Pod, now time.Time) []pod.Event {
 	if !r.owns(p) {
 		return nil
@@ -132,7 +132,7 @@ func grace(p *core.Pod) int64 {
 	return *p.DeletionGracePeriodSeconds
 }
 
-// unseen takes a pod that is gone, as it was last.
+// unseen notes the deletion of a pod, given its last state, and returns the events to send.
 func (r *Runtime) unseen(p *core.Pod) []pod.Event {
 	if !r.owns(p) {
 		return nil
@@ -165,7 +165,7 @@ func (r *Runtime) news(k *known, e pod.Event) []pod.Event {
 	return []pod.Event{e}
 }
 
-// send hands events over, in their order, or drops them if nobody listens any more.
+// send sends events in order, or drops them after Close.
 func (r *Runtime) send(events []pod.Event) {
 	for _, e := range events {
 		select {
@@ -176,7 +176,7 @@ func (r *Runtime) send(events []pod.Event) {
 	}
 }
 
-// overlook notices what no event tells: the time that has passed.
+// overlook handles what follows from the passing of time alone: pods that are overdue, and images that stay missing.
 func (r *Runtime) overlook(ctx context.Context) {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -259,8 +259,8 @@ func (r *Runtime) surplus() []object {
 	return all
 }
 
-// stuck is the pods whose time to leave has long passed. The process may be alive on a node that nobody reaches: it
-// learns from the master that it is not needed any more.
+// stuck returns the pods that should have ended long ago. The process may be running on an unreachable node: it learns from the master that
+// it is not needed any more.
 func (r *Runtime) stuck(now time.Time) map[types.UID]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

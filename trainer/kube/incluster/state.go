@@ -68,9 +68,9 @@ func newRecorder(maps typed.ConfigMapInterface, namespace, job, uid, me string, 
 	}
 }
 
-// past is what the masters of a Job before have left in its state. The zero value stands for none.
+// past is what previous masters of a Job have left in its state. The zero value stands for none.
 type past struct {
-	incarnation int             // of the last of them
+	incarnation int             // incarnation of the last of them
 	master      string          // the last of them, as "POD on NODE"
 	record      []byte          // nil: none was written, so that nothing of the job is begun
 	status      *wire.JobStatus // nil: none was written
@@ -219,7 +219,7 @@ func (r *recorder) write(ctx context.Context, status *wire.JobStatus) error {
 	return err
 }
 
-// change changes the state as long as no other master has begun: [master.ErrSuperseded].
+// change changes the state. It returns [master.ErrSuperseded] if another master has begun.
 func (r *recorder) change(ctx context.Context, how func(*core.ConfigMap) error) error {
 	return r.update(ctx, func(m *core.ConfigMap) error {
 		if m.Data[manifest.KeyUID] != r.uid || m.Data[keyIncarnation] != strconv.Itoa(r.incarnation) {
@@ -229,8 +229,8 @@ func (r *recorder) change(ctx context.Context, how func(*core.ConfigMap) error) 
 	})
 }
 
-// update reads the state, changes it and writes it back, until nobody else has written meanwhile. What this master has written last is
-// not read again: if another has written since, the API server refuses the update.
+// update reads the state, changes it and writes it back, and repeats that after a conflict. It does not read again what this master has
+// written last: if another has written since, the API server refuses the update.
 func (r *recorder) update(ctx context.Context, how func(*core.ConfigMap) error) error {
 	return insist(ctx, r.log, "write the job's state", func(ctx context.Context) (err error) {
 		select {
@@ -271,8 +271,8 @@ func (r *recorder) fill(m *core.ConfigMap, status *wire.JobStatus) error {
 	return nil
 }
 
-// encode is a status as text that a ConfigMap can hold. Of a job that is too large for that it has the living pods and the
-// latest evaluations, as many as fit: what there are more of is cut first.
+// encode returns a status as a text that fits into a ConfigMap. For a larger job the text has only the living pods and the latest
+// evaluations, as many as fit.
 func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	status = proto.CloneOf(status)
 	status.Namespace = namespace
@@ -295,5 +295,5 @@ func encode(status *wire.JobStatus, namespace string) ([]byte, error) {
 	}
 }
 
-// absentYet says that an object, or the permission to read it, may still come: kubectl apply makes them one after the other.
+// absentYet reports whether an object, or the permission to read it, is missing and may still come: kubectl apply creates them one after the other.
 func absentYet(err error) bool { return api.IsNotFound(err) || api.IsForbidden(err) }

@@ -11,7 +11,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// NoAnswer says that a request was not answered in time.
+// NoAnswer is the error of a request that was not answered in time.
 type NoAnswer struct{ Limit time.Duration }
 
 func (n NoAnswer) Error() string { return fmt.Sprintf("no answer in %v", n.Limit) }

@@ -10,5 +10,5 @@
 //  1. The same object reads the same, whoever reads it and when: there is neither a clock nor a memory here.
 //  2. Who ended a pod is told apart: the pod by itself, its memory, its node, whoever deleted, evicted or preempted it. What the cluster says of that
 //     counts more than the exit code.
-//  3. A reason is one line, the last that says something; who is killed has none of his own.
+//  3. A reason is one line, the last one that is not empty; a killed process has none of its own.
 package observe

@@ -9,7 +9,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/manifest"
 )
 
-// Component is who the master is to the API server: its user agent, and the source of its events.
+// Component is the master's name to the API server: its user agent, and the source of its events.
 const Component = "elasticdl-master"
 
 // JobCondition returns a condition of a Job that holds; nil if it does not.

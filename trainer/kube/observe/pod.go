@@ -46,7 +46,7 @@ func Vanished(last *core.Pod) pod.Event {
 	return e
 }
 
-// oomKilled is what a kubelet says of a container that its kernel killed for its memory.
+// oomKilled is a kubelet's reason for a container that the kernel killed because of its memory.
 const oomKilled = "OOMKilled"
 
 // Exit returns how a pod ended, or why it is about to.
@@ -78,7 +78,7 @@ func Exit(p *core.Pod) pod.Exit {
 	return e
 }
 
-// lastWords is why a container ended by its own account, if it had one to give: who is killed has not.
+// lastWords returns the reason that a container has given for its end; a killed one has given none.
 func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
 	switch {
 	case p.DeletionTimestamp != nil:
@@ -94,7 +94,7 @@ func lastWords(p *core.Pod, end *core.ContainerStateTerminated) string {
 	return cmp.Or(lacks(p, end.Message), panicked(end.Message), LastLine(end.Message), usual(end.Reason))
 }
 
-// lacks says what an image lacks whose container could not be started, "" if it is something else.
+// lacks returns what is missing in an image whose container could not be started, "" if the cause is another.
 func lacks(p *core.Pod, message string) string {
 	if strings.Contains(message, `exec: "`+p.Labels[manifest.LabelRole]+`": executable file not found`) { // the first argument, as there is no entry point
 		return "the image has no elasticdl; expected one that elasticdl zoo build made, or, for a program, --agent_image_name"
@@ -102,7 +102,7 @@ func lacks(p *core.Pod, message string) string {
 	return ""
 }
 
-// memoryLimit is of the container of the pod's role.
+// memoryLimit returns the memory limit of the container of the pod's role.
 func memoryLimit(p *core.Pod) (resource.Quantity, bool) {
 	for _, c := range p.Spec.Containers {
 		if c.Name == p.Labels[manifest.LabelRole] {
@@ -113,7 +113,7 @@ func memoryLimit(p *core.Pod) (resource.Quantity, bool) {
 	return resource.Quantity{}, false
 }
 
-// panicked is the line of a log that says what a Go program died of; its stack is below it.
+// panicked returns the line of a log with the panic of a Go program, which is followed by its stack.
 func panicked(log string) string {
 	for text := range strings.Lines(log) {
 		if strings.HasPrefix(text, "panic: ") || strings.HasPrefix(text, "fatal error: ") {
@@ -123,7 +123,7 @@ func panicked(log string) string {
 	return ""
 }
 
-// disrupted adds what a condition of type DisruptionTarget says: others than the pod are why it ends.
+// disrupted adds the reason in a condition of type DisruptionTarget: the pod is ended from outside.
 func disrupted(e *pod.Exit, c *core.PodCondition) {
 	switch c.Reason {
 	case core.PodReasonPreemptionByScheduler:
@@ -136,8 +136,8 @@ func disrupted(e *pod.Exit, c *core.PodCondition) {
 	e.Reason = cmp.Or(LastLine(c.Message), e.Reason)
 }
 
-// terminated is how the container of the pod's role ended, nil if it has not. Of a pod that has others, put there by
-// whoever is in charge of the cluster, the first that failed counts if that one is not found.
+// terminated returns how the container of the pod's role ended, nil if it has not. If that container is not found, the first one that
+// failed counts.
 func terminated(p *core.Pod) *core.ContainerStateTerminated {
 	statuses := slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses)
 	ended := func(s core.ContainerStatus) bool { return s.State.Terminated != nil }
@@ -157,7 +157,7 @@ func terminated(p *core.Pod) *core.ContainerStateTerminated {
 	return slices.MinFunc(statuses, func(a, b core.ContainerStatus) int { return cmp.Compare(rank(a), rank(b)) }).State.Terminated
 }
 
-// usual drops the reasons that say no more than the exit code does.
+// usual returns "" for reasons that say no more than the exit code does.
 func usual(reason string) string {
 	switch reason {
 	case "Error", "Completed":
@@ -183,7 +183,7 @@ func Waiting(p *core.Pod) (why string, hopeless bool) {
 	return "", false
 }
 
-// What kubelets say of a container whose image they do not get.
+// Kubelets' reasons for a container whose image is missing.
 const (
 	invalidImage = "InvalidImageName"
 	neverPulled  = "ErrImageNeverPull"
@@ -203,7 +203,7 @@ func ImageMissing(p *core.Pod) (missing, never bool) {
 	return missing, never
 }
 
-// because is a reason with its message.
+// because returns a reason with its message.
 func because(reason, message string) string {
 	if message = role.Brief(message); message == "" {
 		return reason
@@ -211,7 +211,7 @@ func because(reason, message string) string {
 	return reason + ": " + message
 }
 
-// LastLine returns the last line of a text that says something.
+// LastLine returns the last line of a text that is not empty.
 func LastLine(text string) string {
 	text = strings.TrimSpace(text)
 	return role.Brief(text[strings.LastIndexByte(text, '\n')+1:])
