@@ -55,7 +55,7 @@ func TestPolicyOfStacks(t *testing.T) {
 	}
 }
 
-// What settings allow and the policy does not ends the stack's preview: an image that may be another tomorrow, of the
+// What settings allow and the policy forbids ends the preview of the stack: an image that is not pinned, of the
 // master and of the pods that it would make. The stack says so if that is meant.
 func TestPolicyRefuses(t *testing.T) {
 	e := start(t, "gke")

@@ -16,7 +16,7 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/job"
 )
 
-// gpuLabel is "true" on nodes with GPUs. The device plugin selects them by it, and nobody else sets it.
+// gpuLabel is "true" on nodes with GPUs. The device plugin selects them by it; no other component sets it.
 const gpuLabel = "nvidia.com/gpu.present"
 
 // spotKey is a label and a taint of nodes that may be taken back at any time: masters and parameter servers are elsewhere.

@@ -32,7 +32,7 @@ func (p *parts) addFiles() error {
 		Encrypted:       pulumi.Bool(true), // for ever: neither this nor the mode can change but by another file system
 		PerformanceMode: pulumi.String("generalPurpose"),
 		ThroughputMode:  pulumi.String(cmp.Or(p.e.EFS.ThroughputMode, "elastic")),
-		// What nobody reads for a month goes where it costs less, and comes back when it is read.
+		// Files that are not read for a month move to cheaper storage, and back when they are read.
 		LifecyclePolicies: efs.FileSystemLifecyclePolicyArray{
 			&efs.FileSystemLifecyclePolicyArgs{TransitionToIa: pulumi.String("AFTER_30_DAYS")},
 			&efs.FileSystemLifecyclePolicyArgs{TransitionToPrimaryStorageClass: pulumi.String("AFTER_1_ACCESS")},

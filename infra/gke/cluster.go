@@ -91,7 +91,7 @@ func (p *parts) connect(args *container.ClusterArgs) {
 		ClusterSecondaryRangeName: pulumi.String(podRange), ServicesSecondaryRangeName: pulumi.String(serviceRange),
 	}
 	args.DatapathProvider = pulumi.String("ADVANCED_DATAPATH") // obeys NetworkPolicies by itself: Calico beside it is refused
-	// GKE turns this on in new clusters by itself, and nobody can turn it off again: with the provider's default, false, every
+	// GKE turns this on in new clusters, and it cannot be turned off again: with the provider's default, false, every
 	// `pulumi up` of such a cluster would replace it.
 	args.EnableL4IlbSubsetting = pulumi.Bool(true)
 	var who container.ClusterMasterAuthorizedNetworksConfigCidrBlockArray
@@ -108,7 +108,7 @@ func (p *parts) connect(args *container.ClusterArgs) {
 	if p.g.PrivateNodes {
 		args.PrivateClusterConfig = &container.ClusterPrivateClusterConfigArgs{
 			EnablePrivateNodes:       pulumi.Bool(true),
-			EnablePrivateEndpoint:    pulumi.Bool(false), // else nobody makes the Kubernetes half of the stack from elsewhere
+			EnablePrivateEndpoint:    pulumi.Bool(false), // otherwise the Kubernetes half of the stack could not be made from outside
 			MasterIpv4CidrBlock:      pulumi.String(p.g.Ranges.Master),
 			MasterGlobalAccessConfig: &container.ClusterPrivateClusterConfigMasterGlobalAccessConfigArgs{Enabled: pulumi.Bool(true)},
 		}

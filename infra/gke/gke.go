@@ -13,7 +13,7 @@
 //
 //  1. What Google changes by itself, as sizes of pools, versions and its own labels and taints, is no change of the stack.
 //  2. No name is longer than Google takes, whatever the stack is called. What is replaced under its own name goes first.
-//  3. Roles are given one by one ([projects.IAMMember]), so that nobody else's are taken away.
+//  3. Roles are given one by one ([projects.IAMMember]), so that roles of others are kept.
 package gke
 
 import (

@@ -104,7 +104,7 @@ func (p *parts) nodeConfig(of *settings.GKEPool) *container.NodePoolNodeConfigAr
 		WorkloadMetadataConfig: &container.NodePoolNodeConfigWorkloadMetadataConfigArgs{Mode: pulumi.String("GKE_METADATA")},
 		Metadata:               pulumi.ToStringMap(metadata),
 		ShieldedInstanceConfig: &container.NodePoolNodeConfigShieldedInstanceConfigArgs{
-			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // a driver that is not signed would not load, and nobody would say so
+			EnableSecureBoot:          pulumi.Bool(of.Accelerator == ""), // an unsigned driver would not load, without any message
 			EnableIntegrityMonitoring: pulumi.Bool(true),
 		},
 		Labels: pulumi.ToStringMap(nodeLabels(of)),

@@ -55,7 +55,7 @@ func number(n int, unit string) string {
 	return strconv.Itoa(n) + unit
 }
 
-// manners are flags of every start: ask nobody, leave kubectl's context alone, be ready at the end.
+// manners are flags of every start: no questions, no change of kubectl's context, wait until the cluster is ready.
 const manners = "--keep-context --interactive=false --wait=all"
 
 // own is for commands on a profile of the stack's own: its context is in kubectl's usual file, whatever file kubectl reads

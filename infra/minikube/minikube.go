@@ -108,7 +108,7 @@ func (p *parts) addCluster() (err error) {
 		pulumi.DeleteBeforeReplace(true), // the other way round the old one's delete would end the new cluster, of the same name
 	}
 	if p.Adopt {
-		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // it was started as somebody else wished; another profile is another script
+		opts = append(opts, pulumi.IgnoreChanges([]string{"triggers"})) // another owner chose how it was started; another profile is another script
 	}
 	p.cluster, err = local.NewCommand(p.ctx, "start", &local.CommandArgs{
 		Interpreter: shell, Create: pulumi.String(p.create()), Update: pulumi.String(p.update()), Delete: pulumi.String(p.delete()),

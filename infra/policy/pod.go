@@ -123,7 +123,7 @@ func unpinnedImage(r Resource, _ []Resource) (problems []string) {
 		case daemon:
 			problems = append(problems, fmt.Sprintf("%s.image %s has no digest", where, image))
 		case tag == "" || tag == "latest":
-			problems = append(problems, fmt.Sprintf("%s.image %s may be another tomorrow", where, image))
+			problems = append(problems, fmt.Sprintf("%s.image %s is not pinned: use a version tag or a digest", where, image))
 		}
 	}
 	slices.Sort(problems)

@@ -35,7 +35,7 @@ var Rules = []Rule{
 		judge:  wildcardRole,
 	},
 	{
-		Name: "wildcard-policy", What: "*, service:* or NotAction as an action, * as a resource, and anybody as a principal of an IAM policy",
+		Name: "wildcard-policy", What: "*, service:* or NotAction as an action, * as a resource, and any principal in an IAM policy",
 		Why:    "it also allows what comes to the account later",
 		Remedy: "Name actions and ARNs; a principal of * needs a Condition",
 		judge:  wildcardPolicy,

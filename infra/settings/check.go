@@ -101,7 +101,7 @@ var quotas = []string{
 	"requests.cpu", "requests.memory", "requests.storage", "requests.ephemeral-storage", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
 }
 
-// isQuantity is those of Kubernetes but exponents, which nobody writes and which take it minutes.
+// isQuantity matches quantities of Kubernetes, except for exponents, which are not used in practice and take minutes to parse.
 var isQuantity = regexp.MustCompile(`^[0-9]{1,15}(\.[0-9]{1,3})?(m|k|[MGTPE]|[KMGTPE]i)?$`)
 
 // isQuota reports whether Kubernetes knows what to count: devices are counted as "requests.nvidia.com/gpu" only.
@@ -207,7 +207,7 @@ func (p *Problems) cidr(path, text string) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// private checks a network within a cloud: of a length from least to most, and of addresses that are nobody's elsewhere.
+// private checks a network within a cloud: of a length from least to most, and of private addresses.
 func (p *Problems) private(path, text string, least, most int) netip.Prefix {
 	n := p.cidr(path, text)
 	if !n.IsValid() {
@@ -255,7 +255,7 @@ func checkAuthorized(at string, all []Network, most int, p *Problems, public boo
 		path := fmt.Sprintf("%s[%d].cidr", path, i)
 		if cidr := p.cidr(path, n.CIDR); cidr.IsValid() {
 			p.Check(cidr.Bits() >= widest, path, "%s: that is everyone: list the networks of those who deploy and look, a /32 for one address", n.CIDR)
-			p.Check(!public || !cidr.Addr().IsPrivate(), path, "%s: expected public addresses: within the VPC nobody needs to be named", n.CIDR)
+			p.Check(!public || !cidr.Addr().IsPrivate(), path, "%s: expected public addresses: those within the VPC always have access", n.CIDR)
 		}
 	}
 }

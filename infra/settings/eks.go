@@ -210,7 +210,7 @@ func (o *EKSGroup) checkGPUs(s *Settings, at string, wanted bool, p *Problems) {
 		}
 	}
 	if o.DesiredNodes == 0 {
-		s.note("%s.desiredNodes: 0: the stack has no autoscaler: pods that ask for GPUs wait until somebody sets more", at)
+		s.note("%s.desiredNodes: 0: the stack has no autoscaler: pods that ask for GPUs wait until you raise it", at)
 	}
 }
 

@@ -95,7 +95,7 @@ func gpuMetric(pool *GKEPool) string {
 	return metric
 }
 
-// quotaNote returns a line that says which quotas the stack needs, and how they are shown. Nobody but Google knows what a project has.
+// quotaNote returns a line that says which quotas the stack needs, and how they are shown. Only Google knows what a project has.
 func (g *GKE) quotaNote() string {
 	var inRegion, inProject []string
 	for _, q := range g.quotas() {

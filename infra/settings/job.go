@@ -98,7 +98,7 @@ func (s *Settings) checkClaims(p *Problems) {
 	}
 	for i, v := range s.Job.Volumes {
 		there, ours := has[v.ClaimName]
-		p.Check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: that claim is of %s, which this stack has not", v.ClaimName, storageOf[v.ClaimName])
+		p.Check(!ours || there, fmt.Sprintf("job.volumes[%d].claimName", i), "%s: the claim requires the section %s, which this stack does not define", v.ClaimName, storageOf[v.ClaimName])
 	}
 }
 

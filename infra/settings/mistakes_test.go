@@ -127,7 +127,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "gke.workerPool", value: "{machineType: n1-standard-8, minNodes: 1, maxNodes: 1}", at: "gke.workerPool.maxNodes", want: "1: fewer than the 2 zones of gke.location", also: merged(inRegion, map[string]string{"gke.nodeZones": "[us-central1-a, us-central1-b]"})},
 	{cloud: "gke", path: "gke.jobRoles", value: "[roles/owner]", at: "gke.jobRoles[0]", want: "roles/owner: that is on everything in the project"},
 	{cloud: "gke", path: "gke.jobRoles", value: "[storage.objectViewer]", at: "gke.jobRoles[0]", want: "storage.objectViewer: expected a role"},
-	{cloud: "gke", path: "gke.filestore", at: "job.volumes[0].claimName", want: "fileserver-claim: that claim is of gke.filestore, which this stack has not"},
+	{cloud: "gke", path: "gke.filestore", at: "job.volumes[0].claimName", want: "fileserver-claim: the claim requires the section gke.filestore, which this stack does not define"},
 	{cloud: "gke", path: "gke.gpuPool", at: `job.worker.request["nvidia.com/gpu"]`, want: "1: the stack has no gke.gpuPool", also: map[string]string{"job.worker": "{request: {nvidia.com/gpu: 1}}"}},
 	{cloud: "gke", path: "job.worker", value: "{request: {nvidia.com/gpu: 2}}", at: `job.worker.request["nvidia.com/gpu"]`, want: "2: a node of gke.gpuPool has 1", also: withGPUs},
 
@@ -178,7 +178,7 @@ var mistakes = []mistake{
 	{cloud: "eks", path: "eks.efs.uid", value: "-1", want: "-1: expected 0 or more"},
 	{cloud: "eks", path: "eks.logRetentionDays", value: "0", want: "0: expected 1, 3, 5"},
 	{cloud: "eks", path: "job.worker.limit", value: "{nvidia.com/gpu: 1}", at: `job.worker.limit["nvidia.com/gpu"]`, want: "1: the stack has no eks.gpuGroup"},
-	{cloud: "eks", path: "eks.efs", at: "job.volumes[0].claimName", want: "efs-claim: that claim is of eks.efs"},
+	{cloud: "eks", path: "eks.efs", at: "job.volumes[0].claimName", want: "efs-claim: the claim requires the section eks.efs"},
 
 	// minikube.
 	{cloud: "minikube", path: "minikube.profile", value: "minikube", want: "minikube: that is the profile of whoever gives none"},
@@ -192,7 +192,7 @@ var mistakes = []mistake{
 	{cloud: "minikube", path: "minikube.cni", value: "weave", want: "weave: expected auto, bridge, calico"},
 	{cloud: "minikube", path: "minikube.gpus", value: "all", want: "all: those of this machine are seen with driver: docker only"},
 	{cloud: "minikube", path: "minikube.data", value: "'a:b'", want: "expected a path without ':'"},
-	{cloud: "gke", path: "job.volumes", value: "[{claimName: data-claim, mountPath: /data}]", at: "job.volumes[0].claimName", want: "data-claim: that claim is of minikube, which this stack has not"},
+	{cloud: "gke", path: "job.volumes", value: "[{claimName: data-claim, mountPath: /data}]", at: "job.volumes[0].claimName", want: "data-claim: the claim requires the section minikube, which this stack does not define"},
 	{cloud: "minikube", path: "platform.networkPolicy", value: "true", want: "true: minikube's own network ignores NetworkPolicies: give minikube.cni: calico"},
 	{cloud: "minikube", path: "labels", value: "{team: training}", want: "nothing on minikube costs"},
 	{cloud: "minikube", path: "job.imagePullPolicy", value: "Always", want: "Always: the image is loaded into minikube, and nowhere to be pulled from"},
@@ -289,7 +289,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.worker.limit", value: "{cpu: 1, memory: 2048Mi}", want: "cpu=1 is less than 2 of worker.request"},
 	{cloud: "gke", path: "job.worker.request", value: "{cpus: 1}", want: "unknown resource"},
 	{cloud: "gke", path: "job.volumes", value: "[{claimName: a, hostPath: /b, mountPath: /c}]", want: "expected either claim_name or host_path"},
-	{cloud: "gke", path: "job.volumes", value: "[{claimName: efs-claim, mountPath: /c}]", at: "job.volumes[0].claimName", want: "efs-claim: that claim is of eks.efs, which this stack has not"},
+	{cloud: "gke", path: "job.volumes", value: "[{claimName: efs-claim, mountPath: /c}]", at: "job.volumes[0].claimName", want: "efs-claim: the claim requires the section eks.efs, which this stack does not define"},
 	{cloud: "gke", path: "job.checkpointDirForInit", value: "/tmp/checkpoints", want: "/tmp/checkpoints: expected a path that is mounted (volumes), s3://BUCKET/PREFIX"},
 	{cloud: "gke", path: "job.checkpointDir", value: "/tmp/checkpoints", want: "/tmp/checkpoints: expected a path that is mounted (volumes), s3://BUCKET/PREFIX"},
 	{cloud: "gke", path: "job.checkpointInterval", value: "10ms", want: "10ms: expected 1s or more, or 0"},

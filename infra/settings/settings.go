@@ -58,7 +58,7 @@ type Platform struct {
 	SharePriorityClasses []string          `json:"sharePriorityClasses,omitempty"`
 	PodSecurity          string            `json:"podSecurity,omitempty"`   // privileged, baseline or restricted; "" = baseline if the job's pods pass it
 	Quota                map[string]string `json:"quota,omitempty"`         // of the namespace: requests.cpu, limits.memory, requests.nvidia.com/gpu, pods, …
-	NetworkPolicy        bool              `json:"networkPolicy,omitempty"` // pods of the namespace talk to each other, to names, the API and HTTPS; nobody to them but where a policy of a job says so
+	NetworkPolicy        bool              `json:"networkPolicy,omitempty"` // pods of the namespace talk to each other, to names, the API and HTTPS; connections to them need a policy of a job
 	StorageClass         string            `json:"storageClass,omitempty"`  // a class of volumes on demand, directories of eks.efs, under that name; "" = none
 
 	// DevicePluginImage is NVIDIA's device plugin, for a mirror of it; "" = the version and digest that package platform names.
