@@ -26,6 +26,7 @@ type world struct {
 	size   int
 	firsts map[int]time.Time // each process's first step in it, by pid
 	last   time.Time         // the newest step of all
+	steps  int               // of all processes together
 }
 
 // complete returns when the last of its processes had stepped; zero: one has not.
@@ -83,6 +84,16 @@ func (s *worlds) note(pid int, step step) {
 	if step.at.After(w.last) {
 		w.last = step.at
 	}
+	w.steps++
+}
+
+// perStep returns how long a step took until now, after the first of each process; 0 if there was no other.
+func (w *world) perStep() time.Duration {
+	others := w.steps/w.size - 1
+	if w.complete().IsZero() || others < 1 {
+		return 0
+	}
+	return w.last.Sub(w.complete()) / time.Duration(others)
 }
 
 // parseScriptStep reads a line of peers/workload.py.
