@@ -78,7 +78,7 @@ func TestSecretSetting(t *testing.T) {
 	e := start(t, "minikube")
 	e.pulumi("config", "set", "--secret", "--path", "job.envs.API_KEY", "hunter2")
 	did, err := e.tryPreview()
-	if err == nil || !strings.Contains(err.Error(), "elasticdl:job: has a secret in it") || strings.Contains(err.Error(), "hunter2") {
+	if err == nil || !strings.Contains(err.Error(), "elasticdl:job: contains a secret") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("a secret setting: %s\n%v", did, err)
 	}
 }

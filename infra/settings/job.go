@@ -21,9 +21,9 @@ func (s *Settings) checkJob(p *Problems) {
 	if !slices.Contains(types, j.Type) {
 		return // told by checkGiven
 	}
-	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job is in the stack's own, platform.namespace, %s: drop this", j.Namespace, s.Platform.Namespace)
+	p.Check(j.Namespace == s.Platform.Namespace, "job.namespace", "%s: the job runs in platform.namespace, %s: remove this", j.Namespace, s.Platform.Namespace)
 	p.Check(j.TTL == nil, "job.ttl", "%v: a job that deletes itself would be run again by the next `pulumi up`: drop this", j.TTL)
-	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image", "missing: an image that is there, or a section image, from whose source the stack builds it")
+	p.Check(j.Image != "" || s.Image != nil || j.Runs(), "job.image", "missing: give the name of an existing image, or a section image, from whose source the stack builds one")
 	is := *j
 	is.TTL = nil
 	if s.Image != nil {

@@ -251,7 +251,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "image.platforms", value: "[windows/amd64]", at: "image.platforms[0]", want: "windows/amd64: expected linux/amd64 or linux/arm64"},
 	{cloud: "gke", path: "image.platforms", value: "[]", want: "expected one or more"},
 	{cloud: "gke", path: "image.command", value: "''", want: "missing: the elasticdl binary"},
-	{cloud: "gke", path: "image", at: "job.image", want: "missing: an image that is there, or a section image"},
+	{cloud: "gke", path: "image", at: "job.image", want: "missing: give the name of an existing image, or a section image"},
 	{cloud: "gke", path: "job.image", value: "registry.example/elasticdl:mnist", want: "registry.example/elasticdl:mnist: the stack builds the image, as the section image says: drop one of the two"},
 	{cloud: "gke", path: "job", at: "image.name", want: "missing: there is no job whose name the image could have: give the one that it had", also: map[string]string{"image.name": ""}},
 
@@ -268,7 +268,7 @@ var mistakes = []mistake{
 	{cloud: "gke", path: "job.numPS", value: "2", want: "2: strategy=AllreduceStrategy has no parameter servers", at: "job.numPS", also: map[string]string{"job.strategy": "AllreduceStrategy"}},
 	{cloud: "gke", path: "job.trainingData", want: "missing: name a RecordIO directory"},
 	{cloud: "gke", path: "job.validationData", at: "job.evaluationSteps", want: "200: needs validationData"},
-	{cloud: "gke", path: "job.namespace", value: "default", want: "default: the job is in the stack's own, platform.namespace, elasticdl: drop this"},
+	{cloud: "gke", path: "job.namespace", value: "default", want: "default: the job runs in platform.namespace, elasticdl: remove this"},
 	{cloud: "gke", path: "job.type", value: "tune", want: "tune: expected train, evaluate, predict or run"},
 	{cloud: "gke", path: "job.command", value: "[main.py]", want: "goes with job.type run, and this job's is train: drop one of the two"},
 	{cloud: "gke", path: "job.maxRestarts", value: "1", want: "goes with job.type run, and this job's is train: drop this"},

@@ -141,7 +141,7 @@ func Parse(in Input, others ...Check) (*Settings, error) {
 	p := &Problems{Project: in.Project}
 	for _, key := range in.Secret { // the master reads the job from a ConfigMap, and the state has the rest
 		if name, ok := strings.CutPrefix(key, in.Project+":"); ok {
-			p.Check(false, name, "has a secret in it, which cluster and state would have in plain text: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
+			p.Check(false, name, "contains a secret, which would be stored in plain text in the cluster and in the Pulumi state: put it into a Secret of Kubernetes, and name that: pulumi config set --path job.envSecrets.NAME SECRET/KEY")
 		}
 	}
 	tree := map[string]any{}

@@ -58,7 +58,7 @@ func TestSettled(t *testing.T) {
 		{"minikube's own user", "minikube", map[string]string{"minikube.profile": "minikube", "minikube.adopt": "true", "platform.networkPolicy": "true", "job.worker.priority.class": "theirs"}, func(s *Settings) bool { return s.Minikube.Adopt }},
 		{"GPUs of this machine", "minikube", map[string]string{"minikube.gpus": "all", "minikube.driver": "docker", "job.worker": "{request: {nvidia.com/gpu: 1}}"}, func(s *Settings) bool { return s.Minikube.GPUs == "all" }},
 		{"numbers for texts", "gke", map[string]string{"platform.quota": "{pods: 50, requests.cpu: 16, requests.nvidia.com/gpu: 4, count/jobs.batch: 10}"}, func(s *Settings) bool { return s.Platform.Quota["pods"] == "50" }},
-		{"an image that is there", "gke", map[string]string{"image": "", "job.image": "registry.example/elasticdl:mnist"}, func(s *Settings) bool { return s.Image == nil }},
+		{"an existing image", "gke", map[string]string{"image": "", "job.image": "registry.example/elasticdl:mnist"}, func(s *Settings) bool { return s.Image == nil }},
 		{"data of its own name, by the image's command", "gke", map[string]string{"data": "{dataset: mnist}", "image.command": "build/elasticdl"}, func(s *Settings) bool {
 			return *s.Data == Data{Dataset: "mnist", Path: "mnist", Command: "build/elasticdl"}
 		}},
@@ -75,7 +75,7 @@ func TestSettled(t *testing.T) {
 		{"seconds, and none", "gke", map[string]string{"job.taskTimeout": "90", "job.logLossSteps": "0", "job.syncVersionTolerance": "0"}, func(s *Settings) bool {
 			return s.Job.TaskTimeout.Duration == 90*time.Second && s.Job.LogLossSteps == 0 && *s.Job.SyncVersionTolerance == 0
 		}},
-		{"a program, by an image that is there", "gke", toRun, func(s *Settings) bool {
+		{"a program, by an existing image", "gke", toRun, func(s *Settings) bool {
 			j := s.Job
 			return j.Runs() && slices.Equal(j.Command, []string{"python3", "main.py"}) && j.Processes == "1" && j.Grace.Duration == time.Second && j.CheckpointDir == "" && j.NumPS == 0 && j.Elastic() && *BuiltImage(j) == "" && j.Image != ""
 		}},

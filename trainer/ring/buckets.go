@@ -2,8 +2,8 @@ package ring
 
 import "fmt"
 
-// A bucket has an eighth of all numbers, so that most of them are on their way before the last are computed, within
-// bounds: of less the waiting costs more than the sending, and of more the sending is no faster. These are the bounds of few ranks.
+// A bucket has an eighth of all numbers, so that most of them are being sent before the last are computed, within bounds: smaller buckets
+// wait longer than they send, and larger ones are not sent faster. These are the bounds for few ranks.
 const (
 	leastBucket = 64 << 10
 	mostBucket  = 256 << 10
@@ -18,22 +18,22 @@ func bounds(size int) (least, most int) {
 	return max(leastBucket, size*segment), max(mostBucket, size*segment*segments)
 }
 
-// Buckets cuts numbers in stretches, and tells them one by one as they become final: from the end of
-// those that the backward pass makes to their beginning, then the others. Which stretches there are and
-// their order depend on the numbers' and the ranks' count only, so every rank reduces the same at the same turn.
+// Buckets cuts numbers into stretches, and returns them one by one as they become final: from the end of those that the backward pass
+// computes to their beginning, then the others. The stretches and their order depend only on the numbers of elements and ranks, so every
+// rank reduces the same stretch at the same turn.
 type Buckets struct {
 	cuts    []bucket
 	early   int
-	n, next int // all numbers; the bucket to be told
+	n, next int // number of elements; index of the next bucket to return
 	trained int
-	size    int // that the cuts are for
+	size    int // number of ranks for which the buckets are cut
 }
 
-// bucket is the numbers [lo, hi).
+// bucket is the stretch [lo, hi), of which missing numbers are not final yet.
 type bucket struct{ lo, hi, missing int }
 
-// NewBuckets begins with nothing final, for one rank, of which there are the most buckets. Of the n numbers those from trained on become
-// final at any time.
+// NewBuckets returns buckets of n numbers for one rank, which has the most buckets, with nothing final. The numbers from trained on may
+// become final at any time.
 func NewBuckets(n, trained int) *Buckets {
 	b := &Buckets{n: n, trained: trained}
 	b.Reset(1)
@@ -51,13 +51,13 @@ func (b *Buckets) cut(from, to int) {
 	}
 }
 
-// Len is how many buckets there are.
+// Len returns the number of buckets.
 func (b *Buckets) Len() int { return len(b.cuts) }
 
-// Early is how many of them may be told before the backward pass has ended.
+// Early returns how many of them may be returned before the backward pass has ended.
 func (b *Buckets) Early() int { return b.early }
 
-// Reset makes nothing final, and the buckets those of a world of so many ranks.
+// Reset marks nothing as final, and cuts the buckets for a world of size ranks.
 func (b *Buckets) Reset(size int) {
 	if size != b.size {
 		b.size, b.cuts = size, nil
@@ -71,7 +71,7 @@ func (b *Buckets) Reset(size int) {
 	b.next = 0
 }
 
-// Final says that [lo, hi) is final; no number is so twice.
+// Final marks [lo, hi) as final. No number may be marked twice.
 func (b *Buckets) Final(lo, hi int) {
 	if lo < 0 || hi < lo || hi > b.n {
 		panic(fmt.Sprintf("ring.Buckets: [%d, %d) of %d", lo, hi, b.n))
@@ -85,7 +85,7 @@ func (b *Buckets) Final(lo, hi int) {
 	}
 }
 
-// Next is the next bucket, if all of it is final.
+// Next returns the next bucket, if all of it is final.
 func (b *Buckets) Next() (lo, hi int, ok bool) {
 	if b.Done() || b.cuts[b.next].missing > 0 {
 		return 0, 0, false
@@ -95,5 +95,5 @@ func (b *Buckets) Next() (lo, hi int, ok bool) {
 	return c.lo, c.hi, true
 }
 
-// Done says that Next has told all.
+// Done reports whether Next has returned all buckets.
 func (b *Buckets) Done() bool { return b.next == len(b.cuts) }

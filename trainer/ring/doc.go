@@ -15,7 +15,7 @@
 //  1. What Reduce gives is the same on every rank, bit by bit, and depends on what the ranks gave,
 //     their order and number, and nothing else: on no timing, no call before.
 //  2. A call that returns nil has read all that was sent to it, and what it was given is the caller's
-//     again. After an error nobody knows what is in the slices, and the link is of no more use.
+//     again. After an error the content of the slices is undefined, and the link cannot be used any more.
 //  3. With a link that takes [Ahead] sends without waiting, there is no circle of ranks that wait for one another.
 //  4. What a peer says of lengths is checked before it is believed.
 //

@@ -72,7 +72,7 @@ func reduceSmall(l Link, rank, size int, data, scratch []float32) error {
 	return nil
 }
 
-// groupOf is how many numbers few ranks have under way at a time.
+// groupOf returns how many numbers few ranks have under way at a time.
 func groupOf(size int) int {
 	if size == 2 {
 		return size * chunk
@@ -162,10 +162,10 @@ func reduceRing(l Link, rank, size int, data, scratch []float32) error {
 	return nil
 }
 
-// plan is in which order a rank sends and receives the blocks of n numbers.
+// plan is the order in which a rank sends and receives the blocks of n numbers.
 type plan struct{ rank, size, n int }
 
-// blocks is how many there are to send, and to receive. Some of the last may be empty.
+// blocks returns how many blocks are sent, which equals how many are received. Some of the last may be empty.
 func (p plan) blocks() int {
 	per := p.size * segment * segments
 	return (p.n + per - 1) / per * p.rounds() * segments
@@ -186,5 +186,5 @@ func (p plan) block(t, back int) (round, lo, hi int) {
 	return round, from + lo + a, from + lo + b
 }
 
-// part is the i-th of k nearly equal parts of n.
+// part returns the i-th of k nearly equal parts of n.
 func part(n, k, i int) (lo, hi int) { return n * i / k, n * (i + 1) / k }

@@ -5,8 +5,8 @@ import "slices"
 // relaySegment is how many bytes are passed on at a time.
 const relaySegment = 256 << 10
 
-// Chain says from whom a rank receives a state that the sources have, and to whom it passes it on; -1: nobody. Every
-// rank that is no source receives from the one before it in the ring. There is a source at least.
+// Chain returns from which rank a rank receives a state that the sources have, and to which it passes it on; -1: none. Every rank that is
+// not a source receives from the one before it in the ring. There must be at least one source.
 func Chain(rank, size int, sources []int) (from, to int) {
 	from, to = -1, -1
 	if len(sources) == 0 {

@@ -12,11 +12,11 @@ import (
 	"github.com/elasticdl/elasticdl/trainer/timing"
 )
 
-// alive tests a connection that is at rest, also one without calls: the next call shall not be the one that waits.
+// alive makes idle connections be tested, even without calls, so that a broken one is found before the next call has to wait.
 var alive = keepalive.ClientParameters{Time: timing.Alive, Timeout: timing.AliveAnswer, PermitWithoutStream: true}
 
-// limited gives a call a deadline that has none. What it returns ends it, with the call's error. The deadline is not told to
-// the server, which would keep a timer, too: it hears when the call is given up.
+// limited gives a deadline to a call without one. The returned function ends it, and returns the call's error. The deadline is not sent to
+// the server, which would otherwise keep a timer, too: it learns when the call is cancelled.
 func limited(ctx context.Context) (context.Context, func(error) error) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func(err error) error { return err }

@@ -54,7 +54,7 @@ func connection(address string, dial Dialer, c *caller, options ...grpc.DialOpti
 		grpc.WithIdleTimeout(0))...) // it is kept, and tested, also while nobody calls
 }
 
-// caller proves who calls, and that the pod that was called answers.
+// caller is the client's side of the handshake: it proves this process's identity, and verifies that the called pod answers.
 type caller struct {
 	credential *credential.Credential
 	callee     pod.ID
@@ -97,13 +97,13 @@ func Certify(ctx context.Context, address string, dial Dialer, c *credential.Cre
 	return c.Take(reply.Certificate)
 }
 
-// proof is whom the other end of a connection has proved to be.
+// proof is the identity that the other end of a connection has proved.
 type proof identity.Name
 
 // AuthType implements credentials.AuthInfo.
 func (proof) AuthType() string { return "certificate of the job" }
 
-// proved returns whom the one who answered has proved to be.
+// proved returns the identity that the answering end has proved.
 func proved(by *peer.Peer) identity.Name {
 	if by == nil {
 		return identity.Name{}

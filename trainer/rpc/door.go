@@ -26,8 +26,8 @@ const (
 	maxRefusals = 16
 )
 
-// door lets into a server who is of its job. Who a connection is of is proved before anything else; a call is refused by its
-// header alone, before its message is read. What strangers hold is a bounded number of connections.
+// door admits only pods of its job to a server. A connection proves its identity before anything else; a call is refused by its header
+// alone, before its message is read. The number of connections that strangers hold is bounded.
 type door struct {
 	self *Self
 	open bool // for strangers, too

@@ -163,7 +163,7 @@ func NewServer(self *Self, strangers bool) *grpc.Server {
 		grpc.UnaryInterceptor(unary), grpc.StreamInterceptor(stream))...)
 }
 
-// listener reads the headers of one speaker, who says the same most times.
+// listener reads the headers of one speaker, which are mostly the same.
 type listener struct{ last atomic.Pointer[heard] }
 
 // heard is a header, and the text that it was read from.
@@ -211,7 +211,7 @@ func speaksOfItself(caller identity.Header, request any) error {
 	return nil
 }
 
-// Callee is who shall answer the calls of a connection.
+// Callee is the pod that must answer the calls of a connection.
 type Callee struct {
 	pod.ID
 	Incarnation int // 0: any
