@@ -264,6 +264,24 @@ var (
 	kills = regexp.MustCompile(`^kill .*elasticdl status (\S+) .*"(worker-\d+)"`)
 )
 
+// Pages kill only a process of a pod that runs: of any other the table has no PID.
+func TestPagesKillWhatRuns(t *testing.T) {
+	found := 0
+	for _, b := range allBlocks(t) {
+		for line := range strings.Lines(b.text) {
+			if !strings.HasPrefix(line, "kill ") || !strings.Contains(line, "elasticdl status") {
+				continue
+			}
+			if found++; !strings.Contains(line, `$2 == "Running" {print $3}`) {
+				t.Errorf("%s: kills also what does not run: %s", b.page, line)
+			}
+		}
+	}
+	if found == 0 {
+		t.Error("no page kills a worker")
+	}
+}
+
 // script runs the commands of a block, tells each, and ends at the first that fails.
 func (b block) script(t *testing.T) string {
 	t.Helper()

@@ -383,7 +383,7 @@ func podTable(s *wire.JobStatus, now time.Time) string {
 	for _, p := range sorted(s.Pods) {
 		age := span(p.StartedUnixMs, p.EndedUnixMs, now)
 		if s.Namespace != "" {
-			rows = append(rows, []string{podName(p), p.State, cmp.Or(p.Node, "-"), number(p.Launch), age, reason(p)})
+			rows = append(rows, []string{podName(p), p.State, p.Node, number(p.Launch), age, reason(p)})
 			continue
 		}
 		pid := ""
@@ -395,7 +395,7 @@ func podTable(s *wire.JobStatus, now time.Time) string {
 	return table(rows)
 }
 
-// number is n, nothing for 0.
+// number returns n as text, "" for 0.
 func number(n int32) string {
 	if n == 0 {
 		return ""
@@ -438,19 +438,19 @@ func listText(jobs []*wire.JobStatus, namespaces bool, now time.Time) string {
 	return table(rows)
 }
 
-// table aligns rows; an empty cell stays empty.
+// table aligns rows. An empty cell is "-", so that programs such as awk find each column at the same number in every row.
 func table(rows [][]string) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
 	for _, row := range rows {
-		fmt.Fprintln(w, logline.Escape(strings.Join(row, "\t")))
+		cells := make([]string, len(row))
+		for i, cell := range row {
+			cells[i] = cmp.Or(cell, "-")
+		}
+		fmt.Fprintln(w, logline.Escape(strings.Join(cells, "\t")))
 	}
 	w.Flush()
-	var trimmed strings.Builder
-	for line := range strings.Lines(b.String()) {
-		trimmed.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	return trimmed.String()
+	return b.String()
 }
 
 // sorted is the pods in the order of their roles and numbers.
