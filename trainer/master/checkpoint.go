@@ -102,7 +102,10 @@ func (c *checkpoints) beginIfDue(now time.Time) {
 	}
 	version := c.m.strategy.version()
 	due := c.cut.Due(version, now)
-	if c.m.trained || c.m.going != 0 || c.m.serverLeaves() {
+	switch {
+	case c.m.going != 0 && c.covered() >= c.m.goingAt: // the master goes now: another one would only be given up
+		due = false
+	case c.m.trained || c.m.going != 0 || c.m.serverLeaves():
 		due = c.cut.Wanted(version, now)
 	}
 	if due {
@@ -169,13 +172,14 @@ func (c *checkpoints) tick(now time.Time) {
 	}
 }
 
-// giveUp gives up the checkpoint that is being made, for example because a holder is lost.
+// giveUp gives up the checkpoint that is being made, for example because a holder is lost. At the end of the job that is no failure: the
+// master itself ends the holders.
 func (c *checkpoints) giveUp(reason string, now time.Time) {
 	if !c.on() {
 		return
 	}
 	number := c.cut.Order().Number
-	if c.cut.GiveUp(now) {
+	if c.cut.GiveUp(now) && !c.m.over {
 		c.gaveUp(number, reason)
 	}
 }
@@ -296,7 +300,8 @@ func (c *checkpoints) deadline(now time.Time) (time.Time, bool) {
 	return at, ok && (c.cut.Order().Number > 0 || at.After(now))
 }
 
-// describe adds the checkpoints to the status.
+// describe adds the checkpoints to the status. The training of a suspended job is where its newest checkpoint is, whatever the workers had
+// reported before they ended.
 func (c *checkpoints) describe(s *wire.JobStatus) {
 	if !c.on() {
 		return
@@ -305,5 +310,8 @@ func (c *checkpoints) describe(s *wire.JobStatus) {
 	if c.last != nil {
 		s.Checkpoint.Number, s.Checkpoint.Version, s.Checkpoint.Records = c.last.Number, c.last.Version, c.last.Records
 		s.Checkpoint.UnixMs = c.last.Time.UnixMilli()
+		if c.m.state == job.Suspended {
+			s.Version, s.RecordsDone, s.Epoch = c.last.Version, c.last.Records, min(int32(c.last.Ledger.Settled())+1, s.Epochs)
+		}
 	}
 }

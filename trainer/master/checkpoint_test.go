@@ -67,6 +67,59 @@ func TestRingCheckpointOfALostVersion(t *testing.T) {
 	})
 }
 
+// A job that is suspended ends with the checkpoint that was made for that: it begins no other while its workers end, and its status is that of the
+// checkpoint, whatever was reported before.
+func TestRingSuspension(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		var failed []CheckpointFailed
+		r := reign(t, ringJob(func(c *Config) {
+			c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1000
+			c.OnEvent = func(e Event) {
+				if e, ok := e.(CheckpointFailed); ok {
+					failed = append(failed, e)
+				}
+			}
+		}))
+		p := []*peer{r.peer(0), r.peer(1)}
+		p[0].hears("world 1.1 [0 1] from []")
+		first := r.task(0)
+		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
+		r.notices <- Suspend
+		synctest.Wait()
+		if word := p[0].word(); word.GetCut() != 1 {
+			t.Fatalf("worker 0 hears %q", say(word))
+		}
+		p[0].says(func(b *wire.HeartbeatRequest) { b.Version = 8 }) // the training goes on beside the writing
+		p[0].says(func(b *wire.HeartbeatRequest) { b.Cut = copied(1, 7) })
+		<-r.ended
+		s := r.status
+		if c := s.Checkpoint; s.State != "Suspended" || c.Number != 1 || c.Problem != "" || len(failed) > 0 {
+			t.Errorf("%s at %v; %v", s.State, c, failed)
+		}
+		if s.Version != 7 || s.RecordsDone != 2 || s.Epoch != 1 {
+			t.Errorf("version %d, %d records, epoch %d; the checkpoint has version 7 and 2 records of epoch 1", s.Version, s.RecordsDone, s.Epoch)
+		}
+	})
+}
+
+// A checkpoint that is being made when a job is stopped has not failed: its workers were ended.
+func TestRingStoppedDuringACheckpoint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w, p := startRing(t, func(c *Config) { c.Job.CheckpointDir, c.Job.CheckpointSteps = t.TempDir(), 1 })
+		p[0].hears("world 1.1 [0 1] from []")
+		first := w.task(0)
+		p[0].says(func(b *wire.HeartbeatRequest) { of(first, 1)(b); b.Version, b.Formation = 6, 1 })
+		if word := p[0].word(); word.GetCut() != 1 {
+			t.Fatalf("worker 0 hears %q", say(word))
+		}
+		w.JobClient.Stop(w.Context(), &wire.StopRequest{})
+		<-w.ended
+		if c := w.status.Checkpoint; c.Problem != "" {
+			t.Errorf("the last checkpoint failed: %s", c.Problem)
+		}
+	})
+}
+
 // copied is what who has written a ring's checkpoint says of it.
 func copied(number, version int64) *wire.CutReport {
 	return &wire.CutReport{

@@ -53,7 +53,7 @@ func (m *master) goes(now time.Time) {
 	m.remember()
 	m.sealed = true
 	m.over, m.err, m.state, m.ended = true, ErrSuspended, job.Suspended, now
-	m.Log.Info("Job Suspended", "records", m.queue.Stats().Done, "checkpoint", c.newest().Number)
+	m.Log.Info("Job Suspended", "checkpoint", c.newest().Number, "records", c.newestKept().records())
 	m.enqueue(m.table.End(0, now))
 	m.wake()
 	signal(m.poke)
