@@ -214,6 +214,31 @@ func TestCorruptPayload(t *testing.T) {
 	}
 }
 
+// A single file of another format is found before it is read, one in a directory when it is indexed; a damaged file is no foreign one.
+func TestForeign(t *testing.T) {
+	dir := t.TempDir()
+	readme := writeFile(t, dir, "README.md", "# All about this directory, and more\n")
+	const want = "it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file"
+	if err := open(t, readme, nil).Peek(); err == nil || !strings.HasSuffix(err.Error(), "README.md: "+want) {
+		t.Errorf("the file itself: %v", err)
+	}
+	if _, err := open(t, dir, nil).Shards(); err == nil || !strings.HasSuffix(err.Error(), "README.md: "+want) {
+		t.Errorf("its directory: %v", err)
+	}
+	write(t, dir, "data", 5)
+	for _, c := range []struct {
+		path   string
+		params map[string]string
+	}{{filepath.Join(dir, "data"), nil}, {dir, nil}, {readme, map[string]string{"reader_type": "CSV"}}, {writeFile(t, dir, "empty", ""), nil}} {
+		if err := open(t, c.path, c.params).Peek(); err != nil {
+			t.Errorf("%s %v: %v", c.path, c.params, err)
+		}
+	}
+	if err := open(t, writeFile(t, dir, "short", "\x04\x03\x02\x01"), nil).Peek(); err == nil || strings.Contains(err.Error(), "no RecordIO") {
+		t.Errorf("a damaged file: %v", err)
+	}
+}
+
 func TestParams(t *testing.T) {
 	dir := t.TempDir()
 	path := writeFile(t, dir, "rows.txt", "1;2\n\n3;4\n")

@@ -1,6 +1,7 @@
 package data
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -30,7 +31,7 @@ type recordIO struct{}
 func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 	chunks, err := recordio.ReadIndex(r, size)
 	if err != nil {
-		return nil, err
+		return nil, foreign(err)
 	}
 	x := &index{records: chunks.Records()}
 	for _, c := range chunks.Chunks() {
@@ -39,6 +40,28 @@ func (recordIO) index(r io.ReaderAt, size int64) (*index, error) {
 		}
 	}
 	return x, nil
+}
+
+// foreign returns an error of reading a header, in other words if the file is no RecordIO file at all.
+func foreign(err error) error {
+	if corrupt, ok := errors.AsType[*recordio.CorruptError](err); ok && corrupt.Offset == 0 && errors.Is(err, recordio.ErrMagic) {
+		return errors.New("it is no RecordIO file; want one, as elasticdl dataset writes it, or a .csv file")
+	}
+	return err
+}
+
+// Peek returns an error if Open was given a single file that is no RecordIO file and should be one.
+func (f *Files) Peek() error {
+	if f.only == "" || f.csv(f.only) {
+		return nil
+	}
+	return f.open(f.only, func(r io.ReaderAt, size int64) error {
+		if size == 0 { // it has no record, which Shards says
+			return nil
+		}
+		_, err := recordio.ReadHeader(r, 0, size)
+		return foreign(err)
+	})
 }
 
 func (recordIO) read(r io.ReaderAt, b task.Block) ([][]byte, error) {

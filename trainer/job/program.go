@@ -131,6 +131,10 @@ func (j *Job) checkProgram(p *problems) {
 	p.given(len(g.Command) > 0 && g.Command[0] != "", theProgram(), "%v", either{
 		"give a script or a program after --, as in: elasticdl run -- python3 main.py --epochs=2",
 		"a script or a program, and its arguments, as [python3, main.py, --epochs=2]"})
+	launcher := g.Launcher()
+	p.check(launcher == "", theProgram(launcher), "leave it out: elasticdl starts the processes itself, and has torchrun's options%v", either{
+		", as in: elasticdl run --nproc_per_node=2 main.py --epochs=2",
+		" as fields of their own, as processes: \"2\", command: [main.py, --epochs=2]"})
 	for i, word := range g.Command { // a job is JSON
 		p.check(utf8.ValidString(word), theProgram(), "word %d is %q: expected UTF-8", i+1, word)
 	}
@@ -242,6 +246,36 @@ func nameOf(command []string, module bool) string {
 }
 
 var python = regexp.MustCompile(`^python([0-9](\.[0-9]+)?)?$`)
+
+// launchers are the modules that start a script's processes, as the agent does, by the title of each.
+var launchers = map[string]string{
+	"torch.distributed.run": "torch.distributed.run", "torch.distributed.launch": "torch.distributed.launch", "accelerate.commands.launch": "accelerate launch",
+}
+
+// Launcher returns which launcher the command calls instead of the script that it is to start, as "torchrun"; "" if it calls none.
+func (g *Program) Launcher() string {
+	words := g.Command
+	switch {
+	case len(words) == 0:
+		return ""
+	case g.Module:
+		return launchers[words[0]]
+	case path.Base(words[0]) == "torchrun":
+		return "torchrun"
+	case path.Base(words[0]) == "accelerate" && len(words) > 1 && words[1] == "launch":
+		return "accelerate launch"
+	case !IsPython(words[0]):
+		return ""
+	}
+	for i, word := range words[1:] { // the interpreter's own options
+		if word == "-m" && i+2 < len(words) {
+			return launchers[words[i+2]]
+		} else if !strings.HasPrefix(word, "-") {
+			return ""
+		}
+	}
+	return ""
+}
 
 // IsPython tells whether a word is the name of a Python interpreter.
 func IsPython(word string) bool { return python.MatchString(path.Base(word)) }

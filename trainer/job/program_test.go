@@ -86,23 +86,40 @@ func TestRunProblems(t *testing.T) {
 		t.Errorf("got:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	for args, want := range map[string]string{
-		"":                                     "the program is missing",
-		"--":                                   "the program is missing",
-		"--nproc_per_node=0 main.py":           "--nproc_per_node=0: expected 1 or more",
-		"--nnodes=0 main.py":                   "--nnodes=0: expected N or MIN:MAX",
-		"--nnodes=1: main.py":                  "--nnodes=1:: expected N or MIN:MAX",
-		"--nnodes=2 --num_workers=3 main.py":   "--max_workers=2: fewer than --num_workers=3",
-		"--restart_on_join=checkpoint main.py": "--restart_on_join=checkpoint: give --checkpoint_file",
-		"--restart_on_join=maybe main.py":      "--restart_on_join=maybe: expected now, checkpoint, never",
-		"main.py caf\xe9":                      `program: word 2 is "caf\xe9": expected UTF-8`,
-		"--redirects=3 main.py":                "--redirects=3: give --log_dir",
-		"--job_command=true -- main.py":        "--job_command=true: the program is main.py already; drop one of the two",
-		"--relaunch_on_worker_failure=-1 x":    "--relaunch_on_worker_failure=-1: expected 0 or more",
+		"":                                                     "the program is missing",
+		"--":                                                   "the program is missing",
+		"--nproc_per_node=0 main.py":                           "--nproc_per_node=0: expected 1 or more",
+		"--nnodes=0 main.py":                                   "--nnodes=0: expected N or MIN:MAX",
+		"--nnodes=1: main.py":                                  "--nnodes=1:: expected N or MIN:MAX",
+		"--nnodes=2 --num_workers=3 main.py":                   "--max_workers=2: fewer than --num_workers=3",
+		"--restart_on_join=checkpoint main.py":                 "--restart_on_join=checkpoint: give --checkpoint_file",
+		"--restart_on_join=maybe main.py":                      "--restart_on_join=maybe: expected now, checkpoint, never",
+		"torchrun main.py":                                     "program torchrun: leave it out: elasticdl starts the processes itself, and has torchrun's options, as in: elasticdl run --nproc_per_node=2 main.py",
+		"-- /bin/torchrun --standalone main.py":                "program torchrun: leave it out",
+		"python3 -u -m torch.distributed.run a.py":             "program torch.distributed.run: leave it out",
+		"--module torch.distributed.launch a.py":               "program torch.distributed.launch: leave it out",
+		"accelerate launch main.py":                            "program accelerate launch: leave it out",
+		"main.py caf\xe9":                                      `program: word 2 is "caf\xe9": expected UTF-8`,
+		"--redirects=3 main.py":                                "--redirects=3: give --log_dir",
+		"--job_command=true -- main.py":                        "--job_command=true: the program is main.py already; drop one of the two",
+		"--relaunch_on_worker_failure=-1 x":                    "--relaunch_on_worker_failure=-1: expected 0 or more",
 		"--gpus=2 --worker_resource_limit=gpu=1,cpu=2 main.py": "--gpus=2: --worker_resource_request and --worker_resource_limit say nvidia.com/gpu=1",
 	} {
 		_, err := Parse(Run, append([]string{"--runtime=local", "--job_name=j"}, strings.Fields(args)...))
 		if err == nil || lines(err) != 1 || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want one problem with %q", args, err, want)
+		}
+	}
+}
+
+// A program that is missing has no name: only the program is asked for. Scripts that are called like a launcher, or are given one, are run.
+func TestRunWithoutProgram(t *testing.T) {
+	if _, err := Parse(Run, []string{"--runtime=local"}); err == nil || lines(err) != 1 || !strings.HasPrefix(err.Error(), "the program is missing: ") {
+		t.Errorf("%v, want one problem: the program is missing", err)
+	}
+	for _, args := range []string{"torchrun.py", "python3 main.py -m torch.distributed.run", "accelerate config", "main.py torchrun", "python3 -m"} {
+		if _, err := Parse(Run, append([]string{"--runtime=local"}, strings.Fields(args)...)); err != nil {
+			t.Errorf("%s: %v", args, err)
 		}
 	}
 }

@@ -63,7 +63,7 @@ const expectedName = "expected at most %d lower-case letters, digits and '-', be
 func isName(name string) bool { return jobName.MatchString(name) && len(name) <= MaxName }
 
 func (j *Job) checkNames(p *problems) {
-	p.given(j.Name != "", setting("job_name"), "give the job a name")
+	p.given(j.Name != "" || j.Runs() && len(j.Program.Command) == 0, setting("job_name"), "give the job a name") // a program gives its name
 	p.check(j.Name == "" || isName(j.Name), setting("job_name", j.Name), expectedName, MaxName)
 	p.check(j.Namespace == "" || jobName.MatchString(j.Namespace), setting("namespace", j.Namespace), "expected lower-case letters, digits and '-'")
 	p.oneOf(cmp.Or(j.DataEncryption, "tls"), "data_encryption", "tls", "off")

@@ -201,9 +201,6 @@ func compareFailures(a, b Exit) int {
 	return cmp.Or(cmp.Compare(a.when(), b.when()), a.At.Compare(b.At), cmp.Compare(a.Rank, b.Rank))
 }
 
-// enableTraceback is torchrun's advice for a failure without an error file.
-const enableTraceback = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
-
 // Report returns the block that torchrun ends with when a program fails: all failures, and the root cause last. It is "" if nothing failed.
 // Processes that the agent had asked to end are left out, unless there are no others.
 func Report(name, host string, exits []Exit) string {
@@ -241,12 +238,9 @@ func Report(name, host string, exits []Exit) string {
 }
 
 func (e Exit) describe(index int, host string) string {
-	file, trace := "<N/A>", enableTraceback
-	switch {
-	case e.Failure != nil:
+	file, trace := "<N/A>", e.Message()
+	if e.Failure != nil {
 		file, trace = e.Failure.File, cmp.Or(e.Failure.Traceback, e.Failure.Message, "<N/A>")
-	case e.Signal != 0:
-		trace = e.Message()
 	}
 	return fmt.Sprintf("[%d]:\n  time      : %s\n  host      : %s\n  rank      : %d (local_rank: %d)\n  exitcode  : %d (pid: %d)\n  error_file: %s\n  traceback : %s",
 		index, time.Unix(e.when(), 0).Format("2006-01-02_15:04:05"), host, e.Rank, e.Local, e.Code, e.Pid, file,

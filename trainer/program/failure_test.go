@@ -122,3 +122,11 @@ Root Cause (first observed failure):
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
+
+// A failure without an error file is reported with the last words of the process, whose traceback is above them.
+func TestReportWithoutErrorFile(t *testing.T) {
+	got := Report("main.py", "node", []Exit{{Pid: 77, Code: 1, Words: "ValueError: no label"}})
+	if want := "\n  error_file: <N/A>\n  traceback : ValueError: no label (exit code 1)\n"; !strings.Contains(got, want) {
+		t.Errorf("got\n%s\nwant %s", got, want)
+	}
+}

@@ -113,7 +113,7 @@ func withInterpreter(words, python string) string {
 	}
 	for _, kind := range []string{"ModuleNotFoundError:", "ImportError:", "SyntaxError:"} {
 		if strings.HasPrefix(words, kind) {
-			return fmt.Sprintf("%s (Python: %s)", words, python)
+			return fmt.Sprintf("%s (Python: %s; to run another, name it, as in: -- /path/to/python3 main.py)", words, python)
 		}
 	}
 	return words

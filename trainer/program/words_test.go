@@ -39,11 +39,11 @@ func TestInterpreterIsNamed(t *testing.T) {
 		t.Skip("no python3")
 	}
 	for _, c := range []struct{ script, want string }{
-		{"import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (Python: " + python + ") (exit code 1)"},
-		{"from os import no_such_name", "(Python: " + python + ") (exit code 1)"},
+		{"import no_such_module", "ModuleNotFoundError: No module named 'no_such_module' (Python: " + python + "; to run another, name it, as in: -- /path/to/python3 main.py) (exit code 1)"},
+		{"from os import no_such_name", "(Python: " + python + "; to run another, name it, as in: -- /path/to/python3 main.py) (exit code 1)"},
 		{"raise ValueError('no label')", "ValueError: no label (exit code 1)"},
 		{"import json, os, sys\njson.dump({'message': \"ModuleNotFoundError: No module named 'torch'\"}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\nsys.exit(1)",
-			"ModuleNotFoundError: No module named 'torch' (Python: " + python + ")"},
+			"ModuleNotFoundError: No module named 'torch' (Python: " + python + "; to run another, name it, as in: -- /path/to/python3 main.py)"},
 	} {
 		for _, method := range []StartMethod{Fork, Exec} {
 			path := filepath.Join(t.TempDir(), "main.py")

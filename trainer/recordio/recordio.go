@@ -32,6 +32,7 @@ package recordio
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -88,6 +89,9 @@ type CorruptError struct {
 func (e *CorruptError) Error() string { return fmt.Sprintf("chunk at offset %d: %v", e.Offset, e.Err) }
 func (e *CorruptError) Unwrap() error { return e.Err }
 
+// ErrMagic is in the error of what does not begin as a chunk does: at offset 0, a file that is no RecordIO file.
+var ErrMagic = errors.New("no chunk")
+
 // A Chunk is the header of one chunk, and its position in the file.
 type Chunk struct {
 	Offset     int64 // of the header in the file
@@ -106,7 +110,7 @@ func parseHeader(b []byte, rest int64) (Chunk, error) {
 	u := func(i int) uint32 { return binary.LittleEndian.Uint32(b[i:]) }
 	c := Chunk{Checksum: u(4), Compressor: Compressor(u(8)), Size: int(u(12)), Records: int(u(16))}
 	if u(0) != magic {
-		return c, fmt.Errorf("magic %#08x, want %#08x", u(0), uint32(magic))
+		return c, fmt.Errorf("%w: magic %#08x, want %#08x", ErrMagic, u(0), uint32(magic))
 	}
 	if int64(c.Size) > rest {
 		return c, fmt.Errorf("payload of %d bytes, the file has %d", c.Size, rest)

@@ -137,7 +137,7 @@ func TestFeedErrors(t *testing.T) {
 		bad  []byte
 		want string
 	}{
-		{[]byte{1, 2, 3}, "parse example"},
+		{[]byte{1, 2, 3}, "; the model wants tf.train.Example records"},
 		{example.Append(nil, label), `feature "image"`},
 		{example.Append(nil, image), `feature "label"`},
 		{example.Append(nil, image, example.Value{Name: "label", Ints: []int64{10}}), `feature "label": is 10, want 0 to 9`},

@@ -26,7 +26,7 @@ func programHere(j *job.Job) error {
 	if info, err := os.Stat(g.Workdir); g.Workdir != "" && (err != nil || !info.IsDir()) {
 		return fmt.Errorf("--workdir=%s: expected a directory of this machine", g.Workdir)
 	}
-	if len(g.Command) == 0 || strings.Contains(g.Command[0], "://") { // it was said, or each worker brings it
+	if len(g.Command) == 0 || g.Launcher() != "" || strings.Contains(g.Command[0], "://") { // it was said, or each worker brings it
 		return nil
 	}
 	return program.Options{Command: g.Command, Dir: g.Workdir, Module: g.Module, NoPython: g.NoPython}.Check()

@@ -296,7 +296,8 @@ func readable(path string, params map[string]string) error {
 	if err != nil {
 		return err
 	}
-	return r.Close()
+	defer r.Close()
+	return r.Peek()
 }
 
 func printJSON(w io.Writer, v any) error {
