@@ -376,8 +376,11 @@ func stopCommand() *cobra.Command {
 		timeout timeout
 	)
 	cmd := &cobra.Command{
-		Use:               "stop JOB...",
-		Short:             "Stop jobs, with all their pods; on a cluster, delete them",
+		Use:   "stop JOB...",
+		Short: "Stop jobs, with all their pods; on a cluster, delete them",
+		Long: `Stop jobs, with all their pods; on a cluster, delete them.
+
+No checkpoint is made: what was trained on since the newest one is lost. elasticdl suspend makes one first.`,
 		Args:              words(1, -1),
 		ValidArgsFunction: where.complete,
 		PreRunE:           checks(where.check, timeout.check),
@@ -427,7 +430,11 @@ func stop(ctx context.Context, cmd *cobra.Command, where *where, name string) er
 	case cluster:
 		_, err = fmt.Fprintf(out, "job %s stopped and deleted\n", name)
 	default:
-		_, err = fmt.Fprintf(out, "job %s stopped\n", name)
+		s, e := home.Status(ctx, name)
+		if e != nil {
+			return hint(e)
+		}
+		_, err = fmt.Fprintln(out, stopped(s))
 	}
 	return err
 }

@@ -8,9 +8,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/elasticdl/elasticdl/trainer/checkpoint/bucket"
 	"github.com/elasticdl/elasticdl/trainer/job"
 	"github.com/elasticdl/elasticdl/trainer/kube"
 	"github.com/elasticdl/elasticdl/trainer/local"
+	"github.com/elasticdl/elasticdl/trainer/logline"
 	"github.com/elasticdl/elasticdl/trainer/wire"
 )
 
@@ -87,6 +89,51 @@ func rested(s *wire.JobStatus, now time.Time) string {
 	return words
 }
 
+// stopped says that a job of this machine was stopped, and what resume would go on from.
+func stopped(s *wire.JobStatus) string {
+	s = plain(s)
+	words, c := "job "+s.Name+" stopped", s.GetCheckpoint()
+	switch {
+	case s.State == string(job.Succeeded): // meanwhile
+		return verdict(s)
+	case s.Type == string(job.Run):
+		return words + "; elasticdl resume starts its program again, from what that has saved itself"
+	case c == nil:
+		return words
+	case c.Number == 0:
+		return words + "; it has no checkpoint: elasticdl resume begins anew; elasticdl suspend, in place of stop, makes a checkpoint first"
+	}
+	return fmt.Sprintf("%s; elasticdl resume goes on from its newest checkpoint, %d, with %s of the %s that were trained on (elasticdl suspend, in place of stop, makes one first)",
+		words, c.Number, logline.Thousands(c.Records), count(max(c.Records, s.RecordsDone), "record"))
+}
+
+// goesOn says what a job of this machine that has ended would go on from; "" if it has no such thing, or it is not known.
+func goesOn(ctx context.Context, name string) string {
+	j, err := local.Job(name)
+	switch {
+	case err != nil:
+		return ""
+	case j.Runs():
+		return "; its program starts again, from what it has saved itself"
+	case j.CheckpointDir == "":
+		return ""
+	}
+	d, err := bucket.Opener(ctx).Open(j.CheckpointDir)
+	if err != nil {
+		return ""
+	}
+	numbers, complete, err := d.Numbers()
+	if err != nil {
+		return ""
+	}
+	for _, number := range numbers {
+		if complete[number] {
+			return fmt.Sprintf("; it goes on from checkpoint %d, in %s", number, j.CheckpointDir)
+		}
+	}
+	return "; it begins anew: there is no checkpoint in " + j.CheckpointDir
+}
+
 // resting is what is said of a job that is waited for and suspended.
 func resting(name string) string {
 	return fmt.Sprintf("job %s is suspended; it goes on with: elasticdl resume %[1]s", name)
@@ -100,7 +147,7 @@ func resumeCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume JOB",
 		Short: "Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint",
-		Long: `Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint.
+		Long: `Go on with a job that was suspended, stopped, failed or was killed, from its newest checkpoint. If it has made none yet, it begins anew.
 
 On a cluster a suspended job is started again. Of one that has failed the same job is made anew, and goes on from the checkpoints in its
 own directory. A program (elasticdl run) is started again, and goes on from what it has saved itself. On this machine the command shows the job until its end, unless --detach is given.`,
@@ -125,13 +172,16 @@ own directory. A program (elasticdl run) is started again, and goes on from what
 
 func resumeHere(cmd *cobra.Command, name string, detach bool) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
+	from := goesOn(ctx, name)
 	h, j, err := local.Resume(ctx, name, local.StartOptions{Detach: detach})
 	if err != nil {
 		return hint(err)
 	}
+	if detach || !j.Runs() {
+		fmt.Fprintf(out, "job %s resumed (%s)%s\n", j.Name, crew(j), from)
+	}
 	if detach {
-		_, err := fmt.Fprintf(out, "job %s resumed (%s)\n", j.Name, crew(j))
-		return err
+		return nil
 	}
 	_, err = attend(ctx, h, j, out)
 	return err
